@@ -45,7 +45,7 @@ type Stats struct {
 // Copy copies the closures of output paths to a node. The error is an [*Error]
 // if Nix failed; errors of the connection are passed on.
 func (c *Copier) Copy(ctx context.Context, node string, h Host, paths []string) (Stats, error) {
-	return c.copy(ctx, node, h, paths, "--no-check-sigs")
+	return c.copyClosures(ctx, node, h, paths, "--no-check-sigs")
 }
 
 // Missing returns the paths that Copy would transfer, and their size. It changes nothing on the
@@ -55,25 +55,25 @@ func (c *Copier) Missing(ctx context.Context, node string, h Host, paths []strin
 	if err != nil {
 		return nil, 0, err
 	}
-	m, err := c.missing(ctx, node, conn, paths)
+	m, err := c.findMissing(ctx, node, conn, paths)
 	return m.paths, m.bytes, err
 }
 
-func (c *Copier) copy(ctx context.Context, node string, h Host, paths []string, flags ...string) (Stats, error) {
+func (c *Copier) copyClosures(ctx context.Context, node string, h Host, paths []string, flags ...string) (Stats, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return Stats{}, err
 	}
-	m, err := c.missing(ctx, node, conn, paths)
+	m, err := c.findMissing(ctx, node, conn, paths)
 	if err != nil || len(m.paths) == 0 {
 		return Stats{}, err
 	}
 	t := &transfer{c: c, node: node, conn: conn, cfg: h.Config(), paths: paths, flags: flags, missing: m}
 	fallback, err := t.run(ctx)
-	return Stats{Paths: len(m.paths), Bytes: m.bytes, Closure: m.closure(), Fallback: fallback}, err
+	return Stats{Paths: len(m.paths), Bytes: m.bytes, Closure: m.closureSize(), Fallback: fallback}, err
 }
 
-func (c *Copier) run(ctx context.Context, cmd nixeval.Command) ([]byte, error) {
+func (c *Copier) runLocal(ctx context.Context, cmd nixeval.Command) ([]byte, error) {
 	if c.Run == nil {
 		return nixeval.Exec(ctx, cmd)
 	}

@@ -56,7 +56,7 @@ func shortArgv(argv []string) string {
 }
 
 // queryError returns the error of a query to the node.
-func queryError(conn *remote.Conn, node string, err error) error {
+func newQueryError(conn *remote.Conn, node string, err error) error {
 	e := &Error{Node: node, Phase: event.Copy, Step: "query the missing paths", Err: err}
 	var failed *remote.RunError
 	switch {
@@ -64,17 +64,17 @@ func queryError(conn *remote.Conn, node string, err error) error {
 	case failed.ExitStatus == 127:
 		e.hint = "a node needs Nix, with nix-store on the PATH of a login that is not interactive"
 	case strings.Contains(failed.Stderr, daemonSocket) && strings.Contains(failed.Stderr, "Permission denied"):
-		e.hint = notAllowed(node, conn.User())
+		e.hint = daemonAccessHint(node, conn.User())
 	}
 	return e
 }
 
-func notAllowed(node, user string) string {
+func daemonAccessHint(node, user string) string {
 	return fmt.Sprintf("log in as root, or let %[1]q use the Nix daemon: it must be in nix.settings.allowed-users and nix.settings.trusted-users of %[2]s, and its socket must be open to it", user, node)
 }
 
 // nixFailed returns the error of a local Nix process.
-func nixFailed(node string, phase event.Phase, step string, argv []string, err error, log *nixLog) *Error {
+func newNixError(node string, phase event.Phase, step string, argv []string, err error, log *nixLog) *Error {
 	e := &Error{Node: node, Phase: phase, Step: step, Err: err}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {

@@ -11,7 +11,7 @@ import (
 )
 
 // full describes which of the node's file systems is full and how much space is missing.
-func (t *transfer) full(ctx context.Context, need int64) string {
+func (t *transfer) diskFullHint(ctx context.Context, need int64) string {
 	again := ", then run again: copied paths are kept"
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -20,9 +20,9 @@ func (t *transfer) full(ctx context.Context, need int64) string {
 	if err != nil || len(lines) != 2 {
 		return "free space in the node's /nix/store: nix-collect-garbage -d" + again
 	}
-	place, free := dfLine(lines[0])
-	_, inodes := dfLine(lines[1])
-	text := fmt.Sprintf("the file system of /nix/store (%s) has %s left, and %s must still be copied", place, size(free<<10), size(need))
+	place, free := parseDfLine(lines[0])
+	_, inodes := parseDfLine(lines[1])
+	text := fmt.Sprintf("the file system of /nix/store (%s) has %s left, and %s must still be copied", place, formatSize(free<<10), formatSize(need))
 	if free<<10 > need && inodes == 0 {
 		text = fmt.Sprintf("the file system of /nix/store (%s) has no inodes left", place)
 	}
@@ -30,7 +30,7 @@ func (t *transfer) full(ctx context.Context, need int64) string {
 }
 
 // dfLine parses a file system's mount point and free space from a line of df.
-func dfLine(line string) (place string, free int64) {
+func parseDfLine(line string) (place string, free int64) {
 	f := strings.Fields(line)
 	if len(f) < 6 {
 		return "unknown", 0
@@ -39,7 +39,7 @@ func dfLine(line string) (place string, free int64) {
 	return strings.Join(f[5:], " "), free
 }
 
-func size(bytes int64) string {
+func formatSize(bytes int64) string {
 	switch {
 	case bytes >= 10<<30:
 		return fmt.Sprintf("%d GiB", bytes>>30)

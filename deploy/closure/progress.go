@@ -16,7 +16,7 @@ const progressEvery = 100 * time.Millisecond
 type progress struct {
 	send event.Sink
 	node string
-	of   missing
+	total   missing
 
 	paths  int
 	bytes  int64            // of the completed paths
@@ -25,8 +25,8 @@ type progress struct {
 }
 
 func newProgress(send event.Sink, node string, of missing) *progress {
-	p := &progress{send: send, node: node, of: of, within: map[string]int64{}}
-	p.report(true)
+	p := &progress{send: send, node: node, total: of, within: map[string]int64{}}
+	p.sendProgress(true)
 	return p
 }
 
@@ -36,17 +36,17 @@ func (p *progress) newLog() *nixLog {
 		p.send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: p.node, Level: "warning", Text: text})
 	})
 	l.Progress = func(a nixlog.Activity, done, _ int64) {
-		if size, ours := p.of.sizes[a.Path]; a.Kind == nixlog.CopyPath && ours {
+		if size, ours := p.total.sizes[a.Path]; a.Kind == nixlog.CopyPath && ours {
 			p.within[a.Path] = min(done, size)
-			p.report(false)
+			p.sendProgress(false)
 		}
 	}
 	l.Stop = func(a nixlog.Activity) {
-		if size, ours := p.of.sizes[a.Path]; a.Kind == nixlog.CopyPath && ours {
+		if size, ours := p.total.sizes[a.Path]; a.Kind == nixlog.CopyPath && ours {
 			delete(p.within, a.Path)
 			p.paths++
 			p.bytes += size
-			p.report(false)
+			p.sendProgress(false)
 		}
 	}
 	return l
@@ -55,12 +55,12 @@ func (p *progress) newLog() *nixLog {
 // finish reports that everything has arrived. Nix does not report paths that the node has fetched
 // itself, or that another process has copied.
 func (p *progress) finish() {
-	p.paths, p.bytes = len(p.of.paths), p.of.bytes
+	p.paths, p.bytes = len(p.total.paths), p.total.bytes
 	clear(p.within)
-	p.report(true)
+	p.sendProgress(true)
 }
 
-func (p *progress) report(always bool) {
+func (p *progress) sendProgress(always bool) {
 	now := time.Now()
 	if !always && now.Sub(p.sent) < progressEvery {
 		return
@@ -71,6 +71,6 @@ func (p *progress) report(always bool) {
 		done += n
 	}
 	p.send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Copy, Node: p.node,
-		Done: int(min(done, p.of.bytes)), Total: int(p.of.bytes),
-		Text: fmt.Sprintf("%d of %s", min(p.paths, len(p.of.paths)), count(len(p.of.paths), "path"))})
+		Done: int(min(done, p.total.bytes)), Total: int(p.total.bytes),
+		Text: fmt.Sprintf("%d of %s", min(p.paths, len(p.total.paths)), formatCount(len(p.total.paths), "path"))})
 }

@@ -17,7 +17,7 @@ import (
 // returns the host's alias in that file, and the value of NIX_SSHOPTS. It is a file, because the
 // variable cannot contain blanks. The user's own configuration is not read by ssh, because Config
 // already contains it.
-func sshConfig(dir string, cfg remote.Config) (alias, opts string, err error) {
+func writeSSHConfig(dir string, cfg remote.Config) (alias, opts string, err error) {
 	var b strings.Builder
 	alias = "node"
 	if plainNameRE.MatchString(cfg.Node) {
@@ -48,7 +48,7 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 	yesNo := map[bool]string{true: "yes", false: "no"}
 
 	fmt.Fprintf(b, "Host %s\n", alias)
-	say("HostName", noTokens(cfg.HostName)...)
+	say("HostName", escapeTokens(cfg.HostName)...)
 	say("Port", fmt.Sprint(cfg.Port))
 	if family := map[string]string{"tcp4": "inet", "tcp6": "inet6"}[cfg.Network]; family != "" {
 		say("AddressFamily", family)
@@ -58,12 +58,12 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 	say("StrictHostKeyChecking", "yes")
 	say("ControlPath", "none")
 	for _, f := range orNone(cfg.IdentityFiles) {
-		say("IdentityFile", noTokens(f)...)
+		say("IdentityFile", escapeTokens(f)...)
 	}
 	for _, f := range cfg.CertificateFiles {
-		say("CertificateFile", noTokens(f)...)
+		say("CertificateFile", escapeTokens(f)...)
 	}
-	say("IdentityAgent", noTokens(orNone([]string{cfg.IdentityAgent})[0])...)
+	say("IdentityAgent", escapeTokens(orNone([]string{cfg.IdentityAgent})[0])...)
 	say("IdentitiesOnly", yesNo[cfg.IdentitiesOnly])
 	if len(cfg.HostKeyAlgos) > 0 {
 		say("HostKeyAlgorithms", strings.Join(cfg.HostKeyAlgos, ","))
@@ -84,7 +84,7 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 		if cfg.HostKeyAlias != "" {
 			say("HostKeyAlias", cfg.HostKeyAlias)
 		}
-		say("UserKnownHostsFile", noTokens(orNone(cfg.KnownHosts)...)...)
+		say("UserKnownHostsFile", escapeTokens(orNone(cfg.KnownHosts)...)...)
 		say("GlobalKnownHostsFile", orNone(cfg.GlobalKnownHosts)...)
 	}
 	switch {
@@ -94,7 +94,7 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 		if strings.ContainsRune(cfg.ProxyCommand, '\n') {
 			bad = errors.Join(bad, errors.New("an ssh configuration cannot contain a ProxyCommand of several lines"))
 		}
-		fmt.Fprintf(b, "  ProxyCommand %s\n", noTokens(cfg.ProxyCommand)[0])
+		fmt.Fprintf(b, "  ProxyCommand %s\n", escapeTokens(cfg.ProxyCommand)[0])
 	}
 	if bad != nil || cfg.Via == nil {
 		return bad
@@ -103,7 +103,7 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 }
 
 // noTokens escapes % signs, so that ssh does not expand values that remote has expanded.
-func noTokens(values ...string) []string {
+func escapeTokens(values ...string) []string {
 	out := make([]string, len(values))
 	for i, v := range values {
 		out[i] = strings.ReplaceAll(v, "%", "%%")

@@ -27,7 +27,7 @@ const keepLines = 20 // number of lines of a build's log that are kept for an er
 func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []string) error {
 	// With --derivation, all versions copy the .drv itself. Without it, older versions copy
 	// its outputs.
-	if _, err := c.copy(ctx, node, h, drvs, "--no-check-sigs", "--derivation"); err != nil {
+	if _, err := c.copyClosures(ctx, node, h, drvs, "--no-check-sigs", "--derivation"); err != nil {
 		return err
 	}
 	conn, err := h.Conn(ctx)
@@ -35,8 +35,8 @@ func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []
 		return err
 	}
 	b := &targetBuild{c: c, node: node, tails: map[string][]string{}}
-	b.log = newNixLog(b.warn)
-	b.log.Start, b.log.Progress, b.log.BuildLog = b.start, b.progress, b.buildLog
+	b.log = newNixLog(b.sendWarning)
+	b.log.Start, b.log.Progress, b.log.BuildLog = b.handleStart, b.handleProgress, b.handleBuildLog
 	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning", "--log-format", "internal-json"}, drvs...)
 	lines := &remote.Lines{Max: longestMessage, Each: func(line string, continued bool) {
 		if !continued && len(line) < longestMessage-utf8.UTFMax { // an incomplete message cannot be parsed
@@ -50,7 +50,7 @@ func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []
 	if err == nil {
 		return nil
 	}
-	return b.failed(argv, err)
+	return b.newBuildError(argv, err)
 }
 
 // targetBuild follows one build on a node.
@@ -64,29 +64,29 @@ type targetBuild struct {
 	total int64
 }
 
-func (b *targetBuild) start(a nixlog.Activity) {
+func (b *targetBuild) handleStart(a nixlog.Activity) {
 	if a.Kind == nixlog.Build {
 		b.name = nameOf(a.Path)
-		b.report()
+		b.sendProgress()
 	}
 }
 
-func (b *targetBuild) progress(a nixlog.Activity, done, total int64) {
+func (b *targetBuild) handleProgress(a nixlog.Activity, done, total int64) {
 	if a.Kind == nixlog.Builds && (done != b.done || total != b.total) {
 		b.done, b.total = done, total
-		b.report()
+		b.sendProgress()
 	}
 }
 
-func (b *targetBuild) report() {
+func (b *targetBuild) sendProgress() {
 	if b.name == "" || b.total == 0 {
 		return
 	}
 	b.c.Send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Build, Node: b.node,
-		Text: fmt.Sprintf("%d of %s, %s", b.done, count(int(b.total), "derivation"), b.name)})
+		Text: fmt.Sprintf("%d of %s, %s", b.done, formatCount(int(b.total), "derivation"), b.name)})
 }
 
-func (b *targetBuild) buildLog(drv, text string) {
+func (b *targetBuild) handleBuildLog(drv, text string) {
 	pieces := &remote.Lines{Each: func(piece string, _ bool) {
 		b.tails[drv] = append(nixlog.LastLines(b.tails[drv], keepLines-1), piece)
 		b.c.Send.Send(event.Event{Kind: event.NodeLog, Phase: event.Build, Node: b.node, Path: drv, Text: piece})
@@ -94,13 +94,13 @@ func (b *targetBuild) buildLog(drv, text string) {
 	fmt.Fprintln(pieces, text)
 }
 
-func (b *targetBuild) warn(text string) {
+func (b *targetBuild) sendWarning(text string) {
 	b.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Build, Node: b.node, Level: "warning", Text: text})
 }
 
 var failedDrvRE = regexp.MustCompile(`(?s)(?:builder for|Cannot build|build of) '(/nix/store/[^']+\.drv)'`)
 
-func (b *targetBuild) failed(argv []string, err error) error {
+func (b *targetBuild) newBuildError(argv []string, err error) error {
 	e := &Error{Node: b.node, Phase: event.Build, Step: "build on the node", Argv: argv, Err: err}
 	var exit *remote.RunError
 	if !errors.As(err, &exit) {

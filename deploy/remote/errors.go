@@ -59,7 +59,7 @@ func (e *HostKeyUnknownError) Error() string { return failure.Message(e) }
 // OnNode implements [failure.OnNode].
 func (e *HostKeyUnknownError) OnNode() (node, text string) {
 	return e.Node, fmt.Sprintf("the host key of %s is not known: it shows %s %s; if that is the right one, run again with --accept-new-host-keys (looked in %s)",
-		e.Addr, e.Key.Type(), ssh.FingerprintSHA256(e.Key), orNone(e.Files))
+		e.Addr, e.Key.Type(), ssh.FingerprintSHA256(e.Key), joinOrNothing(e.Files))
 }
 
 // Kind implements [failure.Classified].
@@ -124,7 +124,7 @@ func (e *AuthError) Error() string { return failure.Message(e) }
 // OnNode implements [failure.OnNode].
 func (e *AuthError) OnNode() (node, text string) {
 	return e.Node, fmt.Sprintf("%s refuses to log in %s: tried %s; add one of these keys to the user's authorized keys, or name another with deployment.sshOptions: %v",
-		e.Addr, e.User, orNone(e.Tried), e.Err)
+		e.Addr, e.User, joinOrNothing(e.Tried), e.Err)
 }
 
 // Kind implements [failure.Classified].
@@ -242,7 +242,7 @@ func (e *EscalationError) OnNode() (node, text string) {
 // Kind implements [failure.Classified].
 func (e *EscalationError) Kind() failure.Kind { return failure.Unreachable }
 
-func orNone(words []string) string {
+func joinOrNothing(words []string) string {
 	if len(words) == 0 {
 		return "nothing"
 	}

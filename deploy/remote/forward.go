@@ -20,16 +20,16 @@ import (
 // DialUnix connects to a unix socket on the node. The connection supports no
 // deadlines; closing it ends pending reads and writes. It has CloseWrite.
 func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error) {
-	conn, refused, err := c.dialFrom(ctx, "unix", remotePath)
+	conn, refused, err := c.dialFromNode(ctx, "unix", remotePath)
 	if refused {
-		err = c.whyNotForwarded(ctx, remotePath, err)
+		err = c.explainRefusedForward(ctx, remotePath, err)
 	}
 	return conn, err
 }
 
 // DialTCP connects to an address as the node sees it.
 func (c *Conn) DialTCP(ctx context.Context, address string) (net.Conn, error) {
-	conn, refused, err := c.dialFrom(ctx, "tcp", address)
+	conn, refused, err := c.dialFromNode(ctx, "tcp", address)
 	if refused {
 		err = failure.On(c.cfg.Node, fmt.Errorf("connect to %s: %w", address, err))
 	}
@@ -37,7 +37,7 @@ func (c *Conn) DialTCP(ctx context.Context, address string) (net.Conn, error) {
 }
 
 // dialFrom connects from the node; refused reports that the server has refused.
-func (c *Conn) dialFrom(ctx context.Context, network, address string) (_ net.Conn, refused bool, _ error) {
+func (c *Conn) dialFromNode(ctx context.Context, network, address string) (_ net.Conn, refused bool, _ error) {
 	type dialed struct {
 		conn net.Conn
 		err  error
@@ -50,7 +50,7 @@ func (c *Conn) dialFrom(ctx context.Context, network, address string) (_ net.Con
 	select {
 	case d := <-ready:
 		if d.err != nil {
-			return nil, true, c.explain(d.err)
+			return nil, true, c.explainError(d.err)
 		}
 		return d.conn, false, nil
 	case <-c.done:
@@ -79,7 +79,7 @@ fi`
 
 // whyNotForwarded determines why the server refused. sshd gives the same answer if forwarding is
 // forbidden and if no process listens, so it inspects the socket.
-func (c *Conn) whyNotForwarded(ctx context.Context, path string, err error) error {
+func (c *Conn) explainRefusedForward(ctx context.Context, path string, err error) error {
 	fail := func(why error) error {
 		return failure.On(c.cfg.Node, fmt.Errorf("connect to socket %s on %s: %w", path, c.cfg.Addr(), why))
 	}
@@ -162,11 +162,11 @@ func (c *Conn) ForwardTCP(listener net.Listener, address string) io.Closer {
 
 func (c *Conn) forward(listener net.Listener, dial func(context.Context) (net.Conn, error)) *forward {
 	f := &forward{conn: c, listener: listener, dial: dial, open: map[net.Conn]bool{}, closed: make(chan struct{})}
-	f.work.Go(f.accept)
+	f.work.Go(f.acceptConns)
 	f.work.Go(func() {
 		select {
 		case <-c.done:
-			f.shut()
+			f.closeAll()
 		case <-f.closed:
 		}
 	})
@@ -203,12 +203,12 @@ type forward struct {
 
 // Close stops listening, removes the socket and closes the open connections.
 func (f *forward) Close() error {
-	err := f.shut()
+	err := f.closeAll()
 	f.work.Wait()
 	return err
 }
 
-func (f *forward) shut() (err error) {
+func (f *forward) closeAll() (err error) {
 	f.once.Do(func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -222,7 +222,7 @@ func (f *forward) shut() (err error) {
 }
 
 // keep registers an open connection, or refuses it after Close.
-func (f *forward) keep(conn net.Conn) bool {
+func (f *forward) registerConn(conn net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
@@ -235,40 +235,40 @@ func (f *forward) keep(conn net.Conn) bool {
 	}
 }
 
-func (f *forward) drop(conn net.Conn) {
+func (f *forward) closeConn(conn net.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.open, conn)
 	conn.Close()
 }
 
-func (f *forward) accept() {
+func (f *forward) acceptConns() {
 	for {
 		local, err := f.listener.Accept()
 		if err != nil {
 			return
 		}
-		if f.keep(local) {
-			f.work.Go(func() { f.serve(local) })
+		if f.registerConn(local) {
+			f.work.Go(func() { f.serveConn(local) })
 		}
 	}
 }
 
-func (f *forward) serve(local net.Conn) {
-	defer f.drop(local)
+func (f *forward) serveConn(local net.Conn) {
+	defer f.closeConn(local)
 	ctx, cancel := context.WithTimeout(context.Background(), f.conn.opts.Timeout)
 	far, err := f.dial(ctx)
 	cancel()
-	if err != nil || !f.keep(far) {
+	if err != nil || !f.registerConn(far) {
 		return
 	}
-	defer f.drop(far)
-	join(local, far)
+	defer f.closeConn(far)
+	copyBothWays(local, far)
 }
 
 // join copies both ways. The end of one direction is passed on separately: the
 // Nix daemon still answers after its client has finished sending.
-func join(a, b net.Conn) {
+func copyBothWays(a, b net.Conn) {
 	var work sync.WaitGroup
 	one := func(to, from net.Conn) {
 		_, err := io.Copy(to, from)

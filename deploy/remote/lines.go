@@ -31,14 +31,14 @@ func (l *Lines) Write(p []byte) (int, error) {
 	for len(p) > 0 {
 		line, after, ended := bytes.Cut(p, []byte("\n"))
 		// Process it in parts, so that at most one piece is buffered.
-		for room := l.max() + 1 - len(l.rest); len(line) >= room; room = l.max() + 1 - len(l.rest) {
+		for room := l.maxPiece() + 1 - len(l.rest); len(line) >= room; room = l.maxPiece() + 1 - len(l.rest) {
 			l.rest = append(l.rest, line[:room]...)
 			line = line[room:]
-			l.breakLine()
+			l.passPiece()
 		}
 		l.rest = append(l.rest, line...)
 		if ended {
-			l.end()
+			l.passLine()
 		}
 		p = after
 	}
@@ -50,11 +50,11 @@ func (l *Lines) Flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.rest) > 0 {
-		l.end()
+		l.passLine()
 	}
 }
 
-func (l *Lines) max() int {
+func (l *Lines) maxPiece() int {
 	if l.Max > 0 {
 		return l.Max
 	}
@@ -63,20 +63,20 @@ func (l *Lines) max() int {
 
 // breakLine passes on a piece of a line that has a byte too many. No character is
 // torn.
-func (l *Lines) breakLine() {
-	at := l.max()
+func (l *Lines) passPiece() {
+	at := l.maxPiece()
 	for back := 1; back < utf8.UTFMax && back < at && !utf8.RuneStart(l.rest[at]); back++ {
 		at--
 	}
 	if !utf8.RuneStart(l.rest[at]) {
-		at = l.max() // it is no text
+		at = l.maxPiece() // it is no text
 	}
 	l.Each(string(l.rest[:at]), l.continued)
 	l.rest = append(l.rest[:0], l.rest[at:]...)
 	l.continued = true
 }
 
-func (l *Lines) end() {
+func (l *Lines) passLine() {
 	l.Each(strings.TrimSuffix(string(l.rest), "\r"), l.continued)
 	l.rest, l.continued = l.rest[:0], false
 }

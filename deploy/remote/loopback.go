@@ -44,7 +44,7 @@ func Loopback(node string, escalation []string, opts Options) (*Host, error) {
 		if err != nil {
 			return nil, err
 		}
-		go loopbackServer(there, config)
+		go serveLoopback(there, config)
 		return here, nil
 	}
 	return NewHost(Config{
@@ -71,7 +71,7 @@ func socketPair() (net.Conn, net.Conn, error) {
 }
 
 // loopbackServer serves one connection until it ends, and what runs on it with it.
-func loopbackServer(conn net.Conn, config *ssh.ServerConfig) {
+func serveLoopback(conn net.Conn, config *ssh.ServerConfig) {
 	defer conn.Close()
 	_, channels, requests, err := ssh.NewServerConn(conn, config)
 	if err != nil {
@@ -87,9 +87,9 @@ func loopbackServer(conn net.Conn, config *ssh.ServerConfig) {
 	for channel := range channels {
 		switch channel.ChannelType() {
 		case "session":
-			go loopbackSession(ctx, channel)
+			go serveLoopbackSession(ctx, channel)
 		case "direct-streamlocal@openssh.com":
-			go loopbackForward(ctx, channel)
+			go forwardLoopback(ctx, channel)
 		default:
 			_ = channel.Reject(ssh.UnknownChannelType, channel.ChannelType())
 		}
@@ -98,7 +98,7 @@ func loopbackServer(conn net.Conn, config *ssh.ServerConfig) {
 
 // loopbackSession runs the one command of a session, in a process group that ends
 // with it. Signals need no handling: a cancelled command is ended by another command.
-func loopbackSession(ctx context.Context, offered ssh.NewChannel) {
+func serveLoopbackSession(ctx context.Context, offered ssh.NewChannel) {
 	channel, requests, err := offered.Accept()
 	if err != nil {
 		return
@@ -119,7 +119,7 @@ func loopbackSession(ctx context.Context, offered ssh.NewChannel) {
 			}
 			cancel()
 		}()
-		name, payload := loopbackRun(ctx, body.Line, channel)
+		name, payload := runLoopbackCommand(ctx, body.Line, channel)
 		_ = channel.CloseWrite()
 		_, _ = channel.SendRequest(name, false, payload)
 		return
@@ -127,7 +127,7 @@ func loopbackSession(ctx context.Context, offered ssh.NewChannel) {
 }
 
 // loopbackRun runs a line with sh, as sshd does, and tells how that ended.
-func loopbackRun(ctx context.Context, line string, channel ssh.Channel) (request string, payload []byte) {
+func runLoopbackCommand(ctx context.Context, line string, channel ssh.Channel) (request string, payload []byte) {
 	status := func(code int) (string, []byte) {
 		return "exit-status", ssh.Marshal(struct{ Status uint32 }{uint32(code)})
 	}
@@ -163,7 +163,7 @@ func loopbackRun(ctx context.Context, line string, channel ssh.Channel) (request
 }
 
 // loopbackForward connects a channel with a socket of this machine.
-func loopbackForward(ctx context.Context, offered ssh.NewChannel) {
+func forwardLoopback(ctx context.Context, offered ssh.NewChannel) {
 	var body struct {
 		Path, Reserved0 string
 		Reserved1       uint32

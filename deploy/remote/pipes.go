@@ -39,7 +39,7 @@ func (s *sink) ReadFrom(r io.Reader) (int64, error) { return frugalCopy(s, r) }
 
 // shut makes sure that a cancelled command's late output is not written after
 // Run has returned, unless the writer itself is stuck.
-func (s *sink) shut() {
+func (s *sink) discardRest() {
 	select {
 	case s.lock <- struct{}{}:
 		s.w = nil
@@ -80,12 +80,12 @@ func frugalCopy(w io.Writer, r io.Reader) (int64, error) {
 }
 
 // source records how reading ended.
-type source struct {
+type recordingReader struct {
 	r   io.Reader
 	err error
 }
 
-func (s *source) Read(p []byte) (int, error) {
+func (s *recordingReader) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		s.err = err
@@ -94,8 +94,8 @@ func (s *source) Read(p []byte) (int, error) {
 }
 
 // serialize makes one writer for both streams safe, as os/exec does.
-func serialize(stdout, stderr io.Writer) (io.Writer, io.Writer) {
-	if stdout == nil || !same(stdout, stderr) {
+func serializeWriters(stdout, stderr io.Writer) (io.Writer, io.Writer) {
+	if stdout == nil || !isSameWriter(stdout, stderr) {
 		return stdout, stderr
 	}
 	both := &lockedWriter{w: stdout}
@@ -103,7 +103,7 @@ func serialize(stdout, stderr io.Writer) (io.Writer, io.Writer) {
 }
 
 // same compares writers whose types may not be comparable.
-func same(a, b io.Writer) (equal bool) {
+func isSameWriter(a, b io.Writer) (equal bool) {
 	defer func() {
 		if recover() != nil {
 			equal = false

@@ -15,16 +15,16 @@ import (
 
 // transport opens the byte stream to the host: directly, through a jump host,
 // or through a proxy command. It returns the jump host's connection too.
-func transport(ctx context.Context, clock *clock, cfg Config, asked, opts Options) (net.Conn, *Conn, error) {
+func openTransport(ctx context.Context, clock *loginClock, cfg Config, asked, opts Options) (net.Conn, *Conn, error) {
 	switch {
 	case cfg.Via != nil:
-		via, err := dialVia(ctx, clock, *cfg.Via, asked, opts)
+		via, err := dialJumpHost(ctx, clock, *cfg.Via, asked, opts)
 		if err != nil {
 			return nil, nil, fmt.Errorf("jump host %s: %w", cfg.Via.Alias, err)
 		}
 		conn, err := via.client.DialContext(ctx, "tcp", cfg.Addr())
 		if err != nil {
-			err = via.explain(err)
+			err = via.explainError(err)
 			via.Close()
 			return nil, nil, fmt.Errorf("through jump host %s: %w", cfg.Via.Alias, err)
 		}
@@ -39,7 +39,7 @@ func transport(ctx context.Context, clock *clock, cfg Config, asked, opts Option
 
 // dialVia connects to a jump host. The jump host has its own time limit and its own defaults, since
 // its configuration differs.
-func dialVia(ctx context.Context, clock *clock, via Config, asked, opts Options) (*Conn, error) {
+func dialJumpHost(ctx context.Context, clock *loginClock, via Config, asked, opts Options) (*Conn, error) {
 	defer clock.pause()()
 	asked.DialContext, asked.Keyring, asked.KnownHosts, asked.sudo = opts.DialContext, opts.Keyring, opts.KnownHosts, nil
 	return Dial(ctx, via, asked)
@@ -103,7 +103,7 @@ func (p *proxyConn) Close() error {
 }
 
 // said returns the proxy's stderr, which contains the reason of a failure.
-func (p *proxyConn) said() string {
+func (p *proxyConn) stderrText() string {
 	select {
 	case <-p.waited:
 	case <-time.After(200 * time.Millisecond):

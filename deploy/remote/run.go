@@ -68,7 +68,7 @@ func (c *Conn) Output(ctx context.Context, cmd Cmd) ([]byte, error) {
 //
 // At most eight commands run at once; further ones wait.
 func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
-	if err := cmd.check(); err != nil {
+	if err := cmd.validate(); err != nil {
 		return failure.On(c.cfg.Node, err)
 	}
 	select {
@@ -77,12 +77,12 @@ func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
 	case <-c.done:
 		return c.err
 	case <-ctx.Done():
-		return c.cancelled(ctx, cmd)
+		return c.newCancelError(ctx, cmd)
 	}
 	return c.run(ctx, cmd, true)
 }
 
-func (cmd Cmd) check() error {
+func (cmd Cmd) validate() error {
 	if err := shell.Check(cmd.Argv); err != nil {
 		return fmt.Errorf("cannot run %q: %w", cmd.Argv, err)
 	}
@@ -96,7 +96,7 @@ func (cmd Cmd) check() error {
 }
 
 // cancelled returns why a command was ended or never started.
-func (c *Conn) cancelled(ctx context.Context, cmd Cmd) error {
+func (c *Conn) newCancelError(ctx context.Context, cmd Cmd) error {
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return &TimeoutError{Node: c.cfg.Node, Addr: c.cfg.Addr(), Command: cmd.String(), Err: context.Cause(ctx)}
 	}
@@ -104,12 +104,12 @@ func (c *Conn) cancelled(ctx context.Context, cmd Cmd) error {
 }
 
 // escalates reports whether cmd goes through the escalation command.
-func (c *Conn) escalates(cmd Cmd) bool {
+func (c *Conn) needsEscalation(cmd Cmd) bool {
 	return cmd.Sudo && c.cfg.User != "root" && len(c.cfg.Escalation) > 0
 }
 
 // running is the state of one running command.
-type running struct {
+type runningCommand struct {
 	conn    *Conn
 	cmd     Cmd
 	session *ssh.Session
@@ -118,7 +118,7 @@ type running struct {
 	started chan struct{} // the command itself has started and owns stdin
 	leader  chan struct{} // pids holds the first process, the group's leader
 	prompts chan struct{} // sudo asks for a password
-	over    chan struct{} // the session has ended
+	ended   chan struct{} // the session has ended
 	first   string        // the process id announced with leader
 	second  string        // the process id announced with started
 	mayAsk  bool          // the user may be asked for an unknown password
@@ -129,34 +129,34 @@ type running struct {
 func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
-	session, err := c.session(ctx)
+	session, err := c.openSession(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
-			return c.cancelled(ctx, cmd)
+			return c.newCancelError(ctx, cmd)
 		}
 		return err
 	}
 	defer session.Close()
 	stdin, err := session.StdinPipe()
 	if err != nil {
-		return c.explain(err)
+		return c.explainError(err)
 	}
-	r := &running{
+	r := &runningCommand{
 		conn: c, cmd: cmd, session: session, tail: newTail(stderrTail), mayAsk: stop,
-		started: make(chan struct{}), leader: make(chan struct{}), prompts: make(chan struct{}, 8), over: make(chan struct{}),
+		started: make(chan struct{}), leader: make(chan struct{}), prompts: make(chan struct{}, 8), ended: make(chan struct{}),
 	}
-	stdout, stderr := serialize(cmd.Stdout, cmd.Stderr)
+	stdout, stderr := serializeWriters(cmd.Stdout, cmd.Stderr)
 	out, errs := newSink(stdout, abort), newSink(stderr, abort)
-	defer out.shut()
-	defer errs.shut()
+	defer out.discardRest()
+	defer errs.discardRest()
 	session.Stdout = out
 	mark := "nixbench-" + rand.Text() + "-"
-	r.marks = &markWriter{prefix: mark, seen: r.mark, w: io.MultiWriter(r.tail, errs)}
+	r.marks = &markWriter{prefix: mark, onMark: r.handleMark, w: io.MultiWriter(r.tail, errs)}
 	session.Stderr = r.marks
 
 	ended := make(chan error, 1)
 	go func() {
-		err := session.Start(shell.Line(r.argv(mark)))
+		err := session.Start(shell.Line(r.wrappedArgv(mark)))
 		if err == nil {
 			err = session.Wait()
 		}
@@ -165,7 +165,7 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)
-		r.feed(ctx, stdin, abort)
+		r.writeStdin(ctx, stdin, abort)
 	}()
 
 	select {
@@ -174,34 +174,34 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 		err = c.err
 	case <-ctx.Done():
 		if stop {
-			r.stop(ended)
+			r.stopProcesses(ended)
 		}
 		err = nil
 	}
-	close(r.over)
+	close(r.ended)
 	session.Close()
 	select { // so that Stdin is normally not read after Run
 	case <-fed:
 	case <-time.After(50 * time.Millisecond):
 	}
 	if ctx.Err() == nil {
-		return r.result(err)
+		return r.convertError(err)
 	}
 	if refused := (*EscalationError)(nil); errors.As(context.Cause(ctx), &refused) {
 		return refused
 	}
-	return c.cancelled(ctx, cmd)
+	return c.newCancelError(ctx, cmd)
 }
 
 // argv is what the login shell becomes: the command behind an announcement,
 // or the escalation command between two.
-func (r *running) argv(mark string) []string {
+func (r *runningCommand) wrappedArgv(mark string) []string {
 	argv := r.cmd.Argv
 	if len(r.cmd.Env) > 0 {
 		argv = slices.Concat([]string{"env"}, r.cmd.Env, argv)
 	}
 	argv = shell.Announce(mark+runMark, argv)
-	if !r.conn.escalates(r.cmd) {
+	if !r.conn.needsEscalation(r.cmd) {
 		return argv
 	}
 	escalation := r.conn.cfg.Escalation
@@ -212,7 +212,7 @@ func (r *running) argv(mark string) []string {
 }
 
 // mark is called for every mark on stderr, in order, by one goroutine.
-func (r *running) mark(kind, pid string) {
+func (r *runningCommand) handleMark(kind, pid string) {
 	switch kind {
 	case passMark:
 		select {
@@ -233,10 +233,10 @@ func (r *running) mark(kind, pid string) {
 }
 
 // feed writes stdin: first sudo's password, then the command's input.
-func (r *running) feed(ctx context.Context, stdin io.WriteCloser, abort context.CancelCauseFunc) {
+func (r *runningCommand) writeStdin(ctx context.Context, stdin io.WriteCloser, abort context.CancelCauseFunc) {
 	defer stdin.Close()
-	if r.conn.escalates(r.cmd) {
-		if err := r.answer(ctx, stdin); err != nil {
+	if r.conn.needsEscalation(r.cmd) {
+		if err := r.answerPrompts(ctx, stdin); err != nil {
 			abort(err)
 			return
 		}
@@ -251,14 +251,14 @@ func (r *running) feed(ctx context.Context, stdin io.WriteCloser, abort context.
 	}
 	// A failed write is ignored, since a command may end without reading everything. A
 	// failed read is an error, since it must not look like the end of the input.
-	source := &source{r: r.cmd.Stdin}
+	source := &recordingReader{r: r.cmd.Stdin}
 	if frugalCopy(stdin, source); source.err != nil {
 		abort(fmt.Errorf("read its stdin: %w", source.err))
 	}
 }
 
 // result converts the session's error to one of this package's errors.
-func (r *running) result(err error) error {
+func (r *runningCommand) convertError(err error) error {
 	c := r.conn
 	r.marks.flush()
 	var exit *ssh.ExitError
@@ -267,8 +267,8 @@ func (r *running) result(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &exit):
-		if c.escalates(r.cmd) && !r.hasStarted() {
-			return r.notRoot()
+		if c.needsEscalation(r.cmd) && !r.hasStarted() {
+			return r.newEscalationError()
 		}
 		failed := &RunError{Node: c.cfg.Node, Host: c.cfg.Addr(), Argv: r.cmd.Argv, Name: r.cmd.Name,
 			ExitStatus: exit.ExitStatus(), Signal: exit.Signal(), Stderr: r.tail.String()}
@@ -277,19 +277,19 @@ func (r *running) result(err error) error {
 		}
 		return failed
 	case errors.As(err, &missing):
-		if err := c.explain(err); !errors.As(err, &missing) {
+		if err := c.explainError(err); !errors.As(err, &missing) {
 			return err
 		}
 		return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: the server ended the session without an exit status: %w",
 			r.cmd, c.cfg.Addr(), err))
 	}
-	if err = c.explain(err); errors.Is(err, c.Err()) {
+	if err = c.explainError(err); errors.Is(err, c.Err()) {
 		return err
 	}
 	return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: %w", r.cmd, c.cfg.Addr(), err))
 }
 
-func (r *running) hasStarted() bool {
+func (r *runningCommand) hasStarted() bool {
 	select {
 	case <-r.started:
 		return true

@@ -13,23 +13,23 @@ const stopScript = `s=$1; shift; for p; do kill -s "$s" -- "-$p" 2>/dev/null || 
 // stop ends a cancelled command. Closing the session is not enough: sshd then
 // closes the command's pipes and lets it run. Signals over the session are
 // refused by sshd for root, so a second session sends them as well.
-func (r *running) stop(ended <-chan error) {
+func (r *runningCommand) stopProcesses(ended <-chan error) {
 	go r.session.Signal(ssh.SIGTERM)
-	go r.kill("TERM", termGrace)
-	if waitFor(ended, termGrace) {
+	go r.signalProcesses("TERM", termGrace)
+	if hasEndedWithin(ended, termGrace) {
 		return
 	}
 	go r.session.Signal(ssh.SIGKILL)
-	r.kill("KILL", killGrace)
+	r.signalProcesses("KILL", killGrace)
 }
 
 // kill signals the command's processes, waiting a while for their ids.
-func (r *running) kill(signal string, patience time.Duration) {
+func (r *runningCommand) signalProcesses(signal string, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	select {
 	case <-r.leader:
-	case <-r.over:
+	case <-r.ended:
 		return
 	case <-ctx.Done():
 		return
@@ -46,7 +46,7 @@ func (r *running) kill(signal string, patience time.Duration) {
 }
 
 // waitFor reports whether the command ended in time.
-func waitFor(ended <-chan error, patience time.Duration) bool {
+func hasEndedWithin(ended <-chan error, patience time.Duration) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {

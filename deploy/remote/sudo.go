@@ -23,13 +23,13 @@ func sudoCommand(escalation []string, mark string, canAsk bool) []string {
 
 // answer sends the password to sudo at each prompt, until the command itself has started or the
 // session has ended. The command's own stdin is sent only afterwards, so that sudo cannot read it.
-func (r *running) answer(ctx context.Context, stdin io.Writer) error {
+func (r *runningCommand) answerPrompts(ctx context.Context, stdin io.Writer) error {
 	var wrong []byte
 	for {
 		select {
 		case <-r.started:
 			return nil
-		case <-r.over:
+		case <-r.ended:
 			return nil
 		case <-r.prompts:
 			ask := r.conn.opts.Prompt
@@ -57,7 +57,7 @@ func (r *running) answer(ctx context.Context, stdin io.Writer) error {
 }
 
 // notRoot returns the error for a command that was not started by the escalation command.
-func (r *running) notRoot() error {
+func (r *runningCommand) newEscalationError() error {
 	cfg := r.conn.cfg
 	e := &EscalationError{Node: cfg.Node, User: cfg.User, Argv: cfg.Escalation, Stderr: r.tail.String(), Reason: "it refused"}
 	if isSudo(cfg.Escalation) && r.conn.opts.Prompt == nil && strings.Contains(e.Stderr, "password") {

@@ -23,7 +23,7 @@ const (
 	Add               // like Hold, for an upload after the switch
 )
 
-func (a Aside) word() string { return [...]string{"drop", "keep", "hold", "add"}[a] }
+func (a Aside) scriptWord() string { return [...]string{"drop", "keep", "hold", "add"}[a] }
 
 // asideFolder is the backup folder. The node's script of package activate uses the same path
 // (keysAside). It is in /run/keys because NixOS mounts memory there that is never swapped out.
@@ -57,7 +57,7 @@ func (u *Uploader) runMode(ctx context.Context, node string, h Host, mode, what 
 	defer wait.End()
 	conn, err := h.Conn(ctx)
 	if err == nil {
-		err = conn.Run(ctx, remote.Cmd{Argv: u.command(mode, Drop), Name: what, Stdin: strings.NewReader(script), Sudo: true})
+		err = conn.Run(ctx, remote.Cmd{Argv: u.scriptCommand(mode, Drop), Name: what, Stdin: strings.NewReader(script), Sudo: true})
 	}
 	var failed *remote.RunError
 	if err == nil || errors.As(err, &failed) { // which contains node and step

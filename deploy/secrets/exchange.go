@@ -36,7 +36,7 @@ var steps = map[string]string{"apply": "upload keys", "plan": "compare keys"}
 var errEnded = errors.New("the command on the node ended early")
 
 // exchange runs the script on the node and sends it the keys.
-func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (Result, error) {
+func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string) (Result, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return Result{}, err
@@ -46,7 +46,7 @@ func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (
 	ended := make(chan error, 1)
 	go func() {
 		err := conn.Run(ctx, remote.Cmd{
-			Argv:  u.command(mode, set.Aside),
+			Argv:  u.scriptCommand(mode, set.Aside),
 			Name:  steps[mode],
 			Stdin: stdin, Stdout: stdout, Sudo: true,
 		})
@@ -54,8 +54,8 @@ func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (
 		stdout.Close()
 		ended <- err
 	}()
-	t := &talk{set: set, to: bufio.NewWriter(write), from: bufio.NewScanner(read)}
-	said := t.hold(mode)
+	t := &keyExchange{set: set, to: bufio.NewWriter(write), from: bufio.NewScanner(read)}
+	said := t.run(mode)
 	write.Close()
 	io.Copy(io.Discard, read) // so that the command is not blocked by a full pipe
 	t.result.sort()
@@ -75,16 +75,16 @@ func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (
 }
 
 // command returns the command that runs on the node.
-func (u *Uploader) command(mode string, aside Aside) []string {
+func (u *Uploader) scriptCommand(mode string, aside Aside) []string {
 	list, folder := listFile, asideFolder
 	if u.root != "" {
 		list, folder = u.root+"/var/list", u.root+"/var/aside"
 	}
-	return []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list, folder, aside.word()}
+	return []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list, folder, aside.scriptWord()}
 }
 
 // talk is the client's side of one exchange; upload.sh is the node's side.
-type talk struct {
+type keyExchange struct {
 	set    Set
 	to     *bufio.Writer
 	from   *bufio.Scanner
@@ -96,11 +96,11 @@ type talk struct {
 // maxLines limits the output of a node. It is enough for thousands of keys.
 const maxLines = 100_000
 
-func (t *talk) hold(mode string) error {
-	if err := t.offer(); err != nil {
+func (t *keyExchange) run(mode string) error {
+	if err := t.sendKeyList(); err != nil {
 		return err
 	}
-	send, err := t.answers()
+	send, err := t.readComparison()
 	if err != nil {
 		return err
 	}
@@ -110,11 +110,11 @@ func (t *talk) hold(mode string) error {
 		}
 		return nil
 	}
-	return t.deliver(send)
+	return t.sendKeys(send)
 }
 
 // describe returns the seven lines that describe a key to upload.sh.
-func describe(k Key) string {
+func describeKey(k Key) string {
 	when := "late"
 	if k.Early {
 		when = "early"
@@ -123,13 +123,13 @@ func describe(k Key) string {
 	return strings.Join(fields, "\n") + "\n"
 }
 
-func (t *talk) offer() error {
+func (t *keyExchange) sendKeyList() error {
 	t.to.WriteString(script)
-	fmt.Fprintln(t.to, len(t.set.Keys), len(t.set.keep))
+	fmt.Fprintln(t.to, len(t.set.Keys), len(t.set.hivePaths))
 	for _, k := range t.set.Keys {
-		t.to.WriteString(describe(k))
+		t.to.WriteString(describeKey(k))
 	}
-	for _, path := range t.set.keep {
+	for _, path := range t.set.hivePaths {
 		fmt.Fprintln(t.to, path)
 	}
 	return t.to.Flush()
@@ -137,7 +137,7 @@ func (t *talk) offer() error {
 
 // next reads a line. Errors do not contain it, because it may be arbitrary output of another
 // machine.
-func (t *talk) next() (word, rest string, err error) {
+func (t *keyExchange) readLine() (word, rest string, err error) {
 	if t.lines++; t.lines > maxLines {
 		return "", "", errUnexpected
 	}
@@ -153,7 +153,7 @@ func (t *talk) next() (word, rest string, err error) {
 
 var errUnexpected = errors.New("the node sent unexpected output")
 
-func (t *talk) key(number string) (int, error) {
+func (t *keyExchange) keyIndex(number string) (int, error) {
 	i, err := strconv.Atoi(number)
 	if err != nil || i < 0 || i >= len(t.set.Keys) {
 		return 0, errUnexpected
@@ -162,15 +162,15 @@ func (t *talk) key(number string) (int, error) {
 }
 
 // answers reads the node's comparison of the keys, and returns the keys to send.
-func (t *talk) answers() (send []int, err error) {
+func (t *keyExchange) readComparison() (send []int, err error) {
 	// Login shells may print something first.
 	for word := ""; word != "nixbench-keys"; {
-		if word, _, err = t.next(); err != nil {
+		if word, _, err = t.readLine(); err != nil {
 			return nil, err
 		}
 	}
 	for {
-		word, rest, err := t.next()
+		word, rest, err := t.readLine()
 		if err != nil {
 			return nil, err
 		}
@@ -182,7 +182,7 @@ func (t *talk) answers() (send []int, err error) {
 			continue
 		}
 		number, more, _ := strings.Cut(rest, " ")
-		i, err := t.key(number)
+		i, err := t.keyIndex(number)
 		if err != nil {
 			return nil, err
 		}
@@ -195,7 +195,7 @@ func (t *talk) answers() (send []int, err error) {
 		case "adjusted":
 			t.result.Adjusted = append(t.result.Adjusted, name)
 		case "failed":
-			t.failed = append(t.failed, t.set.failure(t.set.Keys[i], more))
+			t.failed = append(t.failed, t.set.newKeyError(t.set.Keys[i], more))
 			continue
 		default:
 			return nil, errUnexpected
@@ -208,11 +208,11 @@ func (t *talk) answers() (send []int, err error) {
 
 // deliver sends the keys and reads the results. It sends everything before it reads: the answers
 // are short enough to be buffered.
-func (t *talk) deliver(send []int) error {
+func (t *keyExchange) sendKeys(send []int) error {
 	fmt.Fprintln(t.to, len(send))
 	for _, i := range send {
 		fmt.Fprintln(t.to, i)
-		t.to.WriteString(describe(t.set.Keys[i]))
+		t.to.WriteString(describeKey(t.set.Keys[i]))
 		t.to.Write(t.set.Keys[i].content())
 	}
 	// The node skips the removal of stale keys if one of the keys has failed.
@@ -225,24 +225,24 @@ func (t *talk) deliver(send []int) error {
 		return err
 	}
 	for _, i := range send {
-		word, rest, err := t.next()
+		word, rest, err := t.readLine()
 		if err != nil {
 			return err
 		}
 		number, message, _ := strings.Cut(rest, " ")
-		switch at, err := t.key(number); {
+		switch at, err := t.keyIndex(number); {
 		case err != nil || at != i:
 			return errUnexpected
 		case word == "done":
 			t.result.Uploaded = append(t.result.Uploaded, t.set.Keys[i].Name)
 		case word == "failed":
-			t.failed = append(t.failed, t.set.failure(t.set.Keys[i], message))
+			t.failed = append(t.failed, t.set.newKeyError(t.set.Keys[i], message))
 		default:
 			return errUnexpected
 		}
 	}
 	for {
-		word, rest, err := t.next()
+		word, rest, err := t.readLine()
 		switch {
 		case err != nil:
 			return err

@@ -37,7 +37,7 @@ func Exec(ctx context.Context, argv ...string) ([]byte, error) {
 		return cmd.Process.Signal(syscall.SIGTERM)
 	}
 	cmd.WaitDelay = keyGrace
-	out := &output{Buffer: durable.Buffer{Limit: durable.KeySize}, end: refuse}
+	out := &limitedOutput{Buffer: durable.Buffer{Limit: durable.KeySize}, end: refuse}
 	cmd.Stdout = out
 	err := cmd.Run()
 	if limited.Err() != nil {
@@ -60,12 +60,12 @@ func Exec(ctx context.Context, argv ...string) ([]byte, error) {
 }
 
 // output collects a program's output, and ends the program when the output exceeds the limit.
-type output struct {
+type limitedOutput struct {
 	durable.Buffer
 	end context.CancelCauseFunc
 }
 
-func (o *output) Write(p []byte) (int, error) {
+func (o *limitedOutput) Write(p []byte) (int, error) {
 	n, err := o.Buffer.Write(p)
 	if err != nil {
 		o.end(err)

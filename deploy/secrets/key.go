@@ -47,7 +47,7 @@ type Set struct {
 
 	Aside Aside // backup of the keys that the upload replaces or removes
 
-	keep []string // paths of all the node's keys, whatever When is
+	hivePaths []string // paths of all the node's keys, whatever When is
 }
 
 func (k Key) hash() string {

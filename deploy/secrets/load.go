@@ -38,13 +38,13 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 		if err != nil {
 			return Set{}, err
 		}
-		set.keep = append(set.keep, key.Path)
+		set.hivePaths = append(set.hivePaths, key.Path)
 		if when.selects(key) {
 			set.Keys = append(set.Keys, key)
 		}
 	}
 	for i, key := range set.Keys {
-		content, err := u.waitedContent(ctx, node, key.Name, d.Keys[key.Name])
+		content, err := u.waitForContent(ctx, node, key.Name, d.Keys[key.Name])
 		if ctx.Err() != nil {
 			return Set{}, fmt.Errorf("%s.deployment.keys.%s: %w", node, key.Name, context.Cause(ctx))
 		}
@@ -61,18 +61,18 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 }
 
 // waitedContent returns the content of a key. It reports the wait for a key command.
-func (u *Uploader) waitedContent(ctx context.Context, node, name string, k nixeval.Key) ([]byte, error) {
+func (u *Uploader) waitForContent(ctx context.Context, node, name string, k nixeval.Key) ([]byte, error) {
 	if len(k.KeyCommand) > 0 {
 		wait := u.Send.Wait(event.Event{Node: node, Phase: event.Keys, Until: time.Now().Add(keyTimeout),
 			Text: fmt.Sprintf("deployment.keys.%s.keyCommand: %s", name, k.KeyCommand[0])})
 		defer wait.End()
 	}
-	return u.content(ctx, k)
+	return u.readContent(ctx, k)
 }
 
 // content returns the content of a key. Its errors contain the source, but of a command only the
 // program, since arguments may be secret.
-func (u *Uploader) content(ctx context.Context, k nixeval.Key) ([]byte, error) {
+func (u *Uploader) readContent(ctx context.Context, k nixeval.Key) ([]byte, error) {
 	switch {
 	case k.Text != nil:
 		return []byte(k.Text.Reveal()), nil

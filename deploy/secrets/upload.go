@@ -73,10 +73,10 @@ func (r Result) Summary() string {
 // Upload makes the keys on a node equal to a set. If a key fails, the others are uploaded
 // nevertheless, but no stale key is removed.
 func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) {
-	u.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Keys, Node: set.Node, Text: count(len(set.Keys))})
+	u.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Keys, Node: set.Node, Text: formatCount(len(set.Keys))})
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
-	result, err := u.exchange(ctx, h, set, "apply")
+	result, err := u.runExchange(ctx, h, set, "apply")
 	u.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Keys, Node: set.Node, Text: result.Summary(), Failed: err != nil})
 	return result, err
 }
@@ -85,13 +85,13 @@ func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) 
 func (u *Uploader) Plan(ctx context.Context, h Host, set Set) (Result, error) {
 	wait := u.Send.Wait(event.Event{Node: set.Node, Phase: event.Keys, Text: "the node's report of its keys"})
 	defer wait.End()
-	return u.exchange(ctx, h, set, "plan")
+	return u.runExchange(ctx, h, set, "plan")
 }
 
 // uploadTimeout is the time limit of the exchange with one node.
 const uploadTimeout = 3 * time.Minute
 
-func count(n int) string {
+func formatCount(n int) string {
 	if n == 1 {
 		return "1 key"
 	}
@@ -99,7 +99,7 @@ func count(n int) string {
 }
 
 // failure returns the error of one key.
-func (s Set) failure(k Key, message string) error {
+func (s Set) newKeyError(k Key, message string) error {
 	if message = strings.TrimSpace(message); message == "" {
 		message = "no reason given"
 	}

@@ -48,7 +48,7 @@ type Server struct {
 	hostKey    ssh.PublicKey
 	handshakes atomic.Int64
 	commands   atomic.Int64
-	announce   bool // Handler stands for a command, and sh doesn't announce it
+	printMarks bool // Handler stands for a command, and sh doesn't announce it
 	frozen     atomic.Pointer[chan struct{}]
 
 	mu     sync.Mutex
@@ -73,7 +73,7 @@ func Start(opts Options) (*Server, error) {
 		}
 		opts.HostKeys = []ssh.Signer{key}
 	}
-	s := &Server{opts: opts, announce: announce, hostKey: opts.HostKeys[0].PublicKey(), open: map[net.Conn]bool{}}
+	s := &Server{opts: opts, printMarks: announce, hostKey: opts.HostKeys[0].PublicKey(), open: map[net.Conn]bool{}}
 	s.config = s.serverConfig()
 	listener, err := net.Listen("tcp", opts.Addr)
 	if err != nil {
@@ -84,7 +84,7 @@ func Start(opts Options) (*Server, error) {
 		return nil, fmt.Errorf("a test ssh server listens on loopback only, not on %s", opts.Addr)
 	}
 	s.listener = listener
-	s.work.Go(s.accept)
+	s.work.Go(s.acceptConns)
 	return s, nil
 }
 
@@ -198,13 +198,13 @@ func (s *Server) Close() error {
 	return err
 }
 
-func (s *Server) accept() {
+func (s *Server) acceptConns() {
 	for {
 		raw, err := s.listener.Accept()
 		if err != nil {
 			return
 		}
-		conn := &faulty{Conn: raw, server: s}
+		conn := &faultyConn{Conn: raw, server: s}
 		s.mu.Lock()
 		if s.closed {
 			raw.Close()
@@ -212,7 +212,7 @@ func (s *Server) accept() {
 		s.open[conn] = true
 		s.mu.Unlock()
 		s.work.Go(func() {
-			s.serve(conn)
+			s.serveConn(conn)
 			s.mu.Lock()
 			delete(s.open, conn)
 			s.mu.Unlock()
@@ -222,7 +222,7 @@ func (s *Server) accept() {
 }
 
 // serve serves one connection until it ends, and ends its commands with it.
-func (s *Server) serve(conn net.Conn) {
+func (s *Server) serveConn(conn net.Conn) {
 	login, channels, requests, err := ssh.NewServerConn(conn, s.config)
 	if err != nil {
 		return
@@ -251,7 +251,7 @@ func (s *Server) serve(conn net.Conn) {
 				}
 			}
 			work.Go(func() {
-				s.session(ctx, login.User(), channel)
+				s.serveSession(ctx, login.User(), channel)
 				if s.opts.MaxSessions > 0 {
 					<-sessions
 				}

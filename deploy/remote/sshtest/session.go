@@ -32,7 +32,7 @@ type Exec struct {
 }
 
 // DiedOf makes the server report that a signal ended the command.
-func (e *Exec) DiedOf(signal string) { e.signal = signal }
+func (e *Exec) EndWithSignal(signal string) { e.signal = signal }
 
 // shellHandler runs lines with sh, in a process group that ends with the
 // session. env nil means the process's own environment.
@@ -77,7 +77,7 @@ func shellHandler(env []string) Handler {
 		if status.Signaled() {
 			for name, number := range signals {
 				if number == status.Signal() {
-					e.DiedOf(name)
+					e.EndWithSignal(name)
 				}
 			}
 		}
@@ -91,7 +91,7 @@ var signals = map[string]syscall.Signal{
 }
 
 // session serves one channel, on which one command may run.
-func (s *Server) session(ctx context.Context, user string, offered ssh.NewChannel) {
+func (s *Server) serveSession(ctx context.Context, user string, offered ssh.NewChannel) {
 	channel, requests, err := offered.Accept()
 	if err != nil {
 		return
@@ -127,7 +127,7 @@ func (s *Server) session(ctx context.Context, user string, offered ssh.NewChanne
 				e := &Exec{User: user, Line: body.Line, Stdin: channel, Stdout: channel, Stderr: channel.Stderr(), Signals: toProcess}
 				go func() {
 					defer close(done)
-					s.exec(ctx, e, channel)
+					s.runCommand(ctx, e, channel)
 				}()
 			case "signal":
 				var body struct{ Name string }
@@ -145,14 +145,14 @@ func (s *Server) session(ctx context.Context, user string, offered ssh.NewChanne
 }
 
 // exec runs a command and reports how it ended.
-func (s *Server) exec(ctx context.Context, e *Exec, channel ssh.Channel) {
+func (s *Server) runCommand(ctx context.Context, e *Exec, channel ssh.Channel) {
 	var marks []string
 	var err error
-	e.Argv, marks, e.Escalation, err = shell.Layers(e.Line)
+	e.Argv, marks, e.Escalation, err = shell.ParseLine(e.Line)
 	if err != nil {
 		e.Argv = []string{"sh", "-c", e.Line}
 	}
-	if s.announce {
+	if s.printMarks {
 		// The function stands for the command itself, so the announcements
 		// in front of it are made here.
 		for _, mark := range marks {

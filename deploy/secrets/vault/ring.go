@@ -21,12 +21,12 @@ func parseRing(text []byte) ring {
 
 func (r ring) text() []byte { return []byte(strings.Join(r, "\n") + "\n") }
 
-func (r ring) add(key []byte) ring {
+func (r ring) withKey(key []byte) ring {
 	return append(r, fmt.Sprintf("key%d %s", len(r)+1, base64.StdEncoding.EncodeToString(key)))
 }
 
 // newest returns the index of the newest key.
-func (r ring) newest() int {
+func (r ring) indexNewest() int {
 	for i, line := range r {
 		if strings.HasPrefix(line, fmt.Sprintf("key%d ", len(r))) {
 			return i
@@ -36,7 +36,7 @@ func (r ring) newest() int {
 }
 
 // turn returns the ring with its newest key first.
-func (r ring) turn() ring {
-	i := r.newest()
+func (r ring) activateNewest() ring {
+	i := r.indexNewest()
 	return append(append(ring{r[i]}, r[:i]...), r[i+1:]...)
 }

@@ -59,13 +59,13 @@ func Check(argv []string) error {
 // Layers undoes Line and Announce: it returns the command itself, the marks
 // in the order in which they would be announced, and the words between two
 // announcements (the escalation command, if there was one).
-func Layers(line string) (argv, marks, escalation []string, err error) {
+func ParseLine(line string) (argv, marks, escalation []string, err error) {
 	argv, err = Split(strings.TrimPrefix(line, "exec "))
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	for {
-		at := announcement(argv)
+		at := indexAnnouncement(argv)
 		if at < 0 {
 			return argv, marks, escalation, nil
 		}
@@ -79,7 +79,7 @@ func Layers(line string) (argv, marks, escalation []string, err error) {
 // announcement returns the index of an announcement in argv, or -1. Only a
 // command that Announce built starts with one, so the search ends at the
 // second layer, in front of which the escalation command stands.
-func announcement(argv []string) int {
+func indexAnnouncement(argv []string) int {
 	for i := 0; i+4 <= len(argv); i++ {
 		if argv[i] == "sh" && argv[i+1] == "-c" && argv[i+3] == "sh" &&
 			strings.HasPrefix(argv[i+2], head) && strings.HasSuffix(argv[i+2], tail) {
