@@ -17,8 +17,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// DialUnix connects to a unix socket on the node. The connection supports no
-// deadlines; closing it ends pending reads and writes. It has CloseWrite.
+// DialUnix connects to a unix socket on the node. The returned connection supports no
+// deadlines; closing it ends pending reads and writes. It has a CloseWrite method.
 func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error) {
 	conn, refused, err := c.dialFromNode(ctx, "unix", remotePath)
 	if refused {
@@ -27,7 +27,7 @@ func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error
 	return conn, err
 }
 
-// DialTCP connects to an address as the node sees it.
+// DialTCP connects from the node to an address, which the node resolves.
 func (c *Conn) DialTCP(ctx context.Context, address string) (net.Conn, error) {
 	conn, refused, err := c.dialFromNode(ctx, "tcp", address)
 	if refused {
@@ -36,7 +36,8 @@ func (c *Conn) DialTCP(ctx context.Context, address string) (net.Conn, error) {
 	return conn, err
 }
 
-// dialFrom connects from the node; refused reports that the server has refused.
+// dialFromNode connects from the node to an address or socket. refused means that the server has
+// refused the connection, so the caller can add the reason.
 func (c *Conn) dialFromNode(ctx context.Context, network, address string) (_ net.Conn, refused bool, _ error) {
 	type dialed struct {
 		conn net.Conn
@@ -65,7 +66,7 @@ func (c *Conn) dialFromNode(ctx context.Context, network, address string) (_ net
 	}
 }
 
-// socketScript prints why a user cannot connect to a socket.
+// socketScript prints one word that describes why the user cannot connect to the socket $1.
 const socketScript = `if [ ! -e "$1" ]; then echo missing
 elif [ ! -S "$1" ]; then echo file
 elif [ ! -w "$1" ]; then echo denied
@@ -77,8 +78,9 @@ else
 	echo idle
 fi`
 
-// whyNotForwarded determines why the server refused. sshd gives the same answer if forwarding is
-// forbidden and if no process listens, so it inspects the socket.
+// explainRefusedForward returns the error for a refused connection to a socket. sshd sends the same
+// answer if forwarding is forbidden and if no process listens, so explainRefusedForward inspects the
+// socket with socketScript.
 func (c *Conn) explainRefusedForward(ctx context.Context, path string, err error) error {
 	fail := func(why error) error {
 		return failure.On(c.cfg.Node, fmt.Errorf("connect to socket %s on %s: %w", path, c.cfg.Addr(), why))
@@ -111,16 +113,18 @@ func (c *Conn) explainRefusedForward(ctx context.Context, path string, err error
 	return fail(err)
 }
 
-// maxSocketPath is the shortest limit of the systems we run on.
+// maxSocketPath is the maximal length of a socket's path in bytes: the limit of macOS, which is lower
+// than that of Linux.
 const maxSocketPath = 103
 
 // ForwardUnix listens on a local socket and forwards each connection to a
-// socket on the node, all over this one SSH connection. The socket's folder is
-// made with mode 0700 if it is absent, and must have it if it exists: the node's
-// Nix daemon trusts any client of the socket like root.
+// socket on the node over this SSH connection. The folder of the local socket is
+// created with mode 0700; an existing folder must not be open to other users, since
+// the node's Nix daemon trusts any client of the socket like root.
 //
 // ctx limits the setup only; the forward exists until it is closed or the
-// connection ends. Setting it up connects once, to fail early.
+// connection ends. ForwardUnix connects to the node's socket once, so that an
+// unusable socket is an error of ForwardUnix.
 func (c *Conn) ForwardUnix(ctx context.Context, localPath, remotePath string) (io.Closer, error) {
 	fail := func(err error) (io.Closer, error) {
 		return nil, failure.On(c.cfg.Node, fmt.Errorf("forward socket %s: %w", localPath, err))
@@ -154,8 +158,8 @@ func (c *Conn) ForwardUnix(ctx context.Context, localPath, remotePath string) (i
 	return c.forward(listener, func(ctx context.Context) (net.Conn, error) { return c.DialUnix(ctx, remotePath) }), nil
 }
 
-// ForwardTCP brings connections to the listener, which it then owns, to an address as
-// the node sees it. It ends with the connection, or when it is closed.
+// ForwardTCP forwards connections of a listener to an address, which the node resolves. It closes the
+// listener when the SSH connection ends or the returned Closer is closed.
 func (c *Conn) ForwardTCP(listener net.Listener, address string) io.Closer {
 	return c.forward(listener, func(ctx context.Context) (net.Conn, error) { return c.DialTCP(ctx, address) })
 }
@@ -173,7 +177,8 @@ func (c *Conn) forward(listener net.Listener, dial func(context.Context) (net.Co
 	return f
 }
 
-// removeSocket removes the socket of a killed run. It refuses any other file.
+// removeSocket removes a socket that a killed run has not removed. It returns an error if the path is
+// another type of file.
 func removeSocket(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -188,7 +193,8 @@ func removeSocket(path string) error {
 	return os.Remove(path)
 }
 
-// forward is a local listener whose connections are forwarded to the node, or to an address beyond it.
+// forward is a local listener whose connections are forwarded to a socket of the node, or to an
+// address that the node can reach.
 type forward struct {
 	conn     *Conn
 	listener net.Listener
@@ -208,6 +214,7 @@ func (f *forward) Close() error {
 	return err
 }
 
+// closeAll closes the listener and all open connections. It does not wait for their goroutines.
 func (f *forward) closeAll() (err error) {
 	f.once.Do(func() {
 		f.mu.Lock()
@@ -221,7 +228,8 @@ func (f *forward) closeAll() (err error) {
 	return err
 }
 
-// keep registers an open connection, or refuses it after Close.
+// registerConn adds an open connection, so that closeAll closes it. After closeAll it closes the
+// connection and returns false.
 func (f *forward) registerConn(conn net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -235,6 +243,7 @@ func (f *forward) registerConn(conn net.Conn) bool {
 	}
 }
 
+// closeConn closes a registered connection.
 func (f *forward) closeConn(conn net.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -266,8 +275,9 @@ func (f *forward) serveConn(local net.Conn) {
 	copyBothWays(local, far)
 }
 
-// join copies both ways. The end of one direction is passed on separately: the
-// Nix daemon still answers after its client has finished sending.
+// copyBothWays copies data between two connections until both directions have ended. The end of one
+// direction does not end the other one: the Nix daemon still answers after its client has finished
+// sending.
 func copyBothWays(a, b net.Conn) {
 	var work sync.WaitGroup
 	one := func(to, from net.Conn) {
@@ -276,7 +286,7 @@ func copyBothWays(a, b net.Conn) {
 			half.CloseWrite()
 			return
 		}
-		// A broken direction ends the other one too.
+		// An error in one direction ends both.
 		a.Close()
 		b.Close()
 	}

@@ -30,7 +30,7 @@ type hostKeys struct {
 
 	acceptedKey ssh.PublicKey // the key that the callback has accepted
 	accepted    bool          // the callback has accepted a key
-	err         error         // why the callback refused; x/crypto keeps only its text
+	err         error         // why the callback refused a key; x/crypto returns only the error's text
 }
 
 func loadHostKeys(cfg Config, accept bool, known *KnownHosts) (*hostKeys, error) {

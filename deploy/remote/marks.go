@@ -26,7 +26,7 @@ type markWriter struct {
 	w      io.Writer
 
 	mu             sync.Mutex
-	pending        []byte // may be the start of a mark
+	pending        []byte // received bytes that may be the start of a mark, and are not written yet
 	commandStarted bool
 }
 

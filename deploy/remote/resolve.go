@@ -243,16 +243,16 @@ func configFileOption(options []string) []string {
 
 // agentSocket returns the path of the agent's socket: from the IdentityAgent setting, or from
 // SSH_AUTH_SOCK if the setting is empty. It returns "" for no agent.
-func (r Resolver) agentSocket(exp expander, printed string) (string, error) {
+func (r Resolver) agentSocket(exp expander, setting string) (string, error) {
 	switch {
-	case printed == "none":
+	case setting == "none":
 		return "", nil
-	case printed == "" || printed == "SSH_AUTH_SOCK":
+	case setting == "" || setting == "SSH_AUTH_SOCK":
 		return r.Getenv("SSH_AUTH_SOCK"), nil
-	case strings.HasPrefix(printed, "$") && !strings.HasPrefix(printed, "${"):
-		return r.Getenv(printed[1:]), nil
+	case strings.HasPrefix(setting, "$") && !strings.HasPrefix(setting, "${"):
+		return r.Getenv(setting[1:]), nil
 	}
-	return exp.expandFile(printed)
+	return exp.expandFile(setting)
 }
 
 // newExpander returns an expander with the %-tokens of ssh_config(5) for a host.

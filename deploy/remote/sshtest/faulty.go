@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// faulty is a connection with the faults that the server's options ask for.
+// faultyConn is a server's connection with the faults of Options and Freeze.
 type faultyConn struct {
 	net.Conn
 	server *Server
@@ -16,7 +16,7 @@ type faultyConn struct {
 
 func (f *faultyConn) Read(p []byte) (int, error) {
 	n, err := f.Conn.Read(p)
-	f.waitForThaw() // what came in while frozen is not seen
+	f.waitForThaw() // data that was received during Freeze is returned after Thaw
 	return n, err
 }
 
@@ -32,6 +32,7 @@ func (f *faultyConn) Write(p []byte) (int, error) {
 	return f.Conn.Write(p)
 }
 
+// waitForThaw blocks while the server is frozen.
 func (f *faultyConn) waitForThaw() {
 	if wait := f.server.frozen.Load(); wait != nil {
 		<-*wait

@@ -38,8 +38,9 @@ func (s *Server) forwardTCP(ctx context.Context, offered ssh.NewChannel) {
 
 func (s *Server) forwardChannel(ctx context.Context, offered ssh.NewChannel, network, addr string) {
 	if s.opts.ForbidForwarding {
-		// sshd says so only for TCP, and hides the reason for a socket. A
-		// Handler could not answer the question that the client asks then.
+		// For a TCP connection sshd sends the reason "prohibited", but not for a socket. The client
+		// then inspects the socket with a command, which a Handler of a test cannot answer, so the
+		// server sends the reason if there is a Handler.
 		reason := ssh.Prohibited
 		if network == "unix" && !s.printMarks {
 			reason = ssh.ConnectionFailed
