@@ -10,7 +10,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// full describes which of the node's file systems is full and how much space is missing.
+// diskFullHint returns the hint for a full disk: the file system of the node's store, its free space or
+// inodes, and the space that the rest of the copy needs. need is in bytes.
 func (t *transfer) diskFullHint(ctx context.Context, need int64) string {
 	again := ", then run again: copied paths are kept"
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -29,13 +30,14 @@ func (t *transfer) diskFullHint(ctx context.Context, need int64) string {
 	return text + ": free space on the node, for example with nix-collect-garbage -d" + again
 }
 
-// dfLine parses a file system's mount point and free space from a line of df.
+// parseDfLine parses a line of df -P. It returns the mount point, and the fourth column: free KiB, or
+// free inodes with -i.
 func parseDfLine(line string) (place string, free int64) {
 	f := strings.Fields(line)
 	if len(f) < 6 {
 		return "unknown", 0
 	}
-	free, _ = strconv.ParseInt(f[3], 10, 64) // "-" where there is no limit
+	free, _ = strconv.ParseInt(f[3], 10, 64) // "-" if there is no limit
 	return strings.Join(f[5:], " "), free
 }
 

@@ -13,15 +13,15 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// missing is the part of closures that a node does not have.
+// missing is the set of a closure's paths that a node does not have.
 type missing struct {
-	paths []string         // references first
-	bytes int64            // unpacked
-	sizes map[string]int64 // of every path of the closures
+	paths []string         // sorted: a path is behind the paths that it refers to
+	bytes int64            // unpacked size of these paths
+	sizes map[string]int64 // path → unpacked size, for every path of the closure
 }
 
-// missing determines what is missing on the node. It checks the paths themselves first: a valid path
-// has a valid closure, so the local store need not be read for an up-to-date node.
+// findMissing returns the paths of the closures that the node does not have. It first checks the paths
+// themselves: a valid path has a valid closure, so the local store is not read for an up-to-date node.
 func (c *Copier) findMissing(ctx context.Context, node string, conn *remote.Conn, paths []string) (missing, error) {
 	if len(paths) == 0 {
 		return missing{}, nil
@@ -48,6 +48,7 @@ func newMissing(sizes map[string]int64, paths []string) missing {
 	return m
 }
 
+// closureSize returns the unpacked size of the whole closure in bytes.
 func (m missing) closureSize() int64 {
 	var sum int64
 	for _, size := range m.sizes {
@@ -56,8 +57,8 @@ func (m missing) closureSize() int64 {
 	return sum
 }
 
-// invalid returns the paths that are not in the node's store. The paths are passed on stdin, since
-// thousands of them exceed a command line.
+// queryInvalid returns those of the paths that are not in the node's store. It passes the paths on
+// stdin, since thousands of paths are too long for a command line.
 func (c *Copier) queryInvalid(ctx context.Context, node string, conn *remote.Conn, paths []string) ([]string, error) {
 	argv := []string{"xargs", "nix-store", "--check-validity", "--print-invalid"}
 	out, err := conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(strings.Join(paths, "\n") + "\n")})
@@ -67,19 +68,20 @@ func (c *Copier) queryInvalid(ctx context.Context, node string, conn *remote.Con
 	return strings.Fields(string(out)), nil
 }
 
-// closures caches closures for the nodes that get the same one. A store path's closure never
-// changes.
+// closures caches closures, because many nodes get the same closure. A store path's closure never
+// changes, so an entry never expires.
 type closures struct {
 	mu    sync.Mutex
 	known map[string]*cachedClosure
 }
 
 type cachedClosure struct {
-	turn  chan struct{} // held while reading, so that others wait for the result
+	turn  chan struct{} // held while one node reads the closure; other nodes wait for the result
 	paths []string
 	sizes map[string]int64
 }
 
+// entry returns the cache's entry for the paths, which is empty at first.
 func (k *closures) entry(paths []string) *cachedClosure {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -93,8 +95,8 @@ func (k *closures) entry(paths []string) *cachedClosure {
 	return k.known[key]
 }
 
-// closure reads the closures of the paths from the local store. If the read fails or is cancelled for
-// one node, the next waiting node reads again.
+// readClosure returns the closures of the paths, from the cache or from the local store. If the read
+// fails or is cancelled for one node, the next waiting node reads again.
 func (c *Copier) readClosure(ctx context.Context, node string, paths []string) (*cachedClosure, error) {
 	all := c.known.entry(paths)
 	select {
@@ -111,7 +113,7 @@ func (c *Copier) readClosure(ctx context.Context, node string, paths []string) (
 		return nil, err
 	}
 	sizes := make(map[string]int64, len(list))
-	// A command line holds two megabytes, and a path is about 70 bytes.
+	// A command line is limited to two megabytes, and a path has about 70 bytes.
 	for part := range slices.Chunk(list, 8000) {
 		lines, err := c.queryStore(ctx, node, "--size", part)
 		if err != nil {
@@ -131,6 +133,7 @@ func (c *Copier) readClosure(ctx context.Context, node string, paths []string) (
 	return all, nil
 }
 
+// queryStore runs nix-store -q with the option `what` and returns the words of its output.
 func (c *Copier) queryStore(ctx context.Context, node, what string, paths []string) ([]string, error) {
 	argv := append([]string{"nix-store", "-q", what}, c.nixFlags()...)
 	log := newNixLog(nil)

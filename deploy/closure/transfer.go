@@ -31,7 +31,7 @@ type transfer struct {
 
 func (t *transfer) stepName() string { return "copy " + formatCount(len(t.missing.paths), "path") }
 
-// run copies the paths, and reports whether the server forbids forwarding.
+// run copies the paths. fallback means that the server forbids forwarding, so a second login was used.
 func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 	dir, err := makePrivateDir(t.c.Dir)
 	if err != nil {
@@ -43,7 +43,8 @@ func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 	switch {
 	case err == nil:
 		defer forward.Close()
-		// While Nix waits for the daemon to accept more data it does not handle signals.
+		// Close the forward when ctx ends: while Nix waits for the daemon to accept more data, Nix
+		// does not handle signals.
 		defer context.AfterFunc(ctx, func() { forward.Close() })()
 		return false, t.runNixCopy(ctx, "unix://"+socket, nil)
 	case !errors.Is(err, remote.ErrForwardingProhibited):
@@ -58,11 +59,12 @@ func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 	return true, t.runNixCopy(ctx, "ssh-ng://"+alias, []string{"env", "NIX_SSHOPTS=" + opts})
 }
 
+// runNixCopy runs nix copy to a store URL. It ends nix copy if the connection is lost.
 func (t *transfer) runNixCopy(ctx context.Context, to string, env []string) error {
 	argv := slices.Concat(env, []string{"nix", "copy"}, t.c.nixFlags(), []string{"--to", to}, t.flags)
 	if t.c.Substitute {
-		// Both are necessary for substitution by the daemon: older Nix versions send this
-		// setting in place of the flag.
+		// Both are necessary for substitution by the daemon: older versions of Nix ignore the flag
+		// and send the setting to the daemon.
 		argv = append(argv, "--substitute-on-destination", "--option", "builders-use-substitutes", "true")
 	}
 	argv = append(argv, t.paths...)
@@ -71,7 +73,7 @@ func (t *transfer) runNixCopy(ctx context.Context, to string, env []string) erro
 	go func() {
 		select {
 		case <-t.conn.Done():
-			stop(t.conn.Err()) // nix copy itself would only report "end of file"
+			stop(t.conn.Err()) // the error of nix copy would only be "end of file"
 		case <-ctx.Done():
 		}
 	}()
@@ -94,10 +96,11 @@ var (
 	noLoginRE  = regexp.MustCompile(`cannot open connection|failed to start SSH`)
 )
 
-// failed returns the error of a failed nix copy. Paths that have arrived are kept.
+// newCopyError returns the error of a failed nix copy, with the number of copied paths, which stay on
+// the node.
 func (t *transfer) newCopyError(ctx context.Context, argv []string, err error) error {
 	e := newNixError(t.node, event.Copy, t.stepName(), argv, err, t.log)
-	if e.Argv == nil { // cancelled, or the connection is lost
+	if e.Argv == nil { // the run was cancelled, or the connection was lost
 		if lost := (*remote.LostError)(nil); errors.As(err, &lost) {
 			e.hint = "run again: copied paths are kept"
 		}
@@ -122,7 +125,8 @@ func (t *transfer) newCopyError(ctx context.Context, argv []string, err error) e
 	return e
 }
 
-// remaining returns the paths that have not arrived. Nix's log also counts data in transit.
+// queryRemaining returns the paths that are still missing on the node. It asks the node, since Nix's log
+// also counts data in transit.
 func (t *transfer) queryRemaining(ctx context.Context) missing {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -133,7 +137,7 @@ func (t *transfer) queryRemaining(ctx context.Context) missing {
 	return newMissing(t.missing.sizes, paths)
 }
 
-// noSocket returns the error for a daemon socket that cannot be reached.
+// newSocketError returns the error for a daemon socket that cannot be reached.
 func (t *transfer) newSocketError(err error) error {
 	e := &Error{Node: t.node, Phase: event.Copy, Step: t.stepName(), Err: err}
 	switch {
@@ -145,14 +149,15 @@ func (t *transfer) newSocketError(err error) error {
 	return e
 }
 
-// The path of a Unix socket is limited to about 107 bytes on Linux and 103 on other systems.
+// maxDir is the maximal length of the folder for sockets in bytes. The path of a Unix socket is limited
+// to 107 bytes on Linux and 103 on other systems.
 const maxDir = 70
 
 var plainPathRE = regexp.MustCompile(`^/[A-Za-z0-9/._-]*$`)
 
-// privateDir makes a folder for sockets and configuration, 0700. Its name must be
-// short, and plain: Nix cuts NIX_SSHOPTS at every blank, and some versions read
-// quotes in it.
+// makePrivateDir creates a folder with mode 0700 for sockets and the ssh configuration. The folder's
+// path must be short, and must not contain blanks or quotes: Nix splits NIX_SSHOPTS at every blank, and
+// some versions of Nix interpret quotes in it.
 func makePrivateDir(preferred string) (string, error) {
 	for _, base := range []string{preferred, os.TempDir(), "/tmp"} {
 		if base == "" || len(base) > maxDir || !plainPathRE.MatchString(base) {

@@ -48,7 +48,7 @@ type Server struct {
 	hostKey    ssh.PublicKey
 	handshakes atomic.Int64
 	commands   atomic.Int64
-	printMarks bool // Handler stands for a command, and sh doesn't announce it
+	printMarks bool // print the announcements of a command, because Handler does not run its scripts
 	frozen     atomic.Pointer[chan struct{}]
 
 	mu     sync.Mutex
