@@ -15,7 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// The parts of the script. Functions come before the main part.
+// The two files of the script. The functions of aside.sh must be in front of upload.sh.
 var (
 	//go:embed aside.sh
 	asideScript string
@@ -25,17 +25,17 @@ var (
 	script = asideScript + uploadScript
 )
 
-// loader reads the script from stdin and runs it. The script is not an argument, because it
-// would then be in the node's process list and in every message about this command.
+// loader reads the script ($1 bytes) from stdin and runs it. The script is not an argument,
+// because it would then be in the node's process list and in every message about this command.
 const loader = `script=$(head -c "$1") && shift && eval "$script"`
 
-// steps are the names of the modes in errors.
+// steps contains the name of each mode for errors.
 var steps = map[string]string{"apply": "upload keys", "plan": "compare keys"}
 
 // errEnded is the error of a write after the command on the node has ended.
 var errEnded = errors.New("the command on the node ended early")
 
-// exchange runs the script on the node and sends it the keys.
+// runExchange runs the script on the node in a mode and sends the keys to the script.
 func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string) (Result, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
@@ -57,10 +57,11 @@ func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string
 	t := &keyExchange{set: set, to: bufio.NewWriter(write), from: bufio.NewScanner(read)}
 	said := t.run(mode)
 	write.Close()
-	io.Copy(io.Discard, read) // so that the command is not blocked by a full pipe
+	io.Copy(io.Discard, read) // a full pipe would block the command
 	t.result.sort()
 	if err := <-ended; err != nil {
-		// The command's error explains more than the interrupted exchange.
+		// Return the command's error and not that of the exchange, which only failed because the
+		// command has ended.
 		var lost *remote.LostError
 		var refused *remote.EscalationError
 		if errors.As(err, &lost) || errors.As(err, &refused) { // other errors contain the step
@@ -74,7 +75,7 @@ func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string
 	return t.result, errors.Join(t.failed...)
 }
 
-// command returns the command that runs on the node.
+// scriptCommand returns the argv that runs the script on the node.
 func (u *Uploader) scriptCommand(mode string, aside Aside) []string {
 	list, folder := listFile, asideFolder
 	if u.root != "" {
@@ -83,19 +84,21 @@ func (u *Uploader) scriptCommand(mode string, aside Aside) []string {
 	return []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list, folder, aside.scriptWord()}
 }
 
-// talk is the client's side of one exchange; upload.sh is the node's side.
+// keyExchange is the client's side of one exchange; upload.sh is the node's side.
 type keyExchange struct {
 	set    Set
 	to     *bufio.Writer
 	from   *bufio.Scanner
 	result Result
-	failed []error // of single keys
+	failed []error // errors of single keys
 	lines  int     // number of lines received from the node
 }
 
-// maxLines limits the output of a node. It is enough for thousands of keys.
+// maxLines is the maximal number of lines that a node may send in one exchange. It suffices for
+// thousands of keys.
 const maxLines = 100_000
 
+// run executes the exchange. In the mode "plan" it does not send keys.
 func (t *keyExchange) run(mode string) error {
 	if err := t.sendKeyList(); err != nil {
 		return err
@@ -113,7 +116,7 @@ func (t *keyExchange) run(mode string) error {
 	return t.sendKeys(send)
 }
 
-// describe returns the seven lines that describe a key to upload.sh.
+// describeKey returns the seven lines that upload.sh reads for a key.
 func describeKey(k Key) string {
 	when := "late"
 	if k.Early {
@@ -123,6 +126,7 @@ func describeKey(k Key) string {
 	return strings.Join(fields, "\n") + "\n"
 }
 
+// sendKeyList sends the script, the descriptions of the desired keys and the paths of all keys.
 func (t *keyExchange) sendKeyList() error {
 	t.to.WriteString(script)
 	fmt.Fprintln(t.to, len(t.set.Keys), len(t.set.hivePaths))
@@ -135,8 +139,8 @@ func (t *keyExchange) sendKeyList() error {
 	return t.to.Flush()
 }
 
-// next reads a line. Errors do not contain it, because it may be arbitrary output of another
-// machine.
+// readLine reads a line and splits it at the first blank. Errors do not contain the line, because it may
+// be arbitrary output of the node.
 func (t *keyExchange) readLine() (word, rest string, err error) {
 	if t.lines++; t.lines > maxLines {
 		return "", "", errUnexpected
@@ -153,6 +157,7 @@ func (t *keyExchange) readLine() (word, rest string, err error) {
 
 var errUnexpected = errors.New("the node sent unexpected output")
 
+// keyIndex parses the index of a key in the set.
 func (t *keyExchange) keyIndex(number string) (int, error) {
 	i, err := strconv.Atoi(number)
 	if err != nil || i < 0 || i >= len(t.set.Keys) {
@@ -161,9 +166,10 @@ func (t *keyExchange) keyIndex(number string) (int, error) {
 	return i, nil
 }
 
-// answers reads the node's comparison of the keys, and returns the keys to send.
+// readComparison reads the node's comparison of the keys into the result. It returns the indexes of the
+// keys to send.
 func (t *keyExchange) readComparison() (send []int, err error) {
-	// Login shells may print something first.
+	// Skip lines that the login shell has printed.
 	for word := ""; word != "nixbench-keys"; {
 		if word, _, err = t.readLine(); err != nil {
 			return nil, err
@@ -206,8 +212,8 @@ func (t *keyExchange) readComparison() (send []int, err error) {
 	}
 }
 
-// deliver sends the keys and reads the results. It sends everything before it reads: the answers
-// are short enough to be buffered.
+// sendKeys sends the contents of keys and reads the results. It reads after all keys are sent: the
+// answers are short enough to be buffered.
 func (t *keyExchange) sendKeys(send []int) error {
 	fmt.Fprintln(t.to, len(send))
 	for _, i := range send {

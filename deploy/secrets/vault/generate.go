@@ -17,7 +17,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// generate makes all parts of a secret.
+// generateParts generates a secret and returns all its parts by name.
 func generateParts(g nixeval.Generated, now time.Time) (map[string][]byte, error) {
 	switch g.Kind {
 	case "token":
@@ -60,7 +60,8 @@ func randomBytes(n int) ([]byte, error) {
 	return raw, nil
 }
 
-// letters returns n random characters of the 36 that a token may contain, equally distributed.
+// randomLetters returns n random characters. Each of the 36 characters that a token may contain has the
+// same probability.
 func randomLetters(n int) string {
 	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
 	out := make([]byte, 0, n)
@@ -90,10 +91,10 @@ func encodePEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// years is the validity of a CA certificate. A cluster that is used for longer must rotate it.
+// caYears is the validity of a CA certificate in years.
 const caYears = 10
 
-// authority generates a CA certificate and its key.
+// generateAuthority generates a CA certificate and its private key.
 func generateAuthority(name string, now time.Time) (map[string][]byte, error) {
 	key, private, err := newKey()
 	if err != nil {
@@ -139,7 +140,7 @@ func parseCertificate(certificate []byte) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// expiry returns when a secret expires, or nil if it does not.
+// expiryOf returns the time at which a secret's certificate expires, or nil if the secret contains none.
 func expiryOf(s *secret) *time.Time {
 	data, ok := s.Parts["certificate"]
 	if !ok {

@@ -25,20 +25,20 @@ import (
 type Vault struct {
 	dir string
 	now func() time.Time
-	// look: generated secrets are kept in memory and not written.
+	// readOnly: generated secrets are stored in memory and not written to the folder.
 	readOnly bool
 
-	mu   sync.Mutex
+	mu    sync.Mutex
 	cache map[string]*secret
 }
 
-// Open returns the vault in dir, which need not exist.
+// Open returns the vault in dir. The folder is created when the first secret is written.
 func Open(dir string) *Vault {
 	return &Vault{dir: dir, now: time.Now, cache: map[string]*secret{}}
 }
 
-// Look returns the vault in dir for a command that must not change it: a missing secret is
-// generated but not written.
+// OpenReadOnly returns the vault in dir for a command that must not change the folder: a missing secret
+// is generated but not written.
 func OpenReadOnly(dir string) *Vault {
 	v := Open(dir)
 	v.readOnly = true
@@ -82,7 +82,7 @@ func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 	case err != nil:
 		return nil, err
 	case s.Kind == "random" && g.Kind == "key-ring" && s.Bytes == g.Bytes:
-		// Before key rings existed, this was a single key. It becomes the first key of a ring, so that data encrypted with it can be decrypted.
+		// Earlier versions generated a single key. It becomes the first key of the ring, so that existing data can be decrypted.
 		s = &secret{Kind: g.Kind, Bytes: g.Bytes, Made: s.Made, Parts: map[string][]byte{"keys": ring{}.withKey(s.Parts["raw"]).text()}}
 		if err := v.write(g.Secret, s); err != nil {
 			return nil, err
@@ -94,7 +94,7 @@ func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 	return s, nil
 }
 
-// size returns the requested size for the kinds that have one, and otherwise 0.
+// sizeOf returns the requested size in bytes, or 0 for a kind without a size.
 func sizeOf(g nixeval.Generated) int {
 	if g.Kind == "random" || g.Kind == "key-ring" {
 		return g.Bytes
@@ -170,9 +170,11 @@ func (e *RefusedError) Error() string { return e.text }
 // Kind implements [failure.Classified].
 func (e *RefusedError) Kind() failure.Kind { return failure.Usage }
 
-func newRefusedError(format string, args ...any) error { return &RefusedError{fmt.Sprintf(format, args...)} }
+func newRefusedError(format string, args ...any) error {
+	return &RefusedError{fmt.Sprintf(format, args...)}
+}
 
-// Step is what Rotate has done.
+// Step is the step of a rotation that Rotate has performed.
 type Step string
 
 const (
@@ -181,10 +183,10 @@ const (
 	Turned  Step = "turned"  // the newest key of a ring now encrypts
 )
 
-// Rotate generates a secret again, or performs the next step of a key ring's rotation. It refuses a
-// secret that does not exist, with a list of those that do, and a secret that running nodes depend
-// on. A key ring's new key is only made active if known confirms that all nodes have the ring with
-// this SHA-256.
+// Rotate generates a secret again, or performs the next step of a key ring's rotation. It returns a
+// *RefusedError for a secret that does not exist, and for a secret that running nodes depend on. Before
+// it activates the new key of a ring, it calls `known` with the SHA-256 of the ring's text: an error
+// means that not all nodes have that ring.
 func (v *Vault) Rotate(name string, known func(sum string) error) (Step, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
