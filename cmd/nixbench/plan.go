@@ -101,7 +101,7 @@ func (a *app) plan(flags planFlags) error {
 
 func (a *app) showPreview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, flags planFlags, drain engine.DrainOptions, send event.Sink) error {
 	machines := a.newMachines(e, hive, send)
-	machines.Vault = vault.Look(a.dir.Vault()) // read secrets only, because plan does not hold the lock
+	machines.Vault = vault.OpenReadOnly(a.dir.Vault()) // a plan creates no secrets, and it does not hold the lock
 	d := &deploy.Deployer{
 		Eval: e, Fleet: a.newFleet(hive, flags.fleetFlags, nil),
 		Copier:    &closure.Copier{Send: send, NixOptions: e.NixOptions, Substitute: true},

@@ -14,73 +14,74 @@ type Host interface {
 	Config() remote.Config
 }
 
-// Copier copies closures. The zero value works. Its methods may be used for many nodes at the same
-// time; the caller limits their number.
+// Copier copies closures. The zero value works. Its methods may be called concurrently for many
+// nodes; the caller limits the number of concurrent calls.
 type Copier struct {
 	Run        nixeval.Runner // starts local programs; nil: nixeval.Exec
 	Send       event.Sink
 	NixOptions [][2]string // for the local Nix, passed as --option
 
-	// Substitute lets the node fetch paths from its own caches. Nix passes settings of the
-	// local user, such as substituters in ~/.config/nix, to a daemon that trusts the user.
-	// They then replace the node's settings.
+	// Substitute allows the node to fetch paths from its own caches. If the node's daemon trusts
+	// the login user, settings of the local user, such as substituters in ~/.config/nix, replace
+	// the node's settings: Nix passes them to the daemon.
 	Substitute bool
 
-	// Dir is the folder for sockets, which exist during a copy. If it is empty, or too long
-	// for a socket's path, a temporary folder is used.
+	// Dir is the folder for the sockets of running copies. If Dir is empty, or too long for a
+	// socket's path, a temporary folder is used.
 	Dir string
 
 	known  closures
-	socket string // path of the node's daemon socket, for tests
+	socket string // path of the node's daemon socket, for tests; "": daemonSocket
 }
 
-// Stats is what a copy has transferred.
+// Stats are the numbers of a copy.
 type Stats struct {
 	Paths    int   // number of paths that the node was missing
-	Bytes    int64 // their size, unpacked
-	Closure  int64 // size of the whole closure; 0 if nothing was missing
-	Fallback bool  // the server forbids forwarding, so ssh made a second login
+	Bytes    int64 // unpacked size of these paths
+	Closure  int64 // unpacked size of the whole closure; 0 if no path was missing
+	Fallback bool  // the server forbids forwarding, so nix copy has used a second login
 }
 
-// Copy copies the closures of output paths to a node. The error is an [*Error]
-// if Nix failed; errors of the connection are passed on.
+// Copy copies the closures of output paths to a node. The error is an [*Error] if Nix failed, and
+// otherwise an error of the connection.
 func (c *Copier) Copy(ctx context.Context, node string, h Host, paths []string) (Stats, error) {
-	return c.copy(ctx, node, h, paths, "--no-check-sigs")
+	return c.copyClosures(ctx, node, h, paths, "--no-check-sigs")
 }
 
-// Missing returns the paths that Copy would transfer, and their size. It changes nothing on the
-// node.
+// Missing returns the paths that Copy would transfer, and their unpacked size in bytes. It does not
+// change the node.
 func (c *Copier) Missing(ctx context.Context, node string, h Host, paths []string) ([]string, int64, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	m, err := c.missing(ctx, node, conn, paths)
+	m, err := c.findMissing(ctx, node, conn, paths)
 	return m.paths, m.bytes, err
 }
 
-func (c *Copier) copy(ctx context.Context, node string, h Host, paths []string, flags ...string) (Stats, error) {
+// copyClosures copies closures with additional flags of nix copy.
+func (c *Copier) copyClosures(ctx context.Context, node string, h Host, paths []string, flags ...string) (Stats, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return Stats{}, err
 	}
-	m, err := c.missing(ctx, node, conn, paths)
+	m, err := c.findMissing(ctx, node, conn, paths)
 	if err != nil || len(m.paths) == 0 {
 		return Stats{}, err
 	}
 	t := &transfer{c: c, node: node, conn: conn, cfg: h.Config(), paths: paths, flags: flags, missing: m}
 	fallback, err := t.run(ctx)
-	return Stats{Paths: len(m.paths), Bytes: m.bytes, Closure: m.closure(), Fallback: fallback}, err
+	return Stats{Paths: len(m.paths), Bytes: m.bytes, Closure: m.closureSize(), Fallback: fallback}, err
 }
 
-func (c *Copier) run(ctx context.Context, cmd nixeval.Command) ([]byte, error) {
+func (c *Copier) runLocal(ctx context.Context, cmd nixeval.Command) ([]byte, error) {
 	if c.Run == nil {
 		return nixeval.Exec(ctx, cmd)
 	}
 	return c.Run(ctx, cmd)
 }
 
-// nixFlags returns the flags of every local Nix command.
+// nixFlags returns the flags that all local Nix commands have in common.
 func (c *Copier) nixFlags() []string {
 	flags := []string{"--extra-experimental-features", "nix-command flakes", "--log-format", "internal-json"}
 	for _, o := range c.NixOptions {
@@ -89,7 +90,7 @@ func (c *Copier) nixFlags() []string {
 	return flags
 }
 
-// daemonSocket is the socket of a node's Nix daemon.
+// daemonSocket is the path of the Nix daemon's socket on a node.
 const daemonSocket = "/nix/var/nix/daemon-socket/socket"
 
 func (c *Copier) remoteSocket() string {

@@ -253,7 +253,7 @@ func TestSubstitute(t *testing.T) {
 // A folder that is too long for a socket, or has blanks, is not used.
 func TestPrivateDir(t *testing.T) {
 	for _, preferred := range []string{"", "/tmp/" + strings.Repeat("long", 20), "/tmp/with blank"} {
-		dir, err := privateDir(preferred)
+		dir, err := makePrivateDir(preferred)
 		if err != nil || len(dir) > 100 || strings.Contains(dir, " ") {
 			t.Errorf("%q, %v", dir, err)
 		}

@@ -18,8 +18,8 @@ type Error struct {
 	Node   string
 	Phase  event.Phase // Copy, or Build for a build on the node
 	Step   string      // the step that failed
-	Argv   []string    // the command, here or on the node; nil if it does not matter
-	Stderr string      // the end of its output
+	Argv   []string    // the failed command, local or on the node; nil if the command is not the cause
+	Stderr string      // the end of the command's output
 	Err    error
 	hint   string
 }
@@ -43,10 +43,10 @@ func (e *Error) Kind() failure.Kind { return failure.Copy }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint returns what the user can do, if that is known.
+// Hint returns what the user can do, or "".
 func (e *Error) Hint() string { return e.hint }
 
-// shortArgv shortens a command with many paths for a message.
+// shortArgv returns the text of a command for a message, with 20 words at most.
 func shortArgv(argv []string) string {
 	const show = 20
 	if len(argv) > show {
@@ -55,8 +55,8 @@ func shortArgv(argv []string) string {
 	return strings.Join(argv, " ")
 }
 
-// queryError returns the error of a query to the node.
-func queryError(conn *remote.Conn, node string, err error) error {
+// newQueryError returns the error of a failed query for missing paths on the node.
+func newQueryError(conn *remote.Conn, node string, err error) error {
 	e := &Error{Node: node, Phase: event.Copy, Step: "query the missing paths", Err: err}
 	var failed *remote.RunError
 	switch {
@@ -64,21 +64,22 @@ func queryError(conn *remote.Conn, node string, err error) error {
 	case failed.ExitStatus == 127:
 		e.hint = "a node needs Nix, with nix-store on the PATH of a login that is not interactive"
 	case strings.Contains(failed.Stderr, daemonSocket) && strings.Contains(failed.Stderr, "Permission denied"):
-		e.hint = notAllowed(node, conn.User())
+		e.hint = daemonAccessHint(node, conn.User())
 	}
 	return e
 }
 
-func notAllowed(node, user string) string {
+// daemonAccessHint returns the hint for a user that may not use the node's Nix daemon.
+func daemonAccessHint(node, user string) string {
 	return fmt.Sprintf("log in as root, or let %[1]q use the Nix daemon: it must be in nix.settings.allowed-users and nix.settings.trusted-users of %[2]s, and its socket must be open to it", user, node)
 }
 
-// nixFailed returns the error of a local Nix process.
-func nixFailed(node string, phase event.Phase, step string, argv []string, err error, log *nixLog) *Error {
+// newNixError returns the error of a failed local Nix process.
+func newNixError(node string, phase event.Phase, step string, argv []string, err error, log *nixLog) *Error {
 	e := &Error{Node: node, Phase: phase, Step: step, Err: err}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
-		return e // cancelled, or there is no Nix
+		return e // the run was cancelled, or Nix is not installed
 	}
 	e.Argv, e.Stderr = argv, log.output()
 	if n := len(log.errors); n > 0 {

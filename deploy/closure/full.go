@@ -10,8 +10,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// full describes which of the node's file systems is full and how much space is missing.
-func (t *transfer) full(ctx context.Context, need int64) string {
+// diskFullHint returns the hint for a full disk: the file system of the node's store, its free space or
+// inodes, and the space that the rest of the copy needs. need is in bytes.
+func (t *transfer) diskFullHint(ctx context.Context, need int64) string {
 	again := ", then run again: copied paths are kept"
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -20,26 +21,27 @@ func (t *transfer) full(ctx context.Context, need int64) string {
 	if err != nil || len(lines) != 2 {
 		return "free space in the node's /nix/store: nix-collect-garbage -d" + again
 	}
-	place, free := dfLine(lines[0])
-	_, inodes := dfLine(lines[1])
-	text := fmt.Sprintf("the file system of /nix/store (%s) has %s left, and %s must still be copied", place, size(free<<10), size(need))
+	place, free := parseDfLine(lines[0])
+	_, inodes := parseDfLine(lines[1])
+	text := fmt.Sprintf("the file system of /nix/store (%s) has %s left, and %s must still be copied", place, formatSize(free<<10), formatSize(need))
 	if free<<10 > need && inodes == 0 {
 		text = fmt.Sprintf("the file system of /nix/store (%s) has no inodes left", place)
 	}
 	return text + ": free space on the node, for example with nix-collect-garbage -d" + again
 }
 
-// dfLine parses a file system's mount point and free space from a line of df.
-func dfLine(line string) (place string, free int64) {
+// parseDfLine parses a line of df -P. It returns the mount point, and the fourth column: free KiB, or
+// free inodes with -i.
+func parseDfLine(line string) (place string, free int64) {
 	f := strings.Fields(line)
 	if len(f) < 6 {
 		return "unknown", 0
 	}
-	free, _ = strconv.ParseInt(f[3], 10, 64) // "-" where there is no limit
+	free, _ = strconv.ParseInt(f[3], 10, 64) // "-" if there is no limit
 	return strings.Join(f[5:], " "), free
 }
 
-func size(bytes int64) string {
+func formatSize(bytes int64) string {
 	switch {
 	case bytes >= 10<<30:
 		return fmt.Sprintf("%d GiB", bytes>>30)

@@ -13,34 +13,34 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// missing is the part of closures that a node does not have.
+// missing is the set of a closure's paths that a node does not have.
 type missing struct {
-	paths []string         // references first
-	bytes int64            // unpacked
-	sizes map[string]int64 // of every path of the closures
+	paths []string         // sorted: a path is behind the paths that it refers to
+	bytes int64            // unpacked size of these paths
+	sizes map[string]int64 // path → unpacked size, for every path of the closure
 }
 
-// missing determines what is missing on the node. It checks the paths themselves first: a valid path
-// has a valid closure, so the local store need not be read for an up-to-date node.
-func (c *Copier) missing(ctx context.Context, node string, conn *remote.Conn, paths []string) (missing, error) {
+// findMissing returns the paths of the closures that the node does not have. It first checks the paths
+// themselves: a valid path has a valid closure, so the local store is not read for an up-to-date node.
+func (c *Copier) findMissing(ctx context.Context, node string, conn *remote.Conn, paths []string) (missing, error) {
 	if len(paths) == 0 {
 		return missing{}, nil
 	}
-	invalid, err := c.invalid(ctx, node, conn, paths)
+	invalid, err := c.queryInvalid(ctx, node, conn, paths)
 	if err != nil || len(invalid) == 0 {
 		return missing{}, err
 	}
-	all, err := c.closure(ctx, node, paths)
+	all, err := c.readClosure(ctx, node, paths)
 	if err != nil {
 		return missing{}, err
 	}
-	if invalid, err = c.invalid(ctx, node, conn, all.paths); err != nil {
+	if invalid, err = c.queryInvalid(ctx, node, conn, all.paths); err != nil {
 		return missing{}, err
 	}
-	return missingOf(all.sizes, invalid), nil
+	return newMissing(all.sizes, invalid), nil
 }
 
-func missingOf(sizes map[string]int64, paths []string) missing {
+func newMissing(sizes map[string]int64, paths []string) missing {
 	m := missing{paths: paths, sizes: sizes}
 	for _, p := range paths {
 		m.bytes += sizes[p]
@@ -48,7 +48,8 @@ func missingOf(sizes map[string]int64, paths []string) missing {
 	return m
 }
 
-func (m missing) closure() int64 {
+// closureSize returns the unpacked size of the whole closure in bytes.
+func (m missing) closureSize() int64 {
 	var sum int64
 	for _, size := range m.sizes {
 		sum += size
@@ -56,47 +57,48 @@ func (m missing) closure() int64 {
 	return sum
 }
 
-// invalid returns the paths that are not in the node's store. The paths are passed on stdin, since
-// thousands of them exceed a command line.
-func (c *Copier) invalid(ctx context.Context, node string, conn *remote.Conn, paths []string) ([]string, error) {
+// queryInvalid returns those of the paths that are not in the node's store. It passes the paths on
+// stdin, since thousands of paths are too long for a command line.
+func (c *Copier) queryInvalid(ctx context.Context, node string, conn *remote.Conn, paths []string) ([]string, error) {
 	argv := []string{"xargs", "nix-store", "--check-validity", "--print-invalid"}
 	out, err := conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(strings.Join(paths, "\n") + "\n")})
 	if err != nil {
-		return nil, queryError(conn, node, err)
+		return nil, newQueryError(conn, node, err)
 	}
 	return strings.Fields(string(out)), nil
 }
 
-// closures caches closures for the nodes that get the same one. A store path's closure never
-// changes.
+// closures caches closures, because many nodes get the same closure. A store path's closure never
+// changes, so an entry never expires.
 type closures struct {
 	mu    sync.Mutex
-	known map[string]*closureOf
+	known map[string]*cachedClosure
 }
 
-type closureOf struct {
-	turn  chan struct{} // held while reading, so that others wait for the result
+type cachedClosure struct {
+	turn  chan struct{} // held while one node reads the closure; other nodes wait for the result
 	paths []string
 	sizes map[string]int64
 }
 
-func (k *closures) of(paths []string) *closureOf {
+// entry returns the cache's entry for the paths, which is empty at first.
+func (k *closures) entry(paths []string) *cachedClosure {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := strings.Join(paths, "\n")
 	if k.known == nil {
-		k.known = map[string]*closureOf{}
+		k.known = map[string]*cachedClosure{}
 	}
 	if k.known[key] == nil {
-		k.known[key] = &closureOf{turn: make(chan struct{}, 1)}
+		k.known[key] = &cachedClosure{turn: make(chan struct{}, 1)}
 	}
 	return k.known[key]
 }
 
-// closure reads the closures of the paths from the local store. If the read fails or is cancelled for
-// one node, the next waiting node reads again.
-func (c *Copier) closure(ctx context.Context, node string, paths []string) (*closureOf, error) {
-	all := c.known.of(paths)
+// readClosure returns the closures of the paths, from the cache or from the local store. If the read
+// fails or is cancelled for one node, the next waiting node reads again.
+func (c *Copier) readClosure(ctx context.Context, node string, paths []string) (*cachedClosure, error) {
+	all := c.known.entry(paths)
 	select {
 	case all.turn <- struct{}{}:
 		defer func() { <-all.turn }()
@@ -106,14 +108,14 @@ func (c *Copier) closure(ctx context.Context, node string, paths []string) (*clo
 	if all.sizes != nil {
 		return all, nil
 	}
-	list, err := c.query(ctx, node, "-R", paths)
+	list, err := c.queryStore(ctx, node, "-R", paths)
 	if err != nil {
 		return nil, err
 	}
 	sizes := make(map[string]int64, len(list))
-	// A command line holds two megabytes, and a path is about 70 bytes.
+	// A command line is limited to two megabytes, and a path has about 70 bytes.
 	for part := range slices.Chunk(list, 8000) {
-		lines, err := c.query(ctx, node, "--size", part)
+		lines, err := c.queryStore(ctx, node, "--size", part)
 		if err != nil {
 			return nil, err
 		}
@@ -131,12 +133,13 @@ func (c *Copier) closure(ctx context.Context, node string, paths []string) (*clo
 	return all, nil
 }
 
-func (c *Copier) query(ctx context.Context, node, what string, paths []string) ([]string, error) {
+// queryStore runs nix-store -q with the option `what` and returns the words of its output.
+func (c *Copier) queryStore(ctx context.Context, node, what string, paths []string) ([]string, error) {
 	argv := append([]string{"nix-store", "-q", what}, c.nixFlags()...)
 	log := newNixLog(nil)
-	out, err := c.run(ctx, nixeval.Command{Argv: append(argv, paths...), Stderr: log.HandleLine})
+	out, err := c.runLocal(ctx, nixeval.Command{Argv: append(argv, paths...), Stderr: log.HandleLine})
 	if err != nil {
-		return nil, nixFailed(node, event.Copy, "read the closure", argv, err, log)
+		return nil, newNixError(node, event.Copy, "read the closure", argv, err, log)
 	}
 	return strings.Fields(string(out)), nil
 }

@@ -12,7 +12,7 @@ type nixLog struct {
 	errors []nixlog.Error
 }
 
-// newNixLog returns a log that passes warnings on.
+// newNixLog returns a log that calls warn for each warning. warn may be nil.
 func newNixLog(warn func(text string)) *nixLog {
 	l := &nixLog{}
 	l.Error = func(e nixlog.Error) { l.errors = append(l.errors, e) }
@@ -27,7 +27,7 @@ func newNixLog(warn func(text string)) *nixLog {
 	return l
 }
 
-// output returns what the process has printed about its failure.
+// output returns the errors and the lines outside Nix's log format that the process has printed.
 func (l *nixLog) output() string {
 	var parts []string
 	for _, e := range l.errors {

@@ -7,15 +7,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// rootsDir contains garbage collector roots on the node. Since it is in /run, an abandoned deployment
-// protects its closure only until the next boot.
+// rootsDir is the node's folder for garbage collector roots of Protect. It is in /run, so that an
+// abandoned deployment protects its closure only until the next boot.
 const rootsDir = "/run/nixbench/gcroots"
 
 const protectScript = `mkdir -p "$1" && nix-store --realise "$3" --add-root "$1/$2" >/dev/null`
 
-// Protect protects a path from the node's garbage collector until the same name is used for another
-// path, or until the next boot. The Nix daemon protects received paths only during the copy, and in a
-// rolling update it may take long until the profile refers to them. Protect needs root.
+// Protect protects a path from the node's garbage collector until Protect is called with the same name
+// and another path, or until the next boot. It is needed because the Nix daemon protects received paths
+// only during the copy, and in a rolling update a profile may refer to them much later. Protect runs a
+// command as root.
 func (c *Copier) Protect(ctx context.Context, node string, h Host, name, path string) error {
 	conn, err := h.Conn(ctx)
 	if err != nil {

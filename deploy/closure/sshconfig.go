@@ -13,11 +13,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// sshConfig writes an OpenSSH configuration for a host, since `nix copy --to ssh-ng://` runs ssh. It
-// returns the host's alias in that file, and the value of NIX_SSHOPTS. It is a file, because the
-// variable cannot contain blanks. The user's own configuration is not read by ssh, because Config
-// already contains it.
-func sshConfig(dir string, cfg remote.Config) (alias, opts string, err error) {
+// writeSSHConfig writes an OpenSSH configuration for a host, since `nix copy --to ssh-ng://` runs ssh.
+// It returns the host's alias in that file, and the value of NIX_SSHOPTS. The settings are in a file,
+// because options in the variable cannot contain blanks. ssh does not read the user's configuration,
+// whose settings are already in cfg.
+func writeSSHConfig(dir string, cfg remote.Config) (alias, opts string, err error) {
 	var b strings.Builder
 	alias = "node"
 	if plainNameRE.MatchString(cfg.Node) {
@@ -32,12 +32,14 @@ func sshConfig(dir string, cfg remote.Config) (alias, opts string, err error) {
 
 var plainNameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]*$`)
 
+// writeHost writes the Host block of a host, and those of its jump hosts. It returns an error for a
+// value that an ssh configuration cannot contain.
 func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
-	var bad error
-	say := func(key string, values ...string) {
+	var invalid error
+	add := func(key string, values ...string) {
 		for i, v := range values {
 			if strings.ContainsAny(v, "\"\n\\") {
-				bad = errors.Join(bad, fmt.Errorf("an ssh configuration cannot contain %s %q", key, v))
+				invalid = errors.Join(invalid, fmt.Errorf("an ssh configuration cannot contain %s %q", key, v))
 			}
 			if strings.ContainsAny(v, " \t#") {
 				values[i] = `"` + v + `"`
@@ -48,62 +50,62 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 	yesNo := map[bool]string{true: "yes", false: "no"}
 
 	fmt.Fprintf(b, "Host %s\n", alias)
-	say("HostName", noTokens(cfg.HostName)...)
-	say("Port", fmt.Sprint(cfg.Port))
+	add("HostName", escapeTokens(cfg.HostName)...)
+	add("Port", fmt.Sprint(cfg.Port))
 	if family := map[string]string{"tcp4": "inet", "tcp6": "inet6"}[cfg.Network]; family != "" {
-		say("AddressFamily", family)
+		add("AddressFamily", family)
 	}
-	fmt.Fprintf(b, "  User %s\n", cfg.User) // package remote has checked it; it may contain a backslash
-	say("BatchMode", "yes")                 // ssh must not ask questions on nixbench's terminal
-	say("StrictHostKeyChecking", "yes")
-	say("ControlPath", "none")
+	fmt.Fprintf(b, "  User %s\n", cfg.User) // package remote has validated the user; a backslash needs no quotes
+	add("BatchMode", "yes")                 // ssh must not ask questions on nixbench's terminal
+	add("StrictHostKeyChecking", "yes")
+	add("ControlPath", "none")
 	for _, f := range orNone(cfg.IdentityFiles) {
-		say("IdentityFile", noTokens(f)...)
+		add("IdentityFile", escapeTokens(f)...)
 	}
 	for _, f := range cfg.CertificateFiles {
-		say("CertificateFile", noTokens(f)...)
+		add("CertificateFile", escapeTokens(f)...)
 	}
-	say("IdentityAgent", noTokens(orNone([]string{cfg.IdentityAgent})[0])...)
-	say("IdentitiesOnly", yesNo[cfg.IdentitiesOnly])
+	add("IdentityAgent", escapeTokens(orNone([]string{cfg.IdentityAgent})[0])...)
+	add("IdentitiesOnly", yesNo[cfg.IdentitiesOnly])
 	if len(cfg.HostKeyAlgos) > 0 {
-		say("HostKeyAlgorithms", strings.Join(cfg.HostKeyAlgos, ","))
+		add("HostKeyAlgorithms", strings.Join(cfg.HostKeyAlgos, ","))
 	}
 	if cfg.ConnectTimeout > 0 {
-		say("ConnectTimeout", fmt.Sprint(max(1, int(cfg.ConnectTimeout.Seconds()))))
+		add("ConnectTimeout", fmt.Sprint(max(1, int(cfg.ConnectTimeout.Seconds()))))
 	}
-	say("ServerAliveInterval", "15") // as for nixbench's own connection
+	add("ServerAliveInterval", "15") // as for nixbench's own connection
 	if len(cfg.HostKeys) > 0 {
 		known, err := writePinned(dir, alias, cfg.HostKeys)
 		if err != nil {
 			return err
 		}
-		say("HostKeyAlias", alias)
-		say("UserKnownHostsFile", known)
-		say("GlobalKnownHostsFile", "none")
+		add("HostKeyAlias", alias)
+		add("UserKnownHostsFile", known)
+		add("GlobalKnownHostsFile", "none")
 	} else {
 		if cfg.HostKeyAlias != "" {
-			say("HostKeyAlias", cfg.HostKeyAlias)
+			add("HostKeyAlias", cfg.HostKeyAlias)
 		}
-		say("UserKnownHostsFile", noTokens(orNone(cfg.KnownHosts)...)...)
-		say("GlobalKnownHostsFile", orNone(cfg.GlobalKnownHosts)...)
+		add("UserKnownHostsFile", escapeTokens(orNone(cfg.KnownHosts)...)...)
+		add("GlobalKnownHostsFile", orNone(cfg.GlobalKnownHosts)...)
 	}
 	switch {
 	case cfg.Via != nil:
-		say("ProxyJump", alias+"-via")
+		add("ProxyJump", alias+"-via")
 	case cfg.ProxyCommand != "":
 		if strings.ContainsRune(cfg.ProxyCommand, '\n') {
-			bad = errors.Join(bad, errors.New("an ssh configuration cannot contain a ProxyCommand of several lines"))
+			invalid = errors.Join(invalid, errors.New("an ssh configuration cannot contain a ProxyCommand of several lines"))
 		}
-		fmt.Fprintf(b, "  ProxyCommand %s\n", noTokens(cfg.ProxyCommand)[0])
+		fmt.Fprintf(b, "  ProxyCommand %s\n", escapeTokens(cfg.ProxyCommand)[0])
 	}
-	if bad != nil || cfg.Via == nil {
-		return bad
+	if invalid != nil || cfg.Via == nil {
+		return invalid
 	}
 	return writeHost(b, dir, alias+"-via", *cfg.Via)
 }
 
-// noTokens escapes % signs, so that ssh does not expand values that remote has expanded.
-func noTokens(values ...string) []string {
+// escapeTokens escapes % signs, so that ssh does not expand values that package remote has expanded.
+func escapeTokens(values ...string) []string {
 	out := make([]string, len(values))
 	for i, v := range values {
 		out[i] = strings.ReplaceAll(v, "%", "%%")
@@ -118,7 +120,7 @@ func orNone(values []string) []string {
 	return values
 }
 
-// writePinned writes a known_hosts file with the pinned keys of the alias.
+// writePinned writes a known_hosts file with the pinned keys of the alias, and returns its path.
 func writePinned(dir, alias string, keys []ssh.PublicKey) (string, error) {
 	var b strings.Builder
 	for _, k := range keys {

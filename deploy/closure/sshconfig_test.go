@@ -53,7 +53,7 @@ func TestSSHConfigAsOpenSSHReadsIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := full
 			test.change(&cfg)
-			alias, opts, err := sshConfig(t.TempDir(), cfg)
+			alias, opts, err := writeSSHConfig(t.TempDir(), cfg)
 			if err != nil || alias != test.alias {
 				t.Fatalf("%q, %v", alias, err)
 			}
@@ -74,7 +74,7 @@ func TestSSHConfigAsOpenSSHReadsIt(t *testing.T) {
 		})
 	}
 	full.IdentityFiles = []string{`/quote"d`}
-	if _, _, err := sshConfig(t.TempDir(), full); err == nil {
+	if _, _, err := writeSSHConfig(t.TempDir(), full); err == nil {
 		t.Error("a quote in a file's name cannot be told to ssh")
 	}
 }
@@ -88,7 +88,7 @@ func TestSSHConfigLogsIn(t *testing.T) {
 	cfg.Via = &viaCfg
 	login := func() (string, error) {
 		dir := shortDir(t)
-		alias, opts, err := sshConfig(dir, cfg)
+		alias, opts, err := writeSSHConfig(dir, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

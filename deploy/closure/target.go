@@ -15,19 +15,19 @@ import (
 	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
-// longestMessage is the maximal length of a message of Nix's log. It is longer than for other lines,
-// since a truncated message cannot be parsed. Longer lines of a build's log are left out.
+// longestMessage is the maximal length of a line of Nix's log in bytes. It is larger than the default of
+// remote.Lines, since a truncated line cannot be parsed. Longer lines are discarded.
 const longestMessage = 1 << 20
 
-const keepLines = 20 // number of lines of a build's log that are kept for an error
+const keepLines = 20 // number of last lines of a build's log that an error contains
 
 // BuildOnTarget copies derivations to the node and builds them there, with the node's own caches and
 // builders. The log is sent as events. If a build fails, the error is an [*Error] that wraps a
 // *nixeval.BuildError.
 func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []string) error {
-	// With --derivation, all versions copy the .drv itself. Without it, older versions copy
-	// its outputs.
-	if _, err := c.copy(ctx, node, h, drvs, "--no-check-sigs", "--derivation"); err != nil {
+	// With --derivation, nix copy copies the .drv files. Without it, older versions of Nix copy their
+	// outputs.
+	if _, err := c.copyClosures(ctx, node, h, drvs, "--no-check-sigs", "--derivation"); err != nil {
 		return err
 	}
 	conn, err := h.Conn(ctx)
@@ -35,58 +35,58 @@ func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []
 		return err
 	}
 	b := &targetBuild{c: c, node: node, tails: map[string][]string{}}
-	b.log = newNixLog(b.warn)
-	b.log.Start, b.log.Progress, b.log.BuildLog = b.start, b.progress, b.buildLog
+	b.log = newNixLog(b.sendWarning)
+	b.log.Start, b.log.Progress, b.log.BuildLog = b.handleStart, b.handleProgress, b.handleBuildLog
 	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning", "--log-format", "internal-json"}, drvs...)
 	lines := &remote.Lines{Max: longestMessage, Each: func(line string, continued bool) {
 		if !continued && len(line) < longestMessage-utf8.UTFMax { // an incomplete message cannot be parsed
 			b.log.HandleLine(line)
 		}
 	}}
-	// Root uses the daemon too: it has the build users, and ends the build when its client
-	// has disconnected.
+	// Root uses the daemon too: the daemon has the build users, and ends the build when the client
+	// disconnects.
 	err = conn.Run(ctx, remote.Cmd{Argv: argv, Env: []string{"NIX_REMOTE=daemon"}, Stderr: lines})
 	lines.Flush()
 	if err == nil {
 		return nil
 	}
-	return b.failed(argv, err)
+	return b.newBuildError(argv, err)
 }
 
-// targetBuild follows one build on a node.
+// targetBuild converts the log of one build on a node to events and errors.
 type targetBuild struct {
 	c     *Copier
 	node  string
 	log   *nixLog
-	tails map[string][]string // derivation → the end of its log
-	name  string              // of the derivation that was started last
-	done  int64
-	total int64
+	tails map[string][]string // derivation → the last lines of its build log
+	name  string              // name of the derivation that was started last
+	done  int64               // number of built derivations
+	total int64               // number of derivations to build
 }
 
-func (b *targetBuild) start(a nixlog.Activity) {
+func (b *targetBuild) handleStart(a nixlog.Activity) {
 	if a.Kind == nixlog.Build {
 		b.name = nameOf(a.Path)
-		b.report()
+		b.sendProgress()
 	}
 }
 
-func (b *targetBuild) progress(a nixlog.Activity, done, total int64) {
+func (b *targetBuild) handleProgress(a nixlog.Activity, done, total int64) {
 	if a.Kind == nixlog.Builds && (done != b.done || total != b.total) {
 		b.done, b.total = done, total
-		b.report()
+		b.sendProgress()
 	}
 }
 
-func (b *targetBuild) report() {
+func (b *targetBuild) sendProgress() {
 	if b.name == "" || b.total == 0 {
 		return
 	}
 	b.c.Send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Build, Node: b.node,
-		Text: fmt.Sprintf("%d of %s, %s", b.done, count(int(b.total), "derivation"), b.name)})
+		Text: fmt.Sprintf("%d of %s, %s", b.done, formatCount(int(b.total), "derivation"), b.name)})
 }
 
-func (b *targetBuild) buildLog(drv, text string) {
+func (b *targetBuild) handleBuildLog(drv, text string) {
 	pieces := &remote.Lines{Each: func(piece string, _ bool) {
 		b.tails[drv] = append(nixlog.LastLines(b.tails[drv], keepLines-1), piece)
 		b.c.Send.Send(event.Event{Kind: event.NodeLog, Phase: event.Build, Node: b.node, Path: drv, Text: piece})
@@ -94,17 +94,17 @@ func (b *targetBuild) buildLog(drv, text string) {
 	fmt.Fprintln(pieces, text)
 }
 
-func (b *targetBuild) warn(text string) {
+func (b *targetBuild) sendWarning(text string) {
 	b.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Build, Node: b.node, Level: "warning", Text: text})
 }
 
 var failedDrvRE = regexp.MustCompile(`(?s)(?:builder for|Cannot build|build of) '(/nix/store/[^']+\.drv)'`)
 
-func (b *targetBuild) failed(argv []string, err error) error {
+func (b *targetBuild) newBuildError(argv []string, err error) error {
 	e := &Error{Node: b.node, Phase: event.Build, Step: "build on the node", Argv: argv, Err: err}
 	var exit *remote.RunError
 	if !errors.As(err, &exit) {
-		e.Argv = nil // cancelled, or the connection is lost
+		e.Argv = nil // the run was cancelled, or the connection was lost
 		return e
 	}
 	failed := &nixeval.BuildError{Units: []string{b.node}}
@@ -113,7 +113,7 @@ func (b *targetBuild) failed(argv []string, err error) error {
 		if drv == nil || slices.ContainsFunc(failed.Failures, func(f *nixeval.NixError) bool { return f.Drv == drv[1] }) {
 			continue
 		}
-		text, _, _ := strings.Cut(m.Raw, ";\n") // newer versions append the log themselves
+		text, _, _ := strings.Cut(m.Raw, ";\n") // newer versions of Nix append the log to the message
 		failed.Failures = append(failed.Failures, &nixeval.NixError{Text: text, Raw: m.Raw, Drv: drv[1], Log: b.tails[drv[1]]})
 	}
 	if len(failed.Failures) > 0 {
@@ -125,7 +125,7 @@ func (b *targetBuild) failed(argv []string, err error) error {
 	return e
 }
 
-// nameOf returns a store path without its folder and hash.
+// nameOf returns the name of a store path, without folder, hash and the suffix .drv.
 func nameOf(path string) string {
 	base := path[strings.LastIndexByte(path, '/')+1:]
 	if _, name, ok := strings.Cut(base, "-"); ok {

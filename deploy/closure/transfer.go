@@ -29,13 +29,13 @@ type transfer struct {
 	log  *nixLog
 }
 
-func (t *transfer) step() string { return "copy " + count(len(t.missing.paths), "path") }
+func (t *transfer) stepName() string { return "copy " + formatCount(len(t.missing.paths), "path") }
 
-// run copies the paths, and reports whether the server forbids forwarding.
+// run copies the paths. fallback means that the server forbids forwarding, so a second login was used.
 func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
-	dir, err := privateDir(t.c.Dir)
+	dir, err := makePrivateDir(t.c.Dir)
 	if err != nil {
-		return false, &Error{Node: t.node, Phase: event.Copy, Step: t.step(), Err: err}
+		return false, &Error{Node: t.node, Phase: event.Copy, Step: t.stepName(), Err: err}
 	}
 	defer os.RemoveAll(dir)
 	socket := filepath.Join(dir, "nix")
@@ -43,26 +43,28 @@ func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 	switch {
 	case err == nil:
 		defer forward.Close()
-		// While Nix waits for the daemon to accept more data it does not handle signals.
+		// Close the forward when ctx ends: while Nix waits for the daemon to accept more data, Nix
+		// does not handle signals.
 		defer context.AfterFunc(ctx, func() { forward.Close() })()
-		return false, t.nixCopy(ctx, "unix://"+socket, nil)
+		return false, t.runNixCopy(ctx, "unix://"+socket, nil)
 	case !errors.Is(err, remote.ErrForwardingProhibited):
-		return false, t.noSocket(err)
+		return false, t.newSocketError(err)
 	}
 	t.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: t.node, Level: "warning",
 		Text: t.node + " forbids forwarding of unix sockets, so nix copy logs in once more with ssh; AllowStreamLocalForwarding yes in its sshd configuration (services.openssh.settings) avoids this"})
-	alias, opts, err := sshConfig(dir, t.cfg)
+	alias, opts, err := writeSSHConfig(dir, t.cfg)
 	if err != nil {
-		return true, &Error{Node: t.node, Phase: event.Copy, Step: t.step(), Err: err}
+		return true, &Error{Node: t.node, Phase: event.Copy, Step: t.stepName(), Err: err}
 	}
-	return true, t.nixCopy(ctx, "ssh-ng://"+alias, []string{"env", "NIX_SSHOPTS=" + opts})
+	return true, t.runNixCopy(ctx, "ssh-ng://"+alias, []string{"env", "NIX_SSHOPTS=" + opts})
 }
 
-func (t *transfer) nixCopy(ctx context.Context, to string, env []string) error {
+// runNixCopy runs nix copy to a store URL. It ends nix copy if the connection is lost.
+func (t *transfer) runNixCopy(ctx context.Context, to string, env []string) error {
 	argv := slices.Concat(env, []string{"nix", "copy"}, t.c.nixFlags(), []string{"--to", to}, t.flags)
 	if t.c.Substitute {
-		// Both are necessary for substitution by the daemon: older Nix versions send this
-		// setting in place of the flag.
+		// Both are necessary for substitution by the daemon: older versions of Nix ignore the flag
+		// and send the setting to the daemon.
 		argv = append(argv, "--substitute-on-destination", "--option", "builders-use-substitutes", "true")
 	}
 	argv = append(argv, t.paths...)
@@ -71,13 +73,13 @@ func (t *transfer) nixCopy(ctx context.Context, to string, env []string) error {
 	go func() {
 		select {
 		case <-t.conn.Done():
-			stop(t.conn.Err()) // nix copy itself would only report "end of file"
+			stop(t.conn.Err()) // the error of nix copy would only be "end of file"
 		case <-ctx.Done():
 		}
 	}()
 	t.done = newProgress(t.c.Send, t.node, t.missing)
 	t.log = t.done.newLog()
-	_, err := t.c.run(ctx, nixeval.Command{Argv: argv, Stderr: t.log.HandleLine})
+	_, err := t.c.runLocal(ctx, nixeval.Command{Argv: argv, Stderr: t.log.HandleLine})
 	if err == nil {
 		t.done.finish()
 		return nil
@@ -85,7 +87,7 @@ func (t *transfer) nixCopy(ctx context.Context, to string, env []string) error {
 	if lost := t.conn.Err(); lost != nil && ctx.Err() == nil {
 		err = lost
 	}
-	return t.failed(ctx, argv, err)
+	return t.newCopyError(ctx, argv, err)
 }
 
 var (
@@ -94,16 +96,17 @@ var (
 	noLoginRE  = regexp.MustCompile(`cannot open connection|failed to start SSH`)
 )
 
-// failed returns the error of a failed nix copy. Paths that have arrived are kept.
-func (t *transfer) failed(ctx context.Context, argv []string, err error) error {
-	e := nixFailed(t.node, event.Copy, t.step(), argv, err, t.log)
-	if e.Argv == nil { // cancelled, or the connection is lost
+// newCopyError returns the error of a failed nix copy, with the number of copied paths, which stay on
+// the node.
+func (t *transfer) newCopyError(ctx context.Context, argv []string, err error) error {
+	e := newNixError(t.node, event.Copy, t.stepName(), argv, err, t.log)
+	if e.Argv == nil { // the run was cancelled, or the connection was lost
 		if lost := (*remote.LostError)(nil); errors.As(err, &lost) {
 			e.hint = "run again: copied paths are kept"
 		}
 		return e
 	}
-	left := t.remaining(ctx)
+	left := t.queryRemaining(ctx)
 	if n := len(t.missing.paths) - len(left.paths); n > 0 {
 		e.Step += fmt.Sprintf(" (%d copied, the next run continues from there)", n)
 	}
@@ -115,45 +118,47 @@ func (t *transfer) failed(ctx context.Context, argv []string, err error) error {
 		e.hint = fmt.Sprintf("log in as root, or add %q to nix.settings.trusted-users of %s; or sign the paths with a key of its nix.settings.trusted-public-keys", t.conn.User(), t.node)
 	case fullRE.MatchString(said):
 		e.Err = fmt.Errorf("the node's disk is full: %w", e.Err)
-		e.hint = t.full(ctx, left.bytes)
+		e.hint = t.diskFullHint(ctx, left.bytes)
 	case noLoginRE.MatchString(said) && len(t.log.Plain) > 0:
 		e.Err = fmt.Errorf("ssh: %s", t.log.Plain[len(t.log.Plain)-1])
 	}
 	return e
 }
 
-// remaining returns the paths that have not arrived. Nix's log also counts data in transit.
-func (t *transfer) remaining(ctx context.Context) missing {
+// queryRemaining returns the paths that are still missing on the node. It asks the node, since Nix's log
+// also counts data in transit.
+func (t *transfer) queryRemaining(ctx context.Context) missing {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	paths, err := t.c.invalid(ctx, t.node, t.conn, t.missing.paths)
+	paths, err := t.c.queryInvalid(ctx, t.node, t.conn, t.missing.paths)
 	if err != nil {
 		return t.missing
 	}
-	return missingOf(t.missing.sizes, paths)
+	return newMissing(t.missing.sizes, paths)
 }
 
-// noSocket returns the error for a daemon socket that cannot be reached.
-func (t *transfer) noSocket(err error) error {
-	e := &Error{Node: t.node, Phase: event.Copy, Step: t.step(), Err: err}
+// newSocketError returns the error for a daemon socket that cannot be reached.
+func (t *transfer) newSocketError(err error) error {
+	e := &Error{Node: t.node, Phase: event.Copy, Step: t.stepName(), Err: err}
 	switch {
 	case errors.Is(err, os.ErrPermission), errors.Is(err, os.ErrNotExist) && t.conn.User() != "root":
-		e.hint = notAllowed(t.node, t.conn.User())
+		e.hint = daemonAccessHint(t.node, t.conn.User())
 	case errors.Is(err, os.ErrNotExist):
 		e.hint = "start the Nix daemon on the node: systemctl start nix-daemon.socket"
 	}
 	return e
 }
 
-// The path of a Unix socket is limited to about 107 bytes on Linux and 103 on other systems.
+// maxDir is the maximal length of the folder for sockets in bytes. The path of a Unix socket is limited
+// to 107 bytes on Linux and 103 on other systems.
 const maxDir = 70
 
 var plainPathRE = regexp.MustCompile(`^/[A-Za-z0-9/._-]*$`)
 
-// privateDir makes a folder for sockets and configuration, 0700. Its name must be
-// short, and plain: Nix cuts NIX_SSHOPTS at every blank, and some versions read
-// quotes in it.
-func privateDir(preferred string) (string, error) {
+// makePrivateDir creates a folder with mode 0700 for sockets and the ssh configuration. The folder's
+// path must be short, and must not contain blanks or quotes: Nix splits NIX_SSHOPTS at every blank, and
+// some versions of Nix interpret quotes in it.
+func makePrivateDir(preferred string) (string, error) {
 	for _, base := range []string{preferred, os.TempDir(), "/tmp"} {
 		if base == "" || len(base) > maxDir || !plainPathRE.MatchString(base) {
 			continue
@@ -168,7 +173,7 @@ func privateDir(preferred string) (string, error) {
 	return "", errors.New("there is no folder for sockets: TMPDIR is too long")
 }
 
-func count(n int, what string) string {
+func formatCount(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

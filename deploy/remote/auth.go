@@ -17,9 +17,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// identities gathers the keys to log in with, in OpenSSH's order: those that
-// the configuration names, from the agent if it has them, then the agent's
-// others. A server that counts attempts gives up after six.
+// identities is the list of keys that a login offers, in OpenSSH's order: first the keys of
+// IdentityFiles, then the other keys of the agent. The order matters, because sshd refuses a login
+// after six keys.
 type identities struct {
 	cfg     Config
 	keyring *Keyring
@@ -27,12 +27,13 @@ type identities struct {
 	pause   func() (resume func()) // stops the time limit while the user types or touches a key
 
 	signers []ssh.Signer
-	tried   []string // the offered keys, and why a configured key is not offered
-	signErr error    // why a key that the server accepted did not sign
+	tried   []string // for AuthError: each offered key, and each configured key with the reason why it is not offered
+	signErr error    // the error of signing with a key that the server has accepted
 }
 
-// load returns a function that closes the connection to the agent.
-func (id *identities) load(ctx context.Context) (closeAgent func()) {
+// loadKeys reads the keys into signers. It returns a function that closes the connection to the
+// agent; the keys of the agent need that connection.
+func (id *identities) loadKeys(ctx context.Context) (closeAgent func()) {
 	closeAgent = func() {}
 	var fromAgent []ssh.Signer
 	if socket := id.cfg.IdentityAgent; socket != "" {
@@ -40,7 +41,8 @@ func (id *identities) load(ctx context.Context) (closeAgent func()) {
 		conn, err := (&net.Dialer{}).DialContext(limited, "unix", socket)
 		cancel()
 		if err == nil {
-			// An agent that does not answer must not delay a cancellation.
+			// Close the connection when ctx ends: an agent that does not answer must not delay a
+			// cancellation.
 			stop := context.AfterFunc(ctx, func() { conn.Close() })
 			closeAgent = func() { stop(); conn.Close() }
 			conn.SetDeadline(time.Now().Add(5 * time.Second))
@@ -51,45 +53,47 @@ func (id *identities) load(ctx context.Context) (closeAgent func()) {
 			id.tried = append(id.tried, fmt.Sprintf("agent %s (%v)", socket, err))
 		}
 	}
-	certificates := id.certificates()
+	certificates := id.readCertificates()
 	used := map[int]bool{}
 	for _, file := range id.cfg.IdentityFiles {
-		signer, from, err := id.identity(ctx, file, fromAgent, used)
+		signer, from, err := id.findKey(ctx, file, fromAgent, used)
 		if errors.Is(err, os.ErrNotExist) && isDefaultName(file) {
 			continue
 		}
 		if err != nil {
-			id.tried = append(id.tried, fmt.Sprintf("%s (%v)", file, explain(err)))
+			id.tried = append(id.tried, fmt.Sprintf("%s (%v)", file, shortKeyError(err)))
 			continue
 		}
 		for _, cert := range certificates {
 			if bytes.Equal(cert.Key.Marshal(), signer.PublicKey().Marshal()) {
 				if with, err := ssh.NewCertSigner(cert, signer); err == nil {
-					id.offer(with, file+" with its certificate")
+					id.addOffered(with, file+" with its certificate")
 				}
 			}
 		}
-		id.offer(signer, from)
+		id.addOffered(signer, from)
 	}
 	if id.cfg.IdentitiesOnly {
 		return closeAgent
 	}
 	for i, signer := range fromAgent {
 		if !used[i] {
-			id.offer(signer, "agent key "+ssh.FingerprintSHA256(signer.PublicKey()))
+			id.addOffered(signer, "agent key "+ssh.FingerprintSHA256(signer.PublicKey()))
 		}
 	}
 	return closeAgent
 }
 
-// identity finds the key that a file names: in the agent, or in the file.
-func (id *identities) identity(ctx context.Context, file string, fromAgent []ssh.Signer, used map[int]bool) (ssh.Signer, string, error) {
+// findKey returns the key of an IdentityFile, from the agent if the agent has the key, and otherwise
+// from the file. It returns a description of the key too, and adds the index of an agent's key to
+// used.
+func (id *identities) findKey(ctx context.Context, file string, fromAgent []ssh.Signer, used map[int]bool) (ssh.Signer, string, error) {
 	public, err := readPublicKey(strings.TrimSuffix(file, ".pub") + ".pub")
 	if err != nil {
-		public, _ = readPublicKey(file) // IdentityFile may be a public key under any name
+		public, _ = readPublicKey(file) // IdentityFile may be a public key without the suffix .pub
 	}
 	if public == nil {
-		public = publicHalf(file)
+		public = readPublicHalf(file)
 	}
 	if public != nil {
 		for i, signer := range fromAgent {
@@ -103,8 +107,9 @@ func (id *identities) identity(ctx context.Context, file string, fromAgent []ssh
 	return signer, file, err
 }
 
-// publicHalf reads the public key from a private key's file, without a passphrase.
-func publicHalf(file string) ssh.PublicKey {
+// readPublicHalf returns the public key of a private key's file, without asking for a passphrase. It
+// returns nil if the file contains none that can be read.
+func readPublicHalf(file string) ssh.PublicKey {
 	pem, err := durable.Read(file, durable.KeySize)
 	if err != nil {
 		return nil
@@ -120,8 +125,9 @@ func publicHalf(file string) ssh.PublicKey {
 	return signer.PublicKey()
 }
 
-// certificates reads CertificateFile and, as ssh does, KEY-cert.pub.
-func (id *identities) certificates() []*ssh.Certificate {
+// readCertificates returns the certificates in CertificateFiles and, as ssh does, in KEY-cert.pub of
+// each IdentityFile.
+func (id *identities) readCertificates() []*ssh.Certificate {
 	var certs []*ssh.Certificate
 	read := func(file string) error {
 		key, err := readPublicKey(file)
@@ -137,30 +143,32 @@ func (id *identities) certificates() []*ssh.Certificate {
 	}
 	for _, file := range id.cfg.CertificateFiles {
 		if err := read(file); err != nil {
-			id.tried = append(id.tried, fmt.Sprintf("certificate %s (%v)", file, explain(err)))
+			id.tried = append(id.tried, fmt.Sprintf("certificate %s (%v)", file, shortKeyError(err)))
 		}
 	}
 	for _, file := range id.cfg.IdentityFiles {
-		_ = read(file + "-cert.pub") // most keys have none
+		_ = read(file + "-cert.pub") // most keys have no certificate
 	}
 	return certs
 }
 
-func (id *identities) offer(signer ssh.Signer, name string) {
-	id.signers = append(id.signers, &watchedKey{Signer: signer, pause: id.pause, failed: func(err error) {
+// addOffered adds a key to the list of keys that are offered to the server.
+func (id *identities) addOffered(signer ssh.Signer, name string) {
+	id.signers = append(id.signers, &errorKeepingKey{Signer: signer, pause: id.pause, failed: func(err error) {
 		id.signErr = fmt.Errorf("%s: %w", name, err)
 	}})
 	id.tried = append(id.tried, name)
 }
 
-// watchedKey stores why signing failed, because x/crypto does not return that error.
-type watchedKey struct {
+// errorKeepingKey is a key that passes an error of signing to `failed`, because x/crypto does not
+// return that error. It pauses the time limit while it signs.
+type errorKeepingKey struct {
 	ssh.Signer
 	pause  func() (resume func())
 	failed func(error)
 }
 
-func (w *watchedKey) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (sig *ssh.Signature, err error) {
+func (w *errorKeepingKey) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (sig *ssh.Signature, err error) {
 	defer w.pause()()
 	if with, ok := w.Signer.(ssh.AlgorithmSigner); ok {
 		sig, err = with.SignWithAlgorithm(rand, data, algorithm)
@@ -173,8 +181,8 @@ func (w *watchedKey) SignWithAlgorithm(rand io.Reader, data []byte, algorithm st
 	return sig, err
 }
 
-// explain shortens the library's error about a key file.
-func explain(err error) string {
+// shortKeyError returns a short text for the error of reading a key file.
+func shortKeyError(err error) string {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return "no such file"
@@ -186,7 +194,8 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// isDefaultName reports whether ssh tries a file by default. A missing default file is not reported.
+// isDefaultName reports whether ssh tries the key file by default. A missing default file is not
+// listed in AuthError.
 func isDefaultName(file string) bool {
 	for _, name := range []string{"rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss", "dsa"} {
 		if strings.HasSuffix(file, "/.ssh/id_"+name) {

@@ -12,24 +12,24 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// maxSessions is how many commands run at once on one connection. sshd's own
-// limit is 10 by default; the rest is kept for ending cancelled commands.
+// maxSessions is the maximal number of commands that run at the same time on one connection. sshd's
+// default limit is 10 sessions; the other two are reserved for ending cancelled commands.
 const maxSessions = 8
 
-// Conn is one SSH connection. It carries any number of commands and forwarded
-// sockets at the same time, and all its methods may be used at the same time.
+// Conn is one SSH connection. It supports several commands and forwarded sockets at the same time,
+// and its methods may be called concurrently.
 type Conn struct {
 	cfg    Config
 	opts   Options
 	client *ssh.Client
-	via    *Conn // the jump host, used by this connection only
+	via    *Conn // the connection to the jump host, used only by this Conn; nil if there is none
 	sudo   *sudoPassword
 
 	slots chan struct{} // taken by running commands
 
 	done   chan struct{}
 	once   sync.Once
-	err    error // why the connection ended; read it after done
+	err    error // the reason why the connection ended; valid after done is closed
 	closed sync.WaitGroup
 }
 
@@ -44,23 +44,23 @@ func newConn(cfg Config, opts Options, client *ssh.Client, tracked *trackedConn,
 	}
 	c.closed.Go(func() {
 		err := client.Wait()
-		c.end(c.lost(fmt.Errorf("the server closed it: %w", err)))
+		c.end(c.newLostError(fmt.Errorf("the server closed it: %w", err)))
 	})
-	c.closed.Go(func() { c.keepAlive(tracked) })
+	c.closed.Go(func() { c.sendKeepAlives(tracked) })
 	return c
 }
 
-// Node is the name of the node, for messages.
+// Node returns the name of the node, for messages.
 func (c *Conn) Node() string { return c.cfg.Node }
 
-// User is the login user.
+// User returns the login user.
 func (c *Conn) User() string { return c.cfg.User }
 
-// Done is closed when the connection has ended. Err then returns the reason.
+// Done returns a channel that is closed when the connection has ended. Err then returns the reason.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err is nil while the connection is open, ErrClosed after Close, and a
-// *LostError if it broke.
+// Err returns nil while the connection is open, ErrClosed after Close, and a *LostError if the
+// connection was lost.
 func (c *Conn) Err() error {
 	select {
 	case <-c.done:
@@ -70,14 +70,14 @@ func (c *Conn) Err() error {
 	}
 }
 
-// Close ends the connection with its commands and forwarded sockets.
+// Close ends the connection, its commands and its forwarded sockets.
 func (c *Conn) Close() error {
 	c.end(ErrClosed)
 	c.closed.Wait()
 	return nil
 }
 
-// end closes the connection for a reason; the first one counts.
+// end closes the connection and stores the reason for Err. Only the first call has an effect.
 func (c *Conn) end(reason error) {
 	c.once.Do(func() {
 		c.err = reason
@@ -85,8 +85,8 @@ func (c *Conn) end(reason error) {
 		if c.opts.sudo == nil {
 			c.sudo.forget()
 		}
-		// The jump host first: closing a channel of a frozen connection
-		// would wait for it.
+		// Close the jump host's connection first: if the jump host does not answer, closing
+		// this connection, which is a channel over it, would block.
 		if c.via != nil {
 			c.via.end(ErrClosed)
 		}
@@ -94,13 +94,13 @@ func (c *Conn) end(reason error) {
 	})
 }
 
-func (c *Conn) lost(err error) error {
+func (c *Conn) newLostError(err error) error {
 	return &LostError{Node: c.cfg.Node, Addr: c.cfg.Addr(), Err: err}
 }
 
-// explain replaces an operation's error, such as "EOF", by the reason why the connection ended, if
-// it did.
-func (c *Conn) explain(err error) error {
+// explainError returns the reason why the connection ended, if it has ended, and otherwise err.
+// Operations on a lost connection fail with "EOF", which does not help the user.
+func (c *Conn) explainError(err error) error {
 	var refused *ssh.OpenChannelError
 	if err == nil || errors.As(err, &refused) {
 		return err
@@ -108,14 +108,15 @@ func (c *Conn) explain(err error) error {
 	select {
 	case <-c.done:
 		return c.err
-	case <-time.After(20 * time.Millisecond): // the reason may be set a moment later
+	case <-time.After(20 * time.Millisecond): // end may run shortly after the operation fails
 	}
 	return err
 }
 
-// keepAlive sends requests to the server, and ends the connection if it gets no answer and no other data
-// for the limit. The server answers requests in order, so only one is open at a time.
-func (c *Conn) keepAlive(tracked *trackedConn) {
+// sendKeepAlives sends keepalive requests, and ends the connection if the server sends neither an
+// answer nor other data for KeepAliveMax intervals. The server answers requests in order, so only one
+// request is open at a time.
+func (c *Conn) sendKeepAlives(tracked *trackedConn) {
 	interval, limit := c.opts.KeepAliveInterval, time.Duration(c.opts.KeepAliveMax)*c.opts.KeepAliveInterval
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -138,19 +139,19 @@ func (c *Conn) keepAlive(tracked *trackedConn) {
 				}()
 				continue
 			}
-			if time.Since(asked) >= limit && tracked.quiet() >= limit {
-				c.end(c.lost(fmt.Errorf("no data for %v (%d keepalives unanswered)", limit, c.opts.KeepAliveMax)))
+			if time.Since(asked) >= limit && tracked.sinceLastData() >= limit {
+				c.end(c.newLostError(fmt.Errorf("no data for %v (%d keepalives unanswered)", limit, c.opts.KeepAliveMax)))
 				return
 			}
 		}
 	}
 }
 
-// session opens a channel for a command. If the server allows fewer channels than maxSessions,
-// session tries again later.
-func (c *Conn) session(ctx context.Context) (*ssh.Session, error) {
+// openSession opens a session for a command. If the server refuses because it allows fewer sessions
+// than maxSessions, openSession tries again while other commands run.
+func (c *Conn) openSession(ctx context.Context) (*ssh.Session, error) {
 	for wait, tries := 20*time.Millisecond, 0; ; wait, tries = min(2*wait, time.Second), tries+1 {
-		s, err := c.openSession(ctx)
+		s, err := c.trySession(ctx)
 		var refused *ssh.OpenChannelError
 		if !errors.As(err, &refused) {
 			return s, err
@@ -164,7 +165,8 @@ func (c *Conn) session(ctx context.Context) (*ssh.Session, error) {
 	}
 }
 
-func (c *Conn) openSession(ctx context.Context) (*ssh.Session, error) {
+// trySession opens a session with one attempt.
+func (c *Conn) trySession(ctx context.Context) (*ssh.Session, error) {
 	type opened struct {
 		session *ssh.Session
 		err     error
@@ -176,7 +178,7 @@ func (c *Conn) openSession(ctx context.Context) (*ssh.Session, error) {
 	}()
 	select {
 	case o := <-ready:
-		return o.session, c.explain(o.err)
+		return o.session, c.explainError(o.err)
 	case <-c.done:
 		return nil, c.err
 	case <-ctx.Done():
@@ -189,6 +191,7 @@ func (c *Conn) openSession(ctx context.Context) (*ssh.Session, error) {
 	}
 }
 
+// sleep waits for d. It returns early with an error if the connection or ctx ends.
 func (c *Conn) sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -17,24 +17,24 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Options are the same for every node of a run.
+// Options are settings that all nodes of a run share.
 type Options struct {
 	// AcceptNewHostKeys adds the keys of unknown hosts to known_hosts. A
-	// changed key is refused all the same.
+	// changed key is still refused.
 	AcceptNewHostKeys bool
 
 	// Prompt asks for passphrases and sudo passwords. Nil: no prompts.
 	Prompt Prompt
 
-	// Keyring keeps opened keys for other nodes. Nil: one per connection.
+	// Keyring caches decrypted private keys for other nodes. Nil: one Keyring per connection.
 	Keyring *Keyring
 
-	// KnownHosts keeps known_hosts files for other nodes. Nil: one per connection.
+	// KnownHosts caches known_hosts files for other nodes. Nil: one KnownHosts per connection.
 	KnownHosts *KnownHosts
 
-	Timeout           time.Duration // to connect and log in; 0: 15 s, or ConnectTimeout
-	KeepAliveInterval time.Duration // 0: 15 s, or ServerAliveInterval
-	KeepAliveMax      int           // unanswered keepalives before the connection is lost; 0: 3
+	Timeout           time.Duration // for connecting and logging in; 0: the user's ConnectTimeout, or 15 s
+	KeepAliveInterval time.Duration // 0: the user's ServerAliveInterval, or 15 s
+	KeepAliveMax      int           // unanswered keepalives before the connection is closed; 0: ServerAliveCountMax, or 3
 
 	// Send receives events about waits for connections. May be nil.
 	Send event.Sink
@@ -45,6 +45,8 @@ type Options struct {
 	sudo *sudoPassword // shared by all connections of a Host
 }
 
+// withDefaults returns the options with values for the fields that are not set: from cfg, or the
+// defaults of this package.
 func (o Options) withDefaults(cfg Config) Options {
 	if o.Keyring == nil {
 		o.Keyring = &Keyring{}
@@ -78,9 +80,9 @@ func Dial(ctx context.Context, cfg Config, opts Options) (*Conn, error) {
 		return nil, err
 	}
 
-	// The time limit covers everything up to the login, except while a user is prompted.
-	// Some transports do not support deadlines, so it cancels a context, which closes the
-	// connection.
+	// The time limit covers connecting and logging in, and is paused while a user is prompted.
+	// Some transports do not support deadlines, so the clock cancels a context when the limit
+	// expires, and the cancellation closes the connection.
 	limited, clock := startClock(ctx, full.Timeout)
 	defer clock.stop()
 
@@ -91,40 +93,40 @@ func Dial(ctx context.Context, cfg Config, opts Options) (*Conn, error) {
 			return ask(ctx, question)
 		}
 	}
-	closeAgent := id.load(ctx)
+	closeAgent := id.loadKeys(ctx)
 	defer closeAgent()
 
-	raw, via, err := transport(limited, clock, cfg, opts, full)
+	raw, via, err := openTransport(limited, clock, cfg, opts, full)
 	if err != nil {
-		return nil, dialError(ctx, cfg, clock, err)
+		return nil, newDialError(ctx, cfg, clock, err)
 	}
 	tracked := &trackedConn{Conn: raw}
-	tracked.touch()
+	tracked.recordData()
 	client, err := handshake(limited, tracked, cfg, full, hosts, id)
 	if err != nil {
 		raw.Close()
 		if proxy, ok := raw.(*proxyConn); ok {
-			if said := proxy.said(); said != "" {
+			if said := proxy.stderrText(); said != "" {
 				err = fmt.Errorf("%w (the proxy command says: %s)", err, said)
 			}
 		}
 		if via != nil {
 			via.Close()
 		}
-		return nil, loginError(ctx, cfg, clock, hosts, id, err)
+		return nil, newLoginError(ctx, cfg, clock, hosts, id, err)
 	}
 	return newConn(cfg, full, client, tracked, via), nil
 }
 
-// handshake agrees on keys, checks the host's key and logs in.
+// handshake exchanges keys with the server, checks the host key and logs in.
 func handshake(ctx context.Context, conn net.Conn, cfg Config, opts Options, hosts *hostKeys, id *identities) (*ssh.Client, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	c, channels, requests, err := ssh.NewClientConn(conn, cfg.Addr(), &ssh.ClientConfig{
 		User:              cfg.User,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(id.signers...)},
-		HostKeyCallback:   hosts.check,
-		HostKeyAlgorithms: hosts.algorithms(),
+		HostKeyCallback:   hosts.checkShownKey,
+		HostKeyAlgorithms: hosts.orderAlgorithms(),
 		ClientVersion:     "SSH-2.0-nixbench",
 	})
 	if err != nil {
@@ -137,8 +139,8 @@ func handshake(ctx context.Context, conn net.Conn, cfg Config, opts Options, hos
 	return ssh.NewClient(c, channels, requests), nil
 }
 
-// dialError returns the error for a failed transport connection.
-func dialError(ctx context.Context, cfg Config, clock *clock, err error) error {
+// newDialError returns the error of Dial for a failed openTransport.
+func newDialError(ctx context.Context, cfg Config, clock *loginClock, err error) error {
 	if ctx.Err() != nil {
 		return failure.On(cfg.Node, fmt.Errorf("connect to %s: %w", cfg.Addr(), context.Cause(ctx)))
 	}
@@ -146,28 +148,28 @@ func dialError(ctx context.Context, cfg Config, clock *clock, err error) error {
 	var changed *HostKeyChangedError
 	var auth *AuthError
 	if errors.As(err, &unknown) || errors.As(err, &changed) || errors.As(err, &auth) {
-		return err // an error of the jump host that a retry does not solve
+		return err // from the jump host; a retry does not solve it
 	}
-	if clock.struck() {
+	if clock.hasExpired() {
 		err = fmt.Errorf("no answer within %v: %w", clock.limit, err)
 	}
 	return &UnreachableError{Node: cfg.Node, Addr: cfg.Addr(), Err: err}
 }
 
-// loginError returns the error for a failed handshake or login.
-func loginError(ctx context.Context, cfg Config, clock *clock, hosts *hostKeys, id *identities, err error) error {
+// newLoginError returns the error of Dial for a failed handshake.
+func newLoginError(ctx context.Context, cfg Config, clock *loginClock, hosts *hostKeys, id *identities, err error) error {
 	var negotiation *ssh.AlgorithmNegotiationError
 	switch {
 	case ctx.Err() != nil:
 		return failure.On(cfg.Node, fmt.Errorf("log in to %s: %w", cfg.Addr(), context.Cause(ctx)))
 	case hosts.err != nil:
 		return hosts.err
-	case clock.struck():
+	case clock.hasExpired():
 		return &UnreachableError{Node: cfg.Node, Addr: cfg.Addr(),
 			Err: fmt.Errorf("it accepts connections, but there was no SSH login within %v", clock.limit)}
 	case hosts.accepted && id.signErr != nil:
 		return &AuthError{Node: cfg.Node, Addr: cfg.Addr(), User: cfg.User, Tried: id.tried, Err: id.signErr}
-	case hosts.accepted && refused(err):
+	case hosts.accepted && isRefusedLogin(err):
 		return &AuthError{Node: cfg.Node, Addr: cfg.Addr(), User: cfg.User, Tried: id.tried, Err: err}
 	case errors.As(err, &negotiation):
 		return failure.On(cfg.Node, fmt.Errorf("%s and nixbench have no %s algorithm in common (it offers %s): %w",
@@ -176,37 +178,37 @@ func loginError(ctx context.Context, cfg Config, clock *clock, hosts *hostKeys, 
 	return &UnreachableError{Node: cfg.Node, Addr: cfg.Addr(), Err: err}
 }
 
-// refused reports whether err is a refused login, and not a broken connection. The library has no
-// type for it.
-func refused(err error) bool {
+// isRefusedLogin reports whether err is a refused login, and not a broken connection. It compares
+// texts, because x/crypto has no error type for a refused login.
+func isRefusedLogin(err error) bool {
 	text := err.Error()
 	return slices.ContainsFunc([]string{"unable to authenticate", "authentication failures", "authentication attempts"},
 		func(s string) bool { return strings.Contains(text, s) })
 }
 
-// clock cancels a context after a while, and can be paused.
-type clock struct {
-	limit  time.Duration
-	cancel context.CancelFunc
-	late   atomic.Bool
+// loginClock cancels a context when a time limit has expired. It can be paused.
+type loginClock struct {
+	limit   time.Duration
+	cancel  context.CancelFunc
+	expired atomic.Bool
 
 	mu     sync.Mutex
 	timer  *time.Timer
-	paused int
+	paused int // number of pauses that have not been resumed
 }
 
-func startClock(ctx context.Context, limit time.Duration) (context.Context, *clock) {
+func startClock(ctx context.Context, limit time.Duration) (context.Context, *loginClock) {
 	ctx, cancel := context.WithCancel(ctx)
-	c := &clock{limit: limit, cancel: cancel}
+	c := &loginClock{limit: limit, cancel: cancel}
 	c.timer = time.AfterFunc(limit, func() {
-		c.late.Store(true)
+		c.expired.Store(true)
 		cancel()
 	})
 	return ctx, c
 }
 
-// pause stops the clock; the returned function restarts it.
-func (c *clock) pause() (resume func()) {
+// pause stops the clock; the returned function restarts it with the full limit.
+func (c *loginClock) pause() (resume func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.paused++; c.paused == 1 {
@@ -221,32 +223,32 @@ func (c *clock) pause() (resume func()) {
 	}
 }
 
-func (c *clock) struck() bool { return c.late.Load() }
+func (c *loginClock) hasExpired() bool { return c.expired.Load() }
 
-func (c *clock) stop() {
+func (c *loginClock) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.timer.Stop()
 	c.cancel()
 }
 
-// trackedConn records when data was last received. A server that is sending data is alive, even if
-// its answer to a keepalive is queued behind the data.
+// trackedConn records when data was last received. A server that sends data is not considered lost,
+// even if its answer to a keepalive is queued behind the data.
 type trackedConn struct {
 	net.Conn
-	last atomic.Int64
+	last atomic.Int64 // time of the last received data, in nanoseconds since 1970
 }
 
-func (t *trackedConn) touch() { t.last.Store(time.Now().UnixNano()) }
+func (t *trackedConn) recordData() { t.last.Store(time.Now().UnixNano()) }
 
-func (t *trackedConn) quiet() time.Duration {
+func (t *trackedConn) sinceLastData() time.Duration {
 	return time.Duration(time.Now().UnixNano() - t.last.Load())
 }
 
 func (t *trackedConn) Read(p []byte) (int, error) {
 	n, err := t.Conn.Read(p)
 	if n > 0 {
-		t.touch()
+		t.recordData()
 	}
 	return n, err
 }

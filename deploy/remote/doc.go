@@ -1,8 +1,8 @@
 // Package remote runs commands on a node over one SSH connection, with an API like
 // os/exec.
 //
-// There are three steps. A Target is the requested host. Resolve combines it with the
-// user's OpenSSH configuration to a Config. A Host connects when a connection is first
+// There are three steps. A Target is the requested host. Resolve combines the target with
+// the user's OpenSSH configuration to a Config. A Host connects when a connection is first
 // needed, and again after a connection was lost:
 //
 //	cfg, err := remote.Resolve(ctx, remote.Target{Name: "web-1", Host: "web-1.example"})
@@ -22,49 +22,50 @@
 // is always refused: "StrictHostKeyChecking no" is treated as accept-new. The user is
 // never asked about a key.
 //
-// Options.KnownHosts caches these files for other nodes. A changed file is read again.
+// Options.KnownHosts caches the known_hosts files for other nodes. A changed file is read
+// again.
 //
 // A login needs a key: from an agent, from a file, or with a certificate. A passphrase
 // is asked for when a server accepts the key, and once per Keyring. Passwords and
-// GSSAPI are not supported; Resolve returns an error if a configuration allows nothing
-// else. Other unsupported settings are listed in Config.Warnings.
+// GSSAPI are not supported; Resolve returns an error if a configuration forbids public
+// keys. Other unsupported settings are listed in Config.Warnings.
 //
 // # Commands
 //
 // Argv is quoted, so that a shell never interprets an argument. Secrets must be passed
 // on stdin: every user of the node can read argv and environment.
 //
-// Each command prints its process id on stderr before it starts, as a mark that is
-// removed from the stream. This serves two purposes. First, sshd does not end a command
-// when its session is closed, and accepts no signals for root's commands. A cancelled
-// command is therefore killed by its process group, over another session. Second, the
-// mark proves that sudo has started the command. The command's stdin is sent only
-// afterwards, so that password and input are never mixed, and an error of sudo is never
+// Each command prints a mark with its process id on stderr before it starts; the client
+// removes the mark from the output. The mark serves two purposes. First, sshd does not end
+// a command when its session is closed, and accepts no signals for root's commands. The
+// process group of a cancelled command is therefore killed over another session. Second,
+// the mark proves that sudo has started the command. The command's stdin is sent only
+// after the mark, so that password and input are never mixed, and an error of sudo is never
 // reported as a failure of the command.
 //
 // sudo's password is asked for once per Host, kept in memory, and written to sudo's
-// stdin after its prompt, which is unique for each command. Without a Prompt, sudo is
-// run in non-interactive mode. Sudoers must allow all commands. Other escalation
-// commands are used unchanged.
+// stdin after sudo's prompt, which is unique for each command. Without a Prompt, sudo is
+// run in non-interactive mode. The sudoers file must allow all commands. Other escalation
+// commands than sudo get no additional options.
 //
-// # When things go wrong
+// # Errors
 //
-// Everything ends in bounded time. Connecting and logging in take at most
+// Every call ends in bounded time. Connecting and logging in take at most
 // Options.Timeout; a connection whose server is silent is closed after three
-// missed keepalives; each call ends with its context. The error types correspond to
-// what the user can do, and contain node, address and advice:
+// missed keepalives; each call ends with its context. Each error type corresponds to one
+// action of the user, and contains the node, its address and advice:
 //
 //	UnreachableError        no answer, or not from an SSH server: waiting may help
 //	HostKeyUnknownError     verify the key and accept it
-//	HostKeyChangedError     another machine, or a reinstalled one
-//	AuthError               the server accepted no key; lists the tried ones
+//	HostKeyChangedError     another machine, or a reinstalled machine
+//	AuthError               the server accepted no key; lists the tried keys
 //	EscalationError         logged in, but cannot become root: the command was not run
 //	RunError                the command failed: exit status, signal, tail of stderr
 //	LostError               the connection broke: the command may still run
-//	ErrForwardingProhibited the server forbids what nix copy needs
+//	ErrForwardingProhibited the server forbids forwarded sockets, which nix copy needs
 //
 // # Tests
 //
-// Package sshtest has a server for tests of this and other packages. It passes
-// the same contract suite as OpenSSH's sshd (TestContract).
+// Package sshtest has an SSH server for tests of this and other packages. That server
+// passes the same contract suite as OpenSSH's sshd (TestContract).
 package remote

@@ -11,11 +11,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// ErrForwardingProhibited means that the server forbids stream-local
-// forwarding, which the transfer of closures needs.
+// ErrForwardingProhibited means that the server forbids forwarding of unix
+// sockets, which the transfer of closures needs.
 var ErrForwardingProhibited = errors.New("the server forbids forwarding of unix sockets: set AllowStreamLocalForwarding yes in its sshd configuration (services.openssh.settings)")
 
-// ErrClosed is the error of a connection that its owner closed.
+// ErrClosed is the error of a connection after Close.
 var ErrClosed = errors.New("connection closed")
 
 // UnreachableError means that no SSH connection was established: no address, no route, no server,
@@ -59,7 +59,7 @@ func (e *HostKeyUnknownError) Error() string { return failure.Message(e) }
 // OnNode implements [failure.OnNode].
 func (e *HostKeyUnknownError) OnNode() (node, text string) {
 	return e.Node, fmt.Sprintf("the host key of %s is not known: it shows %s %s; if that is the right one, run again with --accept-new-host-keys (looked in %s)",
-		e.Addr, e.Key.Type(), ssh.FingerprintSHA256(e.Key), orNone(e.Files))
+		e.Addr, e.Key.Type(), ssh.FingerprintSHA256(e.Key), joinOrNothing(e.Files))
 }
 
 // Kind implements [failure.Classified].
@@ -81,7 +81,7 @@ func (k KnownKey) String() string {
 }
 
 // HostKeyChangedError means that the host shows another key than expected, or
-// one that was revoked. It may be another machine, or a man in the middle.
+// a revoked key. The host may be another machine, or an attacker.
 type HostKeyChangedError struct {
 	Node, Addr string
 	Key        ssh.PublicKey
@@ -115,7 +115,7 @@ func (e *HostKeyChangedError) Kind() failure.Kind { return failure.Unreachable }
 // AuthError means that the host has the right key but refuses the login.
 type AuthError struct {
 	Node, Addr, User string
-	Tried            []string // each key and its result
+	Tried            []string // each offered key, and each configured key that could not be offered with the reason
 	Err              error
 }
 
@@ -124,7 +124,7 @@ func (e *AuthError) Error() string { return failure.Message(e) }
 // OnNode implements [failure.OnNode].
 func (e *AuthError) OnNode() (node, text string) {
 	return e.Node, fmt.Sprintf("%s refuses to log in %s: tried %s; add one of these keys to the user's authorized keys, or name another with deployment.sshOptions: %v",
-		e.Addr, e.User, orNone(e.Tried), e.Err)
+		e.Addr, e.User, joinOrNothing(e.Tried), e.Err)
 }
 
 // Kind implements [failure.Classified].
@@ -180,14 +180,14 @@ func (e *TimeoutError) Unwrap() error { return e.Err }
 type RunError struct {
 	Node, Host string
 	Argv       []string
-	Name       string // the command's
-	ExitStatus int    // -1 if it was ended by a signal
-	Signal     string // KILL, TERM, … without SIG
-	Stderr     string // its tail
+	Name       string // Cmd.Name
+	ExitStatus int    // -1 if a signal ended the command
+	Signal     string // KILL, TERM, … without SIG; "" if no signal ended the command
+	Stderr     string // the last 4 KiB of the command's stderr
 }
 
-// ShellStatus is the exit status that a shell would return: 128 plus the signal's number if a signal
-// ended the command.
+// ShellStatus returns the exit status that a shell would return: 128 plus the signal's number if a
+// signal ended the command.
 func (e *RunError) ShellStatus() int {
 	if e.Signal == "" {
 		return e.ExitStatus
@@ -195,7 +195,8 @@ func (e *RunError) ShellStatus() int {
 	return 128 + signalNumbers[e.Signal]
 }
 
-// signalNumbers are Linux's numbers, since nodes run NixOS. sshd has no names for other signals.
+// signalNumbers are Linux's signal numbers, since nodes run NixOS. sshd does not report other signals
+// by name.
 var signalNumbers = map[string]int{
 	"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "TRAP": 5, "ABRT": 6, "BUS": 7, "FPE": 8, "KILL": 9, "USR1": 10,
 	"SEGV": 11, "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": 15, "XCPU": 24, "XFSZ": 25, "SYS": 31,
@@ -223,7 +224,7 @@ type EscalationError struct {
 	Argv       []string // the escalation command
 	Reason     string
 	Stderr     string
-	Err        error // of the prompt, if that failed
+	Err        error // the error of Options.Prompt; nil if the prompt did not fail
 }
 
 func (e *EscalationError) Unwrap() error { return e.Err }
@@ -242,7 +243,7 @@ func (e *EscalationError) OnNode() (node, text string) {
 // Kind implements [failure.Classified].
 func (e *EscalationError) Kind() failure.Kind { return failure.Unreachable }
 
-func orNone(words []string) string {
+func joinOrNothing(words []string) string {
 	if len(words) == 0 {
 		return "nothing"
 	}

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// expander replaces what `ssh -G` prints unexpanded in file names and in a
-// ProxyCommand: %-tokens, ${VARIABLES} and a leading ~.
+// expander expands %-tokens, ${VARIABLES} and a leading ~ in the settings that `ssh -G` prints
+// unexpanded: file names and ProxyCommand.
 type expander struct {
 	tokens map[byte]string
 	getenv func(string) string
 	home   string
 }
 
-// text replaces %-tokens.
-func (e expander) text(s string) (string, error) {
+// expandTokens replaces the %-tokens of a text.
+func (e expander) expandTokens(s string) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] != '%' {
@@ -38,9 +38,9 @@ func (e expander) text(s string) (string, error) {
 	return b.String(), nil
 }
 
-// file expands the name of a file.
-func (e expander) file(s string) (string, error) {
-	s, err := e.text(s)
+// expandFile replaces the %-tokens, variables and the leading ~ of a file name.
+func (e expander) expandFile(s string) (string, error) {
+	s, err := e.expandTokens(s)
 	if err != nil {
 		return "", err
 	}
@@ -72,14 +72,14 @@ func (e expander) file(s string) (string, error) {
 	return s, nil
 }
 
-// files expands names, dropping "none".
-func (e expander) files(names []string) ([]string, error) {
+// expandFiles expands file names. It removes empty names and "none".
+func (e expander) expandFiles(names []string) ([]string, error) {
 	var out []string
 	for _, name := range names {
 		if name == "" || name == "none" {
 			continue
 		}
-		name, err := e.file(name)
+		name, err := e.expandFile(name)
 		if err != nil {
 			return nil, err
 		}

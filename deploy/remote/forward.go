@@ -17,27 +17,28 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// DialUnix connects to a unix socket on the node. The connection supports no
-// deadlines; closing it ends pending reads and writes. It has CloseWrite.
+// DialUnix connects to a unix socket on the node. The returned connection supports no
+// deadlines; closing it ends pending reads and writes. It has a CloseWrite method.
 func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error) {
-	conn, refused, err := c.dialFrom(ctx, "unix", remotePath)
+	conn, refused, err := c.dialFromNode(ctx, "unix", remotePath)
 	if refused {
-		err = c.whyNotForwarded(ctx, remotePath, err)
+		err = c.explainRefusedForward(ctx, remotePath, err)
 	}
 	return conn, err
 }
 
-// DialTCP connects to an address as the node sees it.
+// DialTCP connects from the node to an address, which the node resolves.
 func (c *Conn) DialTCP(ctx context.Context, address string) (net.Conn, error) {
-	conn, refused, err := c.dialFrom(ctx, "tcp", address)
+	conn, refused, err := c.dialFromNode(ctx, "tcp", address)
 	if refused {
 		err = failure.On(c.cfg.Node, fmt.Errorf("connect to %s: %w", address, err))
 	}
 	return conn, err
 }
 
-// dialFrom connects from the node; refused reports that the server has refused.
-func (c *Conn) dialFrom(ctx context.Context, network, address string) (_ net.Conn, refused bool, _ error) {
+// dialFromNode connects from the node to an address or socket. refused means that the server has
+// refused the connection, so the caller can add the reason.
+func (c *Conn) dialFromNode(ctx context.Context, network, address string) (_ net.Conn, refused bool, _ error) {
 	type dialed struct {
 		conn net.Conn
 		err  error
@@ -50,7 +51,7 @@ func (c *Conn) dialFrom(ctx context.Context, network, address string) (_ net.Con
 	select {
 	case d := <-ready:
 		if d.err != nil {
-			return nil, true, c.explain(d.err)
+			return nil, true, c.explainError(d.err)
 		}
 		return d.conn, false, nil
 	case <-c.done:
@@ -65,7 +66,7 @@ func (c *Conn) dialFrom(ctx context.Context, network, address string) (_ net.Con
 	}
 }
 
-// socketScript prints why a user cannot connect to a socket.
+// socketScript prints one word that describes why the user cannot connect to the socket $1.
 const socketScript = `if [ ! -e "$1" ]; then echo missing
 elif [ ! -S "$1" ]; then echo file
 elif [ ! -w "$1" ]; then echo denied
@@ -77,9 +78,10 @@ else
 	echo idle
 fi`
 
-// whyNotForwarded determines why the server refused. sshd gives the same answer if forwarding is
-// forbidden and if no process listens, so it inspects the socket.
-func (c *Conn) whyNotForwarded(ctx context.Context, path string, err error) error {
+// explainRefusedForward returns the error for a refused connection to a socket. sshd sends the same
+// answer if forwarding is forbidden and if no process listens, so explainRefusedForward inspects the
+// socket with socketScript.
+func (c *Conn) explainRefusedForward(ctx context.Context, path string, err error) error {
 	fail := func(why error) error {
 		return failure.On(c.cfg.Node, fmt.Errorf("connect to socket %s on %s: %w", path, c.cfg.Addr(), why))
 	}
@@ -111,16 +113,18 @@ func (c *Conn) whyNotForwarded(ctx context.Context, path string, err error) erro
 	return fail(err)
 }
 
-// maxSocketPath is the shortest limit of the systems we run on.
+// maxSocketPath is the maximal length of a socket's path in bytes: the limit of macOS, which is lower
+// than that of Linux.
 const maxSocketPath = 103
 
 // ForwardUnix listens on a local socket and forwards each connection to a
-// socket on the node, all over this one SSH connection. The socket's folder is
-// made with mode 0700 if it is absent, and must have it if it exists: the node's
-// Nix daemon trusts any client of the socket like root.
+// socket on the node over this SSH connection. The folder of the local socket is
+// created with mode 0700; an existing folder must not be open to other users, since
+// the node's Nix daemon trusts any client of the socket like root.
 //
 // ctx limits the setup only; the forward exists until it is closed or the
-// connection ends. Setting it up connects once, to fail early.
+// connection ends. ForwardUnix connects to the node's socket once, so that an
+// unusable socket is an error of ForwardUnix.
 func (c *Conn) ForwardUnix(ctx context.Context, localPath, remotePath string) (io.Closer, error) {
 	fail := func(err error) (io.Closer, error) {
 		return nil, failure.On(c.cfg.Node, fmt.Errorf("forward socket %s: %w", localPath, err))
@@ -154,26 +158,27 @@ func (c *Conn) ForwardUnix(ctx context.Context, localPath, remotePath string) (i
 	return c.forward(listener, func(ctx context.Context) (net.Conn, error) { return c.DialUnix(ctx, remotePath) }), nil
 }
 
-// ForwardTCP brings connections to the listener, which it then owns, to an address as
-// the node sees it. It ends with the connection, or when it is closed.
+// ForwardTCP forwards connections of a listener to an address, which the node resolves. It closes the
+// listener when the SSH connection ends or the returned Closer is closed.
 func (c *Conn) ForwardTCP(listener net.Listener, address string) io.Closer {
 	return c.forward(listener, func(ctx context.Context) (net.Conn, error) { return c.DialTCP(ctx, address) })
 }
 
 func (c *Conn) forward(listener net.Listener, dial func(context.Context) (net.Conn, error)) *forward {
 	f := &forward{conn: c, listener: listener, dial: dial, open: map[net.Conn]bool{}, closed: make(chan struct{})}
-	f.work.Go(f.accept)
+	f.work.Go(f.acceptConns)
 	f.work.Go(func() {
 		select {
 		case <-c.done:
-			f.shut()
+			f.closeAll()
 		case <-f.closed:
 		}
 	})
 	return f
 }
 
-// removeSocket removes the socket of a killed run. It refuses any other file.
+// removeSocket removes a socket that a killed run has not removed. It returns an error if the path is
+// another type of file.
 func removeSocket(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -188,7 +193,8 @@ func removeSocket(path string) error {
 	return os.Remove(path)
 }
 
-// forward is a local listener whose connections are forwarded to the node, or to an address beyond it.
+// forward is a local listener whose connections are forwarded to a socket of the node, or to an
+// address that the node can reach.
 type forward struct {
 	conn     *Conn
 	listener net.Listener
@@ -203,12 +209,13 @@ type forward struct {
 
 // Close stops listening, removes the socket and closes the open connections.
 func (f *forward) Close() error {
-	err := f.shut()
+	err := f.closeAll()
 	f.work.Wait()
 	return err
 }
 
-func (f *forward) shut() (err error) {
+// closeAll closes the listener and all open connections. It does not wait for their goroutines.
+func (f *forward) closeAll() (err error) {
 	f.once.Do(func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -221,8 +228,9 @@ func (f *forward) shut() (err error) {
 	return err
 }
 
-// keep registers an open connection, or refuses it after Close.
-func (f *forward) keep(conn net.Conn) bool {
+// registerConn adds an open connection, so that closeAll closes it. After closeAll it closes the
+// connection and returns false.
+func (f *forward) registerConn(conn net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
@@ -235,40 +243,42 @@ func (f *forward) keep(conn net.Conn) bool {
 	}
 }
 
-func (f *forward) drop(conn net.Conn) {
+// closeConn closes a registered connection.
+func (f *forward) closeConn(conn net.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.open, conn)
 	conn.Close()
 }
 
-func (f *forward) accept() {
+func (f *forward) acceptConns() {
 	for {
 		local, err := f.listener.Accept()
 		if err != nil {
 			return
 		}
-		if f.keep(local) {
-			f.work.Go(func() { f.serve(local) })
+		if f.registerConn(local) {
+			f.work.Go(func() { f.serveConn(local) })
 		}
 	}
 }
 
-func (f *forward) serve(local net.Conn) {
-	defer f.drop(local)
+func (f *forward) serveConn(local net.Conn) {
+	defer f.closeConn(local)
 	ctx, cancel := context.WithTimeout(context.Background(), f.conn.opts.Timeout)
 	far, err := f.dial(ctx)
 	cancel()
-	if err != nil || !f.keep(far) {
+	if err != nil || !f.registerConn(far) {
 		return
 	}
-	defer f.drop(far)
-	join(local, far)
+	defer f.closeConn(far)
+	copyBothWays(local, far)
 }
 
-// join copies both ways. The end of one direction is passed on separately: the
-// Nix daemon still answers after its client has finished sending.
-func join(a, b net.Conn) {
+// copyBothWays copies data between two connections until both directions have ended. The end of one
+// direction does not end the other one: the Nix daemon still answers after its client has finished
+// sending.
+func copyBothWays(a, b net.Conn) {
 	var work sync.WaitGroup
 	one := func(to, from net.Conn) {
 		_, err := io.Copy(to, from)
@@ -276,7 +286,7 @@ func join(a, b net.Conn) {
 			half.CloseWrite()
 			return
 		}
-		// A broken direction ends the other one too.
+		// An error in one direction ends both.
 		a.Close()
 		b.Close()
 	}

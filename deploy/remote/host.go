@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	dialAttempts = 3 // of Conn and Fresh, for a server that restarts
-	firstWait    = 100 * time.Millisecond
-	longestWait  = 500 * time.Millisecond
-	longestTry   = 5 * time.Minute // WaitReachable without a deadline
-	bootingDial  = 3 * time.Second // WaitReachable: see impatient
+	dialAttempts = 3                      // attempts of Conn and Fresh; a restarting server refuses the first ones
+	firstWait    = 100 * time.Millisecond // between the first two attempts
+	longestWait  = 500 * time.Millisecond // between later attempts
+	longestTry   = 5 * time.Minute        // time limit of WaitReachable if its context has no deadline
+	bootingDial  = 3 * time.Second        // time limit of one TCP connection in WaitReachable
 )
 
-// Host is a node to connect to: it dials when a connection is first needed,
-// and again when the last one was lost.
+// Host connects to a node. It dials when a connection is first needed, and again after the
+// shared connection was lost.
 type Host struct {
 	cfg  Config
 	opts Options
 
-	turn       chan struct{} // held while dialing: callers share one connection
+	turn       chan struct{} // held while dialing, so that concurrent callers share one connection
 	conn       *Conn         // guarded by turn
 	handshakes atomic.Int64
 
 	mu     sync.Mutex
-	fresh  map[*Conn]bool // to be closed with the host
+	fresh  map[*Conn]bool // open connections of Fresh; Close closes them
 	closed bool
 }
 
-// NewHost makes a Host. Nothing is dialed yet.
+// NewHost returns a Host. It does not dial.
 func NewHost(cfg Config, opts Options) *Host {
 	if opts.Keyring == nil {
 		opts.Keyring = &Keyring{}
@@ -48,34 +48,34 @@ func NewHost(cfg Config, opts Options) *Host {
 	return &Host{cfg: cfg, opts: opts, turn: make(chan struct{}, 1), fresh: map[*Conn]bool{}}
 }
 
-// Config is what the host was made from.
+// Config returns the configuration of the host.
 func (h *Host) Config() Config { return h.cfg }
 
-// Handshakes counts the logins so far, those at jump hosts not included.
+// Handshakes returns the number of logins so far, without the logins at jump hosts.
 func (h *Host) Handshakes() int { return int(h.handshakes.Load()) }
 
-// Conn returns the open connection, or dials. If the host refuses, it tries three times within a
-// second; if the host does not answer, once.
+// Conn returns the shared connection, and dials if there is none. If the host refuses connections,
+// Conn tries three times within a second; if the host does not answer, Conn tries once.
 func (h *Host) Conn(ctx context.Context) (*Conn, error) {
-	return h.shared(ctx, dialAttempts)
+	return h.sharedConn(ctx, dialAttempts)
 }
 
-// WaitReachable is Conn for a machine that is still booting: it tries until
-// ctx ends, or for five minutes. An error that waiting does not solve, such as a wrong host
-// key or a refused login, is returned immediately.
+// WaitReachable is like Conn, but for a machine that is still booting: it tries until ctx ends,
+// or for five minutes if ctx has no deadline. A wrong host key or a refused login is returned
+// immediately, since waiting does not solve it.
 func (h *Host) WaitReachable(ctx context.Context) (*Conn, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, longestTry)
 		defer cancel()
 	}
-	return h.shared(ctx, 0)
+	return h.sharedConn(ctx, 0)
 }
 
 // Fresh always dials a new connection, to verify that the host still accepts logins. The caller
 // must close it. The shared connection is not affected.
 func (h *Host) Fresh(ctx context.Context) (*Conn, error) {
-	conn, err := h.dial(ctx, dialAttempts)
+	conn, err := h.dialRetrying(ctx, dialAttempts)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,9 @@ func (h *Host) Close() error {
 	return nil
 }
 
-func (h *Host) shared(ctx context.Context, attempts int) (*Conn, error) {
+// sharedConn returns the shared connection, and dials if there is none. Zero attempts means until
+// ctx ends.
+func (h *Host) sharedConn(ctx context.Context, attempts int) (*Conn, error) {
 	select {
 	case h.turn <- struct{}{}:
 		defer func() { <-h.turn }()
@@ -137,9 +139,9 @@ func (h *Host) shared(ctx context.Context, attempts int) (*Conn, error) {
 	if closed {
 		return nil, ErrClosed
 	}
-	wait := h.opts.Send.Wait(event.Event{Node: h.cfg.Node, Phase: event.Connect, Text: "an SSH login at " + h.cfg.Addr(), Until: h.until(ctx, attempts)})
+	wait := h.opts.Send.Wait(event.Event{Node: h.cfg.Node, Phase: event.Connect, Text: "an SSH login at " + h.cfg.Addr(), Until: h.dialDeadline(ctx, attempts)})
 	defer wait.End()
-	conn, err := h.dial(ctx, attempts)
+	conn, err := h.dialRetrying(ctx, attempts)
 	if err != nil {
 		return nil, err
 	}
@@ -147,8 +149,8 @@ func (h *Host) shared(ctx context.Context, attempts int) (*Conn, error) {
 	return conn, nil
 }
 
-// until returns when dial gives up.
-func (h *Host) until(ctx context.Context, attempts int) time.Time {
+// dialDeadline returns the time after which sharedConn stops trying, for the report of the wait.
+func (h *Host) dialDeadline(ctx context.Context, attempts int) time.Time {
 	until, limited := ctx.Deadline()
 	if attempts == 0 {
 		return until
@@ -159,13 +161,13 @@ func (h *Host) until(ctx context.Context, attempts int) time.Time {
 	return until
 }
 
-// dial tries again as long as the host is merely unreachable. Zero attempts
-// means until ctx ends; the error is then the last reason, not the deadline.
-func (h *Host) dial(ctx context.Context, attempts int) (*Conn, error) {
+// dialRetrying dials a new connection, and tries again if the host is unreachable. Zero attempts
+// means until ctx ends; the error is then the error of the last attempt, not the deadline's.
+func (h *Host) dialRetrying(ctx context.Context, attempts int) (*Conn, error) {
 	var last error
 	opts := h.opts
 	if attempts == 0 {
-		opts = impatient(opts)
+		opts = limitDialTime(opts)
 	}
 	for try, wait := 1, firstWait; ; try, wait = try+1, min(2*wait, longestWait) {
 		begin := time.Now()
@@ -182,7 +184,7 @@ func (h *Host) dial(ctx context.Context, attempts int) (*Conn, error) {
 			return nil, err
 		}
 		if attempts > 0 && time.Since(begin) > 2*time.Second {
-			return nil, err // the time limit has expired
+			return nil, err // the host did not answer: another attempt would wait as long
 		}
 		select {
 		case <-time.After(wait):
@@ -195,9 +197,10 @@ func (h *Host) dial(ctx context.Context, attempts int) (*Conn, error) {
 	}
 }
 
-// impatient limits the time for a TCP connection. While a machine boots, the first packets are lost,
-// and the kernel repeats them after 1, 3, 7 and 15 seconds. A new connection succeeds earlier.
-func impatient(opts Options) Options {
+// limitDialTime returns the options with a limit of 3 seconds for a TCP connection. While a machine
+// boots, the first packets are lost, and the kernel repeats them after 1, 3, 7 and 15 seconds. A new
+// connection succeeds earlier.
+func limitDialTime(opts Options) Options {
 	dial := opts.withDefaults(Config{}).DialContext
 	opts.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, bootingDial)

@@ -16,15 +16,15 @@ import (
 // errNoPrompt means that an encrypted key cannot be opened because there is no Prompt.
 var errNoPrompt = errors.New("encrypted, and there is no terminal to ask for its passphrase: add it to your ssh-agent")
 
-// Keyring caches opened private keys, so that the passphrase of a key is asked for once and
-// not once per node. Pass the same one to every Dial. The zero value works.
+// Keyring caches decrypted private keys, so that the passphrase of a key is asked for once and
+// not once per node. Pass the same Keyring to every Dial. The zero value works.
 type Keyring struct {
-	mu   sync.Mutex // held while asking: one question at a time
-	keys map[string]ssh.Signer
+	mu   sync.Mutex            // held while asking for a passphrase: one question at a time
+	keys map[string]ssh.Signer // file → decrypted key
 }
 
-// open reads a private key. An encrypted key is opened only when a server accepts it, unless
-// the public key cannot be read from its file.
+// open returns the private key in a file. The passphrase of an encrypted key is asked for when a
+// server accepts the key, or immediately if its public key is not available without the passphrase.
 func (k *Keyring) open(ctx context.Context, file string, ask Prompt) (ssh.Signer, error) {
 	k.mu.Lock()
 	known := k.keys[file]
@@ -54,7 +54,7 @@ func (k *Keyring) open(ctx context.Context, file string, ask Prompt) (ssh.Signer
 	return &lockedKey{public: public, unlock: func() (ssh.Signer, error) { return k.unlock(ctx, file, pem, ask) }}, nil
 }
 
-// unlock asks for the passphrase, three times at most.
+// unlock decrypts a private key. It asks for the passphrase, three times at most.
 func (k *Keyring) unlock(ctx context.Context, file string, pem []byte, ask Prompt) (ssh.Signer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -83,8 +83,8 @@ func (k *Keyring) unlock(ctx context.Context, file string, pem []byte, ask Promp
 	return nil, fmt.Errorf("open %s: %w", file, err)
 }
 
-// lockedKey is an encrypted key whose public key is known. It is opened when the server has
-// accepted the public key.
+// lockedKey is an encrypted private key whose public key is known. The private key is decrypted for
+// the first signature, after the server has accepted the public key.
 type lockedKey struct {
 	public ssh.PublicKey
 	unlock func() (ssh.Signer, error)

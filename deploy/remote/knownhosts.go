@@ -19,18 +19,18 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// hostKeys decides whether a host shows the right key. A pinned key is the
-// only right one; otherwise the known_hosts files decide, and a key that they do not
-// contain is refused unless accept is set, which adds it.
+// hostKeys checks the key that a host shows. If there are pinned keys, only these are accepted.
+// Otherwise the key must be in a known_hosts file; an unknown key is refused, or, if accept is set,
+// added to the first file.
 type hostKeys struct {
 	cfg        Config
 	accept     bool
 	known      *KnownHosts
 	*knownKeys // the content of the files
 
-	shown    ssh.PublicKey // the key that the callback has accepted
-	accepted bool          // the callback has accepted a key
-	err      error         // why the callback refused; x/crypto keeps only its text
+	acceptedKey ssh.PublicKey // the key that the callback has accepted
+	accepted    bool          // the callback has accepted a key
+	err         error         // why the callback refused a key; x/crypto returns only the error's text
 }
 
 func loadHostKeys(cfg Config, accept bool, known *KnownHosts) (*hostKeys, error) {
@@ -48,17 +48,17 @@ func (h *hostKeys) load() (err error) {
 	return nil
 }
 
-// algorithms orders the host key algorithms so that the server shows a key
-// that we know, if it has one. The others stay in the list, behind: then a
-// changed key is distinguished from a failed negotiation.
-func (h *hostKeys) algorithms() []string {
+// orderAlgorithms returns the host key algorithms in the order of preference. The algorithms of known
+// keys are first, so that a server with several keys shows a known key. The other algorithms follow,
+// so that a changed key is reported as changed and not as a failed negotiation.
+func (h *hostKeys) orderAlgorithms() []string {
 	var first []string
 	if len(h.cfg.HostKeys) > 0 {
 		for _, key := range h.cfg.HostKeys {
 			first = append(first, keyAlgorithms(key.Type())...)
 		}
 	} else {
-		first = h.db.HostKeyAlgorithms(h.cfg.knownAs())
+		first = h.db.HostKeyAlgorithms(h.cfg.knownHostsName())
 	}
 	rest := ssh.SupportedAlgorithms().HostKeys
 	if len(h.cfg.HostKeyAlgos) > 0 {
@@ -81,8 +81,9 @@ func (h *hostKeys) algorithms() []string {
 	return all
 }
 
+// hasAuthority reports whether the known_hosts files contain a certificate authority for the host.
 func (h *hostKeys) hasAuthority() bool {
-	return slices.ContainsFunc(h.db.HostKeys(h.cfg.knownAs()), func(k knownhosts.PublicKey) bool { return k.Cert })
+	return slices.ContainsFunc(h.db.HostKeys(h.cfg.knownHostsName()), func(k knownhosts.PublicKey) bool { return k.Cert })
 }
 
 func keyAlgorithms(keyType string) []string {
@@ -92,26 +93,28 @@ func keyAlgorithms(keyType string) []string {
 	return []string{keyType}
 }
 
-// check is the ssh.HostKeyCallback.
-func (h *hostKeys) check(_ string, _ net.Addr, key ssh.PublicKey) error {
-	if h.shown != nil && bytes.Equal(h.shown.Marshal(), key.Marshal()) {
-		return nil // rekeying: the key was checked before
+// checkShownKey returns an error if the host's key is not accepted. It is the ssh.HostKeyCallback.
+func (h *hostKeys) checkShownKey(_ string, _ net.Addr, key ssh.PublicKey) error {
+	if h.acceptedKey != nil && bytes.Equal(h.acceptedKey.Marshal(), key.Marshal()) {
+		return nil // a later key exchange of the same connection: the key was checked in the first one
 	}
-	if h.shown != nil {
-		h.err = &HostKeyChangedError{Node: h.cfg.Node, Addr: h.cfg.Addr(), Key: key, Want: []KnownKey{{Key: h.shown}}}
+	if h.acceptedKey != nil {
+		h.err = &HostKeyChangedError{Node: h.cfg.Node, Addr: h.cfg.Addr(), Key: key, Want: []KnownKey{{Key: h.acceptedKey}}}
 		return h.err
 	}
-	h.err = h.judge(key)
+	h.err = h.compareKey(key)
 	h.accepted = h.err == nil
 	if h.accepted {
-		// The connection keeps this callback as long as it is open. Without the known keys, it
-		// does not keep its own version of a growing file in memory.
-		h.shown, h.knownKeys = key, nil
+		// An open connection keeps this callback and its data in memory. The known keys are
+		// removed, since they would be a separate copy of the files for each connection.
+		h.acceptedKey, h.knownKeys = key, nil
 	}
 	return h.err
 }
 
-func (h *hostKeys) judge(key ssh.PublicKey) error {
+// compareKey compares a host's key with the pinned keys or the known_hosts files. It returns nil if the
+// key is accepted, and saves an unknown key if accept is set.
+func (h *hostKeys) compareKey(key ssh.PublicKey) error {
 	addr := h.cfg.Addr()
 	if len(h.cfg.HostKeys) > 0 {
 		var want []KnownKey
@@ -123,26 +126,28 @@ func (h *hostKeys) judge(key ssh.PublicKey) error {
 		}
 		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: want}
 	}
-	// Only the name is checked, and not the address, as with CheckHostIP no.
-	err := h.db.HostKeyCallback()(h.cfg.knownAs(), &net.TCPAddr{IP: net.IPv4zero}, key)
+	// Like ssh with "CheckHostIP no", check only the host's name and not its IP address.
+	err := h.db.HostKeyCallback()(h.cfg.knownHostsName(), &net.TCPAddr{IP: net.IPv4zero}, key)
 	var revoked *xknownhosts.RevokedError
 	var mismatch *xknownhosts.KeyError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &revoked):
-		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.want(revoked.Revoked), Revoked: true}
+		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.toKnownKeys(revoked.Revoked), Revoked: true}
 	case !errors.As(err, &mismatch):
 		return failure.On(h.cfg.Node, fmt.Errorf("check the host key of %s: %w", addr, err))
 	case len(mismatch.Want) > 0:
-		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.want(mismatch.Want...)}
+		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.toKnownKeys(mismatch.Want...)}
 	case h.accept:
-		return h.add(key)
+		return h.saveKey(key)
 	}
 	return &HostKeyUnknownError{Node: h.cfg.Node, Addr: addr, Key: key, Files: slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts)}
 }
 
-func (k *knownKeys) want(keys ...xknownhosts.KnownKey) []KnownKey {
+// toKnownKeys converts the library's keys. It replaces the name of a cleaned copy by the name of the
+// original file.
+func (k *knownKeys) toKnownKeys(keys ...xknownhosts.KnownKey) []KnownKey {
 	out := make([]KnownKey, len(keys))
 	for i, key := range keys {
 		file := key.Filename
@@ -154,12 +159,12 @@ func (k *knownKeys) want(keys ...xknownhosts.KnownKey) []KnownKey {
 	return out
 }
 
-// add appends the key to the first known_hosts file. Under the lock it reads
-// the file again, since another connection may have added a key for this host.
-// A file is never rewritten: it may be a link into the user's dotfiles.
-func (h *hostKeys) add(key ssh.PublicKey) error {
+// saveKey appends the key to the first known_hosts file. With the file locked, it reads the file
+// again, since another connection may have added a key for this host. It never replaces the file,
+// which may be a link to a file in another folder.
+func (h *hostKeys) saveKey(key ssh.PublicKey) error {
 	if len(h.cfg.KnownHosts) == 0 {
-		return nil // UserKnownHostsFile none: accept without writing
+		return nil // UserKnownHostsFile none: the key is accepted and not saved
 	}
 	name := h.cfg.KnownHosts[0]
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
@@ -172,7 +177,7 @@ func (h *hostKeys) add(key ssh.PublicKey) error {
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return err // /dev/null: nothing can be added
+		return err // such as /dev/null: the key is accepted and not saved
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		return failure.On(h.cfg.Node, fmt.Errorf("lock %s: %w", name, err))
@@ -181,26 +186,28 @@ func (h *hostKeys) add(key ssh.PublicKey) error {
 	if err := again.load(); err != nil {
 		return err
 	}
-	err = again.judge(key)
+	err = again.compareKey(key)
 	var unknown *HostKeyUnknownError
 	if !errors.As(err, &unknown) {
-		return err // known by now, or changed
+		return err // another connection has added this key or another key of the host
 	}
-	if err := appendLine(f, h.line(key)); err != nil {
+	if err := appendLine(f, h.formatLine(key)); err != nil {
 		return failure.On(h.cfg.Node, fmt.Errorf("save the host key in %s: %w", name, err))
 	}
 	return nil
 }
 
-func (h *hostKeys) line(key ssh.PublicKey) string {
-	host := knownhosts.Normalize(h.cfg.knownAs())
+// formatLine returns the line of a known_hosts file for the host and the key.
+func (h *hostKeys) formatLine(key ssh.PublicKey) string {
+	host := knownhosts.Normalize(h.cfg.knownHostsName())
 	if h.cfg.HashKnownHosts {
 		return xknownhosts.HashHostname(host) + " " + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 	}
-	return knownhosts.Line([]string{h.cfg.knownAs()}, key)
+	return knownhosts.Line([]string{h.cfg.knownHostsName()}, key)
 }
 
-// appendLine adds a line with one write. If only a part was written, it truncates the file again.
+// appendLine appends a line with one write. If only a part of the line was written, appendLine
+// truncates the file to its old size.
 func appendLine(f *os.File, line string) error {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil {

@@ -15,26 +15,26 @@ import (
 )
 
 // KnownHosts caches known_hosts files, so that a thousand connections read a file of a
-// thousand lines once. A changed file is read again. Pass the same one to every Dial. The
-// zero value works.
+// thousand lines once. A changed file is read again. Pass the same KnownHosts to every
+// Dial. The zero value works.
 type KnownHosts struct {
 	mu   sync.Mutex            // held while reading, so that concurrent callers share the result
-	keys map[string]*knownKeys // by the names of the files
+	keys map[string]*knownKeys // names of files, joined with NUL → content of these files
 }
 
-// knownKeys is the content of some known_hosts files. It is immutable.
+// knownKeys is the content of one or more known_hosts files. It is immutable.
 type knownKeys struct {
 	db     *knownhosts.HostKeyDB
-	names  map[string]string // a cleaned copy's name → the file's own name
-	stamps []os.FileInfo     // of each file; nil for one that is not there
+	names  map[string]string // name of a cleaned copy → name of the original file
+	stamps []os.FileInfo     // stat of each file when it was read; nil for a missing file
 }
 
 // read returns the current content of the files.
 func (k *KnownHosts) read(files []string) (*knownKeys, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	// Take the stamps before reading: a change in between is then detected at the next read.
-	stamps := stampsOf(files)
+	// Stat the files before reading them, so that the next call detects a change during the read.
+	stamps := statFiles(files)
 	key := strings.Join(files, "\x00")
 	if kept := k.keys[key]; kept != nil && sameStamps(kept.stamps, stamps) {
 		return kept, nil
@@ -51,14 +51,16 @@ func (k *KnownHosts) read(files []string) (*knownKeys, error) {
 	return read, nil
 }
 
-func stampsOf(files []string) []os.FileInfo {
+// statFiles returns the stat of each file; nil for a file that cannot be found.
+func statFiles(files []string) []os.FileInfo {
 	stamps := make([]os.FileInfo, len(files))
 	for i, name := range files {
-		stamps[i], _ = os.Stat(name) // an error is reported by the read
+		stamps[i], _ = os.Stat(name) // readKnownHosts reports the error
 	}
 	return stamps
 }
 
+// sameStamps reports whether two stats of the same files are equal, so that no file has changed.
 func sameStamps(a, b []os.FileInfo) bool {
 	for i := range a {
 		switch {
@@ -72,14 +74,14 @@ func sameStamps(a, b []os.FileInfo) bool {
 	return true
 }
 
-// readKnownHosts reads files; missing files are ignored. The library fails at the first line
-// that it cannot parse, such as an unknown key type, which OpenSSH skips. Such lines are
-// therefore blanked in a copy.
+// readKnownHosts reads known_hosts files; missing files are ignored. OpenSSH skips lines that it
+// cannot parse, such as lines with an unknown key type, but the library fails. A file with such lines
+// is therefore read from a temporary copy in which these lines are empty.
 func readKnownHosts(names []string) (*knownKeys, error) {
 	k := &knownKeys{names: map[string]string{}}
 	var files []string
 	for _, name := range names {
-		if name == os.DevNull { // commonly configured for no file
+		if name == os.DevNull { // users configure /dev/null to have no known_hosts file
 			continue
 		}
 		data, err := durable.Read(name, durable.ConfigSize)
@@ -89,7 +91,7 @@ func readKnownHosts(names []string) (*knownKeys, error) {
 		if err != nil {
 			return nil, err
 		}
-		clean := blankUnreadable(data)
+		clean := blankUnreadableLines(data)
 		if bytes.Equal(clean, data) {
 			files = append(files, name)
 			continue
@@ -111,23 +113,24 @@ func readKnownHosts(names []string) (*knownKeys, error) {
 	return k, err
 }
 
-// blankUnreadable empties the lines that cannot be parsed, keeping the count.
-func blankUnreadable(data []byte) []byte {
+// blankUnreadableLines replaces lines that cannot be parsed by empty lines, so that line numbers in
+// errors remain correct.
+func blankUnreadableLines(data []byte) []byte {
 	lines := bytes.Split(data, []byte("\n"))
 	for i, line := range lines {
 		text := bytes.TrimSpace(line)
 		if len(text) == 0 || text[0] == '#' {
 			continue
 		}
-		if !readable(text) {
+		if !isReadable(text) {
 			lines[i] = nil
 		}
 	}
 	return bytes.Join(lines, []byte("\n"))
 }
 
-// readable reports whether the library can read a line.
-func readable(line []byte) bool {
+// isReadable reports whether the library can parse a line of a known_hosts file.
+func isReadable(line []byte) bool {
 	fields := bytes.Fields(line)
 	if len(fields) > 0 && (string(fields[0]) == "@cert-authority" || string(fields[0]) == "@revoked") {
 		fields = fields[1:]

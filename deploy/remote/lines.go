@@ -7,17 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// longestLine is the length at which a line is split, for output without line ends.
+// longestLine is the default of Lines.Max in bytes. It limits the memory for output without line ends.
 const longestLine = 64 << 10
 
-// Lines is a Stdout or Stderr, or both, that comes out as lines. Flush it after Run,
-// for the last one may lack its end.
+// Lines is a Stdout or Stderr, or both, that calls a function for each line. Call Flush
+// after Run: the last line may have no line end.
 type Lines struct {
-	// Each gets every line, without its end. One that is too long comes in pieces; all
-	// but the first are continued.
+	// Each is called for every line, without its line end. A line longer than Max is split
+	// into several calls; continued is true for all but the first.
 	Each func(line string, continued bool)
 
-	Max int // bytes of a piece; 0: 64 KiB
+	Max int // maximal length for one call, in bytes; 0: 64 KiB
 
 	mu        sync.Mutex
 	rest      []byte
@@ -30,53 +30,54 @@ func (l *Lines) Write(p []byte) (int, error) {
 	total := len(p)
 	for len(p) > 0 {
 		line, after, ended := bytes.Cut(p, []byte("\n"))
-		// Process it in parts, so that at most one piece is buffered.
-		for room := l.max() + 1 - len(l.rest); len(line) >= room; room = l.max() + 1 - len(l.rest) {
+		// Pass a long line on in pieces, so that at most Max bytes are buffered.
+		for room := l.maxPiece() + 1 - len(l.rest); len(line) >= room; room = l.maxPiece() + 1 - len(l.rest) {
 			l.rest = append(l.rest, line[:room]...)
 			line = line[room:]
-			l.breakLine()
+			l.passPiece()
 		}
 		l.rest = append(l.rest, line...)
 		if ended {
-			l.end()
+			l.passLine()
 		}
 		p = after
 	}
 	return total, nil
 }
 
-// Flush passes on the last line, if it has no end.
+// Flush calls Each for the last line if that line has no line end.
 func (l *Lines) Flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.rest) > 0 {
-		l.end()
+		l.passLine()
 	}
 }
 
-func (l *Lines) max() int {
+func (l *Lines) maxPiece() int {
 	if l.Max > 0 {
 		return l.Max
 	}
 	return longestLine
 }
 
-// breakLine passes on a piece of a line that has a byte too many. No character is
-// torn.
-func (l *Lines) breakLine() {
-	at := l.max()
+// passPiece calls Each for the first Max bytes of a longer line. It splits the line between two UTF-8
+// characters.
+func (l *Lines) passPiece() {
+	at := l.maxPiece()
 	for back := 1; back < utf8.UTFMax && back < at && !utf8.RuneStart(l.rest[at]); back++ {
 		at--
 	}
 	if !utf8.RuneStart(l.rest[at]) {
-		at = l.max() // it is no text
+		at = l.maxPiece() // not UTF-8
 	}
 	l.Each(string(l.rest[:at]), l.continued)
 	l.rest = append(l.rest[:0], l.rest[at:]...)
 	l.continued = true
 }
 
-func (l *Lines) end() {
+// passLine calls Each for the buffered line, or the rest of it.
+func (l *Lines) passLine() {
 	l.Each(strings.TrimSuffix(string(l.rest), "\r"), l.continued)
 	l.rest, l.continued = l.rest[:0], false
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Loopback is the local machine as a node. Commands run as the current user, and sockets are
-// local. Both use an SSH connection inside this process, so everything behaves as on a remote
+// Loopback returns a Host for the local machine. Commands run as the current user, and sockets are
+// local. The Host uses an SSH connection to a server inside this process, so it behaves like a remote
 // node and needs no sshd.
 func Loopback(node string, escalation []string, opts Options) (*Host, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
@@ -44,7 +44,7 @@ func Loopback(node string, escalation []string, opts Options) (*Host, error) {
 		if err != nil {
 			return nil, err
 		}
-		go loopbackServer(there, config)
+		go serveLoopback(there, config)
 		return here, nil
 	}
 	return NewHost(Config{
@@ -53,8 +53,8 @@ func Loopback(node string, escalation []string, opts Options) (*Host, error) {
 	}, opts), nil
 }
 
-// socketPair is two ends of one connection. net.Pipe does not do: both ends of SSH
-// begin by writing, and it has no buffer.
+// socketPair returns the two ends of a connection. net.Pipe cannot be used, because it has no buffer:
+// client and server of SSH both write first, and would block.
 func socketPair() (net.Conn, net.Conn, error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -65,40 +65,42 @@ func socketPair() (net.Conn, net.Conn, error) {
 	for i, fd := range fds {
 		f := os.NewFile(uintptr(fd), "loopback")
 		ends[i], errs[i] = net.FileConn(f)
-		f.Close() // FileConn has its own
+		f.Close() // FileConn has duplicated it
 	}
 	return ends[0], ends[1], errors.Join(errs[0], errs[1])
 }
 
-// loopbackServer serves one connection until it ends, and what runs on it with it.
-func loopbackServer(conn net.Conn, config *ssh.ServerConfig) {
+// serveLoopback serves one SSH connection. When the connection ends, it ends the connection's commands
+// and forwarded sockets.
+func serveLoopback(conn net.Conn, config *ssh.ServerConfig) {
 	defer conn.Close()
 	_, channels, requests, err := ssh.NewServerConn(conn, config)
 	if err != nil {
-		return // the other end has the reason
+		return // the client reports the error
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
 		for r := range requests {
-			_ = r.Reply(false, nil) // keepalives: any answer will do
+			_ = r.Reply(false, nil) // the client's keepalives accept any answer
 		}
 	}()
 	for channel := range channels {
 		switch channel.ChannelType() {
 		case "session":
-			go loopbackSession(ctx, channel)
+			go serveLoopbackSession(ctx, channel)
 		case "direct-streamlocal@openssh.com":
-			go loopbackForward(ctx, channel)
+			go forwardLoopback(ctx, channel)
 		default:
 			_ = channel.Reject(ssh.UnknownChannelType, channel.ChannelType())
 		}
 	}
 }
 
-// loopbackSession runs the one command of a session, in a process group that ends
-// with it. Signals need no handling: a cancelled command is ended by another command.
-func loopbackSession(ctx context.Context, offered ssh.NewChannel) {
+// serveLoopbackSession runs the command of a session. When the session ends, it kills the command's
+// process group. Requests for signals are not supported, since a cancelled command is also ended by
+// another command (runningCommand.stopProcesses).
+func serveLoopbackSession(ctx context.Context, offered ssh.NewChannel) {
 	channel, requests, err := offered.Accept()
 	if err != nil {
 		return
@@ -119,22 +121,23 @@ func loopbackSession(ctx context.Context, offered ssh.NewChannel) {
 			}
 			cancel()
 		}()
-		name, payload := loopbackRun(ctx, body.Line, channel)
+		name, payload := runLoopbackCommand(ctx, body.Line, channel)
 		_ = channel.CloseWrite()
 		_, _ = channel.SendRequest(name, false, payload)
 		return
 	}
 }
 
-// loopbackRun runs a line with sh, as sshd does, and tells how that ended.
-func loopbackRun(ctx context.Context, line string, channel ssh.Channel) (request string, payload []byte) {
+// runLoopbackCommand runs a line with sh, as sshd does. It returns the type and the payload of the SSH
+// request that reports the exit status or signal.
+func runLoopbackCommand(ctx context.Context, line string, channel ssh.Channel) (request string, payload []byte) {
 	status := func(code int) (string, []byte) {
 		return "exit-status", ssh.Marshal(struct{ Status uint32 }{uint32(code)})
 	}
 	cmd := exec.Command("sh", "-c", line)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Stdout, cmd.Stderr = channel, channel.Stderr()
-	stdin, err := cmd.StdinPipe() // our own: Wait would wait for the channel to end
+	stdin, err := cmd.StdinPipe() // with cmd.Stdin, Wait would wait for the end of the channel
 	if err == nil {
 		err = cmd.Start()
 	}
@@ -162,8 +165,8 @@ func loopbackRun(ctx context.Context, line string, channel ssh.Channel) (request
 	return status(ended.ExitStatus())
 }
 
-// loopbackForward connects a channel with a socket of this machine.
-func loopbackForward(ctx context.Context, offered ssh.NewChannel) {
+// forwardLoopback connects a channel to a unix socket of this machine.
+func forwardLoopback(ctx context.Context, offered ssh.NewChannel) {
 	var body struct {
 		Path, Reserved0 string
 		Reserved1       uint32

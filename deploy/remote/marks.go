@@ -7,41 +7,41 @@ import (
 	"sync"
 )
 
-// The marks that a command's first processes write to stderr, behind a prefix
-// that is random for each command.
+// The kinds of marks in a command's stderr. A mark is a prefix, which is random for each command, the
+// kind, a colon, and for the first two kinds a process id and a line end.
 const (
-	pidMark  = "pid" // PID: the escalation command starts
-	runMark  = "run" // PID: the command itself starts
-	passMark = "pass:"
+	pidMark  = "pid"   // the shell that executes the escalation command has started
+	runMark  = "run"   // the shell that executes the command itself has started
+	passMark = "pass:" // sudo asks for the password; this is sudo's prompt
 )
 
-// maxMark bounds a mark: prefix, kind, colon, process id, newline.
+// maxMark is the maximal length of a mark after its prefix, in bytes.
 const maxMark = 24
 
-// markWriter removes the marks from a stream and passes on the rest. After the mark of the command
-// itself it removes nothing, so that output of the command is never taken for a mark.
+// markWriter removes the marks from a stream and writes the rest to w. After a runMark it removes
+// nothing, so that output of the command is never interpreted as a mark.
 type markWriter struct {
 	prefix string
-	seen   func(kind, pid string)
+	onMark func(kind, pid string)
 	w      io.Writer
 
-	mu      sync.Mutex
-	pending []byte // may be the start of a mark
-	over    bool
+	mu             sync.Mutex
+	pending        []byte // received bytes that may be the start of a mark, and are not written yet
+	commandStarted bool
 }
 
 func (m *markWriter) Write(p []byte) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.over {
+	if m.commandStarted {
 		return m.w.Write(p)
 	}
 	buf := append(m.pending, p...)
 	m.pending = nil
-	for !m.over {
+	for !m.commandStarted {
 		at := bytes.Index(buf, []byte(m.prefix))
 		if at < 0 {
-			at = len(buf) - overlap(buf, m.prefix)
+			at = len(buf) - overlapLength(buf, m.prefix)
 			m.pending = bytes.Clone(buf[at:])
 			buf = buf[:at]
 			break
@@ -64,8 +64,8 @@ func (m *markWriter) Write(p []byte) (int, error) {
 			return 0, err
 		}
 		buf = buf[end+length:]
-		m.over = kind == runMark
-		m.seen(kind, pid)
+		m.commandStarted = kind == runMark
+		m.onMark(kind, pid)
 	}
 	if len(buf) > 0 {
 		if _, err := m.w.Write(buf); err != nil {
@@ -75,10 +75,10 @@ func (m *markWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFrom has io.Copy use our buffer.
+// ReadFrom implements io.ReaderFrom, so that io.Copy uses frugalCopy.
 func (m *markWriter) ReadFrom(r io.Reader) (int64, error) { return frugalCopy(m, r) }
 
-// flush passes on what turned out to be no mark.
+// flush writes the pending bytes. It is called at the end of the stream: an incomplete mark is output.
 func (m *markWriter) flush() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,7 +86,8 @@ func (m *markWriter) flush() {
 	m.pending = nil
 }
 
-// parseMark reads a mark behind its prefix. Length 0 means that it is none.
+// parseMark parses the text after a prefix. It returns the mark's length without the prefix, or 0 if
+// the text is no mark. If more text is needed to decide, incomplete is true.
 func parseMark(rest string) (kind, pid string, length int, incomplete bool) {
 	if strings.HasPrefix(rest, passMark) {
 		return passMark, "", len(passMark), false
@@ -107,8 +108,8 @@ func parseMark(rest string) (kind, pid string, length int, incomplete bool) {
 	return "", "", 0, false
 }
 
-// overlap is the length of the longest end of buf that starts prefix.
-func overlap(buf []byte, prefix string) int {
+// overlapLength returns the number of bytes at the end of buf that are the start of prefix.
+func overlapLength(buf []byte, prefix string) int {
 	for n := min(len(buf), len(prefix)-1); n > 0; n-- {
 		if strings.HasPrefix(prefix, string(buf[len(buf)-n:])) {
 			return n

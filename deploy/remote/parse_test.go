@@ -33,16 +33,16 @@ func FuzzSettings(f *testing.F) {
 		}
 		for _, text := range strings.Split(s.get("proxyjump"), ",") {
 			h, err := parseHop(text)
-			if err == nil && (!plainWord(h.host) || h.user != "" && !plainUser(h.user)) {
+			if err == nil && (!isPlainWord(h.host) || h.user != "" && !isPlainUser(h.user)) {
 				t.Errorf("jump host %q gave %+v", text, h)
 			}
 		}
 		e := expander{tokens: map[byte]string{'h': "host"}, getenv: func(string) string { return "value" }, home: "/home"}
 		for key := range s {
-			e.file(s.get(key))
+			e.expandFile(s.get(key))
 		}
-		s.warnings()
-		s.check()
+		s.listWarnings()
+		s.checkSupported()
 	})
 }
 
@@ -73,7 +73,7 @@ func TestMarks(t *testing.T) {
 	for size := 1; size <= len(in); size++ {
 		var out bytes.Buffer
 		var seen []string
-		m := &markWriter{prefix: prefix, w: &out, seen: func(kind, pid string) { seen = append(seen, kind+pid) }}
+		m := &markWriter{prefix: prefix, w: &out, onMark: func(kind, pid string) { seen = append(seen, kind+pid) }}
 		for rest := []byte(in); len(rest) > 0; rest = rest[min(size, len(rest)):] {
 			if n, err := m.Write(rest[:min(size, len(rest))]); err != nil || n != min(size, len(rest)) {
 				t.Fatal(n, err)

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// sink passes output on. If the writer fails, the command is aborted: without
-// a reader it would otherwise fill its window and hang.
+// sink writes a command's output to w. If w fails, sink discards the rest and aborts the command. It
+// never returns an error, because the SSH session would then stop reading, and the command would hang.
 type sink struct {
 	w     io.Writer
 	abort context.CancelCauseFunc
-	lock  chan struct{} // a mutex that can be waited for with a limit
+	lock  chan struct{} // a mutex whose wait can have a time limit
 }
 
 func newSink(w io.Writer, abort context.CancelCauseFunc) *sink {
@@ -34,12 +34,12 @@ func (s *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFrom has io.Copy use our buffer.
+// ReadFrom implements io.ReaderFrom, so that io.Copy uses frugalCopy.
 func (s *sink) ReadFrom(r io.Reader) (int64, error) { return frugalCopy(s, r) }
 
-// shut makes sure that a cancelled command's late output is not written after
-// Run has returned, unless the writer itself is stuck.
-func (s *sink) shut() {
+// discardRest discards all further output, so that w is not used after Run has returned. If a write to
+// w blocks, it waits 0.1 seconds at most and does nothing.
+func (s *sink) discardRest() {
 	select {
 	case s.lock <- struct{}{}:
 		s.w = nil
@@ -50,11 +50,11 @@ func (s *sink) shut() {
 
 const (
 	smallBuffer = 1 << 10
-	bigBuffer   = 8 << 10 // a channel keeps what it was once given to send
+	bigBuffer   = 8 << 10 // not larger, since an SSH channel keeps a buffer of the largest write
 )
 
-// frugalCopy is io.Copy with a buffer that is small until it is filled. Otherwise each of a
-// thousand nodes with little output would use 64 KiB.
+// frugalCopy is io.Copy with a buffer of 1 KiB, and of 8 KiB after a read has filled it. With larger
+// buffers, each of a thousand nodes with little output would use 64 KiB.
 func frugalCopy(w io.Writer, r io.Reader) (int64, error) {
 	var total int64
 	buf := make([]byte, smallBuffer)
@@ -79,13 +79,13 @@ func frugalCopy(w io.Writer, r io.Reader) (int64, error) {
 	}
 }
 
-// source records how reading ended.
-type source struct {
+// recordingReader reads from r and stores an error other than io.EOF.
+type recordingReader struct {
 	r   io.Reader
 	err error
 }
 
-func (s *source) Read(p []byte) (int, error) {
+func (s *recordingReader) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		s.err = err
@@ -93,17 +93,19 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// serialize makes one writer for both streams safe, as os/exec does.
-func serialize(stdout, stderr io.Writer) (io.Writer, io.Writer) {
-	if stdout == nil || !same(stdout, stderr) {
+// serializeWriters returns writers for stdout and stderr that may be used concurrently. If both are the
+// same writer, it adds a lock, as os/exec does.
+func serializeWriters(stdout, stderr io.Writer) (io.Writer, io.Writer) {
+	if stdout == nil || !isSameWriter(stdout, stderr) {
 		return stdout, stderr
 	}
 	both := &lockedWriter{w: stdout}
 	return both, both
 }
 
-// same compares writers whose types may not be comparable.
-func same(a, b io.Writer) (equal bool) {
+// isSameWriter reports whether a and b are equal. It returns false for types that cannot be compared,
+// for which == panics.
+func isSameWriter(a, b io.Writer) (equal bool) {
 	defer func() {
 		if recover() != nil {
 			equal = false

@@ -13,18 +13,19 @@ import (
 	"time"
 )
 
-// transport opens the byte stream to the host: directly, through a jump host,
-// or through a proxy command. It returns the jump host's connection too.
-func transport(ctx context.Context, clock *clock, cfg Config, asked, opts Options) (net.Conn, *Conn, error) {
+// openTransport opens the byte stream to the host: directly, through a jump host, or through a proxy
+// command. It returns the connection to the jump host too, or nil. asked are the options without
+// defaults.
+func openTransport(ctx context.Context, clock *loginClock, cfg Config, asked, opts Options) (net.Conn, *Conn, error) {
 	switch {
 	case cfg.Via != nil:
-		via, err := dialVia(ctx, clock, *cfg.Via, asked, opts)
+		via, err := dialJumpHost(ctx, clock, *cfg.Via, asked, opts)
 		if err != nil {
 			return nil, nil, fmt.Errorf("jump host %s: %w", cfg.Via.Alias, err)
 		}
 		conn, err := via.client.DialContext(ctx, "tcp", cfg.Addr())
 		if err != nil {
-			err = via.explain(err)
+			err = via.explainError(err)
 			via.Close()
 			return nil, nil, fmt.Errorf("through jump host %s: %w", cfg.Via.Alias, err)
 		}
@@ -37,15 +38,15 @@ func transport(ctx context.Context, clock *clock, cfg Config, asked, opts Option
 	return conn, nil, err
 }
 
-// dialVia connects to a jump host. The jump host has its own time limit and its own defaults, since
-// its configuration differs.
-func dialVia(ctx context.Context, clock *clock, via Config, asked, opts Options) (*Conn, error) {
+// dialJumpHost connects to a jump host, while the clock of the node is paused. asked has no defaults:
+// the time limit of a jump host may be a setting of its own configuration.
+func dialJumpHost(ctx context.Context, clock *loginClock, via Config, asked, opts Options) (*Conn, error) {
 	defer clock.pause()()
 	asked.DialContext, asked.Keyring, asked.KnownHosts, asked.sudo = opts.DialContext, opts.Keyring, opts.KnownHosts, nil
 	return Dial(ctx, via, asked)
 }
 
-// proxyConn is a process whose stdin and stdout are the connection.
+// proxyConn is a connection that uses stdin and stdout of a local process.
 type proxyConn struct {
 	io.Reader
 	io.WriteCloser
@@ -64,7 +65,7 @@ func startProxy(command string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not StdoutPipe, which Wait would close under the reader.
+	// StdoutPipe cannot be used: Wait would close the pipe before all data is read.
 	stdout, stdoutW, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -84,7 +85,7 @@ func startProxy(command string) (net.Conn, error) {
 	return p, nil
 }
 
-// Close ends the process and everything it has started.
+// Close ends the process and its process group.
 func (p *proxyConn) Close() error {
 	p.once.Do(func() {
 		p.WriteCloser.Close()
@@ -102,8 +103,9 @@ func (p *proxyConn) Close() error {
 	return nil
 }
 
-// said returns the proxy's stderr, which contains the reason of a failure.
-func (p *proxyConn) said() string {
+// stderrText returns the process's stderr, which contains the reason of a failure. It waits 0.2
+// seconds at most for the end of the process.
+func (p *proxyConn) stderrText() string {
 	select {
 	case <-p.waited:
 	case <-time.After(200 * time.Millisecond):
@@ -111,14 +113,15 @@ func (p *proxyConn) said() string {
 	return strings.TrimSpace(p.stderr.String())
 }
 
-// Deadlines are not supported: the user of the connection closes it.
+// Deadlines are not supported: Dial closes the connection instead.
 func (p *proxyConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
 func (p *proxyConn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
 func (p *proxyConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
 func (p *proxyConn) LocalAddr() net.Addr              { return proxyAddr{} }
 func (p *proxyConn) RemoteAddr() net.Addr             { return proxyAddr{} }
 
-// proxyAddr has the shape of a TCP address, which known_hosts code expects.
+// proxyAddr is the address of a proxyConn. It looks like a TCP address, since the known_hosts library
+// parses it.
 type proxyAddr struct{}
 
 func (proxyAddr) Network() string { return "tcp" }

@@ -18,8 +18,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// maxHops bounds chains of jump hosts: two hosts that jump through each other
-// would otherwise be resolved for ever.
+// maxHops limits the number of jump hosts. Without a limit, two hosts that jump through each other
+// would be resolved endlessly.
 const maxHops = 8
 
 // Resolver determines how to connect to a target. The zero value uses the real ssh and the
@@ -30,13 +30,13 @@ type Resolver struct {
 	Home   string              // "": the user's home folder
 }
 
-// Resolve is Resolver.Resolve with the real ssh and the real environment.
+// Resolve calls Resolver.Resolve with the real ssh and the real environment.
 func Resolve(ctx context.Context, t Target) (Config, error) {
 	return Resolver{}.Resolve(ctx, t)
 }
 
-// Resolve reads the user's OpenSSH configuration for the target with `ssh -G`. A complete
-// target needs no ssh, see Target.pinned.
+// Resolve returns the Config of a target. It reads the user's OpenSSH configuration with `ssh -G`,
+// except for a complete target (see Target.isComplete).
 func (r Resolver) Resolve(ctx context.Context, t Target) (Config, error) {
 	if r.Run == nil {
 		r.Run = runLocal
@@ -58,10 +58,10 @@ func (r Resolver) resolve(ctx context.Context, t Target, depth int) (Config, err
 	if depth > maxHops {
 		return Config{}, fmt.Errorf("more than %d jump hosts: do they jump through each other?", maxHops)
 	}
-	if !plainWord(t.Host) {
+	if !isPlainWord(t.Host) {
 		return Config{}, fmt.Errorf("%q is not a host name", t.Host)
 	}
-	if t.User != nil && !plainUser(*t.User) {
+	if t.User != nil && !isPlainUser(*t.User) {
 		return Config{}, fmt.Errorf("%q is not a user name", *t.User)
 	}
 	if t.Port != nil && (*t.Port < 1 || *t.Port > 65535) {
@@ -83,7 +83,7 @@ func (r Resolver) resolve(ctx context.Context, t Target, depth int) (Config, err
 		via.Node = t.Name
 		cfg.Via = &via
 	}
-	if t.pinned() {
+	if t.isComplete() {
 		cfg.HostName, cfg.User, cfg.Port, cfg.Network = t.Host, *t.User, 22, "tcp"
 		cfg.IdentitiesOnly = true
 		if t.Port != nil {
@@ -99,15 +99,15 @@ func (r Resolver) resolve(ctx context.Context, t Target, depth int) (Config, err
 	if err != nil {
 		return Config{}, err
 	}
-	said, err := parseSettings(out)
+	printed, err := parseSettings(out)
 	if err != nil {
 		return Config{}, err
 	}
-	return r.fill(ctx, cfg, t, said, depth)
+	return r.applySettings(ctx, cfg, t, printed, depth)
 }
 
-// sshCommand returns the `ssh -G` command. A port or user of the target comes
-// before its options, since ssh keeps the first value it sees.
+// sshCommand returns the `ssh -G` command. The target's port and user are in front of its options,
+// since ssh uses the first value of each setting.
 func sshCommand(t Target) []string {
 	argv := []string{"ssh", "-G", "-T"}
 	if t.Port != nil {
@@ -120,97 +120,97 @@ func sshCommand(t Target) []string {
 	return append(argv, "--", t.Host)
 }
 
-// fill adds the settings from ssh to cfg.
-func (r Resolver) fill(ctx context.Context, cfg Config, t Target, said settings, depth int) (Config, error) {
+// applySettings returns cfg with the settings that `ssh -G` has printed.
+func (r Resolver) applySettings(ctx context.Context, cfg Config, t Target, printed settings, depth int) (Config, error) {
 	var err error
-	if cfg.HostName = said.get("hostname"); cfg.HostName == "" {
+	if cfg.HostName = printed.get("hostname"); cfg.HostName == "" {
 		return Config{}, errors.New("ssh -G printed no hostname")
 	}
-	if !plainWord(cfg.HostName) {
+	if !isPlainWord(cfg.HostName) {
 		return Config{}, fmt.Errorf("ssh -G says hostname %q, which is not a host name", cfg.HostName)
 	}
-	if cfg.User = said.get("user"); !plainUser(cfg.User) {
+	if cfg.User = printed.get("user"); !isPlainUser(cfg.User) {
 		return Config{}, fmt.Errorf("ssh -G says user %q, which is not a user name", cfg.User)
 	}
-	if cfg.Port, err = said.number("port"); err != nil {
+	if cfg.Port, err = printed.number("port"); err != nil {
 		return Config{}, err
 	}
 	if cfg.Port < 1 || cfg.Port > 65535 {
-		return Config{}, fmt.Errorf("ssh -G says port %q, which is not a port", said.get("port"))
+		return Config{}, fmt.Errorf("ssh -G says port %q, which is not a port", printed.get("port"))
 	}
-	if err := said.check(); err != nil {
+	if err := printed.checkSupported(); err != nil {
 		return Config{}, err
 	}
-	cfg.Warnings = said.warnings()
-	cfg.Network = map[string]string{"inet": "tcp4", "inet6": "tcp6"}[said.get("addressfamily")]
+	cfg.Warnings = printed.listWarnings()
+	cfg.Network = map[string]string{"inet": "tcp4", "inet6": "tcp6"}[printed.get("addressfamily")]
 	if cfg.Network == "" {
 		cfg.Network = "tcp"
 	}
 
-	cfg.HostKeyAlias = said.get("hostkeyalias")
-	exp := r.expander(cfg)
+	cfg.HostKeyAlias = printed.get("hostkeyalias")
+	exp := r.newExpander(cfg)
 	ours := cfg.IdentityFiles
-	if cfg.IdentityFiles, err = exp.files(said["identityfile"]); err != nil {
+	if cfg.IdentityFiles, err = exp.expandFiles(printed["identityfile"]); err != nil {
 		return Config{}, err
 	}
 	cfg.IdentityFiles = append(slices.Clone(ours), cfg.IdentityFiles...)
-	if cfg.CertificateFiles, err = exp.files(said["certificatefile"]); err != nil {
+	if cfg.CertificateFiles, err = exp.expandFiles(printed["certificatefile"]); err != nil {
 		return Config{}, err
 	}
-	if cfg.KnownHosts, err = exp.files(said.files("userknownhostsfile")); err != nil {
+	if cfg.KnownHosts, err = exp.expandFiles(printed.files("userknownhostsfile")); err != nil {
 		return Config{}, err
 	}
-	if cfg.GlobalKnownHosts, err = exp.files(said.files("globalknownhostsfile")); err != nil {
+	if cfg.GlobalKnownHosts, err = exp.expandFiles(printed.files("globalknownhostsfile")); err != nil {
 		return Config{}, err
 	}
-	if cfg.IdentityAgent, err = r.agent(exp, said.get("identityagent")); err != nil {
+	if cfg.IdentityAgent, err = r.agentSocket(exp, printed.get("identityagent")); err != nil {
 		return Config{}, err
 	}
-	cfg.IdentitiesOnly = said.yes("identitiesonly")
-	cfg.HashKnownHosts = said.yes("hashknownhosts")
-	cfg.HostKeyAlgos = said.algorithms("hostkeyalgorithms")
-	strict := said.get("stricthostkeychecking")
-	cfg.AcceptNew = strict == "accept-new" || said.no("stricthostkeychecking")
-	if cfg.ConnectTimeout, err = said.seconds("connecttimeout"); err != nil {
+	cfg.IdentitiesOnly = printed.isYes("identitiesonly")
+	cfg.HashKnownHosts = printed.isYes("hashknownhosts")
+	cfg.HostKeyAlgos = printed.algorithms("hostkeyalgorithms")
+	strict := printed.get("stricthostkeychecking")
+	cfg.AcceptNew = strict == "accept-new" || printed.isNo("stricthostkeychecking")
+	if cfg.ConnectTimeout, err = printed.seconds("connecttimeout"); err != nil {
 		return Config{}, err
 	}
-	if cfg.KeepAliveInterval, err = said.seconds("serveraliveinterval"); err != nil {
+	if cfg.KeepAliveInterval, err = printed.seconds("serveraliveinterval"); err != nil {
 		return Config{}, err
 	}
 	if cfg.KeepAliveInterval > 0 {
-		if cfg.KeepAliveMax, err = said.number("serveralivecountmax"); err != nil {
+		if cfg.KeepAliveMax, err = printed.number("serveralivecountmax"); err != nil {
 			return Config{}, err
 		}
 	}
 	if cfg.Via != nil {
 		return cfg, nil
 	}
-	if jump := said.get("proxyjump"); jump != "" && jump != "none" {
-		via, err := r.jump(ctx, t, jump, depth)
+	if jump := printed.get("proxyjump"); jump != "" && jump != "none" {
+		via, err := r.resolveJump(ctx, t, jump, depth)
 		if err != nil {
 			return Config{}, err
 		}
 		cfg.Via = &via
 		return cfg, nil
 	}
-	if command := said.get("proxycommand"); command != "" && command != "none" {
-		if cfg.ProxyCommand, err = exp.text(command); err != nil {
+	if command := printed.get("proxycommand"); command != "" && command != "none" {
+		if cfg.ProxyCommand, err = exp.expandTokens(command); err != nil {
 			return Config{}, fmt.Errorf("ProxyCommand: %w", err)
 		}
 	}
 	return cfg, nil
 }
 
-// jump resolves the last host of a chain, with the rest of the chain as its
-// own ProxyJump, which is how ssh reads it too. Of the target's options, only
-// the choice of the configuration file reaches the jump hosts, as with ssh.
-func (r Resolver) jump(ctx context.Context, t Target, chain string, depth int) (Config, error) {
+// resolveJump returns the Config of the last host of a ProxyJump chain. The other hosts of the chain
+// become the ProxyJump of that host. Like ssh, it uses only one of the target's options for jump
+// hosts: -F, the configuration file.
+func (r Resolver) resolveJump(ctx context.Context, t Target, chain string, depth int) (Config, error) {
 	hops := strings.Split(chain, ",")
 	last, err := parseHop(hops[len(hops)-1])
 	if err != nil {
 		return Config{}, err
 	}
-	via := Target{Name: t.Name, Host: last.host, SSHOptions: configFile(t.SSHOptions)}
+	via := Target{Name: t.Name, Host: last.host, SSHOptions: configFileOption(t.SSHOptions)}
 	if last.user != "" {
 		via.User = &last.user
 	}
@@ -228,8 +228,8 @@ func (r Resolver) jump(ctx context.Context, t Target, chain string, depth int) (
 	return cfg, nil
 }
 
-// configFile picks -F out of ssh options; the last one counts.
-func configFile(options []string) []string {
+// configFileOption returns the last -F option in a list of ssh options, or nil.
+func configFileOption(options []string) []string {
 	for i, option := range slices.Backward(options) {
 		if option == "-F" && i+1 < len(options) {
 			return []string{"-F", options[i+1]}
@@ -241,20 +241,22 @@ func configFile(options []string) []string {
 	return nil
 }
 
-// agent returns the agent's socket, from IdentityAgent or otherwise the environment.
-func (r Resolver) agent(exp expander, said string) (string, error) {
+// agentSocket returns the path of the agent's socket: from the IdentityAgent setting, or from
+// SSH_AUTH_SOCK if the setting is empty. It returns "" for no agent.
+func (r Resolver) agentSocket(exp expander, setting string) (string, error) {
 	switch {
-	case said == "none":
+	case setting == "none":
 		return "", nil
-	case said == "" || said == "SSH_AUTH_SOCK":
+	case setting == "" || setting == "SSH_AUTH_SOCK":
 		return r.Getenv("SSH_AUTH_SOCK"), nil
-	case strings.HasPrefix(said, "$") && !strings.HasPrefix(said, "${"):
-		return r.Getenv(said[1:]), nil
+	case strings.HasPrefix(setting, "$") && !strings.HasPrefix(setting, "${"):
+		return r.Getenv(setting[1:]), nil
 	}
-	return exp.file(said)
+	return exp.expandFile(setting)
 }
 
-func (r Resolver) expander(cfg Config) expander {
+// newExpander returns an expander with the %-tokens of ssh_config(5) for a host.
+func (r Resolver) newExpander(cfg Config) expander {
 	tokens := map[byte]string{
 		'd': r.Home, 'h': cfg.HostName, 'n': cfg.Alias, 'p': strconv.Itoa(cfg.Port), 'r': cfg.User,
 		'k': cfg.HostName,

@@ -19,29 +19,29 @@ import (
 )
 
 const (
-	stderrTail = 4 << 10  // how much of stderr an error carries
-	maxOutput  = 64 << 20 // what Output keeps of stdout
+	stderrTail = 4 << 10  // bytes of stderr that an error contains
+	maxOutput  = 64 << 20 // bytes of stdout that Output accepts
 
-	// After Ctrl-C both together usually take less than a second on a near network.
-	termGrace = 400 * time.Millisecond // how long a cancelled command may take to end after SIGTERM
-	killGrace = time.Second            // how long the connection may take to have it killed
+	// On a fast network, cancelling a command usually takes less than a second in total.
+	termGrace = 400 * time.Millisecond // time limit of a cancelled command to end after SIGTERM
+	killGrace = time.Second            // time limit for sending SIGKILL over the connection
 )
 
-// Cmd is a command for a node. Like os/exec, it is a program with arguments
-// and no shell: for a shell's features, run {"sh", "-c", script, "sh", arg…}.
+// Cmd is a command for a node. As with os/exec, no shell interprets the arguments: for a
+// shell's features, run {"sh", "-c", script, "sh", arg…}.
 //
 // Argv and Env can be seen by every user of the node: secrets go to Stdin.
 type Cmd struct {
 	Argv   []string
-	Name   string    // for errors, in place of an Argv that is a script; may be empty
-	Env    []string  // NAME=value, added to the environment that sshd gives
+	Name   string    // replaces Argv in errors, for example if Argv contains a script; may be empty
+	Env    []string  // NAME=value, added to the environment that sshd sets
 	Stdin  io.Reader // nil: empty
 	Stdout io.Writer // nil: discarded
-	Stderr io.Writer // nil: only its tail is kept, for the error
-	Sudo   bool      // as root: with the escalation command, unless the user is root
+	Stderr io.Writer // nil: discarded; an error contains the tail in any case
+	Sudo   bool      // run as root: with the escalation command, unless the login user is root
 }
 
-// String returns the command as it is shown in errors.
+// String returns the text of the command for errors.
 func (cmd Cmd) String() string {
 	if cmd.Name != "" {
 		return cmd.Name
@@ -49,8 +49,8 @@ func (cmd Cmd) String() string {
 	return strings.Join(cmd.Argv, " ")
 }
 
-// Output runs a command and returns its stdout. A command that prints more than 64 MiB is ended,
-// and that is the error.
+// Output runs a command and returns its stdout. If the command prints more than 64 MiB, Output ends
+// it and returns an error.
 func (c *Conn) Output(ctx context.Context, cmd Cmd) ([]byte, error) {
 	out := &durable.Buffer{Limit: maxOutput}
 	cmd.Stdout = out
@@ -59,16 +59,16 @@ func (c *Conn) Output(ctx context.Context, cmd Cmd) ([]byte, error) {
 }
 
 // Run runs a command and waits for it to end. The error is a *RunError if the
-// command failed, an *EscalationError if it could not become root, and a
-// *LostError if the connection broke, in which case it may still run.
+// command failed, an *EscalationError if the command could not become root, and a
+// *LostError if the connection was lost. After a *LostError the command may still run.
 //
-// When ctx ends, the command is ended too: with TERM, and after half a second
-// with KILL. Run then returns after another second at most. A Stdin that blocks
-// in Read is left behind, as nothing can interrupt it.
+// When ctx ends, Run ends the command with SIGTERM, and 0.4 seconds later with
+// SIGKILL. Run then returns after another second at most, even if a Read of Stdin
+// blocks: that Read cannot be interrupted and continues in its goroutine.
 //
-// At most eight commands run at once; further ones wait.
+// At most eight commands run at the same time on a connection; further commands wait.
 func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
-	if err := cmd.check(); err != nil {
+	if err := cmd.validate(); err != nil {
 		return failure.On(c.cfg.Node, err)
 	}
 	select {
@@ -77,12 +77,13 @@ func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
 	case <-c.done:
 		return c.err
 	case <-ctx.Done():
-		return c.cancelled(ctx, cmd)
+		return c.newCancelError(ctx, cmd)
 	}
 	return c.run(ctx, cmd, true)
 }
 
-func (cmd Cmd) check() error {
+// validate returns an error if the command cannot be passed to the node.
+func (cmd Cmd) validate() error {
 	if err := shell.Check(cmd.Argv); err != nil {
 		return fmt.Errorf("cannot run %q: %w", cmd.Argv, err)
 	}
@@ -95,68 +96,68 @@ func (cmd Cmd) check() error {
 	return nil
 }
 
-// cancelled returns why a command was ended or never started.
-func (c *Conn) cancelled(ctx context.Context, cmd Cmd) error {
+// newCancelError returns the error of a command that was ended, or not started, because ctx has ended.
+func (c *Conn) newCancelError(ctx context.Context, cmd Cmd) error {
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return &TimeoutError{Node: c.cfg.Node, Addr: c.cfg.Addr(), Command: cmd.String(), Err: context.Cause(ctx)}
 	}
 	return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: %w", cmd, c.cfg.Addr(), context.Cause(ctx)))
 }
 
-// escalates reports whether cmd goes through the escalation command.
-func (c *Conn) escalates(cmd Cmd) bool {
+// needsEscalation reports whether cmd is run by the escalation command.
+func (c *Conn) needsEscalation(cmd Cmd) bool {
 	return cmd.Sudo && c.cfg.User != "root" && len(c.cfg.Escalation) > 0
 }
 
-// running is the state of one running command.
-type running struct {
+// runningCommand is the state of one command on the node.
+type runningCommand struct {
 	conn    *Conn
 	cmd     Cmd
 	session *ssh.Session
 	marks   *markWriter
 	tail    *tailBuffer
-	started chan struct{} // the command itself has started and owns stdin
-	leader  chan struct{} // pids holds the first process, the group's leader
-	prompts chan struct{} // sudo asks for a password
-	over    chan struct{} // the session has ended
-	first   string        // the process id announced with leader
-	second  string        // the process id announced with started
-	mayAsk  bool          // the user may be asked for an unknown password
+	started chan struct{} // closed when the command itself has started; stdin then belongs to it
+	leader  chan struct{} // closed when the first process, the leader of the process group, has started
+	prompts chan struct{} // receives a value for each password prompt of sudo
+	ended   chan struct{} // closed when the session has ended
+	first   string        // process id of the first process; valid after leader is closed
+	second  string        // process id of the command itself; valid after started is closed
+	mayAsk  bool          // Prompt may ask the user for the sudo password
 }
 
-// run runs a command without taking a slot. With stop, a cancelled command's
-// processes are ended over a session of their own.
+// run is Run without a slot. If stop is set and ctx ends, it ends the command's processes over
+// separate sessions.
 func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
-	session, err := c.session(ctx)
+	session, err := c.openSession(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
-			return c.cancelled(ctx, cmd)
+			return c.newCancelError(ctx, cmd)
 		}
 		return err
 	}
 	defer session.Close()
 	stdin, err := session.StdinPipe()
 	if err != nil {
-		return c.explain(err)
+		return c.explainError(err)
 	}
-	r := &running{
+	r := &runningCommand{
 		conn: c, cmd: cmd, session: session, tail: newTail(stderrTail), mayAsk: stop,
-		started: make(chan struct{}), leader: make(chan struct{}), prompts: make(chan struct{}, 8), over: make(chan struct{}),
+		started: make(chan struct{}), leader: make(chan struct{}), prompts: make(chan struct{}, 8), ended: make(chan struct{}),
 	}
-	stdout, stderr := serialize(cmd.Stdout, cmd.Stderr)
+	stdout, stderr := serializeWriters(cmd.Stdout, cmd.Stderr)
 	out, errs := newSink(stdout, abort), newSink(stderr, abort)
-	defer out.shut()
-	defer errs.shut()
+	defer out.discardRest()
+	defer errs.discardRest()
 	session.Stdout = out
 	mark := "nixbench-" + rand.Text() + "-"
-	r.marks = &markWriter{prefix: mark, seen: r.mark, w: io.MultiWriter(r.tail, errs)}
+	r.marks = &markWriter{prefix: mark, onMark: r.handleMark, w: io.MultiWriter(r.tail, errs)}
 	session.Stderr = r.marks
 
 	ended := make(chan error, 1)
 	go func() {
-		err := session.Start(shell.Line(r.argv(mark)))
+		err := session.Start(shell.Line(r.wrappedArgv(mark)))
 		if err == nil {
 			err = session.Wait()
 		}
@@ -165,7 +166,7 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)
-		r.feed(ctx, stdin, abort)
+		r.writeStdin(ctx, stdin, abort)
 	}()
 
 	select {
@@ -174,34 +175,35 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 		err = c.err
 	case <-ctx.Done():
 		if stop {
-			r.stop(ended)
+			r.stopProcesses(ended)
 		}
 		err = nil
 	}
-	close(r.over)
+	close(r.ended)
 	session.Close()
-	select { // so that Stdin is normally not read after Run
+	select { // wait for writeStdin, so that Stdin is normally not read after Run
 	case <-fed:
 	case <-time.After(50 * time.Millisecond):
 	}
 	if ctx.Err() == nil {
-		return r.result(err)
+		return r.convertError(err)
 	}
 	if refused := (*EscalationError)(nil); errors.As(context.Cause(ctx), &refused) {
 		return refused
 	}
-	return c.cancelled(ctx, cmd)
+	return c.newCancelError(ctx, cmd)
 }
 
-// argv is what the login shell becomes: the command behind an announcement,
-// or the escalation command between two.
-func (r *running) argv(mark string) []string {
+// wrappedArgv returns the argv that the login shell executes. A script that prints a runMark runs the
+// command; with escalation, a script that prints a pidMark runs the escalation command, which runs the
+// former.
+func (r *runningCommand) wrappedArgv(mark string) []string {
 	argv := r.cmd.Argv
 	if len(r.cmd.Env) > 0 {
 		argv = slices.Concat([]string{"env"}, r.cmd.Env, argv)
 	}
 	argv = shell.Announce(mark+runMark, argv)
-	if !r.conn.escalates(r.cmd) {
+	if !r.conn.needsEscalation(r.cmd) {
 		return argv
 	}
 	escalation := r.conn.cfg.Escalation
@@ -211,8 +213,9 @@ func (r *running) argv(mark string) []string {
 	return shell.Announce(mark+pidMark, slices.Concat(escalation, argv))
 }
 
-// mark is called for every mark on stderr, in order, by one goroutine.
-func (r *running) mark(kind, pid string) {
+// handleMark records a mark that was received on stderr. One goroutine calls it, in the order of the
+// marks.
+func (r *runningCommand) handleMark(kind, pid string) {
 	switch kind {
 	case passMark:
 		select {
@@ -232,11 +235,11 @@ func (r *running) mark(kind, pid string) {
 	}
 }
 
-// feed writes stdin: first sudo's password, then the command's input.
-func (r *running) feed(ctx context.Context, stdin io.WriteCloser, abort context.CancelCauseFunc) {
+// writeStdin writes sudo's password, if sudo asks for it, and then the command's input to the session.
+func (r *runningCommand) writeStdin(ctx context.Context, stdin io.WriteCloser, abort context.CancelCauseFunc) {
 	defer stdin.Close()
-	if r.conn.escalates(r.cmd) {
-		if err := r.answer(ctx, stdin); err != nil {
+	if r.conn.needsEscalation(r.cmd) {
+		if err := r.answerPrompts(ctx, stdin); err != nil {
 			abort(err)
 			return
 		}
@@ -249,16 +252,16 @@ func (r *running) feed(ctx context.Context, stdin io.WriteCloser, abort context.
 	if r.cmd.Stdin == nil {
 		return
 	}
-	// A failed write is ignored, since a command may end without reading everything. A
-	// failed read is an error, since it must not look like the end of the input.
-	source := &source{r: r.cmd.Stdin}
+	// A failed write is ignored, since a command may end before it has read its whole input. A
+	// failed read aborts the command, which would otherwise see the end of its input.
+	source := &recordingReader{r: r.cmd.Stdin}
 	if frugalCopy(stdin, source); source.err != nil {
 		abort(fmt.Errorf("read its stdin: %w", source.err))
 	}
 }
 
-// result converts the session's error to one of this package's errors.
-func (r *running) result(err error) error {
+// convertError converts the session's error to one of this package's errors.
+func (r *runningCommand) convertError(err error) error {
 	c := r.conn
 	r.marks.flush()
 	var exit *ssh.ExitError
@@ -267,8 +270,8 @@ func (r *running) result(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &exit):
-		if c.escalates(r.cmd) && !r.hasStarted() {
-			return r.notRoot()
+		if c.needsEscalation(r.cmd) && !r.hasStarted() {
+			return r.newEscalationError()
 		}
 		failed := &RunError{Node: c.cfg.Node, Host: c.cfg.Addr(), Argv: r.cmd.Argv, Name: r.cmd.Name,
 			ExitStatus: exit.ExitStatus(), Signal: exit.Signal(), Stderr: r.tail.String()}
@@ -277,19 +280,19 @@ func (r *running) result(err error) error {
 		}
 		return failed
 	case errors.As(err, &missing):
-		if err := c.explain(err); !errors.As(err, &missing) {
+		if err := c.explainError(err); !errors.As(err, &missing) {
 			return err
 		}
 		return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: the server ended the session without an exit status: %w",
 			r.cmd, c.cfg.Addr(), err))
 	}
-	if err = c.explain(err); errors.Is(err, c.Err()) {
+	if err = c.explainError(err); errors.Is(err, c.Err()) {
 		return err
 	}
 	return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: %w", r.cmd, c.cfg.Addr(), err))
 }
 
-func (r *running) hasStarted() bool {
+func (r *runningCommand) hasStarted() bool {
 	select {
 	case <-r.started:
 		return true

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// settings is what `ssh -G` prints: lower-case keywords, of which some occur
-// more than once.
+// settings is the parsed output of `ssh -G`: lower-case keyword → its values. Some keywords occur more
+// than once.
 type settings map[string][]string
 
-// parseSettings reads the output of `ssh -G`. Lines without a value are kept
-// as empty values, since the printed keywords differ between versions of ssh.
+// parseSettings parses the output of `ssh -G`. A keyword without a value gets an empty value: the
+// printed keywords differ between versions of ssh.
 func parseSettings(out []byte) (settings, error) {
 	s := settings{}
 	scan := bufio.NewScanner(bytes.NewReader(out))
@@ -33,6 +33,7 @@ func parseSettings(out []byte) (settings, error) {
 	return s, nil
 }
 
+// get returns the first value of a keyword, or "".
 func (s settings) get(key string) string {
 	if len(s[key]) == 0 {
 		return ""
@@ -40,13 +41,14 @@ func (s settings) get(key string) string {
 	return s[key][0]
 }
 
-// yes reports whether key is on. Versions of ssh differ in how they print it.
-func (s settings) yes(key string) bool {
+// isYes reports whether a setting is on. Versions of ssh print "yes" or "true".
+func (s settings) isYes(key string) bool {
 	v := s.get(key)
 	return v == "yes" || v == "true"
 }
 
-func (s settings) no(key string) bool {
+// isNo reports whether a setting is off.
+func (s settings) isNo(key string) bool {
 	v := s.get(key)
 	return v == "no" || v == "false" || v == "off"
 }
@@ -71,8 +73,9 @@ func (s settings) seconds(key string) (time.Duration, error) {
 	return time.Duration(n) * time.Second, err
 }
 
-// files reads a list of file names on one line. ssh prints them unquoted, so
-// a word that cannot start a name belongs to the name before it.
+// files returns the file names of a setting. ssh prints the names on one line without quotes. A word
+// that does not begin with /, ~, $ or % is therefore the rest of the previous name, which contains a
+// blank.
 func (s settings) files(key string) []string {
 	var files []string
 	for _, word := range strings.Fields(s.get(key)) {
@@ -88,7 +91,7 @@ func (s settings) files(key string) []string {
 	return files
 }
 
-// algorithms reads a comma-separated list.
+// algorithms returns the words of a comma-separated setting.
 func (s settings) algorithms(key string) []string {
 	if v := s.get(key); v != "" {
 		return strings.Split(v, ",")
@@ -99,13 +102,13 @@ func (s settings) algorithms(key string) []string {
 // hop is one host of a ProxyJump.
 type hop struct{ user, host, port string }
 
-// parseHop reads [user@]host[:port] or ssh://[user@]host[:port].
+// parseHop parses [user@]host[:port] or ssh://[user@]host[:port].
 func parseHop(text string) (hop, error) {
 	bad := fmt.Errorf("cannot read the jump host %q", text)
 	rest := strings.TrimSuffix(strings.TrimPrefix(text, "ssh://"), "/")
 	var h hop
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		if h.user, rest = rest[:at], rest[at+1:]; !plainUser(h.user) {
+		if h.user, rest = rest[:at], rest[at+1:]; !isPlainUser(h.user) {
 			return hop{}, bad
 		}
 	}
@@ -127,7 +130,7 @@ func parseHop(text string) (hop, error) {
 	default: // no port, or a bare IPv6 address
 		h.host = rest
 	}
-	if !plainWord(h.host) {
+	if !isPlainWord(h.host) {
 		return hop{}, bad
 	}
 	if h.port != "" {

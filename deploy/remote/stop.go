@@ -7,46 +7,48 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// stopScript signals process groups, or a process that leads no group.
+// stopScript sends the signal $1 to the process groups of the other arguments. If there is no group of
+// that id, it sends the signal to the process.
 const stopScript = `s=$1; shift; for p; do kill -s "$s" -- "-$p" 2>/dev/null || kill -s "$s" "$p" 2>/dev/null; done; :`
 
-// stop ends a cancelled command. Closing the session is not enough: sshd then
-// closes the command's pipes and lets it run. Signals over the session are
-// refused by sshd for root, so a second session sends them as well.
-func (r *running) stop(ended <-chan error) {
+// stopProcesses ends a cancelled command. Closing the session is not enough, since sshd then only closes
+// the command's pipes. sshd also refuses signals over the session of a command of root, so a second
+// session sends the signals too.
+func (r *runningCommand) stopProcesses(ended <-chan error) {
 	go r.session.Signal(ssh.SIGTERM)
-	go r.kill("TERM", termGrace)
-	if waitFor(ended, termGrace) {
+	go r.signalProcesses("TERM", termGrace)
+	if hasEndedWithin(ended, termGrace) {
 		return
 	}
 	go r.session.Signal(ssh.SIGKILL)
-	r.kill("KILL", killGrace)
+	r.signalProcesses("KILL", killGrace)
 }
 
-// kill signals the command's processes, waiting a while for their ids.
-func (r *running) kill(signal string, patience time.Duration) {
+// signalProcesses sends a signal to the command's processes over another session. It first waits for
+// their process ids. patience is the time limit.
+func (r *runningCommand) signalProcesses(signal string, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	select {
 	case <-r.leader:
-	case <-r.over:
+	case <-r.ended:
 		return
 	case <-ctx.Done():
 		return
 	}
-	// As root where the command is: a user may not signal root's processes.
-	// sudo may run it in a group of its own, hence both.
+	// If the command runs as root, kill runs as root too, since a user may not signal root's
+	// processes. sudo may run the command in a separate process group, so both groups are signalled.
 	argv := []string{"sh", "-c", stopScript, "sh", signal, r.first}
 	started := r.hasStarted()
 	if started && r.second != r.first {
 		argv = append(argv, r.second)
 	}
-	// The error is ignored, since nothing more can be done.
+	// The error is ignored, since there is no other method to end the command.
 	_ = r.conn.run(ctx, Cmd{Argv: argv, Sudo: r.cmd.Sudo && started}, false)
 }
 
-// waitFor reports whether the command ended in time.
-func waitFor(ended <-chan error, patience time.Duration) bool {
+// hasEndedWithin waits for the end of the command, and reports whether it ended within the time limit.
+func hasEndedWithin(ended <-chan error, patience time.Duration) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {

@@ -11,9 +11,9 @@ import (
 	"sync"
 )
 
-// sudoCommand adds sudo's options for the password: with a Prompt, sudo prints the mark as its
-// prompt and reads the password from stdin; otherwise it runs non-interactively. sudo prints
-// the mark only if it needs a password, so no command is tried twice.
+// sudoCommand returns the escalation command with sudo's options for the password. If canAsk is set,
+// sudo prints the mark as its prompt and reads the password from stdin. Otherwise sudo is
+// non-interactive. sudo prints the mark only if it needs a password, so each command is started once.
 func sudoCommand(escalation []string, mark string, canAsk bool) []string {
 	if canAsk {
 		return slices.Concat(escalation[:1], []string{"-S", "-p", mark}, escalation[1:])
@@ -21,15 +21,15 @@ func sudoCommand(escalation []string, mark string, canAsk bool) []string {
 	return slices.Concat(escalation[:1], []string{"-n"}, escalation[1:])
 }
 
-// answer sends the password to sudo at each prompt, until the command itself has started or the
-// session has ended. The command's own stdin is sent only afterwards, so that sudo cannot read it.
-func (r *running) answer(ctx context.Context, stdin io.Writer) error {
+// answerPrompts sends the password to sudo at each prompt, until the command itself has started or the
+// session has ended. The command's own stdin is sent only after that, so that sudo cannot read it.
+func (r *runningCommand) answerPrompts(ctx context.Context, stdin io.Writer) error {
 	var wrong []byte
 	for {
 		select {
 		case <-r.started:
 			return nil
-		case <-r.over:
+		case <-r.ended:
 			return nil
 		case <-r.prompts:
 			ask := r.conn.opts.Prompt
@@ -51,13 +51,13 @@ func (r *running) answer(ctx context.Context, stdin io.Writer) error {
 			if err != nil {
 				return nil // the session has ended; its status contains the error
 			}
-			wrong = password // if it asks again
+			wrong = password // sudo asks again only if the password was wrong
 		}
 	}
 }
 
-// notRoot returns the error for a command that was not started by the escalation command.
-func (r *running) notRoot() error {
+// newEscalationError returns the error for a command that the escalation command did not start.
+func (r *runningCommand) newEscalationError() error {
 	cfg := r.conn.cfg
 	e := &EscalationError{Node: cfg.Node, User: cfg.User, Argv: cfg.Escalation, Stderr: r.tail.String(), Reason: "it refused"}
 	if isSudo(cfg.Escalation) && r.conn.opts.Prompt == nil && strings.Contains(e.Stderr, "password") {
@@ -66,13 +66,15 @@ func (r *running) notRoot() error {
 	return e
 }
 
-// sudoPassword is asked for once and kept in memory only.
+// sudoPassword is the sudo password of a host. The user is asked once, and the password is stored only
+// in memory.
 type sudoPassword struct {
-	mu    sync.Mutex // held while asking: commands that start together ask once
+	mu    sync.Mutex // held while asking, so that commands that start at the same time ask once
 	value []byte
 }
 
-// get returns the password, asking if it isn't known or was wrong.
+// get returns a copy of the password. It asks the user if there is no password yet, or if the stored
+// password equals the wrong one.
 func (s *sudoPassword) get(ctx context.Context, wrong []byte, ask Prompt, question string) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,6 +99,7 @@ func (s *sudoPassword) get(ctx context.Context, wrong []byte, ask Prompt, questi
 	return slices.Clone(s.value), nil
 }
 
+// forget overwrites the password in memory.
 func (s *sudoPassword) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Target describes how to reach a node, as the hive or the record of a booted machine
-// contains it. Resolve makes a Config from it.
+// Target describes how to reach a node. It comes from the hive or from the record of a booted
+// machine. Resolve returns the Config of a target.
 type Target struct {
 	Name string  // the node, for messages
 	Host string  // a name, an address, or a Host alias of the user's OpenSSH configuration
@@ -19,32 +19,31 @@ type Target struct {
 	User *string // nil: from OpenSSH's configuration, otherwise the local user
 
 	// SSHOptions are words of an ssh command line ("-o", "Foo=bar", "-i",
-	// "key", …), as deployment.sshOptions has them.
+	// "key", …), from deployment.sshOptions.
 	SSHOptions []string
 
 	// IdentityFiles are additional private keys, tried before the user's.
 	IdentityFiles []string
 
-	// HostKeys pins the host's keys ("ssh-ed25519 AAAA…"). Nothing else is
-	// accepted then, whatever known_hosts files say.
+	// HostKeys pins the host's keys ("ssh-ed25519 AAAA…"). If it is not empty, no other key is
+	// accepted, and known_hosts files are not read.
 	HostKeys []string
 
-	// Escalation is put in front of a command that needs root when the user
-	// isn't root: sudo -H --.
+	// Escalation is the command that runs another command as root, such as "sudo -H --". It is
+	// used if the user is not root.
 	Escalation []string
 
-	// Via is the host to jump through. It takes the place of a ProxyJump of
-	// the user's configuration.
+	// Via is the jump host. It replaces a ProxyJump of the user's configuration.
 	Via *Target
 }
 
-// pinned reports whether the target is complete, so that the user's OpenSSH configuration is
-// not needed. This is so for machines that nixbench has booted.
-func (t Target) pinned() bool {
+// isComplete reports whether the target can be used without the user's OpenSSH configuration. The
+// targets of machines that nixbench has booted are complete.
+func (t Target) isComplete() bool {
 	return len(t.HostKeys) > 0 && len(t.IdentityFiles) > 0 && t.User != nil && len(t.SSHOptions) == 0
 }
 
-// Config is everything Dial needs to know about one host.
+// Config describes how to connect to one host. It is the input of Dial.
 type Config struct {
 	Node     string // for messages
 	Alias    string // the requested host
@@ -56,58 +55,60 @@ type Config struct {
 	IdentityFiles    []string
 	CertificateFiles []string
 	IdentityAgent    string // the agent's socket; "" for none
-	IdentitiesOnly   bool   // offer only the agent's keys that IdentityFiles name
+	IdentitiesOnly   bool   // offer only those keys of the agent that IdentityFiles contains
 
 	HostKeys         []ssh.PublicKey // pinned: only these are accepted
-	KnownHosts       []string        // the first one takes newly accepted keys
+	KnownHosts       []string        // known_hosts files; a newly accepted key is added to the first file
 	GlobalKnownHosts []string
-	HostKeyAlias     string // the name to look for in known_hosts files
-	HashKnownHosts   bool   // write new entries hashed
+	HostKeyAlias     string // the host's name in known_hosts files; "": HostName and Port
+	HashKnownHosts   bool   // hash the host's name in new entries of known_hosts
 	AcceptNew        bool   // the user's configuration accepts unknown host keys
 	HostKeyAlgos     []string
 
-	Via          *Config // the host to jump through
-	ProxyCommand string  // run by sh, its stdin and stdout are the connection
+	Via          *Config // the jump host
+	ProxyCommand string  // a line for sh; the program's stdin and stdout are the connection
 
 	Escalation []string
 
-	ConnectTimeout    time.Duration // 0: Options decide
-	KeepAliveInterval time.Duration // 0: Options decide
-	KeepAliveMax      int           // 0: Options decide
+	// The user's settings for Options that are 0; Options documents the defaults.
+	ConnectTimeout    time.Duration
+	KeepAliveInterval time.Duration
+	KeepAliveMax      int
 
 	// Warnings are unsupported settings of the user's configuration that may matter.
 	Warnings []string
 }
 
-// Addr is host:port.
+// Addr returns host:port.
 func (c Config) Addr() string {
 	return net.JoinHostPort(c.HostName, strconv.Itoa(c.Port))
 }
 
-// knownAs is the host's name in known_hosts files. As with OpenSSH, an alias is used without
-// the port.
-func (c Config) knownAs() string {
+// knownHostsName returns the host's name in known_hosts files, as host:port. Like OpenSSH, it
+// replaces the port by 22 if there is a HostKeyAlias.
+func (c Config) knownHostsName() string {
 	if c.HostKeyAlias != "" {
 		return net.JoinHostPort(c.HostKeyAlias, "22")
 	}
 	return net.JoinHostPort(c.HostName, strconv.Itoa(c.Port))
 }
 
-// Runner runs a local program and returns its stdout. Its error carries the
+// Runner runs a local program and returns its stdout. Its error contains the
 // program's stderr.
 type Runner func(ctx context.Context, argv ...string) ([]byte, error)
 
-// Prompt asks the user for a secret. The caller owns what it returns.
+// Prompt asks the user for a secret. The caller may overwrite the returned bytes.
 type Prompt func(ctx context.Context, question string) ([]byte, error)
 
-// plainUser is plainWord for a user name, which may have single backslashes inside, as in `CORP\alice`.
-func plainUser(s string) bool {
-	return plainWord(strings.ReplaceAll(s, `\`, "")) && !strings.HasSuffix(s, `\`) && !strings.Contains(s, `\\`)
+// isPlainUser is like isPlainWord, but also allows single backslashes inside the name, as in
+// `CORP\alice`.
+func isPlainUser(s string) bool {
+	return isPlainWord(strings.ReplaceAll(s, `\`, "")) && !strings.HasSuffix(s, `\`) && !strings.Contains(s, `\\`)
 }
 
-// plainWord reports whether s can go into an ssh or proxy command line as it
-// is. OpenSSH refuses the same characters in host and user names.
-func plainWord(s string) bool {
+// isPlainWord reports whether s can be used in the command line of ssh or of a proxy command
+// without quotes. OpenSSH refuses the same characters in host and user names.
+func isPlainWord(s string) bool {
 	if s == "" || s[0] == '-' {
 		return false
 	}

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// check refuses configurations that this package cannot support.
-func (s settings) check() error {
-	if s.yes("proxyusefdpass") {
+// checkSupported returns an error if this package cannot connect with the settings.
+func (s settings) checkSupported() error {
+	if s.isYes("proxyusefdpass") {
 		return errors.New("ProxyUseFdpass is not supported: use ProxyJump, or a ProxyCommand that carries the connection itself")
 	}
-	if s.no("pubkeyauthentication") {
+	if s.isNo("pubkeyauthentication") {
 		return errors.New("PubkeyAuthentication is off, and keys are the only way nixbench logs in: turn it on for this host")
 	}
 	if methods := s.algorithms("preferredauthentications"); len(methods) > 0 && !slices.Contains(methods, "publickey") {
@@ -22,18 +22,19 @@ func (s settings) check() error {
 	return nil
 }
 
-// warnings lists unsupported settings, except those with default values, which ssh -G prints too.
-func (s settings) warnings() []string {
+// listWarnings returns a warning for each unsupported setting that the user has changed from its
+// default.
+func (s settings) listWarnings() []string {
 	var w []string
 	for _, key := range []string{"localforward", "remoteforward", "dynamicforward", "bindaddress", "bindinterface", "pkcs11provider"} {
 		if v := s.get(key); v != "" && v != "none" {
 			w = append(w, fmt.Sprintf("%s %s is ignored", key, v))
 		}
 	}
-	if s.yes("forwardagent") {
+	if s.isYes("forwardagent") {
 		w = append(w, "forwardagent yes is ignored: no agent is forwarded")
 	}
-	if s.no("stricthostkeychecking") {
+	if s.isNo("stricthostkeychecking") {
 		w = append(w, "stricthostkeychecking no is read as accept-new: a changed host key is still refused")
 	}
 	return w

@@ -12,33 +12,34 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// Aside is how long a node keeps a backup of the keys that an upload replaces or removes.
+// Aside selects how long a node keeps a backup of the keys that an upload replaces or removes.
 // See aside.sh.
 type Aside int
 
 const (
 	Drop Aside = iota // no backup; an earlier upload's backup is deleted too
-	Keep              // until the next switch has ended; a rollback of the switch restores the keys
-	Hold              // until the run has ended: PutBack restores the keys, or DropBackup deletes the backup
+	Keep              // keep the backup until the next switch has ended; a rollback of the switch restores the keys
+	Hold              // keep the backup until the run has ended: PutBack restores the keys, or DropBackup deletes the backup
 	Add               // like Hold, for an upload after the switch
 )
 
-func (a Aside) word() string { return [...]string{"drop", "keep", "hold", "add"}[a] }
+func (a Aside) scriptWord() string { return [...]string{"drop", "keep", "hold", "add"}[a] }
 
-// asideFolder is the backup folder. The node's script of package activate uses the same path
-// (keysAside). It is in /run/keys because NixOS mounts memory there that is never swapped out.
+// asideFolder is the path of the backup folder on the node. The scripts of package activate use the
+// same path (keysAside). The folder is in /run/keys because NixOS mounts memory there that is never
+// swapped out.
 const asideFolder = "/run/keys/.nixbench-before"
 
 // asideTimeout is the time limit for commands that send no keys.
 const asideTimeout = 30 * time.Second
 
-// Undo restores the backup if the switch did not take place. It does nothing if the node has
-// already restored or deleted the backup.
+// Undo restores the keys from the backup if the switch was not executed. It does nothing if the node
+// has already restored or deleted the backup.
 func (u *Uploader) Undo(ctx context.Context, node string, h Host) error {
 	return u.runMode(ctx, node, h, "undo", "restore keys")
 }
 
-// PutBack restores the backup, also after a switch.
+// PutBack restores the keys from the backup, also after a switch.
 func (u *Uploader) PutBack(ctx context.Context, node string, h Host) error {
 	return u.runMode(ctx, node, h, "restore", "restore keys")
 }
@@ -57,10 +58,10 @@ func (u *Uploader) runMode(ctx context.Context, node string, h Host, mode, what 
 	defer wait.End()
 	conn, err := h.Conn(ctx)
 	if err == nil {
-		err = conn.Run(ctx, remote.Cmd{Argv: u.command(mode, Drop), Name: what, Stdin: strings.NewReader(script), Sudo: true})
+		err = conn.Run(ctx, remote.Cmd{Argv: u.scriptCommand(mode, Drop), Name: what, Stdin: strings.NewReader(script), Sudo: true})
 	}
 	var failed *remote.RunError
-	if err == nil || errors.As(err, &failed) { // which contains node and step
+	if err == nil || errors.As(err, &failed) { // a RunError contains the node and the step
 		return err
 	}
 	return failure.On(node, fmt.Errorf("%s: %w", what, err))

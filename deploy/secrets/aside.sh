@@ -1,24 +1,24 @@
-# aside.sh is the first part of upload.sh. It keeps a backup of replaced and removed keys in
+# aside.sh contains functions of upload.sh. They keep a backup of replaced and removed keys in
 # the folder $aside until the new system is permanent or rolled back.
 #
-#   HASH.path   the path of a key, or of the list
-#   HASH.was    the replaced file; missing if there was none
-#   restore     a script that restores everything and deletes the folder
+#   HASH.path   the path of a key, or of the list of uploaded keys
+#   HASH.was    the replaced file; missing if there was no file
+#   restore     a script that restores all files and deletes the folder
 #   hold        keep the folder after the switch: the whole run may be rolled back
 #   `settled`   the new system is permanent: only this run's client may restore the keys
 #
-# The node's script of package activate runs `restore` when it rolls back. Otherwise it
-# deletes the folder, or creates `settled` if there is a `hold`. The folder is in memory,
-# like the keys in /run, and only root can read it.
+# The node's script of package activate runs `restore` when it rolls back. Otherwise the
+# script deletes the folder, or creates `settled` if there is a `hold`. The folder is in
+# memory, like the keys in /run, and only root can read it.
 #
 # $asides is "drop": make no backup, since there will be no rollback; "keep": until the
 # switch has ended; "hold": until the run has ended; "add": like "hold", after the switch.
 #
-# An existing backup of a file is not overwritten: it is from before an upload without a
-# switch, and belongs to the system that is still running.
+# An existing backup of a file is not overwritten. It was made by an upload without a
+# switch, so it contains the key of the running system.
 # shellcheck disable=SC2154 # upload.sh sets variables
 
-restore_script() {
+print_restore_script() {
   cat <<'RESTORE'
 export LC_ALL=C
 PATH=/run/current-system/sw/bin:/nix/var/nix/profiles/default/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH
@@ -40,12 +40,12 @@ exit "$failed"
 RESTORE
 }
 
-put_back() { [ ! -f "$aside/restore" ] || sh "$aside/restore" </dev/null; }
+restore_backup() { [ ! -f "$aside/restore" ] || sh "$aside/restore" </dev/null; }
 
-aside_folder() {
+make_backup_folder() {
   if [ ! -f "$aside/restore" ]; then
     dir=${aside%/*}
-    folder && mkdir -p -m 700 -- "$aside" && restore_script >"$aside/restore.new" && mv -f -- "$aside/restore.new" "$aside/restore" || return 1
+    make_folder && mkdir -p -m 700 -- "$aside" && print_restore_script >"$aside/restore.new" && mv -f -- "$aside/restore.new" "$aside/restore" || return 1
   fi
   case $asides in
   hold) : >"$aside/hold" ;;
@@ -53,10 +53,10 @@ aside_folder() {
   esac
 }
 
-# put_aside backs up a file. It is a subshell, since it uses variables of the caller.
-put_aside() ( # PATH
+# back_up backs up a file. It is a subshell, so that it does not change variables of the caller.
+back_up() ( # PATH
   [ "$asides" != drop ] || exit 0
-  mark=$(printf %s "$1" | sha256sum) && aside_folder || exit 1
+  mark=$(printf %s "$1" | sha256sum) && make_backup_folder || exit 1
   mark=$aside/${mark%% *}
   [ ! -e "$mark.path" ] || exit 0
   if [ -f "$1" ] || [ -L "$1" ]; then
@@ -67,11 +67,11 @@ put_aside() ( # PATH
   printf '%s\n' "$1" >"$mark.path"
 )
 
-begin_aside() {
+begin_backup() {
   case $asides in
   drop) rm -rf -- "$aside" ;;
-  # Left by a killed client: with `settled`, its switch is permanent, so the backup is obsolete.
-  # Otherwise only the hold is obsolete.
+  # A backup of a killed client: with `settled`, the client's switch is permanent, so the backup
+  # is obsolete. Otherwise only `hold` is obsolete.
   keep | hold) if [ -e "$aside/settled" ]; then rm -rf -- "$aside"; else rm -f -- "$aside/hold"; fi ;;
   esac
 }

@@ -175,9 +175,9 @@ func TestAsideInterrupted(t *testing.T) {
 	good.upload(t, keys{"a": good.key(t, "a", "old")}, All)
 	set := good.load(t, keys{"a": good.key(t, "a", "new"), "b": good.key(t, "b", "new")}, Pre)
 	set.Aside = Keep
-	argv := good.command("apply", Keep)
-	offer := script + "2 2\n" + describe(set.Keys[0]) + describe(set.Keys[1]) + set.Keys[0].Path + "\n" + set.Keys[1].Path + "\n"
-	whole := offer + "2\n0\n" + describe(set.Keys[0]) + "new1\n" + describe(set.Keys[1]) + "new" + "keep\n"
+	argv := good.scriptCommand("apply", Keep)
+	offer := script + "2 2\n" + describeKey(set.Keys[0]) + describeKey(set.Keys[1]) + set.Keys[0].Path + "\n" + set.Keys[1].Path + "\n"
+	whole := offer + "2\n0\n" + describeKey(set.Keys[0]) + "new1\n" + describeKey(set.Keys[1]) + "new" + "keep\n"
 	for end := len(offer); end < len(whole); end += 5 {
 		cmd := exec.Command(argv[0], argv[1:]...)
 		in, err := cmd.StdinPipe()

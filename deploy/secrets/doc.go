@@ -1,7 +1,7 @@
 // Package secrets uploads deployment.keys to their nodes.
 //
-// Load reads a node's keys, all of them before anything is sent. Upload makes the node's
-// keys equal to them with one command. Plan reports what Upload would do:
+// Load reads all keys of a node, before any key is sent. Upload makes the node's keys equal
+// to the loaded keys with one command. Plan reports what Upload would do:
 //
 //	u := &secrets.Uploader{Send: sink}
 //	pre, err := u.Load(ctx, "web-1", unit.Deployment, secrets.Pre)
@@ -13,36 +13,37 @@
 // # The exchange
 //
 // The command is a shell script without secrets (upload.sh). It reads the list of
-// desired keys with a hash of each from stdin, and prints which of them are missing.
+// desired keys with a hash of each from stdin, and prints which keys are missing.
 // Then it reads the missing keys, each with its length, so that a key may contain any
-// bytes. Keys are only ever sent through stdin, never in argv, the environment, a log
+// bytes. Keys are sent only through stdin, never in argv, the environment, a log
 // or an error.
 //
-// A key is written to a temporary file of mode 0600 beside its place, checked
-// against its hash, given its owner, then its mode, and renamed. A reader of the path
-// therefore sees either the old key or the new one, and other users never see the
-// temporary file. A missing folder is created with mode 0755, as Colmena does it, and
-// /run/keys as NixOS does it, with mode 0750 and the group keys. Existing folders are
-// not changed.
+// The script writes a key to a temporary file of mode 0600 in the key's folder, compares
+// the file with the hash, sets the owner, then the mode, and renames the file. A reader of
+// the path therefore sees either the old key or the new key, and other users cannot read
+// the temporary file. A missing folder is created with mode 0755 as in Colmena, and
+// /run/keys with mode 0750 and the group keys as in NixOS. Existing folders are not
+// changed.
 //
 // # Owners
 //
-// A pre-activation key may belong to a user that the activation creates. Until then it
+// A pre-activation key may belong to a user that the activation creates. Until then the key
 // belongs to root with mode 0600, and the result lists it as Deferred: the module
-// keys.nix sets its owner and mode at the end of the activation. For a
+// keys.nix sets the key's owner and mode at the end of the activation. For a
 // post-activation key a missing user is an error.
 //
 // # Rollback
 //
 // Keys are uploaded before their switch, and the switch may be rolled back. The node
-// therefore keeps a backup of replaced keys in a folder of root's in memory ([Aside],
-// aside.sh), with a script that restores them. Every rollback runs that script: the node
-// when it rolls back without a connection; [Uploader.Undo] if the switch never
-// began; the upload if it fails; and [Uploader.PutBack] if a whole run is rolled back.
+// therefore keeps a backup of replaced keys in memory, in a folder that only root can read
+// ([Aside], aside.sh), with a script that restores the keys. Every rollback runs that
+// script: the node when it rolls back without a connection; [Uploader.Undo] if the switch
+// was not started; the upload if it fails; and [Uploader.PutBack] if a whole run is rolled
+// back.
 // When the new system is permanent, the backup is deleted, so that old secrets are not
 // kept longer than necessary. If the client is killed between upload and switch, the
-// backup remains, and the next upload does not overwrite it: it contains the keys of the
-// running system.
+// backup remains, and the next upload does not overwrite it, because the backup contains
+// the keys of the running system.
 //
 // # Removal
 //

@@ -15,7 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// The parts of the script. Functions come before the main part.
+// The two files of the script. The functions of aside.sh must be in front of upload.sh.
 var (
 	//go:embed aside.sh
 	asideScript string
@@ -25,18 +25,18 @@ var (
 	script = asideScript + uploadScript
 )
 
-// loader reads the script from stdin and runs it. The script is not an argument, because it
-// would then be in the node's process list and in every message about this command.
+// loader reads the script ($1 bytes) from stdin and runs it. The script is not an argument,
+// because it would then be in the node's process list and in every message about this command.
 const loader = `script=$(head -c "$1") && shift && eval "$script"`
 
-// steps are the names of the modes in errors.
+// steps contains the name of each mode for errors.
 var steps = map[string]string{"apply": "upload keys", "plan": "compare keys"}
 
 // errEnded is the error of a write after the command on the node has ended.
 var errEnded = errors.New("the command on the node ended early")
 
-// exchange runs the script on the node and sends it the keys.
-func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (Result, error) {
+// runExchange runs the script on the node in a mode and sends the keys to the script.
+func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string) (Result, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return Result{}, err
@@ -46,7 +46,7 @@ func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (
 	ended := make(chan error, 1)
 	go func() {
 		err := conn.Run(ctx, remote.Cmd{
-			Argv:  u.command(mode, set.Aside),
+			Argv:  u.scriptCommand(mode, set.Aside),
 			Name:  steps[mode],
 			Stdin: stdin, Stdout: stdout, Sudo: true,
 		})
@@ -54,13 +54,14 @@ func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (
 		stdout.Close()
 		ended <- err
 	}()
-	t := &talk{set: set, to: bufio.NewWriter(write), from: bufio.NewScanner(read)}
-	said := t.hold(mode)
+	t := &keyExchange{set: set, to: bufio.NewWriter(write), from: bufio.NewScanner(read)}
+	said := t.run(mode)
 	write.Close()
-	io.Copy(io.Discard, read) // so that the command is not blocked by a full pipe
+	io.Copy(io.Discard, read) // a full pipe would block the command
 	t.result.sort()
 	if err := <-ended; err != nil {
-		// The command's error explains more than the interrupted exchange.
+		// Return the command's error and not that of the exchange, which only failed because the
+		// command has ended.
 		var lost *remote.LostError
 		var refused *remote.EscalationError
 		if errors.As(err, &lost) || errors.As(err, &refused) { // other errors contain the step
@@ -74,33 +75,35 @@ func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (
 	return t.result, errors.Join(t.failed...)
 }
 
-// command returns the command that runs on the node.
-func (u *Uploader) command(mode string, aside Aside) []string {
+// scriptCommand returns the argv that runs the script on the node.
+func (u *Uploader) scriptCommand(mode string, aside Aside) []string {
 	list, folder := listFile, asideFolder
 	if u.root != "" {
 		list, folder = u.root+"/var/list", u.root+"/var/aside"
 	}
-	return []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list, folder, aside.word()}
+	return []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list, folder, aside.scriptWord()}
 }
 
-// talk is the client's side of one exchange; upload.sh is the node's side.
-type talk struct {
+// keyExchange is the client's side of one exchange; upload.sh is the node's side.
+type keyExchange struct {
 	set    Set
 	to     *bufio.Writer
 	from   *bufio.Scanner
 	result Result
-	failed []error // of single keys
+	failed []error // errors of single keys
 	lines  int     // number of lines received from the node
 }
 
-// maxLines limits the output of a node. It is enough for thousands of keys.
+// maxLines is the maximal number of lines that a node may send in one exchange. It suffices for
+// thousands of keys.
 const maxLines = 100_000
 
-func (t *talk) hold(mode string) error {
-	if err := t.offer(); err != nil {
+// run executes the exchange. In the mode "plan" it does not send keys.
+func (t *keyExchange) run(mode string) error {
+	if err := t.sendKeyList(); err != nil {
 		return err
 	}
-	send, err := t.answers()
+	send, err := t.readComparison()
 	if err != nil {
 		return err
 	}
@@ -110,11 +113,11 @@ func (t *talk) hold(mode string) error {
 		}
 		return nil
 	}
-	return t.deliver(send)
+	return t.sendKeys(send)
 }
 
-// describe returns the seven lines that describe a key to upload.sh.
-func describe(k Key) string {
+// describeKey returns the seven lines that upload.sh reads for a key.
+func describeKey(k Key) string {
 	when := "late"
 	if k.Early {
 		when = "early"
@@ -123,21 +126,22 @@ func describe(k Key) string {
 	return strings.Join(fields, "\n") + "\n"
 }
 
-func (t *talk) offer() error {
+// sendKeyList sends the script, the descriptions of the desired keys and the paths of all keys.
+func (t *keyExchange) sendKeyList() error {
 	t.to.WriteString(script)
-	fmt.Fprintln(t.to, len(t.set.Keys), len(t.set.keep))
+	fmt.Fprintln(t.to, len(t.set.Keys), len(t.set.hivePaths))
 	for _, k := range t.set.Keys {
-		t.to.WriteString(describe(k))
+		t.to.WriteString(describeKey(k))
 	}
-	for _, path := range t.set.keep {
+	for _, path := range t.set.hivePaths {
 		fmt.Fprintln(t.to, path)
 	}
 	return t.to.Flush()
 }
 
-// next reads a line. Errors do not contain it, because it may be arbitrary output of another
-// machine.
-func (t *talk) next() (word, rest string, err error) {
+// readLine reads a line and splits it at the first blank. Errors do not contain the line, because it may
+// be arbitrary output of the node.
+func (t *keyExchange) readLine() (word, rest string, err error) {
 	if t.lines++; t.lines > maxLines {
 		return "", "", errUnexpected
 	}
@@ -153,7 +157,8 @@ func (t *talk) next() (word, rest string, err error) {
 
 var errUnexpected = errors.New("the node sent unexpected output")
 
-func (t *talk) key(number string) (int, error) {
+// keyIndex parses the index of a key in the set.
+func (t *keyExchange) keyIndex(number string) (int, error) {
 	i, err := strconv.Atoi(number)
 	if err != nil || i < 0 || i >= len(t.set.Keys) {
 		return 0, errUnexpected
@@ -161,16 +166,17 @@ func (t *talk) key(number string) (int, error) {
 	return i, nil
 }
 
-// answers reads the node's comparison of the keys, and returns the keys to send.
-func (t *talk) answers() (send []int, err error) {
-	// Login shells may print something first.
+// readComparison reads the node's comparison of the keys into the result. It returns the indexes of the
+// keys to send.
+func (t *keyExchange) readComparison() (send []int, err error) {
+	// Skip lines that the login shell has printed.
 	for word := ""; word != "nixbench-keys"; {
-		if word, _, err = t.next(); err != nil {
+		if word, _, err = t.readLine(); err != nil {
 			return nil, err
 		}
 	}
 	for {
-		word, rest, err := t.next()
+		word, rest, err := t.readLine()
 		if err != nil {
 			return nil, err
 		}
@@ -182,7 +188,7 @@ func (t *talk) answers() (send []int, err error) {
 			continue
 		}
 		number, more, _ := strings.Cut(rest, " ")
-		i, err := t.key(number)
+		i, err := t.keyIndex(number)
 		if err != nil {
 			return nil, err
 		}
@@ -195,7 +201,7 @@ func (t *talk) answers() (send []int, err error) {
 		case "adjusted":
 			t.result.Adjusted = append(t.result.Adjusted, name)
 		case "failed":
-			t.failed = append(t.failed, t.set.failure(t.set.Keys[i], more))
+			t.failed = append(t.failed, t.set.newKeyError(t.set.Keys[i], more))
 			continue
 		default:
 			return nil, errUnexpected
@@ -206,13 +212,13 @@ func (t *talk) answers() (send []int, err error) {
 	}
 }
 
-// deliver sends the keys and reads the results. It sends everything before it reads: the answers
-// are short enough to be buffered.
-func (t *talk) deliver(send []int) error {
+// sendKeys sends the contents of keys and reads the results. It reads after all keys are sent: the
+// answers are short enough to be buffered.
+func (t *keyExchange) sendKeys(send []int) error {
 	fmt.Fprintln(t.to, len(send))
 	for _, i := range send {
 		fmt.Fprintln(t.to, i)
-		t.to.WriteString(describe(t.set.Keys[i]))
+		t.to.WriteString(describeKey(t.set.Keys[i]))
 		t.to.Write(t.set.Keys[i].content())
 	}
 	// The node skips the removal of stale keys if one of the keys has failed.
@@ -225,24 +231,24 @@ func (t *talk) deliver(send []int) error {
 		return err
 	}
 	for _, i := range send {
-		word, rest, err := t.next()
+		word, rest, err := t.readLine()
 		if err != nil {
 			return err
 		}
 		number, message, _ := strings.Cut(rest, " ")
-		switch at, err := t.key(number); {
+		switch at, err := t.keyIndex(number); {
 		case err != nil || at != i:
 			return errUnexpected
 		case word == "done":
 			t.result.Uploaded = append(t.result.Uploaded, t.set.Keys[i].Name)
 		case word == "failed":
-			t.failed = append(t.failed, t.set.failure(t.set.Keys[i], message))
+			t.failed = append(t.failed, t.set.newKeyError(t.set.Keys[i], message))
 		default:
 			return errUnexpected
 		}
 	}
 	for {
-		word, rest, err := t.next()
+		word, rest, err := t.readLine()
 		switch {
 		case err != nil:
 			return err

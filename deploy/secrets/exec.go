@@ -17,12 +17,12 @@ const (
 )
 
 // Exec is the default Runner. The program has no stdin; a program that asks for a passphrase
-// opens the terminal itself. Its stderr is discarded: it could contain a part of a secret, and
-// errors are recorded.
+// opens the terminal itself. The program's stderr is discarded: it could contain a part of a
+// secret, and errors are recorded.
 //
-// When ctx ends, the program and everything that it started get SIGTERM, and SIGKILL a moment
-// later. They stay in nixbench's process group, since a separate group could not read from the
-// terminal. Therefore the descendants are looked up in /proc.
+// When ctx ends, the program and its descendants get SIGTERM, and SIGKILL 0.3 seconds later. The
+// descendants are found in /proc and not by a process group, since programs in a separate process
+// group cannot read from the terminal.
 func Exec(ctx context.Context, argv ...string) ([]byte, error) {
 	limited, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
@@ -37,7 +37,7 @@ func Exec(ctx context.Context, argv ...string) ([]byte, error) {
 		return cmd.Process.Signal(syscall.SIGTERM)
 	}
 	cmd.WaitDelay = keyGrace
-	out := &output{Buffer: durable.Buffer{Limit: durable.KeySize}, end: refuse}
+	out := &limitedOutput{Buffer: durable.Buffer{Limit: durable.KeySize}, end: refuse}
 	cmd.Stdout = out
 	err := cmd.Run()
 	if limited.Err() != nil {
@@ -59,13 +59,13 @@ func Exec(ctx context.Context, argv ...string) ([]byte, error) {
 	return nil, fmt.Errorf("%w; run it by hand to see why", err)
 }
 
-// output collects a program's output, and ends the program when the output exceeds the limit.
-type output struct {
+// limitedOutput stores a program's output, and ends the program when the output exceeds the limit.
+type limitedOutput struct {
 	durable.Buffer
 	end context.CancelCauseFunc
 }
 
-func (o *output) Write(p []byte) (int, error) {
+func (o *limitedOutput) Write(p []byte) (int, error) {
 	n, err := o.Buffer.Write(p)
 	if err != nil {
 		o.end(err)

@@ -114,7 +114,7 @@ func TestTruncated(t *testing.T) {
 	n := start(t, sshtest.Options{})
 	ks := keys{"a": n.key(t, "a", "whole")}
 	set := n.load(t, ks, All)
-	argv := n.command("apply", Drop)
+	argv := n.scriptCommand("apply", Drop)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin = strings.NewReader(script + fmt.Sprintf("1 0\n%s\n%s\n%s\n600\nearly\n%s\n5\n1\n0\n%[1]s\n%[2]s\n%[3]s\n600\nearly\n%[4]s\n5\nwho",
 		ks["a"].Path, ks["a"].User, ks["a"].Group, set.Keys[0].hash()))

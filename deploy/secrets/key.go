@@ -17,7 +17,7 @@ const (
 	Post
 )
 
-const preActivation = "pre-activation" // in uploadAt
+const preActivation = "pre-activation" // a value of uploadAt
 
 // selects reports whether a key belongs to the selection.
 func (w When) selects(k Key) bool { return w == All || (w == Pre) == k.Early }
@@ -29,9 +29,10 @@ type Key struct {
 	User  string
 	Group string
 	Mode  string // octal, without leading zeros
-	Early bool   // pre-activation
+	Early bool   // uploaded before the activation
 
-	// A function, so that printing the struct does not show the content.
+	// content returns the secret. It is a function, so that printing the struct does not show the
+	// secret.
 	content func() []byte
 }
 
@@ -47,7 +48,7 @@ type Set struct {
 
 	Aside Aside // backup of the keys that the upload replaces or removes
 
-	keep []string // paths of all the node's keys, whatever When is
+	hivePaths []string // paths of all the node's keys, whatever When is
 }
 
 func (k Key) hash() string {
@@ -65,8 +66,8 @@ func newKey(name string, k nixeval.Key) (Key, error) {
 		Mode: strconv.FormatUint(mode, 8), Early: k.UploadAt == preActivation}, nil
 }
 
-// At returns the part of a set that is uploaded before or after the activation. It allows to load
-// all keys before anything is changed.
+// At returns a set with only the keys that `when` selects. With At, a caller can load all keys before
+// the first upload.
 func (s Set) At(when When) Set {
 	part := s
 	part.When, part.Keys = when, nil

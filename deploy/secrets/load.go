@@ -15,8 +15,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Runner runs a local program and returns its stdout. This package starts all programs through
-// it.
+// Runner runs a local program and returns its stdout. This package starts all programs with a Runner.
 type Runner func(ctx context.Context, argv ...string) ([]byte, error)
 
 // Load reads a node's keys and runs their commands. Before the first command runs, it checks all
@@ -30,7 +29,7 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 	complain := func(name string, err error) {
 		errs = append(errs, fmt.Errorf("%s.deployment.keys.%s: %w", node, name, err))
 	}
-	if err := nixeval.CheckKeys(node+".", d.Keys); err != nil { // usually found by the hive's survey already
+	if err := nixeval.CheckKeys(node+".", d.Keys); err != nil { // the evaluation of the hive usually reports this error earlier
 		return Set{}, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Keys)) {
@@ -38,13 +37,13 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 		if err != nil {
 			return Set{}, err
 		}
-		set.keep = append(set.keep, key.Path)
+		set.hivePaths = append(set.hivePaths, key.Path)
 		if when.selects(key) {
 			set.Keys = append(set.Keys, key)
 		}
 	}
 	for i, key := range set.Keys {
-		content, err := u.waitedContent(ctx, node, key.Name, d.Keys[key.Name])
+		content, err := u.waitForContent(ctx, node, key.Name, d.Keys[key.Name])
 		if ctx.Err() != nil {
 			return Set{}, fmt.Errorf("%s.deployment.keys.%s: %w", node, key.Name, context.Cause(ctx))
 		}
@@ -60,19 +59,19 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 	return set, nil
 }
 
-// waitedContent returns the content of a key. It reports the wait for a key command.
-func (u *Uploader) waitedContent(ctx context.Context, node, name string, k nixeval.Key) ([]byte, error) {
+// waitForContent returns the content of a key. It sends a wait event while a keyCommand runs.
+func (u *Uploader) waitForContent(ctx context.Context, node, name string, k nixeval.Key) ([]byte, error) {
 	if len(k.KeyCommand) > 0 {
 		wait := u.Send.Wait(event.Event{Node: node, Phase: event.Keys, Until: time.Now().Add(keyTimeout),
 			Text: fmt.Sprintf("deployment.keys.%s.keyCommand: %s", name, k.KeyCommand[0])})
 		defer wait.End()
 	}
-	return u.content(ctx, k)
+	return u.readContent(ctx, k)
 }
 
-// content returns the content of a key. Its errors contain the source, but of a command only the
-// program, since arguments may be secret.
-func (u *Uploader) content(ctx context.Context, k nixeval.Key) ([]byte, error) {
+// readContent returns the content of a key from its source. An error about a keyCommand contains only the
+// program's name, since arguments may be secret.
+func (u *Uploader) readContent(ctx context.Context, k nixeval.Key) ([]byte, error) {
 	switch {
 	case k.Text != nil:
 		return []byte(k.Text.Reveal()), nil

@@ -26,8 +26,8 @@ func TestLoad(t *testing.T) {
 	if len(ran) != 2 || string(set.Keys[0].content()) == string(set.Keys[1].content()) {
 		t.Errorf("two keys of one command: %q", ran)
 	}
-	if len(set.keep) != 3 {
-		t.Errorf("all keys stay on the node, not only %q", set.keep)
+	if len(set.hivePaths) != 3 {
+		t.Errorf("all keys stay on the node, not only %q", set.hivePaths)
 	}
 
 	generated := func(k *nixeval.Key) {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// process identifies a local process. The start time makes it unique, since the kernel reuses ids.
+// process identifies a local process by its id and its start time, since the kernel reuses ids.
 type process struct {
 	pid, parent int
 	start       string
@@ -35,8 +35,8 @@ func descendants(pid int) []process {
 	return out
 }
 
-// readProcess reads a process's stat: pid (name) state parent …, where the name may be anything, and the
-// start is the twentieth field after it.
+// readProcess parses a file /proc/PID/stat: "pid (name) state parent …". The name may contain any
+// characters; the start time is the twentieth field after the name.
 func readProcess(file string) (process, bool) {
 	data, err := os.ReadFile(file)
 	at := bytes.LastIndexByte(data, ')')

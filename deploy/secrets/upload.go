@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Host is a node to connect to.
+// Host connects to a node. *remote.Host implements it.
 type Host interface {
 	Conn(ctx context.Context) (*remote.Conn, error)
 }
@@ -21,7 +21,8 @@ type Uploader struct {
 	Send   event.Sink
 	Runner Runner // runs each keyCommand; nil: Exec
 
-	// Generated returns a part of a secret that nixbench generates; nil if there are none.
+	// Generated returns a part of a secret that nixbench generates. Nil: Load fails for a node with
+	// generated secrets.
 	Generated func(nixeval.Generated) ([]byte, error)
 
 	root string // for tests: replaces the node's root folder
@@ -33,7 +34,7 @@ const listFile = "/var/lib/nixbench/keys"
 // Each key of the set is in one of the first three lists, or in the error.
 type Result struct {
 	Uploaded  []string
-	Adjusted  []string // only their owner or mode was different
+	Adjusted  []string // keys of which only the owner or mode was changed
 	Unchanged []string
 
 	// Deferred are keys from the first three lists whose user or group does not exist yet. The
@@ -49,7 +50,7 @@ func (r Result) Changes() bool {
 	return len(r.Uploaded)+len(r.Adjusted)+len(r.Stale) > 0
 }
 
-// Summary is the result in a few words.
+// Summary returns the text of the result for messages.
 func (r Result) Summary() string {
 	var parts []string
 	add := func(what string, names []string) {
@@ -70,13 +71,13 @@ func (r Result) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// Upload makes the keys on a node equal to a set. If a key fails, the others are uploaded
-// nevertheless, but no stale key is removed.
+// Upload makes the keys on a node equal to a set. If a key fails, Upload still uploads the other keys,
+// but removes no stale key.
 func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) {
-	u.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Keys, Node: set.Node, Text: count(len(set.Keys))})
+	u.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Keys, Node: set.Node, Text: formatCount(len(set.Keys))})
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
-	result, err := u.exchange(ctx, h, set, "apply")
+	result, err := u.runExchange(ctx, h, set, "apply")
 	u.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Keys, Node: set.Node, Text: result.Summary(), Failed: err != nil})
 	return result, err
 }
@@ -85,21 +86,21 @@ func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) 
 func (u *Uploader) Plan(ctx context.Context, h Host, set Set) (Result, error) {
 	wait := u.Send.Wait(event.Event{Node: set.Node, Phase: event.Keys, Text: "the node's report of its keys"})
 	defer wait.End()
-	return u.exchange(ctx, h, set, "plan")
+	return u.runExchange(ctx, h, set, "plan")
 }
 
 // uploadTimeout is the time limit of the exchange with one node.
 const uploadTimeout = 3 * time.Minute
 
-func count(n int) string {
+func formatCount(n int) string {
 	if n == 1 {
 		return "1 key"
 	}
 	return fmt.Sprintf("%d keys", n)
 }
 
-// failure returns the error of one key.
-func (s Set) failure(k Key, message string) error {
+// newKeyError returns the error of one key, with the node's message.
+func (s Set) newKeyError(k Key, message string) error {
 	if message = strings.TrimSpace(message); message == "" {
 		message = "no reason given"
 	}

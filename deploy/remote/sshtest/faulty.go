@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// faulty is a connection with the faults that the server's options ask for.
-type faulty struct {
+// faultyConn is a server's connection with the faults of Options and Freeze.
+type faultyConn struct {
 	net.Conn
 	server *Server
 	sent   atomic.Int64
 }
 
-func (f *faulty) Read(p []byte) (int, error) {
+func (f *faultyConn) Read(p []byte) (int, error) {
 	n, err := f.Conn.Read(p)
-	f.thawed() // what came in while frozen is not seen
+	f.waitForThaw() // data that was received during Freeze is returned after Thaw
 	return n, err
 }
 
-func (f *faulty) Write(p []byte) (int, error) {
-	f.thawed()
+func (f *faultyConn) Write(p []byte) (int, error) {
+	f.waitForThaw()
 	if f.server.opts.Latency > 0 {
 		time.Sleep(f.server.opts.Latency)
 	}
@@ -32,7 +32,8 @@ func (f *faulty) Write(p []byte) (int, error) {
 	return f.Conn.Write(p)
 }
 
-func (f *faulty) thawed() {
+// waitForThaw blocks while the server is frozen.
+func (f *faultyConn) waitForThaw() {
 	if wait := f.server.frozen.Load(); wait != nil {
 		<-*wait
 	}

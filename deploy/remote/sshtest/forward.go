@@ -19,7 +19,7 @@ func (s *Server) forwardUnix(ctx context.Context, offered ssh.NewChannel) {
 		offered.Reject(ssh.ConnectionFailed, "open failed")
 		return
 	}
-	s.forward(ctx, offered, "unix", body.Path)
+	s.forwardChannel(ctx, offered, "unix", body.Path)
 }
 
 func (s *Server) forwardTCP(ctx context.Context, offered ssh.NewChannel) {
@@ -33,15 +33,16 @@ func (s *Server) forwardTCP(ctx context.Context, offered ssh.NewChannel) {
 		offered.Reject(ssh.ConnectionFailed, "open failed")
 		return
 	}
-	s.forward(ctx, offered, "tcp", net.JoinHostPort(body.Host, strconv.Itoa(int(body.Port))))
+	s.forwardChannel(ctx, offered, "tcp", net.JoinHostPort(body.Host, strconv.Itoa(int(body.Port))))
 }
 
-func (s *Server) forward(ctx context.Context, offered ssh.NewChannel, network, addr string) {
+func (s *Server) forwardChannel(ctx context.Context, offered ssh.NewChannel, network, addr string) {
 	if s.opts.ForbidForwarding {
-		// sshd says so only for TCP, and hides the reason for a socket. A
-		// Handler could not answer the question that the client asks then.
+		// For a TCP connection sshd sends the reason "prohibited", but not for a socket. The client
+		// then inspects the socket with a command, which a Handler of a test cannot answer, so the
+		// server sends the reason if there is a Handler.
 		reason := ssh.Prohibited
-		if network == "unix" && !s.announce {
+		if network == "unix" && !s.printMarks {
 			reason = ssh.ConnectionFailed
 		}
 		offered.Reject(reason, "open failed")

@@ -1,10 +1,10 @@
-// Package sshtest is an SSH server inside the test's own process: it runs
-// commands with sh or hands them to a function, forwards unix sockets and TCP
-// connections, and can be made slow, silent or strict. It listens on loopback
-// only. A server costs a listener, a goroutine and a few kilobytes, so that a
-// test can have a thousand of them.
+// Package sshtest is an SSH server inside the test's process. The server runs
+// commands with sh or passes them to a function, forwards unix sockets and TCP
+// connections, and can be configured to be slow, silent or strict. It listens on
+// loopback only. A server uses a listener, a goroutine and a few kilobytes, so that
+// a test can start a thousand servers.
 //
-// It passes the same contract suite as a real sshd.
+// The server passes the same contract suite as a real sshd.
 package sshtest
 
 import (
@@ -24,7 +24,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Options are a server's behaviour. The zero value accepts every key, runs commands with sh
+// Options configure a server. The zero value accepts every key, runs commands with sh
 // and allows all forwarding.
 type Options struct {
 	Addr           string          // "": 127.0.0.1 and a free port
@@ -32,12 +32,12 @@ type Options struct {
 	AuthorizedKeys []ssh.PublicKey // nil: every key is accepted
 	Password       string          // "": no login by password
 	Handler        Handler         // nil: sh runs the line
-	Env            []string        // for sh; nil: the process's own
+	Env            []string        // environment of sh; nil: the environment of the test's process
 
 	ForbidForwarding bool          // refuse unix sockets and TCP connections
 	MaxSessions      int           // 0: no limit
-	Latency          time.Duration // before everything that the server sends
-	DropAfter        int64         // close a connection after it has sent so many bytes
+	Latency          time.Duration // delay before each write of the server
+	DropAfter        int64         // close a connection before it sends more bytes than this; 0: no limit
 }
 
 // Server is a running server.
@@ -48,7 +48,7 @@ type Server struct {
 	hostKey    ssh.PublicKey
 	handshakes atomic.Int64
 	commands   atomic.Int64
-	announce   bool // Handler stands for a command, and sh doesn't announce it
+	printMarks bool // print the announcements of a command, because Handler does not run its scripts
 	frozen     atomic.Pointer[chan struct{}]
 
 	mu     sync.Mutex
@@ -73,7 +73,7 @@ func Start(opts Options) (*Server, error) {
 		}
 		opts.HostKeys = []ssh.Signer{key}
 	}
-	s := &Server{opts: opts, announce: announce, hostKey: opts.HostKeys[0].PublicKey(), open: map[net.Conn]bool{}}
+	s := &Server{opts: opts, printMarks: announce, hostKey: opts.HostKeys[0].PublicKey(), open: map[net.Conn]bool{}}
 	s.config = s.serverConfig()
 	listener, err := net.Listen("tcp", opts.Addr)
 	if err != nil {
@@ -84,11 +84,11 @@ func Start(opts Options) (*Server, error) {
 		return nil, fmt.Errorf("a test ssh server listens on loopback only, not on %s", opts.Addr)
 	}
 	s.listener = listener
-	s.work.Go(s.accept)
+	s.work.Go(s.acceptConns)
 	return s, nil
 }
 
-// NewKey makes an ed25519 key.
+// NewKey generates an ed25519 key.
 func NewKey() (ssh.Signer, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -97,7 +97,7 @@ func NewKey() (ssh.Signer, error) {
 	return ssh.NewSignerFromKey(private)
 }
 
-// PrivateKey makes a private key's file, for a client's IdentityFiles.
+// PrivateKey generates an ed25519 key and returns it as PEM, for a file of a client's IdentityFiles.
 func PrivateKey() []byte {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -138,33 +138,33 @@ func (s *Server) serverConfig() *ssh.ServerConfig {
 	return config
 }
 
-// Addr is host:port.
+// Addr returns host:port.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Port is the port on 127.0.0.1.
+// Port returns the port on 127.0.0.1.
 func (s *Server) Port() int { return s.listener.Addr().(*net.TCPAddr).Port }
 
-// HostKey is the first host key, as a line of an authorized_keys file.
+// HostKey returns the first host key, in the format of an authorized_keys file.
 func (s *Server) HostKey() string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(s.hostKey)))
 }
 
-// Key is the first host key.
+// Key returns the first host key.
 func (s *Server) Key() ssh.PublicKey { return s.hostKey }
 
-// KnownHostsLine is the server's line in a known_hosts file.
+// KnownHostsLine returns the line of a known_hosts file that contains the server's first host key.
 func (s *Server) KnownHostsLine() string {
 	return "[127.0.0.1]:" + strconv.Itoa(s.Port()) + " " + s.HostKey()
 }
 
-// Handshakes counts the logins so far.
+// Handshakes returns the number of logins so far.
 func (s *Server) Handshakes() int { return int(s.handshakes.Load()) }
 
-// Commands counts the commands that were started so far.
+// Commands returns the number of commands that were started so far.
 func (s *Server) Commands() int { return int(s.commands.Load()) }
 
-// Freeze makes the server silent: connections stay open, and nothing is read
-// or written until Thaw.
+// Freeze makes the server silent: connections stay open, and the server neither
+// reads nor writes until Thaw.
 func (s *Server) Freeze() {
 	wait := make(chan struct{})
 	s.frozen.CompareAndSwap(nil, &wait)
@@ -177,7 +177,7 @@ func (s *Server) Thaw() {
 	}
 }
 
-// Drop closes all connections, as a crash would.
+// Drop closes all connections without a message to the clients, like a crash.
 func (s *Server) Drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,13 +198,13 @@ func (s *Server) Close() error {
 	return err
 }
 
-func (s *Server) accept() {
+func (s *Server) acceptConns() {
 	for {
 		raw, err := s.listener.Accept()
 		if err != nil {
 			return
 		}
-		conn := &faulty{Conn: raw, server: s}
+		conn := &faultyConn{Conn: raw, server: s}
 		s.mu.Lock()
 		if s.closed {
 			raw.Close()
@@ -212,7 +212,7 @@ func (s *Server) accept() {
 		s.open[conn] = true
 		s.mu.Unlock()
 		s.work.Go(func() {
-			s.serve(conn)
+			s.serveConn(conn)
 			s.mu.Lock()
 			delete(s.open, conn)
 			s.mu.Unlock()
@@ -221,8 +221,8 @@ func (s *Server) accept() {
 	}
 }
 
-// serve serves one connection until it ends, and ends its commands with it.
-func (s *Server) serve(conn net.Conn) {
+// serveConn serves one connection. When the connection ends, it ends the connection's commands.
+func (s *Server) serveConn(conn net.Conn) {
 	login, channels, requests, err := ssh.NewServerConn(conn, s.config)
 	if err != nil {
 		return
@@ -251,7 +251,7 @@ func (s *Server) serve(conn net.Conn) {
 				}
 			}
 			work.Go(func() {
-				s.session(ctx, login.User(), channel)
+				s.serveSession(ctx, login.User(), channel)
 				if s.opts.MaxSessions > 0 {
 					<-sessions
 				}

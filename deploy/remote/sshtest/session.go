@@ -13,36 +13,37 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote/internal/shell"
 )
 
-// Handler runs a command and returns its exit status. Its context ends when
+// Handler runs a command and returns its exit status. The context ends when
 // the client closes the session.
 type Handler func(ctx context.Context, e *Exec) int
 
 // Exec is a command that a client requests.
 type Exec struct {
 	User       string
-	Line       string   // as it came over the wire
+	Line       string   // the line that the client has sent
 	Argv       []string // the command itself, without announcements and escalation
-	Escalation []string // what stands in front of it: sudo -n -H --
+	Escalation []string // the escalation command, such as sudo -n -H --; nil if there is none
 	Stdin      io.Reader
 	Stdout     io.Writer
 	Stderr     io.Writer
 	Signals    <-chan string // TERM, KILL, …
 
-	signal string // the command died of it
+	signal string // the signal to report; "": report the exit status
 }
 
-// DiedOf makes the server report that a signal ended the command.
-func (e *Exec) DiedOf(signal string) { e.signal = signal }
+// ReportSignal makes the server report that a signal ended the command. The exit status is then
+// ignored.
+func (e *Exec) ReportSignal(signal string) { e.signal = signal }
 
-// shellHandler runs lines with sh, in a process group that ends with the
-// session. env nil means the process's own environment.
+// shellHandler returns a Handler that runs lines with sh. It kills the command's process group when
+// the session ends. If env is nil, sh gets the environment of the test's process.
 func shellHandler(env []string) Handler {
 	return func(ctx context.Context, e *Exec) int {
 		cmd := exec.Command("sh", "-c", e.Line)
 		cmd.Env = env
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		cmd.Stdout, cmd.Stderr = e.Stdout, e.Stderr
-		// A pipe of our own: Wait would wait for stdin to end.
+		// With cmd.Stdin, Wait would wait for the end of the client's input.
 		stdin, err := cmd.StdinPipe()
 		if err == nil {
 			err = cmd.Start()
@@ -77,7 +78,7 @@ func shellHandler(env []string) Handler {
 		if status.Signaled() {
 			for name, number := range signals {
 				if number == status.Signal() {
-					e.DiedOf(name)
+					e.ReportSignal(name)
 				}
 			}
 		}
@@ -90,8 +91,8 @@ var signals = map[string]syscall.Signal{
 	"ABRT": syscall.SIGABRT, "SEGV": syscall.SIGSEGV, "PIPE": syscall.SIGPIPE, "QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1,
 }
 
-// session serves one channel, on which one command may run.
-func (s *Server) session(ctx context.Context, user string, offered ssh.NewChannel) {
+// serveSession serves one session. A session runs one command at most.
+func (s *Server) serveSession(ctx context.Context, user string, offered ssh.NewChannel) {
 	channel, requests, err := offered.Accept()
 	if err != nil {
 		return
@@ -127,7 +128,7 @@ func (s *Server) session(ctx context.Context, user string, offered ssh.NewChanne
 				e := &Exec{User: user, Line: body.Line, Stdin: channel, Stdout: channel, Stderr: channel.Stderr(), Signals: toProcess}
 				go func() {
 					defer close(done)
-					s.exec(ctx, e, channel)
+					s.runCommand(ctx, e, channel)
 				}()
 			case "signal":
 				var body struct{ Name string }
@@ -144,17 +145,17 @@ func (s *Server) session(ctx context.Context, user string, offered ssh.NewChanne
 	}
 }
 
-// exec runs a command and reports how it ended.
-func (s *Server) exec(ctx context.Context, e *Exec, channel ssh.Channel) {
+// runCommand runs a command and sends its exit status or signal to the client.
+func (s *Server) runCommand(ctx context.Context, e *Exec, channel ssh.Channel) {
 	var marks []string
 	var err error
-	e.Argv, marks, e.Escalation, err = shell.Layers(e.Line)
+	e.Argv, marks, e.Escalation, err = shell.ParseLine(e.Line)
 	if err != nil {
 		e.Argv = []string{"sh", "-c", e.Line}
 	}
-	if s.announce {
-		// The function stands for the command itself, so the announcements
-		// in front of it are made here.
+	if s.printMarks {
+		// The Handler replaces only the command itself, so the announcements, which scripts in
+		// front of the command print, are printed here.
 		for _, mark := range marks {
 			fmt.Fprintf(e.Stderr, "%s:%d\n", mark, os.Getpid())
 		}

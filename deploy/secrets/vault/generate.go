@@ -17,24 +17,24 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// generate makes all parts of a secret.
-func generate(g nixeval.Generated, now time.Time) (map[string][]byte, error) {
+// generateParts generates a secret and returns all its parts by name.
+func generateParts(g nixeval.Generated, now time.Time) (map[string][]byte, error) {
 	switch g.Kind {
 	case "token":
 		// The format of kubeadm's bootstrap tokens: a public id, and a secret.
-		return map[string][]byte{"text": []byte(letters(6) + "." + letters(16))}, nil
+		return map[string][]byte{"text": []byte(randomLetters(6) + "." + randomLetters(16))}, nil
 	case "random":
-		raw, err := random(g.Bytes)
+		raw, err := randomBytes(g.Bytes)
 		if err != nil {
 			return nil, err
 		}
 		return map[string][]byte{"raw": raw, "base64": []byte(base64.StdEncoding.EncodeToString(raw))}, nil
 	case "key-ring":
-		raw, err := random(g.Bytes)
+		raw, err := randomBytes(g.Bytes)
 		if err != nil {
 			return nil, err
 		}
-		return map[string][]byte{"keys": ring{}.add(raw).text()}, nil
+		return map[string][]byte{"keys": ring{}.withKey(raw).text()}, nil
 	case "key-pair":
 		key, private, err := newKey()
 		if err != nil {
@@ -44,14 +44,14 @@ func generate(g nixeval.Generated, now time.Time) (map[string][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return map[string][]byte{"private": private, "public": encode("PUBLIC KEY", public)}, nil
+		return map[string][]byte{"private": private, "public": encodePEM("PUBLIC KEY", public)}, nil
 	case "ca":
-		return authority(g.Secret, now)
+		return generateAuthority(g.Secret, now)
 	}
 	return nil, fmt.Errorf("kind: %q is none of token, random, key-ring, key-pair and ca", g.Kind)
 }
 
-func random(n int) ([]byte, error) {
+func randomBytes(n int) ([]byte, error) {
 	if n < 16 || n > 1<<20 {
 		return nil, fmt.Errorf("bytes: %d; use 16 to 1048576", n)
 	}
@@ -60,8 +60,9 @@ func random(n int) ([]byte, error) {
 	return raw, nil
 }
 
-// letters returns n random characters of the 36 that a token may contain, equally distributed.
-func letters(n int) string {
+// randomLetters returns n random characters. Each of the 36 characters that a token may contain has the
+// same probability.
+func randomLetters(n int) string {
 	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
 	out := make([]byte, 0, n)
 	for len(out) < n {
@@ -83,18 +84,18 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return key, encode("EC PRIVATE KEY", der), nil
+	return key, encodePEM("EC PRIVATE KEY", der), nil
 }
 
-func encode(kind string, der []byte) []byte {
+func encodePEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// years is the validity of a CA certificate. A cluster that is used for longer must rotate it.
-const years = 10
+// caYears is the validity of a CA certificate in years.
+const caYears = 10
 
-// authority generates a CA certificate and its key.
-func authority(name string, now time.Time) (map[string][]byte, error) {
+// generateAuthority generates a CA certificate and its private key.
+func generateAuthority(name string, now time.Time) (map[string][]byte, error) {
 	key, private, err := newKey()
 	if err != nil {
 		return nil, err
@@ -108,7 +109,7 @@ func authority(name string, now time.Time) (map[string][]byte, error) {
 		Subject:      pkix.Name{CommonName: name},
 		// Clocks of nodes that have just booted may be behind.
 		NotBefore:             now.Add(-24 * time.Hour).UTC(),
-		NotAfter:              now.AddDate(years, 0, 0).UTC(),
+		NotAfter:              now.AddDate(caYears, 0, 0).UTC(),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
@@ -118,12 +119,12 @@ func authority(name string, now time.Time) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string][]byte{"certificate": encode("CERTIFICATE", der), "key": private}, nil
+	return map[string][]byte{"certificate": encodePEM("CERTIFICATE", der), "key": private}, nil
 }
 
 // PublicKeyHash returns the hash of the public key of a PEM certificate, in kubeadm's format.
 func PublicKeyHash(certificate []byte) (string, error) {
-	cert, err := parse(certificate)
+	cert, err := parseCertificate(certificate)
 	if err != nil {
 		return "", err
 	}
@@ -131,7 +132,7 @@ func PublicKeyHash(certificate []byte) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-func parse(certificate []byte) (*x509.Certificate, error) {
+func parseCertificate(certificate []byte) (*x509.Certificate, error) {
 	block, _ := pem.Decode(certificate)
 	if block == nil || block.Type != "CERTIFICATE" {
 		return nil, fmt.Errorf("it is no certificate")
@@ -139,13 +140,13 @@ func parse(certificate []byte) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// expiry returns when a secret expires, or nil if it does not.
-func expiry(s *secret) *time.Time {
+// expiryOf returns the time at which a secret's certificate expires, or nil if the secret contains none.
+func expiryOf(s *secret) *time.Time {
 	data, ok := s.Parts["certificate"]
 	if !ok {
 		return nil
 	}
-	cert, err := parse(data)
+	cert, err := parseCertificate(data)
 	if err != nil {
 		return nil
 	}

@@ -25,23 +25,23 @@ import (
 type Vault struct {
 	dir string
 	now func() time.Time
-	// look: generated secrets are kept in memory and not written.
-	look bool
+	// readOnly: generated secrets are stored in memory and not written to the folder.
+	readOnly bool
 
-	mu   sync.Mutex
-	have map[string]*secret
+	mu    sync.Mutex
+	cache map[string]*secret
 }
 
-// Open returns the vault in dir, which need not exist.
+// Open returns the vault in dir. The folder is created when the first secret is written.
 func Open(dir string) *Vault {
-	return &Vault{dir: dir, now: time.Now, have: map[string]*secret{}}
+	return &Vault{dir: dir, now: time.Now, cache: map[string]*secret{}}
 }
 
-// Look returns the vault in dir for a command that must not change it: a missing secret is
-// generated but not written.
-func Look(dir string) *Vault {
+// OpenReadOnly returns the vault in dir for a command that must not change the folder: a missing secret
+// is generated but not written.
+func OpenReadOnly(dir string) *Vault {
 	v := Open(dir)
-	v.look = true
+	v.readOnly = true
 	return v
 }
 
@@ -78,31 +78,31 @@ func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 	s, err := v.load(g.Secret)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return v.make(g)
+		return v.generateSecret(g)
 	case err != nil:
 		return nil, err
 	case s.Kind == "random" && g.Kind == "key-ring" && s.Bytes == g.Bytes:
-		// Before key rings existed, this was a single key. It becomes the first key of a ring, so that data encrypted with it can be decrypted.
-		s = &secret{Kind: g.Kind, Bytes: g.Bytes, Made: s.Made, Parts: map[string][]byte{"keys": ring{}.add(s.Parts["raw"]).text()}}
+		// Earlier versions generated a single key. It becomes the first key of the ring, so that existing data can be decrypted.
+		s = &secret{Kind: g.Kind, Bytes: g.Bytes, Made: s.Made, Parts: map[string][]byte{"keys": ring{}.withKey(s.Parts["raw"]).text()}}
 		if err := v.write(g.Secret, s); err != nil {
 			return nil, err
 		}
-	case s.Kind != g.Kind || s.Bytes != size(g):
+	case s.Kind != g.Kind || s.Bytes != sizeOf(g):
 		return nil, fmt.Errorf("generated: the secret %s is of the kind %s already, and cannot be of the kind %s; give one of them another name, or, if no node uses it, remove %s to have a new one made",
-			g.Secret, describe(s.Kind, s.Bytes), describe(g.Kind, size(g)), v.file(g.Secret))
+			g.Secret, describeKind(s.Kind, s.Bytes), describeKind(g.Kind, sizeOf(g)), v.file(g.Secret))
 	}
 	return s, nil
 }
 
-// size returns the requested size for the kinds that have one, and otherwise 0.
-func size(g nixeval.Generated) int {
+// sizeOf returns the requested size in bytes, or 0 for a kind without a size.
+func sizeOf(g nixeval.Generated) int {
 	if g.Kind == "random" || g.Kind == "key-ring" {
 		return g.Bytes
 	}
 	return 0
 }
 
-func describe(kind string, bytes int) string {
+func describeKind(kind string, bytes int) string {
 	if bytes == 0 {
 		return kind
 	}
@@ -112,11 +112,11 @@ func describe(kind string, bytes int) string {
 func (v *Vault) file(name string) string { return filepath.Join(v.dir, name+suffix) }
 
 func (v *Vault) load(name string) (*secret, error) {
-	if s := v.have[name]; s != nil {
+	if s := v.cache[name]; s != nil {
 		return s, nil
 	}
 	if !nameRE.MatchString(name) {
-		return nil, refuse("generated: %q is no name for a secret; use letters, digits, `_`, `.` and `-`", name)
+		return nil, newRefusedError("generated: %q is no name for a secret; use letters, digits, `_`, `.` and `-`", name)
 	}
 	file := v.file(name)
 	data, err := durable.Read(file, durable.KeySize)
@@ -127,16 +127,16 @@ func (v *Vault) load(name string) (*secret, error) {
 	if err := json.Unmarshal(data, &s); err != nil {
 		return nil, fmt.Errorf("%s: it is damaged; restore it from a backup, or from a node, which has each part at the path of its key. Remove it only if no node uses the secret: a new one is made, and nodes do not accept that in place of the old one", file)
 	}
-	v.have[name] = &s
+	v.cache[name] = &s
 	return &s, nil
 }
 
-func (v *Vault) make(g nixeval.Generated) (*secret, error) {
-	parts, err := generate(g, v.now())
+func (v *Vault) generateSecret(g nixeval.Generated) (*secret, error) {
+	parts, err := generateParts(g, v.now())
 	if err != nil {
 		return nil, fmt.Errorf("generated: the secret %s: %w", g.Secret, err)
 	}
-	s := &secret{Kind: g.Kind, Bytes: size(g), Made: v.now().UTC().Truncate(time.Second), Parts: parts}
+	s := &secret{Kind: g.Kind, Bytes: sizeOf(g), Made: v.now().UTC().Truncate(time.Second), Parts: parts}
 	if err := v.write(g.Secret, s); err != nil {
 		return nil, err
 	}
@@ -144,8 +144,8 @@ func (v *Vault) make(g nixeval.Generated) (*secret, error) {
 }
 
 func (v *Vault) write(name string, s *secret) error {
-	if v.look {
-		v.have[name] = s
+	if v.readOnly {
+		v.cache[name] = s
 		return nil
 	}
 	data, err := json.Marshal(s)
@@ -158,7 +158,7 @@ func (v *Vault) write(name string, s *secret) error {
 	if err != nil {
 		return failure.WithKind(failure.StateFolder, fmt.Errorf("secrets: %w", err))
 	}
-	v.have[name] = s
+	v.cache[name] = s
 	return nil
 }
 
@@ -170,9 +170,11 @@ func (e *RefusedError) Error() string { return e.text }
 // Kind implements [failure.Classified].
 func (e *RefusedError) Kind() failure.Kind { return failure.Usage }
 
-func refuse(format string, args ...any) error { return &RefusedError{fmt.Sprintf(format, args...)} }
+func newRefusedError(format string, args ...any) error {
+	return &RefusedError{fmt.Sprintf(format, args...)}
+}
 
-// Step is what Rotate has done.
+// Step is the step of a rotation that Rotate has performed.
 type Step string
 
 const (
@@ -181,56 +183,56 @@ const (
 	Turned  Step = "turned"  // the newest key of a ring now encrypts
 )
 
-// Rotate generates a secret again, or performs the next step of a key ring's rotation. It refuses a
-// secret that does not exist, with a list of those that do, and a secret that running nodes depend
-// on. A key ring's new key is only made active if known confirms that all nodes have the ring with
-// this SHA-256.
+// Rotate generates a secret again, or performs the next step of a key ring's rotation. It returns a
+// *RefusedError for a secret that does not exist, and for a secret that running nodes depend on. Before
+// it activates the new key of a ring, it calls `known` with the SHA-256 of the ring's text: an error
+// means that not all nodes have that ring.
 func (v *Vault) Rotate(name string, known func(sum string) error) (Step, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s, err := v.load(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		names, listErr := v.names()
+		names, listErr := v.listNames()
 		if listErr != nil {
 			return "", listErr
 		}
 		if len(names) == 0 {
-			return "", refuse("there is no secret %s; none has been made yet", name)
+			return "", newRefusedError("there is no secret %s; none has been made yet", name)
 		}
-		return "", refuse("there is no secret %s; there are %s", name, strings.Join(names, ", "))
+		return "", newRefusedError("there is no secret %s; there are %s", name, strings.Join(names, ", "))
 	}
 	if err != nil {
 		return "", err
 	}
 	switch s.Kind {
 	case "ca", "key-pair":
-		return "", refuse("%s is of the kind %s: everything that it has signed would become invalid, and the nodes that trust it would not get the new one; for a cluster with new secrets, destroy this one", name, s.Kind)
+		return "", newRefusedError("%s is of the kind %s: everything that it has signed would become invalid, and the nodes that trust it would not get the new one; for a cluster with new secrets, destroy this one", name, s.Kind)
 	case "key-ring":
 		return v.rotateRing(name, s, known)
 	}
-	_, err = v.make(nixeval.Generated{Secret: name, Kind: s.Kind, Bytes: s.Bytes})
+	_, err = v.generateSecret(nixeval.Generated{Secret: name, Kind: s.Kind, Bytes: s.Bytes})
 	return Renewed, err
 }
 
 func (v *Vault) rotateRing(name string, s *secret, known func(sum string) error) (Step, error) {
 	r, step := parseRing(s.Parts["keys"]), Turned
-	if r.newest() == 0 {
-		raw, err := random(s.Bytes)
+	if r.indexNewest() == 0 {
+		raw, err := randomBytes(s.Bytes)
 		if err != nil {
 			return "", err
 		}
-		r, step = r.add(raw), Added
+		r, step = r.withKey(raw), Added
 	} else {
 		sum := sha256.Sum256(s.Parts["keys"])
 		if err := known(hex.EncodeToString(sum[:])); err != nil {
 			return "", err
 		}
-		r = r.turn()
+		r = r.activateNewest()
 	}
 	return step, v.write(name, &secret{Kind: s.Kind, Bytes: s.Bytes, Made: v.now().UTC().Truncate(time.Second), Parts: map[string][]byte{"keys": r.text()}})
 }
 
-func (v *Vault) names() ([]string, error) {
+func (v *Vault) listNames() ([]string, error) {
 	entries, err := os.ReadDir(v.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -256,7 +258,7 @@ type Info struct {
 func (v *Vault) List() ([]Info, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	names, err := v.names()
+	names, err := v.listNames()
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +268,7 @@ func (v *Vault) List() ([]Info, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, Info{Name: name, Kind: s.Kind, Made: s.Made, Expires: expiry(s)})
+		out = append(out, Info{Name: name, Kind: s.Kind, Made: s.Made, Expires: expiryOf(s)})
 	}
 	return out, nil
 }

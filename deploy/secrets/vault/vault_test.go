@@ -81,7 +81,7 @@ func TestRing(t *testing.T) {
 	// A key from before key rings existed.
 	first := part(t, Open(dir), nixeval.Generated{Secret: "e", Kind: "random", Part: "base64", Bytes: 32})
 	g := nixeval.Generated{Secret: "e", Kind: "key-ring", Part: "keys", Bytes: 32}
-	if got := part(t, Look(dir), g); string(got) != "key1 "+string(first)+"\n" {
+	if got := part(t, OpenReadOnly(dir), g); string(got) != "key1 "+string(first)+"\n" {
 		t.Fatalf("the key of a living cluster became %q", got)
 	}
 	before := string(part(t, Open(dir), g))
@@ -143,14 +143,14 @@ func TestRing(t *testing.T) {
 func TestLook(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "secrets")
 	g := nixeval.Generated{Secret: "t", Kind: "token", Part: "text"}
-	v := Look(dir)
+	v := OpenReadOnly(dir)
 	if !bytes.Equal(part(t, v, g), part(t, v, g)) {
 		t.Error("made up twice")
 	}
 	if _, err := os.Stat(dir); err == nil {
 		t.Error("looking has made a secret")
 	}
-	if real := part(t, Open(dir), g); !bytes.Equal(real, part(t, Look(dir), g)) {
+	if real := part(t, Open(dir), g); !bytes.Equal(real, part(t, OpenReadOnly(dir), g)) {
 		t.Error("the secret that is there was not seen")
 	}
 }
@@ -169,7 +169,7 @@ func TestAuthority(t *testing.T) {
 	certificate := part(t, v, g)
 	g.Part = "key"
 	private := part(t, v, g)
-	cert, err := parse(certificate)
+	cert, err := parseCertificate(certificate)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,18 +1,18 @@
-// Package shell turns an argument vector into the one string that an SSH
-// server hands to a login shell, and back.
+// Package shell converts an argument vector to the line that an SSH server
+// passes to a login shell, and a line to an argument vector.
 //
 // A command is started by a small sh script that first prints its process id on stderr and
 // then executes the command:
 //
 //	exec sh -c 'echo "MARK:$$" >&2 && exec "$@"' sh cmd arg…
 //
-// The announcement tells the client which process group to end when the
-// command is cancelled (sshd leaves a cancelled command running), and that
-// everything in front of it, such as sudo, has started the command. If the command is
+// The printed line is the announcement. It contains the process group to end when the
+// command is cancelled (sshd does not end a cancelled command), and proves that the
+// programs in front of the script, such as sudo, have started it. If the command is
 // cancelled while a slow login shell is still starting, the announcement fails and the
-// command does not start. The login shell only gets words and single quotes, so it need
-// not be a POSIX shell. The first word is exec, so that the command is never interpreted
-// as a keyword, an assignment or a builtin.
+// command does not start. The line contains only words and single quotes, so the login
+// shell need not be a POSIX shell. The first word is exec, so that the command is never
+// interpreted as a keyword, an assignment or a builtin.
 package shell
 
 import (
@@ -28,8 +28,8 @@ const (
 	tail = `:$$" >&2 && exec "$@"`
 )
 
-// Announce returns argv wrapped so that it prints "mark:PID\n" on stderr and
-// then becomes argv.
+// Announce returns the argv of a script that prints "mark:PID\n" on stderr and then executes
+// argv with the same process id.
 func Announce(mark string, argv []string) []string {
 	return append([]string{"sh", "-c", head + mark + tail, "sh"}, argv...)
 }
@@ -39,8 +39,8 @@ func Line(argv []string) string {
 	return "exec " + shellescape.QuoteCommand(argv)
 }
 
-// Check returns why argv cannot be run: a NUL byte cannot be passed to any
-// program, and a first word with a dash would be taken as an option of exec.
+// Check returns an error if argv cannot be run. A NUL byte cannot be passed to any
+// program, and a first word with a dash would be an option of exec.
 func Check(argv []string) error {
 	if len(argv) == 0 || argv[0] == "" {
 		return errors.New("no command given")
@@ -56,16 +56,15 @@ func Check(argv []string) error {
 	return nil
 }
 
-// Layers undoes Line and Announce: it returns the command itself, the marks
-// in the order in which they would be announced, and the words between two
-// announcements (the escalation command, if there was one).
-func Layers(line string) (argv, marks, escalation []string, err error) {
+// ParseLine is the inverse of Line and Announce. It returns the command itself, the marks in the order
+// in which the scripts print them, and the words between two scripts: the escalation command, or nil.
+func ParseLine(line string) (argv, marks, escalation []string, err error) {
 	argv, err = Split(strings.TrimPrefix(line, "exec "))
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	for {
-		at := announcement(argv)
+		at := indexAnnouncement(argv)
 		if at < 0 {
 			return argv, marks, escalation, nil
 		}
@@ -76,10 +75,9 @@ func Layers(line string) (argv, marks, escalation []string, err error) {
 	}
 }
 
-// announcement returns the index of an announcement in argv, or -1. Only a
-// command that Announce built starts with one, so the search ends at the
-// second layer, in front of which the escalation command stands.
-func announcement(argv []string) int {
+// indexAnnouncement returns the index of the first script of Announce in argv, or -1. The script is at
+// index 0, or after the escalation command.
+func indexAnnouncement(argv []string) int {
 	for i := 0; i+4 <= len(argv); i++ {
 		if argv[i] == "sh" && argv[i+1] == "-c" && argv[i+3] == "sh" &&
 			strings.HasPrefix(argv[i+2], head) && strings.HasSuffix(argv[i+2], tail) {

@@ -32,17 +32,17 @@ func FuzzLine(f *testing.F) {
 		if want := a + "\x00" + b + "\x00"; stdout.String() != want {
 			t.Fatalf("sh made %q of %q, want %q", &stdout, line, want)
 		}
-		got, marks, _, err := Layers(line)
+		got, marks, _, err := ParseLine(line)
 		if err != nil || !slices.Equal(got, argv) || !slices.Equal(marks, []string{"m"}) {
-			t.Fatalf("Layers(%q) = %q, %q, %v", line, got, marks, err)
+			t.Fatalf("ParseLine(%q) = %q, %q, %v", line, got, marks, err)
 		}
 	})
 }
 
-func TestLayersWithEscalation(t *testing.T) {
+func TestParseLineWithEscalation(t *testing.T) {
 	inner := Announce("in", []string{"id", "-u"})
 	line := Line(Announce("out", append([]string{"sudo", "-n", "-H", "--"}, inner...)))
-	argv, marks, escalation, err := Layers(line)
+	argv, marks, escalation, err := ParseLine(line)
 	if err != nil {
 		t.Fatal(err)
 	}
