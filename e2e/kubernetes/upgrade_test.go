@@ -30,7 +30,9 @@ func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	g := newGuestCluster(t, "--kubernetes-version", "v"+oldVersion, "--kubernetes-version", "v"+newVersion)
 	const settings = "settings.kubelet.maxPods = 90; "
-	g.writeHive(2, 2, versionSettings(oldVersion))
+	// The upgrade also adds an audit log. kubeadm upgrades cp-2 with the settings of cp-1, before cp-2 has
+	// switched to its new system.
+	g.writeHive(2, 2, versionSettings(oldVersion)+"audit.enable = false; ")
 	g.run("apply")
 	g.checkKubeletVersions(oldVersion, allNodes...)
 	g.startRequests()
