@@ -74,7 +74,7 @@ func TestScript(t *testing.T) {
 			}
 		},
 		"step before the switch hangs": func(t *testing.T, n *standIn) {
-			n.beforeSwitch(`sleep 1000`)
+			n.beforeSwitch(`sleep 60`)
 			_, err := n.activate(n.request())
 			if failed := (*FailedError)(nil); !errors.As(err, &failed) || failed.Reason != reasonHung || failed.Result.Outcome != RolledBack {
 				t.Error(err)
