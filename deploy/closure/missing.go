@@ -76,7 +76,7 @@ type closures struct {
 }
 
 type cachedClosure struct {
-	readLock chan struct{} // a lock with room for one value: the node that has sent a value reads the closure, other nodes wait
+	readLock chan struct{} // a lock: the node that has sent a value reads the closure, and other nodes wait
 	paths    []string
 	sizes    map[string]int64
 }

@@ -49,6 +49,6 @@ func (f *Fleet) nodeByName(name string) nixeval.Node {
 			return n
 		}
 	}
-	m, _, _ := f.machineOf(name) // Target reports the error
+	m, _, _ := f.machineOf(name) // an error is ignored, because Target reports it
 	return nixeval.Node{Name: name, Role: m.Role, Unit: m.Role}
 }

@@ -18,8 +18,8 @@ certificate_user() { # CERTIFICATE: prints the static pod that uses it
 }
 
 # stop_processes COMPONENT ends the processes of a component with SIGTERM, and after 10 s with SIGKILL. The kubelet starts the pod
-# again at once. Without SIGKILL, an API server would wait up to a minute for its watch connections, and accept no requests
-# during this time.
+# again at once. Without SIGKILL, an API server would wait up to a minute until its watch connections end, and would accept no
+# requests during this time.
 stop_processes() {
   local old left process
   mapfile -t old < <(list_processes "$1")
