@@ -82,7 +82,7 @@ func writeSSHConfig(dir string, known []string) error {
 	key, hosts := filepath.Join(dir, "key"), filepath.Join(dir, "known_hosts")
 	config := fmt.Sprintf("Host *\n User root\n IdentityFile %s\n IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile %s\n GlobalKnownHostsFile none\n", key, hosts)
 	return errors.Join(
-		os.WriteFile(key, sshtest.PrivateKey(), 0o600),
+		os.WriteFile(key, sshtest.GeneratePrivateKey(), 0o600),
 		os.WriteFile(hosts, []byte(strings.Join(known, "\n")+"\n"), 0o600),
 		os.WriteFile(filepath.Join(dir, "ssh_config"), []byte(config), 0o600),
 	)
@@ -288,6 +288,7 @@ func peakMemory() (int64, error) {
 		return 0, err
 	}
 	_, rest, _ := strings.Cut(string(data), "VmHWM:")
+	// With " -" there is always a first word. If the file has no VmHWM, that word is -, and ParseInt returns an error.
 	kilobytes, err := strconv.ParseInt(strings.Fields(rest + " -")[0], 10, 64)
 	return kilobytes << 10, err
 }

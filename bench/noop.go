@@ -77,7 +77,7 @@ func measureNoop(ctx context.Context, t *table, title string, j job, budget time
 	return nil
 }
 
-// writeDeployedState writes the state that an earlier apply of the same systems would have written.
+// writeDeployedState writes a state in which all systems of the job are already deployed, as after an apply.
 func writeDeployedState(ctx context.Context, j job) error {
 	dir := state.Dir(filepath.Join(j.Dir, ".nixbench", "bench"))
 	if err := dir.Create(); err != nil {

@@ -47,8 +47,9 @@ func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator
 	return closures, err
 }
 
-// makeClosures evaluates and builds the systems. Units that are built on their nodes are
-// only evaluated.
+// makeClosures evaluates the systems of the nodes' units, and builds them on this computer. It does not
+// build units with the option buildOnTarget, which are built later on their nodes. It returns the
+// closure of each unit that did not fail, by the unit's name.
 func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes []nixeval.Node) (map[string]nixeval.Closure, error) {
 	if r.Goal == node.UploadKeys {
 		return nil, nil

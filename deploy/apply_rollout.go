@@ -91,7 +91,7 @@ func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixev
 		if err == nil {
 			_, err = r.Activator.FinishPrevious(ctx, n.Name, h, closures[n.Unit].Out)
 		}
-		if err == nil { // otherwise deploying the node reports the error
+		if err == nil { // an error is ignored, because the deployment of the node will report it
 			inspected[n.Name].observed, inspected[n.Name].err = r.nodeChanger().Inspect(ctx, n)
 		}
 		return struct{}{}, nil

@@ -36,7 +36,7 @@ type Preview struct {
 	Units  *UnitsPreview `json:"units,omitempty"`  // nil: not requested
 	// Version is nil if the cluster keeps its version or does not answer.
 	Version *engine.Change `json:"version,omitempty"`
-	// Machine is nil for nodes that nixbench does not boot.
+	// Machine is nil if nixbench does not manage the node's machine.
 	Machine *MachinePreview `json:"machine,omitempty"`
 	// Adjust lists the changes to the node's cluster member, such as labels.
 	Adjust []string `json:"adjust,omitempty"`
@@ -84,8 +84,8 @@ type PreviewOptions struct {
 	Drain        engine.DrainOptions
 }
 
-// Preview returns what Apply would do with each node. It builds the systems on this computer. It writes to the
-// nodes only if o.Units is set.
+// Preview returns what Apply would do with each node. It builds the systems on this computer. If o.Units is set,
+// Preview also copies the closures to the nodes; otherwise it writes nothing to the nodes.
 func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o PreviewOptions) ([]Preview, error) {
 	r := &run{Deployer: d, hive: hive, Options: Options{Options: node.Options{Goal: node.Switch}, Parallel: o.Parallel, KeepGoing: o.KeepGoing}}
 	machines, done, err := d.previewMachines(ctx, recorded, nodes, o)

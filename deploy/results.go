@@ -15,7 +15,7 @@ import (
 type nodeResults struct {
 	mu          sync.Mutex
 	outcomes    map[string]state.Outcome
-	order       []nixeval.Node             // nodes in the order of their first outcome
+	order       []nixeval.Node             // nodes in the order in which their first outcomes were recorded
 	activations map[string]activate.Result // by node name; only nodes on which a system was activated
 	notJoined   []string                   // names of nodes that could not be admitted when they were deployed
 }

@@ -50,8 +50,8 @@ in
   # implementation
   config = lib.mkMerge [
     {
-      # Root can log in, with the key that the machine gets at its first boot. No user can
-      # log in with a password.
+      # Root can log in with the cluster's SSH key, which the machine gets at its first boot.
+      # No user can log in with a password.
       services.openssh = {
         enable = true;
         authorizedKeysInHomedir = true;

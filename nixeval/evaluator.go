@@ -162,7 +162,7 @@ func (e *Evaluator) nixEval(ctx context.Context, phase event.Phase, target ...st
 	argv := append([]string{"nix", "eval", "--json"}, e.nixFlags()...)
 	argv = append(argv, target...)
 	log := newNixLog(e.Send, phase)
-	log.full = e.ShowTrace
+	log.fullTrace = e.ShowTrace
 	// Return no output of a failed evaluation, because old versions of Nix may have printed
 	// incomplete JSON.
 	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine, Disposable: true})

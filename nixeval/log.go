@@ -15,12 +15,12 @@ const keepLogLines = 20 // number of last lines of each build's log that are kep
 // lines of each build's log.
 type nixLog struct {
 	nixlog.Reader
-	send   event.Sink
-	phase  event.Phase
-	full   bool                // errors contain their full trace
-	tails  map[string][]string // derivation → last lines of its build log
-	errors []*NixError         // in the order in which Nix reported them
-	builds [2]int64            // done and total in the last progress event
+	send      event.Sink
+	phase     event.Phase
+	fullTrace bool                // errors contain their full trace
+	tails     map[string][]string // derivation → last lines of its build log
+	errors    []*NixError         // the errors of Nix, in the order of its log
+	builds    [2]int64            // done and total in the last progress event
 }
 
 func newNixLog(send event.Sink, phase event.Phase) *nixLog {
@@ -69,7 +69,7 @@ func (l *nixLog) handleProgress(a nixlog.Activity, done, total int64) {
 var failedDrvRE = regexp.MustCompile(`(?s)(?:builder for|Cannot build|hash mismatch in fixed-output derivation|required to build) '(/nix/store/[^']+\.drv)'`)
 
 func (l *nixLog) handleError(e nixlog.Error) {
-	ne := &NixError{Text: e.Text, Raw: e.Raw, File: e.File, Line: e.Line, Col: e.Col, full: l.full}
+	ne := &NixError{Text: e.Text, Raw: e.Raw, File: e.File, Line: e.Line, Col: e.Col, fullTrace: l.fullTrace}
 	if m := failedDrvRE.FindStringSubmatch(e.Raw); m != nil {
 		ne.Drv = m[1]
 	}

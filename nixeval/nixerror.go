@@ -20,26 +20,26 @@ const ourPrefix = "nixbench: "
 
 // NixError is one error of Nix about the hive.
 type NixError struct {
-	Text string // message as Nix shows it, with the position, its source lines and the trace
-	Raw  string // message only
-	File string // file of the position; empty if Nix reports none
-	Line int
-	Col  int
-	Drv  string   // derivation that failed to build, or empty
-	Log  []string // last lines of the derivation's build log
-	full bool     // Error includes the full trace, because --show-trace is set
+	Text      string // message as Nix shows it, with the position, its source lines and the trace
+	Raw       string // message only
+	File      string // file of the position; empty if Nix reports none
+	Line      int
+	Col       int
+	Drv       string   // derivation that failed to build, or empty
+	Log       []string // last lines of the derivation's build log
+	fullTrace bool     // the message contains the full trace, because --show-trace is set
 }
 
-// Error returns the message for users, with the last lines of the build log. It includes the
-// position and trace of an error of Nix, but not of an error of eval.nix.
+// Error returns the message for users, with the last lines of the derivation's build log. The message
+// of an error of Nix contains its position and trace. The message of an error of eval.nix does not.
 func (e *NixError) Error() string {
 	text := e.Text
-	if ours, ok := strings.CutPrefix(e.Raw, ourPrefix); ok {
-		text = ours
+	if message, ok := strings.CutPrefix(e.Raw, ourPrefix); ok {
+		text = message
 	}
 	// Remove the indentation of 7 columns with which Nix aligns lines after "error: ".
 	text = strings.ReplaceAll(strings.TrimSpace(text), "\n       ", "\n")
-	if !e.full {
+	if !e.fullTrace {
 		text = moveMessageFirst(text)
 	}
 	if len(e.Log) > 0 {
@@ -188,7 +188,7 @@ func (e *EvalError) Error() string {
 // Kind implements [failure.Classified].
 func (e *EvalError) Kind() failure.Kind { return failure.Evaluation }
 
-// BuildError means that units could not be built.
+// BuildError means that the systems of one or more units of the hive could not be built.
 type BuildError struct {
 	Units    []string    // units whose closures are missing
 	Failures []*NixError // errors of failed derivations, without derivations that only depend on a failed one

@@ -28,7 +28,7 @@ func TestErrorText(t *testing.T) {
 		},
 		{
 			"--show-trace leaves Nix's order",
-			NixError{Text: "… while x\n       at «string»:1:2:\n\n       error: boom", full: true},
+			NixError{Text: "… while x\n       at «string»:1:2:\n\n       error: boom", fullTrace: true},
 			"… while x\nat «string»:1:2:\n\nerror: boom",
 		},
 		{

@@ -72,7 +72,7 @@ func findSourceIn(dir string) (Source, bool, error) {
 			return Source{}, false, err
 		}
 		if !isFile(hive) || strings.Contains(string(text), flakeAttrs[0]) || strings.Contains(string(text), "colmena") {
-			s, err := FlakeSource(dir)
+			s, err := ParseFlakeSource(dir)
 			return s, err == nil, err
 		}
 	}
@@ -82,8 +82,8 @@ func findSourceIn(dir string) (Source, bool, error) {
 	return Source{}, false, nil
 }
 
-// FileSource parses the argument of -f: a hive file, a flake.nix, or a folder with one of them.
-func FileSource(path string) (Source, error) {
+// ParseFileSource parses the argument of -f: a hive file, a flake.nix, or a folder with one of them.
+func ParseFileSource(path string) (Source, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return Source{}, err
@@ -101,7 +101,7 @@ func FileSource(path string) (Source, error) {
 		}
 		return s, err
 	case filepath.Base(abs) == "flake.nix":
-		return FlakeSource(filepath.Dir(abs))
+		return ParseFlakeSource(filepath.Dir(abs))
 	}
 	if err := durable.CheckRegular(info); err != nil { // reading a pipe, Nix would wait without end
 		return Source{}, newSourceError("-f %s: %v", path, err)
@@ -109,10 +109,11 @@ func FileSource(path string) (Source, error) {
 	return Source{File: abs, Dir: filepath.Dir(abs)}, nil
 }
 
-// FlakeSource parses the argument of --flake. It converts a folder to an absolute URL, because
-// Nix's short form for folders allows neither spaces nor quotes. For a folder in a git repository,
-// Nix then reads only the files that git tracks.
-func FlakeSource(ref string) (Source, error) {
+// ParseFlakeSource parses the argument of --flake. If the argument is a folder, ParseFlakeSource
+// converts it to an absolute URL, because Nix's short form for folders allows neither spaces nor
+// quotes. The URL of a folder in a git repository begins with git+file:, so that Nix reads only the
+// files that git tracks. Otherwise it begins with path:, and Copied is true.
+func ParseFlakeSource(ref string) (Source, error) {
 	ref, attr, _ := strings.Cut(ref, "#")
 	s := Source{Flake: ref, Attr: attr}
 	wd, err := os.Getwd()
@@ -160,9 +161,9 @@ func parseFolderQuery(s Source, dir, query string) (Source, error) {
 	if err != nil || len(params) != 1 || sub == "" {
 		return Source{}, newSourceError("--flake %s?%s: for a folder, only ?dir= is supported; use path:… or git+file:…", dir, query)
 	}
-	of, err := FlakeSource("./" + filepath.Join(dir, sub))
+	of, err := ParseFlakeSource("./" + filepath.Join(dir, sub))
 	if filepath.IsAbs(dir) {
-		of, err = FlakeSource(filepath.Join(dir, sub))
+		of, err = ParseFlakeSource(filepath.Join(dir, sub))
 	}
 	of.Attr = s.Attr
 	return of, err

@@ -72,7 +72,7 @@ func TestFileAndFlakeArguments(t *testing.T) {
 	write(t, filepath.Join(top, "empty", "x"), "")
 	enc := strings.NewReplacer(" ", "%20", `"`, "%22", "'", "%27").Replace(top)
 	t.Chdir(top)
-	file := func(s string) (Source, error) { return FileSource(s) }
+	file := func(s string) (Source, error) { return ParseFileSource(s) }
 	for _, tc := range []struct {
 		of        func(string) (Source, error)
 		arg, want string
@@ -85,18 +85,18 @@ func TestFileAndFlakeArguments(t *testing.T) {
 		{of: file, arg: "empty", err: "neither hive.nix nor flake.nix"},
 		{of: file, arg: "nope.nix", err: "no such file"},
 		{of: file, arg: "github:a/b", err: "--flake github:a/b"},
-		{of: FlakeSource, arg: "f", want: "f"}, // a name from the registry, as in Nix
-		{of: FlakeSource, arg: "./f", want: "path:" + enc + "/f"},
-		{of: FlakeSource, arg: ".?dir=f#x", want: "path:" + enc + "/f#x"},
-		{of: FlakeSource, arg: "./g?dir=a%26b+c", want: "git+file://" + enc + "/g?dir=a%26b%20c&shallow=1"},
-		{of: FlakeSource, arg: ".?rev=1", err: "only ?dir= is supported"},
-		{of: FlakeSource, arg: "./f#x.y", want: "path:" + enc + "/f#x.y"},
-		{of: FlakeSource, arg: "./g/sub dir", want: "git+file://" + enc + "/g?dir=sub%20dir&shallow=1"},
-		{of: FlakeSource, arg: "github:a/b#hive", want: "github:a/b#hive"},
-		{of: FlakeSource, arg: "nixpkgs", want: "nixpkgs"},
-		{of: FlakeSource, arg: "./nope", err: "no such file"},
-		{of: FlakeSource, arg: "./empty", err: "no flake.nix"},
-		{of: FlakeSource, arg: "./hive.nix", err: "use the folder"},
+		{of: ParseFlakeSource, arg: "f", want: "f"}, // a name from the registry, as in Nix
+		{of: ParseFlakeSource, arg: "./f", want: "path:" + enc + "/f"},
+		{of: ParseFlakeSource, arg: ".?dir=f#x", want: "path:" + enc + "/f#x"},
+		{of: ParseFlakeSource, arg: "./g?dir=a%26b+c", want: "git+file://" + enc + "/g?dir=a%26b%20c&shallow=1"},
+		{of: ParseFlakeSource, arg: ".?rev=1", err: "only ?dir= is supported"},
+		{of: ParseFlakeSource, arg: "./f#x.y", want: "path:" + enc + "/f#x.y"},
+		{of: ParseFlakeSource, arg: "./g/sub dir", want: "git+file://" + enc + "/g?dir=sub%20dir&shallow=1"},
+		{of: ParseFlakeSource, arg: "github:a/b#hive", want: "github:a/b#hive"},
+		{of: ParseFlakeSource, arg: "nixpkgs", want: "nixpkgs"},
+		{of: ParseFlakeSource, arg: "./nope", err: "no such file"},
+		{of: ParseFlakeSource, arg: "./empty", err: "no flake.nix"},
+		{of: ParseFlakeSource, arg: "./hive.nix", err: "use the folder"},
 	} {
 		got, err := tc.of(tc.arg)
 		switch {
@@ -109,7 +109,7 @@ func TestFileAndFlakeArguments(t *testing.T) {
 		}
 	}
 	// The state must not be in a folder that Nix copies into the store.
-	if s, err := FlakeSource("path:" + top + "?x=1"); err != nil || !s.Copied || s.Dir != top {
+	if s, err := ParseFlakeSource("path:" + top + "?x=1"); err != nil || !s.Copied || s.Dir != top {
 		t.Errorf("path: gave %+v, %v", s, err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // Survey evaluates everything in the hive that is cheap to evaluate: names, roles, sizes and
-// deployment options. If the deployment options of a unit cannot be evaluated, it stores the error
-// in [Hive.Broken]. It returns an error only if the hive itself cannot be evaluated. It needs one
+// deployment options. If the deployment options of a [Unit] (a single node, or all nodes of a role)
+// cannot be evaluated, it stores the error in [Hive.Broken]. It returns an error only if the hive itself cannot be evaluated. It needs one
 // evaluation if there are no errors.
 func (e *Evaluator) Survey(ctx context.Context) (*Hive, error) {
 	e.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Survey, Text: e.Source.String()})

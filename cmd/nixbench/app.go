@@ -124,9 +124,9 @@ func (a *app) locateHive() (nixeval.Source, error) {
 	case a.file != "" && a.flake != "":
 		return nixeval.Source{}, newUsageError("-f and --flake select two hives; use one of them")
 	case a.file != "":
-		return nixeval.FileSource(a.file)
+		return nixeval.ParseFileSource(a.file)
 	case a.flake != "":
-		return nixeval.FlakeSource(a.flake)
+		return nixeval.ParseFlakeSource(a.flake)
 	}
 	wd, err := os.Getwd()
 	if err != nil {

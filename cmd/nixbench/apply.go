@@ -276,7 +276,7 @@ func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command stri
 	if endErr := record.End(code, err); endErr != nil {
 		err = errors.Join(err, endErr)
 	}
-	_, _ = lock.Prune(state.KeepRuns) // ignore an error, because the next run removes old records, too
+	_, _ = lock.Prune(state.KeepRuns) // ignore an error, because the next run also removes old records
 	return err
 }
 

@@ -138,7 +138,7 @@ func (a *app) destroy(flags destroyFlags) error {
 		}
 		results, err := d.Destroy(a.ctx, destroyPlan, deploy.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain, Drain: drain})
 		if results != nil {
-			a.view.Result(results, func(w io.Writer) { // write only the remaining objects as text: the view has already shown each machine's result
+			a.view.Result(results, func(w io.Writer) { // write no results of machines as text, because the view has already shown them
 				for _, line := range destroyPlan.Remaining {
 					fmt.Fprintln(w, line)
 				}

@@ -37,7 +37,7 @@ func (f *fleetFlags) add(set *pflag.FlagSet) {
 func (a *app) newFleet(hive *nixeval.Hive, f fleetFlags, store *state.Store) *fleet.Fleet {
 	o := fleet.Options{
 		Options:   remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.newPrompt(), Send: a.sendEvent},
-		SSHConfig: os.Getenv("SSH_CONFIG_FILE"), // Colmena uses this variable, too
+		SSHConfig: os.Getenv("SSH_CONFIG_FILE"), // Colmena uses the same variable
 		ClientKey: a.dir.ClientKey(), Recorded: store,
 	}
 	if store == nil {

@@ -132,8 +132,9 @@ func authorityOf(cluster gjson.Result) string {
 	return cluster.Get("certificate-authority-data").String()
 }
 
-// replaceConfig writes data to a kubeconfig, and the previous content to the same path with .bak.
-// If file is a symbolic link, replaceConfig replaces the link's target.
+// replaceConfig replaces the content of a kubeconfig by data. It first copies the previous content to a
+// backup, whose name is the kubeconfig's name with the suffix .bak. If file is a symbolic link, the link
+// stays, and replaceConfig replaces and backs up the link's target.
 func replaceConfig(file string, data []byte) error {
 	real, err := filepath.EvalSymlinks(file)
 	switch _, linkErr := os.Lstat(file); {

@@ -110,7 +110,7 @@ func (a *app) showPreview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixe
 		Engines:   engines,
 		Send:      send,
 		Machines:  machines,
-		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // register no roots: apply builds closures again that were garbage-collected
+		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // create no garbage collector roots: apply rebuilds a closure that was garbage-collected
 	}
 	defer d.Fleet.Close()
 	previews, err := d.Preview(a.ctx, hive, nodes, recorded, deploy.PreviewOptions{

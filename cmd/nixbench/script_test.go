@@ -110,7 +110,7 @@ func sshServerCmd(ts *testscript.TestScript, neg bool, args []string) {
 	key, known := ts.MkAbs("ssh_key"), ts.MkAbs("known_hosts")
 	config := fmt.Sprintf("Host *\n HostName 127.0.0.1\n Port %d\n User root\n IdentityFile %s\n IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile %s\n GlobalKnownHostsFile none\n",
 		s.Port(), key, known)
-	ts.Check(os.WriteFile(key, sshtest.PrivateKey(), 0o600))
+	ts.Check(os.WriteFile(key, sshtest.GeneratePrivateKey(), 0o600))
 	ts.Check(os.WriteFile(known, []byte(s.KnownHostsLine()+"\n"), 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs("ssh_config"), []byte(config), 0o600))
 }

@@ -113,7 +113,7 @@ func (a *app) rotateSecret(name string) error {
 // checkKeyDistributed returns an error unless all nodes that share encrypted data use the new
 // version of the key ring called name. sum is the checksum of the new version.
 func (a *app) checkKeyDistributed(hive *nixeval.Hive, name, sum string) error {
-	if len(hive.Broken) > 0 { // nodes of broken units may share the encrypted data, too
+	if len(hive.Broken) > 0 { // units that cannot be evaluated may have nodes that need the new version, too
 		return &nixeval.EvalError{Units: hive.Broken}
 	}
 	conns := a.newFleet(hive, fleetFlags{}, nil)

@@ -66,7 +66,7 @@ type Result struct {
 	Exit           int                 // exit status of switch-to-configuration; -1 if it was not run
 	Broken         []string            // units that failed in this switch and not before it
 	AlreadyFailing []string            // units that failed before this switch and still fail
-	Logs           map[string][]string // by unit: the last log lines of the Broken units
+	Logs           map[string][]string // name of a unit in Broken → the last lines of the unit's log
 	Log            []string            // the last lines of the switch
 	PreviousRun    *Run                // the unfinished earlier run that was completed, or nil
 	Dry            *Dry                // for DryActivate: what a switch would do

@@ -131,7 +131,7 @@ func fake(t *testing.T, f *fakeNode) (*sshtest.Server, *remote.Host) {
 	}
 	t.Cleanup(func() { s.Close() })
 	key := t.TempDir() + "/key"
-	if err := os.WriteFile(key, sshtest.PrivateKey(), 0o600); err != nil {
+	if err := os.WriteFile(key, sshtest.GeneratePrivateKey(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h := remote.NewHost(remote.Config{Node: "web-1", HostName: "127.0.0.1", Port: s.Port(), User: "root", Network: "tcp",
@@ -257,7 +257,7 @@ func TestCutConnection(t *testing.T) {
 	}
 	s, _ := fake(t, f)
 	key := t.TempDir() + "/key"
-	if err := os.WriteFile(key, sshtest.PrivateKey(), 0o600); err != nil {
+	if err := os.WriteFile(key, sshtest.GeneratePrivateKey(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h := remote.NewHost(remote.Config{Node: "web-1", HostName: "127.0.0.1", Port: s.Port(), User: "root", Network: "tcp",

@@ -40,7 +40,7 @@ type watch struct {
 	started bool                // output of the run was received, or the run may have begun without output
 	lines   int                 // number of received log lines
 	tail    []string            // the last received log lines
-	units   map[string][]string // by broken unit: the last lines of the unit's log
+	units   map[string][]string // name of a broken unit → the last lines of the unit's log
 	last    string              // name of the last received line
 	node    Node                // the node's state, which the script prints at the end
 }

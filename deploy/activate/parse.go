@@ -16,7 +16,7 @@ type nodeParser struct {
 	run    Run
 	link   string         // the target of the profile's link
 	ended  bool           // the line end=yes was parsed: the output is complete
-	fields map[string]any // by the name of a line: the pointer to the field for its value
+	fields map[string]any // name in a line → pointer to the Go field that stores the line's value
 }
 
 func newNodeParser() *nodeParser {

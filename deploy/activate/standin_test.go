@@ -154,7 +154,7 @@ func (n *standIn) connect() {
 	if n.server, err = sshtest.Start(sshtest.Options{Handler: n.handle}); err != nil {
 		n.t.Fatal(err)
 	}
-	n.write("key", string(sshtest.PrivateKey()))
+	n.write("key", string(sshtest.GeneratePrivateKey()))
 	n.host = remote.NewHost(remote.Config{Node: "web-1", HostName: "127.0.0.1", Port: n.server.Port(), User: "root", Network: "tcp",
 		IdentityFiles: []string{filepath.Join(n.root, "key")}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{n.server.Key()}}, remote.Options{})
 	n.a = &Activator{Send: n.rec.add}

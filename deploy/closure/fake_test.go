@@ -60,7 +60,7 @@ func startServer(t testing.TB, opts sshtest.Options) (*sshtest.Server, *remote.H
 	}
 	t.Cleanup(func() { s.Close() })
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, sshtest.PrivateKey(), 0o600); err != nil {
+	if err := os.WriteFile(key, sshtest.GeneratePrivateKey(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h := remote.NewHost(remote.Config{

@@ -76,12 +76,13 @@ type closures struct {
 }
 
 type cachedClosure struct {
-	turn  chan struct{} // held while one node reads the closure; other nodes wait for the result
-	paths []string
-	sizes map[string]int64
+	readLock chan struct{} // a lock: the node that has sent a value reads the closure, and other nodes wait
+	paths    []string
+	sizes    map[string]int64
 }
 
-// entry returns the cache's entry for the paths, which is empty at first.
+// entry returns the cache's entry for the paths. It adds an empty entry if the cache has none; readClosure sets
+// the entry's paths and sizes.
 func (k *closures) entry(paths []string) *cachedClosure {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -90,7 +91,7 @@ func (k *closures) entry(paths []string) *cachedClosure {
 		k.known = map[string]*cachedClosure{}
 	}
 	if k.known[key] == nil {
-		k.known[key] = &cachedClosure{turn: make(chan struct{}, 1)}
+		k.known[key] = &cachedClosure{readLock: make(chan struct{}, 1)}
 	}
 	return k.known[key]
 }
@@ -100,8 +101,8 @@ func (k *closures) entry(paths []string) *cachedClosure {
 func (c *Copier) readClosure(ctx context.Context, node string, paths []string) (*cachedClosure, error) {
 	all := c.known.entry(paths)
 	select {
-	case all.turn <- struct{}{}:
-		defer func() { <-all.turn }()
+	case all.readLock <- struct{}{}:
+		defer func() { <-all.readLock }()
 	case <-ctx.Done():
 		return nil, &Error{Node: node, Phase: event.Copy, Step: "read the closure", Err: context.Cause(ctx)}
 	}

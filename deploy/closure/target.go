@@ -86,12 +86,14 @@ func (b *targetBuild) sendProgress() {
 		Text: fmt.Sprintf("%d of %s, %s", b.done, formatCount(int(b.total), "derivation"), b.name)})
 }
 
+// handleBuildLog stores a line of a derivation's build log and sends it as an event. remote.Lines splits a line that is
+// too long for one event.
 func (b *targetBuild) handleBuildLog(drv, text string) {
-	pieces := &remote.Lines{Each: func(piece string, _ bool) {
-		b.tails[drv] = append(nixlog.LastLines(b.tails[drv], keepLines-1), piece)
-		b.c.Send.Send(event.Event{Kind: event.NodeLog, Phase: event.Build, Node: b.node, Path: drv, Text: piece})
+	lines := &remote.Lines{Each: func(line string, _ bool) {
+		b.tails[drv] = append(nixlog.LastLines(b.tails[drv], keepLines-1), line)
+		b.c.Send.Send(event.Event{Kind: event.NodeLog, Phase: event.Build, Node: b.node, Path: drv, Text: line})
 	}}
-	fmt.Fprintln(pieces, text)
+	fmt.Fprintln(lines, text)
 }
 
 func (b *targetBuild) sendWarning(text string) {

@@ -156,7 +156,7 @@ const maxDir = 70
 var plainPathRE = regexp.MustCompile(`^/[A-Za-z0-9/._-]*$`)
 
 // makePrivateDir creates a folder with mode 0700 for sockets and the ssh configuration. The folder's
-// path must be short, and must not contain blanks or quotes: Nix splits NIX_SSHOPTS at every blank, and
+// path must be short, and must not contain spaces or quotes: Nix splits NIX_SSHOPTS at every space, and
 // some versions of Nix interpret quotes in it.
 func makePrivateDir(preferred string) (string, error) {
 	for _, base := range []string{preferred, os.TempDir(), "/tmp"} {

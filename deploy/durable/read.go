@@ -59,7 +59,8 @@ func openRegular(file string, flags int) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// Read returns the content of a regular file of at most limit bytes. It follows links.
+// Read returns the content of a regular file. If the file has more than limit bytes, the error wraps a
+// [SizeError]. Read follows symbolic links.
 func Read(file string, limit int64) ([]byte, error) {
 	f, _, err := Open(file)
 	if err != nil {

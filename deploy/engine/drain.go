@@ -52,7 +52,7 @@ type DrainCheck struct {
 
 // DrainItem is work, such as a pod, that a drain deletes or that blocks a drain.
 type DrainItem struct {
-	Work   string `json:"work"`             // the name of the work, such as shop/web-0
+	Work   string `json:"work"`             // the name of the pod or other work, such as shop/web-0
 	Reason string `json:"reason"`           // why the work is lost or blocks the drain
 	Option string `json:"option,omitempty"` // the flag that allows the drain to delete the work; may be empty
 }

@@ -144,8 +144,8 @@ type Keyholder interface {
 type Status struct {
 	Ready   bool
 	Drained bool // a drain has marked the member, and it is not uncordoned yet
-	// OneByOne is set if members of this role are changed one at a time. It is set for such members
-	// that the hive does not contain any more, too.
+	// OneByOne is set if members of this role are changed one at a time. The hive need not contain the
+	// member.
 	OneByOne bool
 }
 

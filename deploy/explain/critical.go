@@ -18,7 +18,7 @@ func findCriticalPath(spans []Span, total Seconds) []Span {
 	for _, s := range spans {
 		byNode[s.Node] = append(byNode[s.Node], s)
 	}
-	// A phase is assumed to have waited for a phase that ended at most the time `near` before the begin.
+	// If a phase A ended at most `near` before a phase B began, B is assumed to have waited for A.
 	near := min(max(total/100, Seconds(time.Millisecond)), Seconds(50*time.Millisecond))
 
 	path := []Span{}

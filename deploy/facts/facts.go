@@ -61,8 +61,8 @@ type Endpoint struct {
 	Port    int        `json:"port"`
 }
 
-// Secret is the path of a secret and its SHA-256, which identifies its version. It does not contain the
-// secret.
+// Secret describes a secret without its content: the path of its file, and the SHA-256 of its content, which changes
+// with each new version of the secret.
 type Secret struct {
 	Path   string `json:"path"`
 	SHA256 string `json:"sha256"`

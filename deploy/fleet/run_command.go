@@ -41,14 +41,14 @@ func programOf(argv []string) string {
 	return name
 }
 
-// nodeByName returns the node of the hive with this name. If the hive no longer has the node, it returns a node
-// with the role of the recorded machine.
+// nodeByName returns the node of the hive with this name. If the hive no longer has the node, nodeByName returns a
+// node with the role of the recorded machine. The node's unit is then the unit of that role, which has the role's name.
 func (f *Fleet) nodeByName(name string) nixeval.Node {
 	for _, n := range f.hive.Nodes {
 		if n.Name == name {
 			return n
 		}
 	}
-	m, _, _ := f.machineOf(name) // Target reports the error
+	m, _, _ := f.machineOf(name) // an error is ignored, because Target reports it
 	return nixeval.Node{Name: name, Role: m.Role, Unit: m.Role}
 }

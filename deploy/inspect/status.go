@@ -43,7 +43,7 @@ type Status struct {
 	Reboot  bool              `json:"rebootNeeded"`
 	Uptime  int64             `json:"uptime,omitempty"` // seconds
 	LastRun *LastRun          `json:"lastRun,omitempty"`
-	// Machine is nil for nodes that nixbench does not boot, and if no hypervisor answers.
+	// Machine is nil if nixbench does not manage the node's machine, or if no hypervisor answers.
 	Machine *machines.Status `json:"machine,omitempty"`
 	// Certificates contains the certificates of the node's cluster member.
 	Certificates []engine.Certificate `json:"certificates,omitempty"`

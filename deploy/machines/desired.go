@@ -11,7 +11,7 @@ import (
 )
 
 // Boots reports whether nixbench boots the node's machine. A node of a role that has a
-// deployment.targetHost (set with mkForce) is an existing machine, which nixbench does not boot.
+// deployment.targetHost (set with mkForce) is an existing machine, which nixbench does not manage.
 func Boots(hive *nixeval.Hive, n nixeval.Node) bool {
 	return n.Role != "" && hive.Cluster != nil && hive.Unit(n.Unit).Deployment.TargetHost == nil
 }
@@ -88,7 +88,7 @@ func desiredNetwork(hive *nixeval.Hive) (provision.Network, error) {
 }
 
 // fixedAddresses returns the addresses in the hive that no machine may get, with the option that sets each
-// address: the addresses of nodes that nixbench does not boot, and the address of the cluster's endpoint.
+// address: the addresses of nodes whose machines nixbench does not manage, and the address of the cluster's endpoint.
 func fixedAddresses(hive *nixeval.Hive) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, n := range hive.Nodes {

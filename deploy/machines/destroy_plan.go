@@ -22,7 +22,7 @@ type Removal struct {
 	neverCreated bool            // the machine was recorded, and its creation did not begin
 	unrecorded   bool            // the state has no record of the machine
 	duplicate    bool            // the node has another machine, which it keeps
-	note         string          // describes the records to be removed; set only if the hypervisor is lost
+	note         string          // message for the user: what is removed from the machine's record; empty unless the hypervisor is lost
 }
 
 // DestroyPlan lists the machines that a destroy removes, and the objects that it does not remove.

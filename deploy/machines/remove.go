@@ -210,7 +210,7 @@ func (w *destroyer) removeLocalFiles(recorded *state.State) error {
 	return errors.Join(w.Dir.RemoveFacts(), w.Dir.RemoveKeys())
 }
 
-// hasUnmanagedNodes reports whether there are nodes whose machines nixbench does not boot: nodes in the hive, or
+// hasUnmanagedNodes reports whether there are nodes whose machines nixbench does not manage: nodes in the hive, or
 // deployed nodes in the state. They may be members of the cluster and need its secrets.
 func (w *destroyer) hasUnmanagedNodes(recorded *state.State) bool {
 	return len(recorded.Nodes) > 0 || slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return !Boots(w.Hive, n) })

@@ -12,7 +12,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// loadImages loads the images of roles. It builds the images of roles without the option image.
+// loadImages returns the image for each key. If a role has no option image, loadImages builds the role's image.
+// It stores the hashes of the images in the state folder, and creates the folder if it is missing.
 func (m *Manager) loadImages(ctx context.Context, keys []provision.ImageKey) (map[provision.ImageKey]provision.Image, error) {
 	out := map[provision.ImageKey]provision.Image{}
 	hashes := m.Dir.Hashes()

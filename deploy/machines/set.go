@@ -58,7 +58,7 @@ func (b *Set) DeferredTask(node string) *Task {
 	return b.results[node].deferred
 }
 
-// WaitReady waits until the node's machine is ready or has failed. It returns at once if nixbench does not boot the
+// WaitReady waits until the node's machine is ready or has failed. It returns at once if nixbench does not manage the
 // node's machine.
 func (b *Set) WaitReady(node string) error {
 	if b == nil || b.results[node] == nil {
@@ -240,7 +240,7 @@ func (b *Set) AbandonWaits() {
 }
 
 // readyChannel returns a channel that is closed when the node's machine is ready or has failed;
-// nil if nixbench does not boot the node's machine.
+// nil if nixbench does not manage the node's machine.
 func (b *Set) ReadyChannel(node string) <-chan struct{} {
 	if b == nil || b.results[node] == nil {
 		return nil
@@ -248,7 +248,7 @@ func (b *Set) ReadyChannel(node string) <-chan struct{} {
 	return b.results[node].done
 }
 
-// IsKept reports whether the plan does not change the node's machine, or nixbench does not boot the machine.
+// IsKept reports whether the plan does not change the node's machine, or nixbench does not manage the machine.
 func (b *Set) IsKept(node string) bool {
 	return b == nil || b.results[node] == nil || slices.ContainsFunc(b.plan.Changes, func(c provision.Change) bool {
 		return c.Node == node && c.Action == provision.Keep

@@ -19,7 +19,7 @@ type Status struct {
 	Address    netip.Addr `json:"address,omitzero"`
 }
 
-// Off reports whether the machine does not run; false for a node whose machine nixbench does not boot.
+// Off reports whether the machine does not run; false for a node whose machine nixbench does not manage.
 func (m *Status) Off() bool { return m != nil && m.State != string(provision.Running) }
 
 // Status returns the state that the hypervisors report for each machine that nixbench boots, by node.

@@ -58,9 +58,9 @@ const (
 	shutdownGrace = 15 * time.Second
 )
 
-// waitForPreviousReboot waits until a node has booted whose reboot was requested by a killed run, and removes
-// the intent from the state. A node that has not booted in time is no error, because the inspection that
-// follows reports the problem.
+// waitForPreviousReboot waits until a node has booted, if an earlier run was killed after it had requested a reboot
+// of the node. It then removes the record of that reboot, an intent, from the state. It returns no error if the
+// node has not booted in time, because the next inspection of the node reports the problem.
 func (c *Changer) waitForPreviousReboot(ctx context.Context, node string, h activate.Host) error {
 	intent := c.Store.State().Rebooting(node)
 	if intent == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Restore restores the system that the node ran before the run, and the system that it would have booted. These
-// are two systems after apply boot or apply test.
+// Restore restores the system that the node ran before the run, and the system that the node would have booted
+// (its boot default). An earlier apply boot or apply test makes them two different systems.
 func (c *Changer) Restore(ctx context.Context, n nixeval.Node, before activate.Node, o Options) error {
 	h, err := c.Fleet.Host(ctx, n)
 	if err != nil {

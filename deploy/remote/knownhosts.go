@@ -145,8 +145,8 @@ func (h *hostKeys) compareKey(key ssh.PublicKey) error {
 	return &HostKeyUnknownError{Node: h.cfg.Node, Addr: addr, Key: key, Files: slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts)}
 }
 
-// toKnownKeys converts the library's keys. It replaces the name of a cleaned copy by the name of the
-// original file.
+// toKnownKeys converts the library's keys. If a key was read from a temporary copy in k.names, the result
+// contains the path of the original file.
 func (k *knownKeys) toKnownKeys(keys ...xknownhosts.KnownKey) []KnownKey {
 	out := make([]KnownKey, len(keys))
 	for i, key := range keys {

@@ -24,9 +24,11 @@ type KnownHosts struct {
 
 // knownKeys is the content of one or more known_hosts files. It is immutable.
 type knownKeys struct {
-	db     *knownhosts.HostKeyDB
-	names  map[string]string // name of a cleaned copy → name of the original file
-	stamps []os.FileInfo     // stat of each file when it was read; nil for a missing file
+	db *knownhosts.HostKeyDB
+	// names maps the path of a temporary copy to the path of the original file. A file with lines that cannot
+	// be parsed is read from a copy in which these lines are empty.
+	names  map[string]string
+	stamps []os.FileInfo // stat of each file when it was read; nil for a missing file
 }
 
 // read returns the current content of the files.

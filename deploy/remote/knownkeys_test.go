@@ -17,7 +17,7 @@ import (
 // knownFile writes a known_hosts file that knows hosts by one key.
 func knownFile(t *testing.T, file string, hosts ...string) {
 	t.Helper()
-	signer, err := ssh.ParsePrivateKey(sshtest.PrivateKey())
+	signer, err := ssh.ParsePrivateKey(sshtest.GeneratePrivateKey())
 	if err != nil {
 		t.Fatal(err)
 	}

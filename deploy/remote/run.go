@@ -213,8 +213,8 @@ func (r *runningCommand) wrappedArgv(mark string) []string {
 	return shell.Announce(mark+pidMark, slices.Concat(escalation, argv))
 }
 
-// handleMark records a mark that was received on stderr. One goroutine calls it, in the order of the
-// marks.
+// handleMark records a mark that was received on stderr. It is called by one goroutine, in the order in
+// which the marks were received.
 func (r *runningCommand) handleMark(kind, pid string) {
 	switch kind {
 	case passMark:
@@ -253,7 +253,7 @@ func (r *runningCommand) writeStdin(ctx context.Context, stdin io.WriteCloser, a
 		return
 	}
 	// A failed write is ignored, since a command may end before it has read its whole input. A
-	// failed read aborts the command, which would otherwise see the end of its input.
+	// failed read aborts the command, because the command would take it for the end of its input.
 	source := &recordingReader{r: r.cmd.Stdin}
 	if frugalCopy(stdin, source); source.err != nil {
 		abort(fmt.Errorf("read its stdin: %w", source.err))

@@ -27,11 +27,11 @@ type Subject struct {
 	Run    *state.Run
 	Time   explain.Report
 	Events []event.Event
-	Logs   map[string]Log // by the node's name; nodes without a log are missing
+	Logs   map[string]LogTail // by the node's name; nodes without a log are missing
 }
 
-// Log is the end of the log of a node.
-type Log struct {
+// LogTail contains the last lines of the log of a node.
+type LogTail struct {
 	Text string
 	Cut  bool   // the log file contains more lines before Text
 	File string // path of the log file
@@ -39,7 +39,7 @@ type Log struct {
 
 // Load reads a run's record.
 func Load(run *state.Run) (Subject, error) {
-	s := Subject{Run: run, Logs: map[string]Log{}}
+	s := Subject{Run: run, Logs: map[string]LogTail{}}
 	var err error
 	if s.Time, err = explain.ExplainRun(run); err != nil {
 		return Subject{}, err
@@ -95,7 +95,8 @@ func (s Subject) removeControls() Subject {
 	return s
 }
 
-// nodeNames returns the names of the nodes with a result, then those of the nodes with phases but no result.
+// nodeNames returns the names of the nodes with a result, and then the names of the nodes without a result for which
+// s.Time contains phases.
 func (s Subject) nodeNames() []string {
 	var names []string
 	seen := map[string]bool{}
@@ -115,22 +116,22 @@ func (s Subject) nodeNames() []string {
 }
 
 // readTail reads the last lines of a log file: at most logLines lines and logBytes bytes.
-func readTail(file string) (Log, error) {
+func readTail(file string) (LogTail, error) {
 	f, info, err := durable.Open(file)
 	if err != nil {
-		return Log{}, err
+		return LogTail{}, err
 	}
 	defer f.Close()
-	l := Log{File: stripControls(file)}
+	l := LogTail{File: stripControls(file)}
 	if from := info.Size() - logBytes; from > 0 {
 		l.Cut = true
 		if _, err := f.Seek(from, io.SeekStart); err != nil {
-			return Log{}, err
+			return LogTail{}, err
 		}
 	}
 	data, err := io.ReadAll(io.LimitReader(f, logBytes))
 	if err != nil {
-		return Log{}, err
+		return LogTail{}, err
 	}
 	if l.Cut { // remove the first line, which may be incomplete
 		_, data, _ = bytes.Cut(data, []byte("\n"))

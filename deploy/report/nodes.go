@@ -16,7 +16,7 @@ type node struct {
 	Name, Unit, Text, Error, Generation, Path, Took string
 	Outcome                                         state.Outcome
 	Spans                                           []step
-	Log                                             *Log
+	Log                                             *LogTail
 	Open                                            bool // the section is unfolded, because the node failed or was rolled back
 }
 

@@ -190,7 +190,8 @@ func (cluster Cluster) Engines() []engine.Engine { return cluster.engines }
 // Members returns the names of the members.
 func (cluster Cluster) Members() []string { return slices.Sorted(maps.Keys(cluster.members)) }
 
-// IsMember reports whether a node is a member, even if its machine was recreated.
+// IsMember reports whether the cluster has a member with the node's name. It does not check whether the member's
+// machine was recreated; see IsCurrentMember.
 func (cluster Cluster) IsMember(node string) bool {
 	_, isMember := cluster.members[node]
 	return isMember

@@ -212,8 +212,8 @@ func (t *keyExchange) readComparison() (send []int, err error) {
 	}
 }
 
-// sendKeys sends the contents of keys and reads the results. It reads after all keys are sent: the
-// answers are short enough to be buffered.
+// sendKeys sends the contents of keys, and then reads the result of each key. It can send all keys
+// before it reads, because the results are so short that the connection buffers all of them.
 func (t *keyExchange) sendKeys(send []int) error {
 	fmt.Fprintln(t.to, len(send))
 	for _, i := range send {

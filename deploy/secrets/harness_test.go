@@ -49,7 +49,7 @@ func start(t testing.TB, opts sshtest.Options) *node {
 func connect(t testing.TB, server *sshtest.Server) *remote.Host {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, sshtest.PrivateKey(), 0o600); err != nil {
+	if err := os.WriteFile(key, sshtest.GeneratePrivateKey(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	port, login := server.Port(), "root"

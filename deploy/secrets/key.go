@@ -48,7 +48,7 @@ type Set struct {
 
 	Aside Aside // backup of the keys that the upload replaces or removes
 
-	hivePaths []string // paths of all the node's keys, whatever When is
+	hivePaths []string // paths of all keys of the node in the hive, with any value of When
 }
 
 func (k Key) hash() string {

@@ -204,7 +204,7 @@ func labSystem(t *testing.T, l *lab.Lab, hive string) (string, nixeval.Deploymen
 	if err := os.WriteFile(file, []byte(hive), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	source, err := nixeval.FileSource(file)
+	source, err := nixeval.ParseFileSource(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func TestModule(t *testing.T) {
 	if err := os.WriteFile(file, []byte(moduleHive), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	source, err := nixeval.FileSource(file)
+	source, err := nixeval.ParseFileSource(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,7 +94,8 @@ compare_key() { # NUMBER
   if ! is_listed "$path" || ! has_content "$path"; then
     echo "send $1$deferred"
   elif has_permissions "$path" || { [ -n "$deferred" ] && [ "$(stat -c %a -- "$path")" = 600 ]; }; then
-    # The activation will change the key's owner, so the backup needs the old owner.
+    # deferred: this script leaves the owner unchanged, and the activation sets the desired owner. Back up the key
+    # now, so that the backup has the old owner.
     [ -z "$deferred" ] || [ "$mode" = plan ] || back_up "$path"
     echo "same $1$deferred"
   elif [ "$mode" = plan ]; then

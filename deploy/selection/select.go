@@ -131,14 +131,15 @@ func (t term) targetKind() string {
 
 func isLabel(t term) bool { return t.label }
 
-// canMatch reports whether the term may match a node of the hive. It is true for every glob, and for every tag
-// if a node cannot be evaluated.
+// canMatch reports whether the term is valid for the hive: a term that is not valid is probably misspelled. A glob
+// is valid even if it matches no node. If a node cannot be evaluated, every tag is valid, because the tags of that
+// node are unknown.
 func (t term) canMatch(h *nixeval.Hive) bool {
 	if strings.ContainsAny(t.glob, `*?[\`) || t.label && len(h.Broken) > 0 {
 		return true
 	}
 	if _, role := h.Roles[t.glob]; role && t.label {
-		return true // a role with a count of zero has no nodes
+		return true // a role is valid even if its count is zero, so that it has no nodes
 	}
 	return slices.ContainsFunc(h.Nodes, t.matches)
 }

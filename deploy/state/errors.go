@@ -14,7 +14,7 @@ import (
 // LockedError means that another process holds the cluster's lock.
 type LockedError struct {
 	Dir    Dir
-	Holder Holder // empty if the lock file contains no holder
+	Holder Holder // the process that holds the lock; empty if the lock file does not contain it
 }
 
 func (e *LockedError) Error() string {

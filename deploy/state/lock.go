@@ -106,9 +106,9 @@ func (d Dir) lock(ctx context.Context, h Holder, flock flocker) (*Lock, error) {
 
 func (d Dir) lockFile() string { return filepath.Join(string(d), "lock") }
 
-// tryLock opens and locks the lock file. nixbench never deletes the file: two processes could
-// then hold locks on two files of the same name. If another program deletes the file between
-// open and lock, tryLock has locked the deleted file and fails with EWOULDBLOCK.
+// tryLock opens and locks the lock file. nixbench never deletes the lock file. Otherwise one process
+// could hold a lock on the deleted file, and another process a lock on a new file of the same name.
+// If another program deletes the file between open and lock, tryLock fails with EWOULDBLOCK.
 func (d Dir) tryLock(flock flocker) (*os.File, error) {
 	f, err := os.OpenFile(d.lockFile(), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {

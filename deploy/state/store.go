@@ -50,7 +50,7 @@ var leftoverRE = regexp.MustCompile(`^\.(state|run|plan|runtime|images)\.json[0-
 // nixbench never reads such a file.
 func (d Dir) removeTemporaryFiles() {
 	removeMatching(string(d), leftoverRE.MatchString)
-	// Temporary files of private keys may contain a part of a key.
+	// Temporary files of private keys have names that begin with a dot. They may contain a part of a key.
 	hidden := func(name string) bool { return strings.HasPrefix(name, ".") }
 	removeMatching(filepath.Dir(d.ClientKey()), hidden)
 	removeMatching(filepath.Dir(d.hostKeyFile("")), hidden)

@@ -28,8 +28,8 @@ func (l *Lab) URI(driver string) string {
 	return uri
 }
 
-// PoolPath returns a folder for disks, which is empty at first. libvirt and the test see
-// it at the same path.
+// PoolPath returns the path of a folder for disks. The folder is empty when the lab starts, and has
+// the same path for libvirt and for the test.
 func (l *Lab) PoolPath() string {
 	if l.poolPath == "" {
 		panic("the lab has no pool: it was started without WithHypervisor")

@@ -58,7 +58,8 @@ let
     ]
     ++ cfg.bootstrap.path;
     environment = {
-      # kubectl needs a home; kubeadm must not find a user's configuration there.
+      # kubectl needs a home folder. It must not be a user's home folder, because kubeadm would find the user's
+      # configuration.
       HOME = "/run/nixbench/kubernetes";
       NODE_FILE = config.nixbench.nodeFile;
       TEMPLATE = cfg.template;

@@ -89,6 +89,8 @@ func (s *Fake) mark(nodes []string, drained bool) {
 	}
 }
 
+// CheckDrain returns the work in s.Blocked. The work is deleted if the options allow to delete bare pods; otherwise
+// it blocks the drain.
 func (s *Fake) CheckDrain(_ context.Context, nodes []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
 	out := map[string]engine.DrainCheck{}
 	for _, node := range nodes {

@@ -27,8 +27,8 @@ func (e *Engine) Admit(ctx context.Context, node string) error {
 	case err == nil:
 		return errors.Join(e.renewJoinToken(ctx), e.startJoin(ctx, node))
 	case errors.Is(err, errNoControlPlane) && (node == all[0] || e.isWaiting(ctx, all[0])):
-		// The first control plane is permitted when another node is being admitted, too. Its own admission may
-		// have failed because other control planes were unreachable.
+		// Permit the first control plane to create the cluster, even if another node is being admitted now. The
+		// admission of the first control plane may have failed because other control planes were unreachable.
 		return e.permitCreation(ctx, all[0])
 	case errors.Is(err, errNoControlPlane), e.isBeingCreated(ctx):
 		return nil // the token of a cluster that is being created is still valid

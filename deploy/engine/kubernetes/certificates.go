@@ -18,7 +18,7 @@ func (e *Engine) Certificates(ctx context.Context, node string) ([]engine.Certif
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	// A node that has not joined has none of these files. sed prints only the certificates, because
-	// kubelet-client-current.pem contains the key, too.
+	// kubelet-client-current.pem also contains a private key.
 	const script = `for file in /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /var/lib/kubelet/pki/kubelet-client-current.pem; do
   if [ -e "$file" ]; then echo "file $file"; sed -n '/-BEGIN CERTIFICATE-/,/-END CERTIFICATE-/p' "$file"; fi
 done`

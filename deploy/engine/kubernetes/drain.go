@@ -128,8 +128,8 @@ func (e *Engine) isReachable(ctx context.Context, node string) bool {
 	return err == nil
 }
 
-// cordon sets drainedAnnotation on the node, cordons the node, and returns the value of the annotation. It
-// returns that value with an error, too.
+// cordon sets drainedAnnotation on the node, cordons the node, and returns the value of the annotation. If
+// cordon returns an error, it returns the value as well.
 func (e *Engine) cordon(ctx context.Context, node string, n gjson.Result) (string, error) {
 	cordoned := n.Get("spec.unschedulable").Bool()
 	note := drainMark(n).String()

@@ -133,8 +133,8 @@ func (e *Engine) checkWorking(ctx context.Context, node string) error {
 	return e.checkKubeletReported(ctx, node)
 }
 
-// isConfiguring reports whether nixbench-kubernetes.service is running on the node, to apply new settings. It
-// returns false if the node cannot be reached.
+// isConfiguring reports whether nixbench-kubernetes.service, the service that applies new settings, is running on
+// the node. It returns false if the node cannot be reached.
 func (e *Engine) isConfiguring(ctx context.Context, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()

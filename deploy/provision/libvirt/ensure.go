@@ -71,7 +71,8 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 	return s.startDomain(spec.Node, d.d)
 }
 
-// identityMethod returns the method by which the machine gets its identity on this hypervisor.
+// identityMethod returns the method by which the machine gets its identity, its SSH keys and its node.json, on this
+// hypervisor. It returns an error if the hypervisor's machines do not support the method in the hive.
 func (s *session) identityMethod(spec provision.Spec) (provision.Method, error) {
 	m := spec.Identity.Method
 	container := s.host.kind == provision.Container
@@ -188,7 +189,8 @@ func (p *pool) createRootDisk(name string, spec provision.Spec) error {
 			return p.h.wrapError(spec.Node, "create the root disk", fmt.Errorf("its path %s has %d bytes, and libvirt allows at most %d", p.pathOf(name), n, maxLoopPath),
 				"give the hypervisor a shorter poolPath and another pool")
 		}
-		// The disk has the size of the image, because the file system would not grow in a larger file.
+		// The disk has the size of the image and not the size in the hive, because the file system in the image would not
+		// grow to the size of a larger disk.
 		if err := p.acquireSlot(p.h.uploads); err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func Run(t *testing.T, s Setup) {
 		{"PoweredOff", testPoweredOff},
 		{"Paused", testPaused},
 		{"NewImage", testNewImage},
-		{"NotPrepared", testNotPrepared},
+		{"EnsureUnknownImage", testEnsureUnknownImage},
 		{"BrokenXML", testBrokenXML},
 		{"Remove", testRemove},
 		{"EnsureCutOff", testEnsureCutOff},
@@ -206,7 +206,9 @@ func testNewImage(b *suite) {
 	}
 }
 
-func testNotPrepared(b *suite) {
+// testEnsureUnknownImage checks that Ensure fails if Prepare was called without the machine's image. The error must
+// contain the image's hash, and no machine may remain.
+func testEnsureUnknownImage(b *suite) {
 	g := b.hostSetup()
 	g.Images = nil
 	b.requireNoError("Prepare", b.runOperation(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))

@@ -97,8 +97,8 @@ func NewKey() (ssh.Signer, error) {
 	return ssh.NewSignerFromKey(private)
 }
 
-// PrivateKey generates an ed25519 key and returns it as PEM, for a file of a client's IdentityFiles.
-func PrivateKey() []byte {
+// GeneratePrivateKey generates an ed25519 key and returns it as PEM, for a file of a client's IdentityFiles.
+func GeneratePrivateKey() []byte {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		panic(err) // crypto/rand does not fail

@@ -33,7 +33,7 @@ func start(t testing.TB, opts sshtest.Options) *sshtest.Server {
 func identity(t testing.TB) string {
 	t.Helper()
 	file := t.TempDir() + "/key"
-	if err := os.WriteFile(file, sshtest.PrivateKey(), 0o600); err != nil {
+	if err := os.WriteFile(file, sshtest.GeneratePrivateKey(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file

@@ -39,7 +39,8 @@ run_steps() {
   [ -z "$reconciles" ] || reconcile_cluster
 }
 
-# with_lock COMMAND: exclude nixbench-kubernetes-certificates.service, which restarts static pods, too.
+# with_lock COMMAND runs a command while it holds the lock. The lock excludes nixbench-kubernetes-certificates.service, because
+# both services restart static pods.
 exec 9>"$records/lock"
 with_lock() {
   flock 9

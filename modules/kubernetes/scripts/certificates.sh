@@ -17,8 +17,9 @@ certificate_user() { # CERTIFICATE: prints the static pod that uses it
   esac
 }
 
-# stop_processes COMPONENT: end its processes, by SIGKILL after 10 s; the kubelet starts the pod again at once. An API server
-# would otherwise wait for its watch connections for up to a minute, in which it accepts no requests.
+# stop_processes COMPONENT ends the processes of a component with SIGTERM, and after 10 s with SIGKILL. The kubelet starts the pod
+# again at once. Without SIGKILL, an API server would wait up to a minute until its watch connections end, and would accept no
+# requests during this time.
 stop_processes() {
   local old left process
   mapfile -t old < <(list_processes "$1")

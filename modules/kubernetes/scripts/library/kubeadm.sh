@@ -15,7 +15,7 @@ write_kubeadm_config() {
 }
 
 # have_preflights_passed reports whether kubeadm's preflight checks have passed on this node. They are not
-# repeated after that: what an interrupted attempt has left behind would fail them.
+# repeated after that, because they fail if an interrupted attempt has already created files or processes of the cluster.
 have_preflights_passed() {
   # Earlier releases of nixbench did not write this record. On their nodes kubeadm has run if one of the other
   # two is true.

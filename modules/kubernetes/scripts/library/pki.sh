@@ -65,8 +65,9 @@ install_ca_bundle() {
   mkdir -p "${file%/*}" && chmod 0755 "${file%/*}" && install_file "$AUTHORITIES" "$file" 0644
 }
 
-# install_audit_policy: the API server reads the policy when it starts. The file must exist before the manifest
-# refers to it; manifests also follow settings of the cluster that other control planes have written.
+# install_audit_policy installs the audit policy, which the API server reads when it starts. The file must exist before the
+# API server's manifest refers to it. Such a manifest can result from the cluster's settings in the API, which another
+# control plane has written.
 install_audit_policy() {
   local file=/etc/kubernetes/audit-policy.json
   [ -n "${AUDIT_POLICY:-}" ] && ! cmp -s "$AUDIT_POLICY" "$file" || return 0

@@ -15,8 +15,8 @@ start_program() {
   progress=${progress:-file}
 }
 
-# report_phase PHASE [MESSAGE]: write the phase to kubernetes.json, and to the journal. Repeated calls with
-# the same phase and message have no effect. With progress=log, only the journal gets it.
+# report_phase PHASE [MESSAGE] writes the phase to kubernetes.json and to the journal. It writes nothing if the phase,
+# the attempt and the message are those of the last call. With progress=log, it writes only to the journal.
 report_phase() {
   local dir
   [ "$1|$attempt|${2:-}" != "$last_report" ] || return 0

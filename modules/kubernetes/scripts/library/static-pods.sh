@@ -17,8 +17,8 @@ record_manifest_sums() {
   done >"$work/static-pods.new" && mv "$work/static-pods.new" "$work/static-pods"
 }
 
-# list_static_pod_ids COMPONENT: print the IDs of its static pods that run, or that the kubelet has not cleaned up
-# yet. The IDs of other pods contain dashes.
+# list_static_pod_ids COMPONENT prints the IDs of the component's static pods that run, or whose folders the kubelet has not
+# removed yet. The IDs of other pods contain dashes.
 list_static_pod_ids() {
   local dir id
   for dir in /var/lib/kubelet/pods/*/containers/"$1"; do
