@@ -187,16 +187,6 @@ func jumpHostOf(node string, m state.Machine, c *state.Cluster) *remote.Target {
 	return via
 }
 
-// Handshakes returns the number of logins to a node so far.
-func (f *Fleet) Handshakes(node string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if h := f.hosts[node]; h != nil {
-		return h.Handshakes()
-	}
-	return 0
-}
-
 // Close ends all connections.
 func (f *Fleet) Close() {
 	f.mu.Lock()

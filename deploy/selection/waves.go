@@ -1,7 +1,6 @@
 package selection
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 )
@@ -40,13 +39,6 @@ func (s Share) Of(n int) int {
 		return max(1, n*s.percent/100)
 	}
 	return n
-}
-
-func (s Share) String() string {
-	if s.percent > 0 {
-		return fmt.Sprintf("%d%%", s.percent)
-	}
-	return fmt.Sprint(s.n)
 }
 
 // Waves splits nodes, or tasks for nodes, into consecutive groups of at most the size of the share.
