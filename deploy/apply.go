@@ -67,7 +67,7 @@ type Deployer struct {
 // before all systems are built. A run without waves does not wait for a node that does not answer, unless that
 // node may be a member of the running cluster.
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
-	r := &run{Deployer: d, hive: hive, Options: o, observed: map[string]activate.Node{}}
+	r := &run{Deployer: d, hive: hive, Options: o, results: results{report: d.reportResult, record: d.Record, goal: o.Goal}}
 	set, facts, err := r.startMachines(ctx, nodes)
 	r.machines = set
 	defer set.Finish()
@@ -150,8 +150,7 @@ type run struct {
 	Options
 	hive     *nixeval.Hive
 	machines *machines.Set
-	nodeResults
-	observed map[string]activate.Node // by node name: the inspection before this run changed the node
+	results
 }
 
 // inspections contains the inspection of each node by node name. An inspection may still be in progress.

@@ -126,12 +126,9 @@ func (r *run) recreateMember(ctx context.Context, cluster rollout.Cluster, t tas
 // joiningMembers returns the nodes of the same engine that may only be changed one at a time, that this run
 // has deployed, and that are not members yet.
 func (r *run) joiningMembers(cluster rollout.Cluster, node string) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	var out []string
 	for _, other := range engine.MembersByKind(r.hive)[r.desiredMember(node).Kind] {
-		_, deployed := r.outcomes[other.Node]
-		if other.OneByOne && deployed && !cluster.IsCurrentMember(other.Node) {
+		if other.OneByOne && r.hasOutcome(other.Node) && !cluster.IsCurrentMember(other.Node) {
 			out = append(out, other.Node)
 		}
 	}

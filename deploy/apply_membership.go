@@ -37,9 +37,7 @@ func (r *run) admitPendingNodes(ctx context.Context, cluster rollout.Cluster, no
 // at the end of the run, because the members that admit nodes may still be booting.
 func (r *run) admitNode(ctx context.Context, cluster rollout.Cluster, node string) {
 	if cluster.Admit(ctx, node) != nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.notJoined = append(r.notJoined, node)
+		r.recordNotJoined(node)
 	}
 }
 

@@ -11,9 +11,15 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// nodeResults holds the results of a run's nodes so far. mu guards the fields while nodes are deployed.
-type nodeResults struct {
+// results holds what a run has found out about its nodes and done to them so far. mu guards the fields below it
+// while nodes are deployed.
+type results struct {
+	report func(state.NodeResult, string, error) state.NodeResult // see Deployer.reportResult
+	record *state.Recorder
+	goal   node.Goal
+
 	mu          sync.Mutex
+	observed    map[string]activate.Node // by node name: the inspection before this run changed the node
 	outcomes    map[string]state.Outcome
 	order       []nixeval.Node             // nodes in the order in which their first outcomes were recorded
 	activations map[string]activate.Result // by node name; only nodes on which a system was activated
@@ -22,7 +28,7 @@ type nodeResults struct {
 
 // recordOutcome stores the outcome of a node, writes the node's result to the record of the run, and sends the
 // result as an event.
-func (r *run) recordOutcome(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, text string, err error) {
+func (r *results) recordOutcome(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, text string, err error) {
 	r.mu.Lock()
 	if r.outcomes == nil {
 		r.outcomes = map[string]state.Outcome{}
@@ -36,18 +42,43 @@ func (r *run) recordOutcome(n nixeval.Node, c nixeval.Closure, outcome state.Out
 	if a, ok := r.activationOf(n); ok {
 		result.Before, result.After = node.GenerationOf(a.Before, a.Before.Current), node.GenerationOf(a.After, a.After.Current)
 	}
-	r.reportResult(result, text, err)
+	r.report(result, text, err)
 }
 
 // recordAllSkipped writes to the record of the run that all nodes were skipped because of err.
-func (r *run) recordAllSkipped(nodes []nixeval.Node, err error) {
+func (r *results) recordAllSkipped(nodes []nixeval.Node, err error) {
 	for _, n := range nodes {
-		r.Record.Result(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped, Error: err.Error()})
+		r.record.Result(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped, Error: err.Error()})
 	}
 }
 
+// recordObserved stores what a node was like before this run changes it.
+func (r *results) recordObserved(n nixeval.Node, observed activate.Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.observed == nil {
+		r.observed = map[string]activate.Node{}
+	}
+	r.observed[n.Name] = observed
+}
+
+// recordNotJoined records that a node could not be admitted to the cluster when it was deployed.
+func (r *results) recordNotJoined(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notJoined = append(r.notJoined, name)
+}
+
+// hasOutcome reports whether the run has an outcome for a node.
+func (r *results) hasOutcome(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, recorded := r.outcomes[name]
+	return recorded
+}
+
 // recordActivation stores the result of a node's activation, which contains the state of the node before it.
-func (r *run) recordActivation(n nixeval.Node, result activate.Result) {
+func (r *results) recordActivation(n nixeval.Node, result activate.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.activations == nil {
@@ -57,7 +88,7 @@ func (r *run) recordActivation(n nixeval.Node, result activate.Result) {
 }
 
 // changedNodes returns the nodes on which this run activated a system that was not rolled back.
-func (r *run) changedNodes() []nixeval.Node {
+func (r *results) changedNodes() []nixeval.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(r.order), func(n nixeval.Node) bool {
@@ -66,13 +97,13 @@ func (r *run) changedNodes() []nixeval.Node {
 	})
 }
 
-func (r *run) stateBefore(n nixeval.Node) activate.Node {
+func (r *results) stateBefore(n nixeval.Node) activate.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.activations[n.Name].Before
 }
 
-func (r *run) activationOf(n nixeval.Node) (activate.Result, bool) {
+func (r *results) activationOf(n nixeval.Node) (activate.Result, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a, ok := r.activations[n.Name]
@@ -80,28 +111,25 @@ func (r *run) activationOf(n nixeval.Node) (activate.Result, bool) {
 }
 
 // recordNotStarted records a node as skipped if the run was cancelled before the node's task began.
-func (r *run) recordNotStarted(n nixeval.Node, err error) {
-	r.mu.Lock()
-	_, reported := r.outcomes[n.Name]
-	r.mu.Unlock()
-	if err != nil && !reported {
+func (r *results) recordNotStarted(n nixeval.Node, err error) {
+	if err != nil && !r.hasOutcome(n.Name) {
 		r.recordOutcome(n, nixeval.Closure{}, state.Skipped, "skipped: not started", nil)
 	}
 }
 
 // formatRunSummary formats the number of nodes per outcome: `2 switched, 1 unchanged`.
-func (r *run) formatRunSummary() string {
+func (r *results) formatRunSummary() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return formatOutcomeCounts(slices.Collect(maps.Values(r.outcomes)), r.outcomeWord)
 }
 
 // outcomeWord returns the word for an outcome in the summary of a run with this goal.
-func (r *run) outcomeWord(o state.Outcome) string {
-	if o == state.Switched && !r.Goal.Activates() {
-		return map[node.Goal]string{node.Push: "copied", node.UploadKeys: "updated"}[r.Goal]
+func (r *results) outcomeWord(o state.Outcome) string {
+	if o == state.Switched && !r.goal.Activates() {
+		return map[node.Goal]string{node.Push: "copied", node.UploadKeys: "updated"}[r.goal]
 	}
-	if o == state.Unchanged && r.Goal == node.DryActivate {
+	if o == state.Unchanged && r.goal == node.DryActivate {
 		return "looked at"
 	}
 	return string(o)

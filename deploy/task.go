@@ -49,9 +49,7 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 		r.recordOutcome(n, c, state.Failed, "", err)
 		return nil, err
 	}
-	r.mu.Lock()
-	r.observed[n.Name] = inspected.observed
-	r.mu.Unlock()
+	r.recordObserved(n, inspected.observed)
 	t := &task{plan: decided, machine: machine, Task: node.Task{
 		Node: n, Deployment: d, Closure: c, BuildOnTarget: r.buildsOnTarget(n.Unit),
 		Observed: inspected.observed, Unchanged: decided.Unchanged(),
