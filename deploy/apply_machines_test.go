@@ -528,7 +528,7 @@ func TestSecretsOutliveMachines(t *testing.T) {
 		known  bool // the node is only in the state
 		keep   bool
 	}{
-		"nobody else":                   {others: func(*nixeval.Hive) {}},
+		"no other node":                 {others: func(*nixeval.Hive) {}},
 		"a named node":                  {others: func(h *nixeval.Hive) { h.Nodes[0].Role = "" }, keep: true},
 		"a role of machines that exist": {others: bare, keep: true},
 		"one that the hive dropped":     {others: func(*nixeval.Hive) {}, known: true, keep: true},

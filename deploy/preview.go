@@ -192,7 +192,7 @@ func (d *Deployer) addPreviewDetails(ctx context.Context, p *Preview, observatio
 	}
 	// If the node runs the last confirmed system and the hive has no keys for the node, there are no keys to
 	// remove.
-	if settled := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == observed.Current; o.Keys && (len(dep.Keys) > 0 || !settled) {
+	if runsConfirmed := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == observed.Current; o.Keys && (len(dep.Keys) > 0 || !runsConfirmed) {
 		if err := d.previewKeys(ctx, p, h, dep); err != nil {
 			return &fleet.NodeError{Node: p.Node, Step: event.Keys, Err: err}
 		}

@@ -350,12 +350,12 @@ func (w *world) destroy(selectNodes func([]nixeval.Node) ([]nixeval.Node, error)
 
 func (w *world) destroyIn(ctx context.Context, selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) error {
 	_, err := w.session(ctx, "destroy", func(d *Deployer) error {
-		doom, err := d.Machines.PlanDestroy(ctx, d.Store.State(), selectNodes)
+		destroyPlan, err := d.Machines.PlanDestroy(ctx, d.Store.State(), selectNodes)
 		if err != nil {
 			return err
 		}
-		defer doom.Close()
-		_, err = d.Destroy(ctx, doom, DestroyOptions{})
+		defer destroyPlan.Close()
+		_, err = d.Destroy(ctx, destroyPlan, DestroyOptions{})
 		return err
 	})
 	return err

@@ -11,25 +11,25 @@ import (
 type armFlags struct {
 	confirm    time.Duration
 	noRollback bool
-	settle     time.Duration
+	settleTime time.Duration
 }
 
 func (f *armFlags) addArming(set *pflag.FlagSet) {
 	set.DurationVar(&f.confirm, "confirm-timeout", time.Minute, "how long a node waits for a confirmation after its last progress before it rolls back")
 	set.BoolVar(&f.noRollback, "no-rollback", false, "do not roll back a node whose switch fails or makes it unreachable")
-	set.DurationVar(&f.settle, "settle-time", 3*time.Second, "how long services that the switch has started must stay active before it is confirmed; 0: do not watch them")
+	set.DurationVar(&f.settleTime, "settle-time", 3*time.Second, "how long services that the switch has started must stay active before it is confirmed; 0: do not watch them")
 }
 
 // validateArming validates the flags. It returns the time limit for the confirmation and the time
 // for which started services are watched. If confirm is 0, no rollback is armed.
-func (f *armFlags) validateArming() (confirm, settle time.Duration, err error) {
+func (f *armFlags) validateArming() (confirm, settleTime time.Duration, err error) {
 	switch {
-	case f.settle < 0 || f.settle > 10*time.Minute:
-		return 0, 0, newUsageError("--settle-time must be between 0s and 10m (it is %v)", f.settle)
+	case f.settleTime < 0 || f.settleTime > 10*time.Minute:
+		return 0, 0, newUsageError("--settle-time must be between 0s and 10m (it is %v)", f.settleTime)
 	case f.noRollback:
-		return 0, f.settle, nil
+		return 0, f.settleTime, nil
 	case f.confirm != 0 && f.confirm < 5*time.Second:
 		return 0, 0, newUsageError("--confirm-timeout must be at least 5s (it is %v); use --no-rollback to disable the rollback", f.confirm)
 	}
-	return f.confirm, f.settle, nil
+	return f.confirm, f.settleTime, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-var updateDocs = flag.Bool("update", false, "write docs/commands.md anew")
+var updateDocs = flag.Bool("update", false, "rewrite docs/commands.md")
 
 // commandReference returns docs/commands.md, made of the help texts of all commands.
 func commandReference(root *cobra.Command) string {

@@ -20,7 +20,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 var begin = time.Date(2026, 11, 21, 1, 59, 0, 0, time.UTC)
 

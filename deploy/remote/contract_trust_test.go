@@ -224,7 +224,7 @@ func testEncryptedKey(t *testing.T, k kind) {
 	cfg = k.start(t, want{user: good}).config(t)
 	cfg.IdentityFiles = []string{locked.file, good.file}
 	if err := try(t, cfg, remote.Options{Prompt: func(context.Context, string) ([]byte, error) {
-		t.Error("asked for the passphrase of a key that nobody wants")
+		t.Error("asked for the passphrase of a key that the server does not accept")
 		return nil, errors.New("no")
 	}}); err != nil {
 		t.Error(err)

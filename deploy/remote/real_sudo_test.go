@@ -47,7 +47,7 @@ func TestRealSudoWithPassword(t *testing.T) {
 	var refused *remote.EscalationError
 	err := dial(t, cfg, remote.Options{}).Run(t.Context(), remote.Cmd{Argv: whoami, Sudo: true})
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "wheelNeedsPassword") {
-		t.Errorf("nobody to ask: %v", err)
+		t.Errorf("without a prompt: %v", err)
 	}
 
 	var asked atomic.Int32

@@ -139,7 +139,7 @@ func TestAside(t *testing.T) {
 		}
 		n.aside(t, fresh, Pre, Keep)
 		if _, err := os.Stat(n.folder() + "/hold"); err == nil {
-			t.Error("nobody will end it")
+			t.Error("the process is never ended")
 		}
 		n.rollBack(t)
 		back()

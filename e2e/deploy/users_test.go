@@ -84,7 +84,7 @@ func TestUsersAndBuilders(t *testing.T) {
 		s.checkWhich("m1=ssh")
 	})
 
-	t.Run("nobody home", func(t *testing.T) {
+	t.Run("unreachable", func(t *testing.T) {
 		s := s.forSubtest(t)
 		s.writeHive(`m1 = which "deploy"; m2.deployment.targetUser = "nobody"; m3.deployment.targetHost = "m3.invalid";`)
 		got := s.run(6, "exec", "--", "true")

@@ -17,7 +17,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
-var update = flag.Bool("update", false, "write the generated documents anew")
+var update = flag.Bool("update", false, "rewrite the generated documents")
 
 type option struct {
 	Name, Type, Description string

@@ -16,11 +16,11 @@ import (
 func (c *cluster) versions(text string) (*Engine, []string) {
 	c.nodes, c.apis = map[string]object{}, map[string]string{}
 	var names, deployed []string
-	wishes := map[string]string{}
+	desired := map[string]string{}
 	for word := range strings.FieldsSeq(text) {
 		bare := strings.Trim(word, "()")
 		name, rest, _ := strings.Cut(bare, "=")
-		runs, wish, _ := strings.Cut(rest, "→")
+		runs, want, _ := strings.Cut(rest, "→")
 		api, kubelet, both := strings.Cut(runs, "/")
 		if !both {
 			api, kubelet = "", api
@@ -36,11 +36,11 @@ func (c *cluster) versions(text string) (*Engine, []string) {
 		if api != "" {
 			c.apis[name] = "v" + api
 		}
-		wishes[name] = wish
+		desired[name] = want
 	}
 	e := c.engine(names...)
 	for i, m := range e.Cluster.Members {
-		e.Cluster.Members[i].Settings, _ = json.Marshal(object{"version": wishes[m.Node], "port": 6443})
+		e.Cluster.Members[i].Settings, _ = json.Marshal(object{"version": desired[m.Node], "port": 6443})
 	}
 	return e, deployed
 }

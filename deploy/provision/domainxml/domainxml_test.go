@@ -14,7 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-var update = flag.Bool("update", false, "write the examples in testdata anew")
+var update = flag.Bool("update", false, "rewrite the examples in testdata")
 
 var (
 	cluster  = provision.Cluster{Name: "bench", ID: "00112233445566aa"}

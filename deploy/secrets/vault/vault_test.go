@@ -82,7 +82,7 @@ func TestRing(t *testing.T) {
 	first := part(t, Open(dir), nixeval.Generated{Secret: "e", Kind: "random", Part: "base64", Bytes: 32})
 	g := nixeval.Generated{Secret: "e", Kind: "key-ring", Part: "keys", Bytes: 32}
 	if got := part(t, OpenReadOnly(dir), g); string(got) != "key1 "+string(first)+"\n" {
-		t.Fatalf("the key of a living cluster became %q", got)
+		t.Fatalf("the key of a running cluster became %q", got)
 	}
 	before := string(part(t, Open(dir), g))
 	order := func(ring string) string {
@@ -121,7 +121,7 @@ func TestRing(t *testing.T) {
 			}
 		}
 		if used, _, _ := strings.Cut(after, " "); !strings.Contains(before, used+" ") {
-			t.Errorf("%s: %s is used, and nobody knew it before", want.order, used)
+			t.Errorf("%s: %s is used, and no control plane knew it before", want.order, used)
 		}
 		before = after
 	}

@@ -208,7 +208,7 @@ func TestWriteErrorIsReturned(t *testing.T) {
 		v := New(Options{Out: full{}, Err: &err, JSON: asJSON})
 		v.Result("x", func(w io.Writer) { Table(w, []Row{{"x"}}) })
 		if v.Close() == nil {
-			t.Errorf("json %t: nobody learns of it", asJSON)
+			t.Errorf("json %t: it is not reported", asJSON)
 		}
 		if !asJSON && !strings.Contains(err.String(), "no space left") {
 			t.Error(err.String())
