@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write .golangci.yml and words-todo.txt")
+var update = flag.Bool("update", false, "write .golangci.yml and docs/packages.md")
 
 const module = "github.com/nixbench/nixbench"
 
