@@ -17,6 +17,7 @@ func TestCloudInit(t *testing.T) {
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
+	emulate(t)
 	image := lab.Image(t, "vm", "--cloud-init")
 	b := newBareHypervisor(t, fmt.Sprintf(`{
     count = 1; vcpus = 1; memory = "512M"; disk = "4G"; image = "%s"; identity = "cloud-init";

@@ -113,6 +113,7 @@ func TestNetworkBehindVirtualMachine(t *testing.T) {
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
+	emulate(t)
 	b := newBareHypervisor(t, fmt.Sprintf(`{ count = 1; vcpus = 1; memory = "512M"; disk = "4G"; image = "%s"; }`, lab.Image(t, "vm")))
 	uri := b.l.URI("qemu")
 	const patience = "--confirm-timeout=5m" // on a busy machine

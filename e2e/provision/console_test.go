@@ -16,6 +16,7 @@ func TestConsoleOfFailure(t *testing.T) {
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
+	emulate(t)
 	good, bad := lab.Image(t, "vm"), filepath.Join(t.TempDir(), "image")
 	script := `mkdir -p "$2/bin" && cp -a --reflink=auto "$1/." "$2" && rm "$2/initrd"
 cp "$(command -v busybox)" "$2/bin/busybox"

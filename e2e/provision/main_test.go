@@ -2,6 +2,7 @@ package provision
 
 import (
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/nixbench/nixbench/e2e/fixture"
@@ -14,3 +15,12 @@ var (
 )
 
 func TestMain(m *testing.M) { os.Exit(fixture.Main(m, &program, &nixpkgs)) }
+
+var emulation sync.Mutex
+
+// emulate makes tests with emulated machines run one after the other. Such a machine keeps a processor busy all the
+// time, so that with several of them at once no test on this host would be answered in time.
+func emulate(t *testing.T) {
+	emulation.Lock()
+	t.Cleanup(emulation.Unlock)
+}
