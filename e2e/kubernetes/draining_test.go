@@ -121,7 +121,8 @@ func TestDrain(t *testing.T) {
 	if !reported {
 		t.Error("the drain does not report what it waits for")
 	}
-	g.runOn("cp-1", admin+"delete deployment firm unready && "+admin+"wait --for=delete pod -l app=firm --timeout=60s")
+	g.runOn("cp-1", admin+"delete --wait=false deployment firm unready")
+	g.waitForOutput(2*time.Minute, "cp-1", admin+"get pods -l app=firm -o name", "")
 
 	// With these flags the drain deletes the pods.
 	g.runOn("cp-1", admin+"apply -f /root/undrainable.yaml && "+admin+"delete poddisruptionbudget firm")
