@@ -106,7 +106,8 @@ func TestDrain(t *testing.T) {
 
 	// If a budget is short of healthy pods only for now, the drain waits for it, and reports this.
 	g.runOn("cp-1", "cat > /root/unready.yaml <<'EOF'\n"+unready+"\nEOF\n"+admin+"apply -f /root/unready.yaml && "+
-		admin+"delete pod debug --now && "+admin+"delete deployment cache && "+admin+"wait --for=delete pod -l app=cache --timeout=60s")
+		admin+"delete pod debug --now && "+admin+"delete --wait=false deployment cache")
+	g.waitForOutput(2*time.Minute, "cp-1", admin+"get pods -l app=cache -o name && echo none", "none")
 	g.waitForOutput(time.Minute, "cp-1", admin+"get poddisruptionbudget firm -o jsonpath='{.status.currentHealthy} {.status.expectedPods}'", "1 2")
 	stop := time.AfterFunc(40*time.Second, func() { _, _ = g.tryOn("cp-1", admin+"delete poddisruptionbudget firm") })
 	defer stop.Stop()
@@ -122,7 +123,7 @@ func TestDrain(t *testing.T) {
 		t.Error("the drain does not report what it waits for")
 	}
 	g.runOn("cp-1", admin+"delete --wait=false deployment firm unready")
-	g.waitForOutput(2*time.Minute, "cp-1", admin+"get pods -l app=firm -o name", "")
+	g.waitForOutput(2*time.Minute, "cp-1", admin+"get pods -l app=firm -o name && echo none", "none")
 
 	// With these flags the drain deletes the pods.
 	g.runOn("cp-1", admin+"apply -f /root/undrainable.yaml && "+admin+"delete poddisruptionbudget firm")
