@@ -178,7 +178,7 @@ func TestLabCommands(t *testing.T) {
 	b.run(0, "rollback", "--on", "m1", "--to", "1")
 	b.checkEqual("to 1", b.status(0)["m1"].Current, first["m1"].Current)
 	_, diag = b.run(8, "rollback", "--on", "m1", "--to", "7")
-	if !strings.Contains(diag, "the node has no generation 7") {
+	if !strings.Contains(diag, "the node no longer has generation 7") {
 		t.Errorf("rollback --to 7 says:\n%s", diag)
 	}
 

@@ -120,7 +120,7 @@ func testLabFull(t *testing.T, l *lab.Lab) {
 	// What is registered is whole.
 	l.Run(t, "m2", `for p in /nix/store/*nixbench-mid*; do if nix-store --check-validity $p 2>/dev/null; then nix-store --verify-path $p || exit 1; fi; done`)
 	rest, bytes, err := c.Missing(t.Context(), "m2", h, []string{out})
-	if err != nil || len(rest) >= 11 || !strings.Contains(e.Error(), fmt.Sprintf("(%d arrived", 11-len(rest))) {
+	if err != nil || len(rest) >= 11 || !strings.Contains(e.Error(), fmt.Sprintf("(%d copied", 11-len(rest))) {
 		t.Fatalf("%d paths are missing, %v", len(rest), err)
 	}
 	l.Run(t, "m2", "rm /filler")
