@@ -51,11 +51,11 @@ spec: { minAvailable: 1, selector: { matchLabels: { app: firm } } }
 const unready = `
 apiVersion: apps/v1
 kind: Deployment
-metadata: { name: lame }
+metadata: { name: unready }
 spec:
-  selector: { matchLabels: { app: firm, is: lame } }
+  selector: { matchLabels: { app: firm, is: unready } }
   template:
-    metadata: { labels: { app: firm, is: lame } }
+    metadata: { labels: { app: firm, is: unready } }
     spec:
       nodeSelector: { kubernetes.io/hostname: w-2 }
       terminationGracePeriodSeconds: 0
