@@ -514,6 +514,12 @@ func TestInspect(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	// An inspection that is cancelled has no result.
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.engine("cp-1", "w-1").Inspect(ended, "w-1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled inspection: %v", err)
+	}
 }
 
 // A kubelet that is stopped and stays so is not waited for, and says why.

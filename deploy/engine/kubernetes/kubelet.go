@@ -28,6 +28,9 @@ func (e *Engine) Inspect(ctx context.Context, node string) error {
 	}
 	for end := time.Now().Add(minKubeletUptime + 2*time.Second); ; {
 		own, err := e.readUnits(ctx, node)
+		if ctx.Err() != nil {
+			return context.Cause(ctx) // without this error, a check whose time has run out would hold
+		}
 		if err != nil {
 			return nil // not an error here: the deployment reports that the node cannot be reached
 		}
