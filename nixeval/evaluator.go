@@ -30,6 +30,7 @@ type Options struct {
 	Impure     bool        // evaluate a flake with --impure; hives in files are always evaluated with --impure
 	NixOptions [][2]string // name and value, passed as --option
 	Workers    int         // maximum number of concurrent evaluations; 0: as many as cores and memory allow
+	ChunkSize  int         // number of units that one process evaluates, or Unlimited; 0: what takes the least time with the cores and the free memory
 	Send       event.Sink
 	Run        Runner // starts programs; nil: Exec
 }
@@ -37,7 +38,6 @@ type Options struct {
 // Evaluator evaluates and builds one hive with Nix. It is safe for concurrent use.
 type Evaluator struct {
 	Options
-	limits limits
 
 	mu           sync.Mutex
 	attr         string          // flake output to evaluate: the user's, or the first in flakeAttrs that is not known to be missing
@@ -56,7 +56,6 @@ func New(o Options) *Evaluator {
 			send(ev)
 		}
 	}
-	e.limits = newLimits(o.Workers)
 	return e
 }
 

@@ -20,8 +20,8 @@ type Closure struct {
 }
 
 // Instantiate evaluates the systems of units. It returns the closures of all units that could be
-// evaluated, and an [*EvalError] for the other units. Each Nix process evaluates a few units, and
-// as many processes run at once as [Options].Workers or the machine allows.
+// evaluated, and an [*EvalError] for the other units. It runs several Nix processes at once, each for
+// a few units, see planEvaluation.
 func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string]Closure, error) {
 	if len(units) == 0 {
 		return nil, nil
@@ -32,7 +32,8 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string
 		closures  = map[string]Closure{}
 		processes atomic.Int32
 	)
-	failed, err := e.isolateFailures(ctx, splitUnits(units, e.limits.workers), func(ctx context.Context, chunk []string) error {
+	plan := planEvaluation(findResources(), len(units), e.Workers, e.ChunkSize)
+	failed, err := e.isolateFailures(ctx, splitUnits(units, plan.chunk), plan.processes, func(ctx context.Context, chunk []string) error {
 		processes.Add(1)
 		names, err := nixJSON(chunk)
 		if err != nil {
@@ -60,23 +61,23 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string
 	return closures, err
 }
 
-// splitInto is the number of chunks into which a failing chunk is split. A chunk of Instantiate has
-// fewer units, so each of its units is then evaluated alone. This costs no more than halving the
+// splitInto is the number of chunks into which a failing chunk is split. By default a chunk of Instantiate
+// has fewer units, so each of its units is then evaluated alone. This costs no more than halving the
 // chunk repeatedly, and is faster.
 const splitInto = 8
 
-// isolateFailures calls do for every chunk of units, with at most e.limits.workers concurrent
+// isolateFailures calls do for every chunk of units, with at most the given number of concurrent
 // calls. It splits a chunk that fails, until each failing unit is alone in its chunk. It returns
 // the errors of the failing units. The last result is an error that no unit causes, such as a
 // missing Nix or a cancelled context.
-func (e *Evaluator) isolateFailures(ctx context.Context, work [][]string, do func(context.Context, []string) error) (map[string]*NixError, error) {
+func (e *Evaluator) isolateFailures(ctx context.Context, work [][]string, workers int, do func(context.Context, []string) error) (map[string]*NixError, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
 		wg     sync.WaitGroup
 		mu     sync.Mutex
 		failed map[string]*NixError
-		slots  = make(chan struct{}, e.limits.workers)
+		slots  = make(chan struct{}, workers)
 		start  func(chunk []string)
 	)
 	start = func(chunk []string) {

@@ -1,39 +1,78 @@
 package nixeval
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 )
 
-func TestSplitUnits(t *testing.T) {
-	for _, tc := range []struct{ units, workers, chunks int }{
-		{0, 4, 0}, {1, 4, 1}, {2, 4, 1}, {3, 4, 2}, {8, 4, 4}, {20, 4, 4}, {21, 4, 5}, {100, 4, 20}, {100, 1, 20}, {5, 1, 1}, {6, 1, 2},
+func TestPlanEvaluation(t *testing.T) {
+	const gib = 1 << 30
+	for _, tc := range []struct {
+		cores          int
+		memory         int64
+		units          int
+		workers, chunk int // asked for
+		want           evaluationPlan
+	}{
+		// One unit needs 0.9 GiB, two 1.5, five 3.4; an eighth of the memory is reserved.
+		{cores: 4, memory: 24 * gib, units: 20, want: evaluationPlan{4, 5}},
+		{cores: 16, memory: 12 * gib, units: 20, want: evaluationPlan{10, 1}}, // 12 processes fit, 10 need two rounds as well
+		{cores: 2, memory: 2 * gib, units: 5, want: evaluationPlan{2, 1}},
+		{cores: 64, memory: 256 * gib, units: 500, want: evaluationPlan{63, 4}}, // 5 per process need two rounds, too
+		{cores: 64, memory: 64 * gib, units: 500, want: evaluationPlan{63, 1}},
+		{cores: 8, memory: 1 * gib, units: 20, want: evaluationPlan{1, 1}},
+		{cores: 8, memory: 100 << 20, units: 20, want: evaluationPlan{1, 1}}, // less than one process needs
+		{cores: 8, memory: 0, units: 3, want: evaluationPlan{1, 1}},
+		{cores: 1, memory: 24 * gib, units: 20, want: evaluationPlan{1, 5}},
+		{cores: 1, memory: 2 * gib, units: 2, want: evaluationPlan{1, 2}},
+		{cores: 4, memory: unknownMemory, units: 21, want: evaluationPlan{4, 3}}, // 7 chunks, two rounds
+		{cores: 4, memory: 24 * gib, units: 2, want: evaluationPlan{2, 1}},
+		{cores: 4, memory: 24 * gib, units: 1, want: evaluationPlan{1, 1}},
+		{cores: 4, memory: 24 * gib, units: 0, want: evaluationPlan{1, 1}},
+		// The user asks for processes: the chunks are what fits.
+		{cores: 4, memory: 24 * gib, units: 20, workers: 1, want: evaluationPlan{1, 5}},
+		{cores: 4, memory: 12 * gib, units: 40, workers: 7, want: evaluationPlan{7, 2}},
+		{cores: 4, memory: 4 * gib, units: 40, workers: 7, want: evaluationPlan{7, 1}}, // needs more, as asked
+		// The user asks for units per process: the processes are what fits.
+		{cores: 4, memory: 24 * gib, units: 20, chunk: 10, want: evaluationPlan{2, 10}},
+		{cores: 4, memory: 8 * gib, units: 40, chunk: 10, want: evaluationPlan{1, 10}},
+		{cores: 4, memory: 1 * gib, units: 20, chunk: Unlimited, want: evaluationPlan{1, 20}},
+		{cores: 4, memory: 1 * gib, units: 20, workers: 3, chunk: 5, want: evaluationPlan{2, 5}}, // 4 chunks: two rounds
 	} {
-		var units []string
-		for i := range tc.units {
-			units = append(units, fmt.Sprint(i))
+		if got := planEvaluation(resources{tc.cores, tc.memory}, tc.units, tc.workers, tc.chunk); got != tc.want {
+			t.Errorf("%+v: got %+v", tc, got)
 		}
-		got := splitUnits(units, tc.workers)
-		if len(got) != tc.chunks {
-			t.Errorf("%d units for %d workers: %d chunks, want %d", tc.units, tc.workers, len(got), tc.chunks)
-		}
-		if all := slices.Concat(got...); !slices.Equal(all, units) {
-			t.Errorf("%d units for %d workers: chunks hold %v", tc.units, tc.workers, all)
-		}
-		for _, c := range got {
-			if len(c) == 0 || len(c) > maxChunk {
-				t.Errorf("%d units for %d workers: a chunk of %d", tc.units, tc.workers, len(c))
+	}
+}
+
+// No plan needs more memory than is free, unless one process for one unit does.
+func TestPlanFitsMemory(t *testing.T) {
+	for cores := 1; cores <= 64; cores *= 2 {
+		for memory := int64(1) << 28; memory <= 1<<38; memory *= 2 {
+			for _, units := range []int{1, 2, 3, 7, 20, 100, 501} {
+				p := planEvaluation(resources{cores, memory}, units, 0, 0)
+				needs := int64(p.processes) * systemCost.of(p.chunk)
+				if p.processes > cores || p.chunk > maxChunk || p.processes < 1 || p.chunk < 1 ||
+					needs > memory && p != (evaluationPlan{1, 1}) {
+					t.Errorf("%d cores, %d MiB, %d units: %+v, which needs %d MiB", cores, memory>>20, units, p, needs>>20)
+				}
 			}
 		}
 	}
 }
 
-func TestRequestedWorkers(t *testing.T) {
-	if got := newLimits(7).workers; got != 7 {
+func TestPlanSurvey(t *testing.T) {
+	if got := planSurvey(resources{16, 2 << 30}, 5, 0); got != 5 {
+		t.Errorf("16 cores and 2 GiB: %d processes, want 5", got)
+	}
+	if got := planSurvey(resources{16, 2 << 30}, 5, 7); got != 7 {
 		t.Errorf("asked for 7, got %d", got)
 	}
-	if got := newLimits(0).workers; got < 1 {
-		t.Errorf("%d workers", got)
+}
+
+func TestSplitUnits(t *testing.T) {
+	got := splitUnits([]string{"a", "b", "c", "d", "e"}, 2)
+	if len(got) != 3 || !slices.Equal(slices.Concat(got...), []string{"a", "b", "c", "d", "e"}) {
+		t.Error(got)
 	}
 }

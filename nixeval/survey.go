@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -43,7 +42,7 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 	s.Deployments = map[string]Deployment{}
 	var mu sync.Mutex
 	size := min(surveyChunk, max(1, len(s.Units)/splitInto)) // the evaluation of all units has already failed
-	broken, err := e.isolateFailures(ctx, slices.Collect(slices.Chunk(s.Units, size)), func(ctx context.Context, units []string) error {
+	broken, err := e.isolateFailures(ctx, splitUnits(s.Units, size), planSurvey(findResources(), size, e.Workers), func(ctx context.Context, units []string) error {
 		part, err := e.surveyUnits(ctx, units)
 		if err == nil {
 			mu.Lock()
