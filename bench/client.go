@@ -218,7 +218,7 @@ func (j job) makeHive() *nixeval.Hive {
 		name := nodeName(i)
 		h.Nodes = append(h.Nodes, nixeval.Node{Name: name, Unit: name})
 		h.Units = append(h.Units, nixeval.Unit{Name: name, Nodes: []string{name}, Deployment: nixeval.Deployment{
-			TargetHost: &host, TargetPort: &port, SSHOptions: []string{"-F", filepath.Join(j.Dir, "ssh_config")},
+			TargetHosts: nixeval.TargetHosts{host}, TargetPort: &port, SSHOptions: []string{"-F", filepath.Join(j.Dir, "ssh_config")},
 		}})
 	}
 	return h

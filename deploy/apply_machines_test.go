@@ -522,7 +522,7 @@ func TestDestroyOne(t *testing.T) {
 // The secrets of a cluster are removed with its last node, whether nixbench boots that node or not.
 func TestSecretsOutliveMachines(t *testing.T) {
 	host := "192.0.2.1"
-	bare := func(hive *nixeval.Hive) { hive.Unit("cp").Deployment.TargetHost = &host }
+	bare := func(hive *nixeval.Hive) { hive.Unit("cp").Deployment.TargetHosts = nixeval.TargetHosts{host} }
 	for name, test := range map[string]struct {
 		others func(*nixeval.Hive)
 		known  bool // the node is only in the state

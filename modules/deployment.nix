@@ -175,10 +175,19 @@ in
   # interface
   options.deployment = {
     targetHost = mkOption {
-      type = types.nullOr types.str;
+      type = types.nullOr (types.either types.str (types.nonEmptyListOf types.str));
       default = name;
       defaultText = lib.literalMD "the node's name; for nodes of a role, the address of their machine";
-      description = "Host to connect to with SSH. With null, a named node can only be deployed by `apply-local`.";
+      example = [
+        "web.lan"
+        "web.example.org"
+      ];
+      description = ''
+        Host to connect to with SSH. With null, a named node can only be deployed by `apply-local`.
+        Hosts of a list are tried in order, and the first that accepts a login is used for the whole run.
+        A host that is not the last has 5 seconds for the login, unless the SSH configuration or
+        `sshOptions` set `ConnectTimeout`.
+      '';
     };
     targetPort = mkOption {
       type = types.nullOr types.ints.unsigned;

@@ -42,8 +42,8 @@ func (d Deployment) checkOptions() error {
 		return fmt.Errorf("deployment.%s: %w", option, err)
 	}
 	var errs []error
-	if d.TargetHost != nil {
-		errs = append(errs, at("targetHost", checkWord(*d.TargetHost, "a host name or address", maxHostName)))
+	for _, host := range d.TargetHosts {
+		errs = append(errs, at("targetHost", checkWord(host, "a host name or address", maxHostName)))
 	}
 	if d.TargetUser != nil {
 		errs = append(errs, at("targetUser", checkUser(*d.TargetUser)))

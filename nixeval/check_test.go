@@ -19,10 +19,10 @@ func TestDeploymentOptionsAreChecked(t *testing.T) {
 	}
 	long := strings.Repeat("x", 300)
 	for want, d := range map[string]Deployment{
-		`deployment.targetHost: "bad host;x" is not a host name`:                         {TargetHost: p("bad host;x")},
-		`deployment.targetHost: "" is not`:                                               {TargetHost: p("")},
-		`is longer than 253 bytes`:                                                       {TargetHost: p(long)},
-		`deployment.targetHost: "a\u202eb" has the character U+202E`:                     {TargetHost: p("a\u202eb")},
+		`deployment.targetHost: "bad host;x" is not a host name`:                         {TargetHosts: TargetHosts{"ok", "bad host;x"}},
+		`deployment.targetHost: "" is not`:                                               {TargetHosts: TargetHosts{"ok", ""}},
+		`is longer than 253 bytes`:                                                       {TargetHosts: TargetHosts{"ok", long}},
+		`deployment.targetHost: "a\u202eb" has the character U+202E`:                     {TargetHosts: TargetHosts{"ok", "a\u202eb"}},
 		`deployment.targetUser: "-oProxyCommand=x" is not a user name`:                   {TargetUser: p("-oProxyCommand=x")},
 		`deployment.targetPort: 0 is not a port`:                                         {TargetPort: p(0)},
 		`deployment.targetPort: 99999 is not a port`:                                     {TargetPort: p(99999)},
@@ -67,7 +67,7 @@ func TestDeploymentOptionsAreChecked(t *testing.T) {
 	if err := (Deployment{TargetUser: p(`CORP\alice`)}).checkOptions(); err != nil {
 		t.Error(err)
 	}
-	fine := Deployment{TargetHost: p("fe80::1%eth0"), TargetUser: p("DOM\u00c4NE.user@corp"), TargetPort: p(65535), Tags: []string{"größe", "a b"},
+	fine := Deployment{TargetHosts: TargetHosts{"ok", "fe80::1%eth0"}, TargetUser: p("DOM\u00c4NE.user@corp"), TargetPort: p(65535), Tags: []string{"größe", "a b"},
 		Keys: map[string]Key{"größe": good}}
 	if err := fine.checkOptions(); err != nil {
 		t.Error(err)

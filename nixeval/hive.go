@@ -105,7 +105,7 @@ type Unit struct {
 // Deployment contains the options in `deployment` of a unit. Except for engine, they are those of
 // Colmena.
 type Deployment struct {
-	TargetHost                 *string        `json:"targetHost"`
+	TargetHosts                TargetHosts    `json:"targetHost"`
 	TargetPort                 *int           `json:"targetPort"`
 	TargetUser                 *string        `json:"targetUser"`
 	SSHOptions                 []string       `json:"sshOptions"`

@@ -156,10 +156,10 @@ type hiveView struct {
 
 type nodeView struct {
 	nixeval.Node
-	TargetHost *string  `json:"targetHost"`
-	TargetPort *int     `json:"targetPort"`
-	TargetUser *string  `json:"targetUser"`
-	Keys       []string `json:"keys"`
+	TargetHosts nixeval.TargetHosts `json:"targetHost"`
+	TargetPort  *int                `json:"targetPort"`
+	TargetUser  *string             `json:"targetUser"`
+	Keys        []string            `json:"keys"`
 }
 
 func (a *app) showHive(hive *nixeval.Hive, nodes []nixeval.Node) {
@@ -170,10 +170,10 @@ func (a *app) showHive(hive *nixeval.Hive, nodes []nixeval.Node) {
 	rows := []ui.Row{{"NODE", "UNIT", "HOST", "TAGS"}}
 	for _, n := range nodes {
 		d := hive.Unit(n.Unit).Deployment
-		v.Nodes = append(v.Nodes, nodeView{n, d.TargetHost, d.TargetPort, d.TargetUser, append([]string{}, sortedNames(d.Keys)...)})
+		v.Nodes = append(v.Nodes, nodeView{n, d.TargetHosts, d.TargetPort, d.TargetUser, append([]string{}, sortedNames(d.Keys)...)})
 		host := "-"
-		if d.TargetHost != nil {
-			host = *d.TargetHost
+		if len(d.TargetHosts) > 0 {
+			host = strings.Join(d.TargetHosts, ", ")
 		}
 		rows = append(rows, ui.Row{n.Name, n.Unit, host, strings.Join(n.Tags, ",")})
 	}

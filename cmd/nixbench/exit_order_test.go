@@ -55,7 +55,7 @@ var exitOrder = []struct {
 	{exitProvision, []error{&machines.BootError{Err: errPlain}, &provision.Error{Err: errPlain}, &provision.PlanError{},
 		&machines.ImageError{Err: errPlain}, &facts.EndpointError{}}},
 	{exitUnreachable, []error{&remote.UnreachableError{Err: errPlain}, &remote.HostKeyUnknownError{Key: hostKey{}},
-		&remote.HostKeyChangedError{Key: hostKey{}}, &remote.AuthError{Err: errPlain}, &remote.EscalationError{}, &fleet.NoHostError{},
+		&remote.HostKeyChangedError{Key: hostKey{}}, &remote.AuthError{Err: errPlain}, &remote.AllHostsError{Errs: []error{errPlain}}, &remote.EscalationError{}, &fleet.NoHostError{},
 		&fleet.NodeError{Step: event.Connect, Err: errPlain}}},
 	{exitCheck, []error{&rollout.ClusterUnavailableError{Err: errPlain}, &kubernetes.AccessError{Err: errPlain}, &keyNotReadyError{err: errPlain}}},
 	{exitCopy, []error{&fleet.NodeError{Step: event.Copy, Err: errPlain}, &fleet.NodeError{Step: event.Keys, Err: errPlain}, &closure.Error{Err: errPlain}}},

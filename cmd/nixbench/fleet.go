@@ -69,15 +69,16 @@ func (a *app) selectRemoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []s
 			broken[n.Unit] = err
 			continue
 		}
-		if len(on) == 0 && n.Role == "" && hive.Unit(n.Unit).Deployment.TargetHost == nil {
+		if len(on) == 0 && n.Role == "" && len(hive.Unit(n.Unit).Deployment.TargetHosts) == 0 {
 			local = append(local, n.Name)
 			continue
 		}
-		at := targetAddress(hive.Unit(n.Unit).Deployment)
-		if other := taken[at]; at != "" && other != "" {
-			return nil, newUsageError("%s and %s have the same deployment.targetHost; each would replace the system of the other", other, n.Name)
+		for _, at := range targetAddresses(hive.Unit(n.Unit).Deployment) {
+			if other := taken[at]; other != "" && other != n.Name {
+				return nil, newUsageError("%s and %s have the same deployment.targetHost; each would replace the system of the other", other, n.Name)
+			}
+			taken[at] = n.Name
 		}
-		taken[at] = n.Name
 		out = append(out, n)
 	}
 	if len(broken) > 0 {
@@ -93,16 +94,17 @@ func (a *app) selectRemoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []s
 	return out, nil
 }
 
-// targetAddress returns the host and port of a node, or an empty string if the hive sets no host.
-func targetAddress(d nixeval.Deployment) string {
-	if d.TargetHost == nil {
-		return ""
-	}
+// targetAddresses returns the hosts of a node, with the port.
+func targetAddresses(d nixeval.Deployment) []string {
 	port := 0
 	if d.TargetPort != nil {
 		port = *d.TargetPort
 	}
-	return fmt.Sprintf("%s:%d", *d.TargetHost, port)
+	var out []string
+	for _, host := range d.TargetHosts {
+		out = append(out, fmt.Sprintf("%s:%d", host, port))
+	}
+	return out
 }
 
 // newPrompt returns a function that asks the user on the terminal, one question at a time. It

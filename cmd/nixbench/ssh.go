@@ -63,9 +63,7 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	if err != nil {
 		return err
 	}
-	conns := a.newFleet(hive, fleetFlags{}, nil)
-	defer conns.Close()
-	target, err := conns.Target(node)
+	target, err := a.findTarget(hive, node, acceptNew)
 	if err != nil {
 		return err
 	}
@@ -81,6 +79,26 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 		return fmt.Errorf("%s: %s: %w", name, program, err)
 	}
 	return nil
+}
+
+// findTarget returns the target of a node. If the node has several hosts, findTarget logs in, to determine which
+// of them answers.
+func (a *app) findTarget(hive *nixeval.Hive, node nixeval.Node, acceptNew bool) (remote.Target, error) {
+	conns := a.newFleet(hive, fleetFlags{acceptNew: acceptNew}, nil)
+	defer conns.Close()
+	target, err := conns.Target(node)
+	if err != nil || len(target.Fallbacks) == 0 {
+		return target, err
+	}
+	host, err := conns.Host(a.ctx, node)
+	if err != nil {
+		return target, err
+	}
+	if _, err := host.Conn(a.ctx); err != nil {
+		return target, err
+	}
+	target.Host, target.Fallbacks = host.Config().Alias, nil
+	return target, nil
 }
 
 // findNode returns the hive's node with the given name. It fails if the node's deployment options

@@ -62,14 +62,18 @@ func Make(hive *nixeval.Hive, machines map[string]Machine) (*Runtime, error) {
 	return r, err
 }
 
-// LiteralAddress returns deployment.targetHost if it is an address and not a host name.
+// LiteralAddress returns the first host of deployment.targetHost that is an address and not a host name.
 func LiteralAddress(hive *nixeval.Hive, n nixeval.Node) (netip.Addr, bool) {
 	unit := hive.Unit(n.Unit)
-	if unit == nil || unit.Deployment.TargetHost == nil {
+	if unit == nil {
 		return netip.Addr{}, false
 	}
-	a, err := netip.ParseAddr(*unit.Deployment.TargetHost)
-	return a, err == nil
+	for _, host := range unit.Deployment.TargetHosts {
+		if a, err := netip.ParseAddr(host); err == nil {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
 }
 
 // makeEndpoint returns the address of the cluster's API, or nil while the endpoint's node has no address.

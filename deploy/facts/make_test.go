@@ -23,8 +23,8 @@ func someHive() *nixeval.Hive {
 		},
 		Units: []nixeval.Unit{
 			{Name: "cp"}, {Name: "w"},
-			{Name: "db", Deployment: nixeval.Deployment{TargetHost: pointer("10.1.0.9")}},
-			{Name: "web", Deployment: nixeval.Deployment{TargetHost: pointer("web.example.org")}},
+			{Name: "db", Deployment: nixeval.Deployment{TargetHosts: nixeval.TargetHosts{"db.example.org", "10.1.0.9", "10.1.0.10"}}},
+			{Name: "web", Deployment: nixeval.Deployment{TargetHosts: nixeval.TargetHosts{"web.example.org"}}},
 		},
 		Cluster: &nixeval.Cluster{
 			Network:  nixeval.Network{Name: "net", CIDR: "10.0.0.1/24", Mode: "nat"},

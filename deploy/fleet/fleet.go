@@ -118,10 +118,10 @@ func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
 	if u := f.hive.Unit(n.Unit); u != nil { // the hive may no longer have the role of a machine
 		d = u.Deployment
 	}
-	if d.TargetHost == nil && n.Role != "" {
+	if len(d.TargetHosts) == 0 && n.Role != "" {
 		return f.bootedTarget(n, d)
 	}
-	if d.TargetHost == nil {
+	if len(d.TargetHosts) == 0 {
 		return remote.Target{}, &NoHostError{Node: n}
 	}
 	var config []string
@@ -129,7 +129,7 @@ func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
 		config = []string{"-F", f.options.SSHConfig}
 	}
 	return remote.Target{
-		Name: n.Name, Host: *d.TargetHost, Port: d.TargetPort, User: d.TargetUser,
+		Name: n.Name, Host: d.TargetHosts[0], Fallbacks: d.TargetHosts[1:], Port: d.TargetPort, User: d.TargetUser,
 		SSHOptions: slices.Concat(config, d.SSHOptions), Escalation: d.PrivilegeEscalationCommand,
 	}, nil
 }

@@ -13,7 +13,7 @@ import (
 // Boots reports whether nixbench boots the node's machine. A node of a role that has a
 // deployment.targetHost (set with mkForce) is an existing machine, which nixbench does not manage.
 func Boots(hive *nixeval.Hive, n nixeval.Node) bool {
-	return n.Role != "" && hive.Cluster != nil && hive.Unit(n.Unit).Deployment.TargetHost == nil
+	return n.Role != "" && hive.Cluster != nil && len(hive.Unit(n.Unit).Deployment.TargetHosts) == 0
 }
 
 // Booted returns the nodes whose machines nixbench boots.

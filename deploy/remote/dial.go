@@ -32,7 +32,7 @@ type Options struct {
 	// KnownHosts caches known_hosts files for other nodes. Nil: one KnownHosts per connection.
 	KnownHosts *KnownHosts
 
-	Timeout           time.Duration // for connecting and logging in; 0: the user's ConnectTimeout, or 15 s
+	Timeout           time.Duration // for connecting and logging in; 0: the user's ConnectTimeout, or 15 s; 5 s if the node has another host to try
 	KeepAliveInterval time.Duration // 0: the user's ServerAliveInterval, or 15 s
 	KeepAliveMax      int           // unanswered keepalives before the connection is closed; 0: ServerAliveCountMax, or 3
 

@@ -59,6 +59,7 @@
 //	HostKeyUnknownError     verify the key and accept it
 //	HostKeyChangedError     another machine, or a reinstalled machine
 //	AuthError               the server accepted no key; lists the tried keys
+//	AllHostsError           a node has several hosts, and each has one of the above errors
 //	EscalationError         logged in, but cannot become root: the command was not run
 //	RunError                the command failed: exit status, signal, tail of stderr
 //	LostError               the connection broke: the command may still run

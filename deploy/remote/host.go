@@ -24,8 +24,9 @@ const (
 // Host connects to a node. It dials when a connection is first needed, and again after the
 // shared connection was lost.
 type Host struct {
-	cfg  Config
-	opts Options
+	cfg    Config
+	chosen atomic.Pointer[Config] // cfg, or the fallback that accepted the first login; nil before the first login
+	opts   Options
 
 	turn       chan struct{} // held while dialing, so that concurrent callers share one connection
 	conn       *Conn         // guarded by turn
@@ -48,8 +49,14 @@ func NewHost(cfg Config, opts Options) *Host {
 	return &Host{cfg: cfg, opts: opts, turn: make(chan struct{}, 1), fresh: map[*Conn]bool{}}
 }
 
-// Config returns the configuration of the host.
-func (h *Host) Config() Config { return h.cfg }
+// Config returns the configuration of the host. After the first login it is the configuration that was used, which
+// may be one of the fallbacks.
+func (h *Host) Config() Config {
+	if chosen := h.chosen.Load(); chosen != nil {
+		return *chosen
+	}
+	return h.cfg
+}
 
 // Handshakes returns the number of logins so far, without the logins at jump hosts.
 func (h *Host) Handshakes() int { return int(h.handshakes.Load()) }
@@ -128,7 +135,7 @@ func (h *Host) sharedConn(ctx context.Context, attempts int) (*Conn, error) {
 	case h.turn <- struct{}{}:
 		defer func() { <-h.turn }()
 	case <-ctx.Done():
-		return nil, failure.On(h.cfg.Node, fmt.Errorf("connect to %s: %w", h.cfg.Addr(), context.Cause(ctx)))
+		return nil, failure.On(h.cfg.Node, fmt.Errorf("connect to %s: %w", h.Config().Addr(), context.Cause(ctx)))
 	}
 	if h.conn != nil && h.conn.Err() == nil {
 		return h.conn, nil
@@ -139,7 +146,7 @@ func (h *Host) sharedConn(ctx context.Context, attempts int) (*Conn, error) {
 	if closed {
 		return nil, ErrClosed
 	}
-	wait := h.opts.Send.Wait(event.Event{Node: h.cfg.Node, Phase: event.Connect, Text: "an SSH login at " + h.cfg.Addr(), Until: h.dialDeadline(ctx, attempts)})
+	wait := h.opts.Send.Wait(event.Event{Node: h.cfg.Node, Phase: event.Connect, Text: "an SSH login at " + joinAddresses(h.candidates()), Until: h.dialDeadline(ctx, attempts)})
 	defer wait.End()
 	conn, err := h.dialRetrying(ctx, attempts)
 	if err != nil {
@@ -155,8 +162,13 @@ func (h *Host) dialDeadline(ctx context.Context, attempts int) time.Time {
 	if attempts == 0 {
 		return until
 	}
-	if one := time.Now().Add(h.opts.withDefaults(h.cfg).Timeout); !limited || one.Before(until) {
-		return one
+	end := time.Now()
+	candidates := h.candidates()
+	for i, cfg := range candidates {
+		end = end.Add(optionsFor(h.opts, candidates, i).withDefaults(cfg).Timeout)
+	}
+	if !limited || end.Before(until) {
+		return end
 	}
 	return until
 }
@@ -171,9 +183,8 @@ func (h *Host) dialRetrying(ctx context.Context, attempts int) (*Conn, error) {
 	}
 	for try, wait := 1, firstWait; ; try, wait = try+1, min(2*wait, longestWait) {
 		begin := time.Now()
-		conn, err := Dial(ctx, h.cfg, opts)
+		conn, err := h.dialInOrder(ctx, opts)
 		if err == nil {
-			h.handshakes.Add(1)
 			return conn, nil
 		}
 		if ctx.Err() == nil || last == nil {
@@ -190,7 +201,7 @@ func (h *Host) dialRetrying(ctx context.Context, attempts int) (*Conn, error) {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
-				return nil, failure.On(h.cfg.Node, fmt.Errorf("connect to %s: %w", h.cfg.Addr(), context.Cause(ctx)))
+				return nil, failure.On(h.cfg.Node, fmt.Errorf("connect to %s: %w", h.Config().Addr(), context.Cause(ctx)))
 			}
 			return nil, fmt.Errorf("%w (%d attempts)", last, try)
 		}

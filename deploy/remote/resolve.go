@@ -35,7 +35,7 @@ func Resolve(ctx context.Context, t Target) (Config, error) {
 	return Resolver{}.Resolve(ctx, t)
 }
 
-// Resolve returns the Config of a target. It reads the user's OpenSSH configuration with `ssh -G`,
+// Resolve returns the Config of a target and its fallbacks. It reads the user's OpenSSH configuration with `ssh -G`,
 // except for a complete target (see Target.isComplete).
 func (r Resolver) Resolve(ctx context.Context, t Target) (Config, error) {
 	if r.Run == nil {
@@ -47,10 +47,16 @@ func (r Resolver) Resolve(ctx context.Context, t Target) (Config, error) {
 	if r.Home == "" {
 		r.Home, _ = os.UserHomeDir()
 	}
-	cfg, err := r.resolve(ctx, t, 0)
-	if err != nil {
-		return Config{}, failure.On(t.Name, fmt.Errorf("resolve ssh target %s: %w", t.Host, err))
+	var all []Config
+	for _, t.Host = range append([]string{t.Host}, t.Fallbacks...) {
+		cfg, err := r.resolve(ctx, t, 0)
+		if err != nil {
+			return Config{}, failure.On(t.Name, fmt.Errorf("resolve ssh target %s: %w", t.Host, err))
+		}
+		all = append(all, cfg)
 	}
+	cfg := all[0]
+	cfg.Fallbacks = append(cfg.Fallbacks, all[1:]...)
 	return cfg, nil
 }
 

@@ -13,8 +13,12 @@ import (
 // Target describes how to reach a node. It comes from the hive or from the record of a booted
 // machine. Resolve returns the Config of a target.
 type Target struct {
-	Name string  // the node, for messages
-	Host string  // a name, an address, or a Host alias of the user's OpenSSH configuration
+	Name string // the node, for messages
+	Host string // a name, an address, or a Host alias of the user's OpenSSH configuration
+
+	// Fallbacks are other hosts of the same node. They are tried in order if Host does not accept a login.
+	Fallbacks []string
+
 	Port *int    // nil: from OpenSSH's configuration, otherwise 22
 	User *string // nil: from OpenSSH's configuration, otherwise the local user
 
@@ -69,6 +73,9 @@ type Config struct {
 	ProxyCommand string  // a line for sh; the program's stdin and stdout are the connection
 
 	Escalation []string
+
+	// Fallbacks are tried in order if this host does not accept a login. They have no Fallbacks.
+	Fallbacks []Config
 
 	// The user's settings for Options that are 0; Options documents the defaults.
 	ConnectTimeout    time.Duration

@@ -84,6 +84,36 @@ func TestUsersAndBuilders(t *testing.T) {
 		s.checkWhich("m1=ssh")
 	})
 
+	t.Run("several hosts", func(t *testing.T) {
+		s := s.forSubtest(t)
+		// No machine has the address 192.168.77.9.
+		several := func(text, hosts string) {
+			s.writeHive(`m1 = { lib, ... }: { imports = [ (which "` + text + `") ]; deployment.targetHost = [ ` + hosts + ` ];
+				deployment.sshOptions = lib.mkAfter [ "-o" "ConnectTimeout=1" ]; };`)
+		}
+		uses := "note: m1: uses 192.168.77.10:22, because cannot reach 192.168.77.9:22: "
+		several("the second host", `"192.168.77.9" "m1"`)
+		got := s.run(0, "apply")
+		s.says(got, "1 switched", uses)
+		if n := strings.Count(got.err, uses); n != 1 {
+			t.Errorf("the dead host was tried %d times\n%s", n, got.err)
+		}
+		s.checkWhich("m1=the second host")
+		s.says(s.run(0, "apply"), "1 unchanged", uses)
+		s.says(s.run(0, "status"), "as deployed", uses)
+		s.says(s.run(0, "plan"), "unchanged", uses)
+		s.says(s.run(0, "exec", "--", "hostname"), "m1 | m1\n", uses)
+		s.says(s.run(0, "ssh", "m1", "--", "hostname"), "m1\n", uses)
+		several("the first host", `"m1" "192.168.77.9"`)
+		got = s.run(0, "apply")
+		s.says(got, "1 switched")
+		s.saysNot(got, "192.168.77.9")
+		several("no host", `"192.168.77.9" "m3.invalid"`)
+		s.says(s.run(6, "apply"), "error: m1: ", "none of its hosts accepts a login: cannot reach 192.168.77.9:22: ", "; cannot reach m3.invalid:22: ")
+		s.checkWhich("m1=the first host")
+		s.checkNothingLeft("m1")
+	})
+
 	t.Run("unreachable", func(t *testing.T) {
 		s := s.forSubtest(t)
 		s.writeHive(`m1 = which "deploy"; m2.deployment.targetUser = "nobody"; m3.deployment.targetHost = "m3.invalid";`)

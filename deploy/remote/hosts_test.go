@@ -1,0 +1,155 @@
+package remote_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+// silentAddress returns the port of a listener that accepts connections and sends nothing.
+func silentAddress(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// messages collects the messages of a host.
+type messages struct {
+	mu   sync.Mutex
+	list []event.Event
+}
+
+func (m *messages) sink(e event.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.Kind == event.Message {
+		m.list = append(m.list, e)
+	}
+}
+
+// The first host that accepts a login is used, and again for every later connection, although the hosts before
+// it then accept logins too.
+func TestHostsInOrder(t *testing.T) {
+	first, second := kind(inProcess).start(t, want{}), kind(inProcess).start(t, want{})
+	first.stop()
+	silent := first.config(t)
+	silent.Port = silentAddress(t)
+	silent.ConnectTimeout = 300 * time.Millisecond
+	other := second.config(t)
+	other.HostKeys = first.config(t).HostKeys // another machine answers
+	cfg := first.config(t)
+	cfg.Fallbacks = []remote.Config{silent, other, second.config(t)}
+	var got messages
+	host := remote.NewHost(cfg, remote.Options{Send: got.sink})
+	defer host.Close()
+	conn, err := host.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host.Config().Port != second.port || host.Handshakes() != 1 {
+		t.Errorf("port %d, want %d; %d logins", host.Config().Port, second.port, host.Handshakes())
+	}
+	if len(got.list) != 1 || got.list[0].Level != "warning" { // because of the host key
+		t.Fatalf("messages: %+v", got.list)
+	}
+	for _, part := range []string{fmt.Sprintf("node-1: uses 127.0.0.1:%d, because ", second.port),
+		fmt.Sprintf("cannot reach 127.0.0.1:%d: ", first.port), "connection refused", fmt.Sprintf("cannot reach 127.0.0.1:%d: ", silent.Port), "no SSH login within 300ms", "CHANGED"} {
+		if !strings.Contains(got.list[0].Text, part) {
+			t.Errorf("the message has no %q: %s", part, got.list[0].Text)
+		}
+	}
+	first.restart()
+	conn.Close()
+	for _, connect := range []func(context.Context) (*remote.Conn, error){host.Conn, host.Fresh, host.WaitReachable} {
+		if _, err := connect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if host.Config().Port != second.port || len(got.list) != 1 {
+		t.Errorf("port %d, want %d; messages %+v", host.Config().Port, second.port, got.list)
+	}
+}
+
+// The error names every host that was tried, and why it was not used.
+func TestNoHostAcceptsLogin(t *testing.T) {
+	s := kind(inProcess).start(t, want{})
+	refused, silent, stranger := s.config(t), s.config(t), s.config(t)
+	refused.Port = reservePort(t)
+	silent.Port, silent.ConnectTimeout = silentAddress(t), 200*time.Millisecond
+	stranger.HostKeys = nil // no known_hosts file has the key
+	refused.Fallbacks = []remote.Config{silent, stranger}
+	host := remote.NewHost(refused, remote.Options{})
+	defer host.Close()
+	begin := time.Now()
+	_, err := host.Conn(t.Context())
+	var all *remote.AllHostsError
+	if !errors.As(err, &all) || len(all.Errs) != 3 || failure.KindOf(err) != failure.Unreachable {
+		t.Fatalf("error %v", err)
+	}
+	want := fmt.Sprintf("node-1: none of its hosts accepts a login: cannot reach 127.0.0.1:%d: ", refused.Port)
+	if text := err.Error(); !strings.HasPrefix(text, want) || strings.Count(text, "node-1: ") != 1 ||
+		!strings.Contains(text, fmt.Sprintf("; cannot reach 127.0.0.1:%d: it accepts connections, but", silent.Port)) ||
+		!strings.Contains(text, fmt.Sprintf("; the host key of 127.0.0.1:%d is not known", s.port)) {
+		t.Errorf("error %s", text)
+	}
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if _, err := host.Fresh(t.Context()); !errors.As(err, &all) {
+		t.Errorf("Fresh: %v", err)
+	}
+}
+
+// A cancelled run does not try the other hosts.
+func TestHostsCancelled(t *testing.T) {
+	s := kind(inProcess).start(t, want{})
+	silent := s.config(t)
+	silent.Port = silentAddress(t)
+	silent.Fallbacks = []remote.Config{s.config(t)}
+	host := remote.NewHost(silent, remote.Options{})
+	defer host.Close()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("stop")
+	time.AfterFunc(100*time.Millisecond, func() { cancel(why) })
+	begin := time.Now()
+	if _, err := host.Conn(ctx); !errors.Is(err, why) || time.Since(begin) > 3*time.Second || host.Handshakes() != 0 {
+		t.Errorf("error %v after %v, %d logins", err, time.Since(begin), host.Handshakes())
+	}
+}
+
+// Each host is resolved with its own OpenSSH configuration, and the node's options.
+func TestResolveFallbacks(t *testing.T) {
+	port := 2200
+	var asked []string
+	run := func(_ context.Context, argv ...string) ([]byte, error) {
+		asked = append(asked, strings.Join(argv, " "))
+		host := argv[len(argv)-1]
+		return []byte("hostname " + host + ".example\nport 22\nuser " + host + "-user\nproxyjump none\n"), nil
+	}
+	cfg, err := remote.Resolver{Run: run}.Resolve(t.Context(), remote.Target{Name: "n", Host: "a", Fallbacks: []string{"b"}, Port: &port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(asked) != 2 || asked[1] != "ssh -G -T -p 2200 -- b" {
+		t.Errorf("asked %q", asked)
+	}
+	if len(cfg.Fallbacks) != 1 || cfg.HostName != "a.example" || cfg.Fallbacks[0].HostName != "b.example" || cfg.Fallbacks[0].User != "b-user" {
+		t.Errorf("%+v", cfg)
+	}
+	if _, err := (remote.Resolver{Run: run}).Resolve(t.Context(), remote.Target{Name: "n", Host: "a", Fallbacks: []string{"-b"}}); err == nil || !strings.Contains(err.Error(), "-b") {
+		t.Errorf("error %v", err)
+	}
+}
