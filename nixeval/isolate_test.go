@@ -25,6 +25,7 @@ type fakeNix struct {
 	evaluations map[string]int
 	running     int
 	maxRunning  int
+	chunks      []int // numbers of units per process
 }
 
 var instantiateRE = regexp.MustCompile(`instantiate \(builtins.fromJSON "\[((?:[^]])*)\]"`)
@@ -38,6 +39,7 @@ func (f *fakeNix) run(ctx context.Context, c Command) ([]byte, error) {
 	f.mu.Lock()
 	f.running++
 	f.maxRunning = max(f.maxRunning, f.running)
+	f.chunks = append(f.chunks, len(units))
 	for _, u := range units {
 		f.evaluations[u]++
 	}
@@ -89,6 +91,20 @@ func TestEachUnitIsEvaluatedOnce(t *testing.T) {
 	}
 	if f.maxRunning != 3 {
 		t.Errorf("%d processes at once, want 3", f.maxRunning)
+	}
+}
+
+func TestChunkSize(t *testing.T) {
+	for size, want := range map[int][]int{1: {1, 1, 1, 1, 1, 1, 1}, 3: {1, 3, 3}, Unlimited: {7}} {
+		f := &fakeNix{}
+		e := fakeEvaluator(f, 0)
+		e.ChunkSize = size
+		if _, err := e.Instantiate(t.Context(), names(7)); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Sort(f.chunks); !slices.Equal(f.chunks, want) {
+			t.Errorf("chunks of %d: %v, want %v", size, f.chunks, want)
+		}
 	}
 }
 

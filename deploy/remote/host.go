@@ -69,7 +69,7 @@ func (h *Host) Conn(ctx context.Context) (*Conn, error) {
 
 // WaitReachable is like Conn, but for a machine that is still booting: it tries until ctx ends,
 // or for five minutes if ctx has no deadline. A wrong host key or a refused login is returned
-// immediately, since waiting does not solve it.
+// immediately, since waiting does not solve it, unless the node has another host that is unreachable.
 func (h *Host) WaitReachable(ctx context.Context) (*Conn, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -53,7 +54,12 @@ func TestHostsInOrder(t *testing.T) {
 	cfg := first.config(t)
 	cfg.Fallbacks = []remote.Config{silent, other, second.config(t)}
 	var got messages
-	host := remote.NewHost(cfg, remote.Options{Send: got.sink})
+	var dialed []string // one dial at a time
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dialed = append(dialed, addr)
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	host := remote.NewHost(cfg, remote.Options{Send: got.sink, DialContext: dial})
 	defer host.Close()
 	conn, err := host.Conn(t.Context())
 	if err != nil {
@@ -73,13 +79,15 @@ func TestHostsInOrder(t *testing.T) {
 	}
 	first.restart()
 	conn.Close()
+	dialed = nil
 	for _, connect := range []func(context.Context) (*remote.Conn, error){host.Conn, host.Fresh, host.WaitReachable} {
 		if _, err := connect(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if host.Config().Port != second.port || len(got.list) != 1 {
-		t.Errorf("port %d, want %d; messages %+v", host.Config().Port, second.port, got.list)
+	want := fmt.Sprintf("127.0.0.1:%d", second.port)
+	if !slices.Equal(dialed, []string{want, want}) || host.Config().Port != second.port || len(got.list) != 1 {
+		t.Errorf("dialed %q, want only %s; port %d; messages %+v", dialed, want, host.Config().Port, got.list)
 	}
 }
 
