@@ -4,10 +4,11 @@
 //	go run ./bench instantiate   # evaluation, in one process and in chunks
 //	go run ./bench fleet         # apply to 1,000 simulated nodes, one of them stuck
 //	go run ./bench noop          # apply to nodes that already run their systems
+//	go run ./bench deploy        # deployments to the machines of a lab; `deploy -h` lists the flags
 //
 // instantiate needs Nix and uses the mini NixOS fixture. The other benchmarks need ssh;
-// their nodes are SSH servers in a separate process. The exit status is 1 if a
-// measurement exceeds its budget.
+// their nodes are SSH servers in a separate process. deploy needs root and the lab (e2e/lab). The exit status is 1 if a
+// measurement exceeds its budget, for deploy only with -check.
 package main
 
 import (
@@ -17,8 +18,10 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -26,7 +29,11 @@ var benchmarks = map[string]func(ctx context.Context, dir string, args []string)
 	"instantiate": benchInstantiate,
 	"fleet":       benchFleet,
 	"noop":        benchNoop,
+	"deploy":      benchDeploy,
 }
+
+// timeLimit is the maximum duration of a benchmark. With ten machines and another program, deploy takes the most.
+const timeLimit = 2 * time.Hour
 
 // processVariable is the environment variable that selects the process that this program runs as,
 // a key of processes. It is unset in the main process of a benchmark.
@@ -46,7 +53,9 @@ func main() {
 }
 
 func run() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
 	if runProcess := processes[os.Getenv(processVariable)]; runProcess != nil {
 		return runProcess(ctx)

@@ -42,6 +42,16 @@ func (l *Lab) Command(ctx context.Context, name string, args ...string) *exec.Cm
 	return cmd
 }
 
+// NetworkCommand returns a command like Command, but without the lab's program: a benchmark measures only the command.
+// Processes that it leaves behind do not end with the lab.
+func (l *Lab) NetworkCommand(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", l.pid), "--", name}, args...)...)
+}
+
+// FirstProcess returns the number, in the host's process namespace, of the process that has made the lab's namespaces.
+// It is in the lab's cgroups.
+func (l *Lab) FirstProcess() int { return l.pid }
+
 // Inside returns a command that will run in all namespaces of the lab, as libvirtd does:
 // it sees the lab's processes with their numbers in the lab's process namespace.
 func (l *Lab) Inside(ctx context.Context, name string, args ...string) *exec.Cmd {
