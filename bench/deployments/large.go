@@ -47,7 +47,12 @@ func (r *runner) checkLarge(ctx context.Context, one bool) error {
 
 // deleteLargeOnNodes deletes the large path, and the systems that refer to it, from the nodes' stores.
 func (r *runner) deleteLargeOnNodes(ctx context.Context) error {
-	return r.runOnNodes(ctx, "[ ! -e "+r.large+" ] || nix-store --delete --ignore-liveness "+r.large)
+	return r.runOnNodes(ctx, "[ ! -e "+r.large+" ] || { "+deleteScript(r.large)+"; }")
+}
+
+// deleteScript returns a command that deletes a store path, and the paths that refer to it, also if they have a root.
+func deleteScript(path string) string {
+	return "nix-store --delete --ignore-liveness $(nix-store --query --referrers-closure " + path + ")"
 }
 
 // runOnNodes runs a script on all nodes, one after the other, over SSH.
@@ -73,7 +78,7 @@ func (r *runner) removeLarge() {
 	_ = os.Remove(r.largeRoot())
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if out, err := exec.CommandContext(ctx, "nix-store", "--delete", "--ignore-liveness", r.large).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "sh", "-c", deleteScript(r.large)).CombinedOutput(); err != nil {
 		fmt.Fprintf(r.options.Progress, "%s remains in the store until the next garbage collection: %v: %s\n", r.large, err, out)
 	}
 }
