@@ -40,7 +40,7 @@ test-other-nix:
 # End-to-end tests on real machines, as root, after `e2e/lab/lab install`. The tests mostly
 # wait for machines, so several run in parallel; not more, because some check durations.
 e2e: kube
-	NIXBENCH_E2E=1 go test -count=1 -p 2 -parallel 2 -timeout 70m ./e2e/... ./deploy/... ./cmd/nixbench
+	NIXBENCH_E2E=1 go test -count=1 -p 2 -parallel 2 -timeout 70m ./e2e/... ./deploy/... ./cmd/nixbench ./bench/...
 
 # Build the programs of Kubernetes nodes, which takes minutes if they are not cached: a test
 # that has to wait for the build may exceed its time limit.
@@ -65,6 +65,7 @@ demo:
 demo-down:
 	demo/down
 
+# Measurements that need no machines. As root, `go run ./bench deploy` measures deployments in the lab; `-h` lists its flags.
 bench:
 	go run ./bench instantiate
 	go run ./bench noop

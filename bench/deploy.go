@@ -6,9 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 
 	"github.com/nixbench/nixbench/bench/deployments"
 )
@@ -36,25 +33,5 @@ func benchDeploy(ctx context.Context, dir string, args []string) error {
 	if set.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", set.Arg(0))
 	}
-	if err := o.Validate(); err != nil {
-		return err
-	}
-	if o.Program == "" {
-		o.Program = filepath.Join(dir, "nixbench")
-		if err := buildProgram(ctx, o.Program); err != nil {
-			return err
-		}
-	}
 	return deployments.Run(ctx, o)
-}
-
-// buildProgram builds nixbench from the sources of this program.
-func buildProgram(ctx context.Context, target string) error {
-	_, file, _, _ := runtime.Caller(0)
-	build := exec.CommandContext(ctx, "go", "build", "-o", target, "./cmd/nixbench")
-	build.Dir = filepath.Join(filepath.Dir(file), "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build in %s: %w\n%s", build.Dir, err, out)
-	}
-	return nil
 }

@@ -86,3 +86,12 @@ func (n node) countLogins(ctx context.Context) (int, error) {
 	text, err := n.runInside(ctx, "journalctl", "--quiet", "-t", "sshd", "-t", "sshd-session", "-o", "cat")
 	return strings.Count(text, "Accepted publickey"), err
 }
+
+// checkFile checks the content of a file of the node.
+func (n node) checkFile(ctx context.Context, path, want string) error {
+	got, err := n.runInside(ctx, "cat", path)
+	if err == nil && strings.TrimSpace(got) != want {
+		err = fmt.Errorf("%s: %s contains %q after the run, want %q", n.name, path, strings.TrimSpace(got), want)
+	}
+	return err
+}

@@ -1,11 +1,14 @@
 package deployments
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 )
 
 // Options select what [Run] measures.
@@ -13,7 +16,7 @@ type Options struct {
 	Machines       int
 	Repeat         int    // number of runs of each scenario
 	Scenarios      string // names between commas; empty: all
-	Program        string // path of the measured nixbench
+	Program        string // path of the measured nixbench; empty: built from these sources
 	Against        string // path of another nixbench, or empty
 	AgainstCommand string // instead of Against, a command line of sh, or empty
 	Load           int    // number of busy loops during all runs
@@ -25,8 +28,8 @@ type Options struct {
 	Out, Progress  io.Writer
 }
 
-// Validate checks the options without starting anything, and makes the paths of programs absolute.
-func (o *Options) Validate() error {
+// validate checks the options without starting anything, and makes the paths of programs absolute.
+func (o *Options) validate() error {
 	if os.Geteuid() != 0 {
 		return errors.New("only root can start the machines of the lab and read their accounting; run this as root")
 	}
@@ -59,4 +62,15 @@ func (o *Options) Validate() error {
 	}
 	_, err := selectScenarios(o.Scenarios)
 	return err
+}
+
+// buildProgram builds nixbench from the sources of this program.
+func buildProgram(ctx context.Context, target string) error {
+	_, file, _, _ := runtime.Caller(0)
+	build := exec.CommandContext(ctx, "go", "build", "-o", target, "./cmd/nixbench")
+	build.Dir = filepath.Join(filepath.Dir(file), "../..")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build in %s: %w\n%s", build.Dir, err, out)
+	}
+	return nil
 }

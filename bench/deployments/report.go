@@ -1,6 +1,7 @@
 package deployments
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -74,13 +75,15 @@ func (r *report) findMedian(scenario, label string, m metric) (float64, bool) {
 }
 
 // print prints a table: for each scenario its metrics, with one column for each tool, the ratio, and the budget.
-func (r *report) print(w io.Writer) error {
+func (r *report) print(out io.Writer) error {
+	w := &bytes.Buffer{}
 	fmt.Fprintf(w, "%d machines, medians of %d runs, %d busy loops, %d generations added\n", r.Machines, r.Repeat, r.Load, r.Generations)
 	for _, t := range r.Tools {
 		fmt.Fprintf(w, "%s: %s%s\n", t.Label, t.Program, t.Command)
 	}
 	fmt.Fprintln(w, explanation)
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	var text bytes.Buffer
+	table := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
 	for _, s := range r.Scenarios {
 		header := []string{s.Name + ": " + s.Title}
 		for _, t := range r.Tools {
@@ -97,19 +100,25 @@ func (r *report) print(w io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	for line := range strings.Lines(text.String()) { // cells without a text end with spaces
+		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+	}
 	for _, s := range r.Scenarios {
-		for label, text := range s.Failed {
-			fmt.Fprintf(w, "\n%s: %s failed: %s\n", s.Name, label, text)
+		for _, t := range r.Tools {
+			if text := s.Failed[t.Label]; text != "" {
+				fmt.Fprintf(w, "\n%s: %s failed: %s\n", s.Name, t.Label, text)
+			}
 		}
 	}
 	for _, note := range r.Notes {
 		fmt.Fprintf(w, "note: %s\n", note)
 	}
-	return nil
+	_, err := out.Write(w.Bytes())
+	return err
 }
 
 const explanation = `Programs are calls of execve, processes include those that call none (subshells); both come from the kernel's process
-events. The nodes' processor time is that of their cgroups until they are quiet. The time here is that of the program and of its children.`
+events. The nodes' processor time is that of their cgroups until they are quiet. The time here is that of the program and its children.`
 
 // listRows returns the rows of the metrics that at least one tool has.
 func (s scenarioReport) listRows(tools []toolReport) [][]string {

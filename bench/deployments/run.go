@@ -15,9 +15,18 @@ import (
 
 // Run starts a lab, runs the scenarios, and prints the table.
 func Run(ctx context.Context, o Options) (err error) {
+	if err := o.validate(); err != nil {
+		return err
+	}
 	selected, err := selectScenarios(o.Scenarios)
 	if err != nil {
 		return err
+	}
+	if o.Program == "" {
+		o.Program = filepath.Join(o.Dir, "nixbench")
+		if err := buildProgram(ctx, o.Program); err != nil {
+			return err
+		}
 	}
 	hierarchy, err := readHierarchy()
 	if err != nil {

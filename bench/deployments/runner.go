@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/nixbench/nixbench/e2e/lab"
 )
@@ -110,8 +108,6 @@ func (r *runner) recordApplied(t *tool, h hive) {
 	t.applied = &h
 }
 
-var errNotQuiet = errors.New("the nodes do not become quiet")
-
 // runMeasured runs the tool with the hive, and reads the figures of the nodes before and afterwards.
 func (r *runner) runMeasured(ctx context.Context, s scenario, t *tool, h hive) (f figures, err error) {
 	nixpkgs, err := r.writeHive(ctx, t, h)
@@ -158,66 +154,6 @@ func (r *runner) runMeasured(ctx context.Context, s scenario, t *tool, h hive) (
 	return f, nil
 }
 
-// counters are values that only grow, of all nodes.
-type counters struct {
-	usages  []float64
-	logins  []int
-	started []treeCount // by node; the last element is the operator's side. nil if it is not counted
-}
-
-// readCounters waits until the nodes are quiet, and reads their counters.
-func (r *runner) readCounters(ctx context.Context) (c counters, err error) {
-	var quiet bool
-	if c.usages, quiet, err = waitQuiet(ctx, r.hierarchy, r.nodes); err != nil {
-		return c, err
-	}
-	if !quiet {
-		r.addNote(fmt.Sprintf("%v: the figures contain work that was not finished after %v", errNotQuiet, quietLimit))
-	}
-	if r.tracer != nil {
-		var lost bool
-		if c.started, lost = r.tracer.read(); lost {
-			r.addNote("the kernel has discarded process events: the numbers of programs and processes are too small")
-		}
-	}
-	for _, n := range r.nodes {
-		count, err := n.countLogins(ctx)
-		if err != nil {
-			return c, err
-		}
-		c.logins = append(c.logins, count)
-	}
-	return c, nil
-}
-
-func (r *runner) addNote(text string) {
-	if !slices.Contains(r.notes, text) {
-		r.notes = append(r.notes, text)
-	}
-}
-
-// addDifference adds the differences between two readings to the figures. nodes is the number of nodes on which the tool
-// had to work.
-func (c counters) addDifference(f figures, after counters, nodes int) {
-	f[nodeCPU] = sum(after.usages) - sum(c.usages)
-	for i := range c.logins {
-		f[logins] = max(f[logins], float64(after.logins[i]-c.logins[i]))
-	}
-	if c.started == nil {
-		return
-	}
-	for i, count := range after.started {
-		newPrograms := float64(count.programs - c.started[i].programs)
-		newProcesses := float64(count.processes - c.started[i].processes)
-		if i < len(c.usages) {
-			f[programs] += newPrograms / float64(nodes)
-			f[processes] += newProcesses / float64(nodes)
-		} else {
-			f[operatorExecs] = newPrograms - 1 // without nsenter, which starts the tool
-		}
-	}
-}
-
 // writeHive writes the hive for the tool, and returns the folder of its nixpkgs.
 func (r *runner) writeHive(ctx context.Context, t *tool, h hive) (nixpkgs string, err error) {
 	nixpkgs, err = assembleNixpkgs(r.options.Dir, r.salt, h.fresh)
@@ -237,22 +173,16 @@ func (r *runner) checkNodes(ctx context.Context, s scenario, h hive) error {
 		return r.checkLarge(ctx, s.one)
 	}
 	for _, n := range r.nodes {
-		got, err := n.runInside(ctx, "cat", "/etc/which")
-		if err != nil {
-			return err
+		if s.goal == goalSwitch {
+			if err := n.checkFile(ctx, "/etc/which", h.lineText()); err != nil {
+				return err
+			}
 		}
-		if s.goal == goalSwitch && got != h.lineText() {
-			return fmt.Errorf("%s: /etc/which is %q after the run, want %q", n.name, got, h.lineText())
-		}
-		if h.keys == 0 {
-			continue
-		}
-		key := h.keys - 1
-		if got, err = n.runInside(ctx, "cat", fmt.Sprintf("/run/keys/key-%d", key)); err != nil {
-			return err
-		}
-		if want := h.keyText(key, n.name); strings.TrimSpace(got) != want {
-			return fmt.Errorf("%s: the key key-%d is %q after the run, want %q", n.name, key, got, want)
+		if h.keys > 0 {
+			key := h.keys - 1
+			if err := n.checkFile(ctx, fmt.Sprintf("/run/keys/key-%d", key), h.keyText(key, n.name)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

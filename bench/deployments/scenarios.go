@@ -29,7 +29,8 @@ type scenario struct {
 
 var scenarios = []scenario{
 	{name: "first", title: "first apply of a fresh closure", goal: goalSwitch,
-		change: func(h *hive, n int) { h.fresh, h.line = n, n }},
+		change:  func(h *hive, n int) { h.fresh, h.line = n, n },
+		budgets: []budget{{programs, 60, false}}},
 	{name: "noop", title: "apply without changes", goal: goalSwitch,
 		budgets: []budget{{nodeCPU, 0.15, true}, {logins, 1, false}}},
 	{name: "line", title: "one line changed on all nodes", goal: goalSwitch,

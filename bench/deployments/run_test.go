@@ -1,0 +1,60 @@
+package deployments
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The scenarios run on a lab, with nixbench and with a command line in turn. The figures are plausible.
+func TestRun(t *testing.T) {
+	if os.Getenv("NIXBENCH_E2E") != "1" {
+		t.Skip("NIXBENCH_E2E=1 is not set; end-to-end tests need root and Debian packages (see e2e/lab/README.md)")
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "figures.json")
+	var out, progress strings.Builder
+	// The command line is the nixbench that Run builds.
+	err := Run(t.Context(), Options{
+		Machines: 2, Repeat: 1, Size: 5, Generations: 3, Load: 1, JSON: file, Dir: dir, Out: &out, Progress: &progress,
+		AgainstCommand: `cd "$HIVE" && ../nixbench apply "$GOAL" --on "$ON"`,
+	})
+	t.Logf("%s\n%s", out.String(), progress.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r report
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Scenarios) != len(scenarios) {
+		t.Errorf("%d scenarios, want %d", len(r.Scenarios), len(scenarios))
+	}
+	for _, s := range r.Scenarios {
+		for label, f := range s.Median {
+			for _, m := range []metric{wall, nodeCPU, operatorCPU, programs, processes, operatorExecs, operatorRead} {
+				if f[m] <= 0 {
+					t.Errorf("%s: %s: %s is %v", s.Name, label, m, f[m])
+				}
+			}
+			if f[logins] < 1 || f[logins] > 3 {
+				t.Errorf("%s: %s: %v logins on a node, want 1 to 3", s.Name, label, f[logins])
+			}
+		}
+		if f := s.Median["new"]; strings.HasPrefix(s.Name, "copy-") && (f[storeOpens] < 1 || f[storeOpens] > 2 || f[operatorRead] < 5e6) {
+			t.Errorf("%s: %v opens of the large file, %v bytes read", s.Name, f[storeOpens], f[operatorRead])
+		}
+	}
+	if r := r.Scenarios[1].Median["new"][programs] / r.Scenarios[2].Median["new"][programs]; r > 0.8 {
+		t.Errorf("a no-op starts %.2f times as many programs as a change", r)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "lab", "*")); len(left) > 0 {
+		t.Errorf("the lab has left %v", left)
+	}
+}
