@@ -15,6 +15,7 @@ type hive struct {
 	fresh      int  // number of the nixpkgs, from which every store path of the systems depends
 	line       int  // content of /etc/which
 	keys       int  // number of keys of each node
+	keySet     int  // part of the name of each key
 	keyVersion int  // part of the content of each key
 	large      bool // the systems contain the large path
 }
@@ -26,6 +27,8 @@ func (h hive) isLike(other hive) bool {
 }
 
 func (h hive) lineText() string { return fmt.Sprintf("line %d", h.line) }
+
+func (h hive) keyName(key int) string { return fmt.Sprintf("key-%d-%d", h.keySet, key) }
 
 // keyText returns the content of the key on a node.
 func (h hive) keyText(key int, node string) string {
@@ -47,7 +50,7 @@ func (h hive) write(dir, sshConfig, large string, nodes []string) error {
     environment.etc."which".text = %q;
 `, sshConfig, h.lineText())
 	for key := range h.keys {
-		fmt.Fprintf(&b, "    deployment.keys.\"key-%d\".text = %q;\n", key, h.keyText(key, "NODE"))
+		fmt.Fprintf(&b, "    deployment.keys.%q.text = %q;\n", h.keyName(key), h.keyText(key, "NODE"))
 	}
 	if h.large {
 		b.WriteString("    environment.etc.\"large\".source = import ./large.nix;\n")

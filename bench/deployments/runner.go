@@ -180,7 +180,7 @@ func (r *runner) checkNodes(ctx context.Context, s scenario, h hive) error {
 		}
 		if h.keys > 0 {
 			key := h.keys - 1
-			if err := n.checkFile(ctx, fmt.Sprintf("/run/keys/key-%d", key), h.keyText(key, n.name)); err != nil {
+			if err := n.checkFile(ctx, "/run/keys/"+h.keyName(key), h.keyText(key, n.name)); err != nil {
 				return err
 			}
 		}

@@ -37,7 +37,7 @@ var scenarios = []scenario{
 		change:  func(h *hive, n int) { h.line = n },
 		budgets: []budget{{wall, 3, false}, {nodeCPU, 0.6, true}, {programs, 60, false}}},
 	{name: "keys-new", title: "apply with 17 new keys per node", goal: goalSwitch,
-		change:  func(h *hive, n int) { h.keys, h.keyVersion = 17, n },
+		change:  func(h *hive, n int) { h.keys, h.keySet, h.keyVersion = 17, n, n },
 		budgets: []budget{{wall, 4, false}}},
 	{name: "keys-changed", title: "upload-keys with 20 changed keys per node", keys: 20, goal: goalKeys,
 		change:  func(h *hive, n int) { h.keyVersion = n },
