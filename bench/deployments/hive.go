@@ -1,9 +1,9 @@
 package deployments
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -86,26 +86,14 @@ func assembleNixpkgs(dir, salt string, number int) (string, error) {
 	if _, err := os.Stat(target); err == nil {
 		return target, nil
 	}
-	busybox, err := exec.LookPath("busybox")
-	if err != nil {
-		return "", fmt.Errorf("%w; install it: apt-get install busybox-static", err)
+	if err := fixture.Assemble(target); err != nil {
+		return "", err
 	}
-	program, err := os.ReadFile(busybox)
+	busybox, err := os.OpenFile(filepath.Join(target, "busybox/bin/busybox"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return "", err
 	}
-	bin := filepath.Join(dir, "bin")
-	if err := os.MkdirAll(bin, 0o755); err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(bin)
 	// The kernel ignores bytes after the end of an ELF file.
-	program = fmt.Appendf(program, "\n%s %d\n", salt, number)
-	if err := os.WriteFile(filepath.Join(bin, "busybox"), program, 0o755); err != nil {
-		return "", err
-	}
-	path := os.Getenv("PATH")
-	os.Setenv("PATH", bin+":"+path)
-	defer os.Setenv("PATH", path)
-	return target, fixture.Assemble(target)
+	_, err = fmt.Fprintf(busybox, "\n%s %d\n", salt, number)
+	return target, errors.Join(err, busybox.Close())
 }

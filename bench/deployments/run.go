@@ -73,10 +73,10 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	for _, s := range selected {
 		result := r.measureScenario(ctx, s)
-		report.add(s, result)
 		if ctx.Err() != nil {
-			break
+			break // its figures are incomplete
 		}
+		report.add(s, result)
 	}
 	report.Notes = r.notes
 	if err := report.print(o.Out); err != nil {
@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return fmt.Errorf("%w: %d of %d scenarios were measured", err, len(report.Scenarios), len(selected))
 	}
 	return report.findFailure(o.Check)
 }

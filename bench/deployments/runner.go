@@ -34,10 +34,13 @@ func (r *runner) measureScenario(ctx context.Context, s scenario) scenarioResult
 	result := scenarioResult{map[string][]figures{}, map[string]error{}}
 	for i := range r.options.Repeat {
 		for _, t := range r.tools {
-			if result.failed[t.label] != nil || ctx.Err() != nil {
+			if result.failed[t.label] != nil {
 				continue
 			}
 			f, err := r.measureRun(ctx, s, t)
+			if ctx.Err() != nil {
+				return result
+			}
 			if err != nil {
 				result.failed[t.label] = err
 				fmt.Fprintf(r.options.Progress, "%s: %s: run %d: %v\n", s.name, t.label, i+1, err)

@@ -115,3 +115,32 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
+
+// Each nixpkgs has a busybox of its own, which works.
+func TestAssembleNixpkgs(t *testing.T) {
+	fixture.Require(t, "busybox")
+	dir := t.TempDir()
+	found := map[string]bool{}
+	for number := range 2 {
+		nixpkgs, err := assembleNixpkgs(dir, "salt", number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		busybox := filepath.Join(nixpkgs, "busybox/bin/busybox")
+		if out, err := exec.Command(busybox, "true").CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		content, err := os.ReadFile(busybox)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[string(content)] = true
+		again, err := assembleNixpkgs(dir, "salt", number)
+		if content2, _ := os.ReadFile(busybox); err != nil || again != nixpkgs || string(content2) != string(content) {
+			t.Errorf("the second call: %s, %v; the same content: %v", again, err, string(content2) == string(content))
+		}
+	}
+	if len(found) != 2 {
+		t.Error("two nixpkgs have the same busybox")
+	}
+}
