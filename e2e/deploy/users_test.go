@@ -105,7 +105,7 @@ func TestUsersAndBuilders(t *testing.T) {
 		s.says(s.run(0, "apply"), "1 unchanged", uses)
 		s.says(s.run(0, "status"), "as deployed", uses)
 		s.says(s.run(0, "plan"), "unchanged", uses)
-		s.says(s.run(0, "exec", "--", "hostname"), "m1 | m1\n", uses)
+		s.says(s.run(0, "exec", "--", "hostname"), "m1\n", uses)
 		s.says(s.run(0, "ssh", "m1", "--", "hostname"), "m1\n", uses)
 		several("the first host", `"m1" "192.168.77.9"`)
 		got = s.run(0, "apply")
