@@ -34,6 +34,9 @@ type Options struct {
 	Partial      bool          // only some of the hive's nodes are selected, so no machine is removed
 	Recreate     bool          // recreate machines whose image differs from the hive's
 	BootTimeout  time.Duration // maximum time until a machine is ready; 0: a default for the kind of machine
+
+	RebootNodes   bool          // reboot the deployed nodes that have not booted the system of their profile
+	RebootTimeout time.Duration // maximum time until a node has booted
 }
 
 // UsesKeys reports whether deployment.keys are uploaded.
@@ -106,6 +109,9 @@ func (r *run) runDeployPhase(ctx context.Context, nodes []nixeval.Node, closures
 		err = r.prepareAndDeployWaves(ctx, cluster, nodes, closures, inspected)
 	}
 	r.retryAdmissions(ctx, cluster)
+	if r.RebootNodes && ctx.Err() == nil {
+		err = errors.Join(err, r.rebootDeployed(ctx, nodes))
+	}
 	switch {
 	case !r.RollbackAll || !r.Goal.Activates() || ctx.Err() != nil:
 	case err != nil:
@@ -132,7 +138,7 @@ func (r *run) prepareAndDeployWaves(ctx context.Context, cluster rollout.Cluster
 
 // removeObsoleteAndVerify removes the machines that are no longer in the hive, and then verifies the cluster.
 func (r *run) removeObsoleteAndVerify(ctx context.Context, nodes []nixeval.Node, set *machines.Set, cluster rollout.Cluster) error {
-	if err := r.removeObsoleteMachines(ctx, set, cluster); err != nil || !r.Goal.ActivatesNow() {
+	if err := r.removeObsoleteMachines(ctx, set, cluster); err != nil || !r.Goal.ActivatesNow() && !r.RebootNodes {
 		return err
 	}
 	conditions := inspect.NodeConditions(r.Fleet, nodes, r.Parallel, r.observed, r.Send)
@@ -250,6 +256,9 @@ func (r *run) deployNode(ctx context.Context, t task) error {
 		r.recordActivation(t.Node, *result.Activation)
 	}
 	r.recordOutcome(t.Node, t.Closure, result.Outcome, result.Text, err)
+	if err == nil {
+		r.recordDeployed(t.Task)
+	}
 	return err
 }
 

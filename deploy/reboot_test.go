@@ -6,8 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -67,5 +70,74 @@ func TestKilledReboot(t *testing.T) {
 		if took := time.Since(begin); took > 5*time.Second || len(w.state().Intents) > 0 {
 			t.Errorf("it took %v; intents %v", took, w.state().Intents)
 		}
+	}
+}
+
+// With --reboot, apply makes the system the boot default, drains and reboots one member after the other, and
+// records the system as confirmed. Nodes that have booted the system are not rebooted.
+func TestApplyAndReboot(t *testing.T) {
+	reboots := func(o *Options) {
+		o.Goal, o.RebootNodes, o.RebootTimeout = node.Boot, true, 10*time.Second
+	}
+	w, e := newRunningCluster(t, 2, 1)
+	w.revision++
+	results, err := w.apply(reboots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"cp-1 rebooted", "cp-2 rebooted", "w-1 rebooted"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1"}, e.MemberCalls()); diff != "" {
+		t.Error(diff)
+	}
+	for name, m := range w.machines {
+		want := m.generations[m.generation-1]
+		if got := m.effects[len(m.effects)-2:]; !slices.Equal(got, []string{"boot " + want, "reboot " + want}) {
+			t.Errorf("%s: %q", name, got)
+		}
+		if confirmed := w.state().Nodes[name].LastConfirmed; confirmed == nil || confirmed.Path != want || confirmed.Generation != m.generation {
+			t.Errorf("%s: the last confirmed system is %+v, not %s", name, confirmed, want)
+		}
+	}
+
+	e.Calls = nil
+	results, err = w.apply(reboots)
+	if diff := cmp.Diff([]string{"cp-1 unchanged", "cp-2 unchanged", "w-1 unchanged"}, outcomes(results)); diff != "" || err != nil || len(e.MemberCalls()) > 0 {
+		t.Errorf("again: %v %q %s", err, e.MemberCalls(), diff)
+	}
+
+	// A run that was killed before the reboot is completed by the next one.
+	w.revision++
+	w.must(w.apply(func(o *Options) { o.Goal = node.Boot }))
+	if results, err = w.apply(reboots); err != nil || outcomes(results)[0] != "cp-1 rebooted" || w.machines["cp-1"].boot != 2 {
+		t.Errorf("after a run that did not reboot: %v, %q", err, outcomes(results))
+	}
+}
+
+// A node that cannot be deployed is not rebooted, and does not prevent the reboot of other nodes. A drain that
+// is refused prevents reboots.
+func TestApplyAndRebootFails(t *testing.T) {
+	reboots := func(o *Options) {
+		o.Goal, o.RebootNodes, o.RebootTimeout = node.Boot, true, 10*time.Second
+	}
+	w := newWorld(t, map[string]int{"w": 2})
+	w.must(w.apply())
+	w.revision++
+	w.machines["w-1"].busy = true
+	results, err := w.apply(reboots)
+	if diff := cmp.Diff([]string{"w-1 failed", "w-2 rebooted"}, outcomes(results)); diff != "" || err == nil {
+		t.Error(err, diff)
+	}
+	if w.machines["w-1"].boot != 0 {
+		t.Error("a node was rebooted while another run switches it")
+	}
+
+	w, e := newRunningCluster(t, 1, 1)
+	w.revision++
+	e.Refuse = "drain"
+	results, err = w.apply(reboots)
+	if diff := cmp.Diff([]string{"cp-1 failed", "w-1 skipped"}, outcomes(results)); diff != "" || err == nil || w.machines["cp-1"].boot != 0 {
+		t.Error(err, diff)
 	}
 }

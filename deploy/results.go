@@ -23,6 +23,7 @@ type results struct {
 	outcomes    map[string]state.Outcome
 	order       []nixeval.Node             // nodes in the order in which their first outcomes were recorded
 	activations map[string]activate.Result // by node name; only nodes on which a system was activated
+	deployed    map[string]node.Task       // by node name; only nodes that were deployed without an error
 	notJoined   []string                   // names of nodes that could not be admitted when they were deployed
 }
 
@@ -95,6 +96,35 @@ func (r *results) changedNodes() []nixeval.Node {
 		result, ok := r.activations[n.Name]
 		return !ok || result.RolledBack()
 	})
+}
+
+// recordDeployed stores the task of a node that was deployed without an error.
+func (r *results) recordDeployed(t node.Task) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.deployed == nil {
+		r.deployed = map[string]node.Task{}
+	}
+	r.deployed[t.Node.Name] = t
+}
+
+// taskOf returns the task of a node that was deployed without an error, or nil.
+func (r *results) taskOf(n nixeval.Node) *node.Task {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t, ok := r.deployed[n.Name]; ok {
+		return &t
+	}
+	return nil
+}
+
+// replaceOutcomes replaces outcomes by those of results that were reported already.
+func (r *results) replaceOutcomes(results []state.NodeResult) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, result := range results {
+		r.outcomes[result.Node] = result.Outcome
+	}
 }
 
 func (r *results) stateBefore(n nixeval.Node) activate.Node {

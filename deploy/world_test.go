@@ -514,6 +514,8 @@ func (n *simulatedNode) activate(e *sshtest.Exec, argv []string) int {
 	case "reboot":
 		n.boot++
 		n.systemState = ""
+		n.current = n.generations[n.generation-1]
+		n.effects = append(n.effects, "reboot "+n.current)
 	default:
 		return 127
 	}

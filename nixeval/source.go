@@ -82,7 +82,8 @@ func findSourceIn(dir string) (Source, bool, error) {
 	return Source{}, false, nil
 }
 
-// ParseFileSource parses the argument of -f: a hive file, a flake.nix, or a folder with one of them.
+// ParseFileSource parses the argument of -f: a hive file, a flake.nix, a folder with one of them, or a flake
+// reference with a colon.
 func ParseFileSource(path string) (Source, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -90,7 +91,9 @@ func ParseFileSource(path string) (Source, error) {
 	}
 	info, err := os.Stat(abs)
 	switch {
-	case err != nil && strings.ContainsAny(path, ":#"):
+	case err != nil && strings.Contains(path, ":"): // a flake reference, as in Colmena
+		return ParseFlakeSource(path)
+	case err != nil && strings.Contains(path, "#"):
 		return Source{}, newSourceError("-f %s: no such file; for a flake reference use --flake %s", path, path)
 	case err != nil:
 		return Source{}, newSourceError("-f %s: %v", path, unwrapPathError(err))

@@ -84,7 +84,9 @@ func TestFileAndFlakeArguments(t *testing.T) {
 		{of: file, arg: "f/flake.nix", want: "path:" + enc + "/f"},
 		{of: file, arg: "empty", err: "neither hive.nix nor flake.nix"},
 		{of: file, arg: "nope.nix", err: "no such file"},
-		{of: file, arg: "github:a/b", err: "--flake github:a/b"},
+		{of: file, arg: "github:a/b", want: "github:a/b"}, // a flake reference, as in Colmena
+		{of: file, arg: "path:/a/b", want: "path:/a/b"},
+		{of: file, arg: ".#x", err: "--flake .#x"},
 		{of: ParseFlakeSource, arg: "f", want: "f"}, // a name from the registry, as in Nix
 		{of: ParseFlakeSource, arg: "./f", want: "path:" + enc + "/f"},
 		{of: ParseFlakeSource, arg: ".?dir=f#x", want: "path:" + enc + "/f#x"},

@@ -47,7 +47,10 @@ type app struct {
 	impure      bool
 	json        bool
 	verbose     bool
+	color       string
 	evalWorkers int
+
+	evalNodeLimit string
 }
 
 func newApp(ctx context.Context, open hypervisorOpener) *app { return &app{ctx: ctx, connect: open} }
@@ -66,7 +69,7 @@ func (a *app) withView(body commandBody) func(*cobra.Command, []string) error {
 
 func (a *app) openView() {
 	a.viewOnce.Do(func() {
-		a.view = ui.New(ui.Options{Out: os.Stdout, Err: os.Stderr, JSON: a.json, Verbose: a.verbose})
+		a.view = ui.New(ui.Options{Out: os.Stdout, Err: os.Stderr, JSON: a.json, Verbose: a.verbose, Color: a.color})
 	})
 }
 
@@ -92,8 +95,12 @@ func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
 	if a.evalWorkers < 0 {
 		return nil, newUsageError("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", a.evalWorkers)
 	}
+	chunk, err := parseNodeLimit(a.evalNodeLimit)
+	if err != nil {
+		return nil, err
+	}
 	o := nixeval.Options{
-		Source: src, ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers,
+		Source: src, ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers, ChunkSize: chunk,
 		Facts: a.factsFile, Send: a.sendEvent,
 	}
 	for _, s := range a.sets {
@@ -207,6 +214,10 @@ func (a *app) addFacts(e *nixeval.Evaluator) error {
 
 // selectNodes surveys the hive and returns the nodes that --on selects.
 func (a *app) selectNodes(e *nixeval.Evaluator, on []string) (*nixeval.Hive, []nixeval.Node, error) {
+	on, err := a.readSelection(on)
+	if err != nil {
+		return nil, nil, err
+	}
 	selector, err := selection.ParseSelector(on)
 	if err != nil {
 		return nil, nil, err

@@ -28,7 +28,8 @@ import (
 const applyLong = `Evaluate and build the systems of nodes, copy them to the nodes, and switch to them.
 
 Goals:
-  switch        activate the new system, and make it the boot default (the default goal)
+  switch        activate the new system, and make it the boot default (the default goal;
+                with --reboot, boot is the default)
   boot          only make it the boot default
   test          only activate it, until the next boot
   dry-activate  show which units a switch would change, and change nothing
@@ -53,10 +54,20 @@ pods with data in emptyDir volumes, or pods whose disruption budget never allows
 eviction, apply lists them and changes nothing. --drain-bare-pods and --drain-local-data
 allow their deletion.
 
+With --reboot, apply makes the systems the boot default, reboots the nodes that have not
+booted them, waits until they are back, and uploads their keys again. Members of a running
+cluster are drained and rebooted as by nixbench reboot. A node that could not be deployed
+is not rebooted.
+
 With the goals switch, boot and test, apply first boots the machines of the hive's roles
 on cluster.hypervisors. Machines that the hive no longer contains are removed when all
 other machines are ready. apply asks before it removes or restarts a machine, unless
---yes is set.`
+--yes is set.
+
+--no-gzip, --gzip and --evaluator are accepted as in Colmena and have no effect: closures
+are copied without compression, and nixbench always evaluates in several processes at once.
+--keep-result has an effect only on the goal build: links in .nixbench/ beside the hive
+protect the systems that apply has built from Nix's garbage collector in any case.`
 
 type applyFlags struct {
 	fleetFlags
@@ -77,6 +88,9 @@ type applyFlags struct {
 	checkTimeout   time.Duration
 	recreate, yes  bool
 	bootTimeout    time.Duration
+	reboot         bool
+	rebootTimeout  time.Duration
+	keepResult     bool
 }
 
 func (a *app) applyCommand() *cobra.Command {
@@ -89,11 +103,14 @@ func (a *app) applyCommand() *cobra.Command {
 		Example: `  nixbench apply
   nixbench apply --on @web --max-unavailable 25%
   nixbench apply dry-activate --on db
-  nixbench apply boot && nixbench reboot --if-needed`,
+  nixbench apply --reboot --on 'web-*'`,
 		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		goal := node.Switch
+		if flags.reboot {
+			goal = node.Boot
+		}
 		if len(args) == 1 {
 			goal = node.Goal(args[0])
 		}
@@ -123,8 +140,12 @@ func (f *applyFlags) addTo(cmd *cobra.Command) {
 	set.DurationVar(&f.checkTimeout, "check-timeout", 5*time.Minute, "time limit for the check of the cluster")
 	set.BoolVar(&f.noKeys, "no-keys", false, "do not upload deployment.keys")
 	set.BoolVar(&f.recreate, "recreate", false, "recreate machines whose role has another image now; the data on their disks are lost")
+	set.BoolVar(&f.reboot, "reboot", false, "reboot the nodes that have not booted their new system, and wait until they are back")
+	set.DurationVar(&f.rebootTimeout, "reboot-timeout", 5*time.Minute, "time limit for a node to come back after --reboot")
+	set.BoolVar(&f.keepResult, "keep-result", false, "with the goal build, create links result-NODE as nixbench build does")
 	set.DurationVar(&f.bootTimeout, "boot-timeout", 0, "time limit for a machine to become ready (default 5m, 10m if it is emulated)")
 	set.BoolVarP(&f.yes, "yes", "y", false, "remove and restart machines without asking")
+	acceptFlags(set, "no-gzip", "gzip", "evaluator")
 }
 
 func (a *app) uploadKeysCommand() *cobra.Command {
@@ -133,11 +154,21 @@ func (a *app) uploadKeysCommand() *cobra.Command {
 		Use:   "upload-keys",
 		Short: "Upload deployment.keys",
 		Long: `Upload the keys that differ from those on the nodes, and remove keys that the hive no
-longer contains. Systems are neither evaluated nor switched.`,
+longer contains. Systems are neither evaluated nor switched.
+
+The other flags of Colmena's upload-keys are accepted and have no effect, because no system
+is evaluated, copied or switched: --keep-result, --reboot, --no-substitute, --no-gzip,
+--gzip, --build-on-target, --no-build-on-target, --force-replace-unknown-profiles and
+--evaluator. --no-keys is an error.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error { return a.apply(node.UploadKeys, flags) })
-	flags.fleetFlags.add(cmd.Flags())
+	set := cmd.Flags()
+	set.SortFlags = false
+	flags.fleetFlags.add(set)
+	acceptFlags(set, "keep-result", "reboot", "no-substitute", "no-gzip", "gzip", "build-on-target", "no-build-on-target", "force-replace-unknown-profiles", "evaluator")
+	set.BoolVar(&flags.noKeys, "no-keys", false, "an error, as in Colmena")
+	set.Lookup("no-keys").Hidden = true
 	return cmd
 }
 
@@ -147,6 +178,7 @@ func (f *applyFlags) toOptions(goal node.Goal) (deploy.Options, error) {
 		Options:  node.Options{Goal: goal, RollbackAll: f.rollbackAll, Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutKeys: f.noKeys},
 		Parallel: f.parallel, KeepGoing: f.keepGoing,
 		WithoutDrain: f.drain.noDrain, Partial: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
+		RebootNodes: f.reboot, RebootTimeout: f.rebootTimeout,
 	}
 	if f.checkTimeout < 0 {
 		return o, newUsageError("--check-timeout must be greater than 0 (it is %v), such as 5m; use --no-check to omit the check", f.checkTimeout)
@@ -159,6 +191,12 @@ func (f *applyFlags) toOptions(goal node.Goal) (deploy.Options, error) {
 	}
 	if goal == "keys" {
 		o.Goal = node.UploadKeys
+	}
+	if o.Goal == node.UploadKeys && f.noKeys {
+		return o, newUsageError("--no-keys and the goal upload-keys exclude each other")
+	}
+	if err := f.validateReboot(o.Goal); err != nil {
+		return o, err
 	}
 	var err error
 	if o.Confirm, o.SettleTime, err = f.validateArming(); err != nil {
@@ -193,6 +231,23 @@ func (f *applyFlags) toOptions(goal node.Goal) (deploy.Options, error) {
 	return o, err
 }
 
+// validateReboot returns an error if --reboot does not fit the goal or the other flags.
+func (f *applyFlags) validateReboot(goal node.Goal) error {
+	switch {
+	case !f.reboot:
+		return nil
+	case goal != node.Boot && goal != node.Switch:
+		return newUsageError("--reboot requires the goal boot or switch (it is %s): a node boots the system of its profile", goal)
+	case f.specialisation != "":
+		return newUsageError("--reboot and --specialisation exclude each other: boot loaders select generations, not specialisations")
+	case f.rollbackAll:
+		return newUsageError("--reboot and --rollback-all-on-failure exclude each other: a reboot is not rolled back")
+	case f.rebootTimeout <= 0:
+		return newUsageError("--reboot-timeout must be greater than 0 (it is %v)", f.rebootTimeout)
+	}
+	return nil
+}
+
 func (a *app) apply(goal node.Goal, flags applyFlags) error {
 	o, err := flags.toOptions(goal)
 	if err != nil {
@@ -206,13 +261,13 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 		return &hintedError{newUsageError("apply: meta.allowApplyAll is false in %s, so --on must select the nodes", e.Source), "for all of them: --on '*'"}
 	}
 	if goal == "build" {
-		return a.buildOnly(e, hive, nodes, flags.keepGoing, false)
+		return a.buildOnly(e, hive, nodes, flags.keepGoing, flags.keepResult)
 	}
 	if o.UsesKeys() {
 		hive = hive.WithKeys(nodes)
 	}
 	if o.Goal == node.UploadKeys || len(hive.Broken) == 0 { // if units are broken, the evaluation reports them
-		if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
+		if nodes, err = a.selectRemoteNodes(hive, nodes); err != nil {
 			return err
 		}
 	}

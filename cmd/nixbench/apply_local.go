@@ -34,7 +34,8 @@ the current user, and runs the other commands with
 deployment.privilegeEscalationCommand.
 
 Goals are those of nixbench apply: switch (the default), boot, test,
-dry-activate, upload-keys (or: keys).`
+dry-activate, build, upload-keys (or: keys). push is the same as build, because nothing has
+to be copied.`
 
 type localFlags struct {
 	node string
@@ -51,7 +52,7 @@ func (a *app) applyLocalCommand() *cobra.Command {
 		Use:       "apply-local [GOAL]",
 		Short:     "Switch the machine that this runs on",
 		Long:      applyLocalLong,
-		ValidArgs: []string{"switch", "boot", "test", "dry-activate", "upload-keys", "keys"},
+		ValidArgs: []string{"switch", "boot", "test", "dry-activate", "build", "push", "upload-keys", "keys"},
 		Example: `  nixbench apply-local --sudo
   nixbench apply-local --sudo boot --node laptop`,
 		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
@@ -101,6 +102,9 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 	d := hive.Unit(node.Unit).Deployment
 	if !d.AllowLocalDeployment {
 		return &hintedError{newUsageError("%s: deployment.allowLocalDeployment is false", node.Name), "to deploy this machine, set it to true for " + node.Name}
+	}
+	if goal == "build" || goal == "push" {
+		return a.buildOnly(e, hive, []nixeval.Node{node}, false, false)
 	}
 	if _, err := os.Stat("/etc/NIXOS"); errors.Is(err, fs.ErrNotExist) {
 		return &activate.NotNixOSError{Node: node.Name}

@@ -66,7 +66,7 @@ func (a *app) check(flags checkFlags) error {
 	if err != nil {
 		return err
 	}
-	if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
+	if nodes, err = a.selectRemoteNodes(hive, nodes); err != nil {
 		return err
 	}
 	conns := a.newFleet(hive, flags.fleetFlags, nil)

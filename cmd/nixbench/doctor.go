@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -45,12 +44,7 @@ func (a *app) doctor() error {
 	if err != nil {
 		return err
 	}
-	findings := append(inspect.Computer(a.ctx), a.newMachines(e, hive, a.sendEvent).Examine(a.ctx, recorded)...)
-	a.view.Result(findings, func(w io.Writer) { writeFindings(w, findings) })
-	if slices.ContainsFunc(findings, func(f provision.Finding) bool { return f.State == "error" }) {
-		return &checkError{nodes: errorFindings(findings)}
-	}
-	return nil
+	return a.showFindings(append(inspect.Computer(a.ctx), a.newMachines(e, hive, a.sendEvent).Examine(a.ctx, recorded)...))
 }
 
 func errorFindings(findings []provision.Finding) []string {

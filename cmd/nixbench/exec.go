@@ -14,21 +14,35 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const execLong = `Run a command on nodes in parallel, and print its output with the name of the node before
-each line.
+const execLong = `Run a command on nodes, on all of them at the same time, and print its output with the
+name of the node before each line. With one selected node, the output is printed
+unchanged, stdout and stderr separately.
 
-The command is a program with its arguments. For pipes and other shell syntax, run a
-shell:
+As in Colmena and ssh, the words of the command are joined with spaces, and the login
+shell of the user on the node interprets the line. Quote what your own shell must not
+interpret:
 
-  nixbench exec --on @web -- sh -c 'journalctl -u nginx | tail -n 3'
+  nixbench exec --on @web -- 'journalctl -u nginx | tail -n 3'
+  nixbench exec -- echo '$HOME'
+
+With --literal no shell interprets the words: the first one is the program, the others
+are its arguments.
+
+  nixbench exec --literal -- sh -c 'journalctl -u "$1" | tail -n 3' sh nginx
+
+The command runs as the login user, and with --root as root. Its standard input is empty.
 
 The exit code is the highest exit status of the command on any node, or 6 if a node cannot
 be reached. A command that was ended by a signal has the exit status 128 plus the signal's
 number, as in a shell.`
 
+type execFlags struct {
+	fleetFlags
+	root, literal bool
+}
+
 func (a *app) execCommand() *cobra.Command {
-	var flags fleetFlags
-	var sudo bool
+	var flags execFlags
 	cmd := &cobra.Command{
 		Use:   "exec [--on NODES] [--] COMMAND [ARGUMENT…]",
 		Short: "Run a command on nodes",
@@ -37,45 +51,69 @@ func (a *app) execCommand() *cobra.Command {
   nixbench exec --on 'web-*' --root -- systemctl restart nginx`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	cmd.RunE = a.withView(func(args []string) error {
-		_, hive, nodes, err := a.loadNodes(flags.on)
-		if err != nil {
-			return err
-		}
-		if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
-			return err
-		}
-		hosts := a.newFleet(hive, flags, nil)
-		defer hosts.Close()
-		results := fleet.Each(a.ctx, nodes, flags.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
-			return a.runOnNode(ctx, hosts, n, remote.Cmd{Argv: args, Sudo: sudo})
-		})
-		return joinExitErrors(results)
-	})
+	cmd.RunE = a.withView(func(args []string) error { return a.exec(args, flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.SetInterspersed(false) // flags after COMMAND are its arguments
-	flags.add(f)
-	f.BoolVar(&sudo, "root", false, "run it as root, with deployment.privilegeEscalationCommand if the user is not root")
+	flags.addWithParallel(f, 0)
+	f.BoolVar(&flags.root, "root", false, "run it as root, with deployment.privilegeEscalationCommand if the user is not root")
+	f.BoolVar(&flags.literal, "literal", false, "run a program with exactly these arguments, without a shell")
 	return cmd
 }
 
-// runOnNode runs the command on one node, shows its output, and returns its exit status as a shell
-// reports it.
-func (a *app) runOnNode(ctx context.Context, hosts *fleet.Fleet, n nixeval.Node, c remote.Cmd) (int, error) {
-	h, err := hosts.Host(ctx, n)
+func (a *app) exec(args []string, flags execFlags) error {
+	_, hive, nodes, err := a.loadNodes(flags.on)
 	if err != nil {
-		return 0, err
+		return err
 	}
+	if nodes, err = a.selectRemoteNodes(hive, nodes); err != nil {
+		return err
+	}
+	hosts := a.newFleet(hive, flags.fleetFlags, nil)
+	defer hosts.Close()
+	command := newExecCommand(args, flags)
+	run := a.runWithPrefix
+	if len(nodes) == 1 && !a.json {
+		run = a.runUnprefixed
+	}
+	results := fleet.Each(a.ctx, nodes, flags.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
+		h, err := hosts.Host(ctx, n)
+		if err != nil {
+			return 0, err
+		}
+		err = run(ctx, h, n, command)
+		var failed *remote.RunError
+		if errors.As(err, &failed) {
+			return failed.ShellStatus(), nil
+		}
+		return 0, err
+	})
+	return joinExitErrors(results)
+}
+
+// newExecCommand returns the command that exec runs on every node. Without --literal, this is the login
+// shell, which sshd sets as SHELL, with the joined words as a line.
+func newExecCommand(args []string, flags execFlags) remote.Cmd {
+	c := remote.Cmd{Argv: args, Sudo: flags.root}
+	if !flags.literal {
+		c.Name = strings.Join(args, " ")
+		c.Argv = []string{"sh", "-c", `exec "${SHELL:-sh}" -c "$1"`, "sh", c.Name}
+	}
+	return c
+}
+
+// runWithPrefix runs the command on a node, and prints each line of its output with the node's name.
+func (a *app) runWithPrefix(ctx context.Context, h *remote.Host, n nixeval.Node, c remote.Cmd) error {
 	out := &remote.Lines{Each: func(line string, _ bool) { a.view.Output(n.Name, line) }}
 	c.Stdout, c.Stderr = out, out
-	err = h.Run(ctx, c)
-	out.Flush()
-	var failed *remote.RunError
-	if errors.As(err, &failed) {
-		return failed.ShellStatus(), nil
-	}
-	return 0, err
+	defer out.Flush()
+	return h.Run(ctx, c)
+}
+
+// runUnprefixed runs the command on a node, and prints its output unchanged.
+func (a *app) runUnprefixed(ctx context.Context, h *remote.Host, _ nixeval.Node, c remote.Cmd) error {
+	c.Stdout, c.Stderr = a.view.Raw()
+	return h.Run(ctx, c)
 }
 
 // execError means that the command failed on nodes. code is the highest exit status.

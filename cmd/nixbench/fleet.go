@@ -26,9 +26,12 @@ type fleetFlags struct {
 	acceptNew bool
 }
 
-func (f *fleetFlags) add(set *pflag.FlagSet) {
+func (f *fleetFlags) add(set *pflag.FlagSet) { f.addWithParallel(set, 10) }
+
+// addWithParallel defines the flags with a default for --parallel.
+func (f *fleetFlags) addWithParallel(set *pflag.FlagSet, parallel int) {
 	set.StringArrayVar(&f.on, "on", nil, onHelp)
-	set.IntVarP(&f.parallel, "parallel", "p", 10, "work on at most `N` nodes at once; 0: on all")
+	set.IntVarP(&f.parallel, "parallel", "p", parallel, "work on at most `N` nodes at once; 0: on all")
 	set.BoolVar(&f.acceptNew, "accept-new-host-keys", false, "accept and store the keys of hosts that known_hosts does not contain")
 }
 
@@ -56,10 +59,10 @@ func (u unreadableState) MachineOf(string) (state.Machine, *state.Cluster, error
 	return state.Machine{}, nil, u.err
 }
 
-// selectRemoteNodes returns the nodes that nixbench can connect to. Without --on, it omits named
-// nodes with a null targetHost, as Colmena does: these nodes are for apply-local. It fails if a
-// node's deployment options are broken, or if two nodes have the same address.
-func (a *app) selectRemoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string) ([]nixeval.Node, error) {
+// selectRemoteNodes returns the nodes that nixbench can connect to. It omits named nodes with a null
+// targetHost, as Colmena does: these nodes are for apply-local. It fails if a node's deployment
+// options are broken, if two nodes have the same address, or if no node remains.
+func (a *app) selectRemoteNodes(hive *nixeval.Hive, nodes []nixeval.Node) ([]nixeval.Node, error) {
 	broken := map[string]*nixeval.NixError{}
 	var out []nixeval.Node
 	var local []string
@@ -69,7 +72,7 @@ func (a *app) selectRemoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []s
 			broken[n.Unit] = err
 			continue
 		}
-		if len(on) == 0 && n.Role == "" && len(hive.Unit(n.Unit).Deployment.TargetHosts) == 0 {
+		if n.Role == "" && len(hive.Unit(n.Unit).Deployment.TargetHosts) == 0 {
 			local = append(local, n.Name)
 			continue
 		}
@@ -89,7 +92,7 @@ func (a *app) selectRemoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []s
 			Text: fmt.Sprintf("omitted, because deployment.targetHost is null: %s; use apply-local on them", strings.Join(local, ", "))})
 	}
 	if len(out) == 0 {
-		return nil, newUsageError("all nodes have a null deployment.targetHost; use apply-local on each")
+		return nil, newUsageError("all selected nodes have a null deployment.targetHost; use apply-local on each")
 	}
 	return out, nil
 }

@@ -55,7 +55,7 @@ func (a *app) generations(flags fleetFlags, paths bool) error {
 	if err != nil {
 		return err
 	}
-	if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
+	if nodes, err = a.selectRemoteNodes(hive, nodes); err != nil {
 		return err
 	}
 	conns := a.newFleet(hive, flags, nil)

@@ -84,7 +84,7 @@ func (a *app) plan(flags planFlags) error {
 		hive = hive.WithKeys(nodes)
 	}
 	if len(hive.Broken) == 0 { // if units are broken, the evaluation reports them, as in apply
-		if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
+		if nodes, err = a.selectRemoteNodes(hive, nodes); err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,7 @@ select another.
 Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build, 5 machines,
 6 unreachable, 7 copy, 8 activation, 9 check failed, 10 locked, 130 interrupted.`
 
-const onHelp = "only these `NODES`: names, globs, @tag or @role, between commas; !… leaves nodes out"
+const onHelp = "only these `NODES`: names, globs, @tag or @role, between commas; !… leaves nodes out; -: read them from stdin"
 
 func (a *app) rootCommand() *cobra.Command {
 	cobra.EnableCommandSorting = false // list the commands in the order of AddCommand, which follows the typical workflow
@@ -37,11 +37,18 @@ func (a *app) rootCommand() *cobra.Command {
 		Long:          rootLong,
 		SilenceErrors: true, // app.finish shows errors
 		SilenceUsage:  true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	var version bool
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if version {
+			return a.withView(a.showVersion)(cmd, args)
+		}
+		return cmd.Help()
+	}
+	root.Flags().BoolVarP(&version, "version", "V", false, "print the version, as nixbench version does")
 	f := root.PersistentFlags()
 	f.SortFlags = false
-	f.StringVarP(&a.file, "file", "f", "", "hive `FILE`, or the folder that contains it")
+	f.StringVarP(&a.file, "file", "f", "", "hive `FILE`, or the folder that contains it; with a colon, and if no such file exists, a flake reference as for --flake")
 	f.StringVar(&a.flake, "flake", "", "flake `REF`: a folder or a URL, with #output if it is not nixbenchHive, colmenaHive or colmena")
 	f.StringArrayVar(&a.sets, "set", nil, "set `PATH=VALUE` in roles or cluster, such as roles.worker.count=5; repeatable")
 	f.StringVar(&a.factsFile, "facts", "", "evaluate with the facts in `FILE` (see nixbench facts --schema); modules get them as the argument runtime")
@@ -49,11 +56,17 @@ func (a *app) rootCommand() *cobra.Command {
 	f.BoolVar(&a.impure, "impure", false, "let a flake read files and environment variables outside of it")
 	f.StringArrayVar(&a.nixOptions, "nix-option", nil, "pass `NAME VALUE` to Nix as --option; repeatable")
 	f.IntVar(&a.evalWorkers, "eval-workers", 0, "evaluate in at most `N` Nix processes at once (default: what cores and memory allow)")
+	f.StringVar(&a.evalNodeLimit, "eval-node-limit", "auto", "evaluate at most `N` nodes in one Nix process; auto: what memory allows; 0 or unlimited: all")
 	f.BoolVar(&a.json, "json", false, "write events and the result as JSON, one object per line (docs/events.md)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show build logs")
+	addChoice(f, &a.color, "color", []string{"auto", "always", "never"}, "`WHEN` to use colours: always, never, or auto: on a terminal, unless NO_COLOR is set")
+	acceptFlags(f, "legacy-flake-eval", "experimental-flake-eval")
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		if name == "config" { // as in Colmena
+		switch name { // as in Colmena
+		case "config":
 			name = "file"
+		case "no-substitutes":
+			name = "no-substitute"
 		}
 		return pflag.NormalizedName(name)
 	})
@@ -61,7 +74,8 @@ func (a *app) rootCommand() *cobra.Command {
 		a.initCommand(), a.applyCommand(), a.applyLocalCommand(), a.planCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(),
 		a.statusCommand(), a.checkCommand(), a.generationsCommand(), a.rollbackCommand(), a.rebootCommand(), a.destroyCommand(), a.doctorCommand(),
 		a.execCommand(), a.sshCommand(), a.kubeconfigCommand(),
-		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.secretsCommand(), a.versionCommand(), a.manCommand(),
+		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.secretsCommand(), a.versionCommand(), a.nixInfoCommand(), a.manCommand(),
+		a.genCompletionsCommand(root),
 	)
 	a.registerCompletion(root)
 	root.Flags().SortFlags = false

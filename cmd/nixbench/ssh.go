@@ -19,8 +19,8 @@ targetPort and sshOptions. All other settings are those of your OpenSSH configur
 targetHost is a list, nixbench first determines which of the hosts accepts a login.
 
 The arguments after -- are the remote command, with the semantics of ssh: they are
-joined with spaces and interpreted by the node's shell. nixbench exec runs a program
-with exact arguments, and on several nodes.
+joined with spaces and interpreted by the node's shell. nixbench exec does the same on
+several nodes.
 
 The process of nixbench is replaced by ssh, so the exit code is that of ssh: the
 command's, or 255.`

@@ -72,7 +72,7 @@ func (a *app) status(flags statusFlags) error {
 	if err != nil {
 		return err
 	}
-	if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
+	if nodes, err = a.selectRemoteNodes(hive, nodes); err != nil {
 		return err
 	}
 	recorded, err := a.loadState(e, hive)

@@ -18,7 +18,7 @@ func suggestCorrection(cmd *cobra.Command, err error) error {
 	// Remove the suggestion of cobra, which follows the first line.
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	m := mistypedRE.FindStringSubmatch(text)
-	if m == nil {
+	if m == nil || strings.Contains(text, `" flag: `) { // the value of a flag is invalid
 		return usage
 	}
 	var words []string

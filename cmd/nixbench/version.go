@@ -19,18 +19,20 @@ func (a *app) versionCommand() *cobra.Command {
 		Short: "Print the version of nixbench",
 		Args:  cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error {
-		v := readBuildVersion()
-		a.view.Result(v, func(w io.Writer) {
-			fmt.Fprintf(w, "nixbench %s", v.Version)
-			if v.Commit != "" {
-				fmt.Fprintf(w, " (%s)", v.Commit)
-			}
-			fmt.Fprintf(w, " %s\n", v.Go)
-		})
-		return nil
-	})
+	cmd.RunE = a.withView(a.showVersion)
 	return cmd
+}
+
+func (a *app) showVersion([]string) error {
+	v := readBuildVersion()
+	a.view.Result(v, func(w io.Writer) {
+		fmt.Fprintf(w, "nixbench %s", v.Version)
+		if v.Commit != "" {
+			fmt.Fprintf(w, " (%s)", v.Commit)
+		}
+		fmt.Fprintf(w, " %s\n", v.Go)
+	})
+	return nil
 }
 
 type versionView struct {

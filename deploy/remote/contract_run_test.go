@@ -114,6 +114,24 @@ func testStreams(t *testing.T, k kind) {
 	}
 }
 
+// A command without input must read the end of it, also if that end could reach the server before the
+// request for the command.
+func testEmptyStdin(t *testing.T, k kind) {
+	conn := k.start(t, want{}).dial(t)
+	for i := range 50 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		var stdin io.Reader
+		if i%2 == 1 {
+			stdin = strings.NewReader("")
+		}
+		out, err := conn.Output(ctx, remote.Cmd{Argv: []string{"cat"}, Stdin: stdin})
+		cancel()
+		if err != nil || len(out) > 0 {
+			t.Fatalf("run %d: cat printed %q: %v", i, out, err)
+		}
+	}
+}
+
 type failingReader struct{ err error }
 
 func (f failingReader) Read([]byte) (int, error) { return 0, f.err }

@@ -23,6 +23,7 @@ func TestContract(t *testing.T) {
 				"exit status":        testExitStatus,
 				"signal":             testSignal,
 				"streams":            testStreams,
+				"empty stdin":        testEmptyStdin,
 				"quoting":            testQuoting,
 				"environment":        testEnvironment,
 				"stderr tail":        testStderrTail,

@@ -155,9 +155,10 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	r.marks = &markWriter{prefix: mark, onMark: r.handleMark, w: io.MultiWriter(r.tail, errs)}
 	session.Stderr = r.marks
 
-	ended := make(chan error, 1)
+	ended, requested := make(chan error, 1), make(chan struct{})
 	go func() {
 		err := session.Start(shell.Line(r.wrappedArgv(mark)))
+		close(requested)
 		if err == nil {
 			err = session.Wait()
 		}
@@ -166,7 +167,12 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)
-		r.writeStdin(ctx, stdin, abort)
+		select { // an end of stdin that sshd receives before the request for the command does not reach the command
+		case <-requested:
+			r.writeStdin(ctx, stdin, abort)
+		case <-ctx.Done():
+		case <-r.ended:
+		}
 	}()
 
 	select {

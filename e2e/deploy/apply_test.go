@@ -74,8 +74,22 @@ func TestApply(t *testing.T) {
 		got := s.run(0, "exec", "--on", "@web", "--", "cat", "/etc/which")
 		s.says(got, "m1 | two\n", "m2.rack.example | two\n")
 		s.saysNot(got, "m3 |")
-		got = s.run(5, "exec", "--", "sh", "-c", `case $(cat /proc/sys/kernel/hostname) in m1*) exit 3;; m3*) echo so sad >&2; exit 5;; esac`)
+		got = s.run(5, "exec", "--", `case $(cat /proc/sys/kernel/hostname) in m1*) exit 3;; m3*) echo so sad >&2; exit 5;; esac`)
 		s.says(got, "m3 | so sad\n", "m1 (3)", "m3 (5)")
+		s.says(s.run(3, "exec", "--on", "m1", "--", "echo $(hostname); exit 3"), "the command failed on m1 (3)")
+		if got := s.run(0, "exec", "--on", "m1", "--", "echo", "$HOME  $0").out; got != "/root /bin/bash\n" {
+			t.Errorf("the node's shell printed %q", got)
+		}
+		if got := s.run(0, "exec", "--on", "m1", "--literal", "--", "echo", "$HOME  $0").out; got != "$HOME  $0\n" {
+			t.Errorf("a literal command printed %q", got)
+		}
+	})
+
+	t.Run("exec without input", func(t *testing.T) { // the end of stdin must not be lost
+		s := s.forSubtest(t)
+		for range 100 {
+			s.run(0, "exec", "--on", "m1", "--", "cat")
+		}
 	})
 
 	t.Run("allowApplyAll", func(t *testing.T) {

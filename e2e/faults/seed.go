@@ -164,12 +164,17 @@ func (s *sandbox) checkNodeAnswers(ctx context.Context, wanted cluster) []string
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	var diag strings.Builder
-	cmd := s.nixbench(ctx, "exec", "--", "sh", "-c", script)
+	cmd := s.nixbench(ctx, "exec", "--", script)
 	cmd.Stderr = &diag
 	out, err := cmd.Output()
 	fmt.Fprintf(s.log, "\n$ nixbench exec\n%s%s", out, diag.String())
 	if err != nil {
 		return []string{fmt.Sprintf("nodes: %v: %s", err, strings.TrimSpace(diag.String()))}
+	}
+	if wanted.count == 1 { // exec prints the output of a single node without its name
+		lines := strings.SplitAfter(strings.TrimSuffix(string(out), "\n"), "\n")
+		prefix := wanted.nodes()[0] + " | "
+		out = []byte(prefix + strings.Join(lines, prefix))
 	}
 	return checkNodes(wanted, s.token, string(out))
 }

@@ -104,16 +104,20 @@ func (b *bareHypervisor) run(code int, args ...string) (stdout, stderr string) {
 // bootIDs returns the boot ids of the nodes that answer, by name. Each must have its own name.
 func (b *bareHypervisor) bootIDs() map[string]string {
 	b.t.Helper()
-	out, _ := b.run(0, "exec", "--", "cat", "/proc/sys/kernel/random/boot_id", "/var/lib/nixbench/node.json")
+	out, _ := b.run(0, "exec", "--json", "--", "cat", "/proc/sys/kernel/random/boot_id", "/var/lib/nixbench/node.json")
 	boots := map[string]string{}
 	for line := range strings.Lines(out) {
-		if node, id, ok := strings.Cut(strings.TrimSpace(line), " | "); ok && !strings.HasPrefix(id, "{") {
-			boots[node] = id
-		} else if ok {
-			var who struct{ Name string }
-			if json.Unmarshal([]byte(id), &who) != nil || who.Name != node {
-				b.t.Errorf("%s has the node.json %s", node, id)
-			}
+		var e struct{ Event, Node, Text string }
+		if json.Unmarshal([]byte(line), &e) != nil || e.Event != "node-log" {
+			continue
+		}
+		if !strings.HasPrefix(e.Text, "{") {
+			boots[e.Node] = e.Text
+			continue
+		}
+		var who struct{ Name string }
+		if json.Unmarshal([]byte(e.Text), &who) != nil || who.Name != e.Node {
+			b.t.Errorf("%s has the node.json %s", e.Node, e.Text)
 		}
 	}
 	return boots

@@ -29,6 +29,8 @@ func (j *jsonLines) showOutput(node, line string) {
 	j.showEvent(event.Event{Time: time.Now(), Kind: event.NodeLog, Node: node, Text: line})
 }
 
+func (j *jsonLines) prepareRaw() {}
+
 func (j *jsonLines) showResult(value any, _ func(io.Writer)) {
 	_ = j.enc.Encode(struct {
 		Time   time.Time `json:"time"`

@@ -103,7 +103,11 @@ func formatWaitReason(e event.Event) string {
 	return text
 }
 
-func (p *plain) showOutput(node, line string) { fmt.Fprintf(p.out, "%s | %s\n", node, line) }
+func (p *plain) showOutput(node, line string) {
+	fmt.Fprintf(p.out, "%s %s\n", p.style.bold(node)+p.style.faint(" |"), line)
+}
+
+func (p *plain) prepareRaw() {}
 
 func (p *plain) showResult(_ any, human func(io.Writer)) { human(p.out) }
 

@@ -5,7 +5,10 @@ import "os"
 // style colours text. Its zero value leaves text unchanged.
 type style struct{ colour, marks bool }
 
-func terminalStyle() style { return style{colour: os.Getenv("NO_COLOR") == "", marks: true} }
+// terminalStyle returns the style for a terminal. when is the value of --color.
+func terminalStyle(when string) style {
+	return style{colour: when == "always" || when != "never" && os.Getenv("NO_COLOR") == "", marks: true}
+}
 
 func (s style) colourText(code, text string) string {
 	if !s.colour {

@@ -35,6 +35,7 @@ type tty struct {
 	phases []*livePhase // running phases in the order in which they began
 	nodes  nodeLines
 	began  map[string]time.Time // time of each node's first event
+	still  bool                 // draw no live lines
 	drawn  int                  // number of live lines on the screen
 	frame  int                  // counter that selects the spinner's character
 	stop   chan struct{}
@@ -44,7 +45,7 @@ type tty struct {
 const redraw = 100 * time.Millisecond
 
 func newTTY(o Options, mu *sync.Mutex) *tty {
-	t := &tty{out: o.Out, err: o.Err, verbose: o.Verbose, style: terminalStyle(), stop: make(chan struct{})}
+	t := &tty{out: o.Out, err: o.Err, verbose: o.Verbose, style: terminalStyle(o.Color), stop: make(chan struct{})}
 	t.began = map[string]time.Time{}
 	t.size = func() (int, int) {
 		if f, ok := o.Err.(*os.File); ok {
@@ -179,6 +180,9 @@ var spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 // draw replaces the live lines with the current ones.
 func (t *tty) draw() {
 	t.clear()
+	if t.still {
+		return
+	}
 	width, height := t.size()
 	now := time.Now()
 	var lines []string
@@ -228,6 +232,11 @@ func (t *tty) showOutput(node, line string) {
 	t.clear()
 	fmt.Fprintf(t.out, "%s %s\n", t.style.bold(node)+t.style.faint(" |"), line)
 	t.draw()
+}
+
+func (t *tty) prepareRaw() {
+	t.clear()
+	t.still = true // a live line would overwrite an incomplete line of the output
 }
 
 func (t *tty) showResult(_ any, human func(io.Writer)) {

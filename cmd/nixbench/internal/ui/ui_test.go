@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -245,6 +246,50 @@ func TestResultsFitTheTerminal(t *testing.T) {
 			if line := formatResult(style{}, e, now, 80); !strings.Contains(line, name) || !strings.Contains(line, strings.TrimSpace(text)) {
 				t.Errorf("a log lacks something: %s", line)
 			}
+		}
+	}
+}
+
+// The output of a program that is shown unchanged reaches stdout and stderr byte for byte. A terminal draws no
+// live lines after it, since they would overwrite an incomplete line.
+func TestRaw(t *testing.T) {
+	for _, terminal := range []bool{false, true} {
+		var out, errs bytes.Buffer
+		v := New(Options{Out: &out, Err: &errs})
+		if terminal {
+			v.r = newTTY(Options{Out: &out, Err: &errs}, &v.mu)
+		}
+		v.Event(event.Event{Kind: event.PhaseStart, Phase: event.Connect, Time: time.Now()})
+		stdout, stderr := v.Raw()
+		stdout.Write([]byte("\x00a"))
+		errs.Reset()
+		stderr.Write([]byte("prompt "))
+		v.Event(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: "a", Time: time.Now()})
+		time.Sleep(3 * redraw)
+		v.mu.Lock()
+		if out.String() != "\x00a" || errs.String() != "prompt " {
+			t.Errorf("terminal %v: %q, %q", terminal, &out, &errs)
+		}
+		v.mu.Unlock()
+		v.Close()
+	}
+}
+
+func TestColor(t *testing.T) {
+	for color, want := range map[string]bool{"": false, "auto": false, "always": true, "never": false} {
+		var errs bytes.Buffer
+		v := New(Options{Out: &errs, Err: &errs, Color: color})
+		v.Problems(1, []Problem{{Message: "no"}})
+		v.Output("a", "line")
+		v.Close()
+		if got := strings.Count(errs.String(), "\x1b["); (got > 0) != want {
+			t.Errorf("%q: %q", color, &errs)
+		}
+	}
+	t.Setenv("NO_COLOR", "1")
+	for color, want := range map[string]bool{"auto": false, "always": true, "never": false} {
+		if got := terminalStyle(color).colour; got != want {
+			t.Errorf("with NO_COLOR, %q on a terminal: %v", color, got)
 		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 type Options struct {
 	Out, Err io.Writer
 	JSON     bool
-	Verbose  bool // also show build logs
+	Verbose  bool   // also show build logs
+	Color    string // always, never, or auto: on a terminal, unless NO_COLOR is set
 }
 
 // Problem is an error to show, or a part of one.
@@ -33,6 +34,7 @@ type renderer interface {
 	showEvent(event.Event)
 	showWaits([]event.Event) // activities without output, to be reported again
 	showOutput(node, line string)
+	prepareRaw() // called before raw output is written
 	showResult(value any, human func(io.Writer))
 	showProblems(code int, problems []Problem)
 	close()
@@ -43,6 +45,7 @@ type View struct {
 	mu    sync.Mutex
 	r     renderer
 	out   *errorWriter
+	err   io.Writer
 	watch watch
 	stop  chan struct{}
 }
@@ -64,7 +67,7 @@ func (c *errorWriter) Write(p []byte) (int, error) {
 // New returns a view: JSON if o.JSON is set, otherwise live lines if o.Err is a terminal, otherwise
 // plain lines.
 func New(o Options) *View {
-	v := &View{out: &errorWriter{Writer: o.Out}, watch: watch{verbose: o.Verbose && !o.JSON}, stop: make(chan struct{})}
+	v := &View{out: &errorWriter{Writer: o.Out}, err: o.Err, watch: watch{verbose: o.Verbose && !o.JSON}, stop: make(chan struct{})}
 	o.Out = v.out
 	switch {
 	case o.JSON:
@@ -72,7 +75,7 @@ func New(o Options) *View {
 	case isTerminal(o.Err) && os.Getenv("TERM") != "dumb":
 		v.r = newTTY(o, &v.mu)
 	default:
-		v.r = &plain{out: o.Out, err: o.Err, verbose: o.Verbose}
+		v.r = &plain{out: o.Out, err: o.Err, verbose: o.Verbose, style: style{colour: o.Color == "always"}}
 	}
 	go v.reportUntilClosed()
 	return v
@@ -140,6 +143,25 @@ func (v *View) Output(node, line string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.r.showOutput(node, line)
+}
+
+// Raw returns the writers for the output of a program that is shown unchanged: its stdout and its stderr. A
+// terminal shows no live lines after the first write.
+func (v *View) Raw() (stdout, stderr io.Writer) {
+	return rawWriter{v, v.out}, rawWriter{v, v.err}
+}
+
+// rawWriter writes to w, which is the view's stdout or stderr.
+type rawWriter struct {
+	view *View
+	w    io.Writer
+}
+
+func (r rawWriter) Write(p []byte) (int, error) {
+	r.view.mu.Lock()
+	defer r.view.mu.Unlock()
+	r.view.r.prepareRaw()
+	return r.w.Write(p)
 }
 
 // Close ends the view. It returns the first error that occurred while results were written.

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Every command and flag of Colmena 0.5 is accepted. A flag without effect is named in the help of its
+// command; what is different is in a line of docs/from-colmena.md that contains note.
+func TestColmenaCommandLine(t *testing.T) {
+	data, err := os.ReadFile("../../docs/from-colmena.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guide := string(data)
+	// the flags that apply, build and upload-keys of Colmena share
+	deploy := []string{
+		"--eval-node-limit 5", "--eval-node-limit auto", "--eval-node-limit 0", "--parallel 3", "-p 0", "--keep-result",
+		"--verbose", "-v", "--no-keys", "--reboot", "--no-substitute", "--no-substitutes", "--no-gzip", "--build-on-target",
+		"--no-build-on-target", "--force-replace-unknown-profiles", "--evaluator chunked", "--evaluator streaming",
+		"--on web,@db,edge-*",
+	}
+	global := []string{
+		"-f hive.nix", "--config hive.nix", "-f github:owner/repo", "--show-trace", "--impure", "--nix-option cores 2",
+		"--legacy-flake-eval", "--experimental-flake-eval", "--color auto", "--color always", "--color never",
+	}
+	for _, c := range []struct {
+		command string
+		flags   []string
+		note    string // text in docs/from-colmena.md, if the command has not exactly Colmena's meaning
+	}{
+		{"apply", append(deploy, ""), "armed"},
+		{"apply build", deploy, ""},
+		{"apply push", deploy, ""},
+		{"apply switch", deploy, ""},
+		{"apply boot", deploy, ""},
+		{"apply test", deploy, ""},
+		{"apply dry-activate", deploy, ""},
+		{"apply upload-keys", deploy, ""},
+		{"apply keys", deploy, ""},
+		{"apply-local", []string{"", "--sudo", "--verbose", "-v", "--no-keys", "--node laptop"}, ""},
+		{"apply-local build", nil, ""},
+		{"apply-local push", nil, ""},
+		{"apply-local boot", nil, ""},
+		{"apply-local test", nil, ""},
+		{"apply-local dry-activate", nil, ""},
+		{"apply-local keys", nil, ""},
+		{"build", deploy, ""},
+		{"upload-keys", deploy, ""},
+		{"eval", []string{"-E {...}:1", "--instantiate file.nix", "file.nix"}, ""},
+		{"introspect", []string{"-E {...}:1", "--instantiate file.nix", "file.nix"}, ""},
+		{"exec", []string{"-p 3 true", "--parallel 0 true", "-v true", "--verbose true", "--on @routers -- tcpdump -vni any ip[9]==89", "uptime -p"}, "`--root`"},
+		{"repl", nil, ""},
+		{"nix-info", nil, ""},
+		{"gen-completions", []string{"bash", "zsh", "fish"}, ""},
+		{"", []string{"--version", "-V", "--help", "-h"}, ""},
+	} {
+		if c.note != "" && !strings.Contains(guide, c.note) {
+			t.Errorf("%s: docs/from-colmena.md does not contain %q", c.command, c.note)
+		}
+		lines := append(c.flags, "")
+		for _, g := range global {
+			lines = append(lines, "\x00"+g) // before the command
+			if c.command != "" && c.command != "exec" {
+				lines = append(lines, g)
+			}
+		}
+		for _, flags := range lines {
+			line := c.command + " " + flags
+			if before, ok := strings.CutPrefix(flags, "\x00"); ok {
+				line = before + " " + c.command
+			}
+			testAccepted(t, strings.Fields(line), guide)
+		}
+	}
+}
+
+// testAccepted checks that the command line is valid, and that its flags without effect are documented.
+func testAccepted(t *testing.T, args []string, guide string) {
+	t.Helper()
+	root := newApp(t.Context(), nil).rootCommand()
+	root.InitDefaultHelpFlag()
+	cmd, rest, err := root.Find(joinNixOptions(args))
+	if err != nil {
+		t.Errorf("%q: %v", args, err)
+		return
+	}
+	err = cmd.ParseFlags(rest)
+	if (err != nil) && err != pflag.ErrHelp {
+		t.Errorf("%q: %v", args, err)
+		return
+	}
+	needsArgs := cmd.Name() == "exec" || cmd.Name() == "gen-completions"
+	if given := cmd.Flags().Args(); len(given) > 0 || !needsArgs {
+		if err := cmd.ValidateArgs(given); err != nil {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Hidden && !strings.Contains(cmd.Long, "--"+f.Name) && !strings.Contains(guide, "`--"+f.Name+"`") {
+			t.Errorf("%q: neither the help of %s nor docs/from-colmena.md contains --%s", args, cmd.Name(), f.Name)
+		}
+	})
+}
+
+func TestParseNodeLimit(t *testing.T) {
+	for text, want := range map[string]int{"auto": 0, "": 0, "3": 3, "0": nixeval.Unlimited, "unlimited": nixeval.Unlimited, "-1": -1, "x": -1, "1.5": -1} {
+		got, err := parseNodeLimit(text)
+		if err == nil && got != want || (err != nil) != (want < 0) {
+			t.Errorf("%q: %d, %v", text, got, err)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+const nixInfoLong = `Show the version of Nix, whether its store can be reached, and whether OpenSSH's client is
+installed. No hive is needed. Flakes need not be enabled in nix.conf: nixbench enables them
+for its own commands.
+
+nixbench doctor shows this, too, and checks the hive's hypervisors. If a finding is an
+error, the exit code is 9.`
+
+func (a *app) nixInfoCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "nix-info",
+		Short:   "Show the Nix installation of this machine",
+		Long:    nixInfoLong,
+		Example: "  nixbench nix-info",
+		Args:    cobra.NoArgs,
+		RunE:    a.withView(func([]string) error { return a.showFindings(inspect.Computer(a.ctx)) }),
+	}
+}
+
+// showFindings shows the findings of an examination. It fails if a finding is an error.
+func (a *app) showFindings(findings []provision.Finding) error {
+	a.view.Result(findings, func(w io.Writer) { writeFindings(w, findings) })
+	if slices.ContainsFunc(findings, func(f provision.Finding) bool { return f.State == "error" }) {
+		return &checkError{nodes: errorFindings(findings)}
+	}
+	return nil
+}
