@@ -157,11 +157,8 @@ the following new units were started: three.service`
 func (n *simulatedNode) handleCommand(ctx context.Context, e *sshtest.Exec) int {
 	argv := e.Argv
 	switch {
-	case slices.Equal(argv[:min(3, len(argv))], []string{"sh", "-s", "--"}):
+	case argv[0] == "bash" && len(argv) > 4 && argv[3] == "nixbench":
 		_, _ = io.Copy(io.Discard, e.Stdin) // discard the script
-		return n.runActivateScript(ctx, e, argv[3:])
-	case argv[0] == "sh" && len(argv) > 4 && argv[4] == "start":
-		_, _ = io.Copy(io.Discard, e.Stdin)
 		return n.runActivateScript(ctx, e, argv[4:])
 	case argv[0] == "sh" && len(argv) > 4 && argv[3] == "upload-keys":
 		return exchangeNoKeys(e, argv[4])

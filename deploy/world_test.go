@@ -425,10 +425,7 @@ func (n *simulatedNode) handle(_ context.Context, e *sshtest.Exec) int {
 		}
 		fmt.Fprintln(e.Stdout, n.systemState)
 		return 0
-	case slices.Equal(argv[:min(3, len(argv))], []string{"sh", "-s", "--"}):
-		_, _ = io.Copy(io.Discard, e.Stdin) // the script
-		return n.activate(e, argv[3:])
-	case argv[0] == "sh" && len(argv) > 4 && argv[4] == "start":
+	case argv[0] == "bash" && len(argv) > 4 && argv[3] == "nixbench":
 		_, _ = io.Copy(io.Discard, e.Stdin)
 		return n.activate(e, argv[4:])
 	case argv[0] == "sh" && len(argv) > 5 && argv[3] == "upload-keys" && argv[5] == "restore":
@@ -452,6 +449,16 @@ func (n *simulatedNode) handle(_ context.Context, e *sshtest.Exec) int {
 	return 127
 }
 
+// fingerprint returns what the client says of the node's systems and last run before it starts a run.
+func (n *simulatedNode) fingerprint() string {
+	last := map[string]string{}
+	for _, line := range n.run {
+		name, value, _ := strings.Cut(line, "=")
+		last[name] = value
+	}
+	return strings.Join([]string{n.current, n.generations[n.generation-1], strconv.Itoa(n.generation), last["run"], last["phase"]}, "|")
+}
+
 func (n *simulatedNode) activate(e *sshtest.Exec, argv []string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -469,6 +476,9 @@ func (n *simulatedNode) activate(e *sshtest.Exec, argv []string) int {
 		run, goal, path, armed := argv[1], argv[2], argv[3], argv[5]
 		if n.busy {
 			return 75
+		}
+		if observed := argv[10]; observed != "" && (observed != n.fingerprint() || path == n.collected) {
+			return 76
 		}
 		if path != n.protected && path != n.current && !slices.Contains(n.generations, path) {
 			fmt.Fprintf(e.Stderr, "%s was collected as garbage\n", path)

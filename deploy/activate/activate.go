@@ -55,6 +55,10 @@ type Request struct {
 	Activator         string
 	InstallBootLoader bool // nixos-rebuild's --install-bootloader
 
+	// Observed is the state of the node when it was inspected earlier, or nil. Activate does not
+	// inspect the node again unless the node's systems have changed since.
+	Observed *Node
+
 	generation int // for a rollback: the profile's generation to switch to; otherwise 0
 }
 
@@ -88,6 +92,12 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 	if err := r.validate(node); err != nil {
 		return Result{}, err
 	}
+	if r.canUseObserved() {
+		res, err := a.activateObserved(ctx, node, h, r)
+		if !errors.Is(err, errNodeChanged) {
+			return res, err
+		}
+	}
 	before, err := a.inspect(ctx, node, h, r)
 	if err != nil {
 		return Result{}, err
@@ -109,15 +119,34 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 		}
 		res.Before, res.After = before, before
 	}
-	if err := r.checkKnownSystems(node, before); err != nil {
+	r.Observed = nil
+	return a.activateInspected(ctx, node, h, r, res)
+}
+
+// activateInspected activates the system on a node whose state is res.Before.
+func (a *Activator) activateInspected(ctx context.Context, node string, h Host, r Request, res Result) (Result, error) {
+	if err := r.checkKnownSystems(node, res.Before); err != nil {
 		return res, err
 	}
-	goal := r.remainingGoal(before)
+	goal := r.remainingGoal(res.Before)
 	if goal == "" {
 		return res, nil
 	}
 	res.Changed = true
 	return a.runActivation(ctx, node, h, r, goal, res)
+}
+
+// canUseObserved reports whether r.Observed says all that an activation must know of the node.
+func (r Request) canUseObserved() bool {
+	return r.Observed != nil && r.Observed.NixOS && !r.Observed.HasUnfinishedRun() &&
+		r.Goal != DryActivate && r.Specialisation == "" && r.Activator != NixosRebuild
+}
+
+// activateObserved activates the system without another inspection. The error is errNodeChanged if the
+// node's systems have changed since it was observed, or if its store does not have the system.
+func (a *Activator) activateObserved(ctx context.Context, node string, h Host, r Request) (Result, error) {
+	before := r.Observed.WithDesired(r.Path)
+	return a.activateInspected(ctx, node, h, r, Result{Before: before, After: before, Exit: -1})
 }
 
 // validate returns an error if a field of the request is invalid.

@@ -27,7 +27,10 @@ func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Re
 	if r.InstallBootLoader {
 		install = "1"
 	}
-	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install, wholeSeconds(r.SettleTime))
+	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install, wholeSeconds(r.SettleTime), r.Observed.fingerprint())
+	if errors.Is(err, errNodeChanged) {
+		return res, err
+	}
 	if err == nil && w.lastRun().isAwaitingConfirmation() {
 		a.sendEvent(node, event.NodeEnd, event.Activate, "waiting for the confirmation")
 		a.sendEvent(node, event.NodeStart, event.Confirm, "")

@@ -36,7 +36,7 @@ func (a *Activator) dryActivate(ctx context.Context, node string, h Host, r Requ
 		a.sendEvent(node, event.NodeLog, event.Activate, line)
 	}}
 	args := []string{"dry", r.Path, r.Specialisation}
-	err = conn.Run(ctx, remote.Cmd{Argv: append([]string{"sh", "-s", "--"}, args...), Name: commandName(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
+	err = conn.Run(ctx, remote.Cmd{Argv: append(readScript[:len(readScript):len(readScript)], args...), Name: commandName(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
 	out.Flush()
 	none := Kernel{}
 	dry.RebootNeeded = res.Before.BootedKernel != none && res.Before.BootedKernel != res.Before.desiredKernel

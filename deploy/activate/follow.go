@@ -17,10 +17,14 @@ import (
 const (
 	tailLines  = 40               // number of the last log lines in a Result
 	busyExit   = 75               // exit status of the script if another run is active
+	changeExit = 76               // exit status of the script if the node is not as the client has observed it
 	maxSilence = 10 * time.Second // the normal time limit for output of the node and for a login
 )
 
-var errSilent = errors.New("no output from the node")
+var (
+	errSilent      = errors.New("no output from the node")
+	errNodeChanged = errors.New("the node's systems have changed since it was inspected")
+)
 
 // watch follows one run on one node. It opens a new connection when a connection is lost.
 type watch struct {
@@ -125,6 +129,9 @@ func (w *watch) isFinal(err error) (error, bool) {
 	var lost *remote.LostError
 	if errors.As(err, &failed) && failed.ExitStatus == busyExit {
 		return &BusyError{Node: w.name}, true
+	}
+	if errors.As(err, &failed) && failed.ExitStatus == changeExit {
+		return errNodeChanged, true
 	}
 	answered := errors.As(err, &failed) && failed.Signal == ""
 	if answered || !w.started && !errors.As(err, &lost) && !errors.Is(err, errSilent) {

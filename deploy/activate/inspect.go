@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -67,6 +69,19 @@ func (n Node) Armed() bool { return n.Last != nil && n.Last.Alive && n.Last.Arme
 func (n Node) WithDesired(runs string) Node {
 	n.desired = runs
 	return n
+}
+
+// fingerprint returns the systems and the last run of the node, as the script compares them before it starts a
+// run. It returns an empty string for a nil Node, with which the script starts the run in any case.
+func (n *Node) fingerprint() string {
+	if n == nil {
+		return ""
+	}
+	run, phase := "", ""
+	if n.Last != nil {
+		run, phase = n.Last.ID, n.Last.phase
+	}
+	return strings.Join([]string{n.Current, n.Profile, strconv.Itoa(n.Generation), run, phase}, "|")
 }
 
 // HasReached reports whether the node has reached a goal: the node runs the system `runs` (unless

@@ -32,6 +32,7 @@ func (a *Activator) Rollback(ctx context.Context, node string, h Host, generatio
 			return Result{Before: n, After: n}, failure.On(node, fmt.Errorf("roll back: the node has no generation %d", generation))
 		}
 	}
+	r.Observed = &n
 	r.ReplaceUnknown = true // the user has chosen the target explicitly
 	if r.Goal == "" {
 		r.Goal = Switch

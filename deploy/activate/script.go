@@ -39,23 +39,26 @@ var (
 )
 
 // runFromStdin runs the script on the node without storing it there, and calls each for every line
-// of the output. The script is passed on stdin, because sudo would log an argument.
+// of the output. The script is passed on stdin, because sudo would log an argument. The shell reads it
+// with cat: a shell that executes its stdin reads one byte at a time.
 func runFromStdin(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
-	return executeScript(ctx, conn, []string{"sh", "-s", "--"}, args, each)
+	return executeScript(ctx, conn, readScript, args, each)
 }
+
+var readScript = []string{"bash", "-c", `eval "$(cat)"`, "nixbench"}
 
 // installCommand is a shell command that stores the script on the node and runs it. The run's systemd
 // units execute the stored script. The start command moves the file to its final path, unless
 // another run is active.
 const installCommand = `umask 022
-mkdir -p /run/nixbench && mkdir -p -m 0700 /run/nixbench/activate && cd /run/nixbench/activate || exit 1
+cd /run/nixbench/activate 2>/dev/null || { mkdir -p /run/nixbench && mkdir -p -m 0700 /run/nixbench/activate && cd /run/nixbench/activate; } || exit 1
 cat >script.$$ || exit 1
-exec sh "$PWD/script.$$" "$@" </dev/null`
+exec bash "$PWD/script.$$" "$@" </dev/null`
 
 // runFromFile stores the script in a file on the node and runs that file, see installCommand. It
 // calls each for every line of the output.
 func runFromFile(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
-	return executeScript(ctx, conn, []string{"sh", "-c", installCommand, "sh"}, args, each)
+	return executeScript(ctx, conn, []string{"bash", "-c", installCommand, "nixbench"}, args, each)
 }
 
 // continuedLine is the name that is passed with the second and later parts of a very long line.

@@ -15,10 +15,10 @@ import (
 
 // TestShellcheck checks the script as it is sent to nodes, and that the check fails for a script with an error.
 func TestShellcheck(t *testing.T) {
-	if problems := fixture.Shellcheck(t, nodeScript, "--shell=sh", "-"); problems != "" {
+	if problems := fixture.Shellcheck(t, nodeScript, "--shell=bash", "-"); problems != "" {
 		t.Errorf("shellcheck:\n%s", problems)
 	}
-	if problems := fixture.Shellcheck(t, nodeScript+"\nls $1\n", "--shell=sh", "-"); !strings.Contains(problems, "SC2086") {
+	if problems := fixture.Shellcheck(t, nodeScript+"\nls $1\n", "--shell=bash", "-"); !strings.Contains(problems, "SC2086") {
 		t.Errorf("a script with an unquoted word: %q", problems)
 	}
 }
@@ -33,9 +33,61 @@ func TestScript(t *testing.T) {
 				t.Errorf("%+v, %v", res, err)
 			}
 			n.is(n.newPath, n.newPath, "new test", "new boot")
+			if n.server.Handshakes() != 2 {
+				t.Errorf("%d handshakes, want one to work with and one to confirm", n.server.Handshakes())
+			}
+		},
+		"switch that starts services": func(t *testing.T, n *standIn) {
+			n.onNew(`only web.service 500 0 active running`)
+			if res, err := n.activate(n.request()); err != nil || res.Outcome != Committed {
+				t.Errorf("%+v, %v", res, err)
+			}
 			if n.server.Handshakes() != 3 {
 				t.Errorf("%d handshakes, want one to work with and two to confirm", n.server.Handshakes())
 			}
+		},
+		"observed before": func(t *testing.T, n *standIn) {
+			observed, err := n.a.Inspect(t.Context(), "web-1", n.host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := n.count("systemctl is-system-running")
+			r := n.request()
+			r.Observed = &observed
+			if res, err := n.activate(r); err != nil || res.Outcome != Committed || res.Before.Generation != 1 || res.After.Generation != 2 {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if got := n.count("systemctl is-system-running") - before; got != 1 { // at the end
+				t.Errorf("the node was inspected %d times", got)
+			}
+			n.is(n.newPath, n.newPath, "new test", "new boot")
+		},
+		"changed since it was observed": func(t *testing.T, n *standIn) {
+			observed, err := n.a.Inspect(t.Context(), "web-1", n.host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.relink(filepath.Join(n.root, "nix/store/other"), "run/current-system")
+			r := n.request()
+			r.Observed, r.ReplaceUnknown, r.Known = &observed, false, []string{n.oldPath}
+			_, err = n.activate(r)
+			if unknown := (*UnknownProfileError)(nil); !errors.As(err, &unknown) || unknown.Path != filepath.Join(n.root, "nix/store/other") {
+				t.Error(err)
+			}
+			n.is(filepath.Join(n.root, "nix/store/other"), n.oldPath)
+		},
+		"no system although it was observed": func(t *testing.T, n *standIn) {
+			observed, err := n.a.Inspect(t.Context(), "web-1", n.host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := n.request()
+			r.Observed, r.Path = &observed, filepath.Join(n.root, "nix/store/absent")
+			_, err = n.activate(r)
+			if missing := (*NotSystemError)(nil); !errors.As(err, &missing) {
+				t.Error(err)
+			}
+			n.is(n.oldPath, n.oldPath)
 		},
 		"boot": func(t *testing.T, n *standIn) {
 			r := n.request()
@@ -412,6 +464,7 @@ func TestScriptConfirmedOnce(t *testing.T) {
 	t.Parallel()
 	n := newStandIn(t)
 	w := n.a.newWatch("web-1", n.host, "r1", 20*time.Second)
+	n.onNew(`only web.service 500 0 active running`)
 	start := []string{"start", "r1", "switch", n.newPath, "", "20", "", "", "0", "1"}
 	if err := w.follow(t.Context(), false, start...); err != nil || w.lastRun().phase != phaseWaiting {
 		t.Fatalf("%+v, %v", w.lastRun(), err)

@@ -76,6 +76,21 @@ func (n *standIn) read(path string) string {
 	return string(text)
 }
 
+// relink replaces a link. The target of the new link is made as a folder.
+func (n *standIn) relink(target, path string) {
+	n.t.Helper()
+	n.mkdir(strings.TrimPrefix(target, n.root))
+	if err := os.Remove(filepath.Join(n.root, path)); err != nil {
+		n.t.Fatal(err)
+	}
+	n.link(target, path)
+}
+
+// count returns how often a command was called: systemctl with arguments that begin with these.
+func (n *standIn) count(command string) int {
+	return strings.Count(n.read("world/asked"), command)
+}
+
 // glob returns the names of the files that match a pattern, in order.
 func (n *standIn) glob(pattern string) string {
 	files, _ := filepath.Glob(filepath.Join(n.root, pattern))

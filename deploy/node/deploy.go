@@ -144,6 +144,7 @@ func (c *Changer) newRequest(t Task, o Options) activate.Request {
 		Specialisation: o.Specialisation, Confirm: o.Confirm, SettleTime: o.SettleTime, Activator: o.ActivateWith,
 		ReplaceUnknown: o.ReplaceUnknown || t.Deployment.ReplaceUnknownProfiles,
 		Known:          c.Store.Node(t.Node.Name).Paths,
+		Observed:       &t.Observed,
 	}
 }
 

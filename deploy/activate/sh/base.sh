@@ -1,9 +1,10 @@
-# shellcheck shell=sh disable=SC2034,SC2100,SC2209
+# shellcheck shell=bash disable=SC2034,SC2100,SC2209
 # SC2034 is disabled because load and save use variables by the names in $names. SC2100 and SC2209 are disabled because
 # they report assignments of a unit's name or an action's name as arithmetic or a command.
 #
-# This script is the part of package activate that runs on the node, as root. The script needs a
-# POSIX sh, coreutils, util-linux, systemd and Nix. Values are passed as arguments.
+# This script is the part of package activate that runs on the node, as root. The script needs bash,
+# coreutils, util-linux, systemd and Nix. Values are passed as arguments. The script waits with bash's
+# own means and starts few programs, because a node may be small and a switch may take minutes.
 #
 #   inspect PATH SPEC WITH  prints the state of the node; changes nothing
 #   dry PATH SPEC           prints what a switch would do; changes nothing
@@ -19,8 +20,11 @@
 # switch-to-configuration once, `recover` rolls back a run that was killed.
 set -u
 umask 022
+LC_ALL=C # not exported: it is only for this script's own handling of text
 PATH=/run/current-system/sw/bin:/nix/var/nix/profiles/default/bin:/run/wrappers/bin:/usr/sbin:/usr/bin:/sbin:/bin
-export PATH
+# The time limit of a request to systemd. systemctl has no option for it.
+SYSTEMD_BUS_TIMEOUT=20
+export PATH SYSTEMD_BUS_TIMEOUT
 
 live=/run/nixbench/activate       # until the next boot: script, state, log
 kept=/var/lib/nixbench/activate   # survives a reboot: a copy of the state, and the list of deployed systems
@@ -37,14 +41,20 @@ switchUnit=nixbench-switch.service
 rebuildUnit=nixos-rebuild-switch-to-configuration.service
 
 die() { printf '%s\n' "$*" >&2; exit 1; }
-resolve() { readlink -e "$1" 2>/dev/null || :; }
+resolve() { [ ! -e "$1" ] || readlink -e "$1"; }
 
 # now sets $now to the seconds since boot. The wall clock may jump during a switch.
 now() { read -r up _ </proc/uptime; now=${up%.*}; }
 
+# pause waits for a fraction of a second. It reads from a pipe into which nothing is written.
+pause() { # SECONDS
+  [ -n "${silence:-}" ] || exec {silence}<> <(:)
+  read -r -t "$1" -u "$silence" _ || :
+}
+
 # isActive reports whether a unit runs. If systemd does not answer, the unit is assumed to run.
 isActive() {
-  active=$(timeout 10 systemctl show --property ActiveState --value "$1" 2>/dev/null) || return 0
+  active=$(systemctl show --property ActiveState --value "$1" 2>/dev/null) || return 0
   case $active in active | activating | deactivating | reloading) return 0 ;; esac
   return 1
 }
@@ -52,20 +62,23 @@ isActive() {
 # --- The state of a run is stored in a file, one name=value per line. load reads the file, and save writes the file. ---
 
 names='run goal path spec to from was wasPath armed settle activator generation phase deadline outcome reason code broken still jobs failedBefore boot time'
-clear() { for name in $names; do eval "$name="; done; }
+clear() { for name in $names; do printf -v "$name" ''; done; }
 
 load() { # FILE
   clear
   [ -r "$1" ] || return 1
   while IFS='=' read -r name value; do
-    case " $names " in *" $name "*) eval "$name=\$value" ;; esac
+    case " $names " in *" $name "*) printf -v "$name" %s "$value" ;; esac
   done <"$1"
 }
 
-show() { for name in $names; do eval "printf '%s=%s\n' $name \"\$$name\""; done; }
+show() { for name in $names; do printf '%s=%s\n' "$name" "${!name}"; done; }
 
+# save writes the state. The copy that survives a reboot is only written in the phases that matter after a reboot.
 save() {
-  time=$(date +%s)
-  show >"$live/state.new" && mv "$live/state.new" "$live/state" &&
-    cp "$live/state" "$kept/state.new" && mv "$kept/state.new" "$kept/state"
+  printf -v time '%(%s)T' -1
+  show >"$live/state.new" && mv "$live/state.new" "$live/state" || return
+  case $phase in
+  starting | committing | rolling-back | 'done') show >"$kept/state.new" && mv "$kept/state.new" "$kept/state" ;;
+  esac
 }

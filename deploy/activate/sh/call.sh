@@ -1,4 +1,4 @@
-# shellcheck shell=sh
+# shellcheck shell=bash
 # Functions that run switch-to-configuration and check the result.
 
 stopSwitch() {
@@ -10,64 +10,111 @@ stopSwitch() {
   # `systemctl stop` returns when the unit's processes have ended and have released the lock of switch-to-configuration.
 }
 
-queuedJobs() { timeout 10 systemctl list-jobs --full --plain --no-legend --no-pager 2>/dev/null; }
+queuedJobs() { systemctl list-jobs --full --plain --no-legend --no-pager 2>/dev/null; }
+
+# openLog opens the log to read the lines that are added from now on.
+openLog() {
+  [ -z "${logFd:-}" ] || exec {logFd}<&-
+  partial=''
+  exec {logFd}<"$live/log" && readNewLines :
+}
+
+# readNewLines calls a function with each complete line that was added to the log, and fails if there was none.
+# The beginning of an incomplete line is kept in $partial for the next call.
+readNewLines() { # FUNCTION
+  local line added=1
+  while IFS= read -r -u "$logFd" line; do
+    "$1" "${partial-}$line"
+    partial='' added=0
+  done
+  partial=${partial-}$line
+  return $added
+}
 
 # runInUnit runs a command in a transient unit and sets $code to the exit status of the command.
 # $code is `hung` if neither the log nor systemd's jobs have changed for PATIENCE seconds, `killed`
 # if the unit has disappeared, and `aborted` if the client requests a rollback. With PATIENCE 0
 # runInUnit waits without a time limit.
 runInUnit() { # PATIENCE COMMAND…
-  patience=$1
+  local patience=$1 begun moved beat mark=''
   shift
-  rm -f "$live/exit"
-  code=killed
+  rm -f "$live/exit" "$live/ended"
+  waitForEnd # an earlier unit with the same name
+  code=killed queue=''
+  openLog
   systemd-run --quiet --collect --no-ask-password --unit=$switchUnit --service-type=exec \
     --description="nixbench: $goal, run $run" --property=TimeoutStopSec=10s \
     ${LOCALE_ARCHIVE:+--setenv=LOCALE_ARCHIVE="$LOCALE_ARCHIVE"} --setenv=NIXOS_INSTALL_BOOTLOADER="${NIXOS_INSTALL_BOOTLOADER:-0}" \
     ${NIXOS_NO_CHECK:+--setenv=NIXOS_NO_CHECK="$NIXOS_NO_CHECK"} \
-    /bin/sh "$live/script" perform "$@" </dev/null >>"$live/log" 2>&1 || return 0
+    "$BASH" "$live/script" perform "$@" </dev/null >>"$live/log" 2>&1 || return 0
+  unitUsed=yes
   now
-  begun=$now moved=$now mark='' beat=0
+  begun=$now moved=$now beat=$now
   while ! [ -e "$live/exit" ]; do
     if [ -e "$live/abort" ] && [ "$phase" = switching ]; then
       code=aborted
       stopSwitch
       return
     fi
-    beat=$((beat + 1))
-    if [ $((beat % 20)) = 0 ]; then
+    pause 0.02
+    now
+    [ "$now" != "$beat" ] || continue
+    # Once a second.
+    beat=$now
+    readNewLines : && moved=$now
+    if [ $((now - begun)) -gt 1 ]; then
       isActive $switchUnit || [ -e "$live/exit" ] || return 0
       queue=$(queuedJobs)
-      new=$(wc -c <"$live/log")$queue
-      now
-      if [ "$new" != "$mark" ]; then
-        mark=$new moved=$now
-        deadline=$((now + patience))
-        [ "$patience" = 0 ] || save || :
-      fi
-      # The total time is limited too, because a hanging command may print lines forever.
-      if [ "$patience" != 0 ] && { [ $((now - moved)) -ge "$patience" ] || [ $((now - begun)) -ge $((patience * 10 + 600)) ]; }; then
-        code=hung
-        stopSwitch
-        return
-      fi
+      [ "$queue" = "$mark" ] || moved=$now
+      mark=$queue
     fi
-    sleep 0.05
+    if [ "$moved" = "$now" ]; then
+      deadline=$((now + patience))
+      [ "$patience" = 0 ] || save || :
+    fi
+    # The total time is limited too, because a hanging command may print lines forever.
+    if [ "$patience" != 0 ] && { [ $((now - moved)) -ge "$patience" ] || [ $((now - begun)) -ge $((patience * 10 + 600)) ]; }; then
+      code=hung
+      stopSwitch
+      return
+    fi
   done
   read -r code <"$live/exit"
   # Wait for the last log lines. Then kill the processes of the unit that still run, as systemd
   # does when the main process of a unit ends.
-  for _ in 1 2 3 4 5 6 7 8 9 10; do
-    isActive $switchUnit || return 0
-    sleep 0.05
+  for _ in {1..25}; do
+    [ ! -e "$live/ended" ] || return 0
+    pause 0.02
   done
   stopSwitch
 }
 
-subtractUnits() { # UNITS MINUS: prints the units of the first list that are not in the second
-  for name in $1; do
-    case " $2 " in *" $name "*) ;; *) printf '%s ' "$name" ;; esac
+# waitForEnd waits until systemd has removed the unit of an earlier command, or stops it.
+waitForEnd() {
+  [ "${unitUsed:-}" = yes ] || return 0
+  for _ in {1..10}; do
+    isActive $switchUnit || return 0
+    pause 0.05
   done
+  stopSwitch
+}
+
+# subtractUnits sets $REPLY to the units of the first list that are not in the second.
+subtractUnits() { # UNITS MINUS
+  REPLY=''
+  for name in $1; do
+    case " $2 " in *" $name "*) ;; *) REPLY="$REPLY$name " ;; esac
+  done
+}
+
+# findReported sets $told to the units that the last switch has reported as failed.
+findReported() {
+  local line
+  told=''
+  while IFS= read -r line; do
+    case $line in 'warning: the following units failed: '*) told=${line#*failed: } ;; esac
+  done <"$live/log"
+  told=${told//,/}
 }
 
 # checkSwitch succeeds if $code is 0, or if $code is 4 (units failed) and all failed units had
@@ -76,7 +123,7 @@ checkSwitch() {
   case $activator:$code in
   nixos-rebuild:0 | nixos-rebuild:hung | nixos-rebuild:killed | nixos-rebuild:aborted) ;;
   # nixos-rebuild does not return the exit status of switch-to-configuration.
-  nixos-rebuild:*) if grep -q '^warning: the following units failed' "$live/log"; then code=4; fi ;;
+  nixos-rebuild:*) findReported; [ -z "$told" ] || code=4 ;;
   esac
   case $code in
   0) ;;
@@ -106,12 +153,14 @@ checkUnitsAgain() {
 findBroken() {
   all=$(failedUnits)
   # Add the failed units that the switch has reported: systemd may have restarted such a unit, so that it runs now.
-  told=$(sed -n 's/^warning: the following units failed: //p' "$live/log" | tail -n 1 | tr -d ,)
+  findReported
   for name in $told $unstable; do
     case " $all " in *" $name "*) ;; *) all="$all$name " ;; esac
   done
-  broken=$(subtractUnits "$all" "$failedBefore")
-  still=$(subtractUnits "$all" "$broken")
+  subtractUnits "$all" "$failedBefore"
+  broken=$REPLY
+  subtractUnits "$all" "$broken"
+  still=$REPLY
   [ -n "$broken" ] || return 0
   timeout 20 journalctl --sync 2>/dev/null
   for name in $broken; do
@@ -121,7 +170,9 @@ findBroken() {
 }
 
 # perform runs the command inside the transient unit. The output is written to the journal, and
-# also to a file, so that a client can follow the output without the journal.
+# also to a file, so that a client can follow the output without the journal. The file `ended` means
+# that the log is complete.
 perform() {
   { "$@" </dev/null 2>&1; echo $? >"$live/exit.new"; mv "$live/exit.new" "$live/exit"; } | tee -a "$live/log"
+  : >"$live/ended"
 }

@@ -1,24 +1,35 @@
-# shellcheck shell=sh
+# shellcheck shell=bash
 # Commands that the client calls to start, follow and confirm a run.
 
-start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH
+start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
+  local last=''
   trap 'rm -f "$0"' EXIT # a script that was moved to its final path is not deleted
-  clear
-  mkdir -p "$kept" "$roots" || die "cannot write the record of the switch"
+  [ -d "$kept" ] && [ -d "$roots" ] || mkdir -p "$kept" "$roots" || die "cannot write the record of the switch"
   exec 9>"$live/lock"
   flock -w 10 9 || exit 75
-  if isActive $runUnit; then exit 75; fi
-  mv "$0" "$live/script" || die "cannot store the script of the run"
+  if load $live/state || load $kept/state; then last=$run'|'$phase; fi
+  # A run that has just ended may still have its unit.
+  for _ in {1..20}; do
+    isActive $runUnit || break
+    [ "$phase" = 'done' ] || exit 75
+    pause 0.05
+  done
+  clear
   run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7 settle=$9
-  to=$(resolve "$path${spec:+/specialisation/$spec}")
-  from=$(resolve $current)
-  was=$(readlink $profile 2>/dev/null)
-  was=${was#system-} was=${was%-link}
-  wasPath=$(resolve $profile)
-  boot=$(cat $bootId) phase=starting
+  readLinks "$path${spec:+/specialisation/$spec}" $current $profile "$BASH"
+  to=${target[$path${spec:+/specialisation/$spec}]-} from=${target[$current]-} wasPath=${target[$profile]-}
+  was=''
+  [ ! -L $profile ] || was=$(readlink $profile)
+  was=${was##*/system-} was=${was#system-} was=${was%-link}
+  if [ -n "${10:-}" ]; then
+    [ "${10}" = "$from|$wasPath|${was:-0}|${last:-|}" ] && [ -x "$to/bin/switch-to-configuration" ] || exit 76
+  fi
+  mv "$0" "$live/script" || die "cannot store the script of the run"
+  read -r boot <$bootId
+  phase=starting
   now
   deadline=$((now + ${armed:-0}))
-  rm -rf "$live/confirm" "$live/confirm-again" "$live/abort" "$live/exit" "$live/log" "$live/units"
+  rm -rf "$live/confirm" "$live/confirm-again" "$live/abort" "$live/exit" "$live/ended" "$live/log" "$live/units"
   mkdir -p "$live/units"
   # Delete a key backup that dropKeyBackup has marked: the client of that run was killed before it deleted the backup.
   [ ! -e $keysAside/settled ] || rm -rf $keysAside
@@ -28,58 +39,71 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH
   fi
   ln -sfn "$path" "$roots/next" || die "cannot protect $path from the garbage collector"
   [ -z "$from" ] || [ "$from" = "$to" ] || ln -sfn "$from" "$roots/previous"
-  touch "$live/seen"
+  : >"$live/seen"
   # The unit is transient, so that a switch does not stop the unit. OOMScoreAdjust protects the unit
   # from the OOM killer, and TimeoutStopSec lets the run finish when the unit is stopped.
   systemd-run --quiet --collect --no-ask-password --unit="$runUnit" --service-type=exec \
     --description="nixbench: $goal, run $run" \
     --property=OOMScoreAdjust=-900 --property=TimeoutStopSec=15min --property=KillMode=mixed \
-    --property="ExecStopPost=/bin/sh $live/script recover" \
+    --property="ExecStopPost=${target[$BASH]} $live/script recover" \
     --property=Restart=on-failure --property=RestartSec=1s --property=StartLimitIntervalSec=0 \
     ${LOCALE_ARCHIVE:+--setenv=LOCALE_ARCHIVE="$LOCALE_ARCHIVE"} --setenv=NIXOS_INSTALL_BOOTLOADER="$8" \
-    /bin/sh "$live/script" supervise </dev/null || { phase='done' outcome=failed reason=unstarted; save; die "systemd did not start the switch"; }
+    "${target[$BASH]}" "$live/script" supervise </dev/null || { phase='done' outcome=failed reason=unstarted; save; die "systemd did not start the switch"; }
   exec 9>&-
   follow "$run" 0
 }
 
 # follow prints the log without its first LINES lines, until the run has ended or waits for a
-# confirmation. Confirmations up to ANSWERED have been sent already. Then follow prints the state
-# of the node. The last line is `end=yes`; without this line the output is incomplete, because the
-# connection was interrupted.
+# confirmation. Confirmations up to ANSWERED have been sent already. Then follow prints the record of
+# the run, and at its end the state of the node. The last line is `end=yes`; without this line the
+# output is incomplete, because the connection was interrupted.
 follow() { # RUN LINES [ANSWERED]
-  until=' waiting confirmed ' lines=$2 beat=0
+  local until=' waiting confirmed ' skip=$2 beat='' running checked
   case ${3:-} in
   confirm) until=' confirmed ' ;;
   confirm-again | abort) until=' ' ;;
   esac
+  now
+  checked=$now
   while :; do
     load $live/state || load $kept/state || die "there was no run"
     [ "$run" = "$1" ] || die "run $1 was replaced by run $run"
     running=yes
     case " done$until" in *" $phase "*) running=no ;; esac
-    have=$(wc -l <$live/log 2>/dev/null) || have=0
-    if [ "$have" -gt "$lines" ]; then
-      sed -n "$((lines + 1)),${have}s/^/log=/p" $live/log
-      lines=$have
-    fi
+    [ -n "${logFd:-}" ] || { [ ! -e $live/log ] || exec {logFd}<"$live/log"; }
+    [ -z "${logFd:-}" ] || readNewLines printLogLine || :
     [ $running = yes ] || break
-    if [ $((beat % 20)) = 0 ]; then
+    now
+    if [ "$now" != "$beat" ]; then
+      beat=$now
       echo beat= || exit 1 # the client has disconnected
-      touch $live/seen 2>/dev/null
-      if [ "$beat" -gt 0 ] && ! isActive $runUnit; then
+      printf '\n' 2>/dev/null >$live/seen
+    fi
+    if [ $((now - checked)) -ge 2 ]; then
+      checked=$now
+      if ! isActive $runUnit; then
         load $live/state || load $kept/state
         [ "$phase" = 'done' ] || break
         continue
       fi
     fi
-    beat=$((beat + 1))
-    sleep 0.05
+    pause 0.02
   done
+  [ -z "${partial-}" ] || printLogLine "$partial"
   for log in "$live"/units/*; do
     [ -f "$log" ] || continue
     while IFS= read -r line; do printf 'unit=%s %s\n' "${log##*/}" "$line"; done <"$log"
   done
-  inspect '' '' ''
+  if [ "$phase" = 'done' ]; then inspect '' '' ''; else printRun; fi
+}
+
+# printLogLine prints a line of the log. It leaves out the first $skip lines.
+printLogLine() {
+  if [ "$skip" -gt 0 ]; then
+    skip=$((skip - 1))
+  else
+    printf 'log=%s\n' "$1"
+  fi
 }
 
 # answer writes a confirmation or an abort as a file for the run, and then follows the run. Only

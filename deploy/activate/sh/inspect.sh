@@ -1,67 +1,105 @@
-# shellcheck shell=sh
+# shellcheck shell=bash
 # Functions that print the state of the node, one name=value per line.
 
 # failedUnits prints the failed units and the units that systemd is about to restart.
 failedUnits() {
-  timeout 20 systemctl list-units --all --full --plain --no-legend --no-pager \
-    --state=failed,auto-restart,auto-restart-queued 2>/dev/null |
-    while read -r name _; do
-      case $name in "$runUnit" | "$switchUnit") ;; *) printf '%s ' "$name" ;; esac
-    done
+  while read -r name _; do
+    case $name in "$runUnit" | "$switchUnit") ;; *) printf '%s ' "$name" ;; esac
+  done < <(systemctl list-units --all --full --plain --no-legend --no-pager \
+    --state=failed,auto-restart,auto-restart-queued 2>/dev/null)
 }
+
+isNixOS() {
+  [ ! -e /etc/NIXOS ] || return 0
+  while read -r line; do
+    case $line in ID=nixos | 'ID="nixos"') return 0 ;; esac
+  done </etc/os-release
+  return 1
+} 2>/dev/null
+
+# readLinks sets $target of each of the paths to what the path resolves to, with one program for all of them. A path
+# that does not exist has no target.
+declare -A target=()
+readLinks() { # PATH…
+  local paths=() resolved=() i
+  for link; do [ ! -e "$link" ] || paths+=("$link"); done
+  target=()
+  [ ${#paths[@]} -gt 0 ] || return 0
+  mapfile -t resolved < <(readlink -e -- "${paths[@]}")
+  # A path that was removed in the meantime has no line.
+  [ ${#resolved[@]} = ${#paths[@]} ] || die "the node's systems have changed during the inspection"
+  for i in "${!paths[@]}"; do target[${paths[i]}]=${resolved[i]}; done
+}
+
+# generationLinks sets $links to the links of the profile's generations.
+generationLinks() {
+  links=()
+  for link in "$profile"-*-link; do [ ! -L "$link" ] || links+=("$link"); done
+}
+
+kernelFiles() { printf '%s\n' "$1/kernel" "$1/initrd" "$1/kernel-modules"; } # SYSTEM
 
 printKernel() { # NAME SYSTEM: prints the parts of a system that only a reboot changes
   [ -e "$2" ] || return 0
-  params=
+  local params=
   [ ! -r "$2/kernel-params" ] || read -r params <"$2/kernel-params" || :
-  printf '%s=%s %s %s %s\n' "$1" "$(resolve "$2/kernel")" "$(resolve "$2/initrd")" "$(resolve "$2/kernel-modules")" "$params"
+  printf '%s=%s %s %s %s\n' "$1" "${target[$2/kernel]-}" "${target[$2/initrd]-}" "${target[$2/kernel-modules]-}" "$params"
 }
 
 inspect() { # PATH SPEC ACTIVATOR
-  nixos=no
-  if [ -e /etc/NIXOS ] || grep -q '^ID="\?nixos"\?$' /etc/os-release 2>/dev/null; then nixos=yes; fi
-  echo "nixos=$nixos"
-  echo "current=$(resolve $current)"
-  echo "booted=$(resolve $booted)"
-  echo "profile=$(resolve $profile)"
-  echo "link=$(readlink $profile 2>/dev/null)"
-  for link in "$profile"-*-link; do
-    [ -L "$link" ] || continue
-    version=
-    [ ! -r "$link/nixos-version" ] || read -r version <"$link/nixos-version" || :
-    echo "generation=$(stat -c '%n %Y' "$link") $(resolve "$link") $version"
+  local system=$1${2:+/specialisation/$2} link version files times versions
+  if isNixOS; then echo "nixos=yes"; else echo "nixos=no"; fi
+  generationLinks
+  mapfile -t files < <(kernelFiles $booted; kernelFiles $current; kernelFiles $profile; [ -z "$1" ] || kernelFiles "$system")
+  readLinks $current $booted $profile "$roots/previous" "${links[@]}" "${files[@]}" ${1:+"$system"}
+  echo "current=${target[$current]-}"
+  echo "booted=${target[$booted]-}"
+  echo "profile=${target[$profile]-}"
+  echo "link=$([ ! -L $profile ] || readlink $profile)"
+  if [ ${#links[@]} -gt 0 ]; then
+    declare -A times=() versions=()
+    while read -r link seconds; do times[$link]=$seconds; done < <(stat -c '%n %Y' -- "${links[@]}")
+    while IFS=: read -r link version; do versions[${link%/nixos-version}]=$version; done < <(grep -sHm1 '' -- "${links[@]/%//nixos-version}")
+  fi
+  for link in "${links[@]}"; do
+    echo "generation=$link ${times[$link]-} ${target[$link]-} ${versions[$link]-}"
   done
   echo "failed=$(failedUnits)"
-  echo "system=$(timeout 20 systemctl is-system-running 2>/dev/null)"
-  echo "boot-id=$(cat $bootId)"
-  read -r up _ </proc/uptime
-  echo "uptime=${up%.*}"
+  echo "system=$(systemctl is-system-running 2>/dev/null)"
+  read -r value <$bootId
+  echo "boot-id=$value"
+  now
+  echo "uptime=$now"
   printKernel kernel-booted $booted
   printKernel kernel-current $current
   printKernel kernel-profile $profile
   [ ! -r $kept/deployed ] || while read -r deployed _; do echo "deployed=$deployed"; done <$kept/deployed
-  echo "previous=$(resolve $roots/previous)"
+  echo "previous=${target[$roots/previous]-}"
   if [ "$3" = nixos-rebuild ]; then
     case $(MANPAGER=cat PAGER=cat timeout 20 nixos-rebuild --help 2>/dev/null </dev/null) in
     *--store-path*) echo "store-path=yes" ;;
     esac
   fi
   if [ -n "$1" ]; then
-    system=$1${2:+/specialisation/$2}
-    [ -x "$system/bin/switch-to-configuration" ] && echo "wanted=$(resolve "$system")"
+    [ -x "$system/bin/switch-to-configuration" ] && echo "wanted=${target[$system]-}"
     printKernel kernel-wanted "$system"
     [ -d "$1/specialisation" ] && for name in "$1"/specialisation/*; do
       [ -e "$name" ] && echo "specialisation=${name##*/}"
     done
   fi
+  printRun
+}
+
+# printRun prints the record of the last run, and the line that ends the output.
+printRun() {
   if load $live/state || load $kept/state; then
-    show | while IFS= read -r line; do printf 'run-%s\n' "$line"; done
-    if isActive $runUnit; then
+    for name in $names; do printf 'run-%s=%s\n' "$name" "${!name}"; done
+    if [ "$phase" != 'done' ] && isActive $runUnit; then
       echo "run-alive=yes"
       now
       echo "run-left=$((${deadline:-$now} - now))"
-      # A client that follows the run touches the file `seen` every second.
-      seen=$(stat -c %Y $live/seen 2>/dev/null) && echo "run-seen=$(($(date +%s) - seen))"
+      # A client that follows the run writes the file `seen` every second.
+      seen=$(stat -c %Y $live/seen 2>/dev/null) && printf 'run-seen=%s\n' $(($(printf '%(%s)T' -1) - seen))
     fi
   fi
   echo end=yes

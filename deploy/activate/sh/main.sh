@@ -1,4 +1,4 @@
-# shellcheck shell=sh
+# shellcheck shell=bash
 dry() { # PATH SPEC
   "$1${2:+/specialisation/$2}/bin/switch-to-configuration" dry-activate </dev/null 2>&1
 }

@@ -1,4 +1,4 @@
-# shellcheck shell=sh
+# shellcheck shell=bash
 # Functions that execute a run: they switch to the new system, wait for the confirmations and make
 # the system permanent, or roll back.
 
@@ -20,7 +20,7 @@ prepareSwitch() {
 }
 
 setProfile() { # sets the profile to the new system, or to $generation
-  newest=$(newestGeneration)
+  findNewestGeneration
   if [ -n "$generation" ]; then
     nix-env --profile $profile --switch-generation "$generation" >>"$live/log" 2>&1
   elif [ "$wasPath" != "$path" ]; then
@@ -28,12 +28,14 @@ setProfile() { # sets the profile to the new system, or to $generation
   fi
 }
 
-newestGeneration() { # prints the number of the newest generation; nothing if there is none
-  for link in "$profile"-*-link; do
-    number=${link#"$profile"-}
-    number=${number%-link}
-    case $number in *[!0-9]* | '') ;; *) echo "$number" ;; esac
-  done | sort -n | tail -n 1
+findNewestGeneration() { # sets $newest to the number of the newest generation, or to 0
+  newest=0
+  generationLinks
+  for link in "${links[@]}"; do
+    link=${link#"$profile"-}
+    link=${link%-link}
+    case $link in *[!0-9]* | '') ;; *) [ "$link" -le "$newest" ] || newest=$link ;; esac
+  done
 }
 
 restoreProfile() { # restores the profile and the boot loader if the run has changed the profile
@@ -56,11 +58,8 @@ commit() {
   save || :
   if ! setProfile; then
     reason=profile
-  elif [ "$activator" = nixos-rebuild ]; then
-    runInUnit 600 nixos-rebuild boot --store-path "$path"
-    [ "$code" = 0 ] || reason=boot
   else
-    runInUnit 600 "$path/bin/switch-to-configuration" boot
+    installBootLoader
     [ "$code" = 0 ] || reason=boot
   fi
   if [ -z "$reason" ]; then
@@ -71,6 +70,24 @@ commit() {
   restoreProfile
   code=$why
   return 1
+}
+
+# installBootLoader makes the new system the boot default, and sets $code. It needs no unit of its own: a boot
+# loader's installation ends by itself or is killed, and starts no services. The new system has passed its
+# pre-switch checks if it was activated before.
+installBootLoader() {
+  local check=''
+  [ "$goal" = boot ] || check=1
+  if [ "$activator" = nixos-rebuild ]; then
+    set -- nixos-rebuild boot --store-path "$path"
+  else
+    set -- "$path/bin/switch-to-configuration" boot
+  fi
+  openLog
+  NIXOS_NO_CHECK=${NIXOS_NO_CHECK:-$check} timeout --kill-after=10 600 "$@" </dev/null >>"$live/log" 2>&1
+  code=$?
+  readNewLines echo || : # to the journal
+  case $code in 124 | 137) code=hung ;; esac
 }
 
 # removeMissingUnits removes the units that the old system does not have from the lists of units
@@ -134,10 +151,9 @@ rollBack() { # REASON
 # finishRun records the outcome of the run.
 finishRun() { # OUTCOME
   outcome=$1 phase='done' deadline=
-  if [ "$(resolve $profile)" = "$path" ] || [ "$(resolve $current)" = "$to" ]; then
-    # Record the system as deployed by nixbench, so that a later run may replace it, see replaceUnknownProfiles.
-    { tail -n 198 "$kept/deployed" 2>/dev/null; printf '%s\n' "$path $run" "$to $run"; } | uniq >"$kept/deployed.new" &&
-      mv "$kept/deployed.new" "$kept/deployed"
+  readLinks $profile $current
+  if [ "${target[$profile]-}" = "$path" ] || [ "${target[$current]-}" = "$to" ]; then
+    recordDeployed
   fi
   case $outcome in
   committed | activated | boot) dropKeyBackup ;;
@@ -148,6 +164,17 @@ finishRun() { # OUTCOME
   save || :
 }
 
+# recordDeployed records the system as deployed by nixbench, so that a later run may replace it, see
+# replaceUnknownProfiles. It keeps the last 200 records.
+recordDeployed() {
+  local records=() last='' line
+  [ ! -r "$kept/deployed" ] || mapfile -t records <"$kept/deployed"
+  for line in "${records[@]: -198}" "$path $run" "$to $run"; do
+    [ "$line" = "$last" ] || printf '%s\n' "$line"
+    last=$line
+  done >"$kept/deployed.new" && mv "$kept/deployed.new" "$kept/deployed"
+}
+
 supervise() {
   load $live/state || die "no state"
   if [ "$phase" != starting ]; then
@@ -156,7 +183,8 @@ supervise() {
     return
   fi
   armed=${armed:-0}
-  begunAt=$(date +%s) unstable=''
+  printf -v begunAt '%(%s)T' -1
+  unstable=''
   failedBefore=$(failedUnits)
   phase=switching
   save || die "cannot write the record of the switch"
@@ -202,11 +230,13 @@ supervise() {
 }
 
 # verifySwitch succeeds if systemd's jobs succeed, the started services stay active for the settle
-# time, and the client confirms before and after the settle time. If verifySwitch fails, $reason is
-# the reason, or empty if units have failed.
+# time, and the client confirms before and after the settle time. If the switch has started no service,
+# there is nothing to watch, and one confirmation is enough. If verifySwitch fails, $reason is the
+# reason, or empty if units have failed.
 verifySwitch() {
-  waitForJobs && checkUnitsAgain && awaitAnswer waiting confirm &&
-    watchServices && waitForJobs && checkUnitsAgain && awaitAnswer confirmed confirm-again
+  waitForJobs && checkUnitsAgain && findStarted && awaitAnswer waiting confirm || return
+  [ -n "$marks" ] || return 0
+  watchServices && waitForJobs && checkUnitsAgain && awaitAnswer confirmed confirm-again
 }
 
 # awaitAnswer waits until the client has confirmed over a new connection. It fails if the client
@@ -227,7 +257,7 @@ awaitAnswer() { # PHASE ANSWER
       reason=unconfirmed
       return 1
     fi
-    sleep 0.05
+    pause 0.02
   done
   phase=settling
   save || :
@@ -249,9 +279,10 @@ handleFailedSwitch() {
     ;;
   hung)
     # Record the running jobs, because the switch was waiting for them.
-    jobs=$(printf '%s\n' "$queue" | while read -r _ name kind how; do
-      [ "$how" != running ] || printf '%s %s, ' "$kind" "$name"
-    done)
+    jobs=''
+    while read -r _ name kind how; do
+      [ "$how" != running ] || jobs="$jobs$kind $name, "
+    done <<<"$queue"
     rollBackOrFail hung
     ;;
   aborted) rollBackOrFail aborted ;;
@@ -269,7 +300,7 @@ rollBackOrFail() { # REASON
 recover() {
   load $live/state || return 0
   [ "$phase" != 'done' ] || return 0
-  case $(timeout 10 systemctl is-system-running) in stopping) return 0 ;; esac
+  case $(systemctl is-system-running) in stopping) return 0 ;; esac
   stopSwitch
   code=killed
   if [ "${armed:-0}" = 0 ]; then reason=killed; finishRun failed; else restoreProfile; rollBack killed; fi

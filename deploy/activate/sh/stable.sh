@@ -1,12 +1,12 @@
-# shellcheck shell=sh
+# shellcheck shell=bash
 # Functions that wait for systemd's remaining jobs after switch-to-configuration has returned, and
 # watch the services that the switch has started.
 
-# listServices prints a line for each loaded service: ID ENTERED RESTARTS TYPE STATE SUBSTATE.
+# listServices prints a line for each service that runs, starts or has failed: ID ENTERED RESTARTS TYPE STATE SUBSTATE.
 # ENTERED is when the service last became active, in microseconds since boot. Transient services and
 # services that a timer starts are left out, since the switch does not decide when they run.
 listServices() {
-  timeout 20 systemctl show '*.service' --no-pager \
+  systemctl show '*.service' --no-pager --state=active,activating,reloading,failed \
     --property=Id,Type,ActiveState,SubState,ActiveEnterTimestampMonotonic,NRestarts,Transient,TriggeredBy 2>/dev/null |
     {
       clearService
@@ -42,23 +42,26 @@ printService() {
 # recordBefore records the services and systemd's jobs before the switch. It adds the services that
 # systemd restarts repeatedly to $failedBefore, so that the new system is not reported as the cause.
 recordBefore() {
-  listServices >"$live/services.before"
-  jobsBefore=$(queuedJobs | while read -r job name _; do printf '%s %s ' "$job" "$name"; done)
+  local id entered restarts state job name up
+  servicesBefore='|'
+  jobsBefore=''
   read -r up _ </proc/uptime
   up=${up%.*}000000
   while read -r id entered restarts _ state _; do
+    servicesBefore="$servicesBefore$id $entered|"
     case $state in activating) jobsBefore="$jobsBefore$id " ;; esac
     # Test whether systemd has restarted the service in the last two minutes.
     if [ "$restarts" != 0 ] && { [ "$state" = activating ] || [ $((up - entered)) -lt 120000000 ]; }; then
       failedBefore="$failedBefore$id "
     fi
-  done <"$live/services.before"
+  done < <(listServices)
+  while read -r job name _; do jobsBefore="$jobsBefore$job $name "; done < <(queuedJobs)
 }
 
 # isUnrelated reports whether a unit is independent of the switch: a timer starts the unit, the unit
 # is transient, or it has ended without an error and systemd will restart it.
 isUnrelated() { # UNIT
-  properties=$(timeout 10 systemctl show --property=TriggeredBy,Transient,SubState,Result "$1" 2>/dev/null)
+  properties=$(systemctl show --property=TriggeredBy,Transient,SubState,Result "$1" 2>/dev/null)
   case $properties in
   *.timer* | *Transient=yes*) return 0 ;;
   *SubState=auto-restart*) case $properties in *Result=success*) return 0 ;; esac ;;
@@ -71,28 +74,26 @@ isUnrelated() { # UNIT
 # unrelated units, see isUnrelated; jobs of the units *-key.service, whose keys may be uploaded after the
 # switch; and all waiting jobs, if a job was left out for which they may be waiting.
 pendingJobs() {
-  queuedJobs | {
-    running='' waiting='' others=''
-    while read -r job name kind how; do
-      case " $jobsBefore" in *" $job "* | *" $name "*) others=yes; continue ;; esac
-      case $name in
-      *.scope | *.slice | "$runUnit" | "$switchUnit") continue ;;
-      *-key.service) others=yes; continue ;;
-      esac
-      if [ "$how" != running ]; then
-        waiting="$waiting$kind $name, "
-      elif isUnrelated "$name"; then
-        others=yes
-      else
-        running="$running$kind $name, "
-      fi
-    done
-    if [ -n "$running" ]; then
-      printf '%s' "$running"
-    elif [ -z "$others" ]; then
-      printf '%s' "$waiting"
+  local running='' waiting='' others='' job name kind how
+  while read -r job name kind how; do
+    case " $jobsBefore" in *" $job "* | *" $name "*) others=yes; continue ;; esac
+    case $name in
+    *.scope | *.slice | "$runUnit" | "$switchUnit") continue ;;
+    *-key.service) others=yes; continue ;;
+    esac
+    if [ "$how" != running ]; then
+      waiting="$waiting$kind $name, "
+    elif isUnrelated "$name"; then
+      others=yes
+    else
+      running="$running$kind $name, "
     fi
-  }
+  done < <(queuedJobs)
+  if [ -n "$running" ]; then
+    printf '%s' "$running"
+  elif [ -z "$others" ]; then
+    printf '%s' "$waiting"
+  fi
 }
 
 # waitForJobs waits until systemd has completed the jobs of the switch. It fails with reason=hung if
@@ -119,7 +120,7 @@ waitForJobs() {
       reason=hung jobs=$pending
       return 1
     fi
-    sleep 0.2
+    pause 0.2
   done
 }
 
@@ -127,39 +128,37 @@ waitForJobs() {
 # and still run. It leaves out oneshot services, which end by themselves, and services that failed
 # or restarted repeatedly before the switch.
 startedServices() {
-  before='|'
-  while read -r id entered _; do
-    before="$before$id $entered|"
-  done <"$live/services.before"
-  listServices | while read -r id entered _ type state sub; do
+  local id entered type state sub
+  while read -r id entered _ type state sub; do
     case $type:$state:$sub in
     oneshot:*) continue ;;
     *:active:* | *:reloading:* | *:activating:auto-restart*) ;;
     *) continue ;;
     esac
     case " $failedBefore " in *" $id "*) continue ;; esac
-    case $before in *"|$id $entered|"*) continue ;; esac
+    case $servicesBefore in *"|$id $entered|"*) continue ;; esac
     printf '%s %s\n' "$id" "$entered"
-  done
+  done < <(listServices)
 }
 
-# watchServices waits until every service that the switch has started has stayed active for the
-# settle time. If systemd restarts a service, the settle time begins again. After 15 additional
+# findStarted sets $marks to the services that the switch has started, and that watchServices has to watch.
+findStarted() {
+  marks=''
+  [ "${settle:-0}" = 0 ] || marks=$(startedServices)
+}
+
+# watchServices waits until every service in $marks has stayed active for the settle time. If systemd restarts a service, the settle time begins again. After 15 additional
 # seconds or five restarts, $unstable contains the restarted services. A failed service ends the
 # wait; checkUnitsAgain then reports the failure.
 watchServices() {
-  unstable=''
-  [ "${settle:-0}" != 0 ] || return 0
-  marks=$(startedServices)
-  [ -n "$marks" ] || return 0
   watched=' '
-  for name in $(printf '%s\n' "$marks" | cut -d ' ' -f 1); do watched="$watched$name "; done
+  while read -r name _; do watched="$watched$name "; done <<<"$marks"
   now
   begun=$now since=$now limit=$((settle + 15)) deadline=$((now + settle + 15 + ${armed:-0}))
   save || :
   echo "watching for ${settle}s the started services:$watched" >>"$live/log"
   while :; do
-    sleep 0.5
+    pause 0.5
     if [ -e "$live/abort" ]; then
       reason=aborted
       return 1
@@ -183,9 +182,7 @@ $id $entered
         [ "$restarts" -lt 5 ] || limit=0
         ;;
       esac
-    done <<END
-$(listServices)
-END
+    done < <(listServices)
     now
     if [ -n "$unstable$restarting" ]; then
       since=$now
