@@ -19,8 +19,9 @@
 //     and protects the running and the new system from the garbage collector.
 //  2. The script calls the new system's switch-to-configuration with "test", in a second
 //     transient unit, so that all processes of a hanging switch can be killed.
-//  3. The script waits for a confirmation, which the client sends over a new connection.
-//  4. After the confirmation the script sets the profile and calls
+//  3. The script waits for a confirmation, which the client sends over a new connection. If the
+//     switch has started services, the script watches them, and waits for a second confirmation.
+//  4. After the last confirmation the script sets the profile and calls
 //     switch-to-configuration with "boot".
 //
 // The profile and the boot loader are changed after the confirmation. A machine that

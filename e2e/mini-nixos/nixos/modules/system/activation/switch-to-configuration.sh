@@ -122,7 +122,7 @@ parse() { # FILE ARRAY
 isTrue() { case ${1%$'\n'} in 1 | yes | true | on) return 0 ;; esac; return 1; }
 isFalse() { case ${1%$'\n'} in 0 | no | false | off) return 0 ;; esac; return 1; }
 
-# Prints equal, reload or restart: the action that the difference between two units requires.
+# Sets REPLY to equal, reload or restart: the action that the difference between two units requires.
 difference() { # OLD-ARRAY NEW-ARRAY
   local -n a=$1 b=$2
   local key verdict=equal
@@ -136,12 +136,12 @@ difference() { # OLD-ARRAY NEW-ARRAY
       'Unit|'CollectMode | 'Unit|'SourcePath) ;;
     'Unit|X-Reload-Triggers' | 'Mount|Options') verdict=reload ;;
     *)
-      echo restart
+      REPLY=restart
       return
       ;;
     esac
   done
-  echo "$verdict"
+  REPLY=$verdict
 }
 
 # --- the running units ---
@@ -152,13 +152,13 @@ while read -r unit _ activeState _; do
 done < <(systemctl list-units --all --full --plain --no-legend --no-pager 2>/dev/null)
 
 isUp() { [ "${active[$1]:-}" = active ] || [ "${active[$1]:-}" = activating ]; }
-baseOf() { # DIRECTORY UNIT: the file, or that of the template
+baseOf() { # DIRECTORY UNIT: sets REPLY to the file, or that of the template
   local file=$1/$2 stem
   if [ ! -e "$file" ] && [ ! -d "$file.d" ] && [[ $2 == *@?*.* ]]; then
     stem=${2%%@*}
     file=$1/$stem@.${2##*.}
   fi
-  printf '%s' "$file"
+  REPLY=$file
 }
 # A drop-in of the system counts, too: systems change the guest's own units by drop-ins.
 isThere() { [ -e "$1" ] || [ -d "$1.d" ]; }
@@ -231,7 +231,8 @@ changed() { # UNIT, its new settings in $new
 }
 
 follow() { # UNIT, its settings in $old and $new
-  case $(difference old new) in
+  difference old new
+  case $REPLY in
   restart) changed "$1" ;;
   reload) reloadUnit "$1" ;;
   esac
@@ -239,8 +240,10 @@ follow() { # UNIT, its settings in $old and $new
 
 for unit in "${!active[@]}"; do
   isUp "$unit" || continue
-  oldFile=$(baseOf "$oldUnits" "$unit")
-  newFile=$(baseOf "$newUnits" "$unit")
+  baseOf "$oldUnits" "$unit"
+  oldFile=$REPLY
+  baseOf "$newUnits" "$unit"
+  newFile=$REPLY
 
   if [[ $unit == *.target ]]; then
     # Targets keep running; starting them again starts their new dependencies.
@@ -319,7 +322,10 @@ for set in restart reload; do
   while IFS= read -r unit; do
     case $set in
     reload) reloadUnit "$unit" ;;
-    restart) ! isUp "$unit" || ! isThere "$(baseOf "$newUnits" "$unit")" || restartUnit "$unit" ;;
+    restart)
+      baseOf "$newUnits" "$unit"
+      ! isUp "$unit" || ! isThere "$REPLY" || restartUnit "$unit"
+      ;;
     esac
   done <"$state/activation-$set-list"
   rm -f "$state/activation-$set-list"
