@@ -38,7 +38,7 @@ readNewLines() { # FUNCTION
 runInUnit() { # PATIENCE COMMAND…
   local patience=$1 begun moved beat mark=''
   shift
-  rm -f "$live/exit" "$live/ended"
+  if [ -e "$live/exit" ]; then rm -f "$live/exit" "$live/ended"; fi
   waitForEnd # an earlier unit with the same name
   code=killed queue=''
   openLog
@@ -162,6 +162,7 @@ findBroken() {
   subtractUnits "$all" "$broken"
   still=$REPLY
   [ -n "$broken" ] || return 0
+  mkdir -p "$live/units"
   timeout 20 journalctl --sync 2>/dev/null
   for name in $broken; do
     timeout 20 journalctl --boot --since="@$begunAt" --unit="$name" --lines=10 --output=cat --no-pager >"$live/units/$name" 2>/dev/null

@@ -29,8 +29,8 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   phase=starting
   now
   deadline=$((now + ${armed:-0}))
-  rm -rf "$live/confirm" "$live/confirm-again" "$live/abort" "$live/exit" "$live/ended" "$live/log" "$live/units"
-  mkdir -p "$live/units"
+  # Files of the previous run: an answer that came too late, the result of its switch, and logs of its units.
+  rm -rf "$live/confirm" "$live/confirm-again" "$live/abort" "$live/exit" "$live/ended" "$live/units"
   # Delete a key backup that dropKeyBackup has marked: the client of that run was killed before it deleted the backup.
   [ ! -e $keysAside/settled ] || rm -rf $keysAside
   if ! { : >"$live/log" && save; }; then
@@ -94,7 +94,7 @@ follow() { # RUN LINES [ANSWERED]
     [ -f "$log" ] || continue
     while IFS= read -r line; do printf 'unit=%s %s\n' "${log##*/}" "$line"; done <"$log"
   done
-  if [ "$phase" = 'done' ]; then inspect '' '' ''; else printRun; fi
+  if [ "$phase" = 'done' ]; then inspect '' '' brief; else printRun; fi
 }
 
 # printLogLine prints a line of the log. It leaves out the first $skip lines.

@@ -46,8 +46,11 @@ printKernel() { # NAME SYSTEM: prints the parts of a system that only a reboot c
   printf '%s=%s %s %s %s\n' "$1" "${target[$2/kernel]-}" "${target[$2/initrd]-}" "${target[$2/kernel-modules]-}" "$params"
 }
 
-inspect() { # PATH SPEC ACTIVATOR
-  local system=$1${2:+/specialisation/$2} link version files times versions
+# inspect prints the state of the node. With `brief` instead of an activator, it leaves out the times and the NixOS
+# versions of the generations.
+inspect() { # PATH SPEC ACTIVATOR|brief
+  local system=$1${2:+/specialisation/$2} link version files
+  declare -A times=() versions=()
   if isNixOS; then echo "nixos=yes"; else echo "nixos=no"; fi
   generationLinks
   mapfile -t files < <(kernelFiles $booted; kernelFiles $current; kernelFiles $profile; [ -z "$1" ] || kernelFiles "$system")
@@ -56,13 +59,12 @@ inspect() { # PATH SPEC ACTIVATOR
   echo "booted=${target[$booted]-}"
   echo "profile=${target[$profile]-}"
   echo "link=$([ ! -L $profile ] || readlink $profile)"
-  if [ ${#links[@]} -gt 0 ]; then
-    declare -A times=() versions=()
+  if [ ${#links[@]} -gt 0 ] && [ "$3" != brief ]; then
     while read -r link seconds; do times[$link]=$seconds; done < <(stat -c '%n %Y' -- "${links[@]}")
     while IFS=: read -r link version; do versions[${link%/nixos-version}]=$version; done < <(grep -sHm1 '' -- "${links[@]/%//nixos-version}")
   fi
   for link in "${links[@]}"; do
-    echo "generation=$link ${times[$link]-} ${target[$link]-} ${versions[$link]-}"
+    echo "generation=$link ${times[$link]-0} ${target[$link]-} ${versions[$link]-}"
   done
   echo "failed=$(failedUnits)"
   echo "system=$(systemctl is-system-running 2>/dev/null)"

@@ -119,7 +119,7 @@ changedSystem() {
 # dropKeyBackup deletes the backup of the replaced keys. If the client may still restore the keys
 # (file `hold`), dropKeyBackup only marks the backup with the file `settled`.
 dropKeyBackup() {
-  if [ -e $keysAside/hold ]; then : >$keysAside/settled; else rm -rf $keysAside; fi
+  if [ -e $keysAside/hold ]; then : >$keysAside/settled; elif [ -e $keysAside ]; then rm -rf $keysAside; fi
 }
 
 # rollBack activates the previous system. It does not set the boot default, which is still the
