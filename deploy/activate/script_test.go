@@ -482,6 +482,22 @@ func TestScriptConfirmedOnce(t *testing.T) {
 	n.is(n.newPath, n.newPath, "new test", "new boot")
 }
 
+// After a reboot, a client that follows the run gets the state of the node, since the node runs its previous system.
+func TestScriptFollowAfterReboot(t *testing.T) {
+	t.Parallel()
+	n := newStandIn(t)
+	n.mkdir("var/lib/nixbench/activate")
+	n.write("var/lib/nixbench/activate/state", "run=r1\ngoal=switch\nphase=starting\narmed=20\nboot=another\nfrom="+n.oldPath+"\npath="+n.newPath+"\nto="+n.newPath+"\n")
+	w := n.a.newWatch("web-1", n.host, "r1", 20*time.Second)
+	if err := w.follow(t.Context(), false, "follow", "r1"); err != nil {
+		t.Fatal(err)
+	}
+	res, err := w.evaluate(n.request(), Result{})
+	if !w.lastRun().Rebooted || !res.RolledBack() || err == nil {
+		t.Errorf("%+v, %+v, %v", w.lastRun(), res, err)
+	}
+}
+
 // A run is not started while another one is active: the active run and its record stay as they are.
 func TestScriptBusy(t *testing.T) {
 	t.Parallel()

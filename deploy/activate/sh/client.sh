@@ -55,7 +55,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
 
 # follow prints the log without its first LINES lines, until the run has ended or waits for a
 # confirmation. Confirmations up to ANSWERED have been sent already. Then follow prints the record of
-# the run, and at its end the state of the node. The last line is `end=yes`; without this line the
+# the run, and the state of the node unless the run waits. The last line is `end=yes`; without this line the
 # output is incomplete, because the connection was interrupted.
 follow() { # RUN LINES [ANSWERED]
   local until=' waiting confirmed ' skip=$2 beat='' running checked
@@ -94,7 +94,10 @@ follow() { # RUN LINES [ANSWERED]
     [ -f "$log" ] || continue
     while IFS= read -r line; do printf 'unit=%s %s\n' "${log##*/}" "$line"; done <"$log"
   done
-  if [ "$phase" = 'done' ]; then inspect '' '' brief; else printRun; fi
+  case $until in
+  *" $phase "*) printBoot; printRun ;;
+  *) inspect '' '' brief ;;
+  esac
 }
 
 # printLogLine prints a line of the log. It leaves out the first $skip lines.

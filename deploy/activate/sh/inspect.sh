@@ -68,8 +68,7 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   done
   echo "failed=$(failedUnits)"
   echo "system=$(systemctl is-system-running 2>/dev/null)"
-  read -r value <$bootId
-  echo "boot-id=$value"
+  printBoot
   now
   echo "uptime=$now"
   printKernel kernel-booted $booted
@@ -90,6 +89,11 @@ inspect() { # PATH SPEC ACTIVATOR|brief
     done
   fi
   printRun
+}
+
+printBoot() {
+  read -r value <$bootId
+  echo "boot-id=$value"
 }
 
 # printRun prints the record of the last run, and the line that ends the output.
