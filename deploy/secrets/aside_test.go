@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -176,9 +177,10 @@ func TestAsideInterrupted(t *testing.T) {
 	set := good.load(t, keys{"a": good.key(t, "a", "new"), "b": good.key(t, "b", "new")}, Pre)
 	set.Aside = Keep
 	argv := good.scriptCommand("apply", Keep)
-	offer := script + "2 2\n" + describeKey(set.Keys[0]) + describeKey(set.Keys[1]) + set.Keys[0].Path + "\n" + set.Keys[1].Path + "\n"
-	whole := offer + "2\n0\n" + describeKey(set.Keys[0]) + "new1\n" + describeKey(set.Keys[1]) + "new" + "keep\n"
-	for end := len(offer); end < len(whole); end += 5 {
+	offer := script + describeSet(set)
+	archive := newArchive(set, []int{0, 1})
+	whole := offer + strconv.Itoa(len(archive)) + "\n" + string(archive) + "keep\n"
+	for end := len(offer); end < len(whole); end += 37 {
 		cmd := exec.Command(argv[0], argv[1:]...)
 		in, err := cmd.StdinPipe()
 		if err != nil {
