@@ -16,7 +16,9 @@
 #
 # An existing backup of a file is not overwritten. It was made by an upload without a
 # switch, so it contains the key of the running system.
-# shellcheck disable=SC2154 # upload.sh sets variables
+# shellcheck disable=SC2154 # upload.sh sets variables, with read and eval
+# shellcheck disable=SC2086,SC2046 # lists of files, see upload.sh
+# shellcheck disable=SC2174 # the parent folder exists
 
 print_restore_script() {
   cat <<'RESTORE'

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -76,6 +77,25 @@ func TestAside(t *testing.T) {
 	t.Run("rolled back by the node", func(t *testing.T) {
 		n.aside(t, fresh, Pre, Keep)
 		n.is(t, now, true)
+		n.rollBack(t)
+		back()
+	})
+	t.Run("a backup of an earlier version", func(t *testing.T) {
+		n.aside(t, fresh, Pre, Keep)
+		marks, _ := filepath.Glob(n.folder() + "/*.path")
+		for i, mark := range marks { // named by a hash
+			name := strings.Repeat(strconv.Itoa(i), 64)
+			if err := os.Rename(mark, filepath.Join(n.folder(), name+".path")); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(strings.TrimSuffix(mark, "path")+"was", filepath.Join(n.folder(), name+".was")); err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+		}
+		if len(marks) != 4 {
+			t.Errorf("marks: %q", marks)
+		}
+		n.aside(t, keys{"a": n.key(t, "a", "newer"), "extra": n.key(t, "extra", "newer")}, Pre, Keep)
 		n.rollBack(t)
 		back()
 	})

@@ -57,7 +57,7 @@ func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string
 		stdout.Close()
 		ended <- err
 	}()
-	t := &keyExchange{set: set, to: bufio.NewWriter(write), from: bufio.NewScanner(read)}
+	t := newKeyExchange(set, write, read)
 	said := t.run(mode)
 	write.Close()
 	io.Copy(io.Discard, read) // a full pipe would block the command
@@ -95,6 +95,10 @@ type keyExchange struct {
 	result Result
 	failed []error // errors of single keys
 	lines  int     // number of lines received from the node
+}
+
+func newKeyExchange(set Set, to io.Writer, from io.Reader) *keyExchange {
+	return &keyExchange{set: set, to: bufio.NewWriter(to), from: bufio.NewScanner(from)}
 }
 
 // maxLines is the maximal number of lines that a node may send in one exchange. It suffices for

@@ -124,6 +124,9 @@ func TestTruncated(t *testing.T) {
 	if files := n.files(t); len(files) != 0 {
 		t.Errorf("%q", files)
 	}
+	if left, _ := filepath.Glob(filepath.Join(n.dir, "var/*")); len(left) != 0 {
+		t.Errorf("%q", left)
+	}
 	left := filepath.Join(filepath.Dir(ks["a"].Path), ".a.nixbench-new")
 	if err := os.MkdirAll(filepath.Dir(left), 0o700); err != nil {
 		t.Fatal(err)

@@ -24,8 +24,6 @@
 #
 # Paths contain no line break. A list of files is one variable with a line for each, and
 # without quotes it expands to one argument for each line, since IFS is a line break.
-# shellcheck disable=SC2086 # see above
-# shellcheck disable=SC2154 # load_key and read_line set variables by name
 export LC_ALL=C
 PATH=/run/current-system/sw/bin:/nix/var/nix/profiles/default/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH
 umask 077
