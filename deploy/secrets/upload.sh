@@ -208,7 +208,7 @@ store_keys() { # NUMBERS
     files=$files$temporary$nl hashes=$hashes$hash$nl
     has_line "$all" "$owner $bits" || all="$all$owner $bits$nl"
   done
-  tar --extract --file=/proc/self/fd/3 --absolute-names --no-same-owner --no-unquote -- $files || return 1
+  tar --extract --file=/proc/self/fd/3 --absolute-names --no-same-owner --no-unquote --touch -- $files || return 1
   out=$(sha256sum -- $files) || return 1
   for line in $out; do
     cut_sum "$line"

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -39,6 +40,10 @@ func TestUpload(t *testing.T) {
 	files := map[string]string{"keys/a": "600 first", "keys/b": "440 second", "keys/c": "600 third"}
 	if diff := cmp.Diff(files, n.files(t)); diff != "" {
 		t.Error(diff)
+	}
+
+	if info, err := os.Stat(ks["a"].Path); err != nil || time.Since(info.ModTime()) > time.Hour {
+		t.Errorf("the time of a new key: %v, %v", info.ModTime(), err)
 	}
 
 	commands := n.server.Commands()
@@ -171,7 +176,7 @@ func TestKeysOfAnotherTool(t *testing.T) {
 	}
 }
 
-// After a failed upload, the list contains the keys that nixbench has written, and not a file of somebody else.
+// After a failed upload, the list contains the keys that nixbench has written, and not a file of another tool.
 func TestListAfterFailure(t *testing.T) {
 	n := start(t, sshtest.Options{})
 	late := func(k *nixeval.Key) { k.User, k.UploadAt = "nixbench-nobody", "post-activation" }
