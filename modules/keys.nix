@@ -169,6 +169,7 @@ in
           preStart = ''
             key=${escapeShellArg key.path}
             unit=${escapeShellArg "${unitName name}.service"}
+            [ ! -e "$key" ] || exit 0 # without tail, because a switch may start many of these units
             exec 3< <(exec tail -n 0 -F -- "$key" "$0" 2>&1 >/dev/null)
             until [ -e "$key" ]; do
               status=0
