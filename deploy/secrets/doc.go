@@ -21,9 +21,10 @@
 // The script writes a key to a temporary file of mode 0600 in the key's folder, compares
 // the file with the hash, sets the owner, then the mode, and renames the file. A reader of
 // the path therefore sees either the old key or the new key, and other users cannot read
-// the temporary file. Each of these steps is one program for all keys, except the last: a
-// node spends most of the time of an upload on starting programs. If a step fails, the
-// script repeats the steps for each key alone, so that the error is about one key.
+// the temporary file. Most of the time of an upload is spent on starting programs.
+// Therefore each step except the last is one program for all keys, or for all keys with the
+// same owner and mode. If a step fails, the script repeats the steps for each key alone, so
+// that the error is about one key.
 //
 // A missing folder is created with mode 0755 as in Colmena, and /run/keys with mode 0750
 // and the group keys as in NixOS. Existing folders are not changed.

@@ -15,9 +15,9 @@
 #          the temporary file of each of them; then the line "prune" or "keep"
 # stdout   for each of these keys "done N" or "failed N MESSAGE"; "removed PATH"; "end"
 #
-# Starting a program takes the node longer than most of what is done here. So a program
-# gets the files of all keys at once. If that fails, the keys are stored one by one, so
-# that the message is about one key.
+# Most of the time of an upload is spent on starting programs. Therefore a program gets the
+# files of all keys at once. If that fails, the keys are stored one by one, so that the
+# message is about one key.
 #
 # A key or its hash must never be an argument of a program, since other users can see
 # arguments. printf, read and test are built into the shell.
@@ -161,8 +161,8 @@ set_permissions() { # OWNER MODE FILES
   { [ -z "$1" ] || chown -h -- "$1" $3; } && chmod -- "$2" $3
 }
 
-# compare_key prints what has to be done for a key. It does that if only the owner or mode differs. A key
-# that another tool has uploaded is only added to the list, if nothing differs.
+# compare_key prints the state of a key. If only the owner or mode differs, it sets them. A key that another
+# tool has uploaded is the same if nothing differs, and is then added to the list; otherwise it is sent.
 compare_key() { # NUMBER
   load_key "$1"
   deferred=
