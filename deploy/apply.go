@@ -176,7 +176,7 @@ func (l inspections) waitAll() {
 }
 
 // inspectNodes starts a goroutine that inspects every node as soon as the node's machine is ready, and returns
-// at once.
+// at once. To upload only keys, it just connects to the nodes.
 func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, set *machines.Set) inspections {
 	all := make(inspections, len(nodes))
 	ready := make(map[string]<-chan struct{}, len(nodes))
@@ -187,7 +187,11 @@ func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, set *machi
 	go func() {
 		for _, o := range fleet.EachReady(ctx, nodes, ready, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 			inspection := all[n.Name]
-			if inspection.err = set.WaitReady(n.Name); inspection.err == nil {
+			switch inspection.err = set.WaitReady(n.Name); {
+			case inspection.err != nil:
+			case r.Goal == node.UploadKeys: // does not depend on the node's systems
+				inspection.err = r.nodeChanger().Connect(ctx, n)
+			default:
 				inspection.observed, inspection.err = r.nodeChanger().Inspect(ctx, n)
 			}
 			close(inspection.done)

@@ -169,6 +169,7 @@ in
           preStart = ''
             key=${escapeShellArg key.path}
             unit=${escapeShellArg "${unitName name}.service"}
+            [ ! -e "$key" ] || exit 0 # without tail, because a switch may start many of these units
             exec 3< <(exec tail -n 0 -F -- "$key" "$0" 2>&1 >/dev/null)
             until [ -e "$key" ]; do
               status=0
@@ -186,9 +187,17 @@ in
           '';
 
           # tail ends when the file is removed. The script then restarts the service, so that
-          # units which are bound to the service start again when the key exists again.
+          # units which are bound to the service start again when the key exists again. tail
+          # sometimes also ends when several files of a folder are replaced at the same time; the
+          # key then exists, and the units must not be restarted.
           script = ''
-            tail -n 0 --follow=name --max-unchanged-stats=1 -- ${escapeShellArg key.path} >/dev/null 2>&1 || true
+            key=${escapeShellArg key.path}
+            while
+              tail -n 0 --follow=name --max-unchanged-stats=1 -- "$key" >/dev/null 2>&1 || true
+              [ -e "$key" ]
+            do
+              sleep 1
+            done
             systemctl --no-block restart -- ${escapeShellArg "${unitName name}.service"}
             exec sleep infinity
           '';

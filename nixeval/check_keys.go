@@ -38,9 +38,9 @@ func CheckKeys(prefix string, keys map[string]Key) error {
 	return errors.Join(errs...)
 }
 
-// displayName returns the name for messages. It quotes a name that has unprintable characters.
+// displayName returns the name for messages. It quotes a name that is empty or has unprintable characters.
 func displayName(name string) string {
-	if checkPrintable(name) != nil {
+	if name == "" || checkPrintable(name) != nil {
 		return fmt.Sprintf("%+q", name)
 	}
 	return name
@@ -132,7 +132,7 @@ func (k Key) checkSource() error {
 func checkFileName(name string) error {
 	switch {
 	case name == "" || name == "." || name == ".." || strings.Contains(name, "/"):
-		return fmt.Errorf("%q is not a file name; use destDir for the folder", name)
+		return fmt.Errorf("%q is not a file name; use destDir for the folder, and set name to the name of the file", name)
 	case len(name) > maxKeyName:
 		return fmt.Errorf("%q… is longer than %d bytes", name[:20], maxKeyName)
 	}

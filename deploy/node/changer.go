@@ -47,7 +47,24 @@ type host interface {
 
 // Inspect returns the state that a node reports. If a killed run has requested a reboot of the node, Inspect
 // first waits until the node has booted.
-func (c *Changer) Inspect(ctx context.Context, n nixeval.Node) (activate.Node, error) {
+func (c *Changer) Inspect(ctx context.Context, n nixeval.Node) (observed activate.Node, err error) {
+	err = c.connect(ctx, n, func(h host) error {
+		observed, err = Inspect(ctx, c.Activator, n.Name, h)
+		return err
+	})
+	return observed, err
+}
+
+// Connect connects to a node without inspecting it. Like Inspect, it waits for a requested reboot.
+func (c *Changer) Connect(ctx context.Context, n nixeval.Node) error {
+	return c.connect(ctx, n, func(h host) error {
+		_, err := h.Conn(ctx)
+		return err
+	})
+}
+
+// connect calls use with the connection of a node, and reports both as the phase connect.
+func (c *Changer) connect(ctx context.Context, n nixeval.Node, use func(host) error) error {
 	c.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: n.Name})
 	h, err := c.Fleet.Host(ctx, n)
 	if err == nil && c.Store.State().Rebooting(n.Name) != nil {
@@ -55,12 +72,11 @@ func (c *Changer) Inspect(ctx context.Context, n nixeval.Node) (activate.Node, e
 			h, err = c.Fleet.Host(ctx, n)
 		}
 	}
-	var observed activate.Node
 	if err == nil {
-		observed, err = Inspect(ctx, c.Activator, n.Name, h)
+		err = use(h)
 	}
 	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Connect, Node: n.Name, Failed: err != nil})
-	return observed, err
+	return err
 }
 
 // Inspect returns the state that a node reports. A lost connection or a timeout is an error of the connect

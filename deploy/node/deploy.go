@@ -75,12 +75,16 @@ func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result
 	if err != nil {
 		return failed, err
 	}
-	if _, err := c.uploadKeys(ctx, h, t, o, secrets.Pre); err != nil {
+	before, err := c.uploadKeys(ctx, h, t, o, secrets.Pre)
+	if err != nil {
 		return failed, err // the node has restored its previous keys
 	}
 	result, err := c.activateTask(ctx, h, t, o, recovered)
 	if err != nil {
 		return result, errors.Join(err, c.restoreKeys(ctx, h, t, o, err))
+	}
+	if result.Activation != nil && !hasKeysAfterSwitch(t, o, before) {
+		return result, nil
 	}
 	if _, err := c.uploadKeys(ctx, h, t, o, secrets.Post); err != nil {
 		result.Outcome, result.Text = state.Failed, ""

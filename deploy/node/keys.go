@@ -89,38 +89,42 @@ func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Re
 			return Result{Outcome: state.Failed}, err
 		}
 	}
-	changed, err := c.uploadKeys(ctx, h, t, o, secrets.All)
+	keys, err := c.uploadKeys(ctx, h, t, o, secrets.All)
 	switch {
 	case err != nil:
 		return Result{Outcome: state.Failed}, err
-	case changed != "":
-		return Result{Outcome: state.Switched, Text: changed}, nil
+	case keys.Changes():
+		return Result{Outcome: state.Switched, Text: keys.Summary()}, nil
 	case o.Goal == UploadKeys:
 		return Result{Outcome: state.Unchanged, Text: "keys are unchanged"}, nil
 	}
 	return Result{Outcome: state.Unchanged, Text: "unchanged"}, nil
 }
 
-// uploadKeys uploads the keys for the given moment of a deployment, and returns a summary of the changes, or
-// "". If the hive has no keys for the node, the keys of the old system are removed after the old system has
+// uploadKeys uploads the keys for the given moment of a deployment. If the hive has no keys for the node, the keys of the old system are removed after the old system has
 // stopped. A node that has no keys according to the state is not contacted.
-func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, when secrets.When) (string, error) {
+func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, when secrets.When) (secrets.Result, error) {
 	none := len(t.Keys.Keys) == 0
 	if o.WithoutKeys || none && (when == secrets.Pre || o.Goal == Boot || o.Goal == Test ||
 		when == secrets.All && o.Goal != UploadKeys && c.runsConfirmedSystem(t)) {
-		return "", nil
+		return secrets.Result{}, nil
 	}
 	set := t.Keys.At(when)
 	set.Aside = o.keyBackupMode(when)
 	set.KeepOld = o.Goal == Boot || o.Goal == Test // the node also runs or boots another system, which needs the old keys
 	result, err := c.Uploader.Upload(ctx, h, set)
 	if err != nil {
-		return "", &fleet.NodeError{Node: t.Node.Name, Step: event.Keys, Err: err}
+		err = &fleet.NodeError{Node: t.Node.Name, Step: event.Keys, Err: err}
 	}
-	if result.Changes() {
-		return result.Summary(), nil
-	}
-	return "", nil
+	return result, err
+}
+
+// hasKeysAfterSwitch reports whether keys must be uploaded or removed after a switch. before is the result of the
+// upload before the switch, which found the keys to remove. If nothing was uploaded before, this is unknown. The
+// node deletes the backup of replaced keys itself.
+func hasKeysAfterSwitch(t Task, o Options, before secrets.Result) bool {
+	early := len(t.Keys.At(secrets.Pre).Keys)
+	return o.Goal != Switch || early == 0 || early < len(t.Keys.Keys) || len(before.Stale) > 0
 }
 
 // runsConfirmedSystem reports whether the node runs the last confirmed system. If the hive has no keys for such

@@ -49,3 +49,26 @@ func TestKeysOfUnreachableNodes(t *testing.T) {
 		})
 	}
 }
+
+// After a switch, the node is not asked about keys again if the upload before the switch has shown that there is nothing
+// to upload or to remove.
+func TestKeysAfterSwitch(t *testing.T) {
+	early, late := secrets.Key{Name: "early", Early: true}, secrets.Key{Name: "late"}
+	for _, test := range []struct {
+		keys   []secrets.Key
+		goal   Goal
+		before secrets.Result
+		want   bool
+	}{
+		{[]secrets.Key{early}, Switch, secrets.Result{Uploaded: []string{"early"}}, false},
+		{[]secrets.Key{early}, Switch, secrets.Result{Stale: []string{"/run/keys/old"}}, true},
+		{[]secrets.Key{early, late}, Switch, secrets.Result{}, true},
+		{[]secrets.Key{late}, Switch, secrets.Result{}, true},
+		{nil, Switch, secrets.Result{}, true}, // no upload before the switch, so the keys to remove are unknown
+		{[]secrets.Key{early}, Boot, secrets.Result{}, true},
+	} {
+		if got := hasKeysAfterSwitch(Task{Keys: secrets.Set{Keys: test.keys}}, Options{Goal: test.goal}, test.before); got != test.want {
+			t.Errorf("%+v: got %v", test, got)
+		}
+	}
+}

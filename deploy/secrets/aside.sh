@@ -1,8 +1,8 @@
 # aside.sh contains functions of upload.sh. They keep a backup of replaced and removed keys in
 # the folder $aside until the new system is permanent or rolled back.
 #
-#   HASH.path   the path of a key, or of the list of uploaded keys
-#   HASH.was    the replaced file; missing if there was no file
+#   N.path      the path of a key, or of the list of uploaded keys
+#   N.was       the replaced file; missing if there was no file
 #   restore     a script that restores all files and deletes the folder
 #   hold        keep the folder after the switch: the whole run may be rolled back
 #   `settled`   the new system is permanent: only this run's client may restore the keys
@@ -16,7 +16,9 @@
 #
 # An existing backup of a file is not overwritten. It was made by an upload without a
 # switch, so it contains the key of the running system.
-# shellcheck disable=SC2154 # upload.sh sets variables
+# shellcheck disable=SC2154 # upload.sh sets variables, with read and eval
+# shellcheck disable=SC2086,SC2046 # lists of files, see upload.sh
+# shellcheck disable=SC2174 # the parent folder exists
 
 print_restore_script() {
   cat <<'RESTORE'
@@ -44,8 +46,7 @@ restore_backup() { [ ! -f "$aside/restore" ] || sh "$aside/restore" </dev/null; 
 
 make_backup_folder() {
   if [ ! -f "$aside/restore" ]; then
-    dir=${aside%/*}
-    make_folder && mkdir -p -m 700 -- "$aside" && print_restore_script >"$aside/restore.new" && mv -f -- "$aside/restore.new" "$aside/restore" || return 1
+    make_folder "${aside%/*}" && mkdir -p -m 700 -- "$aside" && print_restore_script >"$aside/restore.new" && mv -f -- "$aside/restore.new" "$aside/restore" || return 1
   fi
   case $asides in
   hold) : >"$aside/hold" ;;
@@ -53,25 +54,31 @@ make_backup_folder() {
   esac
 }
 
-# back_up backs up a file. It is a subshell, so that it does not change variables of the caller.
-back_up() ( # PATH
-  [ "$asides" != drop ] || exit 0
-  mark=$(printf %s "$1" | sha256sum) && make_backup_folder || exit 1
-  mark=$aside/${mark%% *}
-  [ ! -e "$mark.path" ] || exit 0
-  if [ -f "$1" ] || [ -L "$1" ]; then
-    rm -f -- "$mark.was" && cp -pP -- "$1" "$mark.was" || exit 1
+# back_up backs up a file. $backed contains the paths of all files in the backup.
+back_up() { # PATH
+  [ "$asides" != drop ] && ! has_line "$backed" "$1" || return 0
+  make_backup_folder || return 1
+  while exists "$aside/$free.path" || exists "$aside/$free.was"; do free=$((free + 1)); done
+  if is_file "$1"; then
+    cp -pP -- "$1" "$aside/$free.was" || return 1
   elif [ -e "$1" ]; then
-    exit 0 # a folder is no key, and cannot become one
+    return 0 # a folder is no key, and cannot become one
   fi
-  printf '%s\n' "$1" >"$mark.path"
-)
+  printf '%s\n' "$1" >"$aside/$free.path" && backed=$backed$1$nl
+}
 
 begin_backup() {
   case $asides in
-  drop) rm -rf -- "$aside" ;;
+  drop) ! exists "$aside" || rm -rf -- "$aside" ;;
   # A backup of a killed client: with `settled`, the client's switch is permanent, so the backup
   # is obsolete. Otherwise only `hold` is obsolete.
-  keep | hold) if [ -e "$aside/settled" ]; then rm -rf -- "$aside"; else rm -f -- "$aside/hold"; fi ;;
+  keep | hold) if [ -e "$aside/settled" ]; then rm -rf -- "$aside"; else remove_files "$aside/hold"; fi ;;
   esac
+  backed='' free=0
+  set +f
+  set -- "$aside"/*.path
+  set -f
+  for mark in "$@"; do
+    [ ! -f "$mark" ] || ! IFS= read -r path <"$mark" || backed=$backed$path$nl
+  done
 }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -75,6 +77,25 @@ func TestAside(t *testing.T) {
 	t.Run("rolled back by the node", func(t *testing.T) {
 		n.aside(t, fresh, Pre, Keep)
 		n.is(t, now, true)
+		n.rollBack(t)
+		back()
+	})
+	t.Run("a backup of an earlier version", func(t *testing.T) {
+		n.aside(t, fresh, Pre, Keep)
+		marks, _ := filepath.Glob(n.folder() + "/*.path")
+		for i, mark := range marks { // named by a hash
+			name := strings.Repeat(strconv.Itoa(i), 64)
+			if err := os.Rename(mark, filepath.Join(n.folder(), name+".path")); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(strings.TrimSuffix(mark, "path")+"was", filepath.Join(n.folder(), name+".was")); err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+		}
+		if len(marks) != 4 {
+			t.Errorf("marks: %q", marks)
+		}
+		n.aside(t, keys{"a": n.key(t, "a", "newer"), "extra": n.key(t, "extra", "newer")}, Pre, Keep)
 		n.rollBack(t)
 		back()
 	})
@@ -176,9 +197,10 @@ func TestAsideInterrupted(t *testing.T) {
 	set := good.load(t, keys{"a": good.key(t, "a", "new"), "b": good.key(t, "b", "new")}, Pre)
 	set.Aside = Keep
 	argv := good.scriptCommand("apply", Keep)
-	offer := script + "2 2\n" + describeKey(set.Keys[0]) + describeKey(set.Keys[1]) + set.Keys[0].Path + "\n" + set.Keys[1].Path + "\n"
-	whole := offer + "2\n0\n" + describeKey(set.Keys[0]) + "new1\n" + describeKey(set.Keys[1]) + "new" + "keep\n"
-	for end := len(offer); end < len(whole); end += 5 {
+	offer := script + describeSet(set)
+	archive := newArchive(set, []int{0, 1})
+	whole := offer + strconv.Itoa(len(archive)) + "\n" + string(archive) + "keep\n"
+	for end := len(offer); end < len(whole); end += 37 {
 		cmd := exec.Command(argv[0], argv[1:]...)
 		in, err := cmd.StdinPipe()
 		if err != nil {

@@ -14,16 +14,20 @@
 //
 // The command is a shell script without secrets (upload.sh). It reads the list of
 // desired keys with a hash of each from stdin, and prints which keys are missing.
-// Then it reads the missing keys, each with its length, so that a key may contain any
-// bytes. Keys are sent only through stdin, never in argv, the environment, a log
-// or an error.
+// Then it reads the missing keys as a tar archive, so that a key may contain any
+// bytes and one program writes all of them. Keys are sent only through stdin, never in
+// argv, the environment, a log or an error.
 //
 // The script writes a key to a temporary file of mode 0600 in the key's folder, compares
 // the file with the hash, sets the owner, then the mode, and renames the file. A reader of
 // the path therefore sees either the old key or the new key, and other users cannot read
-// the temporary file. A missing folder is created with mode 0755 as in Colmena, and
-// /run/keys with mode 0750 and the group keys as in NixOS. Existing folders are not
-// changed.
+// the temporary file. Most of the time of an upload is spent on starting programs.
+// Therefore each step except the last is one program for all keys, or for all keys with the
+// same owner and mode. If a step fails, the script repeats the steps for each key alone, so
+// that the error is about one key.
+//
+// A missing folder is created with mode 0755 as in Colmena, and /run/keys with mode 0750
+// and the group keys as in NixOS. Existing folders are not changed.
 //
 // # Owners
 //
@@ -50,5 +54,7 @@
 // The node has a list of the paths of uploaded keys (/var/lib/nixbench/keys). Keys
 // that the hive no longer has are removed when Post or All is uploaded; Pre only
 // reports them as Stale, since the old system may need them until the new one is
-// active. A file that is not in the list is never removed.
+// active. A file that is not in the list is never removed. A key that another tool has
+// uploaded is not sent again if its content, owner and mode are the desired ones; it is only
+// added to the list.
 package secrets

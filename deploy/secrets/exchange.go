@@ -1,12 +1,15 @@
 package secrets
 
 import (
+	"archive/tar"
 	"bufio"
+	"bytes"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,7 +57,7 @@ func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string
 		stdout.Close()
 		ended <- err
 	}()
-	t := &keyExchange{set: set, to: bufio.NewWriter(write), from: bufio.NewScanner(read)}
+	t := newKeyExchange(set, write, read)
 	said := t.run(mode)
 	write.Close()
 	io.Copy(io.Discard, read) // a full pipe would block the command
@@ -94,6 +97,10 @@ type keyExchange struct {
 	lines  int     // number of lines received from the node
 }
 
+func newKeyExchange(set Set, to io.Writer, from io.Reader) *keyExchange {
+	return &keyExchange{set: set, to: bufio.NewWriter(to), from: bufio.NewScanner(from)}
+}
+
 // maxLines is the maximal number of lines that a node may send in one exchange. It suffices for
 // thousands of keys.
 const maxLines = 100_000
@@ -116,26 +123,50 @@ func (t *keyExchange) run(mode string) error {
 	return t.sendKeys(send)
 }
 
-// describeKey returns the seven lines that upload.sh reads for a key.
+// describeKey returns the six lines that upload.sh reads for a key.
 func describeKey(k Key) string {
 	when := "late"
 	if k.Early {
 		when = "early"
 	}
-	fields := []string{k.Path, k.User, k.Group, k.Mode, when, k.hash(), strconv.Itoa(len(k.content()))}
+	fields := []string{k.Path, k.User, k.Group, k.Mode, when, k.hash()}
 	return strings.Join(fields, "\n") + "\n"
 }
 
-// sendKeyList sends the script, the descriptions of the desired keys and the paths of all keys.
+// describeSet returns the first part of the script's input: the descriptions of the desired keys and the paths
+// of all keys, with their size.
+func describeSet(set Set) string {
+	var list strings.Builder
+	for _, k := range set.Keys {
+		list.WriteString(describeKey(k))
+	}
+	for _, at := range set.hivePaths {
+		list.WriteString(at + "\n")
+	}
+	list.WriteString("end\n")
+	return fmt.Sprintf("%d %d\n%s", list.Len(), len(set.Keys), list.String())
+}
+
+// newArchive returns a tar archive with the temporary files of keys, from which upload.sh creates all of them
+// with one program.
+func newArchive(set Set, send []int) []byte {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, i := range send {
+		dir, name := path.Split(set.Keys[i].Path)
+		content := set.Keys[i].content()
+		// These errors cannot occur: the header is valid, and a buffer accepts every write.
+		_ = w.WriteHeader(&tar.Header{Name: dir + "." + name + ".nixbench-new", Mode: 0o600, Size: int64(len(content))})
+		_, _ = w.Write(content)
+	}
+	_ = w.Close()
+	return out.Bytes()
+}
+
+// sendKeyList sends the script and its list of keys.
 func (t *keyExchange) sendKeyList() error {
 	t.to.WriteString(script)
-	fmt.Fprintln(t.to, len(t.set.Keys), len(t.set.hivePaths))
-	for _, k := range t.set.Keys {
-		t.to.WriteString(describeKey(k))
-	}
-	for _, path := range t.set.hivePaths {
-		fmt.Fprintln(t.to, path)
-	}
+	t.to.WriteString(describeSet(t.set))
 	return t.to.Flush()
 }
 
@@ -215,11 +246,10 @@ func (t *keyExchange) readComparison() (send []int, err error) {
 // sendKeys sends the contents of keys, and then reads the result of each key. It can send all keys
 // before it reads, because the results are so short that the connection buffers all of them.
 func (t *keyExchange) sendKeys(send []int) error {
-	fmt.Fprintln(t.to, len(send))
-	for _, i := range send {
-		fmt.Fprintln(t.to, i)
-		t.to.WriteString(describeKey(t.set.Keys[i]))
-		t.to.Write(t.set.Keys[i].content())
+	if len(send) > 0 {
+		archive := newArchive(t.set, send)
+		fmt.Fprintln(t.to, len(archive))
+		t.to.Write(archive)
 	}
 	// The node skips the removal of stale keys if one of the keys has failed.
 	last := "keep"

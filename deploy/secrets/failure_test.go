@@ -116,16 +116,21 @@ func TestTruncated(t *testing.T) {
 	set := n.load(t, ks, All)
 	argv := n.scriptCommand("apply", Drop)
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Stdin = strings.NewReader(script + fmt.Sprintf("1 0\n%s\n%s\n%s\n600\nearly\n%s\n5\n1\n0\n%[1]s\n%[2]s\n%[3]s\n600\nearly\n%[4]s\n5\nwho",
-		ks["a"].Path, ks["a"].User, ks["a"].Group, set.Keys[0].hash()))
+	cmd.Stdin = strings.NewReader(script + describeSet(set) + "10240\nwho")
 	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "failed 0 its content is incomplete") {
+	if err == nil || !strings.Contains(string(out), "the input ended early") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if files := n.files(t); len(files) != 0 {
 		t.Errorf("%q", files)
 	}
+	if left, _ := filepath.Glob(filepath.Join(n.dir, "var/*")); len(left) != 0 {
+		t.Errorf("%q", left)
+	}
 	left := filepath.Join(filepath.Dir(ks["a"].Path), ".a.nixbench-new")
+	if err := os.MkdirAll(filepath.Dir(left), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -176,8 +181,8 @@ func TestErrorsNameTheStep(t *testing.T) {
 
 // Invalid output of a node is an error, and never blocks the upload.
 func TestNonsense(t *testing.T) {
-	for _, said := range []string{"", "hello\n", "nixbench-keys 1\n", "nixbench-keys 1\nsend 7\nnext\n", "nixbench-keys 1\nsame -1\n",
-		"nixbench-keys 1\nwhat 0\n", "nixbench-keys 1\nsend 0\nnext\ndone 1\n"} {
+	for _, said := range []string{"", "hello\n", "nixbench-keys 1\n", "nixbench-keys 2\nsend 7\nnext\n", "nixbench-keys 2\nsame -1\n",
+		"nixbench-keys 1\nwhat 0\n", "nixbench-keys 2\nsend 0\nnext\ndone 1\n"} {
 		n := start(t, sshtest.Options{Handler: func(_ context.Context, e *sshtest.Exec) int {
 			io.CopyN(io.Discard, e.Stdin, int64(len(script)))
 			io.WriteString(e.Stdout, said)

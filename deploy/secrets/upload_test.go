@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -39,6 +40,10 @@ func TestUpload(t *testing.T) {
 	files := map[string]string{"keys/a": "600 first", "keys/b": "440 second", "keys/c": "600 third"}
 	if diff := cmp.Diff(files, n.files(t)); diff != "" {
 		t.Error(diff)
+	}
+
+	if info, err := os.Stat(ks["a"].Path); err != nil || time.Since(info.ModTime()) > time.Hour {
+		t.Errorf("the time of a new key: %v, %v", info.ModTime(), err)
 	}
 
 	commands := n.server.Commands()
@@ -106,6 +111,89 @@ func TestRemoval(t *testing.T) {
 	}
 	if got := n.upload(t, keys{}, All); got.Changes() {
 		t.Errorf("an empty hive changes %+v", got)
+	}
+}
+
+// A key that another tool has uploaded is not sent again if nothing differs. From then on it is one of our keys.
+func TestKeysOfAnotherTool(t *testing.T) {
+	n := start(t, sshtest.Options{})
+	noUser := func(k *nixeval.Key) { k.User = "nixbench-nobody" }
+	ks := keys{
+		"same": n.key(t, "same", "1", mode("0440")), "mode": n.key(t, "mode", "2"), "content": n.key(t, "content", "3"),
+		"link": n.key(t, "link", "4"), "deferred": n.key(t, "deferred", "5", noUser),
+	}
+	dir := filepath.Join(n.dir, "run/keys")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, k := range map[string]struct {
+		text string
+		mode os.FileMode
+	}{"same": {"1", 0o440}, "mode": {"2", 0o644}, "content": {"other", 0o600}, "target": {"4", 0o600}, "deferred": {"5", 0o600}} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(k.text), k.mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("target", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(filepath.Join(dir, "same"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Result{Uploaded: []string{"content", "deferred", "link", "mode"}, Unchanged: []string{"same"}, Deferred: []string{"deferred"}}
+	plan, err := n.Plan(t.Context(), n.host, n.load(t, ks, All))
+	if diff := cmp.Diff(want, plan); diff != "" || err != nil {
+		t.Errorf("the plan: %v\n%s", err, diff)
+	}
+	if _, err := os.Stat(filepath.Join(n.dir, "var/list")); err == nil {
+		t.Error("the plan has written the list")
+	}
+	if diff := cmp.Diff(want, n.upload(t, ks, All)); diff != "" {
+		t.Error(diff)
+	}
+	if after, err := os.Stat(filepath.Join(dir, "same")); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the key was replaced: %v", err)
+	}
+	files := map[string]string{"keys/same": "440 1", "keys/mode": "600 2", "keys/content": "600 3", "keys/link": "600 4", "keys/deferred": "600 5", "keys/target": "600 4"}
+	if diff := cmp.Diff(files, n.files(t)); diff != "" {
+		t.Error(diff)
+	}
+
+	// Only the list changes.
+	if err := os.Remove(filepath.Join(n.dir, "var/list")); err != nil {
+		t.Fatal(err)
+	}
+	delete(ks, "deferred")
+	if got := n.upload(t, ks, Pre); got.Changes() || len(got.Unchanged) != 4 {
+		t.Errorf("%+v", got)
+	}
+	if got := n.upload(t, keys{}, All); len(got.Removed) != 4 {
+		t.Errorf("%+v", got)
+	}
+	if diff := cmp.Diff(map[string]string{"keys/target": "600 4", "keys/deferred": "600 5"}, n.files(t)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// After a failed upload, the list contains the keys that nixbench has written, and not a file of another tool.
+func TestListAfterFailure(t *testing.T) {
+	n := start(t, sshtest.Options{})
+	late := func(k *nixeval.Key) { k.User, k.UploadAt = "nixbench-nobody", "post-activation" }
+	n.upload(t, keys{"old": n.key(t, "old", "1")}, All)
+	at := filepath.Join(n.dir, "run/keys/theirs")
+	if err := os.WriteFile(at, []byte("theirs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ks := keys{"old": n.key(t, "old", "1"), "new": n.key(t, "new", "2"), "theirs": n.key(t, "theirs", "3", late)}
+	if _, err := n.Upload(t.Context(), n.host, n.load(t, ks, All)); err == nil {
+		t.Error("no error")
+	}
+	if got := n.upload(t, keys{}, All); len(got.Removed) != 2 {
+		t.Errorf("%+v", got)
+	}
+	if diff := cmp.Diff(map[string]string{"keys/theirs": "600 theirs"}, n.files(t)); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -177,3 +177,32 @@ func TestKeys(t *testing.T) {
 	s.checkWhich("m1=no keys")
 	s.checkNothingLeft("m1")
 }
+
+// When many keys are replaced at the same time, the units of the keys stay active, so that the units which are bound to
+// them are not restarted.
+func TestManyKeys(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t, lab.Start(t, 1, lab.WithVolume("/nix"))) // tail does not trust an overlay with inotify
+	write := func(text string) {
+		s.writeHive(`m1.deployment.keys = builtins.listToAttrs (builtins.genList (i: { name = "k${toString i}"; value.text = "` + text + `"; }) 20);`)
+	}
+	write("old")
+	s.run(0, "apply")
+	s.waitFor(15*time.Second, "20 active units", func() bool {
+		return s.runOn("m1", "systemctl list-units --no-legend --plain --state=active 'k*-key.service' | wc -l") == "20"
+	})
+	const starts = "systemctl show -P ActiveEnterTimestampMonotonic 'k*-key.service' | sort"
+	before := s.runOn("m1", starts)
+	for _, text := range []string{"1", "2", "3", "4", "5"} {
+		write(text)
+		s.says(s.run(0, "upload-keys"), "1 updated")
+	}
+	time.Sleep(time.Second) // a restart would begin at once
+	if after := s.runOn("m1", starts); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	s.runOn("m1", "rm /run/keys/k7")
+	s.waitFor(15*time.Second, "the unit of the removed key waits", func() bool {
+		return strings.TrimSpace(s.runOn("m1", "systemctl is-active k7-key k8-key || :")) == "activating\nactive"
+	})
+}
