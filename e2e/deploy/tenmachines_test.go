@@ -29,7 +29,7 @@ func TestTenMachines(t *testing.T) {
 	}
 	// Wrappers of Nix programs and ssh record each call.
 	wrappers, count := t.TempDir(), filepath.Join(t.TempDir(), "count")
-	for _, name := range []string{"nix", "nix-store", "nix-instantiate", "nix-build", "nix-env", "nix-copy-closure", "ssh"} {
+	for _, name := range []string{"nix", "nix-daemon", "nix-store", "nix-instantiate", "nix-build", "nix-env", "nix-copy-closure", "ssh"} {
 		real, err := exec.LookPath(name)
 		if err != nil {
 			continue

@@ -115,7 +115,7 @@ func (c *session) serve(op uint64) {
 	c.mu.Unlock()
 	switch op {
 	case 19:
-		for range 11 {
+		for range 12 {
 			c.int()
 		}
 		for range c.int() {
