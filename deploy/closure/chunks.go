@@ -4,24 +4,36 @@ import (
 	"container/list"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/closure/nar"
 )
 
 const (
 	chunkSize = 1 << 20
-	maxChunks = 64 << 20 // maximal size of the chunks in memory, in bytes
+	maxChunks = 32 << 20 // maximal size of the chunks in memory, in bytes
+
+	maxPause   = 500 * time.Millisecond
+	pauseAgain = 5 * time.Second
 )
 
 // chunks reads the NARs of store paths in chunks, each of them once for all nodes that need it at about the same time.
-// Each node reads at its own speed. A chunk stays in memory until all nodes that copy the path have read it, or until
-// the memory is needed for newer chunks: a node that is far behind the others reads it from the store again.
+// A chunk stays in memory until all nodes that copy the path have read it, or until the memory is needed for newer
+// chunks.
+//
+// Each node reads at its own speed. While the memory is full, the fastest node pauses, so that the others can follow.
+// If they do not within maxPause, the oldest chunks are dropped, and no node pauses for the time pauseAgain: a slow or
+// stuck node does not stop the others. It reads dropped chunks from the store again.
 type chunks struct {
-	mu      sync.Mutex
-	paths   map[string]*sharedPath // paths that at least one node has not finished
-	recent  list.List              // of *chunk in memory, the oldest first
-	size    int64                  // of these chunks
-	maxSize int64                  // for tests; 0: maxChunks
+	mu       sync.Mutex
+	paths    map[string]*sharedPath // paths that at least one node has not finished
+	recent   list.List              // of *chunk in memory, the oldest first
+	size     int64                  // of these chunks
+	dropped  chan struct{}          // is closed when the next chunk is dropped; nil: no node pauses
+	noPauses time.Time              // no node pauses until then
+	reads    int64                  // bytes that were read from the store
+
+	maxSize int64 // for tests; 0: maxChunks
 }
 
 // sharedPath is a store path that nodes copy.
@@ -29,6 +41,7 @@ type sharedPath struct {
 	nodes  int // that have not finished it
 	open   func() (*nar.Archive, error)
 	chunks map[int64]*chunk // by offset in the NAR
+	end    int64            // end of the last chunk that was read
 }
 
 // chunk is a part of a NAR. data and err are valid once ready is closed.
@@ -130,35 +143,72 @@ func (r *chunkReader) finish(path string) {
 	}
 }
 
-// get returns the chunk at an offset. It reads the chunk if no other node has.
+// get returns the chunk at an offset. It reads the chunk if no other node has, or if the chunk was dropped.
 func (c *chunks) get(shared *sharedPath, archive *nar.Archive, offset int64) ([]byte, error) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	size := min(chunkSize, archive.Size-offset)
+	if offset >= shared.end {
+		c.pauseWhileFull(size)
+	}
 	part := shared.chunks[offset]
-	if part == nil {
-		part = &chunk{ready: make(chan struct{}), unread: shared.nodes, of: shared, offset: offset, size: min(chunkSize, archive.Size-offset)}
-		shared.chunks[offset] = part
-		part.element = c.recent.PushBack(part)
-		c.size += part.size
+	switch {
+	case part == nil && offset < shared.end: // dropped: the other nodes are ahead
+		c.reads += size
 		c.mu.Unlock()
-		part.data = make([]byte, part.size)
+		defer c.mu.Lock()
+		data := make([]byte, size)
+		_, err := archive.ReadAt(data, offset)
+		return data, err
+	case part == nil:
+		part = &chunk{ready: make(chan struct{}), unread: shared.nodes, of: shared, offset: offset, size: size}
+		part.element = c.recent.PushBack(part)
+		shared.chunks[offset], shared.end = part, offset+size
+		c.size += size
+		c.reads += size
+		for c.size > c.limit() {
+			c.drop(c.recent.Front().Value.(*chunk))
+		}
+		c.mu.Unlock()
+		part.data = make([]byte, size)
 		_, part.err = archive.ReadAt(part.data, offset)
 		close(part.ready)
 		c.mu.Lock()
 	}
-	part.unread--
-	if part.unread <= 0 {
+	if part.unread--; part.unread <= 0 {
 		c.drop(part)
 	}
-	limit := c.maxSize
-	if limit == 0 {
-		limit = maxChunks
-	}
-	for c.size > limit {
-		c.drop(c.recent.Front().Value.(*chunk))
-	}
 	c.mu.Unlock()
+	defer c.mu.Lock()
 	<-part.ready
 	return part.data, part.err
+}
+
+// pauseWhileFull waits until there is memory for a chunk. The caller holds the lock.
+func (c *chunks) pauseWhileFull(size int64) {
+	timeout := time.NewTimer(maxPause)
+	defer timeout.Stop()
+	for c.size > 0 && c.size+size > c.limit() && time.Now().After(c.noPauses) {
+		if c.dropped == nil {
+			c.dropped = make(chan struct{})
+		}
+		dropped := c.dropped
+		c.mu.Unlock()
+		select {
+		case <-dropped:
+			c.mu.Lock()
+		case <-timeout.C:
+			c.mu.Lock()
+			c.noPauses = time.Now().Add(pauseAgain)
+		}
+	}
+}
+
+func (c *chunks) limit() int64 {
+	if c.maxSize > 0 {
+		return c.maxSize
+	}
+	return maxChunks
 }
 
 // drop removes a chunk from the memory, if it is there. Nodes that are using it keep it.
@@ -170,4 +220,8 @@ func (c *chunks) drop(part *chunk) {
 	part.element = nil
 	c.size -= part.size
 	delete(part.of.chunks, part.offset)
+	if c.dropped != nil {
+		close(c.dropped)
+		c.dropped = nil
+	}
 }
