@@ -33,7 +33,7 @@ type Copier struct {
 
 	records records
 	chunks  chunks
-	socket  string // path of the node's daemon socket, for tests; "": daemonSocket
+	socket  func(node string) string // returns the path of a node's daemon socket, for tests; nil: daemonSocket
 }
 
 // Stats are the numbers of a copy.
@@ -116,9 +116,9 @@ func (c *Copier) nixFlags() []string {
 // daemonSocket is the path of the Nix daemon's socket on a node.
 const daemonSocket = "/nix/var/nix/daemon-socket/socket"
 
-func (c *Copier) remoteSocket() string {
-	if c.socket != "" {
-		return c.socket
+func (c *Copier) remoteSocket(node string) string {
+	if c.socket != nil {
+		return c.socket(node)
 	}
 	return daemonSocket
 }

@@ -54,7 +54,7 @@ func TestRealDaemon(t *testing.T) {
 	for range 2 {
 		h, socket := daemonNode(t)
 		c := newCounter(t)
-		c.socket = socket
+		c.socket = at(socket)
 		work.Go(func() {
 			for i, want := range []Stats{{Paths: 101, Bytes: 117_544}, {}} {
 				got, err := c.Copy(t.Context(), "web-1", h, []string{out})
@@ -66,6 +66,10 @@ func TestRealDaemon(t *testing.T) {
 				t.Error(err) // nothing to build, but the derivations go there
 			}
 			nothingLeft(t, c.Dir)
+			verifyStore(t, socket)
+			if len(c.argvs) != 0 {
+				t.Errorf("%q", c.argvs)
+			}
 		})
 	}
 	work.Wait()

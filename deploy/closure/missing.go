@@ -55,7 +55,7 @@ type link struct {
 // disconnected when ctx ends.
 func (c *Copier) openLink(ctx context.Context, node string, conn *remote.Conn) (*link, error) {
 	l := &link{c: c, node: node, conn: conn, stop: func() bool { return true }}
-	socket, err := conn.DialUnix(ctx, c.remoteSocket())
+	socket, err := conn.DialUnix(ctx, c.remoteSocket(node))
 	if err == nil {
 		l.stop = context.AfterFunc(ctx, func() { socket.Close() })
 		l.daemon, err = daemon.Open(socket)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/closure/daemon"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -93,6 +94,22 @@ func (p *push) writePaths(reader *chunkReader, paths []string) error {
 	return p.daemon.Flush()
 }
 
+// queryRemaining asks the node over a new connection which of the paths are still missing.
+func (p *push) queryRemaining(ctx context.Context, left missing) missing {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	l, err := p.c.openLink(ctx, p.node, p.conn)
+	if err != nil {
+		return left
+	}
+	defer l.close()
+	paths, err := l.queryInvalid(ctx, left.paths, false)
+	if err != nil {
+		return left
+	}
+	return newMissing(left.infos, paths)
+}
+
 // newPushError returns the error of a failed copy. left contains the paths that were not copied.
 func (p *push) newPushError(ctx context.Context, err error, left missing) error {
 	e := &Error{Node: p.node, Phase: event.Copy, Step: p.missing.stepName()}
@@ -101,6 +118,10 @@ func (p *push) newPushError(ctx context.Context, err error, left missing) error 
 		e.Err = err
 		if !errors.As(err, new(*localError)) {
 			e.Err = p.explain(ctx, err)
+		}
+		if p.conn.Err() == nil && ctx.Err() == nil {
+			// The daemon may have ended before its last replies arrived.
+			addCopyReason(ctx, e, p.conn, "", p.missing, p.queryRemaining(ctx, left))
 		}
 		return addLostHint(e)
 	}

@@ -39,7 +39,7 @@ func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 	}
 	defer os.RemoveAll(dir)
 	socket := filepath.Join(dir, "nix")
-	forward, err := t.conn.ForwardUnix(ctx, socket, t.c.remoteSocket())
+	forward, err := t.conn.ForwardUnix(ctx, socket, t.c.remoteSocket(t.node))
 	switch {
 	case err == nil:
 		defer forward.Close()
