@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -54,6 +55,7 @@ func TestRealDaemon(t *testing.T) {
 	for range 2 {
 		h, socket := daemonNode(t)
 		c := newCounter(t)
+		c.NixOptions = [][2]string{{"connect-timeout", "3"}}
 		c.socket = at(socket)
 		work.Go(func() {
 			for i, want := range []Stats{{Paths: 101, Bytes: 117_544}, {}} {
@@ -67,7 +69,7 @@ func TestRealDaemon(t *testing.T) {
 			}
 			nothingLeft(t, c.Dir)
 			verifyStore(t, socket)
-			if len(c.argvs) != 0 {
+			if len(c.argvs) != 2 || !strings.HasPrefix(c.argvs[0], "nix-daemon --stdio ") {
 				t.Errorf("%q", c.argvs)
 			}
 		})

@@ -55,8 +55,11 @@ func testLabFleet(t *testing.T, l *lab.Lab) {
 		work.Wait()
 		t.Logf("six nodes, %d paths each, with the logins: %v", want, time.Since(begin).Round(time.Millisecond))
 	}
-	if len(c.argvs) != 2+len(hosts) {
-		t.Errorf("%d local processes", len(c.argvs))
+	if len(c.argvs) != 1 {
+		t.Errorf("local processes: %q", c.argvs)
+	}
+	if size := c.chunks.reads; size > 2*3_100_000 {
+		t.Errorf("%d bytes were read for 3 MB to six nodes", size)
 	}
 	for m, h := range hosts {
 		if h.Handshakes() != 1 {
@@ -346,24 +349,20 @@ func testLabSubstitute(t *testing.T, l *lab.Lab) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	c, h := newCounter(t), labHost(t, l, "m7", "root")
-	// Settings of the user go to a daemon that trusts him, so an empty list of
-	// substituters would count there, too.
-	config := strings.ReplaceAll(fixture.NixConfig, "substituters =\n", "")
-	run := c.Run
-	c.Run = func(ctx context.Context, cmd nixeval.Command) ([]byte, error) {
-		cmd.Argv = append([]string{"env", "NIX_CONFIG=" + config}, cmd.Argv...)
-		return run(ctx, cmd)
-	}
 	c.Substitute = true
 	c.timed(t, "substituted", "m7", h, out)
 	valid(t, l, "m7", out)
-	if c.sent > 0 {
-		t.Errorf("%d paths were sent although the node's cache has them", c.sent)
+	if c.chunks.reads > 0 {
+		t.Errorf("%d bytes were sent although the node's cache has them", c.chunks.reads)
+	}
+	// The local settings, which have no caches, do not replace those of the node.
+	if logged := c.of(event.NodeLog); len(logged) == 0 || !strings.HasPrefix(logged[0].Text, "copying path '/nix/store/") {
+		t.Errorf("%+v", logged)
 	}
 	c.Substitute = false
 	l.Run(t, "m7", "nix-store --delete "+out+" 2>&1")
 	c.timed(t, "not substituted", "m7", h, out)
-	if c.sent != 1 {
-		t.Errorf("%d paths were sent", c.sent)
+	if c.chunks.reads == 0 {
+		t.Error("the path was not sent")
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -65,24 +64,18 @@ func (s *Store) Asked(op uint64) int {
 	return s.asked[op]
 }
 
-// session is one connection. An error of the connection is a panic with that error.
+// session is one connection. After the first error it reads zero values, and ends.
 type session struct {
 	*Store
 	in  *bufio.Reader
 	out *bufio.Writer
+	err error
 }
 
 // Serve serves one connection until it ends.
 func (s *Store) Serve(conn io.ReadWriteCloser) {
 	defer conn.Close()
-	defer func() {
-		if r := recover(); r != nil {
-			if err, ok := r.(error); !ok || errors.As(err, new(runtime.Error)) {
-				panic(r)
-			}
-		}
-	}()
-	c := &session{s, bufio.NewReader(conn), bufio.NewWriter(conn)}
+	c := &session{Store: s, in: bufio.NewReader(conn), out: bufio.NewWriter(conn)}
 	c.int()
 	version := s.Version
 	if version == 0 {
@@ -100,9 +93,10 @@ func (s *Store) Serve(conn io.ReadWriteCloser) {
 		c.put(uint64(1))
 	}
 	c.done()
-	for {
-		c.flush()
-		c.serve(c.int())
+	for c.flush(); c.err == nil; c.flush() {
+		if op := c.int(); c.err == nil {
+			c.serve(op)
+		}
 	}
 }
 
@@ -189,8 +183,8 @@ func (c *session) addToStore() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case errors.Is(err, io.EOF):
-		panic(err)
+	case errors.Is(err, io.EOF) || c.err != nil:
+		c.check(io.EOF)
 	case err != nil:
 		c.fail(err.Error())
 	case c.Untrust && len(signatures) == 0:
@@ -220,17 +214,17 @@ func (c *session) fail(text string) {
 	c.put(uint64(0x63787470), "Error", uint64(0), "Error", text, uint64(0), uint64(0))
 }
 
-func (c *session) flush() { check(c.out.Flush()) }
+func (c *session) flush() { c.check(c.out.Flush()) }
 
 func (c *session) put(values ...any) {
 	for _, v := range values {
 		switch v := v.(type) {
 		case uint64:
-			check(binary.Write(c.out, binary.LittleEndian, v))
+			c.check(binary.Write(c.out, binary.LittleEndian, v))
 		case string:
 			c.put(uint64(len(v)))
 			_, err := c.out.WriteString(v + "\x00\x00\x00\x00\x00\x00\x00"[:(-len(v))&7])
-			check(err)
+			c.check(err)
 		}
 	}
 }
@@ -244,12 +238,20 @@ func (c *session) putStrings(list []string) {
 
 func (c *session) bytes(n uint64) []byte {
 	b := make([]byte, n)
-	_, err := io.ReadFull(c.in, b)
-	check(err)
+	if c.err == nil {
+		_, err := io.ReadFull(c.in, b)
+		c.check(err)
+	}
 	return b
 }
 
-func (c *session) int() uint64 { return binary.LittleEndian.Uint64(c.bytes(8)) }
+func (c *session) int() uint64 {
+	b := c.bytes(8)
+	if c.err != nil {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(b)
+}
 
 func (c *session) string() string {
 	n := c.int()
@@ -263,8 +265,8 @@ func (c *session) strings() (list []string) {
 	return list
 }
 
-func check(err error) {
-	if err != nil {
-		panic(err)
+func (c *session) check(err error) {
+	if c.err == nil {
+		c.err = err
 	}
 }
