@@ -18,26 +18,39 @@ const (
 )
 
 // chunks reads the NARs of store paths in chunks, each of them once for all nodes that need it at about the same time.
-// A chunk stays in memory until all nodes that copy the path have read it, or until the memory is needed for newer
-// chunks.
+// A chunk stays in memory until the memory is needed for newer chunks; chunks that all nodes have read are dropped
+// first.
 //
-// Each node reads at its own speed. While the memory is full, the fastest node pauses, so that the others can follow.
-// If they do not within maxPause, the oldest chunks are dropped, and no node pauses for the time pauseAgain: a slow or
-// stuck node does not stop the others. It reads dropped chunks from the store again.
+// Each node reads at its own speed. While the memory is full of chunks that some node has not read, the fastest node
+// pauses, so that the others can follow. If they do not within maxPause, the oldest chunks are dropped, and no node
+// pauses for the time pauseAgain: a slow or stuck node does not stop the others. It reads dropped chunks from the store
+// again.
 type chunks struct {
 	mu       sync.Mutex
-	paths    map[string]*sharedPath // paths that at least one node has not finished
-	recent   list.List              // of *chunk in memory, the oldest first
-	size     int64                  // of these chunks
-	dropped  chan struct{}          // is closed when the next chunk is dropped; nil: no node pauses
+	paths    map[string]*sharedPath // paths that a node has not finished, or that have chunks in memory
+	unread   queue                  // chunks in memory that some node has not read
+	read     queue                  // other chunks in memory
+	progress chan struct{}          // is closed when the next chunk leaves unread; nil: no node pauses
 	noPauses time.Time              // no node pauses until then
 	reads    int64                  // bytes that were read from the store
 
 	maxSize int64 // for tests; 0: maxChunks
 }
 
+// queue contains chunks, the oldest first.
+type queue struct {
+	list.List
+	size int64 // of the chunks, in bytes
+}
+
+func (q *queue) add(part *chunk) {
+	part.queue, part.element = q, q.PushBack(part)
+	q.size += part.size
+}
+
 // sharedPath is a store path that nodes copy.
 type sharedPath struct {
+	path   string
 	nodes  int // that have not finished it
 	open   func() (*nar.Archive, error)
 	chunks map[int64]*chunk // by offset in the NAR
@@ -50,8 +63,9 @@ type chunk struct {
 	data    []byte
 	err     error
 	unread  int           // number of nodes that have not read it
-	element *list.Element // in chunks.recent; nil if the chunk is no longer kept
-	of      *sharedPath
+	queue   *queue        // that contains it; nil if the chunk is no longer kept
+	element *list.Element // of queue
+	path    string
 	offset  int64
 	size    int64
 }
@@ -84,7 +98,7 @@ func (c *chunks) newReader(paths []string) *chunkReader {
 	r := &chunkReader{all: c, left: map[string]bool{}}
 	for _, p := range paths {
 		if c.paths[p] == nil {
-			c.paths[p] = &sharedPath{open: sync.OnceValues(func() (*nar.Archive, error) { return nar.New(p) }), chunks: map[int64]*chunk{}}
+			c.paths[p] = &sharedPath{path: p, open: sync.OnceValues(func() (*nar.Archive, error) { return nar.New(p) }), chunks: map[int64]*chunk{}}
 		}
 		c.paths[p].nodes++
 		r.left[p] = true
@@ -127,7 +141,7 @@ func (r *chunkReader) close() {
 	}
 }
 
-// finish counts a node as finished with a path. After the last node, the path's chunks are dropped.
+// finish counts a node as finished with a path. After the last node, nobody waits for the path's chunks.
 func (r *chunkReader) finish(path string) {
 	c := r.all
 	c.mu.Lock()
@@ -135,11 +149,19 @@ func (r *chunkReader) finish(path string) {
 	delete(r.left, path)
 	shared := c.paths[path]
 	shared.nodes--
-	if shared.nodes == 0 {
-		delete(c.paths, path)
-		for _, part := range shared.chunks {
-			c.drop(part)
-		}
+	if shared.nodes > 0 {
+		return
+	}
+	for _, part := range shared.chunks {
+		c.markRead(part)
+	}
+	c.forget(shared)
+}
+
+// forget removes a path that no node copies and that has no chunks in memory.
+func (c *chunks) forget(shared *sharedPath) {
+	if shared.nodes == 0 && len(shared.chunks) == 0 {
+		delete(c.paths, shared.path)
 	}
 }
 
@@ -161,13 +183,12 @@ func (c *chunks) get(shared *sharedPath, archive *nar.Archive, offset int64) ([]
 		_, err := archive.ReadAt(data, offset)
 		return data, err
 	case part == nil:
-		part = &chunk{ready: make(chan struct{}), unread: shared.nodes, of: shared, offset: offset, size: size}
-		part.element = c.recent.PushBack(part)
+		part = &chunk{ready: make(chan struct{}), unread: shared.nodes, path: shared.path, offset: offset, size: size}
 		shared.chunks[offset], shared.end = part, offset+size
-		c.size += size
+		c.unread.add(part)
 		c.reads += size
-		for c.size > c.limit() {
-			c.drop(c.recent.Front().Value.(*chunk))
+		for c.unread.size+c.read.size > c.limit() {
+			c.dropOldest()
 		}
 		c.mu.Unlock()
 		part.data = make([]byte, size)
@@ -175,8 +196,8 @@ func (c *chunks) get(shared *sharedPath, archive *nar.Archive, offset int64) ([]
 		close(part.ready)
 		c.mu.Lock()
 	}
-	if part.unread--; part.unread <= 0 {
-		c.drop(part)
+	if part.unread--; part.unread == 0 {
+		c.markRead(part)
 	}
 	c.mu.Unlock()
 	defer c.mu.Lock()
@@ -188,14 +209,14 @@ func (c *chunks) get(shared *sharedPath, archive *nar.Archive, offset int64) ([]
 func (c *chunks) pauseWhileFull(size int64) {
 	timeout := time.NewTimer(maxPause)
 	defer timeout.Stop()
-	for c.size > 0 && c.size+size > c.limit() && time.Now().After(c.noPauses) {
-		if c.dropped == nil {
-			c.dropped = make(chan struct{})
+	for c.unread.size > 0 && c.unread.size+size > c.limit() && time.Now().After(c.noPauses) {
+		if c.progress == nil {
+			c.progress = make(chan struct{})
 		}
-		dropped := c.dropped
+		progress := c.progress
 		c.mu.Unlock()
 		select {
-		case <-dropped:
+		case <-progress:
 			c.mu.Lock()
 		case <-timeout.C:
 			c.mu.Lock()
@@ -211,17 +232,34 @@ func (c *chunks) limit() int64 {
 	return maxChunks
 }
 
-// drop removes a chunk from the memory, if it is there. Nodes that are using it keep it.
-func (c *chunks) drop(part *chunk) {
-	if part.element == nil {
-		return
+// markRead moves a chunk that no node waits for to the chunks that are dropped first.
+func (c *chunks) markRead(part *chunk) {
+	if part.queue == &c.unread {
+		c.remove(part)
+		c.read.add(part)
 	}
-	c.recent.Remove(part.element)
-	part.element = nil
-	c.size -= part.size
-	delete(part.of.chunks, part.offset)
-	if c.dropped != nil {
-		close(c.dropped)
-		c.dropped = nil
+}
+
+// dropOldest removes a chunk from the memory. Nodes that are using it keep it.
+func (c *chunks) dropOldest() {
+	oldest := c.read.Front()
+	if oldest == nil {
+		oldest = c.unread.Front()
+	}
+	part := oldest.Value.(*chunk)
+	c.remove(part)
+	shared := c.paths[part.path]
+	delete(shared.chunks, part.offset)
+	c.forget(shared)
+}
+
+// remove removes a chunk from its queue.
+func (c *chunks) remove(part *chunk) {
+	part.queue.Remove(part.element)
+	part.queue.size -= part.size
+	part.queue, part.element = nil, nil
+	if c.progress != nil {
+		close(c.progress)
+		c.progress = nil
 	}
 }

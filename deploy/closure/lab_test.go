@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -209,7 +210,7 @@ func testLabUntrusted(t *testing.T, l *lab.Lab) {
 	public, _ := os.ReadFile(dir + "/public")
 	l.Run(t, "m4", "echo 'extra-trusted-public-keys = "+string(public)+"' >>/etc/nix/nix.conf; systemctl restart nix-daemon")
 	sh(t, "nix store sign -r -k "+dir+"/secret "+out)
-	c.timed(t, "signed paths", "m4", h, out)
+	newCounter(t).timed(t, "signed paths", "m4", h, out)
 	valid(t, l, "m4", out)
 }
 
@@ -235,7 +236,8 @@ func testLabBuild(t *testing.T, l *lab.Lab) {
 	if got := l.Run(t, "m5", "cat $(nix-store -q --outputs "+good+")"); got != "from here" {
 		t.Errorf("%q", got)
 	}
-	logs := c.of(event.NodeLog)
+	isCopy := func(e event.Event) bool { return e.Phase == event.Copy }
+	logs := slices.DeleteFunc(c.of(event.NodeLog), isCopy)
 	if len(logs) != 1 || logs[0].Text != "building on m5" || logs[0].Path != good || logs[0].Phase != event.Build || logs[0].Node != "m5" {
 		t.Errorf("%+v", logs)
 	}
@@ -257,7 +259,7 @@ func testLabBuild(t *testing.T, l *lab.Lab) {
 	slow := instantiate(t, expr("slow", "echo started; sleep 4321"))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
-		for len(c.of(event.NodeLog)) < 4 && ctx.Err() == nil {
+		for len(slices.DeleteFunc(c.of(event.NodeLog), isCopy)) < 4 && ctx.Err() == nil {
 			time.Sleep(10 * time.Millisecond)
 		}
 		cancel(errTest)

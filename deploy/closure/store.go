@@ -19,8 +19,8 @@ type storeClosure struct {
 	infos map[string]*daemon.PathInfo
 }
 
-// records caches what the local store records about paths, because closures share most of their paths. The record of
-// a valid path does not change.
+// records caches what the local store records about paths, because closures share most of their paths. A valid path
+// has the same record during a run.
 type records struct {
 	mu       sync.Mutex
 	expected []string // paths that are read together with the first path that is asked for
