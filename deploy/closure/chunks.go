@@ -170,21 +170,13 @@ func (c *chunks) get(shared *sharedPath, archive *nar.Archive, offset int64) ([]
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	size := min(chunkSize, archive.Size-offset)
-	if offset >= shared.end {
+	if offset >= shared.end { // otherwise the chunk is in memory or was dropped: other nodes are ahead
 		c.pauseWhileFull(size)
 	}
 	part := shared.chunks[offset]
-	switch {
-	case part == nil && offset < shared.end: // dropped: the other nodes are ahead
-		c.reads += size
-		c.mu.Unlock()
-		defer c.mu.Lock()
-		data := make([]byte, size)
-		_, err := archive.ReadAt(data, offset)
-		return data, err
-	case part == nil:
+	if part == nil {
 		part = &chunk{ready: make(chan struct{}), unread: shared.nodes, path: shared.path, offset: offset, size: size}
-		shared.chunks[offset], shared.end = part, offset+size
+		shared.chunks[offset], shared.end = part, max(shared.end, offset+size)
 		c.unread.add(part)
 		c.reads += size
 		for c.unread.size+c.read.size > c.limit() {
