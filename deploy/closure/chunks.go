@@ -141,7 +141,7 @@ func (r *chunkReader) close() {
 	}
 }
 
-// finish counts a node as finished with a path. After the last node, nobody waits for the path's chunks.
+// finish counts a node as finished with a path. After the last node, no node waits for the path's chunks.
 func (r *chunkReader) finish(path string) {
 	c := r.all
 	c.mu.Lock()
