@@ -35,7 +35,7 @@ fixture-test:
 # The tests that run Nix, with another Nix than this machine's: Debian trixie's.
 test-other-nix:
 	PATH="$$(e2e/other-nix trixie):$$PATH" && export PATH && nix --version && \
-	  go test -count=1 ./nixeval/... ./cmd/... ./e2e/flake && e2e/mini-nixos/tests/run
+	  go test -count=1 ./nixeval/... ./deploy/closure/... ./cmd/... ./e2e/flake && e2e/mini-nixos/tests/run
 
 # End-to-end tests on real machines, as root, after `e2e/lab/lab install`. The tests mostly
 # wait for machines, so several run in parallel; not more, because some check durations.

@@ -105,7 +105,7 @@ func serveNodes(context.Context) error {
 		for i := range o.Start {
 			n := &simulatedNode{current: o.Systems[i], generation: 1, activation: o.Activation}
 			var err error
-			if n.server, err = sshtest.Start(sshtest.Options{Handler: n.handleCommand}); err != nil {
+			if n.server, err = sshtest.Start(sshtest.Options{ForbidForwarding: true, Handler: n.handleCommand}); err != nil {
 				return err
 			}
 			nodes = append(nodes, n)

@@ -80,8 +80,17 @@ func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes [
 		if err != nil {
 			return nil, errors.Join(evalErr, buildErr, err)
 		}
+		r.Copier.Expect(outPaths(local))
 	}
 	return all, errors.Join(evalErr, buildErr)
+}
+
+func outPaths(closures map[string]nixeval.Closure) []string {
+	var out []string
+	for _, c := range closures {
+		out = append(out, c.Out)
+	}
+	return out
 }
 
 func (r *run) buildsOnTarget(unit string) bool {

@@ -138,7 +138,7 @@ func (w *world) machineStarted(c provision.Cluster, s provision.Spec) {
 			m.server.Close()
 		}
 		m = &simulatedNode{current: "/nix/store/generic", generations: []string{"/nix/store/generic"}, generation: 1, disk: disk}
-		m.server, err = sshtest.Start(sshtest.Options{HostKeys: []ssh.Signer{key}, AuthorizedKeys: []ssh.PublicKey{client}, Handler: m.handle})
+		m.server, err = sshtest.Start(sshtest.Options{ForbidForwarding: true, HostKeys: []ssh.Signer{key}, AuthorizedKeys: []ssh.PublicKey{client}, Handler: m.handle})
 		if err != nil {
 			w.t.Error(err)
 			return

@@ -2,6 +2,7 @@ package closure
 
 import (
 	"context"
+	"os"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -18,20 +19,21 @@ type Host interface {
 // nodes; the caller limits the number of concurrent calls.
 type Copier struct {
 	Run        nixeval.Runner // starts local programs; nil: nixeval.Exec
+	Start      StartFunc      // starts the local nix-daemon; nil: nixeval.StartPipe
 	Send       event.Sink
 	NixOptions [][2]string // for the local Nix, passed as --option
 
-	// Substitute allows the node to fetch paths from its own caches. If the node's daemon trusts
-	// the login user, settings of the local user, such as substituters in ~/.config/nix, replace
-	// the node's settings: Nix passes them to the daemon.
+	// Substitute allows the node to fetch paths from its own caches, with its own settings. If the
+	// node's daemon trusts the login user, NixOptions replace these settings.
 	Substitute bool
 
 	// Dir is the folder for the sockets of running copies. If Dir is empty, or too long for a
 	// socket's path, a temporary folder is used.
 	Dir string
 
-	known  closures
-	socket string // path of the node's daemon socket, for tests; "": daemonSocket
+	records records
+	chunks  chunks
+	socket  func(node string) string // returns the path of a node's daemon socket, for tests; nil: daemonSocket
 }
 
 // Stats are the numbers of a copy.
@@ -55,23 +57,44 @@ func (c *Copier) Missing(ctx context.Context, node string, h Host, paths []strin
 	if err != nil {
 		return nil, 0, err
 	}
-	m, err := c.findMissing(ctx, node, conn, paths)
+	l, err := c.openLink(ctx, node, conn)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer l.close()
+	m, err := l.findMissing(ctx, paths)
 	return m.paths, m.bytes, err
 }
 
-// copyClosures copies closures with additional flags of nix copy.
+// copyClosures copies closures with additional flags for nix copy.
 func (c *Copier) copyClosures(ctx context.Context, node string, h Host, paths []string, flags ...string) (Stats, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return Stats{}, err
 	}
-	m, err := c.findMissing(ctx, node, conn, paths)
+	l, err := c.openLink(ctx, node, conn)
+	if err != nil {
+		return Stats{}, err
+	}
+	defer l.close()
+	m, err := l.findMissing(ctx, paths)
 	if err != nil || len(m.paths) == 0 {
 		return Stats{}, err
 	}
+	stats := Stats{Paths: len(m.paths), Bytes: m.bytes, Closure: m.closureSize()}
+	if l.daemon != nil && isReadable(m.paths) {
+		return stats, (&push{link: l, missing: m}).run(ctx)
+	}
 	t := &transfer{c: c, node: node, conn: conn, cfg: h.Config(), paths: paths, flags: flags, missing: m}
-	fallback, err := t.run(ctx)
-	return Stats{Paths: len(m.paths), Bytes: m.bytes, Closure: m.closureSize(), Fallback: fallback}, err
+	stats.Fallback, err = t.run(ctx)
+	return stats, err
+}
+
+// isReadable reports whether the paths of the local store are files here. They are not if Nix is configured with
+// another root or a store on another machine.
+func isReadable(paths []string) bool {
+	_, err := os.Lstat(paths[len(paths)-1])
+	return err == nil
 }
 
 func (c *Copier) runLocal(ctx context.Context, cmd nixeval.Command) ([]byte, error) {
@@ -93,9 +116,9 @@ func (c *Copier) nixFlags() []string {
 // daemonSocket is the path of the Nix daemon's socket on a node.
 const daemonSocket = "/nix/var/nix/daemon-socket/socket"
 
-func (c *Copier) remoteSocket() string {
-	if c.socket != "" {
-		return c.socket
+func (c *Copier) remoteSocket(node string) string {
+	if c.socket != nil {
+		return c.socket(node)
 	}
 	return daemonSocket
 }

@@ -71,7 +71,7 @@ func TestNodesShareTheQuery(t *testing.T) {
 	if _, _, err := c.Missing(gone, "web-1", h, f.system()); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	f.query = func(cmd nixeval.Command) error { return fails(cmd, "the store is busy") }
+	f.query = func(nixeval.Command) error { return errors.New("the store is busy") }
 	if _, _, err := c.Missing(t.Context(), "web-1", h, f.system()); err == nil || !strings.Contains(err.Error(), "the store is busy") {
 		t.Errorf("failed: %v", err)
 	}
@@ -86,7 +86,7 @@ func TestNodesShareTheQuery(t *testing.T) {
 		})
 	}
 	work.Wait()
-	if f.ran("nix-store -q -R") != 1 || f.ran("nix-store -q --size") != 1 || f.ran("nix copy") != 0 {
+	if f.ran("nix-daemon --stdio") != 1 || f.ran("nix copy") != 0 {
 		t.Errorf("%q", f.argvs)
 	}
 }
@@ -245,7 +245,7 @@ func TestSubstitute(t *testing.T) {
 	if _, err := c.Copy(t.Context(), "web-1", h, f.system()); err != nil {
 		t.Fatal(err)
 	}
-	if line := f.argvs[2]; !strings.Contains(line, "--substitute-on-destination") || !strings.Contains(line, "builders-use-substitutes true") {
+	if line := f.argvs[1]; !strings.Contains(line, "--substitute-on-destination") || !strings.Contains(line, "builders-use-substitutes true") {
 		t.Errorf("%s", line)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -54,7 +55,8 @@ func TestRealDaemon(t *testing.T) {
 	for range 2 {
 		h, socket := daemonNode(t)
 		c := newCounter(t)
-		c.socket = socket
+		c.NixOptions = [][2]string{{"connect-timeout", "3"}}
+		c.socket = at(socket)
 		work.Go(func() {
 			for i, want := range []Stats{{Paths: 101, Bytes: 117_544}, {}} {
 				got, err := c.Copy(t.Context(), "web-1", h, []string{out})
@@ -66,6 +68,10 @@ func TestRealDaemon(t *testing.T) {
 				t.Error(err) // nothing to build, but the derivations go there
 			}
 			nothingLeft(t, c.Dir)
+			verifyStore(t, socket)
+			if len(c.argvs) != 2 || !strings.HasPrefix(c.argvs[0], "nix-daemon --stdio ") {
+				t.Errorf("%q", c.argvs)
+			}
 		})
 	}
 	work.Wait()

@@ -4,15 +4,18 @@
 //	c := &closure.Copier{Send: send}
 //	stats, err := c.Copy(ctx, "web-1", host, []string{toplevel})
 //
-// The copier first checks whether the paths are valid on the node. If they are, their
-// closures are valid too: one round trip suffices, and no local Nix process is started.
-// Otherwise the copier reads the closure from the local store, once for all nodes that
-// get the same closure, and determines which of its paths are missing on the node.
+// The copier connects to the node's Nix daemon over the existing SSH connection, and speaks
+// the daemon's protocol. It first checks whether the paths are valid on the node. If they
+// are, their closures are valid too: one round trip suffices, and no local Nix process is
+// started. Otherwise one local process describes the closures of all expected paths, and
+// the node's daemon reports which of them are missing. The copier makes the NARs of these
+// paths from the files of the local store, reads each once for all nodes that copy it at
+// the same time, and writes them to the daemons.
 //
-// One `nix copy` transfers the missing paths to the node's Nix daemon, whose socket is
-// forwarded over the existing SSH connection. If the server forbids forwarding,
-// `nix copy` runs ssh itself, with a generated configuration that includes the pinned
-// host keys. This requires a second login.
+// If the daemon cannot be reached this way or its protocol is unknown, `nix copy` transfers
+// the paths: over the forwarded socket, or, if the server forbids forwarding, by running ssh
+// itself, with a generated configuration that includes the pinned host keys. This requires
+// a second login.
 //
 // After an interrupted copy there are no incomplete paths on the node: a path becomes
 // valid when it has been received completely, and the next Copy transfers the rest. The

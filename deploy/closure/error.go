@@ -1,9 +1,11 @@
 package closure
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -87,6 +89,36 @@ func newNixError(node string, phase event.Phase, step string, argv []string, err
 		if e.Stderr == e.Err.Error() {
 			e.Stderr = ""
 		}
+	}
+	return e
+}
+
+var (
+	unsignedRE = regexp.MustCompile(`lacks a (?:valid )?signature`)
+	fullRE     = regexp.MustCompile(`No space left on device|Disk quota exceeded|database or disk is full`)
+)
+
+// addCopyReason completes the error of a failed copy: with the number of copied paths, which stay on the node,
+// and with the cause and the hint that follow from what Nix has printed. left contains the paths that were not copied.
+func addCopyReason(ctx context.Context, e *Error, conn *remote.Conn, printed string, all, left missing) {
+	if n := len(all.paths) - len(left.paths); n > 0 {
+		e.Step += fmt.Sprintf(" (%d copied, the next run continues from there)", n)
+	}
+	switch {
+	case unsignedRE.MatchString(printed):
+		e.Err = fmt.Errorf("the Nix daemon does not trust %s, and the paths are not signed by a key that it trusts", conn.User())
+		e.Stderr = printed
+		e.hint = fmt.Sprintf("log in as root, or add %q to nix.settings.trusted-users of %s; or sign the paths with a key of its nix.settings.trusted-public-keys", conn.User(), e.Node)
+	case fullRE.MatchString(printed):
+		e.Err = fmt.Errorf("the node's disk is full: %w", e.Err)
+		e.hint = diskFullHint(ctx, conn, left.bytes)
+	}
+}
+
+// addLostHint adds a hint to the error of a copy if the connection was lost.
+func addLostHint(e *Error) *Error {
+	if lost := (*remote.LostError)(nil); errors.As(e.Err, &lost) {
+		e.hint = "run again: copied paths are kept"
 	}
 	return e
 }

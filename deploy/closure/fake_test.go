@@ -18,6 +18,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/nixbench/nixbench/deploy/closure/daemon"
+	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
@@ -125,7 +127,7 @@ func (f *fakes) node(opts sshtest.Options) (*sshtest.Server, *remote.Host, *Copi
 		}()
 	}
 	seen := &events{}
-	return s, h, &Copier{Run: f.run, Send: seen.add, Dir: filepath.Join(f.dir, "sockets"), socket: socket}, seen
+	return s, h, &Copier{Run: f.run, Start: f.start, Send: seen.add, Dir: filepath.Join(f.dir, "sockets"), socket: at(socket)}, seen
 }
 
 func (f *fakes) exec(_ context.Context, e *sshtest.Exec) int {
@@ -152,27 +154,31 @@ func (f *fakes) exec(_ context.Context, e *sshtest.Exec) int {
 	return 1
 }
 
+// start stands in for the local nix-daemon. Each path has 1000 bytes and refers to the path before it.
+func (f *fakes) start(_ context.Context, c nixeval.Command) (io.ReadWriteCloser, error) {
+	f.mu.Lock()
+	f.argvs = append(f.argvs, strings.Join(c.Argv, " "))
+	f.mu.Unlock()
+	if f.query != nil {
+		if err := f.query(c); err != nil {
+			return nil, err
+		}
+	}
+	store := &daemontest.Store{}
+	for i, p := range f.closure {
+		store.Infos = append(store.Infos, daemon.PathInfo{Path: p, NarSize: 1000, References: f.closure[max(0, i-1) : i+1]})
+	}
+	here, there := net.Pipe()
+	go store.Serve(there)
+	return here, nil
+}
+
 func (f *fakes) run(ctx context.Context, c nixeval.Command) ([]byte, error) {
 	line := strings.Join(c.Argv, " ")
 	f.mu.Lock()
 	f.argvs = append(f.argvs, line)
 	f.mu.Unlock()
 	switch {
-	case strings.HasPrefix(line, "nix-store -q -R "):
-		if f.query != nil {
-			if err := f.query(c); err != nil {
-				return nil, err
-			}
-		}
-		return []byte(strings.Join(f.closure, "\n") + "\n"), nil
-	case strings.HasPrefix(line, "nix-store -q --size "):
-		var out strings.Builder
-		for _, a := range c.Argv {
-			if strings.HasPrefix(a, "/nix/store/") {
-				fmt.Fprintln(&out, "1000")
-			}
-		}
-		return []byte(out.String()), nil
 	case strings.Contains(line, "nix copy "):
 		if f.copy != nil {
 			return nil, f.copy(ctx, c)

@@ -12,11 +12,11 @@ import (
 
 // diskFullHint returns the hint for a full disk: the file system of the node's store, its free space or
 // inodes, and the space that the rest of the copy needs. need is in bytes.
-func (t *transfer) diskFullHint(ctx context.Context, need int64) string {
+func diskFullHint(ctx context.Context, conn *remote.Conn, need int64) string {
 	again := ", then run again: copied paths are kept"
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	out, err := t.conn.Output(ctx, remote.Cmd{Argv: []string{"sh", "-c", "df -Pk /nix/store | tail -n 1; df -Pi /nix/store | tail -n 1"}})
+	out, err := conn.Output(ctx, remote.Cmd{Argv: []string{"sh", "-c", "df -Pk /nix/store | tail -n 1; df -Pi /nix/store | tail -n 1"}})
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	if err != nil || len(lines) != 2 {
 		return "free space in the node's /nix/store: nix-collect-garbage -d" + again

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,7 +76,6 @@ type counter struct {
 	*events
 	mu    sync.Mutex
 	argvs []string
-	sent  int // paths that nix copy has read here
 }
 
 func newCounter(t testing.TB) *counter {
@@ -84,14 +84,12 @@ func newCounter(t testing.TB) *counter {
 		c.mu.Lock()
 		c.argvs = append(c.argvs, strings.Join(cmd.Argv, " "))
 		c.mu.Unlock()
-		each := cmd.Stderr
-		cmd.Stderr = func(line string) {
-			if strings.Contains(line, `"local","unix:`) || strings.Contains(line, `"local://","unix:`) {
-				c.sent++
-			}
-			each(line)
-		}
 		return nixeval.Exec(ctx, cmd)
+	}, Start: func(ctx context.Context, cmd nixeval.Command) (io.ReadWriteCloser, error) {
+		c.mu.Lock()
+		c.argvs = append(c.argvs, strings.Join(cmd.Argv, " "))
+		c.mu.Unlock()
+		return nixeval.StartPipe(ctx, cmd)
 	}}
 	return c
 }

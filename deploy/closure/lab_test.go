@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -55,8 +56,11 @@ func testLabFleet(t *testing.T, l *lab.Lab) {
 		work.Wait()
 		t.Logf("six nodes, %d paths each, with the logins: %v", want, time.Since(begin).Round(time.Millisecond))
 	}
-	if len(c.argvs) != 2+len(hosts) {
-		t.Errorf("%d local processes", len(c.argvs))
+	if len(c.argvs) != 1 {
+		t.Errorf("local processes: %q", c.argvs)
+	}
+	if size := c.chunks.reads; size > 2*3_100_000 {
+		t.Errorf("%d bytes were read for 3 MB to six nodes", size)
 	}
 	for m, h := range hosts {
 		if h.Handshakes() != 1 {
@@ -206,7 +210,7 @@ func testLabUntrusted(t *testing.T, l *lab.Lab) {
 	public, _ := os.ReadFile(dir + "/public")
 	l.Run(t, "m4", "echo 'extra-trusted-public-keys = "+string(public)+"' >>/etc/nix/nix.conf; systemctl restart nix-daemon")
 	sh(t, "nix store sign -r -k "+dir+"/secret "+out)
-	c.timed(t, "signed paths", "m4", h, out)
+	newCounter(t).timed(t, "signed paths", "m4", h, out)
 	valid(t, l, "m4", out)
 }
 
@@ -232,7 +236,8 @@ func testLabBuild(t *testing.T, l *lab.Lab) {
 	if got := l.Run(t, "m5", "cat $(nix-store -q --outputs "+good+")"); got != "from here" {
 		t.Errorf("%q", got)
 	}
-	logs := c.of(event.NodeLog)
+	isCopy := func(e event.Event) bool { return e.Phase == event.Copy }
+	logs := slices.DeleteFunc(c.of(event.NodeLog), isCopy)
 	if len(logs) != 1 || logs[0].Text != "building on m5" || logs[0].Path != good || logs[0].Phase != event.Build || logs[0].Node != "m5" {
 		t.Errorf("%+v", logs)
 	}
@@ -254,7 +259,7 @@ func testLabBuild(t *testing.T, l *lab.Lab) {
 	slow := instantiate(t, expr("slow", "echo started; sleep 4321"))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
-		for len(c.of(event.NodeLog)) < 4 && ctx.Err() == nil {
+		for len(slices.DeleteFunc(c.of(event.NodeLog), isCopy)) < 4 && ctx.Err() == nil {
 			time.Sleep(10 * time.Millisecond)
 		}
 		cancel(errTest)
@@ -346,24 +351,20 @@ func testLabSubstitute(t *testing.T, l *lab.Lab) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	c, h := newCounter(t), labHost(t, l, "m7", "root")
-	// Settings of the user go to a daemon that trusts him, so an empty list of
-	// substituters would count there, too.
-	config := strings.ReplaceAll(fixture.NixConfig, "substituters =\n", "")
-	run := c.Run
-	c.Run = func(ctx context.Context, cmd nixeval.Command) ([]byte, error) {
-		cmd.Argv = append([]string{"env", "NIX_CONFIG=" + config}, cmd.Argv...)
-		return run(ctx, cmd)
-	}
 	c.Substitute = true
 	c.timed(t, "substituted", "m7", h, out)
 	valid(t, l, "m7", out)
-	if c.sent > 0 {
-		t.Errorf("%d paths were sent although the node's cache has them", c.sent)
+	if c.chunks.reads > 0 {
+		t.Errorf("%d bytes were sent although the node's cache has them", c.chunks.reads)
+	}
+	// The local settings, which have no caches, do not replace those of the node.
+	if logged := c.of(event.NodeLog); len(logged) == 0 || !strings.HasPrefix(logged[0].Text, "copying path '/nix/store/") {
+		t.Errorf("%+v", logged)
 	}
 	c.Substitute = false
 	l.Run(t, "m7", "nix-store --delete "+out+" 2>&1")
 	c.timed(t, "not substituted", "m7", h, out)
-	if c.sent != 1 {
-		t.Errorf("%d paths were sent", c.sent)
+	if c.chunks.reads == 0 {
+		t.Error("the path was not sent")
 	}
 }

@@ -2,145 +2,185 @@ package closure
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"io"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
+	"time"
 
+	"github.com/nixbench/nixbench/deploy/closure/daemon"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
-	"github.com/nixbench/nixbench/nixeval"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 // missing is the set of a closure's paths that a node does not have.
 type missing struct {
-	paths []string         // sorted: a path is behind the paths that it refers to
-	bytes int64            // unpacked size of these paths
-	sizes map[string]int64 // path → unpacked size, for every path of the closure
+	paths []string                    // sorted: a path is behind the paths that it refers to
+	bytes int64                       // unpacked size of these paths
+	infos map[string]*daemon.PathInfo // of every path of the closure
 }
 
-// findMissing returns the paths of the closures that the node does not have. It first checks the paths
-// themselves: a valid path has a valid closure, so the local store is not read for an up-to-date node.
-func (c *Copier) findMissing(ctx context.Context, node string, conn *remote.Conn, paths []string) (missing, error) {
-	if len(paths) == 0 {
-		return missing{}, nil
-	}
-	invalid, err := c.queryInvalid(ctx, node, conn, paths)
-	if err != nil || len(invalid) == 0 {
-		return missing{}, err
-	}
-	all, err := c.readClosure(ctx, node, paths)
-	if err != nil {
-		return missing{}, err
-	}
-	if invalid, err = c.queryInvalid(ctx, node, conn, all.paths); err != nil {
-		return missing{}, err
-	}
-	return newMissing(all.sizes, invalid), nil
-}
-
-func newMissing(sizes map[string]int64, paths []string) missing {
-	m := missing{paths: paths, sizes: sizes}
+func newMissing(infos map[string]*daemon.PathInfo, paths []string) missing {
+	m := missing{paths: paths, infos: infos}
 	for _, p := range paths {
-		m.bytes += sizes[p]
+		m.bytes += m.size(p)
 	}
 	return m
 }
 
+// size returns the unpacked size of a path of the closure in bytes.
+func (m missing) size(path string) int64 { return int64(m.infos[path].NarSize) }
+
 // closureSize returns the unpacked size of the whole closure in bytes.
 func (m missing) closureSize() int64 {
 	var sum int64
-	for _, size := range m.sizes {
-		sum += size
+	for p := range m.infos {
+		sum += m.size(p)
 	}
 	return sum
 }
 
-// queryInvalid returns those of the paths that are not in the node's store. It passes the paths on
+// link is a connection to a node and to its Nix daemon.
+type link struct {
+	c      *Copier
+	node   string
+	conn   *remote.Conn
+	daemon *daemon.Conn // nil if the daemon cannot be reached through the connection, or has an unknown protocol
+	stop   func() bool
+	sent   func(daemon.Message) // receives the daemon's log messages, unless it is nil
+}
+
+// openLink connects to the node's Nix daemon. If this is not possible, the link has no daemon. The daemon is
+// disconnected when ctx ends.
+func (c *Copier) openLink(ctx context.Context, node string, conn *remote.Conn) (*link, error) {
+	l := &link{c: c, node: node, conn: conn, stop: func() bool { return true }}
+	socket, err := conn.DialUnix(ctx, c.remoteSocket(node))
+	if err == nil {
+		l.stop = context.AfterFunc(ctx, func() { socket.Close() })
+		l.daemon, err = daemon.Open(socket)
+	}
+	if err == nil {
+		l.daemon.Log = l.handleMessage
+		if options := c.daemonOptions(); len(options) > 0 {
+			err = l.daemon.SetOptions(options)
+		}
+	}
+	switch {
+	case err == nil:
+		return l, nil
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case conn.Err() != nil:
+		err = conn.Err()
+	default:
+		l.close()
+		l.daemon = nil // the commands of link's other methods explain what is wrong
+		return l, nil
+	}
+	l.close()
+	return nil, &Error{Node: node, Phase: event.Copy, Step: "connect to the Nix daemon", Err: err}
+}
+
+// daemonOptions returns the Nix options that concern the node.
+func (c *Copier) daemonOptions() [][2]string {
+	return slices.DeleteFunc(slices.Clone(c.NixOptions), func(o [2]string) bool {
+		return o[0] == "experimental-features" || o[0] == "extra-experimental-features" || o[0] == "plugin-files" || o[0] == "store"
+	})
+}
+
+func (l *link) close() {
+	l.stop()
+	if l.daemon != nil {
+		l.daemon.Close()
+	}
+}
+
+// handleMessage handles a log message of the node's daemon.
+func (l *link) handleMessage(m daemon.Message) {
+	text, isWarning := strings.CutPrefix(strings.TrimSpace(nixlog.StripANSI(m.Text)), "warning: ")
+	switch {
+	case m.Path != "" && l.sent != nil:
+		l.sent(m)
+	case m.Path == "" && isWarning && !isAboutSettings(text):
+		l.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: l.node, Level: "warning", Text: text})
+	}
+}
+
+// findMissing returns the paths of the closures that the node does not have. It first checks the paths
+// themselves: a valid path has a valid closure, so the local store is not read for an up-to-date node.
+func (l *link) findMissing(ctx context.Context, paths []string) (missing, error) {
+	if len(paths) == 0 {
+		return missing{}, nil
+	}
+	invalid, err := l.queryInvalid(ctx, paths, false)
+	if err != nil || len(invalid) == 0 {
+		return missing{}, err
+	}
+	all, err := l.c.readClosure(ctx, l.node, paths)
+	if err != nil {
+		return missing{}, err
+	}
+	if invalid, err = l.queryInvalid(ctx, all.paths, false); err != nil {
+		return missing{}, err
+	}
+	return newMissing(all.infos, invalid), nil
+}
+
+// queryInvalid returns those of the paths that are not in the node's store, in the same order. With substitute, the
+// node first fetches from its caches what it can.
+func (l *link) queryInvalid(ctx context.Context, paths []string, substitute bool) ([]string, error) {
+	if l.daemon == nil {
+		return l.c.queryInvalid(ctx, l.node, l.conn, paths)
+	}
+	valid, err := l.daemon.QueryValidPaths(paths, substitute)
+	if err != nil {
+		return nil, &Error{Node: l.node, Phase: event.Copy, Step: "query the missing paths", Err: l.explain(ctx, err)}
+	}
+	isValid := map[string]bool{}
+	for _, p := range valid {
+		isValid[p] = true
+	}
+	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool { return isValid[p] }), nil
+}
+
+// explain returns the reason for an error of the daemon's connection: the run was cancelled, the connection to the
+// node was lost, or the daemon has reported an error or has ended.
+func (l *link) explain(ctx context.Context, err error) error {
+	var reported *daemon.Error
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.As(err, &reported):
+		return errors.New(firstLine(nixlog.StripANSI(reported.Message)))
+	}
+	ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	if ended {
+		// When the connection to the node is lost, all of its channels end first.
+		select {
+		case <-l.conn.Done():
+		case <-time.After(lostDelay):
+		}
+	}
+	if lost := l.conn.Err(); lost != nil {
+		return lost
+	}
+	if ended {
+		return errors.New("the node's Nix daemon has closed the connection; see journalctl -u nix-daemon on the node")
+	}
+	return err
+}
+
+// lostDelay is the maximal time between the end of a channel and the end of its connection, if that was lost.
+const lostDelay = 200 * time.Millisecond
+
+// queryInvalid is like link.queryInvalid, with a command on the node. It passes the paths on
 // stdin, since thousands of paths are too long for a command line.
 func (c *Copier) queryInvalid(ctx context.Context, node string, conn *remote.Conn, paths []string) ([]string, error) {
 	argv := []string{"xargs", "nix-store", "--check-validity", "--print-invalid"}
 	out, err := conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(strings.Join(paths, "\n") + "\n")})
 	if err != nil {
 		return nil, newQueryError(conn, node, err)
-	}
-	return strings.Fields(string(out)), nil
-}
-
-// closures caches closures, because many nodes get the same closure. A store path's closure never
-// changes, so an entry never expires.
-type closures struct {
-	mu    sync.Mutex
-	known map[string]*cachedClosure
-}
-
-type cachedClosure struct {
-	readLock chan struct{} // a lock: the node that has sent a value reads the closure, and other nodes wait
-	paths    []string
-	sizes    map[string]int64
-}
-
-// entry returns the cache's entry for the paths. It adds an empty entry if the cache has none; readClosure sets
-// the entry's paths and sizes.
-func (k *closures) entry(paths []string) *cachedClosure {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	key := strings.Join(paths, "\n")
-	if k.known == nil {
-		k.known = map[string]*cachedClosure{}
-	}
-	if k.known[key] == nil {
-		k.known[key] = &cachedClosure{readLock: make(chan struct{}, 1)}
-	}
-	return k.known[key]
-}
-
-// readClosure returns the closures of the paths, from the cache or from the local store. If the read
-// fails or is cancelled for one node, the next waiting node reads again.
-func (c *Copier) readClosure(ctx context.Context, node string, paths []string) (*cachedClosure, error) {
-	all := c.known.entry(paths)
-	select {
-	case all.readLock <- struct{}{}:
-		defer func() { <-all.readLock }()
-	case <-ctx.Done():
-		return nil, &Error{Node: node, Phase: event.Copy, Step: "read the closure", Err: context.Cause(ctx)}
-	}
-	if all.sizes != nil {
-		return all, nil
-	}
-	list, err := c.queryStore(ctx, node, "-R", paths)
-	if err != nil {
-		return nil, err
-	}
-	sizes := make(map[string]int64, len(list))
-	// A command line is limited to two megabytes, and a path has about 70 bytes.
-	for part := range slices.Chunk(list, 8000) {
-		lines, err := c.queryStore(ctx, node, "--size", part)
-		if err != nil {
-			return nil, err
-		}
-		if len(lines) != len(part) {
-			return nil, &Error{Node: node, Phase: event.Copy, Step: "read the closure",
-				Err: fmt.Errorf("nix-store -q --size gave %d sizes for %d paths", len(lines), len(part))}
-		}
-		for i, p := range part {
-			if sizes[p], err = strconv.ParseInt(lines[i], 10, 64); err != nil {
-				return nil, &Error{Node: node, Phase: event.Copy, Step: "read the closure", Err: err}
-			}
-		}
-	}
-	all.paths, all.sizes = list, sizes
-	return all, nil
-}
-
-// queryStore runs nix-store -q with the option `what` and returns the words of its output.
-func (c *Copier) queryStore(ctx context.Context, node, what string, paths []string) ([]string, error) {
-	argv := append([]string{"nix-store", "-q", what}, c.nixFlags()...)
-	log := newNixLog(nil)
-	out, err := c.runLocal(ctx, nixeval.Command{Argv: append(argv, paths...), Stderr: log.HandleLine})
-	if err != nil {
-		return nil, newNixError(node, event.Copy, "read the closure", argv, err, log)
 	}
 	return strings.Fields(string(out)), nil
 }

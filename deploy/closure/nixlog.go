@@ -17,14 +17,18 @@ func newNixLog(warn func(text string)) *nixLog {
 	l := &nixLog{}
 	l.Error = func(e nixlog.Error) { l.errors = append(l.errors, e) }
 	l.Message = func(level int64, text string) {
-		// The daemon sends an untrusted user a warning about each local setting that it ignores. None
-		// of these settings matters for a copy.
 		text, isWarning := strings.CutPrefix(text, "warning: ")
-		if isWarning && level <= 1 && warn != nil && !strings.HasPrefix(text, "ignoring the client-specified setting") {
+		if isWarning && level <= 1 && warn != nil && !isAboutSettings(text) {
 			warn(text)
 		}
 	}
 	return l
+}
+
+// isAboutSettings reports whether a warning is about a setting that the daemon ignores because it does not trust the
+// user. None of these settings matters for a copy.
+func isAboutSettings(warning string) bool {
+	return strings.HasPrefix(warning, "ignoring the client-specified setting")
 }
 
 // output returns the errors and the lines outside Nix's log format that the process has printed.

@@ -2,6 +2,7 @@ package closure
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -11,13 +12,13 @@ import (
 // progressEvery is the minimal time between two progress events of a copy.
 const progressEvery = 100 * time.Millisecond
 
-// progress counts the copied bytes and paths from nix copy's log. Nix versions before about 2.18 do not
-// report the bytes of an incomplete path, so a path is then counted when it is complete.
+// progress counts the copied bytes and paths of one copy to one node.
 type progress struct {
 	send  event.Sink
 	node  string
 	total missing
 
+	mu     sync.Mutex
 	paths  int
 	bytes  int64            // size of the completed paths
 	within map[string]int64 // path in transfer → its bytes so far
@@ -30,23 +31,52 @@ func newProgress(send event.Sink, node string, of missing) *progress {
 	return p
 }
 
-// newLog returns a log for nix copy that updates the progress.
+// start reports that the copy of a path has started.
+func (p *progress) start(path string) {
+	p.send.Send(event.Event{Kind: event.NodeLog, Phase: event.Copy, Node: p.node, Path: path, Text: "copying path '" + path + "'"})
+}
+
+// update sets the number of a path's bytes that were sent.
+func (p *progress) update(path string, bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if info := p.total.infos[path]; info != nil {
+		p.within[path] = min(bytes, int64(info.NarSize))
+		p.sendProgress(false)
+	}
+}
+
+// complete counts a path as copied.
+func (p *progress) complete(path string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if info := p.total.infos[path]; info != nil {
+		delete(p.within, path)
+		p.paths++
+		p.bytes += int64(info.NarSize)
+		p.sendProgress(false)
+	}
+}
+
+// newLog returns a log for nix copy that updates the progress. Nix versions before about 2.18 do not
+// report the bytes of an incomplete path, so a path is then counted when it is complete.
 func (p *progress) newLog() *nixLog {
 	l := newNixLog(func(text string) {
 		p.send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: p.node, Level: "warning", Text: text})
 	})
+	l.Start = func(a nixlog.Activity) {
+		if a.Kind == nixlog.CopyPath {
+			p.start(a.Path)
+		}
+	}
 	l.Progress = func(a nixlog.Activity, done, _ int64) {
-		if size, ours := p.total.sizes[a.Path]; a.Kind == nixlog.CopyPath && ours {
-			p.within[a.Path] = min(done, size)
-			p.sendProgress(false)
+		if a.Kind == nixlog.CopyPath {
+			p.update(a.Path, done)
 		}
 	}
 	l.Stop = func(a nixlog.Activity) {
-		if size, ours := p.total.sizes[a.Path]; a.Kind == nixlog.CopyPath && ours {
-			delete(p.within, a.Path)
-			p.paths++
-			p.bytes += size
-			p.sendProgress(false)
+		if a.Kind == nixlog.CopyPath {
+			p.complete(a.Path)
 		}
 	}
 	return l
@@ -55,12 +85,14 @@ func (p *progress) newLog() *nixLog {
 // finish reports that all paths are on the node. Until then the progress may be lower: Nix does not
 // report paths that the node has fetched itself, or that another process has copied.
 func (p *progress) finish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.paths, p.bytes = len(p.total.paths), p.total.bytes
 	clear(p.within)
 	p.sendProgress(true)
 }
 
-// sendProgress sends a progress event. Unless always is set, it does nothing if the last event was sent
+// sendProgress sends a progress event; the caller holds the lock. Unless always is set, it does nothing if the last event was sent
 // less than progressEvery ago.
 func (p *progress) sendProgress(always bool) {
 	now := time.Now()

@@ -29,7 +29,7 @@ type transfer struct {
 	log  *nixLog
 }
 
-func (t *transfer) stepName() string { return "copy " + formatCount(len(t.missing.paths), "path") }
+func (t *transfer) stepName() string { return t.missing.stepName() }
 
 // run copies the paths. fallback means that the server forbids forwarding, so a second login was used.
 func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
@@ -39,7 +39,7 @@ func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 	}
 	defer os.RemoveAll(dir)
 	socket := filepath.Join(dir, "nix")
-	forward, err := t.conn.ForwardUnix(ctx, socket, t.c.remoteSocket())
+	forward, err := t.conn.ForwardUnix(ctx, socket, t.c.remoteSocket(t.node))
 	switch {
 	case err == nil:
 		defer forward.Close()
@@ -90,36 +90,18 @@ func (t *transfer) runNixCopy(ctx context.Context, to string, env []string) erro
 	return t.newCopyError(ctx, argv, err)
 }
 
-var (
-	unsignedRE = regexp.MustCompile(`lacks a (?:valid )?signature`)
-	fullRE     = regexp.MustCompile(`No space left on device|Disk quota exceeded|database or disk is full`)
-	noLoginRE  = regexp.MustCompile(`cannot open connection|failed to start SSH`)
-)
+var noLoginRE = regexp.MustCompile(`cannot open connection|failed to start SSH`)
 
 // newCopyError returns the error of a failed nix copy, with the number of copied paths, which stay on
 // the node.
 func (t *transfer) newCopyError(ctx context.Context, argv []string, err error) error {
 	e := newNixError(t.node, event.Copy, t.stepName(), argv, err, t.log)
 	if e.Argv == nil { // the run was cancelled, or the connection was lost
-		if lost := (*remote.LostError)(nil); errors.As(err, &lost) {
-			e.hint = "run again: copied paths are kept"
-		}
-		return e
-	}
-	left := t.queryRemaining(ctx)
-	if n := len(t.missing.paths) - len(left.paths); n > 0 {
-		e.Step += fmt.Sprintf(" (%d copied, the next run continues from there)", n)
+		return addLostHint(e)
 	}
 	said := t.log.output()
-	switch {
-	case unsignedRE.MatchString(said):
-		e.Err = fmt.Errorf("the Nix daemon does not trust %s, and the paths are not signed by a key that it trusts", t.conn.User())
-		e.Stderr = said
-		e.hint = fmt.Sprintf("log in as root, or add %q to nix.settings.trusted-users of %s; or sign the paths with a key of its nix.settings.trusted-public-keys", t.conn.User(), t.node)
-	case fullRE.MatchString(said):
-		e.Err = fmt.Errorf("the node's disk is full: %w", e.Err)
-		e.hint = t.diskFullHint(ctx, left.bytes)
-	case noLoginRE.MatchString(said) && len(t.log.Plain) > 0:
+	addCopyReason(ctx, e, t.conn, said, t.missing, t.queryRemaining(ctx))
+	if noLoginRE.MatchString(said) && len(t.log.Plain) > 0 {
 		e.Err = fmt.Errorf("ssh: %s", t.log.Plain[len(t.log.Plain)-1])
 	}
 	return e
@@ -134,7 +116,7 @@ func (t *transfer) queryRemaining(ctx context.Context) missing {
 	if err != nil {
 		return t.missing
 	}
-	return newMissing(t.missing.sizes, paths)
+	return newMissing(t.missing.infos, paths)
 }
 
 // newSocketError returns the error for a daemon socket that cannot be reached.

@@ -24,7 +24,7 @@ const (
 
 	NodeStart    Kind = "node-start"    // Node begins Phase; Text describes it
 	NodeProgress Kind = "node-progress" // Node has finished Done of Total bytes of Phase; Text describes what it waits for
-	NodeLog      Kind = "node-log"      // Text is a line that Node printed during Phase
+	NodeLog      Kind = "node-log"      // Text is a line that Node printed during Phase; in a copy, Path is the path that is being copied
 	NodeEnd      Kind = "node-end"      // Node has finished Phase; Text is a summary, Failed is set if Phase failed; in a copy, Done bytes of the closure's Total were copied
 	NodeResult   Kind = "node-result"   // Node has finished all phases of the run; Text is a summary, Failed is set if the run failed on Node
 

@@ -29,7 +29,7 @@ func TestTenMachines(t *testing.T) {
 	}
 	// Wrappers of Nix programs and ssh record each call.
 	wrappers, count := t.TempDir(), filepath.Join(t.TempDir(), "count")
-	for _, name := range []string{"nix", "nix-store", "nix-instantiate", "nix-build", "nix-env", "nix-copy-closure", "ssh"} {
+	for _, name := range []string{"nix", "nix-daemon", "nix-store", "nix-instantiate", "nix-build", "nix-env", "nix-copy-closure", "ssh"} {
 		real, err := exec.LookPath(name)
 		if err != nil {
 			continue
@@ -47,9 +47,15 @@ func TestTenMachines(t *testing.T) {
 	}
 
 	hive("one")
-	got := s.run(0, "apply")
-	s.says(got, "10 switched")
-	t.Logf("the first apply: %v, processes: %d", got.took, len(counted()))
+	got := s.run(0, "apply", "-v")
+	s.says(got, "10 switched", "m1> copying path '/nix/store/", "m10> copying path '/nix/store/")
+	ran := counted()
+	t.Logf("the first apply: %v, processes: %d", got.took, len(ran))
+	for what, want := range map[string]int{"nix copy": 0, "nix-daemon --stdio": 1} {
+		if n := len(slices.DeleteFunc(slices.Clone(ran), func(s string) bool { return s != what })); n != want {
+			t.Errorf("the copies to ten nodes started %q %d times, want %d", what, n, want)
+		}
+	}
 	s.checkPage(n)
 	before := s.countLogins("m7")
 	quickest := s.run(0, "apply")
@@ -57,7 +63,7 @@ func TestTenMachines(t *testing.T) {
 	if got := s.countLogins("m7") - before - 1; got != 1 {
 		t.Errorf("%d logins", got)
 	}
-	ran := counted()
+	ran = counted()
 	t.Logf("no-op: %v; %d processes: %s", quickest.took, len(ran), strings.Join(ran, ", "))
 	nix := slices.DeleteFunc(slices.Clone(ran), func(s string) bool { return strings.HasPrefix(s, "ssh ") })
 	if len(nix) > 9 {

@@ -71,7 +71,7 @@ func (ns *nodeLines) applyEvent(e event.Event) {
 			}
 		}
 	case event.NodeLog:
-		if i >= 0 {
+		if i >= 0 && e.Phase != event.Copy { // a copy has its progress
 			(*ns)[i].text = e.Text
 		}
 	}

@@ -1,0 +1,182 @@
+package daemon_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/closure/daemon"
+	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
+)
+
+func open(t *testing.T, s *daemontest.Store) *daemon.Conn {
+	t.Helper()
+	here, there := net.Pipe()
+	go s.Serve(there)
+	c, err := daemon.Open(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+var info = daemon.PathInfo{
+	Path: "/nix/store/b", Deriver: "/nix/store/b.drv", NarHash: strings.Repeat("0a", 32), References: []string{"/nix/store/a", "/nix/store/b"},
+	RegistrationTime: 1 << 31, NarSize: 11, Signatures: []string{"key:1", "key:2"}, CA: "fixed:r:sha256:x",
+}
+
+// All operations have the same results with every version of the protocol.
+func TestVersions(t *testing.T) {
+	for _, minor := range []uint64{32, 33, 34, 35, 38, 99} {
+		s := &daemontest.Store{Version: 1<<8 | minor, Infos: []daemon.PathInfo{info}, Substitutes: []string{"/nix/store/c"}}
+		s.SetValid("/nix/store/a")
+		c := open(t, s)
+		var log []daemon.Message
+		c.Log = func(m daemon.Message) { log = append(log, m) }
+		if err := c.SetOptions([][2]string{{"cores", "2"}}); err != nil {
+			t.Fatal(minor, err)
+		}
+		infos, err := c.QueryPathInfos([]string{"/nix/store/none", info.Path, "/nix/store/none"})
+		if err != nil || infos[0] != nil || infos[2] != nil || infos[1] == nil {
+			t.Fatal(minor, infos, err)
+		}
+		if got := *infos[1]; got.Deriver != info.Deriver || got.NarHash != info.NarHash || got.RegistrationTime != info.RegistrationTime || got.NarSize != 11 ||
+			got.CA != info.CA || !slices.Equal(got.References, info.References) || !slices.Equal(got.Signatures, info.Signatures) {
+			t.Errorf("%d: %+v", minor, got)
+		}
+		if err := c.WritePath(&info, func(write func([]byte) error) error {
+			return errors.Join(write([]byte("hello ")), write(nil), write([]byte("world")))
+		}); err != nil {
+			t.Fatal(minor, err)
+		}
+		if err := errors.Join(c.Flush(), c.ReadReply()); err != nil {
+			t.Fatal(minor, err)
+		}
+		if got := s.NAR(info.Path); !bytes.Equal(got, []byte("hello world")) {
+			t.Errorf("%d: NAR %q", minor, got)
+		}
+		valid, err := c.QueryValidPaths([]string{"/nix/store/a", "/nix/store/b", "/nix/store/c"}, false)
+		if err != nil || !slices.Equal(valid, []string{"/nix/store/a", "/nix/store/b"}) {
+			t.Error(minor, valid, err)
+		}
+		log = nil
+		valid, err = c.QueryValidPaths([]string{"/nix/store/c"}, true)
+		if err != nil || len(valid) != 1 || len(log) < 2 || log[0].Path != "/nix/store/c" || log[0].Done || log[1].Path != "/nix/store/c" || !log[1].Done {
+			t.Error(minor, valid, log, err)
+		}
+	}
+}
+
+func TestUnsupported(t *testing.T) {
+	for name, reply := range map[string]string{
+		"version 1.31 is": "\x6f\x69\x78\x64\x00\x00\x00\x00\x1f\x01\x00\x00\x00\x00\x00\x00",
+		"version 2.0 is":  "\x6f\x69\x78\x64\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00",
+		"not a Nix":       "HTTP/1.1 400 Bad Request\r\n\r\n",
+	} {
+		here, there := net.Pipe()
+		go func() {
+			there.Read(make([]byte, 8))
+			io.WriteString(there, reply)
+			there.Close()
+		}()
+		_, err := daemon.Open(here)
+		if !errors.As(err, new(*daemon.UnsupportedError)) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The daemon's error is returned, and the connection is usable afterwards.
+func TestErrors(t *testing.T) {
+	s := &daemontest.Store{Adding: func(path string) error {
+		if path == info.Path {
+			return errors.New("No space left on device")
+		}
+		return nil
+	}}
+	c := open(t, s)
+	other := info
+	other.Path, other.References = "/nix/store/c", nil
+	go func() {
+		for _, i := range []daemon.PathInfo{info, other} {
+			c.WritePath(&i, func(write func([]byte) error) error { return write([]byte("hello world")) })
+		}
+		c.Flush()
+	}()
+	var reported *daemon.Error
+	if err := c.ReadReply(); !errors.As(err, &reported) || reported.Message != "No space left on device" {
+		t.Errorf("%v", err)
+	}
+	if err := c.ReadReply(); err != nil {
+		t.Error(err)
+	}
+}
+
+// recorded keeps what was read.
+type recorded struct {
+	net.Conn
+	data *bytes.Buffer
+}
+
+func (r recorded) Read(p []byte) (int, error) {
+	n, err := r.Conn.Read(p)
+	r.data.Write(p[:n])
+	return n, err
+}
+
+// replay has the replies of a daemon, and accepts any request.
+type replay struct{ io.Reader }
+
+func (replay) Write(p []byte) (int, error) { return len(p), nil }
+func (replay) Close() error                { return nil }
+
+// A reply that ends early, at any byte, is an error. Replies with wrong bytes end, too.
+func TestTruncatedAndWrongReplies(t *testing.T) {
+	talk := func(conn io.ReadWriteCloser) error {
+		c, err := daemon.Open(conn)
+		if err != nil {
+			return err
+		}
+		if _, err := c.QueryPathInfos([]string{info.Path}); err != nil {
+			return err
+		}
+		if _, err := c.QueryValidPaths([]string{info.Path, "/nix/store/c"}, true); err != nil {
+			return err
+		}
+		if _, err := c.QueryPathInfos([]string{info.Path}); err != nil {
+			return err
+		}
+		return nil
+	}
+	s := &daemontest.Store{Infos: []daemon.PathInfo{info}, Substitutes: []string{"/nix/store/c"}}
+	here, there := net.Pipe()
+	go s.Serve(there)
+	var data bytes.Buffer
+	if err := talk(recorded{here, &data}); err != nil {
+		t.Fatal(err)
+	}
+	here.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := range data.Len() {
+			if err := talk(replay{bytes.NewReader(data.Bytes()[:n])}); err == nil {
+				t.Errorf("no error after %d of %d bytes", n, data.Len())
+			}
+			wrong := bytes.Clone(data.Bytes())
+			wrong[n] ^= 0xff
+			talk(replay{bytes.NewReader(wrong)})
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatal("a reply is read endlessly")
+	}
+}

@@ -1,0 +1,272 @@
+// Package daemontest is a Nix daemon for tests. It speaks the server's side of the protocol that package daemon uses,
+// and its store is a list of paths in memory.
+package daemontest
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/nixbench/nixbench/deploy/closure/daemon"
+)
+
+// Store is a store in memory, and how its daemon behaves. Set the fields before the first connection.
+type Store struct {
+	Infos   []daemon.PathInfo // what QueryPathInfo knows
+	Version uint64            // of the protocol; 0: 1.35
+	Untrust bool              // the daemon does not trust the client: it refuses paths without signatures
+
+	Substitutes []string // paths that the daemon can fetch
+	// Adding is called for each path that a client adds, before its NAR is read. An error is sent to the client;
+	// io.EOF ends the connection.
+	Adding func(path string) error
+
+	mu    sync.Mutex
+	valid map[string]bool
+	nars  map[string][]byte
+	asked map[uint64]int
+	added []string
+}
+
+// SetValid makes paths valid.
+func (s *Store) SetValid(paths ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.valid == nil {
+		s.valid = map[string]bool{}
+	}
+	for _, p := range paths {
+		s.valid[p] = true
+	}
+}
+
+// Added returns the paths that clients have added, in order.
+func (s *Store) Added() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.added)
+}
+
+// NAR returns the NAR of an added path.
+func (s *Store) NAR(path string) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nars[path]
+}
+
+// Asked returns how often an operation was requested.
+func (s *Store) Asked(op uint64) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[op]
+}
+
+// session is one connection. After the first error it reads zero values, and ends.
+type session struct {
+	*Store
+	in  *bufio.Reader
+	out *bufio.Writer
+	err error
+}
+
+// Serve serves one connection until it ends.
+func (s *Store) Serve(conn io.ReadWriteCloser) {
+	defer conn.Close()
+	c := &session{Store: s, in: bufio.NewReader(conn), out: bufio.NewWriter(conn)}
+	c.int()
+	version := s.Version
+	if version == 0 {
+		version = 1<<8 | 35
+	}
+	c.put(uint64(0x6478696f), version)
+	c.flush()
+	version = min(version, c.int())
+	c.int()
+	c.int()
+	if version >= 1<<8|33 {
+		c.put("daemontest")
+	}
+	if version >= 1<<8|35 {
+		c.put(uint64(1))
+	}
+	c.done()
+	for c.flush(); c.err == nil; c.flush() {
+		if op := c.int(); c.err == nil {
+			c.serve(op)
+		}
+	}
+}
+
+func (c *session) serve(op uint64) {
+	c.mu.Lock()
+	if c.asked == nil {
+		c.asked = map[uint64]int{}
+	}
+	c.asked[op]++
+	c.mu.Unlock()
+	switch op {
+	case 19:
+		for range 12 {
+			c.int()
+		}
+		for range c.int() {
+			c.string()
+			c.string()
+		}
+		c.done()
+	case 26:
+		c.queryPathInfo(c.string())
+	case 31:
+		paths, substitute := c.strings(), c.int() != 0
+		if substitute {
+			c.substitute(paths)
+		}
+		c.done()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.putStrings(slices.DeleteFunc(paths, func(p string) bool { return !c.valid[p] }))
+	case 39:
+		c.addToStore()
+	default:
+		c.fail("daemontest does not know this operation")
+	}
+}
+
+func (c *session) queryPathInfo(path string) {
+	c.done()
+	i := slices.IndexFunc(c.Infos, func(info daemon.PathInfo) bool { return info.Path == path })
+	if i < 0 {
+		c.put(uint64(0))
+		return
+	}
+	info := c.Infos[i]
+	c.put(uint64(1), info.Deriver, info.NarHash)
+	c.putStrings(info.References)
+	c.put(info.RegistrationTime, info.NarSize, uint64(1))
+	c.putStrings(info.Signatures)
+	c.put(info.CA)
+}
+
+func (c *session) substitute(paths []string) {
+	for i, p := range paths {
+		if slices.Contains(c.Substitutes, p) {
+			c.put(uint64(0x53545254), uint64(i), uint64(3), uint64(100), "copying path '"+p+"' from 'cache'", uint64(1), uint64(1), p, uint64(0))
+			c.put(uint64(0x53544f50), uint64(i))
+			c.SetValid(p)
+		}
+	}
+}
+
+func (c *session) addToStore() {
+	path := c.string()
+	c.string()
+	c.string()
+	refs := c.strings()
+	c.int()
+	size := c.int()
+	c.int()
+	signatures := c.strings()
+	c.string()
+	c.int()
+	c.int()
+	var err error
+	if c.Adding != nil {
+		err = c.Adding(path)
+	}
+	var nar []byte
+	for n := c.int(); n > 0; n = c.int() {
+		nar = append(nar, c.bytes(n)...)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case errors.Is(err, io.EOF) || c.err != nil:
+		c.check(io.EOF)
+	case err != nil:
+		c.fail(err.Error())
+	case c.Untrust && len(signatures) == 0:
+		c.fail("cannot add path '" + path + "' because it lacks a signature by a trusted key")
+	case uint64(len(nar)) != size:
+		c.fail("size mismatch")
+	case slices.ContainsFunc(refs, func(r string) bool { return r != path && !c.valid[r] }):
+		c.fail("a reference of " + path + " is not valid")
+	default:
+		if c.nars == nil {
+			c.nars = map[string][]byte{}
+		}
+		if c.valid == nil {
+			c.valid = map[string]bool{}
+		}
+		c.valid[path], c.nars[path], c.added = true, nar, append(c.added, path)
+		c.done()
+	}
+	c.flush()
+}
+
+func (c *session) done() {
+	c.put(uint64(0x6f6c6d67), "\x1b[31;1mwarning:\x1b[0m ignoring the client-specified setting 'x'", uint64(0x616c7473))
+}
+
+func (c *session) fail(text string) {
+	c.put(uint64(0x63787470), "Error", uint64(0), "Error", text, uint64(0), uint64(0))
+}
+
+func (c *session) flush() { c.check(c.out.Flush()) }
+
+func (c *session) put(values ...any) {
+	for _, v := range values {
+		switch v := v.(type) {
+		case uint64:
+			c.check(binary.Write(c.out, binary.LittleEndian, v))
+		case string:
+			c.put(uint64(len(v)))
+			_, err := c.out.WriteString(v + "\x00\x00\x00\x00\x00\x00\x00"[:(-len(v))&7])
+			c.check(err)
+		}
+	}
+}
+
+func (c *session) putStrings(list []string) {
+	c.put(uint64(len(list)))
+	for _, s := range list {
+		c.put(s)
+	}
+}
+
+func (c *session) bytes(n uint64) []byte {
+	b := make([]byte, n)
+	if c.err == nil {
+		_, err := io.ReadFull(c.in, b)
+		c.check(err)
+	}
+	return b
+}
+
+func (c *session) int() uint64 {
+	b := c.bytes(8)
+	if c.err != nil {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(b)
+}
+
+func (c *session) string() string {
+	n := c.int()
+	return string(c.bytes(n + (-n)&7)[:n])
+}
+
+func (c *session) strings() (list []string) {
+	for range c.int() {
+		list = append(list, c.string())
+	}
+	return list
+}
+
+func (c *session) check(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}

@@ -1,0 +1,399 @@
+package closure
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/closure/daemon"
+	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
+	"github.com/nixbench/nixbench/deploy/closure/nar"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshtest"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// localStore is a store of n paths with files, of which each refers to the one before. The last one is the system.
+type localStore struct {
+	t      testing.TB
+	paths  []string
+	infos  []daemon.PathInfo
+	opened int // processes that were started for it
+}
+
+func newLocalStore(t testing.TB, n, size int) *localStore {
+	s := &localStore{t: t}
+	dir := t.TempDir()
+	for i := range n {
+		p := filepath.Join(dir, fmt.Sprintf("%032d-path", i))
+		if err := os.WriteFile(p, bytes.Repeat([]byte{byte(i)}, size), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		archive, err := nar.New(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.paths = append(s.paths, p)
+		s.infos = append(s.infos, daemon.PathInfo{Path: p, NarSize: uint64(archive.Size), NarHash: "00", References: s.paths[max(0, i-1):]})
+	}
+	slices.Reverse(s.infos)
+	return s
+}
+
+func (s *localStore) start(_ context.Context, _ nixeval.Command) (io.ReadWriteCloser, error) {
+	s.opened++
+	here, there := net.Pipe()
+	go (&daemontest.Store{Infos: s.infos}).Serve(there)
+	return here, nil
+}
+
+func (s *localStore) system() []string { return s.paths[len(s.paths)-1:] }
+
+func (s *localStore) copier() (*Copier, *events) {
+	seen := &events{}
+	return &Copier{Start: s.start, Send: seen.add, Run: func(_ context.Context, c nixeval.Command) ([]byte, error) {
+		s.t.Errorf("no test expected %q here", c.Argv)
+		return nil, errors.New("unexpected")
+	}}, seen
+}
+
+// startDaemon starts a node with this daemon, and returns the path of the daemon's socket.
+func startDaemon(t testing.TB, store *daemontest.Store, name string) (*remote.Host, string) {
+	socket := filepath.Join(shortDir(t), name)
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go store.Serve(conn)
+		}
+	}()
+	_, h := startServer(t, sshtest.Options{})
+	return h, socket
+}
+
+func TestPush(t *testing.T) {
+	local, node := newLocalStore(t, 6, 1_500_000), &daemontest.Store{}
+	node.SetValid(local.paths[:2]...)
+	c, seen := local.copier()
+	h, socket := startDaemon(t, node, "s")
+	c.socket = at(socket)
+	paths, bytesMissing, err := c.Missing(t.Context(), "web-1", h, local.system())
+	if err != nil || !slices.Equal(paths, local.paths[2:]) {
+		t.Fatal(paths, err)
+	}
+	got, err := c.Copy(t.Context(), "web-1", h, local.system())
+	if want := (Stats{Paths: 4, Bytes: bytesMissing, Closure: bytesMissing / 4 * 6}); err != nil || got != want {
+		t.Fatalf("%+v, want %+v, %v", got, want, err)
+	}
+	if added := node.Added(); !slices.Equal(added, local.paths[2:]) {
+		t.Errorf("added %q", added) // and daemontest requires references before referrers
+	}
+	for _, p := range local.paths[2:] {
+		archive, _ := nar.New(p)
+		want, _ := io.ReadAll(io.NewSectionReader(archive, 0, archive.Size))
+		if !bytes.Equal(node.NAR(p), want) {
+			t.Errorf("the NAR of %s differs", p)
+		}
+	}
+	var logged []string
+	for _, e := range seen.of(event.NodeLog) {
+		logged = append(logged, e.Node+" "+e.Text)
+	}
+	if want := "web-1 copying path '" + local.paths[2] + "'"; len(logged) != 4 || logged[0] != want {
+		t.Errorf("%q", logged)
+	}
+	told := seen.of(event.NodeProgress)
+	if first, last := told[0], told[len(told)-1]; first.Done != 0 || int64(last.Done) != bytesMissing || last.Text != "4 of 4 paths" {
+		t.Errorf("%+v … %+v", first, last)
+	}
+	if m := seen.of(event.Message); len(m) > 0 {
+		t.Errorf("%+v", m)
+	}
+	if got, err := c.Copy(t.Context(), "web-1", h, local.system()); err != nil || got != (Stats{}) || local.opened != 1 {
+		t.Errorf("again: %+v, %v, %d processes", got, err, local.opened)
+	}
+	checkIdle(t, &c.chunks)
+}
+
+// at returns the function that gives every node this socket.
+func at(socket string) func(string) string { return func(string) string { return socket } }
+
+// Many nodes get the paths, a stuck node stops none of them, and the store is read once for the others.
+func TestPushToManyNodes(t *testing.T) {
+	local := newLocalStore(t, 50, 2_000_000)
+	c, _ := local.copier()
+	stuck, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	hosts, sockets, stores := map[string]*remote.Host{}, map[string]string{}, map[string]*daemontest.Store{}
+	for _, name := range []string{"stuck", "a", "b", "c", "d"} {
+		stores[name] = &daemontest.Store{}
+		hosts[name], sockets[name] = startDaemon(t, stores[name], "s")
+	}
+	stores["stuck"].Adding = func(path string) error {
+		if path == local.paths[3] {
+			close(stuck)
+			<-release
+		}
+		return nil
+	}
+	c.socket = func(node string) string { return sockets[node] }
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stuckEnded := make(chan error, 1)
+	go func() {
+		_, err := c.Copy(ctx, "stuck", hosts["stuck"], local.system())
+		stuckEnded <- err
+	}()
+	<-stuck
+	var work sync.WaitGroup
+	begin := time.Now()
+	for _, name := range []string{"a", "b", "c", "d"} {
+		work.Go(func() {
+			_, err := c.Copy(t.Context(), name, hosts[name], local.system())
+			if n := len(stores[name].Added()); err != nil || n != 50 {
+				t.Errorf("%s: %d paths, %v", name, n, err)
+			}
+		})
+	}
+	work.Wait()
+	t.Logf("100 MB to four nodes beside a stuck one: %v, %d MB read", time.Since(begin).Round(time.Millisecond), c.chunks.reads/1e6)
+	if c.chunks.reads > 300e6 {
+		t.Errorf("%d MB were read", c.chunks.reads/1e6)
+	}
+	if local.opened != 1 {
+		t.Errorf("%d processes have read the local store", local.opened)
+	}
+	cancel(errTest)
+	select {
+	case err := <-stuckEnded:
+		if !errors.Is(err, errTest) {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the copy to the stuck node does not end")
+	}
+	checkIdle(t, &c.chunks)
+}
+
+// A node whose daemon dies in the middle keeps what it has, and the next copy goes on from there.
+func TestPushGoesOn(t *testing.T) {
+	local, node := newLocalStore(t, 6, 1000), &daemontest.Store{}
+	c, _ := local.copier()
+	h, socket := startDaemon(t, node, "s")
+	c.socket = at(socket)
+	node.Adding = func(path string) error {
+		if path == local.paths[4] {
+			return io.EOF
+		}
+		return nil
+	}
+	_, err := c.Copy(t.Context(), "web-1", h, local.system())
+	want := "web-1: copy 6 paths (4 copied, the next run continues from there): the node's Nix daemon has closed the connection"
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v", err)
+	}
+	node.Adding = nil
+	if got, err := c.Copy(t.Context(), "web-1", h, local.system()); err != nil || got.Paths != 2 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestPushFailures(t *testing.T) {
+	for name, test := range map[string]struct {
+		adding, want, hint string
+		untrusted, signed  bool
+	}{
+		"disk full":  {adding: "writing to file: \x1b[31mNo space left on device\x1b[0m", want: "(2 copied, the next run continues from there): the node's disk is full: the Nix daemon reports for ", hint: "/nix/store"},
+		"other":      {adding: "the store\nis broken", want: "-path: the store\n  the store\n  is broken"},
+		"untrusted":  {untrusted: true, want: "the Nix daemon does not trust root, and the paths are not signed by a key that it trusts\n  cannot add path", hint: "nix.settings.trusted-users of web-1"},
+		"signatures": {untrusted: true, signed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			local := newLocalStore(t, 4, 1000)
+			node := &daemontest.Store{Untrust: test.untrusted, Adding: func(path string) error {
+				if test.adding != "" && path == local.paths[2] {
+					return errors.New(test.adding)
+				}
+				return nil
+			}}
+			if test.signed {
+				for i := range local.infos {
+					local.infos[i].Signatures = []string{"key:signature"}
+				}
+			}
+			c, _ := local.copier()
+			h, socket := startDaemon(t, node, "s")
+			c.socket = at(socket)
+			_, err := c.Copy(t.Context(), "web-1", h, local.system())
+			if test.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			var e *Error
+			if !errors.As(err, &e) || !strings.Contains(err.Error(), test.want) || !strings.Contains(e.Hint(), test.hint) || strings.Contains(err.Error(), "\x1b") {
+				t.Errorf("%v\nhint: %s", err, e.Hint())
+			}
+		})
+	}
+}
+
+// A path that differs from its record, or is gone, is an error about the local store.
+func TestPushOfABrokenPath(t *testing.T) {
+	local, node := newLocalStore(t, 4, 1000), &daemontest.Store{}
+	c, _ := local.copier()
+	h, socket := startDaemon(t, node, "s")
+	c.socket = at(socket)
+	if err := os.Truncate(local.paths[1], 900); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Copy(t.Context(), "web-1", h, local.system())
+	if err == nil || !strings.Contains(err.Error(), "read "+local.paths[1]+" from the local store: its NAR has") || !strings.Contains(err.Error(), "nix-store --verify-path") {
+		t.Errorf("%v", err)
+	}
+	if added := node.Added(); len(added) > 1 {
+		t.Errorf("%q", added)
+	}
+}
+
+// A path that the node's caches have is not sent, and the node is not asked to fetch unless it may.
+func TestPushSubstitutes(t *testing.T) {
+	for _, allowed := range []bool{true, false} {
+		local := newLocalStore(t, 4, 1000)
+		node := &daemontest.Store{Substitutes: local.paths[:3]}
+		c, seen := local.copier()
+		c.Substitute = allowed
+		c.NixOptions = [][2]string{{"connect-timeout", "3"}}
+		h, socket := startDaemon(t, node, "s")
+		c.socket = at(socket)
+		got, err := c.Copy(t.Context(), "web-1", h, local.system())
+		if err != nil || got.Paths != 4 {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if sent, want := len(node.Added()), map[bool]int{true: 1, false: 4}[allowed]; sent != want {
+			t.Errorf("allowed %t: %d paths were sent, want %d", allowed, sent, want)
+		}
+		if logged := seen.of(event.NodeLog); len(logged) != 4 {
+			t.Errorf("%+v", logged)
+		}
+		if node.Asked(19) != 1 {
+			t.Error("the Nix options were not passed on")
+		}
+	}
+}
+
+// The closures of all expected paths are read together.
+func TestExpect(t *testing.T) {
+	local, node := newLocalStore(t, 8, 1000), &daemontest.Store{}
+	c, _ := local.copier()
+	h, socket := startDaemon(t, node, "s")
+	c.socket = at(socket)
+	c.Expect([]string{local.paths[3], local.paths[7], "/nix/store/was-not-built"})
+	for _, i := range []int{3, 7} {
+		if got, err := c.Copy(t.Context(), "web-1", h, local.paths[i:i+1]); err != nil || got.Paths != 4 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	if local.opened != 1 {
+		t.Errorf("%d processes", local.opened)
+	}
+	if _, err := c.Copy(t.Context(), "web-1", h, []string{"/nix/store/was-not-built"}); err == nil || !strings.Contains(err.Error(), "/nix/store/was-not-built is not in the local store") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A lost connection ends the copy, with the reason.
+func TestPushLost(t *testing.T) {
+	local := newLocalStore(t, 4, 1000)
+	lose := make(chan func(), 1)
+	node := &daemontest.Store{Adding: func(path string) error {
+		(<-lose)()
+		return nil
+	}}
+	_, socket := startDaemon(t, node, "s")
+	s, h := startServer(t, sshtest.Options{})
+	lose <- func() { s.Drop() }
+	c, _ := local.copier()
+	c.socket = at(socket)
+	_, err := c.Copy(t.Context(), "web-1", h, local.system())
+	var e *Error
+	if !errors.As(err, new(*remote.LostError)) || !errors.As(err, &e) || !strings.Contains(e.Hint(), "run again") {
+		t.Errorf("%v", err)
+	}
+}
+
+// checkIdle checks that no node copies anything, and that no more than the limit is in memory.
+func checkIdle(t testing.TB, c *chunks) {
+	t.Helper()
+	var size int64
+	for _, p := range c.paths {
+		if p.nodes != 0 || len(p.chunks) == 0 {
+			t.Errorf("%s is in memory with %d nodes and %d chunks", p.path, p.nodes, len(p.chunks))
+		}
+		for _, part := range p.chunks {
+			size += part.size
+		}
+	}
+	if c.unread.size != 0 || c.read.size != size || size > c.limit() {
+		t.Errorf("%d unread bytes, %d other bytes and chunks of %d bytes are in memory", c.unread.size, c.read.size, size)
+	}
+}
+
+// A chunk is read once if all nodes follow, and again for a node that is too far behind.
+func TestChunks(t *testing.T) {
+	local := newLocalStore(t, 3, 5<<20)
+	sizes := map[string]int64{}
+	for _, i := range local.infos {
+		sizes[i.Path] = int64(i.NarSize)
+	}
+	readAll := func(r *chunkReader) (n int64) {
+		for _, p := range local.paths {
+			if err := r.read(p, sizes[p], func(data []byte, _ int64) error { n += int64(len(data)); return nil }); err != nil {
+				t.Error(err)
+			}
+		}
+		r.close()
+		return n
+	}
+	for limit, want := range map[int64]int64{100 << 20: 1, 4 << 20: 3} {
+		c := &chunks{maxSize: limit}
+		readers := []*chunkReader{c.newReader(local.paths), c.newReader(local.paths), c.newReader(local.paths)}
+		var all int64
+		for _, r := range readers { // one after the other
+			all += readAll(r)
+		}
+		if got := (c.reads*3 + all/2) / all; got != want {
+			t.Errorf("limit %d: the store was read %d times, want %d", limit, got, want)
+		}
+		checkIdle(t, c)
+	}
+}
+
+// The paths that a real daemon has registered are complete, and no nix copy was started.
+func verifyStore(t testing.TB, socket string) {
+	t.Helper()
+	cmd := exec.Command("nix-store", "--verify", "--check-contents")
+	cmd.Env = append(os.Environ(), "NIX_REMOTE="+filepath.Join(filepath.Dir(socket), "root"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

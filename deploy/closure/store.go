@@ -1,0 +1,176 @@
+package closure
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nixbench/nixbench/deploy/closure/daemon"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// storeClosure is the closure of some paths in the local store.
+type storeClosure struct {
+	paths []string // a path is behind the paths that it refers to
+	infos map[string]*daemon.PathInfo
+}
+
+// records caches what the local store records about paths, because closures share most of their paths. A valid path
+// has the same record during a run.
+type records struct {
+	mu       sync.Mutex
+	expected []string // paths that are read together with the first path that is asked for
+
+	once  sync.Once
+	turn  chan struct{} // a lock with cancellation for known: one node reads the store, and other nodes wait
+	known map[string]*daemon.PathInfo
+}
+
+// Expect announces paths that will be copied. The closures of all expected paths are read together, when the first
+// node misses one of them. Expect itself reads nothing.
+func (c *Copier) Expect(paths []string) {
+	c.records.mu.Lock()
+	defer c.records.mu.Unlock()
+	c.records.expected = append(c.records.expected, paths...)
+}
+
+func (r *records) takeExpected() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	expected := r.expected
+	r.expected = nil
+	return expected
+}
+
+// readClosure returns the closure of the paths, from the cache or from the local store. If the read fails or is
+// cancelled for one node, the next waiting node reads again.
+func (c *Copier) readClosure(ctx context.Context, node string, paths []string) (storeClosure, error) {
+	r := &c.records
+	r.once.Do(func() { r.turn, r.known = make(chan struct{}, 1), map[string]*daemon.PathInfo{} })
+	fail := func(err error) (storeClosure, error) {
+		return storeClosure{}, &Error{Node: node, Phase: event.Copy, Step: "read the closure", Err: err}
+	}
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+		return fail(context.Cause(ctx))
+	}
+	if slices.ContainsFunc(paths, func(p string) bool { return r.known[p] == nil }) {
+		expected := r.takeExpected()
+		if err := c.readRecords(ctx, slices.Concat(paths, expected)); err != nil {
+			c.Expect(expected)
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return fail(err)
+		}
+	}
+	all, err := r.sortClosure(paths)
+	if err != nil {
+		return fail(err)
+	}
+	return all, nil
+}
+
+// readRecords reads the records of the closures of paths from the local store into the cache. It asks one process for
+// everything: first for the paths, then for their references, and so on.
+func (c *Copier) readRecords(ctx context.Context, paths []string) error {
+	store, err := c.openStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	found := map[string]*daemon.PathInfo{} // nil: asked for, and not in the store
+	for next := paths; len(next) > 0; {
+		var ask []string
+		for _, p := range next {
+			if _, asked := found[p]; !asked && c.records.known[p] == nil {
+				found[p] = nil
+				ask = append(ask, p)
+			}
+		}
+		infos, err := store.QueryPathInfos(ask)
+		if err != nil {
+			return err
+		}
+		next = nil
+		for i, info := range infos {
+			if info != nil {
+				found[ask[i]] = info
+				next = append(next, info.References...)
+			}
+		}
+	}
+	for p, info := range found { // only now, so that the cache has the references of every path
+		if info != nil {
+			c.records.known[p] = info
+		}
+	}
+	return nil
+}
+
+// sortClosure returns the closure of paths from the cache.
+func (r *records) sortClosure(paths []string) (storeClosure, error) {
+	all := storeClosure{infos: map[string]*daemon.PathInfo{}}
+	var visit func(path string) error
+	visit = func(path string) error {
+		if all.infos[path] != nil {
+			return nil
+		}
+		info := r.known[path]
+		if info == nil {
+			return fmt.Errorf("%s is not in the local store", path)
+		}
+		all.infos[path] = info
+		for _, ref := range info.References {
+			if err := visit(ref); err != nil {
+				return err
+			}
+		}
+		all.paths = append(all.paths, path)
+		return nil
+	}
+	for _, p := range paths {
+		if err := visit(p); err != nil {
+			return storeClosure{}, err
+		}
+	}
+	return all, nil
+}
+
+// openStore connects to the local store.
+func (c *Copier) openStore(ctx context.Context) (*daemon.Conn, error) {
+	argv := []string{"nix-daemon", "--stdio", "--extra-experimental-features", "nix-command flakes"}
+	for _, o := range c.NixOptions {
+		argv = append(argv, "--option", o[0], o[1])
+	}
+	var mu sync.Mutex
+	var printed []string
+	start := c.Start
+	if start == nil {
+		start = nixeval.StartPipe
+	}
+	conn, err := start(ctx, nixeval.Command{Argv: argv, Stderr: func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		printed = append(printed, line)
+	}})
+	if err != nil {
+		return nil, err
+	}
+	store, err := daemon.Open(conn)
+	if err != nil {
+		mu.Lock()
+		defer mu.Unlock()
+		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, strings.Join(printed, "\n"))
+	}
+	return store, nil
+}
+
+// StartFunc starts a local program and returns a connection to its stdin and stdout.
+type StartFunc func(ctx context.Context, c nixeval.Command) (io.ReadWriteCloser, error)

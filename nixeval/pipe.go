@@ -1,0 +1,56 @@
+package nixeval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// StartPipe starts a program that reads requests from its stdin and writes replies to its stdout. The returned
+// connection writes to the program and reads from it. Close closes both, waits until the program has ended, and kills
+// it after a second. When ctx is cancelled, the program is ended.
+func StartPipe(ctx context.Context, c Command) (io.ReadWriteCloser, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
+	cmd.Env = os.Environ()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM} // as in Exec
+	lines := &lineWriter{each: c.Stderr}
+	cmd.Stderr = lines
+	cmd.WaitDelay = exitGrace
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	err := errors.Join(inErr, outErr)
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		cancel()
+		if errors.Is(err, exec.ErrNotFound) {
+			err = fmt.Errorf("%s: %w", c.Argv[0], ErrNoNix)
+		}
+		return nil, err
+	}
+	return &pipe{Reader: out, Writer: in, end: sync.OnceValue(func() error {
+		in.Close()
+		out.Close()
+		defer time.AfterFunc(time.Second, cancel).Stop()
+		defer cancel()
+		cmd.Wait() // the program's status does not matter: the protocol reports errors
+		lines.flush()
+		return nil
+	})}, nil
+}
+
+type pipe struct {
+	io.Reader
+	io.Writer
+	end func() error
+}
+
+func (p *pipe) Close() error { return p.end() }
