@@ -1,7 +1,7 @@
 # `make test` runs all tests that need no machines. It needs Go, Nix, git, shellcheck and a
 # static busybox, which `e2e/install-deps` installs on Debian.
 
-.PHONY: build test lint nix-lint shell-lint unit fixture-test test-other-nix e2e e2e-deep kube faults demo demo-down bench update
+.PHONY: build test lint nix-lint shell-lint unit fixture-test test-other-nix e2e e2e-deep kube kube-deep faults demo demo-down bench update
 
 build:
 	go build -o nixbench ./cmd/nixbench
@@ -47,14 +47,17 @@ e2e: kube
 
 # Run all tests of suites with deep tests, from a clean tree, and record that they passed.
 SUITES ?= kubernetes provision
-e2e-deep: kube
+e2e-deep: kube kube-deep
 	go run ./e2e/deep $(SUITES)
 
 # Build the programs of Kubernetes nodes, which takes minutes if they are not cached: a test
-# that has to wait for the build may exceed its time limit.
+# that has to wait for the build may exceed its time limit. Only a deep test needs CRI-O and flannel.
 kube:
 	e2e/kube/build > /dev/null
 	e2e/kube/build v1.34.3 > /dev/null
+	go run ./e2e/deep -list | grep '^e2e/kubernetes: skipped' > /dev/null || $(MAKE) kube-deep
+
+kube-deep:
 	e2e/kube/build cri-o-v1.34.0 > /dev/null
 	e2e/kube/build flannel-v0.28.4 > /dev/null
 
