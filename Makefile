@@ -1,7 +1,7 @@
 # `make test` runs all tests that need no machines. It needs Go, Nix, git, shellcheck and a
 # static busybox, which `e2e/install-deps` installs on Debian.
 
-.PHONY: build test lint nix-lint shell-lint unit fixture-test test-other-nix e2e kube faults demo demo-down bench update
+.PHONY: build test lint nix-lint shell-lint unit fixture-test test-other-nix e2e e2e-deep kube kube-deep faults demo demo-down bench update
 
 build:
 	go build -o nixbench ./cmd/nixbench
@@ -37,16 +37,27 @@ test-other-nix:
 	PATH="$$(e2e/other-nix trixie):$$PATH" && export PATH && nix --version && \
 	  go test -count=1 ./nixeval/... ./deploy/closure/... ./cmd/... ./e2e/flake && e2e/mini-nixos/tests/run
 
-# End-to-end tests on real machines, as root, after `e2e/lab/lab install`. The tests mostly
-# wait for machines, so several run in parallel; not more, because some check durations.
+# End-to-end tests on real machines, as root, after `e2e/lab/lab install`. The tests mostly wait for machines, so several run
+# in parallel; not more, because some check durations. Deep tests whose subject has not changed since they passed are skipped,
+# and listed. Packages without tests on machines, and the long tests of `make test` that need none, do not run again.
 e2e: kube
-	NIXBENCH_E2E=1 go test -count=1 -p 2 -parallel 2 -timeout 70m ./e2e/... ./deploy/... ./cmd/nixbench ./bench/...
+	go run ./e2e/deep -list
+	NIXBENCH_E2E=1 NIXBENCH_DEEP=changed go test -count=1 -p 2 -parallel 2 -timeout 70m -skip '^(TestScripts|TestShellcheck)$$' \
+	  ./e2e/... $$(git grep -lE 'NIXBENCH_E2E|e2e/lab"' -- bench cmd deploy nixeval | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+
+# Run all tests of suites with deep tests, from a clean tree, and record that they passed.
+SUITES ?= kubernetes provision
+e2e-deep: kube kube-deep
+	go run ./e2e/deep $(SUITES)
 
 # Build the programs of Kubernetes nodes, which takes minutes if they are not cached: a test
-# that has to wait for the build may exceed its time limit.
+# that has to wait for the build may exceed its time limit. Only a deep test needs CRI-O and flannel.
 kube:
 	e2e/kube/build > /dev/null
 	e2e/kube/build v1.34.3 > /dev/null
+	go run ./e2e/deep -list | grep '^e2e/kubernetes: skipped' > /dev/null || $(MAKE) kube-deep
+
+kube-deep:
 	e2e/kube/build cri-o-v1.34.0 > /dev/null
 	e2e/kube/build flannel-v0.28.4 > /dev/null
 

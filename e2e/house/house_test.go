@@ -88,6 +88,8 @@ var rules = []struct {
 	{"e2e/flake", nil},
 	{"e2e/kube", nil},
 	{"e2e/kubernetes", nil},
+	{"e2e/suite", nil},
+	{"e2e/deep", []string{"e2e/suite"}},
 	{"bench/deployments", []string{"e2e/fixture", "e2e/lab"}},
 	{"bench", []string{"bench/deployments", "nixeval", "deploy", "deploy/fleet", "deploy/node", "deploy/state", "deploy/remote", "deploy/remote/sshtest", "deploy/closure", "deploy/secrets", "deploy/activate", "e2e/fixture"}},
 }

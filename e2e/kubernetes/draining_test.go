@@ -1,10 +1,11 @@
 package kubernetes
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // undrainable has pods on w-1 that a drain would delete permanently (a bare pod, and a pod with an
@@ -65,6 +66,7 @@ spec:
 // Without the flags that allow it, a drain deletes no pod permanently: the command fails before
 // anything changes. A node whose kubelet is stopped does not block a change.
 func TestDrain(t *testing.T) {
+	suite.Deep(t)
 	t.Parallel()
 	g := newGuestCluster(t)
 	g.writeHive(1, 2, initialLabels)
@@ -109,17 +111,12 @@ func TestDrain(t *testing.T) {
 		admin+"delete pod debug --now && "+admin+"delete --wait=false deployment cache")
 	g.waitForOutput(2*time.Minute, "cp-1", admin+"get pods -l app=cache -o name && echo none", "none")
 	g.waitForOutput(time.Minute, "cp-1", admin+"get poddisruptionbudget firm -o jsonpath='{.status.currentHealthy} {.status.expectedPods}'", "1 2")
-	stop := time.AfterFunc(40*time.Second, func() { _, _ = g.tryOn("cp-1", admin+"delete poddisruptionbudget firm") })
-	defer stop.Stop()
-	_, out, diag := g.try("apply", "--json", "--on", "w-1")
-	reported := false
-	for line := range strings.Lines(out + diag) {
-		var e struct{ Event, Phase, Node, Text string }
-		if json.Unmarshal([]byte(line), &e) == nil && e.Event == "node-progress" && e.Phase == "drain" && strings.Contains(e.Text, "waits for PodDisruptionBudget default/firm") {
-			reported = true
+	allow := func() {
+		if out, err := g.tryOn("cp-1", admin+"delete poddisruptionbudget firm"); err != nil {
+			t.Errorf("delete the budget: %v\n%s", err, out)
 		}
 	}
-	if !reported {
+	if !g.runUntil("waits for PodDisruptionBudget default/firm", allow, "apply", "--json", "--on", "w-1") {
 		t.Error("the drain does not report what it waits for")
 	}
 	g.runOn("cp-1", admin+"delete --wait=false deployment firm unready")
@@ -129,7 +126,7 @@ func TestDrain(t *testing.T) {
 	g.runOn("cp-1", admin+"apply -f /root/undrainable.yaml && "+admin+"delete poddisruptionbudget firm")
 	g.waitForOutput(time.Minute, "cp-1", admin+"get pod debug -o jsonpath='{.status.phase}'", "Running")
 	g.writeHive(1, 2, initialLabels+"settings.kubelet.maxPods = 78; ")
-	_, out, _ = g.try("plan", "--drain-bare-pods", "--drain-local-data")
+	_, out, _ := g.try("plan", "--drain-bare-pods", "--drain-local-data")
 	if !strings.Contains(out, "w-1: the drain would delete:") {
 		t.Errorf("plan: %s", out)
 	}

@@ -20,15 +20,14 @@ import (
 // lab's hypervisor.
 type guestCluster struct {
 	*testing.T
-	l       *lab.Lab
-	dir     string
-	program string
-	image   string
-	output  strings.Builder // of all commands but those of runUnlogged
+	l      *lab.Lab
+	dir    string
+	image  string
+	output strings.Builder // of all commands but those of runUnlogged
 }
 
-// newGuestCluster starts a hypervisor without machines, and builds nixbench and the image of its
-// machines: one for Kubernetes, with these further flags of `lab image`.
+// newGuestCluster starts a hypervisor without machines, and builds the image of its machines: one for
+// Kubernetes, with these further flags of `lab image`.
 func newGuestCluster(t *testing.T, flags ...string) *guestCluster {
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
@@ -36,10 +35,6 @@ func newGuestCluster(t *testing.T, flags ...string) *guestCluster {
 	image := append([]string{"--kubernetes", "--size", "6G"}, flags...)
 	g := &guestCluster{T: t, dir: t.TempDir(), image: lab.Image(t, "container", image...)}
 	g.l = lab.Hypervisor(t)
-	g.program = filepath.Join(g.dir, "nixbench")
-	if out, err := exec.Command("go", "build", "-o", g.program, "../../cmd/nixbench").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
 	return g
 }
 
@@ -94,14 +89,14 @@ func (g *guestCluster) writeHive(controlPlanes, workers int, settings string) {
     modules = [ %s/worker.nix ];
   };
 }
-`, fixture.Nixpkgs(g), g.l.URI("lxc"), g.l.PoolPath(), modules, settings, controlPlanes, machine, modules, workers, machine, modules)
+`, nixpkgs, g.l.URI("lxc"), g.l.PoolPath(), modules, settings, controlPlanes, machine, modules, workers, machine, modules)
 	if err := os.WriteFile(filepath.Join(g.dir, "hive.nix"), []byte(text), 0o600); err != nil {
 		g.Fatal(err)
 	}
 }
 
 func (g *guestCluster) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := g.l.Command(ctx, g.program, args...)
+	cmd := g.l.Command(ctx, program, args...)
 	cmd.Dir = g.dir
 	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "HOME="+g.dir, "NO_COLOR=1", "SSH_AUTH_SOCK=")
 	return cmd
@@ -115,6 +110,37 @@ func (g *guestCluster) try(args ...string) (code int, stdout, stderr string) {
 	g.output.WriteString(stdout + stderr)
 	g.Logf("nixbench %s: exit code %d after %.1f s\n%s%s", strings.Join(args, " "), code, time.Since(begin).Seconds(), stdout, stderr)
 	return code, stdout, stderr
+}
+
+// watchedOutput calls seen once, as soon as it contains the text.
+type watchedOutput struct {
+	all  strings.Builder
+	text string
+	seen func()
+}
+
+func (w *watchedOutput) Write(p []byte) (int, error) {
+	w.all.Write(p)
+	if w.seen != nil && strings.Contains(w.all.String(), w.text) {
+		w.seen()
+		w.seen = nil
+	}
+	return len(p), nil
+}
+
+// runUntil runs nixbench, calls seen once its output on stdout contains the text, and waits for its end. It reports
+// whether seen was called.
+func (g *guestCluster) runUntil(text string, seen func(), args ...string) bool {
+	g.Helper()
+	ctx, cancel := context.WithTimeout(g.Context(), 8*time.Minute)
+	defer cancel()
+	cmd := g.command(ctx, args...)
+	called := false
+	out := &watchedOutput{text: text, seen: func() { called = true; seen() }}
+	cmd.Stdout = out
+	err := cmd.Run()
+	g.Logf("nixbench %s: %v\n%s", strings.Join(args, " "), err, out.all.String())
+	return called
 }
 
 // runUnlogged runs nixbench like try, but does not log its output: for commands that print secrets.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // web is a Service with two pods on two workers; its PodDisruptionBudget requires one of them.
@@ -86,24 +88,25 @@ func (g *guestCluster) waitForMaxPods(want string) {
 	g.waitForOutput(30*time.Second, "cp-1", admin+`get nodes -o jsonpath='{range .items[*]}{.metadata.name}={.status.capacity.pods} {end}'`, want)
 }
 
-// A cluster changes while its services answer requests: changed settings, labels, a run that is
-// killed, a rollback, a refused upgrade, a stopped kubelet, and a reboot.
+// Settings of the tests below.
+const (
+	firstSettings  = "controllerManager.extraArgs.node-monitor-grace-period = \"16s\"; "
+	secondSettings = firstSettings + "settings.kubelet.maxPods = 77; audit.enable = true; apiServer.extraArgs.v = 3; "
+	thirdSettings  = firstSettings + "settings.kubelet.maxPods = 78; audit.enable = true; apiServer.extraArgs.v = 3; "
+)
+
+// A cluster changes while its services answer requests: changed settings, labels and taints.
 func TestRollingChange(t *testing.T) {
 	t.Parallel()
 	g := newGuestCluster(t)
-	const (
-		first  = "controllerManager.extraArgs.node-monitor-grace-period = \"16s\"; "
-		second = first + "settings.kubelet.maxPods = 77; audit.enable = true; apiServer.extraArgs.v = 3; "
-		third  = first + "settings.kubelet.maxPods = 78; audit.enable = true; apiServer.extraArgs.v = 3; "
-	)
-	g.writeHive(1, 2, first+initialLabels)
+	g.writeHive(1, 2, firstSettings+initialLabels)
 	g.run("apply")
 	g.checkRegistration()
 	g.startRequests()
 	g.checkRequests("before any change")
 
 	// A changed setting is rolled out, and no request fails.
-	g.writeHive(1, 2, second)
+	g.writeHive(1, 2, secondSettings)
 	began := time.Now()
 	_, out, diag := g.try("apply", "--json")
 	t.Logf("rolled out in %.1f s", time.Since(began).Seconds())
@@ -118,11 +121,23 @@ func TestRollingChange(t *testing.T) {
 		t.Errorf("a second apply is not a no-op:\n%s", diag)
 	}
 
-	g.changeLabelsAndTaints(second)
+	g.changeLabelsAndTaints(secondSettings)
 	g.checkRequests("other labels and taints")
+}
+
+// A cluster is changed by a run that is killed, a rollback, a refused upgrade, and a reboot, and a kubelet is stopped. Its
+// services answer requests during the change.
+func TestInterruptedChange(t *testing.T) {
+	suite.Deep(t)
+	t.Parallel()
+	g := newGuestCluster(t)
+	g.writeHive(1, 2, secondSettings)
+	g.run("apply")
+	g.startRequests()
+	g.checkRequests("before any change")
 
 	// The run is killed while a worker is drained.
-	g.writeHive(1, 2, third)
+	g.writeHive(1, 2, thirdSettings)
 	g.killApplyDuringDrain("w-1")
 	g.run("apply")
 	g.checkRequests("a run that was killed, and the next")
@@ -137,12 +152,12 @@ func TestRollingChange(t *testing.T) {
 	g.run("apply")
 	g.waitForMaxPods("cp-1=78 w-1=78 w-2=78")
 
-	g.checkSkewRefused(third)
+	g.checkSkewRefused(thirdSettings)
 	g.checkStoppedKubelet()
 
 	// A reboot deletes the secrets in /run; the cluster works without them.
 	// Nodes reboot one at a time, each drained.
-	began = time.Now()
+	began := time.Now()
 	code, out, diag := g.try("reboot", "--yes", "--json")
 	if code != 0 {
 		t.Fatalf("reboot: exit code %d\n%s", code, diag)

@@ -14,28 +14,23 @@ import (
 
 	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/e2e/lab"
+	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // staticCluster is a hive with named nodes on machines that the lab has started, and with keys that
 // the test makes.
 type staticCluster struct {
 	*testing.T
-	l       *lab.Lab
-	pki     pki
-	dir     string
-	nixpkgs string
-	program string
+	l   *lab.Lab
+	pki pki
+	dir string
 	// controlPlanes come first; the others are workers.
 	controlPlanes int
 }
 
 func newStaticCluster(t *testing.T, controlPlanes int, names ...string) *staticCluster {
 	l := lab.Start(t, len(names), lab.WithKubernetes(), lab.WithNames(names...))
-	s := &staticCluster{T: t, l: l, pki: newPKI(t), dir: t.TempDir(), nixpkgs: fixture.Nixpkgs(t), controlPlanes: controlPlanes}
-	s.program = filepath.Join(s.dir, "nixbench")
-	if out, err := exec.Command("go", "build", "-o", s.program, "../../cmd/nixbench").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	s := &staticCluster{T: t, l: l, pki: newPKI(t), dir: t.TempDir(), controlPlanes: controlPlanes}
 	nodes := map[string]any{}
 	for _, m := range l.Machines {
 		nodes[m.Name] = map[string]any{"address": m.IP}
@@ -101,7 +96,7 @@ in {
       %s
     }; } ];
   };
-`, s.pki.dir, s.nixpkgs, s.l.SSHConfig(), modules, s.l.Subnet, settings)
+`, s.pki.dir, nixpkgs, s.l.SSHConfig(), modules, s.l.Subnet, settings)
 	for i, m := range s.l.Machines {
 		kind, more := "worker", `nixbench.kubernetes = { nodeLabels."example.org/disk" = "ssd"; nodeTaints = [ { key = "example.org/only"; effect = "PreferNoSchedule"; } ]; };`
 		if i < s.controlPlanes {
@@ -135,7 +130,7 @@ func (s *staticCluster) try(args ...string) (int, string) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := s.l.Command(ctx, s.program, args...)
+	cmd := s.l.Command(ctx, program, args...)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "HOME="+s.dir, "NO_COLOR=1", "SSH_AUTH_SOCK=")
 	out, err := cmd.CombinedOutput()
@@ -188,6 +183,7 @@ func (s *staticCluster) waitForPhase(limit time.Duration, node, want string) {
 // The units that create and join a cluster are killed in several phases; systemd starts them again,
 // and the cluster becomes complete.
 func TestKilledUnits(t *testing.T) {
+	suite.Deep(t)
 	t.Parallel()
 	s := newStaticCluster(t, 1, "cp", "w1")
 	s.writeHive("")

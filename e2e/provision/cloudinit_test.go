@@ -2,21 +2,19 @@ package provision
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/nixbench/nixbench/e2e/lab"
+	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // A virtual machine gets its name and keys from cloud-init. Its bridge has a DHCP server that is not
 // libvirt's, so nixbench gets its address from the guest agent.
 func TestCloudInit(t *testing.T) {
+	suite.Deep(t)
 	t.Parallel()
-	if os.Getenv("NIXBENCH_E2E") == "" {
-		t.Skip("needs NIXBENCH_E2E=1")
-	}
 	emulate(t)
 	image := lab.Image(t, "vm", "--cloud-init")
 	b := newBareHypervisor(t, fmt.Sprintf(`{

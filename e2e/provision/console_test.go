@@ -2,20 +2,18 @@ package provision
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/nixbench/nixbench/e2e/lab"
+	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // If a machine does not boot, the error shows the end of its console log.
 func TestConsoleOfFailure(t *testing.T) {
+	suite.Deep(t)
 	t.Parallel()
-	if os.Getenv("NIXBENCH_E2E") == "" {
-		t.Skip("needs NIXBENCH_E2E=1")
-	}
 	emulate(t)
 	good, bad := lab.Image(t, "vm"), filepath.Join(t.TempDir(), "image")
 	script := `mkdir -p "$2/bin" && cp -a --reflink=auto "$1/." "$2" && rm "$2/initrd"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/e2e/lab"
+	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // newContainers returns a hive with so many containers of the role w.
@@ -50,13 +51,26 @@ func (b *bareHypervisor) killAfter(after time.Duration, args ...string) (killed 
 // leaves nothing.
 func TestKilled(t *testing.T) {
 	t.Parallel()
+	killAtRandom(t, 4)
+}
+
+// TestKilledOften is TestKilled with more rounds.
+func TestKilledOften(t *testing.T) {
+	suite.Deep(t)
+	t.Parallel()
+	killAtRandom(t, 10)
+}
+
+// killAtRandom kills an apply and a destroy in each round.
+func killAtRandom(t *testing.T, rounds int) {
+	t.Helper()
 	b := newContainers(t, 2)
 	before := b.listObjects("lxc")
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	dice := rand.New(rand.NewPCG(seed, 0))
 	longest := 3 * time.Second // of an apply on this machine
-	for round := range 10 {
+	for round := range rounds {
 		after := 100*time.Millisecond + time.Duration(dice.Int64N(int64(longest)))
 		killed := b.killAfter(after, "apply")
 		t.Logf("round %d: apply was killed after %v: %t", round, after, killed)

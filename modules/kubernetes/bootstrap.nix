@@ -56,6 +56,7 @@ let
       pkgs.socat
       pkgs.util-linux
     ]
+    ++ lib.optional isControlPlane pkgs.etcd
     ++ cfg.bootstrap.path;
     environment = {
       # kubectl needs a home folder. It must not be a user's home folder, because kubeadm would find the user's

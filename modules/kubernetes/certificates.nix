@@ -58,7 +58,6 @@ in
         environment = cfg.bootstrap.service.environment // {
           RENEW_BEFORE = toString cfg.certificates.renewBefore;
         };
-        path = cfg.bootstrap.service.path ++ [ pkgs.etcd ];
         serviceConfig = {
           Type = "oneshot";
           ExecStart = cfg.bootstrap.program "certificates";

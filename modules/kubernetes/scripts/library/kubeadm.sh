@@ -2,16 +2,36 @@
 
 # write_kubeadm_config init|join|cluster [PEER]: write kubeadm's configuration and print the file's name.
 # It skips the preflight checks if they have passed, and the kubelet's bootstrap if the node is registered:
-# kubeadm would take the Node object of an interrupted attempt for another machine's.
+# kubeadm would take the Node object of an interrupted attempt for another machine's. It skips the etcd phase if an
+# earlier attempt has completed it: kubeadm promotes the etcd member in every attempt, and etcd refuses to promote a
+# voting member ("can only promote a learner member").
 write_kubeadm_config() {
   local token=$JOIN_TOKEN registration_file=$REGISTRATION skip=''
   [ -s "$token" ] || token=/dev/null
   [ -s "$registration_file" ] || registration_file=/dev/null
   ! have_preflights_passed || skip=preflight
   ! [ "$1" = join ] || ! is_registered || skip="$skip kubelet-start"
+  ! [ "$1" = join ] || ! is_voting_member || skip="$skip $(list_etcd_phases)"
   jq -rn --slurpfile template "$TEMPLATE" --slurpfile node "$NODE_FILE" --rawfile token "$token" --slurpfile registration "$registration_file" \
     --arg want "$1" --arg peer "${2:-}" --arg ttl "$TOKEN_TTL" --arg skip "$skip" -f "$DOCUMENTS" >"$work/$1.yaml.$$" &&
     mv "$work/$1.yaml.$$" "$work/$1.yaml" && echo "$work/$1.yaml"
+}
+
+# is_voting_member reports whether this node's etcd runs, and is a voting member of the cluster's etcd. It is false if
+# etcd does not answer; a learner does not answer this request.
+is_voting_member() {
+  local pki=/etc/kubernetes/pki/etcd
+  [ -s /etc/kubernetes/manifests/etcd.yaml ] || return
+  etcdctl --endpoints=https://127.0.0.1:2379 --cacert="$pki/ca.crt" --cert="$pki/server.crt" --key="$pki/server.key" \
+    member list -w json 2>/dev/null </dev/null |
+    jq -e --slurpfile node "$NODE_FILE" 'any(.members[]; .name == $node[0].name and (.isLearner | not))' >/dev/null
+}
+
+# list_etcd_phases: print the phases of kubeadm join that add the node's etcd member. Only one of them runs, depending on
+# a feature gate. All supported releases of kubeadm have the first one; kubeadm rejects names that it does not have.
+list_etcd_phases() {
+  printf etcd-join
+  ! kubeadm join --help 2>/dev/null | grep '^ */etcd ' >/dev/null || printf ' control-plane-join/etcd'
 }
 
 # have_preflights_passed reports whether kubeadm's preflight checks have passed on this node. They are not
