@@ -41,7 +41,7 @@ func newStandIn(t testing.TB) *standIn {
 		n.mkdir(dir)
 	}
 	n.write("etc/NIXOS", "")
-	for _, program := range []string{"systemctl", "systemd-run", "nix-env", "journalctl"} {
+	for _, program := range []string{"systemctl", "systemd-run", "nix-env", "journalctl", "find"} {
 		n.install("bin/"+program, "run/wrappers/bin/"+program, "")
 	}
 	for _, system := range []string{n.oldPath, n.newPath} {

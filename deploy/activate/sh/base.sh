@@ -40,6 +40,16 @@ switchUnit=nixbench-switch.service
 # nixos-rebuild runs its switch in this unit.
 rebuildUnit=nixos-rebuild-switch-to-configuration.service
 
+# perform runs the command inside the transient unit. The output is written to the journal, and
+# also to a file, so that a client can follow the output without the journal. The file `ended` means
+# that the log is complete.
+perform() {
+  { "$@" </dev/null 2>&1; echo $? >"$live/exit.new"; mv "$live/exit.new" "$live/exit"; } | tee -a "$live/log"
+  : >"$live/ended"
+}
+# The shell has read only the part above when it gets here: perform needs no more.
+if [ "$1" = perform ]; then "$@"; exit; fi
+
 die() { printf '%s\n' "$*" >&2; exit 1; }
 resolve() { [ ! -e "$1" ] || readlink -e "$1"; }
 

@@ -151,7 +151,8 @@ checkUnitsAgain() {
 # $still to the units that fail now and also failed before the switch. If $broken is not empty,
 # findBroken saves the last log lines of the units in $broken and fails.
 findBroken() {
-  all=$(failedUnits)
+  findFailed
+  all=$failed
   # Add the failed units that the switch has reported: systemd may have restarted such a unit, so that it runs now.
   findReported
   for name in $told $unstable; do
@@ -168,12 +169,4 @@ findBroken() {
     timeout 20 journalctl --boot --since="@$begunAt" --unit="$name" --lines=10 --output=cat --no-pager >"$live/units/$name" 2>/dev/null
   done
   return 1
-}
-
-# perform runs the command inside the transient unit. The output is written to the journal, and
-# also to a file, so that a client can follow the output without the journal. The file `ended` means
-# that the log is complete.
-perform() {
-  { "$@" </dev/null 2>&1; echo $? >"$live/exit.new"; mv "$live/exit.new" "$live/exit"; } | tee -a "$live/log"
-  : >"$live/ended"
 }

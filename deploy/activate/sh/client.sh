@@ -8,8 +8,10 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   exec 9>"$live/lock"
   flock -w 10 9 || exit 75
   if load $live/state || load $kept/state; then last=$run'|'$phase; fi
-  # A run that has just ended may still have its unit.
+  # A run that has just ended may still have its unit for a moment.
+  now
   for _ in {1..20}; do
+    [ "${phase:-done}" != 'done' ] || [ $(($(printf '%(%s)T' -1) - ${time:-0})) -lt 5 ] || break
     isActive $runUnit || break
     [ "$phase" = 'done' ] || exit 75
     pause 0.05
@@ -87,7 +89,7 @@ follow() { # RUN LINES [ANSWERED]
         continue
       fi
     fi
-    pause 0.02
+    pause 0.05
   done
   [ -z "${partial-}" ] || printLogLine "$partial"
   for log in "$live"/units/*; do

@@ -1,12 +1,20 @@
 # shellcheck shell=bash
 # Functions that print the state of the node, one name=value per line.
 
-# failedUnits prints the failed units and the units that systemd is about to restart.
-failedUnits() {
-  while read -r name _; do
-    case $name in "$runUnit" | "$switchUnit") ;; *) printf '%s ' "$name" ;; esac
+# findFailed sets $failed to the failed units and those that systemd is about to restart, $restarting to the latter, and
+# $activating to the units that are being started.
+findFailed() {
+  local name active sub
+  failed='' restarting='' activating=''
+  while read -r name _ active sub _; do
+    case $name in "$runUnit" | "$switchUnit") continue ;; esac
+    case $active:$sub in
+    *:auto-restart*) failed="$failed$name " restarting="$restarting$name " ;;
+    failed:*) failed="$failed$name " ;;
+    activating:*) activating="$activating$name " ;;
+    esac
   done < <(systemctl list-units --all --full --plain --no-legend --no-pager \
-    --state=failed,auto-restart,auto-restart-queued 2>/dev/null)
+    --state=failed,activating,auto-restart,auto-restart-queued 2>/dev/null)
 }
 
 isNixOS() {
@@ -46,8 +54,8 @@ printKernel() { # NAME SYSTEM: prints the parts of a system that only a reboot c
   printf '%s=%s %s %s %s\n' "$1" "${target[$2/kernel]-}" "${target[$2/initrd]-}" "${target[$2/kernel-modules]-}" "$params"
 }
 
-# inspect prints the state of the node. With `brief` instead of an activator, it leaves out the times and the NixOS
-# versions of the generations.
+# inspect prints the state of the node. With `brief` instead of an activator, it leaves out the state of systemd, and the
+# times and NixOS versions of the generations.
 inspect() { # PATH SPEC ACTIVATOR|brief
   local system=$1${2:+/specialisation/$2} link version files
   declare -A times=() versions=()
@@ -66,8 +74,11 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   for link in "${links[@]}"; do
     echo "generation=$link ${times[$link]-0} ${target[$link]-} ${versions[$link]-}"
   done
-  echo "failed=$(failedUnits)"
-  echo "system=$(systemctl is-system-running 2>/dev/null)"
+  if [ "$3" != brief ]; then
+    findFailed
+    echo "failed=$failed"
+    echo "system=$(systemctl is-system-running 2>/dev/null)"
+  fi
   printBoot
   now
   echo "uptime=$now"

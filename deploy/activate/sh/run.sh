@@ -185,7 +185,8 @@ supervise() {
   armed=${armed:-0}
   printf -v begunAt '%(%s)T' -1
   unstable=''
-  failedBefore=$(failedUnits)
+  findFailed
+  failedBefore=$failed
   phase=switching
   save || die "cannot write the record of the switch"
 
@@ -257,7 +258,7 @@ awaitAnswer() { # PHASE ANSWER
       reason=unconfirmed
       return 1
     fi
-    pause 0.02
+    pause 0.03
   done
   phase=settling
   save || :

@@ -2,12 +2,13 @@
 # Functions that wait for systemd's remaining jobs after switch-to-configuration has returned, and
 # watch the services that the switch has started.
 
-# listServices prints a line for each service that runs, starts or has failed: ID ENTERED RESTARTS TYPE STATE SUBSTATE.
+# listServices prints a line for each of the services: ID ENTERED RESTARTS TYPE STATE SUBSTATE.
 # ENTERED is when the service last became active, in microseconds since boot. Transient services and
 # services that a timer starts are left out, since the switch does not decide when they run.
-listServices() {
-  systemctl show '*.service' --no-pager --state=active,activating,reloading,failed \
-    --property=Id,Type,ActiveState,SubState,ActiveEnterTimestampMonotonic,NRestarts,Transient,TriggeredBy 2>/dev/null |
+# systemd collects all properties of a service for each request, which takes it milliseconds.
+listServices() { # UNIT…
+  systemctl show --no-pager \
+    --property=Id,Type,ActiveState,SubState,ActiveEnterTimestampMonotonic,NRestarts,Transient,TriggeredBy -- "$@" 2>/dev/null |
     {
       clearService
       # An empty line ends a service. systemd prints the properties in its own order.
@@ -39,22 +40,33 @@ printService() {
   printf '%s %s %s %s %s %s\n' "$id" "${entered:-0}" "${restarts:-0}" "${type:-none}" "${state:-none}" "${sub:-none}"
 }
 
-# recordBefore records the services and systemd's jobs before the switch. It adds the services that
+# readInvocations sets $invocation of each service that runs to the ID that systemd has given to its last start, and
+# $recent to the services that have started in the last two minutes.
+declare -A invocation=() before=()
+readInvocations() {
+  local unit id time limit
+  printf -v limit '%(%s)T' -1
+  limit=$((limit - 120))
+  invocation=() recent=()
+  while read -r unit id time; do
+    unit=${unit#invocation:}
+    invocation[$unit]=$id
+    [ "${time%.*}" -lt "$limit" ] || recent+=("$unit")
+  done < <(find /run/systemd/units -name 'invocation:*.service' -printf '%f %l %T@\n')
+}
+
+# recordBefore records the services and systemd's jobs before the switch, after findFailed. It adds the services that
 # systemd restarts repeatedly to $failedBefore, so that the new system is not reported as the cause.
 recordBefore() {
-  local id entered restarts state job name up
-  servicesBefore='|'
-  jobsBefore=''
-  read -r up _ </proc/uptime
-  up=${up%.*}000000
-  while read -r id entered restarts _ state _; do
-    servicesBefore="$servicesBefore$id $entered|"
-    case $state in activating) jobsBefore="$jobsBefore$id " ;; esac
-    # Test whether systemd has restarted the service in the last two minutes.
-    if [ "$restarts" != 0 ] && { [ "$state" = activating ] || [ $((up - entered)) -lt 120000000 ]; }; then
-      failedBefore="$failedBefore$id "
-    fi
-  done < <(listServices)
+  local id restarts job name
+  readInvocations
+  for id in "${!invocation[@]}"; do before[$id]=${invocation[$id]}; done
+  if [ ${#recent[@]} -gt 0 ]; then
+    while read -r id _ restarts _; do
+      [ "$restarts" = 0 ] || failedBefore="$failedBefore$id "
+    done < <(listServices "${recent[@]}")
+  fi
+  jobsBefore=$activating$restarting
   while read -r job name _; do jobsBefore="$jobsBefore$job $name "; done < <(queuedJobs)
 }
 
@@ -124,11 +136,21 @@ waitForJobs() {
   done
 }
 
-# startedServices prints ID and ENTERED of the services that have started since the switch began
-# and still run. It leaves out oneshot services, which end by themselves, and services that failed
-# or restarted repeatedly before the switch.
-startedServices() {
-  local id entered type state sub
+# findStarted sets $marks to ID and ENTERED, a line each, of the services that have started since the switch began and
+# still run. It leaves out oneshot services, which end by themselves, and services that failed or restarted repeatedly
+# before the switch. It needs $restarting, see findFailed.
+findStarted() {
+  local id entered type state sub started=()
+  marks=''
+  [ "${settle:-0}" != 0 ] || return 0
+  readInvocations
+  for id in "${!invocation[@]}"; do
+    [ "${invocation[$id]}" = "${before[$id]-}" ] || started+=("$id")
+  done
+  for id in $restarting; do # such a service has no invocation
+    case $id in *.service) started+=("$id") ;; esac
+  done
+  [ ${#started[@]} -gt 0 ] || return 0
   while read -r id entered _ type state sub; do
     case $type:$state:$sub in
     oneshot:*) continue ;;
@@ -136,23 +158,18 @@ startedServices() {
     *) continue ;;
     esac
     case " $failedBefore " in *" $id "*) continue ;; esac
-    case $servicesBefore in *"|$id $entered|"*) continue ;; esac
-    printf '%s %s\n' "$id" "$entered"
-  done < <(listServices)
-}
-
-# findStarted sets $marks to the services that the switch has started, and that watchServices has to watch.
-findStarted() {
-  marks=''
-  [ "${settle:-0}" = 0 ] || marks=$(startedServices)
+    marks="$marks$id $entered
+"
+  done < <(listServices "${started[@]}")
 }
 
 # watchServices waits until every service in $marks has stayed active for the settle time. If systemd restarts a service, the settle time begins again. After 15 additional
 # seconds or five restarts, $unstable contains the restarted services. A failed service ends the
 # wait; checkUnitsAgain then reports the failure.
 watchServices() {
-  watched=' '
-  while read -r name _; do watched="$watched$name "; done <<<"$marks"
+  local units=()
+  while read -r name _; do [ -z "$name" ] || units+=("$name"); done <<<"$marks"
+  watched=" ${units[*]} "
   now
   begun=$now since=$now limit=$((settle + 15)) deadline=$((now + settle + 15 + ${armed:-0}))
   save || :
@@ -182,7 +199,7 @@ $id $entered
         [ "$restarts" -lt 5 ] || limit=0
         ;;
       esac
-    done < <(listServices)
+    done < <(listServices "${units[@]}")
     now
     if [ -n "$unstable$restarting" ]; then
       since=$now
