@@ -147,7 +147,7 @@ func TestApply(t *testing.T) {
 		s := s.forSubtest(t)
 		s.writeHive(system("five"))
 		// A timer on the node starts sshd again after both commands below.
-		s.runOn("m3", "systemd-run --quiet --on-active=25s systemctl start ssh; systemctl stop ssh")
+		s.runOn("m3", "systemd-run --quiet --on-active=25s --timer-property=AccuracySec=1s systemctl start ssh; systemctl stop ssh")
 		got := s.run(6, "apply")
 		s.says(got, "2 switched", "error: m3: ", "connection refused")
 		s.saysNot(got, "error: m1", "error: m2")

@@ -63,7 +63,7 @@ func TestArmedRollback(t *testing.T) {
 	})
 	p := s.start("apply", "--confirm-timeout", "10s")
 	s.waitFor(30*time.Second, "m2 to switch", func() bool {
-		return len(s.findEvents(func(h runEvent) bool { return h.Event == "node-log" && h.Node == "m2" })) > 0
+		return len(s.findEvents(func(h runEvent) bool { return h.Event == "node-log" && h.Phase == "activate" && h.Node == "m2" })) > 0
 	})
 	s.l.PowerCut(t, "m2")
 	s.l.Virsh(t, "start", "m2")

@@ -74,7 +74,7 @@ func TestKeysRestored(t *testing.T) {
 		hive(s, fresh+`system.activationScripts.slow = "echo slowly; sleep 2";`, `imports = [ (which "one") ];`)
 		p := s.start("apply", "--confirm-timeout", "5s")
 		s.waitFor(30*time.Second, "the switch", func() bool {
-			return len(s.findEvents(func(h runEvent) bool { return h.Event == "node-log" && h.Node == "m1" })) > 0
+			return len(s.findEvents(func(h runEvent) bool { return h.Event == "node-log" && h.Phase == "activate" && h.Node == "m1" })) > 0
 		})
 		if got := s.runOn("m1", "cat /run/keys/k"); got != "new" {
 			t.Errorf("during the switch the key is %s", got)
@@ -92,7 +92,7 @@ func TestKeysRestored(t *testing.T) {
 		// The next run cancels the armed rollback before it uploads keys.
 		p = s.start("apply", "--confirm-timeout", "60s")
 		s.waitFor(30*time.Second, "the switch", func() bool {
-			return len(s.findEvents(func(h runEvent) bool { return h.Event == "node-log" && h.Node == "m1" })) > 0
+			return len(s.findEvents(func(h runEvent) bool { return h.Event == "node-log" && h.Phase == "activate" && h.Node == "m1" })) > 0
 		})
 		if err := p.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -131,7 +131,7 @@ func TestKeysRestored(t *testing.T) {
 		hive(s, fresh+`system.activationScripts.slow = "echo slowly; sleep 3";`, `imports = [ (which "one") ];`)
 		p := s.start("apply")
 		s.waitFor(30*time.Second, "the switch", func() bool {
-			return len(s.findEvents(func(h runEvent) bool { return h.Event == "node-log" && h.Node == "m1" })) > 0
+			return len(s.findEvents(func(h runEvent) bool { return h.Event == "node-log" && h.Phase == "activate" && h.Node == "m1" })) > 0
 		})
 		s.runOn("m1", "systemctl kill -s KILL nixbench-activate")
 		if got := p.end(); got.code != 8 {

@@ -69,7 +69,7 @@ follow() { # RUN LINES [ANSWERED]
   checked=$now
   while :; do
     load $live/state || load $kept/state || die "there was no run"
-    [ "$run" = "$1" ] || die "run $1 was replaced by run $run"
+    [ "$run" = "$1" ] || die "run $1 was not started, or run $run has replaced it"
     running=yes
     case " done$until" in *" $phase "*) running=no ;; esac
     [ -n "${logFd:-}" ] || { [ ! -e $live/log ] || exec {logFd}<"$live/log"; }
