@@ -59,7 +59,10 @@ func (r *run) rebootNode(ctx context.Context, n nixeval.Node, boot string) (stat
 	}
 	r.Fleet.Drop(n.Name) // the connection was made to the system before the reboot
 	t := *r.taskOf(n)
-	if t.Observed, err = changer.Inspect(ctx, n); err == nil {
+	if t.Observed, err = changer.Inspect(ctx, n); err == nil && t.Observed.Current != t.Closure.Out {
+		err = &activate.RebootError{Node: n.Name, Want: t.Closure.Out, Booted: t.Observed.Current}
+	}
+	if err == nil {
 		t.Unchanged = true
 		o := r.nodeOptions()
 		o.Goal = node.Switch // the node runs the system now, as after a switch: it is recorded as confirmed

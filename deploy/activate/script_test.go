@@ -2,6 +2,7 @@ package activate
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -396,6 +397,44 @@ only web.service 500 0 active running; later 0.7 dies`)
 			node, err := n.a.Inspect(t.Context(), "web-1", n.host)
 			if err != nil || node.Last == nil || node.Last.ID != "r1" || node.Last.Outcome != Committed || !slices.Contains(node.Deployed, n.newPath) {
 				t.Errorf("%+v, %v", node, err)
+			}
+		},
+		"records of deployed systems": func(t *testing.T, n *standIn) {
+			n.mkdir("var/lib/nixbench/activate")
+			n.write("var/lib/nixbench/activate/deployed", "/nix/store/first r0\n/nix/store/second r0\n")
+			if _, err := n.activate(n.request()); err != nil {
+				t.Error(err)
+			}
+			if got, want := n.read("var/lib/nixbench/activate/deployed"), "/nix/store/first r0\n/nix/store/second r0\n"+n.newPath+" r1\n"; got != want {
+				t.Errorf("the node has the records\n%swant\n%s", got, want)
+			}
+			var many strings.Builder
+			for i := range 250 {
+				fmt.Fprintf(&many, "/nix/store/%d r0\n", i)
+			}
+			n.write("var/lib/nixbench/activate/deployed", many.String())
+			r := n.request()
+			r.Path, r.Run = n.oldPath, "r2"
+			if _, err := n.activate(r); err != nil {
+				t.Error(err)
+			}
+			if got := strings.Split(n.read("var/lib/nixbench/activate/deployed"), "\n"); len(got) != 200 || got[0] != "/nix/store/52 r0" || got[198] != n.oldPath+" r2" {
+				t.Errorf("%d records, the first is %s", len(got), got[0])
+			}
+		},
+		"the previous run has not ended yet": func(t *testing.T, n *standIn) {
+			if _, err := n.activate(n.request()); err != nil {
+				t.Fatal(err)
+			}
+			n.holdUnit("nixbench-activate.service")
+			r := n.request()
+			r.Run, r.Path = "r2", n.oldPath
+			_, err := n.activate(r)
+			if busy := (*BusyError)(nil); !errors.As(err, &busy) {
+				t.Error(err)
+			}
+			if got := n.read("run/nixbench/activate/state"); !strings.Contains(got, "run=r1\n") {
+				t.Errorf("the record of the run was replaced:\n%s", got)
 			}
 		},
 		"roots of the garbage collector": func(t *testing.T, n *standIn) {

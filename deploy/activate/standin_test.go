@@ -86,6 +86,17 @@ func (n *standIn) relink(target, path string) {
 	n.link(target, path)
 }
 
+// holdUnit makes a unit active until the test ends.
+func (n *standIn) holdUnit(name string) {
+	n.t.Helper()
+	process := exec.Command("setsid", "sh", "-c", `echo "$$ $(cut -d " " -f 22 /proc/$$/stat)" >"$0"; exec sleep 300`, filepath.Join(n.world, "units", name))
+	if err := process.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	go process.Wait()
+	waitFor(n.t, 10*time.Second, "the unit "+name, func() bool { return n.read("world/units/"+name) != "" })
+}
+
 // count returns how often a command was called: systemctl with arguments that begin with these.
 func (n *standIn) count(command string) int {
 	return strings.Count(n.read("world/asked"), command)

@@ -22,9 +22,7 @@ set -u
 umask 022
 LC_ALL=C # not exported: it is only for this script's own handling of text
 PATH=/run/current-system/sw/bin:/nix/var/nix/profiles/default/bin:/run/wrappers/bin:/usr/sbin:/usr/bin:/sbin:/bin
-# The time limit of a request to systemd. systemctl has no option for it.
-SYSTEMD_BUS_TIMEOUT=20
-export PATH SYSTEMD_BUS_TIMEOUT
+export PATH
 
 live=/run/nixbench/activate       # until the next boot: script, state, log
 kept=/var/lib/nixbench/activate   # survives a reboot: a copy of the state, and the list of deployed systems
@@ -62,9 +60,12 @@ pause() { # SECONDS
   read -r -t "$1" -u "$silence" _ || :
 }
 
+# askSystemd prints what systemctl prints. systemd may be busy for long.
+askSystemd() { timeout 10 systemctl "$@" 2>/dev/null; }
+
 # isActive reports whether a unit runs. If systemd does not answer, the unit is assumed to run.
 isActive() {
-  active=$(systemctl show --property ActiveState --value "$1" 2>/dev/null) || return 0
+  active=$(askSystemd show --property ActiveState --value "$1") || return 0
   case $active in active | activating | deactivating | reloading) return 0 ;; esac
   return 1
 }

@@ -10,7 +10,7 @@ stopSwitch() {
   # `systemctl stop` returns when the unit's processes have ended and have released the lock of switch-to-configuration.
 }
 
-queuedJobs() { systemctl list-jobs --full --plain --no-legend --no-pager 2>/dev/null; }
+queuedJobs() { askSystemd list-jobs --full --plain --no-legend --no-pager; }
 
 # openLog opens the log to read the lines that are added from now on.
 openLog() {

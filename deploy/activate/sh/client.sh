@@ -10,10 +10,10 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   if load $live/state || load $kept/state; then last=$run'|'$phase; fi
   # A run that has just ended may still have its unit for a moment.
   now
-  for _ in {1..20}; do
-    [ "${phase:-done}" != 'done' ] || [ $(($(printf '%(%s)T' -1) - ${time:-0})) -lt 5 ] || break
-    isActive $runUnit || break
-    [ "$phase" = 'done' ] || exit 75
+  deadline=$((now + 10))
+  while isActive $runUnit; do
+    now
+    [ "$phase" = 'done' ] && [ "$now" -lt "$deadline" ] || exit 75
     pause 0.05
   done
   clear

@@ -13,8 +13,8 @@ findFailed() {
     failed:*) failed="$failed$name " ;;
     activating:*) activating="$activating$name " ;;
     esac
-  done < <(systemctl list-units --all --full --plain --no-legend --no-pager \
-    --state=failed,activating,auto-restart,auto-restart-queued 2>/dev/null)
+  done < <(askSystemd list-units --all --full --plain --no-legend --no-pager \
+    --state=failed,activating,auto-restart,auto-restart-queued)
 }
 
 isNixOS() {
@@ -77,7 +77,7 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   if [ "$3" != brief ]; then
     findFailed
     echo "failed=$failed"
-    echo "system=$(systemctl is-system-running 2>/dev/null)"
+    echo "system=$(askSystemd is-system-running)"
   fi
   printBoot
   now

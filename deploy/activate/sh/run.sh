@@ -84,10 +84,19 @@ installBootLoader() {
     set -- "$path/bin/switch-to-configuration" boot
   fi
   openLog
-  NIXOS_NO_CHECK=${NIXOS_NO_CHECK:-$check} timeout --kill-after=10 600 "$@" </dev/null >>"$live/log" 2>&1
+  (
+    # This unit is protected from the OOM killer, but the installation is not more important than the node's services.
+    echo 0 >/proc/self/oom_score_adj
+    NIXOS_NO_CHECK=${NIXOS_NO_CHECK:-$check} exec timeout --kill-after=10 600 "$@" </dev/null >>"$live/log" 2>&1
+  )
   code=$?
   readNewLines echo || : # to the journal
-  case $code in 124 | 137) code=hung ;; esac
+  case $code in
+  124 | 137)
+    code=hung
+    stopSwitch # nixos-rebuild has started a unit
+    ;;
+  esac
 }
 
 # removeMissingUnits removes the units that the old system does not have from the lists of units
@@ -169,7 +178,8 @@ finishRun() { # OUTCOME
 recordDeployed() {
   local records=() last='' line
   [ ! -r "$kept/deployed" ] || mapfile -t records <"$kept/deployed"
-  for line in "${records[@]: -198}" "$path $run" "$to $run"; do
+  local surplus=$((${#records[@]} - 198))
+  for line in "${records[@]:$((surplus > 0 ? surplus : 0))}" "$path $run" "$to $run"; do
     [ "$line" = "$last" ] || printf '%s\n' "$line"
     last=$line
   done >"$kept/deployed.new" && mv "$kept/deployed.new" "$kept/deployed"
@@ -301,7 +311,7 @@ rollBackOrFail() { # REASON
 recover() {
   load $live/state || return 0
   [ "$phase" != 'done' ] || return 0
-  case $(systemctl is-system-running) in stopping) return 0 ;; esac
+  case $(askSystemd is-system-running) in stopping) return 0 ;; esac
   stopSwitch
   code=killed
   if [ "${armed:-0}" = 0 ]; then reason=killed; finishRun failed; else restoreProfile; rollBack killed; fi

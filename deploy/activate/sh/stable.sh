@@ -7,8 +7,8 @@
 # services that a timer starts are left out, since the switch does not decide when they run.
 # systemd collects all properties of a service for each request, which takes it milliseconds.
 listServices() { # UNIT…
-  systemctl show --no-pager \
-    --property=Id,Type,ActiveState,SubState,ActiveEnterTimestampMonotonic,NRestarts,Transient,TriggeredBy -- "$@" 2>/dev/null |
+  askSystemd show --no-pager \
+    --property=Id,Type,ActiveState,SubState,ActiveEnterTimestampMonotonic,NRestarts,Transient,TriggeredBy -- "$@" |
     {
       clearService
       # An empty line ends a service. systemd prints the properties in its own order.
@@ -73,7 +73,7 @@ recordBefore() {
 # isUnrelated reports whether a unit is independent of the switch: a timer starts the unit, the unit
 # is transient, or it has ended without an error and systemd will restart it.
 isUnrelated() { # UNIT
-  properties=$(systemctl show --property=TriggeredBy,Transient,SubState,Result "$1" 2>/dev/null)
+  properties=$(askSystemd show --property=TriggeredBy,Transient,SubState,Result "$1")
   case $properties in
   *.timer* | *Transient=yes*) return 0 ;;
   *SubState=auto-restart*) case $properties in *Result=success*) return 0 ;; esac ;;
