@@ -3,8 +3,10 @@ package daemon_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -115,6 +117,78 @@ func TestErrors(t *testing.T) {
 	}
 	if err := c.ReadReply(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A user other than root reaches the daemon through a process that copies both directions in one thread.
+func TestManyQueriesThroughOneThread(t *testing.T) {
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	s := &daemontest.Store{Infos: []daemon.PathInfo{info}}
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			s.Serve(conn)
+		}
+	}()
+	socket, err := net.Dial("unix", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, there := net.Pipe()
+	go copyInOneThread(there, socket)
+	c, err := daemon.Open(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stuck := time.AfterFunc(20*time.Second, func() { c.Close() })
+	defer c.Close()
+	defer stuck.Stop()
+	paths := []string{info.Path}
+	for i := range 5000 {
+		paths = append(paths, fmt.Sprintf("/nix/store/%032d-path", i))
+	}
+	paths = append(paths, info.Path)
+	infos, err := c.QueryPathInfos(paths)
+	if err != nil || len(infos) != len(paths) || infos[0] == nil || infos[len(infos)-1] == nil || infos[1] != nil {
+		t.Errorf("%d records of %d, %v", len(infos), len(paths), err)
+	}
+	if valid, err := c.QueryValidPaths(paths, false); err != nil || len(valid) > 0 {
+		t.Errorf("%d valid paths, %v", len(valid), err)
+	}
+}
+
+// copyInOneThread copies data between two connections. While a write blocks, it copies nothing in the other direction.
+func copyInOneThread(a, b net.Conn) {
+	type block struct {
+		to   net.Conn
+		data []byte
+	}
+	blocks := make(chan block)
+	read := func(from, to net.Conn) {
+		for {
+			data := make([]byte, 4096)
+			n, err := from.Read(data)
+			blocks <- block{to, data[:n]}
+			if err != nil {
+				blocks <- block{}
+				return
+			}
+		}
+	}
+	go read(a, b)
+	go read(b, a)
+	for ended := 0; ended < 2; {
+		next := <-blocks
+		if next.to == nil {
+			a.Close()
+			b.Close()
+			ended++
+			continue
+		}
+		next.to.Write(next.data)
 	}
 }
 

@@ -1,5 +1,7 @@
 package daemon
 
+import "slices"
+
 const (
 	opSetOptions      = 19
 	opQueryPathInfo   = 26
@@ -64,9 +66,26 @@ func (c *Conn) QueryValidPaths(paths []string, substitute bool) ([]string, error
 	return valid, c.in.err
 }
 
+// maxQueries is the maximal number of queries without a reply. The nix-daemon --stdio of a user other than root copies
+// between its pipes and the daemon's socket in one thread. If the queries do not fit into the socket's buffer while the
+// daemon waits to send replies, neither side can continue. 256 queries have about 25 KiB.
+const maxQueries = 256
+
 // QueryPathInfos returns the records of the paths, in the same order; nil for a path that is not in the store.
-// It sends all queries without waiting for replies.
 func (c *Conn) QueryPathInfos(paths []string) ([]*PathInfo, error) {
+	infos := make([]*PathInfo, 0, len(paths))
+	for batch := range slices.Chunk(paths, maxQueries) {
+		found, err := c.queryBatch(batch)
+		if err != nil {
+			return nil, err
+		}
+		infos = append(infos, found...)
+	}
+	return infos, nil
+}
+
+// queryBatch sends all queries without waiting for replies, and reads the replies meanwhile.
+func (c *Conn) queryBatch(paths []string) ([]*PathInfo, error) {
 	sent := make(chan error, 1)
 	go func() {
 		for _, p := range paths {
