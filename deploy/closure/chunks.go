@@ -175,7 +175,11 @@ func (c *chunks) get(shared *sharedPath, archive *nar.Archive, offset int64) ([]
 	}
 	part := shared.chunks[offset]
 	if part == nil {
-		part = &chunk{ready: make(chan struct{}), unread: shared.nodes, path: shared.path, offset: offset, size: size}
+		nodes := shared.nodes
+		if offset < shared.end { // the chunk was dropped: it is read for this node, and the nodes ahead do not read it again
+			nodes = 1
+		}
+		part = &chunk{ready: make(chan struct{}), unread: nodes, path: shared.path, offset: offset, size: size}
 		shared.chunks[offset], shared.end = part, max(shared.end, offset+size)
 		c.unread.add(part)
 		c.reads += size

@@ -388,6 +388,33 @@ func TestChunks(t *testing.T) {
 	}
 }
 
+// A chunk that is read again for one node makes no node wait: the other nodes are past it.
+func TestChunkReadAgain(t *testing.T) {
+	local := newLocalStore(t, 1, 6<<20)
+	c := &chunks{maxSize: 4 << 20, noPauses: time.Now().Add(time.Hour)}
+	ahead, behind := c.newReader(local.paths), c.newReader(local.paths)
+	shared := c.paths[local.paths[0]]
+	archive, err := shared.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for offset := int64(0); offset < archive.Size; offset += chunkSize {
+		if _, err := c.get(shared, archive, offset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := c.reads
+	if _, err := c.get(shared, archive, 0); err != nil || c.reads != before+chunkSize {
+		t.Fatalf("%d bytes were read again, %v", c.reads-before, err)
+	}
+	if part := shared.chunks[0]; part == nil || part.queue != &c.read {
+		t.Error("the chunk is kept for a node that has already read it")
+	}
+	ahead.close()
+	behind.close()
+	checkIdle(t, c)
+}
+
 // The paths that a real daemon has registered are complete, and no nix copy was started.
 func verifyStore(t testing.TB, socket string) {
 	t.Helper()
