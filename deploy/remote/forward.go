@@ -17,8 +17,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// DialUnix connects to a unix socket on the node. The returned connection supports no
-// deadlines; closing it ends pending reads and writes. It has a CloseWrite method.
+// DialUnix connects to a unix socket on the node. The returned connection supports no deadlines. Close ends pending
+// writes at once and pending reads within a second, even if the network drops all packets. A write that Close has ended
+// may still read its data, so the caller must not change the data. The connection has a CloseWrite method.
 func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error) {
 	conn, refused, err := c.dialFromNode(ctx, "unix", remotePath)
 	if refused {
@@ -27,7 +28,7 @@ func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error
 	return conn, err
 }
 
-// DialTCP connects from the node to an address, which the node resolves.
+// DialTCP connects from the node to an address, which the node resolves. The connection is like that of DialUnix.
 func (c *Conn) DialTCP(ctx context.Context, address string) (net.Conn, error) {
 	conn, refused, err := c.dialFromNode(ctx, "tcp", address)
 	if refused {
@@ -53,7 +54,7 @@ func (c *Conn) dialFromNode(ctx context.Context, network, address string) (_ net
 		if d.err != nil {
 			return nil, true, c.explainError(d.err)
 		}
-		return d.conn, false, nil
+		return newChannel(d.conn), false, nil
 	case <-c.done:
 		return nil, false, c.err
 	case <-ctx.Done():

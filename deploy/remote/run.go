@@ -137,9 +137,9 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 		}
 		return err
 	}
-	defer session.Close()
 	stdin, err := session.StdinPipe()
 	if err != nil {
+		go session.Close()
 		return c.explainError(err)
 	}
 	r := &runningCommand{
@@ -186,9 +186,14 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 		err = nil
 	}
 	close(r.ended)
-	session.Close()
+	closed := make(chan struct{})
+	go func() { // Close blocks if the network drops all packets
+		session.Close()
+		<-fed
+		close(closed)
+	}()
 	select { // wait for writeStdin, so that Stdin is normally not read after Run
-	case <-fed:
+	case <-closed:
 	case <-time.After(50 * time.Millisecond):
 	}
 	if ctx.Err() == nil {

@@ -1,0 +1,80 @@
+package remote
+
+import (
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// closeGrace is the maximal time between Close of a channel and the end of its pending reads.
+const closeGrace = time.Second
+
+// channel is a connection over the SSH connection, to a socket or an address that the node can reach.
+//
+// The operations of an ssh.Channel, even Close, wait for the server or for a blocked write to the network: if the
+// network drops all packets, they end only with the SSH connection. The operations of channel end soon after Close.
+type channel struct {
+	net.Conn
+	in     *io.PipeReader // what was received
+	closed chan struct{}
+	close  func() error
+}
+
+func newChannel(conn net.Conn) *channel {
+	in, received := io.Pipe()
+	go func() {
+		_, err := io.Copy(received, conn)
+		received.CloseWithError(err) // io.EOF if err is nil
+	}()
+	c := &channel{Conn: conn, in: in, closed: make(chan struct{})}
+	c.close = sync.OnceValue(func() error {
+		close(c.closed)
+		go conn.Close()
+		time.AfterFunc(closeGrace, func() { received.CloseWithError(net.ErrClosed) })
+		return nil
+	})
+	return c
+}
+
+// Close closes the connection. Pending writes fail at once. Pending reads return what the server still sends before it
+// confirms the end, and fail after closeGrace.
+func (c *channel) Close() error { return c.close() }
+
+func (c *channel) Read(p []byte) (int, error) { return c.in.Read(p) }
+
+// Write writes data. If Close ends it, p may still be read until the SSH connection ends, so p must not be changed
+// then.
+func (c *channel) Write(p []byte) (int, error) {
+	return c.untilClosed(func() (int, error) { return c.Conn.Write(p) })
+}
+
+// CloseWrite tells the other side that no data follows.
+func (c *channel) CloseWrite() error {
+	_, err := c.untilClosed(func() (int, error) { return 0, c.Conn.(interface{ CloseWrite() error }).CloseWrite() })
+	return err
+}
+
+// untilClosed calls an operation. If the channel is closed, untilClosed does not wait for the operation.
+func (c *channel) untilClosed(operation func() (int, error)) (int, error) {
+	select {
+	case <-c.closed:
+		return 0, net.ErrClosed
+	default:
+	}
+	type result struct {
+		n   int
+		err error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		n, err := operation()
+		ended <- result{n, err}
+	}()
+	select {
+	case r := <-ended:
+		return r.n, r.err
+	case <-c.closed:
+		return 0, net.ErrClosed
+	}
+}
