@@ -65,12 +65,16 @@ func startServer(t testing.TB, opts sshtest.Options) (*sshtest.Server, *remote.H
 	if err := os.WriteFile(key, sshtest.GeneratePrivateKey(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := remote.NewHost(remote.Config{
-		Node: "web-1", Alias: "web-1", HostName: "127.0.0.1", Port: s.Port(), User: "root", Network: "tcp",
-		IdentityFiles: []string{key}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{s.Key()},
-	}, remote.Options{})
+	h := remote.NewHost(hostConfig(s, s.Port(), key), remote.Options{})
 	t.Cleanup(func() { h.Close() })
 	return s, h
+}
+
+func hostConfig(s *sshtest.Server, port int, key string) remote.Config {
+	return remote.Config{
+		Node: "web-1", Alias: "web-1", HostName: "127.0.0.1", Port: port, User: "root", Network: "tcp",
+		IdentityFiles: []string{key}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{s.Key()},
+	}
 }
 
 // fakes is a node and a local Nix without a store: what is valid is a list.

@@ -1,0 +1,147 @@
+package closure
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshtest"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// A cancelled copy returns soon, although the network forwards nothing any more.
+func TestCancelWhenFrozen(t *testing.T) {
+	for name, test := range map[string]struct {
+		limit  int64 // bytes that the network forwards, unless 0
+		atDial int   // the connection to the node's daemon that freezes the network
+		atRead bool  // the network freezes when the local store is read
+		broken bool  // a path cannot be read here
+		want   string
+	}{
+		"handshake":    {atDial: 1, want: errTest.Error()},
+		"query":        {atRead: true, want: errTest.Error()},
+		"copy":         {limit: 3 << 20, want: errTest.Error()},
+		"what remains": {atDial: 2, broken: true, want: "from the local store"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			local := newLocalStore(t, 6, 8<<20)
+			if test.broken {
+				if err := os.Truncate(local.paths[1], 900); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s, _ := startServer(t, sshtest.Options{})
+			p, err := sshtest.StartProxy(s.Addr(), test.limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			socket := serveDaemon(t, func(n int) {
+				if n == test.atDial {
+					p.Freeze()
+				}
+			})
+			c, _ := local.copier()
+			c.socket = at(socket)
+			c.Start = func(ctx context.Context, cmd nixeval.Command) (io.ReadWriteCloser, error) {
+				if test.atRead {
+					p.Freeze()
+				}
+				return local.start(ctx, cmd)
+			}
+			h := hostBehind(t, s, p)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := c.Copy(ctx, "web-1", h, local.system())
+				ended <- err
+			}()
+			select {
+			case <-p.Frozen():
+			case err := <-ended:
+				t.Fatalf("ended before the network froze: %v", err)
+			case <-time.After(20 * time.Second):
+				t.Fatal("the network does not freeze")
+			}
+			time.Sleep(time.Second) // until all buffers are full
+			cancel(errTest)
+			begin := time.Now()
+			select {
+			case err := <-ended:
+				t.Logf("ended after %v: %v", time.Since(begin).Round(time.Millisecond), err)
+				if err == nil || !strings.Contains(err.Error(), test.want) {
+					t.Errorf("%v", err)
+				}
+			case <-time.After(5 * time.Second):
+				t.Error("the copy does not end")
+			}
+			p.Close()
+			h.Close()
+			checkNoGoroutines(t)
+		})
+	}
+}
+
+// serveDaemon starts a node's daemon, which calls dialed with the number of each connection.
+func serveDaemon(t *testing.T, dialed func(n int)) (socket string) {
+	socket = filepath.Join(shortDir(t), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	store := &daemontest.Store{}
+	go func() {
+		for n := 1; ; n++ {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			dialed(n)
+			go store.Serve(conn)
+		}
+	}()
+	return socket
+}
+
+// hostBehind returns a host that logs in to a server through a proxy.
+func hostBehind(t *testing.T, s *sshtest.Server, p *sshtest.Proxy) *remote.Host {
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, sshtest.GeneratePrivateKey(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := remote.NewHost(hostConfig(s, p.Port(), key), remote.Options{})
+	t.Cleanup(func() { h.Close() })
+	return h
+}
+
+// checkNoGoroutines waits until no goroutine executes code of this package or of package remote, except tests.
+func checkNoGoroutines(t *testing.T) {
+	t.Helper()
+	var left []string
+	for range 100 {
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		left = nil
+		for stack := range strings.SplitSeq(string(stacks), "\n\n") {
+			isOurs := strings.Contains(stack, "deploy/remote.") || strings.Contains(stack, "deploy/closure.(*")
+			if isOurs && !strings.Contains(stack, "deploy/closure.checkNoGoroutines") {
+				left = append(left, stack)
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Errorf("%d goroutines are left:\n%s", len(left), strings.Join(left, "\n\n"))
+}
