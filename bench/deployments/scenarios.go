@@ -48,7 +48,7 @@ var scenarios = []scenario{
 		change: func(h *hive, _ int) { h.large = true }},
 	{name: "copy-all", title: "a large path to all nodes", goal: goalPush,
 		change:  func(h *hive, _ int) { h.large = true },
-		budgets: []budget{{timesOne, 2, false}, {storeOpens, 1, false}}},
+		budgets: []budget{{timesOne, 2, false}}},
 }
 
 // selectScenarios returns the scenarios with these names, separated by commas, in the order of the table. An empty text

@@ -44,7 +44,7 @@ func TestApplyReboot(t *testing.T) {
 	}
 
 	hive("three")
-	s.runOn("m2", "systemd-run --quiet --on-active=60s systemctl start ssh; systemctl stop ssh")
+	s.runOn("m2", "systemd-run --quiet --on-active=45s --timer-property=AccuracySec=1s systemctl start ssh; systemctl stop ssh")
 	s.says(s.run(6, "apply", "--reboot"), "error: m2: ", "1 rebooted, 1 failed")
 	s.waitFor(90*time.Second, "ssh on m2", func() bool { return s.l.SSH(t.Context(), "m2", "true").Run() == nil })
 	s.checkWhich("m1=three", "m2=two")
