@@ -45,6 +45,7 @@ func runFromStdin(ctx context.Context, conn *remote.Conn, each func(name, value 
 	return executeScript(ctx, conn, readScript, args, each)
 }
 
+// readScript is a command that executes the script on stdin.
 var readScript = []string{"bash", "-c", `eval "$(cat)"`, "nixbench"}
 
 // installCommand is a shell command that stores the script on the node and runs it. The run's systemd

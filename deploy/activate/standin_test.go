@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -159,7 +161,10 @@ only() { service "$@" >$WORLD/services.next; mv $WORLD/services.next $WORLD/serv
 fails() { echo "it burns" >$WORLD/journal/$1; echo "$1 loaded failed failed $1" >$WORLD/failed; }
 jobs() { printf '%s\n' "$@" >$WORLD/jobs; }
 done_() { rm -f $WORLD/jobs; }
-later() { local s=$1; shift; (sleep "$s"; "$@") </dev/null >/dev/null 2>&1 & }
+later() { # in a process group of its own, which the end of the test kills
+  local s=$1; shift
+  set -m; (sleep "$s"; "$@") </dev/null >/dev/null 2>&1 & echo $! >>$WORLD/background; set +m
+}
 [ "$action" = test ] || [ "$action" = switch ] || return 0
 `+script)
 }
@@ -235,10 +240,20 @@ func (n *standIn) isLocked() bool {
 	return err == nil
 }
 
-// end kills the processes that the stand-in for systemd-run has started.
+// end kills the processes that the stand-in for systemd-run has started, and those that still change the state of
+// systemd: they must not write while the folder is removed.
 func (n *standIn) end() {
 	n.host.Close()
 	n.server.Close()
+	for _, pid := range strings.Fields(n.read("world/background")) {
+		group, err := strconv.Atoi(pid)
+		if err != nil {
+			n.t.Errorf("world/background: %v", err)
+			continue
+		}
+		syscall.Kill(-group, syscall.SIGKILL)
+		waitFor(n.t, 10*time.Second, "the end of the process group "+pid, func() bool { return syscall.Kill(-group, 0) != nil })
+	}
 	for _, unit := range []string{"nixbench-activate.service", "nixbench-switch.service"} {
 		exec.Command(filepath.Join(n.root, "run/wrappers/bin/systemctl"), "kill", unit).Run()
 	}

@@ -83,7 +83,7 @@ load() { # FILE
   done <"$1"
 }
 
-show() { for name in $names; do printf '%s=%s\n' "$name" "${!name}"; done; }
+show() { for name in $names; do printf '%s%s=%s\n' "${1:-}" "$name" "${!name}"; done; } # [PREFIX]
 
 # save writes the state. The copy that survives a reboot is only written in the phases that matter after a reboot.
 save() {

@@ -12,7 +12,7 @@ stopSwitch() {
 
 queuedJobs() { askSystemd list-jobs --full --plain --no-legend --no-pager; }
 
-# openLog opens the log to read the lines that are added from now on.
+# openLog opens the log, so that readNewLines reads the lines that are added from now on.
 openLog() {
   [ -z "${logFd:-}" ] || exec {logFd}<&-
   partial=''

@@ -2,7 +2,7 @@
 # Commands that the client calls to start, follow and confirm a run.
 
 start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
-  local last=''
+  local last='' limit
   trap 'rm -f "$0"' EXIT # a script that was moved to its final path is not deleted
   [ -d "$kept" ] && [ -d "$roots" ] || mkdir -p "$kept" "$roots" || die "cannot write the record of the switch"
   exec 9>"$live/lock"
@@ -10,19 +10,20 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   if load $live/state || load $kept/state; then last=$run'|'$phase; fi
   # A run that has just ended may still have its unit for a moment.
   now
-  deadline=$((now + 10))
+  limit=$((now + 10))
   while isActive $runUnit; do
     now
-    [ "$phase" = 'done' ] && [ "$now" -lt "$deadline" ] || exit 75
+    [ "$phase" = 'done' ] && [ "$now" -lt "$limit" ] || exit 75
     pause 0.05
   done
   clear
   run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7 settle=$9
-  readLinks "$path${spec:+/specialisation/$spec}" $current $profile "$BASH"
-  to=${target[$path${spec:+/specialisation/$spec}]-} from=${target[$current]-} wasPath=${target[$profile]-}
+  to=$path${spec:+/specialisation/$spec}
+  readLinks "$to" $current $profile "$BASH" || die "a system was removed while the switch was prepared"
+  to=${target[$to]-} from=${target[$current]-} wasPath=${target[$profile]-}
   was=''
   [ ! -L $profile ] || was=$(readlink $profile)
-  was=${was##*/system-} was=${was#system-} was=${was%-link}
+  was=${was##*/} was=${was#system-} was=${was%-link}
   if [ -n "${10:-}" ]; then
     [ "${10}" = "$from|$wasPath|${was:-0}|${last:-|}" ] && [ -x "$to/bin/switch-to-configuration" ] || exit 76
   fi

@@ -26,7 +26,7 @@ isNixOS() {
 } 2>/dev/null
 
 # readLinks sets $target of each of the paths to what the path resolves to, with one program for all of them. A path
-# that does not exist has no target.
+# that does not exist has no target. readLinks fails, and sets no target, if a path is removed meanwhile.
 declare -A target=()
 readLinks() { # PATH…
   local paths=() resolved=() i
@@ -34,8 +34,8 @@ readLinks() { # PATH…
   target=()
   [ ${#paths[@]} -gt 0 ] || return 0
   mapfile -t resolved < <(readlink -e -- "${paths[@]}")
-  # A path that was removed in the meantime has no line.
-  [ ${#resolved[@]} = ${#paths[@]} ] || die "the node's systems have changed during the inspection"
+  # A path that was removed meanwhile has no line.
+  [ ${#resolved[@]} = ${#paths[@]} ] || return
   for i in "${!paths[@]}"; do target[${paths[i]}]=${resolved[i]}; done
 }
 
@@ -62,7 +62,8 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   if isNixOS; then echo "nixos=yes"; else echo "nixos=no"; fi
   generationLinks
   mapfile -t files < <(kernelFiles $booted; kernelFiles $current; kernelFiles $profile; [ -z "$1" ] || kernelFiles "$system")
-  readLinks $current $booted $profile "$roots/previous" "${links[@]}" "${files[@]}" ${1:+"$system"}
+  readLinks $current $booted $profile "$roots/previous" "${links[@]}" "${files[@]}" ${1:+"$system"} ||
+    die "a generation was removed during the inspection; inspect the node again"
   echo "current=${target[$current]-}"
   echo "booted=${target[$booted]-}"
   echo "profile=${target[$profile]-}"
@@ -110,7 +111,7 @@ printBoot() {
 # printRun prints the record of the last run, and the line that ends the output.
 printRun() {
   if load $live/state || load $kept/state; then
-    for name in $names; do printf 'run-%s=%s\n' "$name" "${!name}"; done
+    show run-
     if [ "$phase" != 'done' ] && isActive $runUnit; then
       echo "run-alive=yes"
       now

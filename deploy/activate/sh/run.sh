@@ -160,7 +160,7 @@ rollBack() { # REASON
 # finishRun records the outcome of the run.
 finishRun() { # OUTCOME
   outcome=$1 phase='done' deadline=
-  readLinks $profile $current
+  readLinks $profile $current || :
   if [ "${target[$profile]-}" = "$path" ] || [ "${target[$current]-}" = "$to" ]; then
     recordDeployed
   fi
