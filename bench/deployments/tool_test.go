@@ -93,7 +93,7 @@ func TestValidate(t *testing.T) {
 		if err := (&Options{}).validate(); err == nil || !strings.Contains(err.Error(), "root") {
 			t.Errorf("%v", err)
 		}
-		t.Skip("not root")
+		t.Skip("needs root")
 	}
 	valid := Options{Machines: 1, Repeat: 1, Size: 1, Against: "tool_test.go"}
 	ok := valid

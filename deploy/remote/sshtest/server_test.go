@@ -116,7 +116,7 @@ func TestPassword(t *testing.T) {
 // a command on each, as a large apply would.
 func TestThousandNodes(t *testing.T) {
 	if testing.Short() {
-		t.Skip("short")
+		t.Skip("takes long; go test -short")
 	}
 	const nodes = 1000
 	key := identity(t)
