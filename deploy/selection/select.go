@@ -25,15 +25,18 @@ type term struct {
 }
 
 // SelectError is returned if --on is malformed, or matches nothing in the hive.
-type SelectError struct{ msg string }
+type SelectError struct{ msg, hint string }
 
 func (e *SelectError) Error() string { return e.msg }
+
+// Hint returns what the user can do.
+func (e *SelectError) Hint() string { return e.hint }
 
 // Kind implements [failure.Classified].
 func (e *SelectError) Kind() failure.Kind { return failure.Usage }
 
 func newSelectError(format string, args ...any) error {
-	return &SelectError{fmt.Sprintf(format, args...)}
+	return &SelectError{msg: fmt.Sprintf(format, args...)}
 }
 
 // ParseSelector parses all values of --on. `web-*,@db,!web-3` selects every node whose name begins with web- or
@@ -94,7 +97,7 @@ func translateNegation(glob string) string {
 func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 	for _, t := range slices.Concat(s.want, s.not) {
 		if !t.canMatch(h) {
-			return nil, newSelectError("--on %s: no such %s%s", t.text, t.targetKind(), describeHive(h))
+			return nil, t.explainMismatch(h)
 		}
 	}
 	var out []nixeval.Node
@@ -130,6 +133,20 @@ func (t term) targetKind() string {
 }
 
 func isLabel(t term) bool { return t.label }
+
+// explainMismatch returns the error for a term that is not valid for the hive. Its hint is the term with or without
+// @ if that is valid.
+func (t term) explainMismatch(h *nixeval.Hive) error {
+	e := &SelectError{msg: fmt.Sprintf("--on %s: no such %s%s", t.text, t.targetKind(), describeHive(h))}
+	if other := (term{glob: t.glob, label: !t.label}); len(h.Broken) == 0 && other.canMatch(h) {
+		if other.label {
+			e.hint = fmt.Sprintf("%s is a tag or a role; write @%[1]s", t.glob)
+		} else {
+			e.hint = fmt.Sprintf("%s is the name of a node; write it without @", t.glob)
+		}
+	}
+	return e
+}
 
 // canMatch reports whether the term is valid for the hive: a term that is not valid is probably misspelled. A glob
 // is valid even if it matches no node. If a node cannot be evaluated, every tag is valid, because the tags of that

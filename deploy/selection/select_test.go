@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -73,6 +74,26 @@ func TestSelect(t *testing.T) {
 			}
 		} else if err != nil || strings.Join(got, " ") != tc.want {
 			t.Errorf("%q: %v, error %v; want %s", tc.on, got, err, tc.want)
+		}
+	}
+}
+
+func TestSelectHint(t *testing.T) {
+	for on, want := range map[string]string{
+		"worker": "worker is a tag or a role; write @worker",
+		"!idle":  "idle is a tag or a role; write @idle",
+		"front":  "front is a tag or a role; write @front",
+		"@db":    "db is the name of a node; write it without @",
+		"nope":   "",
+		"@nope":  "",
+		"zzz*":   "",
+	} {
+		s, err := ParseSelector([]string{on})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = s.Select(hive); err == nil || failure.Hint(err) != want {
+			t.Errorf("--on %s: error %v, hint %q; want %q", on, err, failure.Hint(err), want)
 		}
 	}
 }
