@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -34,7 +37,8 @@ Otherwise nothing is changed; --context uses another name. The previous file is 
 beside it, with .bak added to its name.
 
 If the API's address cannot be reached from this machine, --forward forwards the API through
-the SSH connection to a control plane, as long as the command runs.`
+the SSH connection to a control plane, as long as the command runs. Without -o,
+its kubeconfig is a file of its own, which is removed at the end.`
 
 type kubeconfigFlags struct {
 	acceptNew      bool
@@ -100,6 +104,14 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 		if err != nil {
 			return newUsageError("--port: %w", err)
 		}
+		if flags.output == "" {
+			folder, err := a.makeForwardFolder(e, hive)
+			if err != nil {
+				return err
+			}
+			defer os.RemoveAll(folder)
+			flags.output = filepath.Join(folder, "kubeconfig")
+		}
 		if done, err = a.forwardAPI(conns, hive, cluster, access, listener); err != nil {
 			listener.Close()
 			return err
@@ -114,6 +126,26 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	case <-a.ctx.Done():
 		return nil // Ctrl-C is the normal end
 	}
+}
+
+// makeForwardFolder creates a folder for the kubeconfig of this --forward. It must not be the file that remains
+// when the command has ended.
+func (a *app) makeForwardFolder(e *nixeval.Evaluator, hive *nixeval.Hive) (string, error) {
+	dir, err := a.locateState(e, hive)
+	if err != nil {
+		return "", err
+	}
+	if err := dir.Create(); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir.ForwardFolder(), 0o700); err != nil {
+		return "", &state.FolderError{Dir: dir, Err: err}
+	}
+	folder, err := os.MkdirTemp(dir.ForwardFolder(), "")
+	if err != nil {
+		return "", &state.FolderError{Dir: dir, Err: err}
+	}
+	return folder, nil
 }
 
 // forwardAPI forwards the listener to the API through the first control plane that answers, and

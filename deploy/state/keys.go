@@ -30,6 +30,9 @@ func (d Dir) Vault() string { return filepath.Join(string(d), "secrets", "genera
 // Kubeconfig returns the path of the administrator kubeconfig of a Kubernetes cluster.
 func (d Dir) Kubeconfig() string { return filepath.Join(string(d), "kubeconfig") }
 
+// ForwardFolder returns the folder of the kubeconfigs that exist while nixbench forwards the API.
+func (d Dir) ForwardFolder() string { return filepath.Join(string(d), "secrets", "forward") }
+
 // hostKeyFile returns the path of the private host key of a node's machine.
 func (d Dir) hostKeyFile(node string) string {
 	return filepath.Join(string(d), "secrets", "hosts", node)
@@ -69,11 +72,13 @@ func (d Dir) RemoveKeys() error {
 	return errors.Join(d.remove(d.ClientKey()), d.remove(d.KnownHosts()))
 }
 
-// RemoveSecrets deletes the generated secrets and the kubeconfig. It is called when all nodes have been
+// RemoveSecrets deletes the generated secrets and the kubeconfigs. It is called when all nodes have been
 // removed.
 func (d Dir) RemoveSecrets() error {
-	if err := os.RemoveAll(d.Vault()); err != nil {
-		return &FolderError{d, err}
+	for _, folder := range []string{d.Vault(), d.ForwardFolder()} {
+		if err := os.RemoveAll(folder); err != nil {
+			return &FolderError{d, err}
+		}
 	}
 	return d.remove(d.Kubeconfig())
 }

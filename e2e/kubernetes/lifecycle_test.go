@@ -3,6 +3,8 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,16 +124,30 @@ func (g *guestCluster) checkKubeconfig() {
 	}
 	get(file)
 
-	file = filepath.Join(g.T.TempDir(), "forward")
+	g.checkForward(get)
+}
+
+// checkForward checks that --forward has a kubeconfig of its own while it runs, and leaves the other one as it is.
+func (g *guestCluster) checkForward(get func(file string)) {
+	g.Helper()
+	if code, _, _ := g.runUnlogged("kubeconfig"); code != 0 {
+		g.Fatalf("kubeconfig: exit code %d", code)
+	}
+	kept := filepath.Join(g.dir, ".nixbench/bench", "kubeconfig")
+	before, err := os.ReadFile(kept)
+	if err != nil {
+		g.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(g.Context())
 	defer cancel()
-	cmd := g.command(ctx, "kubeconfig", "--forward", "-o", file)
+	cmd := g.command(ctx, "kubeconfig", "--forward")
 	if err := cmd.Start(); err != nil {
 		g.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if _, err := os.Stat(file); err == nil {
-			break
+	var file string
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && file == ""; time.Sleep(100 * time.Millisecond) {
+		if found, _ := filepath.Glob(filepath.Join(g.dir, ".nixbench/bench", "secrets/forward/*/kubeconfig")); len(found) == 1 {
+			file = found[0]
 		}
 	}
 	get(file)
@@ -145,6 +161,12 @@ func (g *guestCluster) checkKubeconfig() {
 	_ = cmd.Process.Signal(os.Interrupt)
 	if err := cmd.Wait(); err != nil {
 		g.Errorf("--forward after Ctrl-C: %v", err)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		g.Errorf("the kubeconfig of --forward is left: %v", err)
+	}
+	if after, err := os.ReadFile(kept); err != nil || string(after) != string(before) {
+		g.Errorf("--forward has changed the kubeconfig in the state folder: %v", err)
 	}
 }
 
