@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/rollout"
@@ -38,7 +39,9 @@ func (r *run) startMachines(ctx context.Context, nodes []nixeval.Node) (*machine
 	starter := &machines.Starter{Manager: m, Fleet: r.Fleet, Store: r.Store, RunID: r.Record.ID(), Parallel: r.Parallel, BootTimeout: r.BootTimeout, Deferred: r.mustWaitForTurn}
 	set, err := r.startPlannedMachines(ctx, starter, selected)
 	if err != nil {
-		r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Failed: true})
+		if failure.KindOf(err) != failure.Declined { // the phase had ended before the question
+			r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Failed: true})
+		}
 		return nil, "", err
 	}
 	if !set.AssignsAddresses() {

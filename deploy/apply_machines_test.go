@@ -110,6 +110,11 @@ func TestScaling(t *testing.T) {
 	if _, err := w.apply(); err == nil || len(w.h.Objects()) == 0 || w.h.Boot("demo-w-4") == 0 {
 		t.Errorf("it was declined, and done: %v", err)
 	}
+	for i, e := range w.events {
+		if e.Kind == event.PhaseEnd && e.Failed {
+			t.Errorf("event %d: a phase failed although the user only declined: %+v", i, e)
+		}
+	}
 	w.decline = false
 	results, err = w.apply()
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/node"
@@ -323,7 +324,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 				w.questions = append(w.questions, c.String())
 			}
 			if w.decline {
-				return errors.New("declined")
+				return failure.WithKind(failure.Declined, errors.New("declined"))
 			}
 			return nil
 		}},

@@ -19,6 +19,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -77,7 +78,11 @@ func (a *app) openView() {
 func (a *app) finish(err error) int {
 	a.openView()
 	code := exitCode(err)
-	if err != nil {
+	switch {
+	case err == nil:
+	case failure.KindOf(err) == failure.Declined:
+		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: err.Error()})
+	default:
 		a.view.Problems(code, splitProblems(err))
 	}
 	if err := a.view.Close(); err != nil && code == exitOK {

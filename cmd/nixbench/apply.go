@@ -16,6 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets"
@@ -298,7 +299,7 @@ type session struct {
 }
 
 // runRecorded holds the cluster's lock while it runs f, and records the run. The record is also
-// written if f fails.
+// written if f fails, but not if the user declined what f asked.
 func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command string, f func(*session) error) error {
 	dir, err := a.locateState(e, hive)
 	if err != nil {
@@ -327,6 +328,9 @@ func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command stri
 	a.sink = s.send // the record must also contain the events of Nix
 	a.recording.Store(true)
 	err = f(s)
+	if failure.KindOf(err) == failure.Declined { // nothing was done, so there is nothing to record
+		return errors.Join(err, record.Discard())
+	}
 	code := exitCode(a.preferInterrupt(err))
 	if endErr := record.End(code, err); endErr != nil {
 		err = errors.Join(err, endErr)

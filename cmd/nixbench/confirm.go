@@ -10,12 +10,13 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
 // errDeclined means that the user answered a question with no.
-var errDeclined = errors.New("nothing was done")
+var errDeclined = failure.WithKind(failure.Declined, errors.New("nothing was done"))
 
 // requireConfirmation returns an error if a command that interrupts nodes has neither --on nor
 // --yes, and cannot ask the user on a terminal. Without --on the command affects all nodes, and the
@@ -36,7 +37,7 @@ func checkApplyAll(command string, e *nixeval.Evaluator, hive *nixeval.Hive, on 
 	return &hintedError{newUsageError("%s: meta.allowApplyAll is false in %s, so --on must select the nodes", command, e.Source), "for all of them: --on '*'"}
 }
 
-// confirm asks the user the question, unless --on or --yes is set. It returns an error with
+// confirm asks the user the question, unless --on or --yes is set. It returns
 // errDeclined unless the answer is y or yes.
 func (a *app) confirm(question string, on []string, yes bool) error {
 	if len(on) > 0 || yes {
@@ -63,7 +64,7 @@ func (a *app) confirm(question string, on []string, yes bool) error {
 	if text := <-answer; text == "y" || text == "yes" {
 		return nil
 	}
-	return &usageError{err: errDeclined}
+	return errDeclined
 }
 
 // announce prints to stderr what the command is about to do. It prints nothing with --json.

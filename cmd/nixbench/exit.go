@@ -64,6 +64,7 @@ func (e *hintedError) Hint() string  { return e.hint }
 // exitCodes contains the exit code for each kind of error.
 var exitCodes = map[failure.Kind]int{
 	failure.Interrupted: exitInterrupted,
+	failure.Declined:    exitUsage,
 	failure.Usage:       exitUsage,
 	failure.Evaluation:  exitEvaluation,
 	failure.Build:       exitBuild,

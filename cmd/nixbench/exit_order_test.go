@@ -46,7 +46,7 @@ var exitOrder = []struct {
 	errs []error
 }{
 	{exitInterrupted, []error{errInterrupted}},
-	{exitUsage, []error{newUsageError("usage"), &nixeval.SourceError{}, &nixeval.SetError{}, &selection.SelectError{},
+	{exitUsage, []error{newUsageError("usage"), errDeclined, &state.RunError{}, &nixeval.SourceError{}, &nixeval.SetError{}, &selection.SelectError{},
 		&deploy.NoPredecessorError{}, &state.TrustError{Err: errPlain}, &vault.RefusedError{}}},
 	{exitEvaluation, []error{&nixeval.EvalError{}, &rollout.UnevaluableMembersError{Err: &nixeval.EvalError{}}}},
 	{exitBuild, []error{&nixeval.BuildError{}}},
@@ -67,7 +67,7 @@ var exitOrder = []struct {
 	{exitEvaluation, []error{&nixeval.NixError{}}},
 	{exitUnreachable, []error{&remote.TimeoutError{Err: context.DeadlineExceeded}}},
 	{exitInternal, []error{errPlain, nixeval.ErrNoNix, &remote.RunError{}, &state.FileError{Err: fs.ErrInvalid},
-		&state.RunError{}, &durable.SizeError{}, &kubernetes.NotReadyError{Missing: errPlain}, &kubernetes.DrainTimeoutError{},
+		&durable.SizeError{}, &kubernetes.NotReadyError{Missing: errPlain}, &kubernetes.DrainTimeoutError{},
 		&rollout.SkippedError{}, &activate.FailedError{}, &activate.NotSystemError{}, &activate.NoStorePathError{}, &activate.UnknownProfileError{}}},
 }
 

@@ -6,6 +6,7 @@ type Kind int
 
 const (
 	Interrupted Kind = iota // the user interrupted the command
+	Declined                // the user answered a question with no, and nothing was done
 	Usage                   // the command line does not fit the command or the hive
 	Evaluation              // units of the hive cannot be evaluated
 	Build                   // a derivation cannot be built

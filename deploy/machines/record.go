@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -14,7 +16,14 @@ import (
 // record and to the state. whole is set if the plan is for all nodes: stale records are then removed.
 func (s *Starter) AskAndRecord(plan *Plan, record *state.Recorder, whole bool) error {
 	if changes := plan.Disturbing(); len(changes) > 0 && s.Ask != nil {
-		if err := s.Ask(changes); err != nil {
+		// The time until the answer does not belong to the phase.
+		s.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Text: "planned"})
+		err := s.Ask(changes)
+		if failure.KindOf(err) == failure.Declined {
+			return err
+		}
+		s.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(plan.Changes) - countRemovals(plan.Changes)})
+		if err != nil {
 			return err
 		}
 	}
@@ -118,4 +127,14 @@ func (m *Manager) roleOf(node string) string {
 		}
 	}
 	return ""
+}
+
+func countRemovals(changes []provision.Change) int {
+	n := 0
+	for _, c := range changes {
+		if c.Action == provision.Remove {
+			n++
+		}
+	}
+	return n
 }

@@ -297,6 +297,25 @@ func (r *Recorder) writeRun() error {
 	return err
 }
 
+// Discard ends the record and removes it, for a run that has done nothing.
+func (r *Recorder) Discard() error {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil
+	}
+	r.closed = true
+	r.mu.Unlock()
+	close(r.stop)
+	<-r.done
+	r.disk.Lock()
+	defer r.disk.Unlock()
+	if err := os.RemoveAll(r.folder); err != nil {
+		return &FolderError{r.lock.dir, err}
+	}
+	return nil
+}
+
 // End completes the record with the run's exit code and, if the run failed, the cause. It returns an
 // error if the record is incomplete.
 func (r *Recorder) End(exit int, cause error) error {

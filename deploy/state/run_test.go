@@ -338,6 +338,24 @@ func TestPrune(t *testing.T) {
 	}
 }
 
+func TestDiscard(t *testing.T) {
+	d := folder(t)
+	r := record(t, mustLock(t, d, "apply"))
+	event.Sink(r.Event).Send(event.Event{Kind: event.NodeLog, Node: "web-1", Text: "a line"})
+	if err := r.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.End(0, nil); err != nil {
+		t.Error(err)
+	}
+	if runs, err := d.Runs(); len(runs) != 0 || err != nil {
+		t.Error(runs, err)
+	}
+	if _, err := os.Lstat(r.folder); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder of the run: %v", err)
+	}
+}
+
 // With a full disk, pending data is written as soon as there is room. If there never is, the error of End
 // contains what is missing.
 func TestRecordOnAFullDisk(t *testing.T) {

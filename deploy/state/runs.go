@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // RunSummary describes a run in the list of runs.
@@ -41,6 +42,9 @@ func (e *RunError) Error() string {
 	}
 	return fmt.Sprintf("there is no run %q", e.Ref)
 }
+
+// Kind implements [failure.Classified].
+func (e *RunError) Kind() failure.Kind { return failure.Usage }
 
 // Hint returns what the user can do.
 func (e *RunError) Hint() string {
