@@ -332,7 +332,7 @@ func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command stri
 		return errors.Join(err, record.Discard())
 	}
 	code := exitCode(a.preferInterrupt(err))
-	if endErr := record.End(code, err); endErr != nil {
+	if endErr := record.End(code, describeForRecord(err)); endErr != nil {
 		err = errors.Join(err, endErr)
 	}
 	_, _ = lock.Prune(state.KeepRuns) // ignore an error, because the next run also removes old records

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -133,6 +134,22 @@ func splitProblems(err error) []ui.Problem {
 		whole[0].Hint = "install Nix 2.18 or later, see https://nixos.org/download"
 	}
 	return whole
+}
+
+// describeForRecord returns an error whose message contains all problems of err, as the terminal shows them:
+// the message of some errors is only a summary.
+func describeForRecord(err error) error {
+	if err == nil {
+		return nil
+	}
+	var lines []string
+	for _, p := range splitProblems(err) {
+		if p.Where != "" {
+			p.Message = p.Where + ": " + p.Message
+		}
+		lines = append(lines, p.Message)
+	}
+	return errors.New(strings.Join(lines, "\n"))
 }
 
 // joinedErrors returns the errors that errors.Join has joined to err. It returns nil for an error

@@ -91,6 +91,9 @@ func (a *app) showRun(run *state.Run) error {
 		fmt.Fprintf(w, "run       %s\nstatus    %s\ncommand   nixbench %s\nhive      %s %s\nby        %s\nrecord    %s\n\n",
 			run.ID, run.Status(), strings.Join(run.Args, " "), run.Hive, run.Revision, run.Holder, run.Folder())
 		ui.Table(w, rows)
+		if run.Error != "" {
+			fmt.Fprintf(w, "\nerror: %s\n", run.Error)
+		}
 	})
 	return nil
 }
