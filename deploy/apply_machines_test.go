@@ -498,6 +498,9 @@ func TestPreviewOfMachines(t *testing.T) {
 	if diff := cmp.Diff([]string{"w-1 unchanged, keep 10.0.0.2", "w-2 removed, remove 10.0.0.3"}, preview()); diff != "" {
 		t.Error(diff)
 	}
+	if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Text == "1 node would be removed, 0 of 1 node would change" }) {
+		t.Error("no event has the summary with the removal")
+	}
 }
 
 // A destroy of one machine keeps the others, and the next apply creates the machine again.

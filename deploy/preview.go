@@ -143,10 +143,18 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	errs = append(errs, d.previewAdjustments(ctx, hive, out))
 	out = append(out, machines.removed...)
 	errs = append(errs, d.previewDrains(ctx, hive, out, o))
-	changed += len(machines.removed)
 	err = errors.Join(errs...)
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: fmt.Sprintf("%d of %s would change", changed, fleet.Count(len(nodes), "node"))})
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: describePreview(len(machines.removed), changed, len(nodes))})
 	return out, err
+}
+
+// describePreview returns the numbers of nodes that would be removed or changed, the removals first.
+func describePreview(removed, changed, nodes int) string {
+	text := fmt.Sprintf("%d of %s would change", changed, fleet.Count(nodes, "node"))
+	if removed > 0 {
+		text = fleet.Count(removed, "node") + " would be removed, " + text
+	}
+	return text
 }
 
 // previewNode returns what apply would do with one node.
