@@ -37,8 +37,9 @@ func (ns *nodeLines) applyEvent(e event.Event) {
 			(*ns)[i] = n
 		}
 	case event.NodeEnd:
-		// The next phase of the node begins only when the other nodes and the build are ready.
-		if i >= 0 && (e.Phase == event.Connect || e.Phase == event.Boot) {
+		// After these phases, the node waits for other nodes or for the build, or has ended: a node is uncordoned
+		// after its result.
+		if i >= 0 && (e.Phase == event.Connect || e.Phase == event.Boot || e.Phase == event.Drain) {
 			(*ns)[i].onlyWaits = true
 			ns.removeIfIdle(i)
 		}
