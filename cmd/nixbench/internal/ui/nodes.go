@@ -17,6 +17,7 @@ type nodeLine struct {
 	started   time.Time
 	done      int           // transferred bytes
 	total     int           // bytes to transfer; 0: the node transfers nothing
+	copying   time.Time     // time of the first progress of the transfer
 	text      string        // current activity of the node
 	waits     []event.Event // unfinished waits; the line shows the last one
 	onlyWaits bool          // remove the line when waits is empty
@@ -66,6 +67,9 @@ func (ns *nodeLines) applyEvent(e event.Event) {
 		}
 	case event.NodeProgress:
 		if i >= 0 {
+			if e.Total > 0 && (*ns)[i].copying.IsZero() {
+				(*ns)[i].copying = e.Time
+			}
 			(*ns)[i].done, (*ns)[i].total = e.Done, e.Total
 			if e.Text != "" {
 				(*ns)[i].text = e.Text
@@ -114,9 +118,21 @@ func (n *nodeLine) currentActivity(now time.Time) (event.Phase, string, time.Tim
 		return w.Phase, text, w.Since
 	}
 	if n.total > 0 {
-		return n.phase, fmt.Sprintf("%s of %s  %s", FormatSize(int64(n.done)), FormatSize(int64(n.total)), firstLine(n.text)), n.started
+		return n.phase, fmt.Sprintf("%s of %s%s  %s", FormatSize(int64(n.done)), FormatSize(int64(n.total)), n.formatRate(now), firstLine(n.text)), n.started
 	}
 	return n.phase, firstLine(n.text), n.started
+}
+
+// formatRate returns the average rate of the transfer and the time that is left at this rate, or "" during the first
+// second, whose average says little.
+func (n *nodeLine) formatRate(now time.Time) string {
+	took := now.Sub(n.copying)
+	if n.copying.IsZero() || took < time.Second || n.done <= 0 || n.done >= n.total {
+		return ""
+	}
+	rate := float64(n.done) / took.Seconds()
+	left := time.Duration(float64(n.total-n.done) / rate * float64(time.Second)).Round(time.Second)
+	return fmt.Sprintf(", %s/s, %s left", FormatSize(int64(rate)), left)
 }
 
 // draw returns at most maxLines lines. It truncates lines to width columns.

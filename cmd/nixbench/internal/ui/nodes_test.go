@@ -29,3 +29,27 @@ func TestUncordonedNodeHasNoLine(t *testing.T) {
 		}
 	}
 }
+
+func TestCopyShowsRateAndTimeLeft(t *testing.T) {
+	var ns nodeLines
+	begin := time.Now()
+	progress := func(after time.Duration, done int) {
+		ns.applyEvent(event.Event{Kind: event.NodeProgress, Phase: event.Copy, Node: "w-1", Time: begin.Add(after), Done: done, Total: 400 << 20, Text: "1 of 2 paths"})
+	}
+	ns.applyEvent(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: "w-1", Time: begin})
+	for _, step := range []struct {
+		after time.Duration
+		done  int
+		want  string
+	}{
+		{0, 0, "0 B of 400.0 MiB  1 of 2 paths"},
+		{500 * time.Millisecond, 50 << 20, "50.0 MiB of 400.0 MiB  1 of 2 paths"},
+		{2 * time.Second, 100 << 20, "100.0 MiB of 400.0 MiB, 50.0 MiB/s, 6s left  1 of 2 paths"},
+		{8 * time.Second, 400 << 20, "400.0 MiB of 400.0 MiB  1 of 2 paths"},
+	} {
+		progress(step.after, step.done)
+		if _, text, _ := ns[0].currentActivity(begin.Add(step.after)); text != step.want {
+			t.Errorf("after %v: %q, want %q", step.after, text, step.want)
+		}
+	}
+}
