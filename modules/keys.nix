@@ -31,15 +31,14 @@ let
   early = filterAttrs (_: key: key.uploadAt == "pre-activation") keys;
 
   # The owner is set before the mode. In the other order, the previous group could read the
-  # key for a moment. A symbolic link is skipped, because nixbench uploads only files.
+  # key for a moment. A symbolic link is skipped, because nixbench uploads only files. A missing
+  # key is no error, because keys in /run are missing at each boot: the upload sets the owner.
   setOwner = key: ''
     key=${escapeShellArg key.path}
     if [ -f "$key" ] && [ ! -L "$key" ]; then
       if ! chown -- ${escapeShellArg "${key.user}:${key.group}"} "$key" || ! chmod -- ${escapeShellArg key.permissions} "$key"; then
         keysFailed=1
       fi
-    else
-      printf 'The key %s is not there; it gets its owner when it is uploaded.\n' "$key" >&2
     fi
   '';
 

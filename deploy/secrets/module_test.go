@@ -2,6 +2,7 @@ package secrets
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,5 +99,47 @@ func TestModule(t *testing.T) {
 		if len(found) > 0 {
 			t.Errorf("%s: the key is in %s", unit, found)
 		}
+	}
+}
+
+// At a boot, keys in /run are missing, so the script that sets owners prints nothing about them. It reports a key whose
+// owner it cannot set.
+func TestOwnersOfMissingKeys(t *testing.T) {
+	t.Setenv("NIX_CONFIG", fixture.NixConfig)
+	t.Setenv("NIX_PATH", "nixpkgs="+fixture.Nixpkgs(t))
+	keys := t.TempDir()
+	file := filepath.Join(t.TempDir(), "hive.nix")
+	text := fmt.Sprintf(`{
+	  meta.nixpkgs = import <nixpkgs> { };
+	  defaults.system.stateVersion = "25.05";
+	  a.deployment.keys = {
+	    missing = { text = "x"; destDir = %[1]q; };
+	    present = { text = "x"; destDir = %[1]q; user = "no-such-user"; };
+	  };
+	}`, keys)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source, err := nixeval.ParseFileSource(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := nixeval.New(nixeval.Options{Source: source}).Introspect(t.Context(),
+		nixeval.Expression{Text: `{ nodes, ... }: nodes.a.config.system.activationScripts.nixbench-chown-keys.text`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var script string
+	if err := json.Unmarshal(data, &script); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("with no key: %v, and the script prints %q", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(keys, "present"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err == nil || !strings.Contains(string(out), "Some keys did not get their owner.") {
+		t.Errorf("with a key of an unknown user: %v, and the script prints %q", err, out)
 	}
 }
