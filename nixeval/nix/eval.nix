@@ -1,6 +1,6 @@
 # Evaluates a hive. The Go code passes this file and its arguments to Nix as one expression, so that
 # nothing is written into the user's folder. The file must work with Nix 2.8 and later, with `lib` of
-# nixpkgs 22.11 and later, and in pure mode.
+# nixpkgs 25.05 and later, and in pure mode. An older nixpkgs is refused with a message.
 {
   # Modules of nixbench, as values: the options of the hive (meta, cluster, roles), the modules of
   # every node, and the module of every role whose nodes share one closure.
@@ -74,6 +74,21 @@ let
 
   # -- nixpkgs ---------------------------------------------------------------
 
+  # The oldest release of NixOS that the modules support.
+  oldestRelease = "25.05";
+
+  # Return the package set if it is of a supported release. Otherwise its lib or its modules would lack
+  # something that the modules of nixbench use, with an error that does not name the cause.
+  checkRelease =
+    option: pkgs:
+    let
+      release = pkgs.lib.trivial.release or "an unknown release";
+    in
+    if builtins.compareVersions release oldestRelease >= 0 then
+      pkgs
+    else
+      throwError "nixbench needs nixpkgs ${oldestRelease} or later; ${option} in ${location} is ${release}";
+
   importNixpkgs =
     option: value:
     let
@@ -89,7 +104,7 @@ let
     else if isFunction value then
       if hermetic then throwImpure "a function" else value { overlays = [ ]; }
     else if isAttrs value && value ? lib && value ? path && value ? config then
-      value
+      checkRelease option value
     else
       throwError "${option} in ${location} must be a path to nixpkgs, a function such as `import <nixpkgs>`, or a package set, but it is ${typeWithArticle value}";
 

@@ -29,7 +29,12 @@ let
       # Where lists and strings share a name, the flat one is the string's.
       base =
         lists
-        // trivial
+        # nixpkgs has these behind `lib.trivial` only.
+        // removeAttrs trivial [
+          "codeName"
+          "release"
+          "versionSuffix"
+        ]
         // attrsets
         # nixpkgs has these behind `lib.strings` only.
         // removeAttrs strings [

@@ -69,13 +69,10 @@ rec {
 
   # --- this release ---
 
-  trivial = {
-    release = "25.05";
-    codeName = "Mini";
-    versionSuffix = "pre-mini";
-    inherit version;
-  };
-  version = trivial.release + trivial.versionSuffix;
+  release = "25.05";
+  codeName = "Mini";
+  versionSuffix = "pre-mini";
+  version = release + versionSuffix;
   inPureEvalMode = !(builtins ? currentSystem);
 
   # --- fixed points ---
