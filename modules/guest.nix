@@ -71,8 +71,9 @@ in
         };
       };
 
-      # No trusted-users are needed: nixbench deploys as root, which Nix always trusts.
-      nix.settings.experimental-features = [
+      # No trusted-users are needed: nixbench deploys as root, which Nix always trusts. Nix adds the features to those
+      # of `experimental-features`, which a hive may set to a string or a list; the two types would not merge.
+      nix.settings.extra-experimental-features = mkDefault [
         "nix-command"
         "flakes"
       ];
@@ -81,11 +82,17 @@ in
       # networkd sends an identifier that depends on the machine-id, which changes when the
       # machine is recreated. So ClientIdentifier is set. The names match the interfaces of
       # the machine, but not bridges and interfaces of pods.
+      #
+      # networkd uses the first file, by name, that matches an interface. systemd recommends
+      # names below 70 to users, and NixOS writes 40-INTERFACE for `networking.interfaces`, so
+      # those files override this one. This file overrides the defaults for all interfaces: those
+      # of systemd are 80 to 89, and NixOS writes 99-ethernet-default-dhcp for
+      # `networking.useDHCP`, with which the machine would get another address.
       networking = {
         useNetworkd = mkDefault true;
         useDHCP = mkDefault false;
       };
-      systemd.network.networks."10-nixbench" = {
+      systemd.network.networks."70-nixbench" = {
         matchConfig.Name = "en* eth*";
         networkConfig.DHCP = "ipv4";
         dhcpV4Config.ClientIdentifier = "mac";
@@ -115,7 +122,9 @@ in
         growPartition = mkDefault true;
         loader = {
           timeout = mkDefault 1;
-          grub.enable = mkDefault (!uefi);
+          # A priority between an option's default (1500) and mkDefault (1000): modules of other boot loaders
+          # disable GRUB with mkDefault.
+          grub.enable = lib.mkOverride 1400 (!uefi);
           grub.device = mkIf (!uefi) (mkDefault "/dev/vda");
           systemd-boot.enable = mkDefault uefi;
         };

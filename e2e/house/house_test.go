@@ -86,6 +86,7 @@ var rules = []struct {
 	{"e2e/provision", nil},
 	{"e2e/house", nil},
 	{"e2e/flake", nil},
+	{"e2e/modules", nil},
 	{"e2e/kube", nil},
 	{"e2e/kubernetes", nil},
 	{"e2e/suite", nil},

@@ -135,12 +135,23 @@ in
       };
     };
 
-    systemd.network = lib.mkIf (cfg.interfaces != { }) {
-      enable = true;
-      networks = lib.mapAttrs' (
-        _: i: lib.nameValuePair "40-${i.name}" (networkFor i)
-      ) cfg.interfaces;
-    };
+    systemd.network = lib.mkMerge [
+      (lib.mkIf (cfg.interfaces != { }) {
+        enable = true;
+        networks = lib.mapAttrs' (
+          _: i: lib.nameValuePair "40-${i.name}" (networkFor i)
+        ) cfg.interfaces;
+      })
+      (lib.mkIf (cfg.useNetworkd && cfg.useDHCP) {
+        networks."99-ethernet-default-dhcp" = {
+          matchConfig = {
+            Type = "ether";
+            Kind = "!*";
+          };
+          DHCP = "yes";
+        };
+      })
+    ];
 
     system.activationScripts.hostname = lib.mkIf (cfg.hostName != "") (
       # A container may lack the permission; it gets the name of /etc/hostname at boot.

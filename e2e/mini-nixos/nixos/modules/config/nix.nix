@@ -18,6 +18,11 @@ let
       lib.concatMapStringsSep " " show v
     else
       toString v;
+  lines =
+    isWanted:
+    lib.concatStrings (
+      lib.mapAttrsToList (n: v: "${n} = ${show v}\n") (lib.filterAttrs (n: _: isWanted n) cfg.settings)
+    );
 in
 {
   options.nix = {
@@ -31,7 +36,6 @@ in
           substituters =
             option (types.listOf types.str) [ ]
               "Binary caches. None by default: the tests have no network.";
-          experimental-features = option (types.listOf types.str) [ ] "Features to turn on.";
           sandbox =
             option (types.either types.bool (types.enum [ "relaxed" ])) true
               "Whether builds run in a sandbox.";
@@ -56,9 +60,9 @@ in
     environment.etc."nix/nix.conf".text =
       # Compiled into NixOS' Nix, but not into the guest's.
       lib.optionalString (!cfg.settings ? build-users-group) "build-users-group = nixbld\n"
-      + lib.concatStrings (
-        lib.mapAttrsToList (n: v: "${n} = ${show v}\n") cfg.settings
-      )
+      + lines (n: !lib.hasPrefix "extra-" n)
+      # They add to the other settings, so they come last.
+      + lines (lib.hasPrefix "extra-")
       + cfg.extraOptions;
 
     systemd.services.nix-daemon = {

@@ -17,8 +17,7 @@ in
       };
       grub = {
         enable =
-          option types.bool (!config.boot.isContainer && !config.boot.loader.systemd-boot.enable)
-            "Whether to use GRUB.";
+          option types.bool (!config.boot.isContainer) "Whether to use GRUB.";
         device = option types.str "" "Device that GRUB is installed on.";
         devices = option (types.listOf types.str) [ ] "Devices that GRUB is installed on.";
         configurationLimit = option types.int 100 "How many generations GRUB lists.";
@@ -36,6 +35,8 @@ in
       initrdFile = option types.str "initrd" "The initrd's file in its package.";
     };
   };
+
+  config.boot.loader.grub.enable = lib.mkIf config.boot.loader.systemd-boot.enable (lib.mkDefault false);
 
   config.system.build.installBootLoader = lib.mkDefault (
     pkgs.writeShellScript "install-boot-loader" ''
