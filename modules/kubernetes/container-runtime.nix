@@ -2,6 +2,7 @@
 {
   config,
   lib,
+  options,
   pkgs,
   ...
 }:
@@ -17,8 +18,12 @@ let
     "1.33" = "3.10";
     "1.34" = "3.10.1";
     "1.35" = "3.10.1";
+    "1.36" = "3.10.2";
   };
   release = lib.versions.majorMinor cfg.version;
+  newest = lib.last (lib.sort lib.versionOlder (lib.attrNames pause));
+  hivesPauseImage =
+    options.nixbench.kubernetes.containerRuntime.pauseImage.highestPrio < (lib.mkOptionDefault null).priority;
 in
 {
   # interface
@@ -71,6 +76,10 @@ in
   # implementation
   config = lib.mkIf (cfg.role != null) (
     lib.mkMerge [
+      {
+        warnings = lib.optional (lib.versionOlder newest release && !hivesPauseImage) ''
+          nixbench.kubernetes.version is ${cfg.version}, and these modules support releases up to ${newest}. Use modules of a newer nixbench, or a package of ${newest}. The container runtime uses its own pause image; to choose one, and to hide this warning, set nixbench.kubernetes.containerRuntime.pauseImage.'';
+      }
       (lib.mkIf (runtime.name == "containerd") {
         virtualisation.containerd.enable = true;
         virtualisation.containerd.settings.plugins."io.containerd.grpc.v1.cri" = {

@@ -154,9 +154,12 @@ in
           extraVolumes = authorityVolumes;
         };
         controllerManager = {
-          # The default of kubeadm is a folder below /usr, in which NixOS installs no programs.
+          # kubeadm up to 1.35 mounts the folder of FlexVolume plugins into the pod. Its default is a folder below /usr, in
+          # which NixOS installs no programs. Later releases of kubeadm mount no such folder.
           extraArgs = toArgs (
-            { flex-volume-plugin-dir = cfg.settings.kubelet.volumePluginDir; }
+            lib.optionalAttrs (lib.versionOlder cfg.version "1.36") {
+              flex-volume-plugin-dir = cfg.settings.kubelet.volumePluginDir;
+            }
             // gates
             // cfg.controllerManager.extraArgs
           );

@@ -106,6 +106,11 @@ let
     taints = cfg.nodeTaints;
   };
 
+  # With one of these parameters, systemd uses cgroup v1.
+  cgroupV1Params =
+    map (value: "systemd.unified_cgroup_hierarchy=${value}") [ "0" "no" "false" ]
+    ++ [ "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1" ];
+
   json = pkgs.formats.json { };
 in
 {
@@ -192,6 +197,13 @@ in
         assertion =
           config.swapDevices == [ ] && !config.zramSwap.enable || !(cfg.settings.kubelet.failSwapOn or true);
         message = "The kubelet does not start on a node with swap: set swapDevices = lib.mkForce [ ] and zramSwap.enable = false, or nixbench.kubernetes.settings.kubelet.failSwapOn = false.";
+      }
+      {
+        assertion =
+          lib.versionOlder cfg.version "1.35"
+          || !(cfg.settings.kubelet.failCgroupV1 or true)
+          || lib.intersectLists cgroupV1Params config.boot.kernelParams == [ ];
+        message = "The kubelet of Kubernetes ${cfg.version} does not start with cgroup v1: remove ${lib.concatStringsSep " and " (lib.intersectLists cgroupV1Params config.boot.kernelParams)} from boot.kernelParams, or set nixbench.kubernetes.settings.kubelet.failCgroupV1 = false.";
       }
       {
         assertion = config.system.etc.overlay.mutable or true;
