@@ -80,7 +80,10 @@ func configureVM(d *libvirtxml.Domain, m Machine) {
 		d.OS.Cmdline = s.Image.Cmdline
 	}
 	if s.Firmware == provision.UEFI {
+		// The boot loaders of NixOS are not signed. Without this feature, libvirt chooses the first firmware
+		// that fits the machine type, which on Debian and Fedora accepts only signed boot loaders.
 		d.OS.Firmware = "efi"
+		d.OS.FirmwareInfo = &libvirtxml.DomainOSFirmwareInfo{Features: []libvirtxml.DomainOSFirmwareFeature{{Enabled: "no", Name: "secure-boot"}}}
 	}
 	d.Features = &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}}
 	switch m.Host.Type {

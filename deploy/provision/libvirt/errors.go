@@ -67,7 +67,7 @@ func explainError(err error) (fix string, inner error) {
 	case contains("No space left on device", "Disk quota exceeded"):
 		return "make room, or name another pool in cluster.hypervisors", fmt.Errorf("%w: %s", provision.ErrFull, text)
 	case contains("Unable to find any firmware", "Failed to locate firmware"):
-		return "install UEFI firmware on the hypervisor (package ovmf), or set the role's firmware to bios", inner
+		return "install UEFI firmware without secure boot on the hypervisor (package ovmf), or set the role's firmware to bios", inner
 	case contains("already in use by interface"):
 		return "choose another cluster.network.cidr", fmt.Errorf("%w: %s", provision.ErrClash, text)
 	case contains("qemu-img"):

@@ -18,6 +18,7 @@ import (
 	"libvirt.org/go/libvirt"
 
 	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 	"github.com/nixbench/nixbench/deploy/provision/provisiontest"
 	"github.com/nixbench/nixbench/e2e/lab"
 )
@@ -360,5 +361,33 @@ func TestTwoDrivers(t *testing.T) {
 	}
 	if left := volumes(); len(left) > 0 {
 		t.Errorf("left: %q", left)
+	}
+}
+
+// A machine with UEFI gets a firmware that boots the boot loaders of NixOS, which are not signed.
+func TestFirmwareWithoutSecureBoot(t *testing.T) {
+	t.Parallel()
+	l, o, c, g, s := faultLab(t)
+	o.URI = uriOf(l, "qemu")
+	s.Firmware = provision.UEFI
+	s.Image = provision.Image{Hash: "2222222222222222", Disk: emptyDisk(t), Format: provision.QCOW2}
+	g.Images = []provision.Image{s.Image}
+	h, err := Open("lab", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { purge(t, o.URI, l.Network); _ = h.Close() })
+	h.shutdownTimeout = time.Second
+	if err := h.Prepare(t.Context(), c, g); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Ensure(t.Context(), c, g.Network, s); err != nil {
+		t.Fatal(err)
+	}
+	text := l.Virsh(t, "-c", l.URI("qemu"), "dumpxml "+domainxml.DomainName(c, s.Node))
+	_, rest, _ := strings.Cut(text, "<loader")
+	loader, _, _ := strings.Cut(rest, "</loader>")
+	if !strings.HasSuffix(loader, ".fd") || strings.Contains(loader, "secure='yes'") || strings.Contains(loader, ".ms.") || strings.Contains(loader, "secboot") {
+		t.Errorf("the loader is %q of\n%s", loader, text)
 	}
 }
