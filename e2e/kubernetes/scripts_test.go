@@ -149,3 +149,28 @@ func isShellScript(t *testing.T, file string) bool {
 	n, _ := io.ReadFull(f, head)
 	return shellScript.Match(head[:n])
 }
+
+// TestKubeletFlags checks that a kubelet of 1.35 or later does not get a flag of kubeadm 1.34 that it does not accept.
+func TestKubeletFlags(t *testing.T) {
+	fixture.Require(t, "jq")
+	dir := t.TempDir()
+	node := filepath.Join(dir, "node.json")
+	if err := os.WriteFile(node, []byte(`{"name": "worker-1", "address": "192.168.222.20"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	script, err := os.ReadFile("../../modules/kubernetes/scripts/kubelet.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("bash", "-c", "delete_rules() { :; }\nset -- echo --v=1\n"+string(script))
+	cmd.Env = append(os.Environ(), "NODE_FILE="+node, "CONFIG=/c.json", "SERVICES=", "REGISTRATION="+filepath.Join(dir, "none"),
+		"KUBELET_KUBEADM_ARGS=--container-runtime-endpoint=unix:///x --pod-infra-container-image=registry.k8s.io/pause:3.10.1 --register-with-taints=a")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	want := "--container-runtime-endpoint=unix:///x --register-with-taints=a --config=/c.json"
+	if got := string(out); !strings.Contains(got, want) || strings.Contains(got, "pod-infra-container-image") || !strings.HasSuffix(got, " --v=1\n") {
+		t.Errorf("the kubelet's arguments are %s, want %s in them", got, want)
+	}
+}
