@@ -1,0 +1,145 @@
+package modules
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/e2e/fixture"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// factsOfReference are the facts of the reference hive when its machines exist.
+const factsOfReference = `{
+  "version": 1, "cluster": "reference",
+  "nodes": {
+    "control-plane-1": {"role": "control-plane", "index": 1, "address": "192.168.222.10"},
+    "worker-1": {"role": "worker", "index": 1, "address": "192.168.222.11"},
+    "worker-2": {"role": "worker", "index": 2, "address": "192.168.222.12"}
+  },
+  "roles": {"control-plane": ["control-plane-1"], "worker": ["worker-1", "worker-2"]},
+  "network": {"name": "scheduler_benchmark_net", "cidr": "192.168.222.0/24"},
+  "endpoint": {"address": "192.168.222.10", "port": 6443},
+  "caHash": "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+}`
+
+// wrapper is a hive that is another one with a package set, in which the programs that are written in Haskell are others:
+// the nixpkgs of the tests may lack the list of Haskell packages. %s are the path of the hive's file, of the modules
+// and of the repository. A flake is called with the package set's nixpkgs as its input.
+const wrapper = `let
+  top = %[2]q;
+  nixpkgs = import <nixpkgs> {
+    system = "x86_64-linux";
+    overlays = [ (_: old: let other = old.hello // { compiler.bootstrapAvailable = false; }; in { shellcheck = other; shellcheck-minimal = other; pandoc = other; }) ];
+  };
+  input = { outPath = <nixpkgs>; inherit (nixpkgs) lib; legacyPackages.x86_64-linux = nixpkgs; };
+  call = file: inputs: let flake = (import file).outputs (inputs // { self = flake; }); in flake;
+  raw = import %[1]q;
+  hive =
+    if raw ? outputs then
+      (call %[1]q { nixpkgs = input; nixbench = call (/. + top + "/flake.nix") { nixpkgs = input; }; }).nixbenchHive
+    else if builtins.isFunction raw then
+      raw (builtins.intersectAttrs (builtins.functionArgs raw) { inherit nixpkgs; modules = /. + top + "/modules"; })
+    else
+      raw;
+in
+hive // { meta = hive.meta // { inherit nixpkgs; }; }
+`
+
+// The reference hive and all templates evaluate without a warning and without a failed assertion.
+func TestHivesHaveNoWarnings(t *testing.T) {
+	top, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := []string{filepath.Join(top, "hive.nix")}
+	for _, pattern := range []string{"hive.nix", "flake.nix"} {
+		found, err := filepath.Glob(filepath.Join(top, "templates", "*", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	if len(files) < 7 {
+		t.Fatalf("only %q", files)
+	}
+	withEachNixpkgs(t, func(t *testing.T, nixpkgs string) {
+		t.Setenv("NIX_CONFIG", fixture.NixConfig)
+		t.Setenv("NIX_PATH", "nixpkgs="+nixpkgs)
+		for _, file := range files {
+			name, _ := filepath.Rel(top, file)
+			t.Run(name, func(t *testing.T) {
+				text := fmt.Sprintf(wrapper, file, top)
+				facts := ""
+				if !strings.Contains(file, "/templates/") {
+					facts = factsOfReference
+				}
+				for _, warning := range evaluateHive(t, text, facts) {
+					t.Errorf("warning: %s", warning)
+				}
+			})
+		}
+	})
+	t.Run("control", func(t *testing.T) {
+		t.Setenv("NIX_CONFIG", fixture.NixConfig)
+		t.Setenv("NIX_PATH", "nixpkgs="+fixture.Nixpkgs(t))
+		const hive = `{ meta.nixpkgs = import <nixpkgs> { }; a = { system.stateVersion = "25.05"; warnings = [ "too old" ]; }; }`
+		if got := evaluateHive(t, hive, ""); !slices.Equal(got, []string{"too old"}) {
+			t.Errorf("the warnings of a node with a warning are %q", got)
+		}
+	})
+}
+
+// evaluateHive evaluates the systems of all nodes of a hive, with facts if there are any, and returns the warnings.
+func evaluateHive(t *testing.T, text, facts string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "hive.nix")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source, err := nixeval.ParseFileSource(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var warnings []string
+	e := nixeval.New(nixeval.Options{Source: source, Send: func(ev event.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ev.Kind == event.Message {
+			warnings = append(warnings, ev.Text)
+		}
+	}})
+	if facts != "" {
+		file := filepath.Join(dir, "runtime.json")
+		if err := os.WriteFile(file, []byte(facts), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e = e.WithFacts(file)
+	}
+	hive, err := e.Survey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var units []string
+	for _, u := range hive.Units {
+		units = append(units, u.Name)
+	}
+	_, err = e.Instantiate(t.Context(), units)
+	var failed *nixeval.EvalError
+	if errors.As(err, &failed) {
+		for unit, err := range failed.Units {
+			t.Errorf("%s: %v", unit, err)
+		}
+	} else if err != nil {
+		t.Error(err)
+	}
+	return warnings
+}
