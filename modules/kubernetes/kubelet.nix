@@ -106,10 +106,10 @@ let
     taints = cfg.nodeTaints;
   };
 
-  # With one of these parameters, systemd uses cgroup v1.
-  cgroupV1Params =
-    map (value: "systemd.unified_cgroup_hierarchy=${value}") [ "0" "no" "false" ]
-    ++ [ "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1" ];
+  # With one of these parameters of the kernel, systemd uses cgroup v1.
+  cgroupV1Params = lib.intersectLists config.boot.kernelParams (
+    map (value: "systemd.unified_cgroup_hierarchy=${value}") [ "0" "no" "false" "off" ]
+  );
 
   json = pkgs.formats.json { };
 in
@@ -202,8 +202,8 @@ in
         assertion =
           lib.versionOlder cfg.version "1.35"
           || !(cfg.settings.kubelet.failCgroupV1 or true)
-          || lib.intersectLists cgroupV1Params config.boot.kernelParams == [ ];
-        message = "The kubelet of Kubernetes ${cfg.version} does not start with cgroup v1: remove ${lib.concatStringsSep " and " (lib.intersectLists cgroupV1Params config.boot.kernelParams)} from boot.kernelParams, or set nixbench.kubernetes.settings.kubelet.failCgroupV1 = false.";
+          || cgroupV1Params == [ ];
+        message = "The kubelet of Kubernetes ${cfg.version} does not start with cgroup v1: remove ${lib.concatStringsSep " and " cgroupV1Params} from boot.kernelParams, or set nixbench.kubernetes.settings.kubelet.failCgroupV1 = false.";
       }
       {
         assertion = config.system.etc.overlay.mutable or true;
