@@ -15,6 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/rollout"
@@ -32,6 +33,7 @@ type Preview struct {
 	To     string        `json:"to,omitempty"`
 	Copy   *CopyPreview  `json:"copy,omitempty"`   // nil: unknown
 	Reboot *bool         `json:"reboot,omitempty"` // whether the node needs a reboot to run another kernel; nil: unknown
+	Diff   *DiffPreview  `json:"diff,omitempty"`   // nil: the system is the same, or unknown
 	Keys   *KeysPreview  `json:"keys,omitempty"`   // nil: not requested
 	Units  *UnitsPreview `json:"units,omitempty"`  // nil: not requested
 	// Version is nil if the cluster keeps its version or does not answer.
@@ -53,6 +55,15 @@ type Preview struct {
 type CopyPreview struct {
 	Paths int   `json:"paths"`
 	Bytes int64 `json:"bytes"` // size of the unpacked paths
+}
+
+// DiffPreview is the difference between the closure of the running system and that of the new one.
+type DiffPreview struct {
+	Packages []packages.Change `json:"packages"`
+	Bytes    int64             `json:"bytes"` // by which the unpacked closure grows
+	// Units and Etc are the units, and the other files of /etc, that differ; nil: the running system is not in the local store.
+	Units *packages.Files `json:"units,omitempty"`
+	Etc   *packages.Files `json:"etc,omitempty"`
 }
 
 // KeysPreview contains the names of the keys to upload or to adjust, and the paths of the keys to remove.
@@ -114,6 +125,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	for _, l := range inspected {
 		byName[l.Node.Name] = l
 	}
+	diffs := &diffs{copier: d.Copier, bySystems: map[[2]string]*knownDiff{}}
 	results := fleet.Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
 		c, built := closures[n.Unit]
 		observation := plan.Observation{
@@ -123,7 +135,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 		if m := machines.byNode[n.Name]; m != nil {
 			observation.Machine = m.Action
 		}
-		p := d.previewNode(ctx, observation, o)
+		p := d.previewNode(ctx, observation, diffs, o)
 		p.Machine = machines.byNode[n.Name]
 		if v, ok := versions[n.Name]; ok {
 			p.Version = &v
@@ -158,12 +170,12 @@ func describePreview(removed, changed, nodes int) string {
 }
 
 // previewNode returns what apply would do with one node.
-func (d *Deployer) previewNode(ctx context.Context, observation plan.Observation, o PreviewOptions) Preview {
+func (d *Deployer) previewNode(ctx context.Context, observation plan.Observation, diffs *diffs, o PreviewOptions) Preview {
 	n := observation.Node
 	decided := plan.Decide(observation, node.Options{Goal: node.Switch})
 	p := Preview{Node: n.Name, Unit: n.Unit, From: observation.Observed.Current, To: observation.Closure.Out, Action: decided.Action, plan: decided, err: decided.Err}
 	if p.err == nil && observation.Built && observation.Err == nil && !isDown(observation.Machine) {
-		p.err = d.addPreviewDetails(ctx, &p, observation, o)
+		p.err = d.addPreviewDetails(ctx, &p, observation, diffs, o)
 	}
 	if p.err != nil {
 		p.Error = p.err.Error()
@@ -171,8 +183,8 @@ func (d *Deployer) previewNode(ctx context.Context, observation plan.Observation
 	return p
 }
 
-// addPreviewDetails adds to p the paths to copy, whether a reboot is needed, and the changes of keys and units.
-func (d *Deployer) addPreviewDetails(ctx context.Context, p *Preview, observation plan.Observation, o PreviewOptions) error {
+// addPreviewDetails adds to p the paths to copy, the packages that change, whether a reboot is needed, and the changes of keys and units.
+func (d *Deployer) addPreviewDetails(ctx context.Context, p *Preview, observation plan.Observation, diffs *diffs, o PreviewOptions) error {
 	c, dep, recorded, observed := observation.Closure, observation.Deployment, observation.Recorded, observation.Observed
 	h, err := d.Fleet.Host(ctx, observation.Node)
 	if err != nil {
@@ -188,6 +200,9 @@ func (d *Deployer) addPreviewDetails(ctx context.Context, p *Preview, observatio
 			return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
 		}
 		p.Copy = &CopyPreview{Paths: len(missing), Bytes: bytes}
+		if p.Diff, err = diffs.compare(ctx, p.Node, h, p.From, p.To); err != nil {
+			return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
+		}
 	}
 	if isLocal || p.Action == plan.WouldNothing {
 		desired := observed.ProfileKernel

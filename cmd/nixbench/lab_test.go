@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -150,6 +151,14 @@ func TestLabCommands(t *testing.T) {
 	b.write(strings.NewReplacer(`"one"`, `"two"`, "echo one", "echo two", "v=1", "v=2").Replace(one), key)
 	p = b.plan("--units")
 	b.checkEqual("plan", []any{p["m1"].Action, *p["m1"].Reboot, p["m1"].Keys.Upload, p["m1"].Units.Start}, []any{plan.WouldSwitch, true, []string{}, []string{"extra.service"}})
+	if diff := p["m1"].Diff; diff == nil || !reflect.DeepEqual(diff, p["m2"].Diff) {
+		t.Errorf("the difference of the closures: %+v, %+v", diff, p["m2"].Diff)
+	}
+	out, _ = b.run(0, "plan")
+	t.Log(out)
+	if !strings.Contains(out, "\nm1, m2: closure +") || !strings.Contains(out, "  units: ~ extra.service\n") || !strings.Contains(out, "  /etc: ~ x\n") {
+		t.Errorf("plan does not show the difference once:\n%s", out)
+	}
 	drift := b.status(0, "--drift")
 	b.checkEqual("drift", []any{drift["m1"].System, drift["m1"].Wanted}, []any{inspect.Drifted, p["m1"].To})
 	b.checkEqual("still", b.l.Run(t, "m1", "cat /etc/x"), "one")

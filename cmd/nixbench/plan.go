@@ -30,6 +30,11 @@ Systems are evaluated and built on this machine; nothing is written on the nodes
 keyCommand runs, so a key whose command prints another text each time is shown as
 changed. --no-keys omits keys.
 
+Below the table are the packages whose version or size differs from that of the running
+system (+ added, ~ changed, - removed), once for all nodes where they are the same, and by
+how much the closure grows. If the running system is in the local store, the systemd units
+and the other files of /etc that differ are listed, too.
+
 For nodes that nixbench boots, it also shows the changes of their machines: create, keep,
 start, finish, restart, recreate, remove; and the system that they would run. Host keys that
 do not exist yet are missing in the facts of this evaluation.
@@ -146,6 +151,7 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 			fmt.Fprintf(w, "\n%s:\n%s", p.Node, text)
 		}
 	}
+	writeDiffs(w, previews)
 	writeDrains(w, previews)
 	adjust := map[string][]string{}
 	for _, p := range previews {

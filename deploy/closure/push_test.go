@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -132,6 +133,32 @@ func TestPush(t *testing.T) {
 		t.Errorf("again: %+v, %v, %d processes", got, err, local.opened)
 	}
 	checkIdle(t, &c.chunks)
+}
+
+// The closure of a system is read from the local store if it is there, and else from the node's.
+func TestSizes(t *testing.T) {
+	local := newLocalStore(t, 2, 100)
+	node := &daemontest.Store{Infos: []daemon.PathInfo{
+		{Path: "/nix/store/b-b", NarSize: 5, References: []string{"/nix/store/a-a", "/nix/store/b-b"}}, {Path: "/nix/store/a-a", NarSize: 7},
+	}}
+	c, _ := local.copier()
+	h, socket := startDaemon(t, node, "s")
+	c.socket = at(socket)
+	size := int64(local.infos[0].NarSize)
+	for path, want := range map[string]map[string]int64{
+		local.paths[1]:   {local.paths[0]: size, local.paths[1]: size},
+		"/nix/store/b-b": {"/nix/store/a-a": 7, "/nix/store/b-b": 5},
+		"/nix/store/c-c": nil,
+	} {
+		got, err := c.Sizes(t.Context(), "web-1", h, path)
+		if err != nil || !maps.Equal(got, want) {
+			t.Errorf("%s: %v, %v; want %v", path, got, err, want)
+		}
+	}
+	c.socket = at("/nowhere")
+	if got, err := c.Sizes(t.Context(), "web-1", h, "/nix/store/b-b"); got != nil || err != nil {
+		t.Errorf("without a daemon: %v, %v", got, err)
+	}
 }
 
 // at returns the function that gives every node this socket.

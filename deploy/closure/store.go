@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/closure/daemon"
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -78,25 +80,75 @@ func (c *Copier) readClosure(ctx context.Context, node string, paths []string) (
 }
 
 // readRecords reads the records of the closures of paths from the local store into the cache. It asks one process for
-// everything: first for the paths, then for their references, and so on.
+// everything.
 func (c *Copier) readRecords(ctx context.Context, paths []string) error {
 	store, err := c.openStore(ctx)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	found := map[string]*daemon.PathInfo{} // nil: asked for, and not in the store
+	found, err := queryClosure(store, paths, c.records.known)
+	if err != nil {
+		return err
+	}
+	maps.Copy(c.records.known, found) // only now, so that the cache has the references of every path
+	return nil
+}
+
+// Sizes returns the unpacked size of each path in the closure of path, which is in the local store or only on the node. It returns nil
+// if neither store has the path, or if the node's Nix daemon cannot be reached.
+func (c *Copier) Sizes(ctx context.Context, node string, h Host, path string) (map[string]int64, error) {
+	if durable.Exists(path) {
+		if all, err := c.readClosure(ctx, node, []string{path}); err == nil || ctx.Err() != nil {
+			return sizes(all.infos), err
+		}
+	}
+	conn, err := h.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l, err := c.openLink(ctx, node, conn)
+	if err != nil {
+		return nil, err
+	}
+	defer l.close()
+	if l.daemon == nil {
+		return nil, nil
+	}
+	infos, err := queryClosure(l.daemon, []string{path}, nil)
+	if err != nil {
+		return nil, &Error{Node: node, Phase: event.Copy, Step: "read the closure of the running system", Err: l.explain(ctx, err)}
+	}
+	if infos[path] == nil {
+		return nil, nil
+	}
+	return sizes(infos), nil
+}
+
+func sizes(infos map[string]*daemon.PathInfo) map[string]int64 {
+	out := make(map[string]int64, len(infos))
+	for p, info := range infos {
+		out[p] = int64(info.NarSize)
+	}
+	return out
+}
+
+// queryClosure returns the records of the closures of paths: it asks the daemon first for the paths, then for their references,
+// and so on. It asks for no known path, whose closure is known too, and leaves out what is not in the store.
+func queryClosure(store *daemon.Conn, paths []string, known map[string]*daemon.PathInfo) (map[string]*daemon.PathInfo, error) {
+	found := map[string]*daemon.PathInfo{}
+	asked := map[string]bool{}
 	for next := paths; len(next) > 0; {
 		var ask []string
 		for _, p := range next {
-			if _, asked := found[p]; !asked && c.records.known[p] == nil {
-				found[p] = nil
+			if !asked[p] && known[p] == nil {
+				asked[p] = true
 				ask = append(ask, p)
 			}
 		}
 		infos, err := store.QueryPathInfos(ask)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		next = nil
 		for i, info := range infos {
@@ -106,12 +158,7 @@ func (c *Copier) readRecords(ctx context.Context, paths []string) error {
 			}
 		}
 	}
-	for p, info := range found { // only now, so that the cache has the references of every path
-		if info != nil {
-			c.records.known[p] = info
-		}
-	}
-	return nil
+	return found, nil
 }
 
 // sortClosure returns the closure of paths from the cache.

@@ -18,11 +18,11 @@ func TestDocuments(t *testing.T) {
 	hive := func(web, key string) {
 		s.writeHive(`web-1 = { imports = [ (which "web") ]; ` + web + key + ` }; web-2 = { imports = [ (which "web") ]; ` + web + ` }; db = which "db";`)
 	}
-	hive("", "")
+	hive("", `systemd.services.hello = { script = "echo hello"; };`) // whose packages the document's nodes have, too
 	s.run(0, "apply")
 	s.run(0, "reboot", "--yes") // so that the booted system is the running one
 	hive(`boot.kernelParams = [ "quiet" ]; environment.etc."big".text = builtins.concatStringsSep "\n" (builtins.genList (i: "line ${toString i}") 200000);`,
-		`deployment.keys.password.text = "secret";`)
+		`deployment.keys.password.text = "secret"; systemd.services.hello = { script = "echo hello"; };`)
 
 	shell := s.shell()
 	done := 0

@@ -1,0 +1,103 @@
+// Package packages compares the packages of two closures.
+package packages
+
+import (
+	"cmp"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Change is the change of a package between two closures. A package is identified by its name, since a store path
+// says nothing else.
+type Change struct {
+	Name  string   `json:"name"`
+	From  []string `json:"from"`  // versions in the first closure, which may be ""; empty: the closure has no such package
+	To    []string `json:"to"`    // versions in the second closure
+	Bytes int64    `json:"bytes"` // by which the unpacked size of all paths of the package grows
+}
+
+// minBytes is the smallest difference of sizes that counts. A rebuild of a package often changes its size by some bytes.
+const minBytes = 8 << 10
+
+// Diff returns the packages whose versions or sizes differ, by name. The arguments are closures: the unpacked size of
+// each store path. Store paths without a version, such as scripts and files of the configuration, count only by their size.
+func Diff(from, to map[string]int64) []Change {
+	before, after := group(from), group(to)
+	names := maps.Clone(before)
+	maps.Copy(names, after)
+	var out []Change
+	for name := range names {
+		a, b := before[name], after[name]
+		c := Change{Name: name, From: a.sorted(), To: b.sorted(), Bytes: b.bytes - a.bytes}
+		if isVersioned(a, b) && !slices.Equal(c.From, c.To) || max(c.Bytes, -c.Bytes) >= minBytes {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b Change) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+func isVersioned(all ...versions) bool {
+	return slices.ContainsFunc(all, func(v versions) bool { return len(v.found) > 1 || len(v.found) == 1 && !v.found[""] })
+}
+
+// Growth returns by how many bytes the second closure is larger.
+func Growth(from, to map[string]int64) int64 {
+	var sum int64
+	for _, size := range to {
+		sum += size
+	}
+	for _, size := range from {
+		sum -= size
+	}
+	return sum
+}
+
+// versions are the versions of a package in a closure, and the size of all of its paths.
+type versions struct {
+	found map[string]bool
+	bytes int64
+}
+
+func (v versions) sorted() []string {
+	return append([]string{}, slices.Sorted(maps.Keys(v.found))...) // [] instead of null in JSON
+}
+
+func group(closure map[string]int64) map[string]versions {
+	out := map[string]versions{}
+	for p, size := range closure {
+		name, version := Parse(p)
+		v := out[name]
+		if v.found == nil {
+			v.found = map[string]bool{}
+		}
+		v.found[version] = true
+		v.bytes += size
+		out[name] = v
+	}
+	return out
+}
+
+var (
+	outputRE  = regexp.MustCompile(`^(.*[0-9].*)-(bin|debug|dev|devdoc|doc|info|lib|man|out|static)$`)
+	versionRE = regexp.MustCompile(`-[0-9]`)
+)
+
+// Parse returns the name and the version of a store path's package: curl and 8.10.1 of /nix/store/HASH-curl-8.10.1-bin. The version begins after
+// the first hyphen that a digit follows, and is "" if there is none. The name of an output is a part of neither.
+func Parse(storePath string) (name, version string) {
+	_, full, found := strings.Cut(path.Base(storePath), "-")
+	if !found {
+		full = path.Base(storePath)
+	}
+	if m := outputRE.FindStringSubmatch(full); m != nil {
+		full = m[1]
+	}
+	if at := versionRE.FindStringIndex(full); at != nil {
+		return full[:at[0]], full[at[0]+1:]
+	}
+	return full, ""
+}
