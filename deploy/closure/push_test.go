@@ -135,7 +135,7 @@ func TestPush(t *testing.T) {
 	checkIdle(t, &c.chunks)
 }
 
-// The closure of a system is read from the local store if it is there, and else from the node's.
+// The closure of a system is read from the local store if it is there, and otherwise from the node's.
 func TestSizes(t *testing.T) {
 	local := newLocalStore(t, 2, 100)
 	node := &daemontest.Store{Infos: []daemon.PathInfo{
