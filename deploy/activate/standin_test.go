@@ -48,6 +48,7 @@ func newStandIn(t testing.TB) *standIn {
 	}
 	for _, system := range []string{n.oldPath, n.newPath} {
 		n.install("switch-to-configuration", strings.TrimPrefix(system, root+"/")+"/bin/switch-to-configuration", system)
+		n.write(strings.TrimPrefix(system, root+"/")+"/nixos-version", "25.05")
 	}
 	n.link(n.oldPath, "nix/var/nix/profiles/system-1-link")
 	n.link("system-1-link", "nix/var/nix/profiles/system")
@@ -145,6 +146,11 @@ func (n *standIn) beforeSwitch(script string) {
 	}
 }
 
+// refuses makes a pre-switch check of the new system fail.
+func (n *standIn) refuses(name, text string) {
+	n.write("world/check-new", "echo '"+text+"'\necho \"Pre-switch check '"+name+"' failed\"\nexit 1\n")
+}
+
 // services sets what systemctl shows of services; each is a line of properties.
 func (n *standIn) services(services ...string) {
 	n.write("world/services", strings.ReplaceAll(strings.Join(services, "\n\n"), " ", "\n")+"\n")
@@ -159,6 +165,7 @@ service() { # ID ENTERED RESTARTS STATE SUBSTATE [TYPE [TRIGGER]], in the order 
 }
 only() { service "$@" >$WORLD/services.next; mv $WORLD/services.next $WORLD/services; }
 fails() { echo "it burns" >$WORLD/journal/$1; echo "$1 loaded failed failed $1" >$WORLD/failed; }
+reports() { printf '%s\n' 'restarting sysinit-reactivation.target' "$@" >&2; code=4; }
 jobs() { printf '%s\n' "$@" >$WORLD/jobs; }
 done_() { rm -f $WORLD/jobs; }
 later() { # in a process group of its own, which the end of the test kills
