@@ -36,10 +36,25 @@ func testFailures(t *testing.T, b *bench) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
+	// Units of the user who is logged in: this test's.
+	b.goTo("notes")
+	running := func() string {
+		return b.l.Run(t, b.name, "XDG_RUNTIME_DIR=/run/user/$(id -u) systemctl --user show -p SubState --value notes.service")
+	}
+	b.l.Run(t, b.name, "XDG_RUNTIME_DIR=/run/user/$(id -u) systemctl --user start notes.service")
+	res, err := b.fails(b.request("badNotes", Switch))
+	if !res.RolledBack() || res.Exit != 4 || !strings.Contains(err.Error(), "the activation of the user deploy failed (exit 4)") {
+		t.Errorf("%+v\n%v", res, err)
+	}
+	if got := running(); got != "running" {
+		t.Errorf("the user's service is %s after the rollback", got)
+	}
+	b.goTo("one")
+
 	// Without a rollback the failed unit remains, and the next switch does not fail because of it.
 	r := b.request("broken", Switch)
 	r.Confirm = 0
-	res, _ := b.fails(r)
+	res, _ = b.fails(r)
 	if res.RolledBack() || res.Exit != 4 {
 		t.Errorf("%+v", res)
 	}
@@ -57,7 +72,7 @@ func testFailures(t *testing.T, b *bench) {
 
 	// Another process is switching.
 	b.l.Run(t, "root@"+b.name, "systemd-run -q --unit=other flock /run/nixos/switch-to-configuration.lock sleep 60")
-	_, err := b.fails(b.request("one", Switch))
+	_, err = b.fails(b.request("one", Switch))
 	if !strings.Contains(err.Error(), "another switch is running") {
 		t.Error(err)
 	}
