@@ -36,14 +36,16 @@ func testFailures(t *testing.T, b *bench) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	// Units of the user who is logged in: this test's.
-	b.goTo("notes")
+	// A unit of each user who is logged in.
 	running := func() string {
-		return b.l.Run(t, b.name, "XDG_RUNTIME_DIR=/run/user/$(id -u) systemctl --user show -p SubState --value notes.service")
+		return b.l.Run(t, "root@"+b.name, "XDG_RUNTIME_DIR=/run/user/0 systemctl --user show -p SubState --value notes.service")
 	}
-	b.l.Run(t, b.name, "XDG_RUNTIME_DIR=/run/user/$(id -u) systemctl --user start notes.service")
+	b.goTo("notes")
+	if got := running(); got != "running" {
+		t.Errorf("the user's service is %s", got)
+	}
 	res, err := b.fails(b.request("badNotes", Switch))
-	if !res.RolledBack() || res.Exit != 4 || !strings.Contains(err.Error(), "the activation of the user deploy failed (exit 4)") {
+	if !res.RolledBack() || res.Exit != 4 || !strings.Contains(err.Error(), "the activation of the user deploy, root failed (exit 4)") {
 		t.Errorf("%+v\n%v", res, err)
 	}
 	if got := running(); got != "running" {
