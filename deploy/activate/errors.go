@@ -258,7 +258,7 @@ func (e *FailedError) describeCause() string {
 	}
 	switch {
 	case len(e.Users) > 0 && len(e.Result.Broken) == 0:
-		return fmt.Sprintf("the activation of the user %s failed", strings.Join(e.Users, ", ")) + formatExit(exit)
+		return fmt.Sprintf("the activation of these users failed: %s", strings.Join(e.Users, ", ")) + formatExit(exit)
 	case len(e.Result.Broken) == 1:
 		return "unit " + e.Result.Broken[0] + " failed" + late + formatExit(exit)
 	case len(e.Result.Broken) > 1:

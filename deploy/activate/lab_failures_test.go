@@ -45,7 +45,7 @@ func testFailures(t *testing.T, b *bench) {
 		t.Errorf("the user's service is %s", got)
 	}
 	res, err := b.fails(b.request("badNotes", Switch))
-	if !res.RolledBack() || res.Exit != 4 || !strings.Contains(err.Error(), "the activation of the user deploy, root failed (exit 4)") {
+	if !res.RolledBack() || res.Exit != 4 || !strings.Contains(err.Error(), "the activation of these users failed: deploy, root (exit 4)") {
 		t.Errorf("%+v\n%v", res, err)
 	}
 	if got := running(); got != "running" {

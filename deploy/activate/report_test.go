@@ -44,7 +44,7 @@ func TestScriptReport(t *testing.T) {
 		"user whose activation fails": func(t *testing.T, n *standIn) {
 			n.holdUnit("user@0.service")
 			n.onNew(`echo 'Failed to start user unit notes.service' >&2; echo 'warning: user activation for root failed' >&2; reports`)
-			n.rollsBack(n.request(), reasonSwitch, "the activation of the user root failed (exit 4)")
+			n.rollsBack(n.request(), reasonSwitch, "the activation of these users failed: root (exit 4)")
 		},
 		"user whose service manager does not run": func(t *testing.T, n *standIn) {
 			n.onNew(`echo 'warning: user activation for root failed' >&2; reports`)

@@ -89,9 +89,10 @@ func (n *standIn) relink(target, path string) {
 	n.link(target, path)
 }
 
-// holdUnit makes a unit active until the test ends.
+// holdUnit makes a unit active until the test ends. It waits for the end of a unit with this name, which removes the file.
 func (n *standIn) holdUnit(name string) {
 	n.t.Helper()
+	waitFor(n.t, 10*time.Second, "the end of the unit "+name, func() bool { return n.read("world/units/"+name) == "" })
 	process := exec.Command("setsid", "sh", "-c", `echo "$$ $(cut -d " " -f 22 /proc/$$/stat)" >"$0"; exec sleep 300`, filepath.Join(n.world, "units", name))
 	if err := process.Start(); err != nil {
 		n.t.Fatal(err)
