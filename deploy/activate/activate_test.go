@@ -395,7 +395,7 @@ func TestFailures(t *testing.T) {
 		"hung": {map[string]string{"outcome": "rolled-back", "reason": "hung", "code": "hung", "jobs": "start a.service, "}, "",
 			"web-1: switch to " + newPath + ": no progress for 8s (start a.service): a slow switch needs a longer --confirm-timeout; the node rolled back to " + oldPath},
 		"worst": {map[string]string{"outcome": "rollback-failed", "reason": "switch, and the rollback ended with 2", "code": "1"}, "",
-			"web-1: switch to " + newPath + ": switch-to-configuration refused, or a pre-switch check failed (exit 1); rollback to " + oldPath + " FAILED: check the node"},
+			"web-1: switch to " + newPath + ": switch-to-configuration failed (exit 1); rollback to " + oldPath + " FAILED: check the node"},
 		"locked": {map[string]string{"outcome": "failed", "reason": "locked", "code": "11"}, "",
 			"web-1: switch to " + newPath + ": another switch is running on the node (exit 11): try again when it is done"},
 		"elsewhere": {map[string]string{"outcome": "committed", "code": "0"}, "",

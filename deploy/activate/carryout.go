@@ -79,7 +79,7 @@ func (w *watch) evaluate(r Request, res Result) (Result, error) {
 		}
 	}
 	failed := &FailedError{
-		Node: w.name, Request: r, Result: res, Reason: run.Reason, Jobs: strings.TrimSuffix(strings.TrimSpace(run.jobs), ","),
+		Node: w.name, Request: r, Result: res, Reason: run.Reason, Jobs: strings.TrimSuffix(strings.TrimSpace(run.jobs), ","), Users: run.users,
 		From: run.From, ByItself: slices.Contains([]string{reasonUnconfirmed, reasonKilled, reasonRebooted}, run.Reason),
 	}
 	switch run.Outcome {

@@ -48,4 +48,8 @@
 // If a unit fails in this switch and did not fail before, the error is a [*FailedError]
 // with the unit's name and the last lines of its log. Units that failed before the switch
 // and still fail cause no error; they are listed in [Result.AlreadyFailing].
+//
+// The script judges a switch by the exit code of switch-to-configuration, the lines that it prints, and the units of the
+// node. Exit code 4 alone does not tell which part failed: the activation script, a unit, or the units of a user. Exit
+// code 1 with the line "Pre-switch checks failed" means that nothing was changed, so that there is nothing to roll back.
 package activate

@@ -1,7 +1,9 @@
 package activate
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,9 +144,33 @@ type FailedError struct {
 	Request  Request
 	Result   Result
 	Reason   string
-	Jobs     string // the systemd jobs that were running when the switch hung
-	From     string // the system that the node ran before
-	ByItself bool   // the node rolled back without a request by a client
+	Jobs     string   // the systemd jobs that were running when the switch hung
+	Users    []string // the users whose activation failed
+	From     string   // the system that the node ran before
+	ByItself bool     // the node rolled back without a request by a client
+}
+
+// Hint returns the commands for a system that only a reboot can activate.
+func (e *FailedError) Hint() string {
+	if e.Reason != reasonRefused || e.failedCheck() != inhibitorCheck {
+		return ""
+	}
+	return fmt.Sprintf("the new system changes components that only a reboot can replace: nixbench apply boot --on %s, and then nixbench reboot --on %[1]s", e.Node)
+}
+
+// inhibitorCheck is NixOS' pre-switch check of the option system.switch.inhibitors. It does not refuse the goal boot.
+const inhibitorCheck = "switchInhibitors"
+
+// failedCheck returns the name of the pre-switch check that failed, or an empty string.
+func (e *FailedError) failedCheck() string {
+	for _, line := range slices.Backward(e.Result.Log) {
+		if name, ok := strings.CutPrefix(line, "Pre-switch check '"); ok {
+			if name, ok = strings.CutSuffix(name, "' failed"); ok {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 func (e *FailedError) Error() string { return failure.Message(e) }
@@ -175,7 +201,11 @@ func (e *FailedError) OnNode() (node, text string) {
 		}
 	}
 	if len(e.Result.Broken) == 0 && e.Reason != reasonUnconfirmed && e.Reason != reasonAborted {
-		for _, line := range e.Result.Log[max(0, len(e.Result.Log)-10):] {
+		lines := 10
+		if e.Reason == reasonRefused {
+			lines = tailLines // the output of the checks
+		}
+		for _, line := range e.Result.Log[max(0, len(e.Result.Log)-lines):] {
 			b.WriteString("\n  " + line)
 		}
 	}
@@ -190,6 +220,8 @@ func (e *FailedError) describeCause() string {
 	switch reason, _, _ := strings.Cut(e.Reason, ","); reason {
 	case reasonPrepare:
 		return "the new system's step before the switch failed" + formatExit(exit)
+	case reasonRefused:
+		return fmt.Sprintf("the pre-switch check %s of the new system failed, and nothing was changed", cmp.Or(e.failedCheck(), "(unnamed)")) + formatExit(exit)
 	case reasonHung:
 		patience := e.Request.Confirm
 		if patience == 0 {
@@ -225,16 +257,14 @@ func (e *FailedError) describeCause() string {
 		exit = 0
 	}
 	switch {
+	case len(e.Users) > 0 && len(e.Result.Broken) == 0:
+		return fmt.Sprintf("the activation of these users failed: %s", strings.Join(e.Users, ", ")) + formatExit(exit)
 	case len(e.Result.Broken) == 1:
 		return "unit " + e.Result.Broken[0] + " failed" + late + formatExit(exit)
 	case len(e.Result.Broken) > 1:
 		return fmt.Sprintf("%d units failed%s: %s%s", len(e.Result.Broken), late, strings.Join(e.Result.Broken, ", "), formatExit(exit))
-	case exit == 1:
-		return "switch-to-configuration refused, or a pre-switch check failed (exit 1)"
 	case exit == 2:
 		return "the activation script failed (exit 2)"
-	case exit == 3:
-		return "systemd did not reload its units (exit 3)"
 	case exit == 4:
 		return "units failed (exit 4)"
 	case exit < 0:

@@ -109,6 +109,8 @@ in {
   simple = system "simple" { systemd.services.fine = simple "exec sleep 100000" { }; };
   slow = system "slow" { system.activationScripts.slow = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo step $i; sleep 0.5; done"; };
   slower = system "slower" { system.activationScripts.slow = "for i in 1 2 3 4 5 6; do echo step $i; sleep 0.5; done"; };
+  notes = system "notes" { systemd.user.services.notes = simple "exec sleep 100000" { } // { wantedBy = [ "default.target" ]; }; };
+  badNotes = system "badNotes" { systemd.user.services.notes = simple "exit 1" { Type = "oneshot"; } // { wantedBy = [ "default.target" ]; }; };
   init = system "init" { system.initInterfaceVersion = 99; };
   loader = system "loader" { system.build.installBootLoader = (import nixpkgs { }).lib.mkForce "/bin/false"; };
 }

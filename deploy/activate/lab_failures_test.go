@@ -20,12 +20,12 @@ func testFailures(t *testing.T, b *bench) {
 		text string
 	}{
 		"broken":  {4, "unit broken.service failed (exit 4); the node rolled back to "},
-		"refuses": {1, "not today"},
+		"refuses": {1, "the pre-switch check never of the new system failed, and nothing was changed (exit 1)\n  not today\n"},
 		"script":  {2, "the activation script failed (exit 2)"},
 		"loader":  {1, "the boot loader could not be installed"},
 	} {
 		res, err := b.fails(b.request(name, Switch))
-		if res.Exit != want.exit || !res.RolledBack() || !strings.Contains(err.Error(), want.text) {
+		if res.Exit != want.exit || res.RolledBack() != (name != "refuses") || !strings.Contains(err.Error(), want.text) {
 			t.Errorf("%s: %+v\n%v", name, res, err)
 		}
 		if name == "broken" && (!slices.Equal(res.Broken, []string{"broken.service"}) || !strings.Contains(err.Error(), "the disk is on fire")) {
@@ -36,10 +36,27 @@ func testFailures(t *testing.T, b *bench) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
+	// A unit of each user who is logged in.
+	running := func() string {
+		return b.l.Run(t, "root@"+b.name, "XDG_RUNTIME_DIR=/run/user/0 systemctl --user show -p SubState --value notes.service")
+	}
+	b.goTo("notes")
+	if got := running(); got != "running" {
+		t.Errorf("the user's service is %s", got)
+	}
+	res, err := b.fails(b.request("badNotes", Switch))
+	if !res.RolledBack() || res.Exit != 4 || !strings.Contains(err.Error(), "the activation of these users failed: deploy, root (exit 4)") {
+		t.Errorf("%+v\n%v", res, err)
+	}
+	if got := running(); got != "running" {
+		t.Errorf("the user's service is %s after the rollback", got)
+	}
+	b.goTo("one")
+
 	// Without a rollback the failed unit remains, and the next switch does not fail because of it.
 	r := b.request("broken", Switch)
 	r.Confirm = 0
-	res, _ := b.fails(r)
+	res, _ = b.fails(r)
 	if res.RolledBack() || res.Exit != 4 {
 		t.Errorf("%+v", res)
 	}
@@ -57,7 +74,7 @@ func testFailures(t *testing.T, b *bench) {
 
 	// Another process is switching.
 	b.l.Run(t, "root@"+b.name, "systemd-run -q --unit=other flock /run/nixos/switch-to-configuration.lock sleep 60")
-	_, err := b.fails(b.request("one", Switch))
+	_, err = b.fails(b.request("one", Switch))
 	if !strings.Contains(err.Error(), "another switch is running") {
 		t.Error(err)
 	}

@@ -32,13 +32,13 @@ func newNodeParser() *nodeParser {
 		"run-run": &r.ID, "run-goal": (*string)(&r.Goal), "run-path": &r.path, "run-from": &r.From, "run-to": &r.To,
 		"run-armed": &r.Armed, "run-phase": &r.phase,
 		"run-outcome": (*string)(&r.Outcome), "run-reason": &r.Reason, "run-code": &r.code, "run-jobs": &r.jobs,
-		"run-broken": (*unitList)(&r.broken), "run-still": (*unitList)(&r.alreadyFailing), "run-boot": &r.bootID,
+		"run-broken": (*unitList)(&r.broken), "run-users": (*unitList)(&r.users), "run-still": (*unitList)(&r.alreadyFailing), "run-boot": &r.bootID,
 		"run-time": &r.Time, "run-alive": &r.Alive, "run-left": &r.Remaining, "run-seen": &r.Seen,
 	}
 	return p
 }
 
-// unitList is a list whose elements are in one line, separated by spaces. A field of type []string
+// unitList is a list of units or users whose elements are in one line, separated by spaces. A field of type []string
 // instead gets one element from each line.
 type unitList []string
 

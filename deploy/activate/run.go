@@ -31,6 +31,7 @@ type Run struct {
 	code           string
 	path           string
 	broken         []string
+	users          []string // whose activation failed
 	alreadyFailing []string
 	jobs           string
 }
@@ -57,6 +58,7 @@ const (
 const (
 	reasonSwitch      = "switch"      // switch-to-configuration failed
 	reasonPrepare     = "prepare"     // the system's step before the switch failed
+	reasonRefused     = "refused"     // a pre-switch check of the new system failed; nothing was changed
 	reasonLate        = "late"        // units failed after switch-to-configuration had returned
 	reasonHung        = "hung"        // the switch made no progress
 	reasonUnconfirmed = "unconfirmed" // no client confirmed in time
@@ -86,7 +88,7 @@ func (r Run) String() string {
 		return what + ": interrupted by a reboot"
 	}
 	why := map[string]string{
-		reasonSwitch: "the switch failed", reasonLate: "units failed soon after the switch", reasonHung: "it made no progress", reasonUnconfirmed: "no client confirmed it",
+		reasonSwitch: "the switch failed", reasonRefused: "a pre-switch check failed", reasonLate: "units failed soon after the switch", reasonHung: "it made no progress", reasonUnconfirmed: "no client confirmed it",
 		reasonAborted: "it was aborted", reasonKilled: "it was killed", reasonLocked: "another switch was running",
 		reasonProfile: "the profile could not be set", reasonBoot: "the boot loader could not be installed", reasonRebooted: "a reboot interrupted it",
 	}[r.Reason]

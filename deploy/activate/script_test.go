@@ -110,11 +110,11 @@ func TestScript(t *testing.T) {
 			if res, err := n.activate(n.request()); err != nil || res.Outcome != Committed {
 				t.Errorf("%+v, %v", res, err)
 			}
-			n.is(n.newPath, n.newPath, "before", "new test", "new boot")
+			n.is(n.newPath, n.newPath, "new check", "before", "new test", "new boot")
 		},
 		"step before the switch fails": func(t *testing.T, n *standIn) {
 			n.beforeSwitch(`echo "the image is missing"; exit 3`)
-			for _, confirm := range []time.Duration{n.request().Confirm, 0} {
+			for i, confirm := range []time.Duration{n.request().Confirm, 0} {
 				r := n.request()
 				r.Confirm = confirm
 				_, err := n.activate(r)
@@ -122,7 +122,7 @@ func TestScript(t *testing.T) {
 				if failed := (*FailedError)(nil); !errors.As(err, &failed) || failed.Result.Outcome != Failed || !strings.HasSuffix(err.Error(), want) {
 					t.Errorf("armed for %v: %v, want …%s", confirm, err, want)
 				}
-				n.is(n.oldPath, n.oldPath)
+				n.is(n.oldPath, n.oldPath, slices.Repeat([]string{"new check"}, i+1)...)
 			}
 		},
 		"step before the switch hangs": func(t *testing.T, n *standIn) {
@@ -131,10 +131,10 @@ func TestScript(t *testing.T) {
 			if failed := (*FailedError)(nil); !errors.As(err, &failed) || failed.Reason != reasonHung || failed.Result.Outcome != RolledBack {
 				t.Error(err)
 			}
-			n.is(n.oldPath, n.oldPath, "old test")
+			n.is(n.oldPath, n.oldPath, "new check", "old test")
 		},
 		"unit fails": func(t *testing.T, n *standIn) {
-			n.onNew("fails web.service; code=4")
+			n.onNew("fails web.service; reports 'warning: the following units failed: web.service'")
 			n.rollsBack(n.request(), reasonSwitch, "unit web.service failed (exit 4); the node rolled back to "+n.oldPath+"\nweb.service:\n  it burns")
 		},
 		"script fails": func(t *testing.T, n *standIn) {
@@ -143,7 +143,7 @@ func TestScript(t *testing.T) {
 		},
 		"was failing before": func(t *testing.T, n *standIn) {
 			n.write("world/failed", "web.service loaded failed failed web\n")
-			n.onNew("code=4")
+			n.onNew("reports 'warning: the following units failed: web.service'")
 			if res, err := n.activate(n.request()); err != nil || !slices.Equal(res.AlreadyFailing, []string{"web.service"}) {
 				t.Errorf("%+v, %v", res, err)
 			}

@@ -48,6 +48,7 @@ func newStandIn(t testing.TB) *standIn {
 	}
 	for _, system := range []string{n.oldPath, n.newPath} {
 		n.install("switch-to-configuration", strings.TrimPrefix(system, root+"/")+"/bin/switch-to-configuration", system)
+		n.write(strings.TrimPrefix(system, root+"/")+"/nixos-version", "25.05")
 	}
 	n.link(n.oldPath, "nix/var/nix/profiles/system-1-link")
 	n.link("system-1-link", "nix/var/nix/profiles/system")
@@ -88,9 +89,10 @@ func (n *standIn) relink(target, path string) {
 	n.link(target, path)
 }
 
-// holdUnit makes a unit active until the test ends.
+// holdUnit makes a unit active until the test ends. It waits for the end of a unit with this name, which removes the file.
 func (n *standIn) holdUnit(name string) {
 	n.t.Helper()
+	waitFor(n.t, 10*time.Second, "the end of the unit "+name, func() bool { return n.read("world/units/"+name) == "" })
 	process := exec.Command("setsid", "sh", "-c", `echo "$$ $(cut -d " " -f 22 /proc/$$/stat)" >"$0"; exec sleep 300`, filepath.Join(n.world, "units", name))
 	if err := process.Start(); err != nil {
 		n.t.Fatal(err)
@@ -145,6 +147,11 @@ func (n *standIn) beforeSwitch(script string) {
 	}
 }
 
+// refuses makes a pre-switch check of the new system fail.
+func (n *standIn) refuses(name, text string) {
+	n.write("world/check-new", "echo '"+text+"'\necho \"Pre-switch check '"+name+"' failed\"\nexit 1\n")
+}
+
 // services sets what systemctl shows of services; each is a line of properties.
 func (n *standIn) services(services ...string) {
 	n.write("world/services", strings.ReplaceAll(strings.Join(services, "\n\n"), " ", "\n")+"\n")
@@ -159,6 +166,7 @@ service() { # ID ENTERED RESTARTS STATE SUBSTATE [TYPE [TRIGGER]], in the order 
 }
 only() { service "$@" >$WORLD/services.next; mv $WORLD/services.next $WORLD/services; }
 fails() { echo "it burns" >$WORLD/journal/$1; echo "$1 loaded failed failed $1" >$WORLD/failed; }
+reports() { printf '%s\n' 'restarting sysinit-reactivation.target' "$@" >&2; code=4; }
 jobs() { printf '%s\n' "$@" >$WORLD/jobs; }
 done_() { rm -f $WORLD/jobs; }
 later() { # in a process group of its own, which the end of the test kills

@@ -149,6 +149,19 @@ func TestKeysRestored(t *testing.T) {
 		checkRestored(s)
 	})
 
+	t.Run("a pre-switch check fails", func(t *testing.T) {
+		s := s.forSubtest(t)
+		const check = `system.preSwitchChecks.switchInhibitors = "case $2 in boot) ;; *) echo from dbus to broker; false ;; esac";`
+		hive(s, fresh+check, `imports = [ (which "one") ];`)
+		for _, more := range [][]string{nil, {"--no-rollback"}} {
+			got := s.run(8, append([]string{"apply"}, more...)...)
+			s.says(got, "the pre-switch check switchInhibitors of the new system failed, and nothing was changed", "from dbus to broker",
+				"nixbench apply boot --on m1, and then nixbench reboot --on m1")
+			s.saysNot(got, "rolled back", "rolling back")
+			checkRestored(s)
+		}
+	})
+
 	t.Run("the switch does not begin", func(t *testing.T) {
 		s := s.forSubtest(t)
 		hive(s, fresh, `imports = [ (which "one") ];`)

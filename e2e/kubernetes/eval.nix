@@ -156,6 +156,14 @@ in
   };
 
   units = units (cp { });
+  # In the order in which NixOS runs them, with its own check and one of a user.
+  checks = builtins.attrNames (
+    (cp { }).system.preSwitchChecks
+    // {
+      switchInhibitors = "";
+      zpool = "";
+    }
+  );
   template = (cp {
     apiServer.extraArgs.v = [
       1

@@ -188,7 +188,8 @@ in
     );
 
     # A check must not change the cluster, so the upgrade is a step of its own, which nixbench runs before the switch.
-    system.preSwitchChecks.nixbench-kubernetes = lib.mkIf isControlPlane "${beforeSwitch} check \"$2\"";
+    # Checks run in the order of their names. This one is the last, since the first that fails hides the others.
+    system.preSwitchChecks.zz-nixbench-kubernetes = lib.mkIf isControlPlane "${beforeSwitch} check \"$2\"";
     nixbench.beforeSwitch = lib.mkIf isControlPlane "exec ${beforeSwitch} upgrade \"$1\"";
 
     environment.systemPackages = [

@@ -72,7 +72,7 @@ isActive() {
 
 # --- The state of a run is stored in a file, one name=value per line. load reads the file, and save writes the file. ---
 
-names='run goal path spec to from was wasPath armed settle activator generation phase deadline outcome reason code broken still jobs failedBefore boot time'
+names='run goal path spec to from was wasPath armed settle activator generation phase deadline outcome reason code broken users still jobs failedBefore boot time'
 clear() { for name in $names; do printf -v "$name" ''; done; }
 
 load() { # FILE

@@ -107,29 +107,70 @@ subtractUnits() { # UNITS MINUS
   done
 }
 
-# findReported sets $told to the units that the last switch has reported as failed.
-findReported() {
+# readReport reads what the last switch-to-configuration has reported: $told are the units that failed, $toldUsers the
+# users whose activation failed, $flaw is `lock` if another switch was running, `check` if a pre-switch check failed, which
+# is before any change, or `script` if the activation script failed. $status is the exit status that nixos-rebuild reports.
+readReport() {
   local line
-  told=''
+  told='' toldUsers='' flaw='' status=''
   while IFS= read -r line; do
-    case $line in 'warning: the following units failed: '*) told=${line#*failed: } ;; esac
+    case $line in
+    'rolling back to /'*) told='' toldUsers='' flaw='' status='' ;;
+    'Could not acquire lock') flaw=lock ;;
+    'Pre-switch checks failed') flaw=check ;;
+    'Failed to run activate script') flaw=script ;;
+    'warning: user activation for '*' failed')
+      line=${line#warning: user activation for }
+      toldUsers="$toldUsers${line% failed} "
+      ;;
+    # Lines before this one are of the activation script and of users' units.
+    'restarting sysinit-reactivation.target') told='' ;;
+    'Failed to start '* | 'Failed to restart '* | 'Failed to reload '* | 'Failed to stop '*)
+      line=${line#Failed to * }
+      line=${line%% *}
+      case $line in *.*) told="$told ${line%:}" ;; esac
+      ;;
+    'warning: the following units failed: '*) told="$told ${line#*failed: }" ;;
+    'Command '*' returned non-zero exit status '*.)
+      line=${line##*exit status }
+      status=${line%.}
+      ;;
+    esac
   done <"$live/log"
   told=${told//,/}
 }
 
-# checkSwitch succeeds if $code is 0, or if $code is 4 (units failed) and all failed units had
-# failed before the switch.
+# checkSwitch succeeds if $code is 0, or if $code is 4 (units failed) and each reported unit had failed before the switch.
+# switch-to-configuration also returns 4 if the activation script failed, and then a unit; if a unit could not be started
+# and is not in the state failed; and if the activation of a user failed.
 checkSwitch() {
+  readReport
   case $activator:$code in
-  nixos-rebuild:0 | nixos-rebuild:hung | nixos-rebuild:killed | nixos-rebuild:aborted) ;;
-  # nixos-rebuild does not return the exit status of switch-to-configuration.
-  nixos-rebuild:*) findReported; [ -z "$told" ] || code=4 ;;
+  *:0) told='' ;;
+  *:hung | *:killed | *:aborted) ;;
+  nixos-rebuild:*) code=${status:-$code} ;; # some versions return 1 for each failure
   esac
-  case $code in
-  0) ;;
-  4) findBroken ;;
+  case $code:$flaw in
+  0:*) ;;
+  4:script)
+    code=2
+    return 1
+    ;;
+  4:*) findBroken && findBrokenUsers && [ -n "$told$toldUsers" ] ;;
   *) return 1 ;;
   esac
+}
+
+# findBrokenUsers sets $users to the users whose activation failed, and fails if there is one. A user whose service manager
+# does not run is left out: the switch cannot reach this manager, and nothing of the user's runs in it.
+findBrokenUsers() {
+  local uid
+  users=''
+  for name in $toldUsers; do
+    ! uid=$(id -u -- "$name" 2>/dev/null) || isActive "user@$uid.service" || continue
+    users="$users$name "
+  done
+  [ -z "$users" ]
 }
 
 # checkUnitsAgain succeeds if no unit has failed or restarted repeatedly since checkSwitch.
@@ -153,8 +194,8 @@ checkUnitsAgain() {
 findBroken() {
   findFailed
   all=$failed
-  # Add the failed units that the switch has reported: systemd may have restarted such a unit, so that it runs now.
-  findReported
+  # Add the failed units that the switch has reported: systemd may have restarted such a unit, so that it runs now. A unit
+  # whose dependency failed is not in the state failed.
   for name in $told $unstable; do
     case " $all " in *" $name "*) ;; *) all="$all$name " ;; esac
   done

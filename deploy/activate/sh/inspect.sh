@@ -89,8 +89,9 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   [ ! -r $kept/deployed ] || while read -r deployed _; do echo "deployed=$deployed"; done <$kept/deployed
   echo "previous=${target[$roots/previous]-}"
   if [ "$3" = nixos-rebuild ]; then
-    case $(MANPAGER=cat PAGER=cat timeout 20 nixos-rebuild --help 2>/dev/null </dev/null) in
-    *--store-path*) echo "store-path=yes" ;;
+    # With an unknown option, nixos-rebuild prints its options and does nothing. --help shows a manual, which may be missing.
+    case $(timeout 20 nixos-rebuild --nixbench-asks-for-options 2>&1 </dev/null) in
+    *--no-reexec*--store-path* | *--store-path*--no-reexec*) echo "store-path=yes" ;;
     esac
   fi
   if [ -n "$1" ]; then

@@ -4,17 +4,30 @@
 
 activateSystem() { # ACTION: activates the new system
   if [ "$activator" = nixos-rebuild ]; then
-    runInUnit "$armed" nixos-rebuild "$1" --store-path "$path" ${spec:+--specialisation "$spec"}
+    setRebuildCommand "$1"
+    runInUnit "$armed" "${rebuild[@]}" ${spec:+--specialisation "$spec"}
   else
     runInUnit "$armed" "$to/bin/switch-to-configuration" "$1"
   fi
 }
 
+# setRebuildCommand sets $rebuild to the call of nixos-rebuild for an action. Without --no-reexec, nixos-rebuild evaluates
+# the node's own configuration first, to replace itself. It replaces the value of NIXOS_INSTALL_BOOTLOADER.
+setRebuildCommand() { # ACTION
+  rebuild=(nixos-rebuild "$1" --no-reexec --store-path "$path")
+  [ "${NIXOS_INSTALL_BOOTLOADER:-0}" != 1 ] || rebuild+=(--install-bootloader)
+}
+
 # prepareSwitch runs the new system's own step before a switch (the option nixbench.beforeSwitch), for a change
 # that must be complete before the first service of the new system starts, such as the upgrade of a control
-# plane. If the step fails, the switch does not begin.
+# plane. If the step fails, the switch does not begin. The step does not begin if a pre-switch check fails.
 prepareSwitch() {
   [ -x "$to/etc/nixbench/before-switch" ] || return 0
+  runInUnit "$armed" "$to/bin/switch-to-configuration" check
+  case $code in
+  hung | aborted) return 1 ;;
+  1) ! isRefused || return ;;
+  esac
   runInUnit "$armed" "$to/etc/nixbench/before-switch" "$goal"
   [ "$code" = 0 ]
 }
@@ -39,15 +52,20 @@ findNewestGeneration() { # sets $newest to the number of the newest generation, 
 }
 
 restoreProfile() { # restores the profile and the boot loader if the run has changed the profile
-  [ -n "$was" ] || return 0
-  [ "$(resolve $profile)" != "$wasPath" ] || return 0
+  restoreGeneration || return 0
+  NIXOS_NO_CHECK=1 runInUnit 600 "$wasPath/bin/switch-to-configuration" boot
+}
+
+restoreGeneration() { # restores the profile, and fails if the run has not changed it
+  [ -n "$was" ] || return
+  [ "$(resolve $profile)" != "$wasPath" ] || return
   bad=$(readlink $profile)
   nix-env --profile $profile --switch-generation "$was" >>"$live/log" 2>&1
   # Delete the failed generation, so that it is not in the boot menu. A generation that existed before
   # this run is not deleted: nix-env reuses an older generation of the same system.
   bad=${bad#system-} bad=${bad%-link}
   [ -n "$generation" ] || [ "$bad" -le "${newest:-0}" ] || nix-env --profile $profile --delete-generations "$bad" >>"$live/log" 2>&1
-  NIXOS_NO_CHECK=1 runInUnit 600 "$wasPath/bin/switch-to-configuration" boot
+  return 0
 }
 
 # commit makes the new system permanent. If a specialisation runs, the boot default is the system
@@ -61,6 +79,11 @@ commit() {
   else
     installBootLoader
     [ "$code" = 0 ] || reason=boot
+    if [ "$reason" = boot ] && isRefused; then
+      reason=refused
+      restoreGeneration
+      return 1
+    fi
   fi
   if [ -z "$reason" ]; then
     code=${why:-$code}
@@ -79,7 +102,8 @@ installBootLoader() {
   local check=''
   [ "$goal" = boot ] || check=1
   if [ "$activator" = nixos-rebuild ]; then
-    set -- nixos-rebuild boot --store-path "$path"
+    setRebuildCommand boot
+    set -- "${rebuild[@]}"
   else
     set -- "$path/bin/switch-to-configuration" boot
   fi
@@ -120,6 +144,12 @@ restoreKeys() {
   timeout 60 sh $keysAside/restore </dev/null >>"$live/log" 2>&1 || echo "not all keys could be restored" >>"$live/log"
 }
 
+# isRefused reports whether a pre-switch check has failed. switch-to-configuration has then changed nothing.
+isRefused() {
+  readReport
+  [ "$flaw" = check ]
+}
+
 # changedSystem reports whether a failed run has changed the running system or the profile.
 changedSystem() {
   [ "$(resolve $current)" = "$to" ] || [ "$wasPath" != "$path" ] && [ "$(resolve $profile)" = "$path" ]
@@ -149,6 +179,10 @@ rollBack() { # REASON
   echo "rolling back to $from" >>"$live/log"
   NIXOS_NO_CHECK=1 runInUnit 600 "$from/bin/switch-to-configuration" test
   back=$code code=$why
+  if [ "$back" = 4 ]; then
+    readReport
+    [ "$flaw" != script ] || back=2
+  fi
   if [ "$(resolve $current)" != "$from" ] || [ "$back" != 0 ] && [ "$back" != 4 ]; then
     reason="$reason, and the rollback ended with $back"
     finishRun rollback-failed
@@ -167,7 +201,7 @@ finishRun() { # OUTCOME
   case $outcome in
   committed | activated | boot) dropKeyBackup ;;
   rolled-back | rollback-failed) ;; # rollBack has restored the keys
-  *) if changedSystem; then dropKeyBackup; else restoreKeys; fi ;;
+  *) if [ "$reason" != refused ] && changedSystem; then dropKeyBackup; else restoreKeys; fi ;;
   esac
   rm -f "$roots/next" "$live/confirm" "$live/confirm-again" "$live/abort"
   save || :
@@ -194,7 +228,7 @@ supervise() {
   fi
   armed=${armed:-0}
   printf -v begunAt '%(%s)T' -1
-  unstable=''
+  unstable='' flaw=''
   findFailed
   failedBefore=$failed
   phase=switching
@@ -209,7 +243,7 @@ supervise() {
   # reboot before it boots the old system. Otherwise they are changed first, as by nixos-rebuild.
   action=test
   if ! prepareSwitch; then
-    case $code in hung | aborted) handleFailedSwitch ;; *) reason=prepare; finishRun failed ;; esac
+    case $code:$flaw in hung:* | aborted:* | 1:check) handleFailedSwitch ;; *) reason=prepare; finishRun failed ;; esac
     return
   fi
   if [ "$armed" = 0 ] && [ "$goal" = switch ]; then
@@ -276,19 +310,20 @@ awaitAnswer() { # PHASE ANSWER
 
 # handleFailedSwitch ends a run in which switch-to-configuration has failed with $code.
 handleFailedSwitch() {
-  case $code in
-  11)
-    reason=locked
-    [ "$action" = test ] || { restoreProfile; code=11; }
+  case $code:$flaw in
+  11:lock | 1:check)
+    # switch-to-configuration has changed nothing. Its other errors may return the same codes.
+    if [ "$flaw" = lock ]; then reason=locked; else reason=refused; fi
+    [ "$action" = test ] || restoreGeneration
     finishRun failed
     ;;
-  100)
+  100:*)
     reason=reboot
     if [ "$goal" = test ]; then finishRun failed
     elif [ "$action" = switch ] || { reason=; commit; }; then reason=reboot; finishRun boot
     else finishRun failed; fi
     ;;
-  hung)
+  hung:*)
     # Record the running jobs, because the switch was waiting for them.
     jobs=''
     while read -r _ name kind how; do
@@ -296,7 +331,7 @@ handleFailedSwitch() {
     done <<<"$queue"
     rollBackOrFail hung
     ;;
-  aborted) rollBackOrFail aborted ;;
+  aborted:*) rollBackOrFail aborted ;;
   *) rollBackOrFail switch ;;
   esac
 }

@@ -56,6 +56,15 @@ let
           serviceConfig.ExecStart = lib.mkDefault "/bin/true";
         };
         listens.serviceConfig.ExecStart = lib.mkDefault "/bin/true";
+        signals = {
+          wantedBy = [ "multi-user.target" ];
+          serviceConfig.ExecStart = "/bin/true";
+          serviceConfig.ExecReload = lib.mkDefault "/bin/true";
+        };
+        silent = {
+          wantedBy = [ "multi-user.target" ];
+          serviceConfig.ExecStart = "/bin/true";
+        };
       };
       systemd.sockets.listens = {
         wantedBy = [ "sockets.target" ];
@@ -86,6 +95,8 @@ rec {
         services.openssh.enable = true;
         systemd.services = {
           plain.environment.GREETING = "hello";
+          signals.serviceConfig.ExecReload = "/bin/false";
+          silent.serviceConfig.ExecReload = "/bin/true";
           reloads.reloadTriggers = lib.mkForce [ "two" ];
           keeps.serviceConfig.ExecStart = "/bin/false";
           restarts.serviceConfig.ExecStart = "/bin/false";
@@ -107,7 +118,10 @@ rec {
       system.activationScripts.zzz = "touch /run/zzz-ran";
     }
   ];
-  refused = evaluate [ { system.preSwitchChecks.never = ''echo "not $2 to $1"; false''; } ];
+  # NixOS ends a check at the first command that fails.
+  refused = evaluate [ { system.preSwitchChecks.never = ''echo "not $2 to $1"; false; true''; } ];
+  # Another rule for temporary files.
+  ruled = evaluate [ { systemd.tmpfiles.rules = [ "d /var/lib/beta 0755 root root -" ]; } ];
   people = evaluate [
     {
       users.groups.app = { };
@@ -122,6 +136,19 @@ rec {
       };
     }
   ];
+  notes =
+    text:
+    evaluate [
+      {
+        systemd.user.services.notes = {
+          wantedBy = [ "default.target" ];
+          serviceConfig.ExecStart = "/bin/echo ${text}";
+        };
+        system.userActivationScripts.notes = "true";
+      }
+    ];
+  notesBefore = notes "before";
+  notesAfter = notes "after";
   incompatible = evaluate [ { system.initInterfaceVersion = 3; } ];
   unloadable = evaluate [ { system.build.installBootLoader = "/bin/false"; } ];
 

@@ -73,12 +73,18 @@ in
     }
     mkdir -p "$out/etc"
     ${lib.concatMapStrings install entries}
-    # The guest has its own units in this directory, so it remains a directory, and each unit
-    # of the system is linked into it.
-    cd ${config.system.build.units}
-    find . ! -type d | while read -r unit; do
-      put ${config.system.build.units}/"''${unit#./}" "systemd/system/''${unit#./}"
-    done
+    # The guest has its own units in these directories, so they remain directories, and each unit
+    # of the system is linked into them.
+    putUnits() {
+      cd "$1"
+      find . ! -type d | while read -r unit; do
+        put "$1/''${unit#./}" "systemd/$2/''${unit#./}"
+      done
+    }
+    putUnits ${config.system.build.units} system
+    ${lib.optionalString (
+      config.system.build.userUnits != null
+    ) "putUnits ${config.system.build.userUnits} user"}
   '';
 
   config.system.activationScripts.etc = lib.stringAfter [

@@ -156,7 +156,9 @@ in
     system.activationScripts.hostname = lib.mkIf (cfg.hostName != "") (
       # A container may lack the permission; it gets the name of /etc/hostname at boot.
       lib.stringAfter [ "etc" ] ''
-        ${pkgs.hostname}/bin/hostname ${lib.escapeShellArg cfg.hostName} ||
+        hostName=
+        [ ! -r /proc/sys/kernel/hostname ] || read -r hostName </proc/sys/kernel/hostname
+        [ "$hostName" = ${lib.escapeShellArg cfg.hostName} ] || ${pkgs.hostname}/bin/hostname ${lib.escapeShellArg cfg.hostName} ||
           echo "warning: cannot set the host name to ${cfg.hostName}" >&2
       ''
     );

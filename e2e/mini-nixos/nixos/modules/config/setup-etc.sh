@@ -1,67 +1,82 @@
 # Update /etc to the files of the system. Links point into /etc/static, so a file that the
-# new generation does not have is a dangling link.
+# new generation does not have is a dangling link. Few programs are started: they are most of
+# what an activation costs.
 setupEtc() {
-  local new=$systemConfig/etc static=/etc/static f to dir mode kept='' line
+  local new=$systemConfig/etc static=/etc/static f dir mode uid gid kept='' line
+  local -A mounted=() links=() gone=() missing=()
 
-  place() { # DIRECTORY-RELATIVE-NAME: move /etc/.new.NAME over it
-    if mountpoint -q "/etc/$1" 2>/dev/null; then
+  while read -r _ _ _ _ line _; do mounted[$line]=1; done </proc/self/mountinfo
+  replaceable() { # FILE
+    if [ -n "${mounted[/etc/$1]:-}" ]; then
       echo "warning: /etc/$1 is a mount point, leaving it alone" >&2
-      rm -f "$to"
     elif [ -d "/etc/$1" ] && [ ! -L "/etc/$1" ]; then
       echo "warning: /etc/$1 is a directory with files of its own, leaving it alone" >&2
-      rm -f "$to"
     else
-      mv -fT "$to" "/etc/$1"
+      return 0
     fi
+    return 1
   }
 
-  ln -sfn "$(readlink -f "$new")" /etc/.static.new
-  mv -fT /etc/.static.new "$static"
+  if ! [ "$static" -ef "$new" ]; then
+    ln -sfn "$(readlink -f "$new")" /etc/.static.new
+    mv -fT /etc/.static.new "$static"
+  fi
 
-  # Few processes: on an emulated machine each costs milliseconds.
-  while IFS= read -r -d '' f; do
+  local files=()
+  mapfile -d '' -t files < <(cd "$new/" && find . ! -type d -printf '%P\0')
+  for f in "${files[@]}"; do
+    dir=/etc
+    [ "${f%/*}" = "$f" ] || dir=/etc/${f%/*}
+    [ -d "$dir" ] || missing[$dir]=1
+  done
+  [ ${#missing[@]} = 0 ] || mkdir -p "${!missing[@]}"
+  for f in "${files[@]}"; do
     case $f in *.mode | *.uid | *.gid) [ -L "$new/$f" ] || continue ;; esac
     dir=/etc
     [ "${f%/*}" = "$f" ] || dir=/etc/${f%/*}
-    [ -d "$dir" ] || mkdir -p "$dir"
-    to=$dir/.new.${f##*/}
     mode=symlink
     [ ! -e "$new/$f.mode" ] || read -r mode <"$new/$f.mode"
     case $mode in
     symlink)
-      if ! { [ -L "/etc/$f" ] && [ "/etc/$f" -ef "$new/$f" ]; }; then
-        ln -sfn "$static/$f" "$to"
-        place "$f"
+      if ! { [ -L "/etc/$f" ] && [ "/etc/$f" -ef "$new/$f" ]; } && replaceable "$f"; then
+        links[$dir]+="$static/$f"$'\n'
       fi
       ;;
     direct-symlink)
-      ln -sfn "$(readlink "$new/$f")" "$to"
-      place "$f"
+      ! replaceable "$f" || ln -sfn "$(readlink "$new/$f")" "/etc/$f"
       kept+=$f$'\n'
       ;;
     *)
-      cp -L --no-preserve=all "$new/$f" "$to"
-      chown "$(cat "$new/$f.uid"):$(cat "$new/$f.gid")" "$to"
-      chmod "$mode" "$to"
-      place "$f"
+      read -r uid <"$new/$f.uid"
+      read -r gid <"$new/$f.gid"
+      if replaceable "$f"; then
+        install -T -o "${uid#+}" -g "${gid#+}" -m "$mode" "$new/$f" "$dir/.new.${f##*/}"
+        mv -fT "$dir/.new.${f##*/}" "/etc/$f"
+      fi
       kept+=$f$'\n'
       ;;
     esac
-  done < <(cd "$new/" && find . ! -type d -printf '%P\0')
+  done
+  # ln replaces a link atomically.
+  for dir in "${!links[@]}"; do
+    mapfile -t files <<<"${links[$dir]%$'\n'}"
+    ln -sfn -t "$dir" "${files[@]}"
+  done
 
   # Links and copies of older generations.
   while IFS= read -r -d '' f; do
-    [ -e "$static/$f" ] || [ -L "$static/$f" ] || rm -f "/etc/$f"
+    [ -e "$static/$f" ] || [ -L "$static/$f" ] || gone[/etc/$f]=1
   done < <(find /etc -lname "$static/*" -printf '%P\0')
   if [ -e /etc/.clean ]; then
     while IFS= read -r line; do
       case $'\n'$kept in *$'\n'"$line"$'\n'*) continue ;; esac
       # A file that is now a link belongs to this generation.
-      [ "$(readlink "/etc/$line")" = "$static/$line" ] || rm -f "/etc/$line"
+      [ -L "/etc/$line" ] && [ "/etc/$line" -ef "$static/$line" ] || gone[/etc/$line]=1
     done </etc/.clean
   fi
+  [ ${#gone[@]} = 0 ] || rm -f "${!gone[@]}"
   printf '%s' "$kept" >/etc/.clean
-  touch /etc/NIXOS
+  [ -e /etc/NIXOS ] || : >/etc/NIXOS
 }
 setupEtc
-unset -f setupEtc place
+unset -f setupEtc replaceable

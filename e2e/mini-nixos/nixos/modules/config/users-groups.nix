@@ -85,12 +85,25 @@ let
   membersOf =
     g: lib.unique (g.members ++ map (u: u.name) (lib.filter (u: lib.elem g.name u.extraGroups) users));
 
+  # What /etc/passwd and /etc/group say, without a program for each user.
+  accounts = ''
+    declare -A gidOf=() membersOf=() entryOf=()
+    while IFS=: read -r name _ gid members; do
+      gidOf[$name]=$gid membersOf[$name]=,$members,
+    done </etc/group
+    while IFS=: read -r name _ uid gid comment _ shell; do
+      entryOf[$name]=$uid:$gid:$comment:$shell
+    done </etc/passwd
+  '';
   makeGroup = g: ''
-    getent group ${arg g.name} >/dev/null ||
+    [ -n "''${gidOf[${arg g.name}]:-}" ] ||
       groupadd ${lib.optionalString (g.gid != null) "--gid ${toString g.gid}"} --system ${arg g.name}
   '';
   joinGroup = g: lib.concatMapStrings (u: ''
-    id -nG ${arg u} | tr ' ' '\n' | grep -qxF ${arg g.name} || usermod -aG ${arg g.name} ${arg u}
+    case ''${membersOf[${arg g.name}]:-} in
+    *,${arg u},*) ;;
+    *) usermod -aG ${arg g.name} ${arg u} ;;
+    esac
   '') (membersOf g);
 
   makeUser =
@@ -111,8 +124,11 @@ let
       ""
     else
       ''
-        if getent passwd ${arg u.name} >/dev/null; then
-          usermod ${common} ${arg u.name}
+        entry=''${entryOf[${arg u.name}]:-}
+        if [ -n "$entry" ]; then
+          uid=${if u.uid != null then toString u.uid else "\${entry%%:*}"}
+          [ "$entry" = "$uid:''${gidOf[${arg u.group}]:-}":${arg u.description}:${arg (shellPath u)} ] ||
+            usermod ${common} ${arg u.name}
         else
           useradd --no-log-init --no-create-home --no-user-group ${lib.optionalString u.isSystemUser "--system"} \
             --home-dir ${arg u.home} ${common} ${arg u.name}
@@ -180,10 +196,11 @@ in
       users = {
         deps = [ "groups" ];
         text =
-          lib.concatMapStrings makeUser users
+          accounts
+          + lib.concatMapStrings makeUser users
           + lib.concatMapStrings joinGroup (lib.attrValues cfg.groups);
       };
-      groups.text = lib.concatMapStrings makeGroup (lib.attrValues cfg.groups);
+      groups.text = accounts + lib.concatMapStrings makeGroup (lib.attrValues cfg.groups);
     };
   };
 }

@@ -58,7 +58,7 @@ in
     };
     userActivationScripts =
       option (types.attrsOf scriptType) { }
-        "Shell commands at each login; kept, not run.";
+        "Shell commands that run for each user, at the login and at each switch.";
     dryActivationScript = mkOption {
       type = types.lines;
       default = script dryOnly "";
@@ -69,10 +69,28 @@ in
   };
 
   config.system.build.activationScript = script config.system.activationScripts ''
-    # From here on this is the running system. A link to a link would not protect it from the
-    # garbage collector.
-    ln -sfn "$(readlink -f "$systemConfig")" /run/current-system
+    # From here on this is the running system.
+    [ /run/current-system -ef "$systemConfig" ] || ln -sfn "$systemConfig" /run/current-system
   '';
+
+  config.systemd.user.services.nixos-activation =
+    lib.mkIf (config.system.userActivationScripts != { })
+      {
+        description = "Run user-specific NixOS activation";
+        script =
+          let
+            scripts = lib.mapAttrs (_: entry) config.system.userActivationScripts;
+          in
+          lib.textClosureMap lib.id scripts (lib.attrNames scripts);
+        unitConfig.ConditionUser = "!@system";
+        # switch-to-configuration restarts it at each switch.
+        restartIfChanged = false;
+        serviceConfig = {
+          Type = "oneshot";
+          RemainAfterExit = true;
+        };
+        wantedBy = [ "default.target" ];
+      };
 
   config.system.activationScripts = {
     # Names that snippets of other modules may depend on.
@@ -85,12 +103,13 @@ in
       text = "";
     };
     var = ''
-      mkdir -p /var/tmp /var/log /var/lib /var/empty
-      chmod 1777 /var/tmp
+      [ -d /var/tmp ] && [ -d /var/log ] && [ -d /var/lib ] && [ -d /var/empty ] ||
+        mkdir -p /var/tmp /var/log /var/lib /var/empty
+      [ -k /var/tmp ] || chmod 1777 /var/tmp
     '';
     nix = lib.stringAfter [ "etc" "users" ] ''
-      mkdir -p /nix/var/nix/gcroots
-      ln -sfn /run/current-system /nix/var/nix/gcroots/current-system
+      [ -d /nix/var/nix/gcroots ] || mkdir -p /nix/var/nix/gcroots
+      [ -L /nix/var/nix/gcroots/current-system ] || ln -sfn /run/current-system /nix/var/nix/gcroots/current-system
     '';
   };
 }

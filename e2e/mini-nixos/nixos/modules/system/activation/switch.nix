@@ -5,11 +5,17 @@ let
   inherit (import ../../../lib/option.nix { inherit lib; }) option;
   cfg = config.system;
 
-  # In a separate shell, so that a check cannot affect the next one.
+  # As in NixOS: in a shell of its own, which ends at the first command that fails, and with all
+  # output on stderr. The shell must not be part of a condition, in which bash ignores `set -e`.
   ask = name: question: ''
+    set +e
     (
+      set -e
       ${question}
-    ) || refuse ${lib.escapeShellArg name}
+    ) >&2
+    answer=$?
+    set -e
+    [ "$answer" = 0 ] || refuse ${lib.escapeShellArg name}
   '';
   checks = pkgs.writeShellApplication {
     name = "pre-switch-checks";

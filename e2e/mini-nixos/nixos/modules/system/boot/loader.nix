@@ -42,11 +42,11 @@ in
     pkgs.writeShellScript "install-boot-loader" ''
       set -e
       PATH=/usr/sbin:/usr/bin:/sbin:/bin
-      mkdir -p /boot
+      [ -d /boot ] || mkdir -p /boot
       printf '%s\n' "$1" >/boot/.nixbench-default.new
       mv -f /boot/.nixbench-default.new /boot/nixbench-default
       if [ "''${NIXOS_INSTALL_BOOTLOADER:-}" = 1 ]; then
-        touch /boot/nixbench-loader-installed
+        : >/boot/nixbench-loader-installed
       fi
     ''
   );

@@ -177,7 +177,7 @@ let
   # Units that the guest has already: what a hive says about them adds to them.
   guestHas =
     name:
-    lib.hasPrefix "systemd-" name
+    lib.hasPrefix "systemd-" name && name != "systemd-tmpfiles-resetup.service"
     || lib.elem name [
       "dbus.service"
       "nix-daemon.service"
@@ -193,12 +193,14 @@ let
 
   addsTo = name: u: guestHas name || u.overrideStrategy == "asDropin";
 
-  units = lib.attrValues (lib.mapAttrs (name: u: u // { inherit name; }) cfg.units);
-  # Attribute names of a derivation are variables of its builder.
-  texts = lib.listToAttrs (lib.imap0 (i: u: lib.nameValuePair "unit${toString i}" u.text) units);
-
-  unitsTree =
-    pkgs.runCommand "system-units" (texts // { passAsFile = lib.attrNames texts; })
+  treeOf =
+    title: packages: set:
+    let
+      units = lib.attrValues (lib.mapAttrs (name: u: u // { inherit name; }) set);
+      # Attribute names of a derivation are variables of its builder.
+      texts = lib.listToAttrs (lib.imap0 (i: u: lib.nameValuePair "unit${toString i}" u.text) units);
+    in
+    pkgs.runCommand title (texts // { passAsFile = lib.attrNames texts; })
       ''
         mkdir -p "$out"
         cd "$out"
@@ -210,7 +212,7 @@ let
               [ -e "$unit" ] && ln -sfn "$unit" "''${unit##*/}"
             done
           done
-        '') cfg.packages}
+        '') packages}
 
         unit() { # NAME TEXT-FILE DROPIN
           if [ "$3" = yes ] || [ -e "$1" ]; then
@@ -268,6 +270,9 @@ in
     targets = unitTable (withOptions unitOptions.target) "Targets.";
     paths = unitTable (withOptions unitOptions.path) "Paths.";
     slices = unitTable (withOptions unitOptions.slice) "Slices.";
+    user.services = unitTable (
+      withOptions unitOptions.service ++ [ serviceSettings ]
+    ) "Services of each user.";
     mounts =
       option (types.listOf (types.submodule (withOptions unitOptions.mount ++ [ mountSettings ]))) [ ]
         "Mounts.";
@@ -292,10 +297,21 @@ in
         "Whether a failed boot ends in a rescue shell; the guest decides.";
   };
 
-  options.system.build.units = required types.package "The units in one tree.";
+  options.system.build = {
+    units = required types.package "The units in one tree.";
+    userUnits = required (types.nullOr types.package) "The units of users in one tree, if there are any.";
+  };
 
   config = {
-    system.build.units = unitsTree;
+    system.build.units = treeOf "system-units" cfg.packages cfg.units;
+    system.build.userUnits =
+      if cfg.user.services == { } then
+        null
+      else
+        treeOf "user-units" [ ] (unitsOf "service" serviceText cfg.user.services);
+
+    # A switch restarts it, and so what must be done before the other units.
+    systemd.targets.sysinit-reactivation.description = "Reactivate sysinit units";
 
     systemd.units =
       unitsOf "service" serviceText cfg.services

@@ -53,5 +53,29 @@ in
     // lib.mapAttrs' (
       name: paths: lib.nameValuePair "tmpfiles.d/${name}.conf" { text = fileText paths; }
     ) cfg.settings;
+
+    # Started by a switch, and restarted by one that changes a rule. The boot has a service of its own.
+    systemd.services.systemd-tmpfiles-resetup = {
+      description = "Apply changed rules for temporary files";
+      requiredBy = [ "sysinit-reactivation.target" ];
+      before = [
+        "sysinit-reactivation.target"
+        "shutdown.target"
+      ];
+      after = [ "local-fs.target" ];
+      conflicts = [ "shutdown.target" ];
+      restartTriggers = [
+        cfg.rules
+        (lib.mapAttrsToList (_: fileText) cfg.settings)
+      ];
+      unitConfig.DefaultDependencies = false;
+      enableDefaultPath = false;
+      serviceConfig = {
+        Type = "oneshot";
+        RemainAfterExit = true;
+        ExecStart = "${config.systemd.package}/bin/systemd-tmpfiles --create --remove --exclude-prefix=/dev";
+        SuccessExitStatus = "DATAERR CANTCREAT";
+      };
+    };
   };
 }
