@@ -21,7 +21,7 @@ type Closure struct {
 
 // Instantiate evaluates the systems of units. It returns the closures of all units that could be
 // evaluated, and an [*EvalError] for the other units. It runs several Nix processes at once, each for
-// a few units, see planEvaluation.
+// a few units, see workload.plan.
 func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string]Closure, error) {
 	if len(units) == 0 {
 		return nil, nil
@@ -32,7 +32,7 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string
 		closures  = map[string]Closure{}
 		processes atomic.Int32
 	)
-	plan := planEvaluation(findResources(), len(units), e.Workers, e.ChunkSize)
+	plan := systemWork.plan(findResources(), len(units), e.Workers, e.ChunkSize)
 	failed, err := e.isolateFailures(ctx, splitUnits(units, plan.chunk), plan.processes, func(ctx context.Context, chunk []string) error {
 		processes.Add(1)
 		names, err := nixJSON(chunk)
