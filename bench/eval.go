@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/nixbench/nixbench/bench/memgroup"
@@ -130,29 +131,45 @@ func measureEval(ctx context.Context, job evalJob, limit int64) (r evalRow) {
 	return r
 }
 
-// printEval prints the figures and compares them with the budgets. A row whose evaluation failed is over budget.
+// printEval prints the figures as a table, and returns an error if one of them exceeds its budget.
 func printEval(rows []evalRow, limit int64) error {
-	t := &table{}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "hive\tnodes\tsystems\twall: survey\tsystems\tprocessor time\tpeak memory\t")
+	broken := 0
 	for _, r := range rows {
-		title := fmt.Sprintf("%s, %d nodes: ", r.kind(), r.nodes)
-		if r.err != nil {
-			t.addBudget(title+"evaluated", "no", "yes", false)
-			continue
+		problems := r.findProblems(rows, limit)
+		broken += len(problems)
+		note := ""
+		if len(problems) > 0 {
+			note = "BROKEN: " + strings.Join(problems, ", ")
 		}
-		t.addRow(title+"systems", r.sample.Summary)
-		t.addRow(title+"wall, hive and systems", formatSeconds(r.sample.Survey)+" + "+formatSeconds(r.sample.Instantiate))
-		cpu := r.sample.CPU
-		if base := smallestLike(rows, r); base != nil && base.nodes < r.nodes {
-			ratio := cpu.Seconds() / base.sample.CPU.Seconds()
-			t.addBudget(title+"processor time", fmt.Sprintf("%s, %.2f times that of %d nodes", formatSeconds(cpu), ratio, base.nodes),
-				fmt.Sprintf("at most %.2f times", maxCountCost), ratio <= maxCountCost)
-		} else {
-			t.addRow(title+"processor time", formatSeconds(cpu))
-		}
-		t.addBudget(title+"peak memory of all processes", formatMegabytes(r.peak), "under "+formatMegabytes(limit), r.peak < limit)
-		t.addBudget(title+"killed for memory", fmt.Sprint(r.kills), "0", r.kills == 0)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.kind(), r.nodes, r.sample.Summary, formatSeconds(r.sample.Survey),
+			formatSeconds(r.sample.Instantiate), formatSeconds(r.sample.CPU), formatMegabytes(r.peak), note)
 	}
-	return t.print()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if broken > 0 {
+		return fmt.Errorf("%d over budget", broken)
+	}
+	return nil
+}
+
+// findProblems returns the exceeded budgets of a row. The kernel enforces the memory limit by killing processes, so these
+// count, too.
+func (r evalRow) findProblems(rows []evalRow, limit int64) (problems []string) {
+	if r.err != nil {
+		problems = append(problems, "not evaluated")
+	}
+	if r.kills > 0 || r.peak >= limit {
+		problems = append(problems, fmt.Sprintf("%d processes killed at %s", r.kills, formatMegabytes(limit)))
+	}
+	if base := smallestLike(rows, r); r.err == nil && base != nil {
+		if ratio := r.sample.CPU.Seconds() / base.sample.CPU.Seconds(); ratio > maxCountCost {
+			problems = append(problems, fmt.Sprintf("%.2f times the processor time of %d nodes, more than %.2f", ratio, base.nodes, maxCountCost))
+		}
+	}
+	return problems
 }
 
 // smallestLike returns the row with the fewest nodes that evaluated as many systems as r, or nil.

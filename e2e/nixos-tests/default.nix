@@ -12,5 +12,7 @@ in
 {
   existing-machines = test ./existing-machines.nix;
   kubernetes-cluster = test ./kubernetes.nix;
+}
+// pkgs.lib.optionalAttrs pkgs.stdenv.hostPlatform.isx86_64 {
   hypervisor = test ./hypervisor.nix;
 }

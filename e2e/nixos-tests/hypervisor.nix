@@ -57,6 +57,8 @@ in
         second = hive "second";
       })
     ];
+    # The firewall of NixOS does not know the bridge of libvirt's network, and would drop requests for addresses.
+    networking.firewall.enable = false;
     virtualisation = {
       libvirtd.enable = true;
       memorySize = lib.mkForce 6144;
