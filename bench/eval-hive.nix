@@ -23,9 +23,12 @@ let
 
   namedNode =
     module:
-    { name, ... }:
+    { name, nodes, ... }:
     {
       imports = [ module ];
+      environment.etc.nodes = lib.mkIf job.Cross {
+        text = lib.concatMapStrings (n: "${n.config.networking.hostName}\n") (lib.attrValues nodes);
+      };
       networking.hostName = name;
       deployment.targetHost = "${name}.example.org";
     };

@@ -43,6 +43,7 @@ func benchEval(ctx context.Context, dir string, args []string) error {
 	nixpkgs := set.String("nixpkgs", os.Getenv("NIXBENCH_NIXPKGS"), "evaluate with the nixpkgs in this `FOLDER` (default: $NIXBENCH_NIXPKGS)")
 	modules := set.String("modules", "modules", "`FOLDER` of nixbench's NixOS modules")
 	nodes := set.String("nodes", "1,5,20,50", "numbers of nodes: `COUNTS` between commas")
+	cross := set.Bool("cross", false, "let each named node read an option of all nodes, as for a hosts file")
 	memory := set.Float64("memory", 8, "memory limit of all processes together, in `GB` of 2^30 bytes")
 	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -59,7 +60,7 @@ func benchEval(ctx context.Context, dir string, args []string) error {
 	if *nixpkgs == "" {
 		return errors.New("-nixpkgs: the folder of a complete nixpkgs is necessary")
 	}
-	job := evalJob{Dir: dir, Salt: time.Now().Format(time.RFC3339Nano)}
+	job := evalJob{Dir: dir, Cross: *cross, Salt: time.Now().Format(time.RFC3339Nano)}
 	for target, flag := range map[*string]string{&job.Nixpkgs: *nixpkgs, &job.Modules: *modules} {
 		if *target, err = filepath.Abs(flag); err != nil {
 			return err
@@ -86,6 +87,8 @@ func benchEval(ctx context.Context, dir string, args []string) error {
 			r := measureEval(ctx, job, limit)
 			if r.err != nil {
 				fmt.Fprintf(os.Stderr, "%d nodes %s: %v\n", r.nodes, r.kind(), r.err)
+			} else {
+				fmt.Fprintf(os.Stderr, "%d nodes %s: evaluated in %s\n", r.nodes, r.kind(), formatSeconds(r.sample.Survey+r.sample.Instantiate))
 			}
 			if ctx.Err() != nil {
 				return context.Cause(ctx)

@@ -22,6 +22,7 @@ type evalJob struct {
 	Nixpkgs, Modules string // folders
 	Nodes            int
 	ByName           bool   // each worker is a node of its own, instead of a role with a count
+	Cross            bool   // each named node reads an option of all nodes
 	Salt             string // text in each system, so that no system exists in the store
 	Group            memgroup.Group
 }

@@ -53,9 +53,10 @@ func (r resources) fit(cost int64) int {
 // evaluationPlan is how units are evaluated: at most processes at once, with up to chunk units each.
 type evaluationPlan struct{ processes, chunk int }
 
-// plan returns the plan that takes the least time for the given number of units, and among plans of equal time the one that needs the least memory. Options.Workers and Options.ChunkSize, if they are not 0, determine
-// processes and chunk. A plan needs more memory than is free only if both are set, or if one process for one unit,
-// or the number of processes asked for, needs more.
+// plan returns the plan that takes the least time for the given number of units, and among plans of equal time the one
+// that needs the least memory. Options.Workers and Options.ChunkSize, if they are not 0, determine processes and chunk.
+// A plan needs more memory than is free only if both are set, or if one process for one unit, or the number of processes
+// asked for, needs more.
 func (w workload) plan(r resources, units, workers, chunkSize int) evaluationPlan {
 	units = max(1, units)
 	smallest, largest := 1, min(w.maxChunk, units)
