@@ -143,7 +143,7 @@
         };
       };
 
-      # Builds the package, and systems from the modules without facts, with this nixpkgs.
+      # Builds the package, and systems from the modules without facts, with this nixpkgs. Then runs tests in virtual machines.
       checks = forEachSystem (
         pkgs:
         let
@@ -171,6 +171,14 @@
           uefi = system "uefi" [ { nixbench.guest.firmware = "uefi"; } ];
           container = system "container" [ { boot.isContainer = true; } ];
         }
+        # Tests in virtual machines: the builder needs KVM. The mini NixOS of our own tests has no test driver.
+        // lib.optionalAttrs (pkgs ? testers.runNixOSTest) (
+          import ./e2e/nixos-tests {
+            inherit pkgs;
+            nixbench = nixbench pkgs;
+            nixpkgs = nixpkgs.outPath;
+          }
+        )
       );
 
       devShells = forEachSystem (pkgs: {

@@ -4,9 +4,10 @@
 //	go run ./bench instantiate   # evaluation, in one process and in chunks
 //	go run ./bench fleet         # apply to 1,000 simulated nodes, one of them stuck
 //	go run ./bench noop          # apply to nodes that already run their systems
+//	go run ./bench eval          # evaluation of 1 to 50 nodes with a real nixpkgs; `eval -h` lists the flags
 //	go run ./bench deploy        # deployments to the machines of a lab; `deploy -h` lists the flags
 //
-// instantiate needs Nix and uses the mini NixOS fixture. The other benchmarks need ssh;
+// instantiate needs Nix and uses the mini NixOS fixture. eval needs root, Nix and a nixpkgs. The other benchmarks need ssh;
 // their nodes are SSH servers in a separate process. deploy needs root and the lab (e2e/lab). The exit status is 1 if a
 // measurement exceeds its budget, for deploy only with -check.
 package main
@@ -29,13 +30,15 @@ var benchmarks = map[string]func(ctx context.Context, dir string, args []string)
 	"instantiate": benchInstantiate,
 	"fleet":       benchFleet,
 	"noop":        benchNoop,
+	"eval":        benchEval,
 	"deploy":      benchDeploy,
 }
 
-// timeLimit is the maximum duration of a benchmark. deployLimit is that of deploy, which has many scenarios and machines.
+// timeLimit is the maximum duration of a benchmark. longLimit is that of deploy and eval, whose flags determine how much
+// they measure.
 const (
-	timeLimit   = 10 * time.Minute
-	deployLimit = 2 * time.Hour
+	timeLimit = 10 * time.Minute
+	longLimit = 2 * time.Hour
 )
 
 // processVariable is the environment variable that selects the process that this program runs as,
@@ -44,8 +47,9 @@ const processVariable = "NIXBENCH_BENCH_PART"
 
 // processes contains the main functions of the other processes of a benchmark, by name.
 var processes = map[string]func(context.Context) error{
-	"nodes":  serveNodes,
-	"client": runClient,
+	"nodes":    serveNodes,
+	"client":   runClient,
+	"evaluate": runEval,
 }
 
 func main() {
@@ -60,8 +64,8 @@ func run() error {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends this process at once
 	limit := timeLimit
-	if len(os.Args) > 1 && os.Args[1] == "deploy" {
-		limit = deployLimit
+	if len(os.Args) > 1 && (os.Args[1] == "deploy" || os.Args[1] == "eval") {
+		limit = longLimit
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -21,7 +21,7 @@ type Closure struct {
 
 // Instantiate evaluates the systems of units. It returns the closures of all units that could be
 // evaluated, and an [*EvalError] for the other units. It runs several Nix processes at once, each for
-// a few units, see planEvaluation.
+// a few units, see workload.plan.
 func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string]Closure, error) {
 	if len(units) == 0 {
 		return nil, nil
@@ -32,7 +32,7 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string
 		closures  = map[string]Closure{}
 		processes atomic.Int32
 	)
-	plan := planEvaluation(findResources(), len(units), e.Workers, e.ChunkSize)
+	plan := systemWork.plan(findResources(), len(units), e.Workers, e.ChunkSize)
 	failed, err := e.isolateFailures(ctx, splitUnits(units, plan.chunk), plan.processes, func(ctx context.Context, chunk []string) error {
 		processes.Add(1)
 		names, err := nixJSON(chunk)
@@ -70,13 +70,39 @@ const splitInto = 8
 // calls. It splits a chunk that fails, until each failing unit is alone in its chunk. It returns
 // the errors of the failing units. The last result is an error that no unit causes, such as a
 // missing Nix or a cancelled context.
+//
+// Units may need more memory than the plan expects, for example if each reads options of all nodes.
+// If the kernel kills a process for that reason, its units are evaluated again at the end, one
+// unit in one process at a time.
 func (e *Evaluator) isolateFailures(ctx context.Context, work [][]string, workers int, do func(context.Context, []string) error) (map[string]*NixError, error) {
+	failed, err := isolate(ctx, work, workers, do)
+	var again [][]string
+	for unit, reason := range failed {
+		if reason.killed {
+			again = append(again, []string{unit})
+		}
+	}
+	if err != nil || len(again) == 0 {
+		return failed, err
+	}
+	for _, unit := range again {
+		delete(failed, unit[0])
+	}
+	slices.SortFunc(again, func(a, b []string) int { return CompareNatural(a[0], b[0]) })
+	alone, err := isolate(ctx, again, 1, do)
+	maps.Copy(failed, alone)
+	return failed, err
+}
+
+// isolate is isolateFailures without the second evaluation. It does not split a chunk whose process was killed, but returns
+// the error for each of its units.
+func isolate(ctx context.Context, work [][]string, workers int, do func(context.Context, []string) error) (map[string]*NixError, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
 		wg     sync.WaitGroup
 		mu     sync.Mutex
-		failed map[string]*NixError
+		failed = map[string]*NixError{}
 		slots  = make(chan struct{}, workers)
 		start  func(chunk []string)
 	)
@@ -94,13 +120,12 @@ func (e *Evaluator) isolateFailures(ctx context.Context, work [][]string, worker
 			case err == nil:
 			case !errors.As(err, &ne):
 				cancel(err)
-			case len(chunk) == 1:
+			case len(chunk) == 1 || ne.killed:
 				mu.Lock()
 				defer mu.Unlock()
-				if failed == nil {
-					failed = map[string]*NixError{}
+				for _, unit := range chunk {
+					failed[unit] = ne
 				}
-				failed[chunk[0]] = ne
 			default:
 				for part := range slices.Chunk(chunk, max(1, len(chunk)/splitInto)) {
 					start(part)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -152,5 +153,32 @@ func TestInstantiateWithoutNix(t *testing.T) {
 	}})
 	if _, err := e.Instantiate(t.Context(), names(20)); !errors.Is(err, ErrNoNix) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Units whose process the kernel has killed, because several processes need too much memory together, are evaluated again,
+// one at a time. A unit whose process is killed also alone is reported.
+func TestKilledEvaluationsAreRepeatedAlone(t *testing.T) {
+	killed := exec.Command("sh", "-c", "kill -9 $$").Run()
+	f := &fakeNix{delay: 20 * time.Millisecond}
+	e := fakeEvaluator(f, 3)
+	run := e.Run
+	var running atomic.Int32
+	e.Run = func(ctx context.Context, c Command) ([]byte, error) {
+		defer running.Add(-1)
+		// There is memory for one process, and n05 needs even more.
+		if running.Add(1) > 1 || strings.Contains(strings.Join(c.Argv, " "), `n05\"`) {
+			return nil, killed
+		}
+		return run(ctx, c)
+	}
+	e.ChunkSize = 4
+	closures, err := e.Instantiate(t.Context(), names(20))
+	var ee *EvalError
+	if !errors.As(err, &ee) || len(ee.Units) != 1 || ee.Units["n05"] == nil || !strings.Contains(ee.Units["n05"].Error(), "out of memory") {
+		t.Errorf("error %v", err)
+	}
+	if len(closures) != 19 {
+		t.Errorf("%d closures, want 19", len(closures))
 	}
 }

@@ -13,24 +13,25 @@ const Unlimited = math.MaxInt
 // memoryCost is the approximate memory in bytes of one evaluation: an evaluation of n units needs base + n×unit.
 type memoryCost struct{ base, unit int64 }
 
-// Measured with Nix 2.26 and the nixpkgs of 2026: systems with nginx and sshd need 0.82, 1.40, 2.02 and 3.43 GiB
-// for 1, 2, 3 and 5 units, the survey of 20 units 0.53 GiB.
-var (
-	systemCost = memoryCost{base: 256 << 20, unit: 640 << 20}
-	surveyCost = memoryCost{base: 256 << 20, unit: 16 << 20}
-)
-
 func (c memoryCost) of(units int) int64 { return c.base + int64(units)*c.unit }
 
-// Time of one evaluation, in the same measurement: about 4.5 s and 5.5 s per unit. Only the ratio matters.
-const (
-	startTime = 9
-	unitTime  = 11
-)
+// workload is what one kind of evaluation costs: an evaluation of n units takes start + n×unit of time, of which only
+// the ratio matters.
+type workload struct {
+	memory      memoryCost
+	start, unit int64
+	// maxChunk is the maximum number of units that one process evaluates, unless Options.ChunkSize is set. A larger
+	// chunk saves little time, and a chunk is also the unit of progress and of the search for a failing unit.
+	maxChunk int
+}
 
-// maxChunk is the maximum number of units that one process evaluates, unless Options.ChunkSize is set. A larger
-// chunk saves little time, and a chunk is also the unit of progress and of the search for a failing unit.
-const maxChunk = 5
+// Measured with Nix 2.26 and the nixpkgs of 2026. Systems with nginx and sshd need 0.82, 1.40, 2.02 and 3.43 GiB for
+// 1, 2, 3 and 5 units, and about 4.5 s and 5.5 s per unit. The survey of 5, 20 and 50 Kubernetes workers needs 0.5, 1.6
+// and 3.7 GiB, and about 1.1 s and 0.5 s per unit.
+var (
+	systemWork = workload{memoryCost{base: 256 << 20, unit: 640 << 20}, 9, 11, 5}
+	surveyWork = workload{memoryCost{base: 256 << 20, unit: 80 << 20}, 11, 5, 20}
+)
 
 // resources are the cores and the free memory, in bytes, of this machine.
 type resources struct {
@@ -49,16 +50,16 @@ func (r resources) fit(cost int64) int {
 	return int(max(1, min(int64(r.cores), (r.memory-r.memory/8)/cost)))
 }
 
-// evaluationPlan is how Instantiate evaluates units: at most processes at once, with up to chunk units each.
+// evaluationPlan is how units are evaluated: at most processes at once, with up to chunk units each.
 type evaluationPlan struct{ processes, chunk int }
 
-// planEvaluation returns the plan that takes the least time for the given number of units, and among plans of equal
-// time the one that needs the least memory. Options.Workers and Options.ChunkSize, if they are not 0, determine
-// processes and chunk. A plan needs more memory than is free only if both are set, or if one process for one unit,
-// or the number of processes asked for, needs more.
-func planEvaluation(r resources, units, workers, chunkSize int) evaluationPlan {
+// plan returns the plan that takes the least time for the given number of units, and among plans of equal time the one
+// that needs the least memory. Options.Workers and Options.ChunkSize, if they are not 0, determine processes and chunk.
+// A plan needs more memory than is free only if both are set, or if one process for one unit, or the number of processes
+// asked for, needs more.
+func (w workload) plan(r resources, units, workers, chunkSize int) evaluationPlan {
 	units = max(1, units)
-	smallest, largest := 1, min(maxChunk, units)
+	smallest, largest := 1, min(w.maxChunk, units)
 	if chunkSize > 0 {
 		smallest = min(chunkSize, units)
 		largest = smallest
@@ -66,7 +67,7 @@ func planEvaluation(r resources, units, workers, chunkSize int) evaluationPlan {
 	var best evaluationPlan
 	var bestTime, bestMemory int64
 	for chunk := smallest; chunk <= largest; chunk++ {
-		cost := systemCost.of(chunk)
+		cost := w.memory.of(chunk)
 		processes := r.fit(cost)
 		if workers > 0 {
 			processes = workers
@@ -77,7 +78,7 @@ func planEvaluation(r resources, units, workers, chunkSize int) evaluationPlan {
 		chunks := divideRoundingUp(units, chunk)
 		rounds := divideRoundingUp(chunks, processes)
 		processes = divideRoundingUp(chunks, rounds) // more processes would not save a round
-		time, memory := int64(rounds)*int64(startTime+chunk*unitTime), int64(processes)*cost
+		time, memory := int64(rounds)*(w.start+int64(chunk)*w.unit), int64(processes)*cost
 		if best.chunk == 0 || time < bestTime || time == bestTime && memory < bestMemory {
 			best, bestTime, bestMemory = evaluationPlan{processes, chunk}, time, memory
 		}
@@ -86,14 +87,6 @@ func planEvaluation(r resources, units, workers, chunkSize int) evaluationPlan {
 }
 
 func divideRoundingUp(a, b int) int { return 1 + (a-1)/b } // for positive numbers; a+b-1 could overflow
-
-// planSurvey returns the number of processes that survey chunks of size units at once.
-func planSurvey(r resources, size, workers int) int {
-	if workers > 0 {
-		return workers
-	}
-	return r.fit(surveyCost.of(size))
-}
 
 // splitUnits splits units into chunks of size units.
 func splitUnits(units []string, size int) [][]string {

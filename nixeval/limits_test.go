@@ -39,7 +39,7 @@ func TestPlanEvaluation(t *testing.T) {
 		{cores: 4, memory: 1 * gib, units: 20, chunk: Unlimited, want: evaluationPlan{1, 20}},
 		{cores: 4, memory: 1 * gib, units: 20, workers: 3, chunk: 5, want: evaluationPlan{2, 5}}, // 4 chunks: two rounds
 	} {
-		if got := planEvaluation(resources{tc.cores, tc.memory}, tc.units, tc.workers, tc.chunk); got != tc.want {
+		if got := systemWork.plan(resources{tc.cores, tc.memory}, tc.units, tc.workers, tc.chunk); got != tc.want {
 			t.Errorf("%+v: got %+v", tc, got)
 		}
 	}
@@ -47,14 +47,16 @@ func TestPlanEvaluation(t *testing.T) {
 
 // No plan needs more memory than is free, unless one process for one unit does.
 func TestPlanFitsMemory(t *testing.T) {
-	for cores := 1; cores <= 64; cores *= 2 {
-		for memory := int64(1) << 28; memory <= 1<<38; memory *= 2 {
-			for _, units := range []int{1, 2, 3, 7, 20, 100, 501} {
-				p := planEvaluation(resources{cores, memory}, units, 0, 0)
-				needs := int64(p.processes) * systemCost.of(p.chunk)
-				if p.processes > cores || p.chunk > maxChunk || p.processes < 1 || p.chunk < 1 ||
-					needs > memory && p != (evaluationPlan{1, 1}) {
-					t.Errorf("%d cores, %d MiB, %d units: %+v, which needs %d MiB", cores, memory>>20, units, p, needs>>20)
+	for _, w := range []workload{systemWork, surveyWork} {
+		for cores := 1; cores <= 64; cores *= 2 {
+			for memory := int64(1) << 28; memory <= 1<<38; memory *= 2 {
+				for _, units := range []int{1, 2, 3, 7, 20, 100, 501} {
+					p := w.plan(resources{cores, memory}, units, 0, 0)
+					needs := int64(p.processes) * w.memory.of(p.chunk)
+					if p.processes > cores || p.chunk > w.maxChunk || p.processes < 1 || p.chunk < 1 ||
+						needs > memory && p != (evaluationPlan{1, 1}) {
+						t.Errorf("%+v, %d cores, %d MiB, %d units: %+v, which needs %d MiB", w, cores, memory>>20, units, p, needs>>20)
+					}
 				}
 			}
 		}
@@ -62,11 +64,23 @@ func TestPlanFitsMemory(t *testing.T) {
 }
 
 func TestPlanSurvey(t *testing.T) {
-	if got := planSurvey(resources{16, 2 << 30}, 5, 0); got != 5 {
-		t.Errorf("16 cores and 2 GiB: %d processes, want 5", got)
-	}
-	if got := planSurvey(resources{16, 2 << 30}, 5, 7); got != 7 {
-		t.Errorf("asked for 7, got %d", got)
+	const gib = 1 << 30
+	for _, tc := range []struct {
+		cores          int
+		memory         int64
+		units          int
+		workers, chunk int
+		want           evaluationPlan
+	}{
+		// One unit needs 0.33 GiB, twenty 1.8.
+		{cores: 4, memory: 8 * gib, units: 42, want: evaluationPlan{4, 11}},
+		{cores: 4, memory: 2 * gib, units: 42, want: evaluationPlan{3, 4}},
+		{cores: 1, memory: 8 * gib, units: 1000, want: evaluationPlan{1, 20}},
+		{cores: 16, memory: 2 * gib, units: 42, workers: 7, chunk: 1, want: evaluationPlan{7, 1}},
+	} {
+		if got := surveyWork.plan(resources{tc.cores, tc.memory}, tc.units, tc.workers, tc.chunk); got != tc.want {
+			t.Errorf("%+v: got %+v", tc, got)
+		}
 	}
 }
 

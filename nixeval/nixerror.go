@@ -28,6 +28,7 @@ type NixError struct {
 	Drv       string   // derivation that failed to build, or empty
 	Log       []string // last lines of the derivation's build log
 	fullTrace bool     // the message contains the full trace, because --show-trace is set
+	killed    bool     // Nix was killed, probably by the kernel because the memory was full
 }
 
 // Error returns the message for users, with the last lines of the derivation's build log. The message
@@ -160,13 +161,15 @@ func newProcessError(argv []string, err error, log *nixLog) error {
 		return &e
 	}
 	text := fmt.Sprintf("%s: %v", argv[0], err)
-	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL {
+	ws, ok := exit.Sys().(syscall.WaitStatus)
+	killed := ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL
+	if killed {
 		text += " (the kernel may have run out of memory; lower --eval-workers)"
 	}
 	if len(log.Plain) > 0 {
 		text += "\n" + strings.Join(log.Plain, "\n")
 	}
-	return &NixError{Text: text, Raw: text}
+	return &NixError{Text: text, Raw: text, killed: killed}
 }
 
 // newHiveError returns a [*NixError] for an error in the hive that the Go code has detected.

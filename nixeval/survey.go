@@ -10,10 +10,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Survey evaluates everything in the hive that is cheap to evaluate: names, roles, sizes and
-// deployment options. If the deployment options of a [Unit] (a single node, or all nodes of a role)
-// cannot be evaluated, it stores the error in [Hive.Broken]. It returns an error only if the hive itself cannot be evaluated. It needs one
-// evaluation if there are no errors.
+// Survey evaluates everything in the hive that is cheap to evaluate: names, roles, sizes and deployment options. If the
+// deployment options of a [Unit] (a single node, or all nodes of a role) cannot be evaluated, it stores the error in
+// [Hive.Broken]. It returns an error only if the hive itself cannot be evaluated. It needs one evaluation for a hive of
+// up to firstSurvey units, if there are no errors. With more units it runs several Nix processes at once, because even
+// the deployment options of one unit need half a second and 80 MB.
 func (e *Evaluator) Survey(ctx context.Context) (*Hive, error) {
 	e.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Survey, Text: e.Source.String()})
 	hive, err := e.surveyHive(ctx)
@@ -25,24 +26,38 @@ func (e *Evaluator) Survey(ctx context.Context) (*Hive, error) {
 	return hive, err
 }
 
+// firstSurvey is the number of units that the first evaluation of a survey includes, with everything that does not
+// depend on units.
+const firstSurvey = 8
+
 func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 	var s surveyResult
-	err := e.eval(ctx, event.Survey, "h: h.survey null", &s)
-	if err == nil {
+	err := e.eval(ctx, event.Survey, fmt.Sprintf("h: h.survey %d", firstSurvey), &s)
+	chunkSize := 0
+	if err != nil {
+		var ne *NixError
+		if !errors.As(err, &ne) {
+			return nil, err
+		}
+		// Evaluate without units, to determine whether the error is in the hive itself or in units.
+		if err := e.eval(ctx, event.Survey, "h: h.survey [ ]", &s); err != nil {
+			return nil, toSetError(err)
+		}
+		s.Deployments = map[string]Deployment{}
+		chunkSize = min(surveyWork.maxChunk, max(1, len(s.Units)/splitInto)) // at least one of the units fails
+	}
+	var rest []string
+	for _, u := range s.Units {
+		if _, ok := s.Deployments[u]; !ok {
+			rest = append(rest, u)
+		}
+	}
+	if len(rest) == 0 {
 		return newHive(s, nil)
 	}
-	var ne *NixError
-	if !errors.As(err, &ne) {
-		return nil, err
-	}
-	// Evaluate without units, to determine whether the error is in the hive itself or in units.
-	if err := e.eval(ctx, event.Survey, "h: h.survey [ ]", &s); err != nil {
-		return nil, toSetError(err)
-	}
-	s.Deployments = map[string]Deployment{}
+	plan := surveyWork.plan(findResources(), len(rest), e.Workers, chunkSize)
 	var mu sync.Mutex
-	size := min(surveyChunk, max(1, len(s.Units)/splitInto)) // the evaluation of all units has already failed
-	broken, err := e.isolateFailures(ctx, splitUnits(s.Units, size), planSurvey(findResources(), size, e.Workers), func(ctx context.Context, units []string) error {
+	broken, err := e.isolateFailures(ctx, splitUnits(rest, plan.chunk), plan.processes, func(ctx context.Context, units []string) error {
 		part, err := e.surveyUnits(ctx, units)
 		if err == nil {
 			mu.Lock()
@@ -56,10 +71,6 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 	}
 	return newHive(s, broken)
 }
-
-// surveyChunk is the maximum number of unit names in one command-line argument, because Linux
-// limits the length of an argument to 128 KiB.
-const surveyChunk = 500
 
 func (e *Evaluator) surveyUnits(ctx context.Context, units []string) (map[string]Deployment, error) {
 	names, err := nixJSON(units)

@@ -92,8 +92,10 @@ var rules = []struct {
 	{"e2e/kubernetes", nil},
 	{"e2e/suite", nil},
 	{"e2e/deep", []string{"e2e/suite"}},
+	{"e2e/nixos-tests", nil},
+	{"bench/memgroup", nil},
 	{"bench/deployments", []string{"e2e/fixture", "e2e/lab"}},
-	{"bench", []string{"bench/deployments", "nixeval", "deploy", "deploy/fleet", "deploy/node", "deploy/state", "deploy/remote", "deploy/remote/sshtest", "deploy/closure", "deploy/secrets", "deploy/activate", "e2e/fixture"}},
+	{"bench", []string{"bench/deployments", "bench/memgroup", "nixeval", "deploy", "deploy/fleet", "deploy/node", "deploy/state", "deploy/remote", "deploy/remote/sshtest", "deploy/closure", "deploy/secrets", "deploy/activate", "e2e/fixture"}},
 }
 
 func root(t *testing.T) string {

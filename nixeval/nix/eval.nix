@@ -528,13 +528,15 @@ let
 in
 evaluated
 // {
-  # Return everything that is cheap to evaluate, with the deployment options of the given units, or
-  # of all units if names is null. The Go code passes lists of units to find the units that fail.
+  # Return everything that does not depend on units, with the deployment options of the given units,
+  # or of the first units if `units` is a number.
   survey =
-    names:
+    units:
     evaluated.skeleton
     // {
-      deployments = forNames (if names == null then evaluated.skeleton.units else names) evaluated.deployment;
+      deployments = forNames (
+        if isInt units then evaluated.lib.take units evaluated.skeleton.units else units
+      ) evaluated.deployment;
     };
   instantiate = names: forNames names evaluated.closure;
   images = kind: names: forNames names (evaluated.image kind);
