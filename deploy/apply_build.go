@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -36,7 +37,7 @@ func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator
 		}
 		if err != nil {
 			stopBuild(err)
-		} else {
+		} else if askCtx.Err() == nil {
 			r.early.allow()
 		}
 		answered <- err
@@ -64,16 +65,15 @@ func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes [
 	units := slices.DeleteFunc(selection.Units(nodes), r.buildsOnTarget)
 	builds := eval.NewBuilds(len(units), r.hive.BuildersFile(), r.early.copyBatch)
 	all, evalErr := instantiateEach(ctx, eval, r.hive, nodes, r.KeepGoing, func(part map[string]nixeval.Closure) {
-		if r.early != nil {
-			builds.Add(ctx, r.localClosures(part))
-		}
+		builds.Add(ctx, r.early.selectBatch(part))
 	})
 	if len(all) == 0 || evalErr != nil && !r.KeepGoing {
 		stopBuilds()
 		_, _ = builds.Finish(ctx, nil) // their error is that they were stopped
 		return nil, evalErr
 	}
-	local := r.localClosures(all)
+	local := maps.Clone(all)
+	maps.DeleteFunc(local, func(unit string, _ nixeval.Closure) bool { return r.buildsOnTarget(unit) })
 	var buildErr error
 	if len(local) > 0 {
 		var built []string
@@ -97,17 +97,6 @@ func (r *run) keepClosures(built map[string]nixeval.Closure) error {
 	wait := r.Send.Wait(event.Event{Phase: event.Build, Text: "Nix, to keep what was built from its garbage collector"})
 	defer wait.End()
 	return r.Keep(built)
-}
-
-// localClosures returns those of the closures that are built on this computer.
-func (r *run) localClosures(closures map[string]nixeval.Closure) map[string]nixeval.Closure {
-	local := map[string]nixeval.Closure{}
-	for unit, c := range closures {
-		if !r.buildsOnTarget(unit) {
-			local[unit] = c
-		}
-	}
-	return local
 }
 
 func outPaths(closures map[string]nixeval.Closure) []string {

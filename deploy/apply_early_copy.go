@@ -125,9 +125,7 @@ func (e *earlyCopies) copyToNode(n nixeval.Node, c nixeval.Closure) {
 	}
 }
 
-// begin records that the copy to a node begins. It returns nil if nothing may be copied to the node now: because it
-// has the system, must not be changed, or is a member of a running cluster. A member is drained and changed in
-// its turn.
+// begin records that the copy to a node begins. It returns nil if the node's system must not be copied early.
 func (e *earlyCopies) begin(n nixeval.Node, c nixeval.Closure) *earlyCopy {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,20 +134,53 @@ func (e *earlyCopies) begin(n nixeval.Node, c nixeval.Closure) *earlyCopy {
 		return nil
 	default:
 	}
-	r := e.run
-	isMember := r.desiredMember(n.Name) != nil && e.inspected.isDeployed(n.Name)
-	d, err := r.deploymentOf(n)
-	if err != nil || isMember || r.machines.DeferredTask(n.Name) != nil {
-		return nil
-	}
-	switch r.decide(n, d, c, true, e.inspected[n.Name]).Action {
-	case plan.WouldSwitch, plan.WouldFirst:
-	default:
+	if !e.mayCopy(n, c) {
 		return nil
 	}
 	current := &earlyCopy{task: node.Task{Node: n, Closure: c}, done: make(chan struct{})}
 	e.copies[n.Name] = current
 	return current
+}
+
+// mayCopy reports whether a system may be copied early to an inspected node. It may not if the node has the system, or
+// must not be changed, or is a member of a running cluster, which is drained and changed in its turn.
+func (e *earlyCopies) mayCopy(n nixeval.Node, c nixeval.Closure) bool {
+	r := e.run
+	d, err := r.deploymentOf(n)
+	if err != nil || e.isDeployedMember(n.Name) || r.machines.DeferredTask(n.Name) != nil {
+		return false
+	}
+	action := r.decide(n, d, c, true, e.inspected[n.Name]).Action
+	return action == plan.WouldSwitch || action == plan.WouldFirst
+}
+
+// isDeployedMember reports whether a node is a cluster member that was deployed before this run, as far as it is known.
+func (e *earlyCopies) isDeployedMember(name string) bool {
+	return e.run.desiredMember(name) != nil && (e.run.Store.Node(name).LastConfirmed != nil || e.inspected.isDeployed(name))
+}
+
+// selectBatch returns those of the closures that have to be built now, because a node may need a copy of them. So a run
+// that changes nothing starts no additional processes.
+func (e *earlyCopies) selectBatch(evaluated map[string]nixeval.Closure) map[string]nixeval.Closure {
+	batch := map[string]nixeval.Closure{}
+	if e == nil {
+		return batch
+	}
+	for _, n := range e.nodes {
+		c, ok := evaluated[n.Unit]
+		if !ok || e.run.buildsOnTarget(n.Unit) || e.isDeployedMember(n.Name) {
+			continue
+		}
+		select {
+		case <-e.inspected[n.Name].done:
+			ok = e.mayCopy(n, c)
+		default:
+		}
+		if ok {
+			batch[n.Unit] = c
+		}
+	}
+	return batch
 }
 
 // enter waits until the node's copy has ended, and until fewer nodes than allowed are copied to or deployed. The
