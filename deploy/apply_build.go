@@ -65,7 +65,7 @@ func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes [
 	units := slices.DeleteFunc(selection.Units(nodes), r.buildsOnTarget)
 	builds := eval.NewBuilds(len(units), r.hive.BuildersFile(), r.early.copyBatch)
 	all, evalErr := instantiateEach(ctx, eval, r.hive, nodes, r.KeepGoing, func(part map[string]nixeval.Closure) {
-		builds.Add(ctx, r.early.selectBatch(part))
+		r.early.addNeeded(ctx, builds, part)
 	})
 	if len(all) == 0 || evalErr != nil && !r.KeepGoing {
 		stopBuilds()

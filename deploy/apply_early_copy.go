@@ -29,7 +29,7 @@ type earlyCopies struct {
 	allowed              chan struct{} // is closed when copies may begin
 	closed               chan struct{} // is closed when no further copy may begin
 
-	mu     sync.Mutex // guards copies, and that no copy begins after closed
+	mu     sync.Mutex // guards copies, and that nothing begins after closed
 	copies map[string]*earlyCopy
 	all    sync.WaitGroup
 }
@@ -129,17 +129,21 @@ func (e *earlyCopies) copyToNode(n nixeval.Node, c nixeval.Closure) {
 func (e *earlyCopies) begin(n nixeval.Node, c nixeval.Closure) *earlyCopy {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	select {
-	case <-e.closed:
-		return nil
-	default:
-	}
-	if !e.mayCopy(n, c) {
+	if e.isClosed() || !e.mayCopy(n, c) {
 		return nil
 	}
 	current := &earlyCopy{task: node.Task{Node: n, Closure: c}, done: make(chan struct{})}
 	e.copies[n.Name] = current
 	return current
+}
+
+func (e *earlyCopies) isClosed() bool {
+	select {
+	case <-e.closed:
+		return true
+	default:
+		return false
+	}
 }
 
 // mayCopy reports whether a system may be copied early to an inspected node. It may not if the node has the system, or
@@ -159,13 +163,13 @@ func (e *earlyCopies) isDeployedMember(name string) bool {
 	return e.run.desiredMember(name) != nil && (e.run.Store.Node(name).LastConfirmed != nil || e.inspected.isDeployed(name))
 }
 
-// selectBatch returns those of the closures that have to be built now, because a node may need a copy of them. So a run
-// that changes nothing starts no additional processes.
-func (e *earlyCopies) selectBatch(evaluated map[string]nixeval.Closure) map[string]nixeval.Closure {
-	batch := map[string]nixeval.Closure{}
+// addNeeded adds those of the closures to builds that a node needs a copy of. It does not wait for nodes that are still
+// being inspected: they add their closures later. So a run that changes nothing starts no additional processes.
+func (e *earlyCopies) addNeeded(ctx context.Context, builds *nixeval.Builds, evaluated map[string]nixeval.Closure) {
 	if e == nil {
-		return batch
+		return
 	}
+	batch := map[string]nixeval.Closure{}
 	for _, n := range e.nodes {
 		c, ok := evaluated[n.Unit]
 		if !ok || e.run.buildsOnTarget(n.Unit) || e.isDeployedMember(n.Name) {
@@ -173,14 +177,28 @@ func (e *earlyCopies) selectBatch(evaluated map[string]nixeval.Closure) map[stri
 		}
 		select {
 		case <-e.inspected[n.Name].done:
-			ok = e.mayCopy(n, c)
+			if e.mayCopy(n, c) {
+				batch[n.Unit] = c
+			}
 		default:
-		}
-		if ok {
-			batch[n.Unit] = c
+			e.all.Go(func() {
+				select {
+				case <-e.closed:
+				case <-e.inspected[n.Name].done:
+					e.addInspected(ctx, builds, n, c)
+				}
+			})
 		}
 	}
-	return batch
+	builds.Add(ctx, batch)
+}
+
+func (e *earlyCopies) addInspected(ctx context.Context, builds *nixeval.Builds, n nixeval.Node, c nixeval.Closure) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.isClosed() && e.mayCopy(n, c) {
+		builds.Add(ctx, map[string]nixeval.Closure{n.Unit: c})
+	}
 }
 
 // enter waits until the node's copy has ended, and until fewer nodes than allowed are copied to or deployed. The

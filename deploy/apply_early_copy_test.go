@@ -345,10 +345,8 @@ func TestNoEarlyBuildForUnchangedNodes(t *testing.T) {
 		switch {
 		case c.Argv[1] == "--realise":
 			processes.Add(1)
-		case evaluates(c, "slow"):
-			time.Sleep(300 * time.Millisecond)
-		case c.Argv[1] == "eval":
-			time.Sleep(200 * time.Millisecond) // until the nodes are inspected
+		case evaluates(c, "a"), evaluates(c, "slow"):
+			time.Sleep(300 * time.Millisecond) // until the nodes are inspected; b is evaluated before
 		}
 		return nil
 	}

@@ -43,15 +43,22 @@ func (e *Evaluator) NewBuilds(units int, builders string, built func(map[string]
 	return &Builds{e: e, units: units, builders: builders, built: built, waiting: map[string]Closure{}, taken: map[string]Closure{}}
 }
 
-// Add starts to build closures, and returns at once. If a batch is running, the closures are built after it. Add must
-// not be called after Finish.
+// Add starts to build closures, and returns at once. If a batch is running, the closures are built after it. Add does
+// nothing for closures that it has received before, nor after Finish, which builds all closures.
 func (b *Builds) Add(ctx context.Context, closures map[string]Closure) {
-	if len(closures) == 0 {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	maps.Copy(b.waiting, closures)
+	if b.finishing {
+		return
+	}
+	for unit, c := range closures {
+		if _, taken := b.taken[unit]; !taken {
+			b.waiting[unit] = c
+		}
+	}
+	if len(b.waiting) == 0 {
+		return
+	}
 	b.startPhase(b.units)
 	if b.early {
 		return

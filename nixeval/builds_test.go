@@ -104,9 +104,11 @@ func TestBuilds(t *testing.T) {
 		b.Add(t.Context(), closures("b"))
 		b.Add(t.Context(), closures("c"))
 		time.Sleep(4 * time.Second)
+		b.Add(t.Context(), closures("a", "b"))
 		b.Add(t.Context(), closures("d"))
 		time.Sleep(time.Second)
 		built, err := b.Finish(t.Context(), closures("a", "b", "c", "d", "e"))
+		b.Add(t.Context(), closures("f"))
 		if diff := cmp.Diff([]string{"a", "b", "c", "d", "e"}, built); diff != "" || err != nil {
 			t.Error(diff, err)
 		}
