@@ -11,8 +11,11 @@ import (
 // must not be changed, or is a member of a running cluster, which is drained and changed in its turn.
 func (e *earlyCopies) mayCopy(n nixeval.Node, c nixeval.Closure) bool {
 	r := e.run
+	if e.isDeployedMember(n) || r.machines.DeferredTask(n.Name) != nil {
+		return false
+	}
 	d, err := r.deploymentOf(n)
-	if err != nil || e.isDeployedMember(n.Name) || r.machines.DeferredTask(n.Name) != nil {
+	if err != nil {
 		return false
 	}
 	action := r.decide(n, d, c, true, e.inspected[n.Name]).Action
@@ -20,8 +23,8 @@ func (e *earlyCopies) mayCopy(n nixeval.Node, c nixeval.Closure) bool {
 }
 
 // isDeployedMember reports whether a node is a cluster member that was deployed before this run, as far as it is known.
-func (e *earlyCopies) isDeployedMember(name string) bool {
-	return e.run.desiredMember(name) != nil && (e.run.Store.Node(name).LastConfirmed != nil || e.inspected.isDeployed(name))
+func (e *earlyCopies) isDeployedMember(n nixeval.Node) bool {
+	return e.run.hive.Unit(n.Unit).Deployment.Engine != nil && (e.run.Store.Node(n.Name).LastConfirmed != nil || e.inspected.isDeployed(n.Name))
 }
 
 // addNeeded adds those of the closures to builds that a node needs a copy of. It does not wait for nodes that are still
@@ -33,7 +36,7 @@ func (e *earlyCopies) addNeeded(ctx context.Context, builds *nixeval.Builds, eva
 	batch := map[string]nixeval.Closure{}
 	for _, n := range e.nodes {
 		c, ok := evaluated[n.Unit]
-		if !ok || e.run.buildsOnTarget(n.Unit) || e.isDeployedMember(n.Name) {
+		if !ok || batch[n.Unit] != (nixeval.Closure{}) || e.run.buildsOnTarget(n.Unit) || e.isDeployedMember(n) {
 			continue
 		}
 		select {
