@@ -66,8 +66,9 @@ type Deployer struct {
 // Missing machines boot during evaluation and build, because the evaluation needs only their addresses. A node
 // waits only for its own machine.
 //
-// Nodes are inspected during evaluation and build, because an inspection changes nothing. No node is changed
-// before all systems are built. A run without waves does not wait for a node that does not answer, unless that
+// Nodes are inspected during evaluation and build, because an inspection changes nothing. Systems that are built are
+// copied while others are still being evaluated or built, see earlyCopies. Nothing else is changed on any node before
+// all systems are built. A run without waves does not wait for a node that does not answer, unless that
 // node may be a member of the running cluster.
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
 	r := &run{Deployer: d, hive: hive, Options: o, results: results{report: d.reportResult, record: d.Record, goal: o.Goal}}
@@ -79,8 +80,12 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		return err
 	}
 	inspected := r.inspectNodes(ctx, nodes, set)
+	r.early = r.newEarlyCopies(ctx, nodes, inspected)
+	defer r.early.stop()
 	closures, buildErr := r.buildIfVersionAllowed(ctx, r.Eval.WithFacts(facts), nodes, inspected)
+	r.early.close()
 	if buildErr != nil && (!o.KeepGoing || rollout.IsVersionRefused(buildErr) || ctx.Err() != nil) {
+		r.early.stop()
 		set.AbandonWaits()
 		inspected.waitAll()
 		r.recordAllSkipped(nodes, buildErr)
@@ -156,6 +161,7 @@ type run struct {
 	Options
 	hive     *nixeval.Hive
 	machines *machines.Set
+	early    *earlyCopies
 	results
 }
 
@@ -237,6 +243,7 @@ func (r *run) makeTasks(ctx context.Context, nodes []nixeval.Node, closures map[
 func (r *run) deployAtOnce(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
 	var errs []error
 	for _, o := range fleet.EachReady(ctx, nodes, inspected.doneChannels(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		defer r.early.enter(n.Name)()
 		t, err := r.newTask(ctx, n, closures, inspected[n.Name])
 		if t != nil {
 			err = r.deployInCluster(ctx, cluster, *t)
@@ -255,6 +262,7 @@ func (r *run) nodeOptions() node.Options { return r.Options.Options }
 
 // deployNode deploys one node, and records its result.
 func (r *run) deployNode(ctx context.Context, t task) error {
+	t.Transferred = r.early.isCopied(t.Node.Name, t.Closure.Out)
 	result, err := r.nodeChanger().Deploy(ctx, t.Task, r.nodeOptions())
 	if result.Activation != nil {
 		r.recordActivation(t.Node, *result.Activation)

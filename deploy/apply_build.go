@@ -3,11 +3,13 @@ package deploy
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/rollout"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -17,6 +19,7 @@ import (
 // machines that are still booting.
 func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator, nodes []nixeval.Node, inspected inspections) (map[string]nixeval.Closure, error) {
 	if !r.Goal.Activates() {
+		r.early.allow()
 		return r.makeClosures(ctx, eval, nodes)
 	}
 	buildCtx, stopBuild := context.WithCancelCause(ctx)
@@ -34,6 +37,8 @@ func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator
 		}
 		if err != nil {
 			stopBuild(err)
+		} else if askCtx.Err() == nil {
+			r.early.allow()
 		}
 		answered <- err
 	}()
@@ -49,40 +54,49 @@ func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator
 
 // makeClosures evaluates the systems of the nodes' units, and builds them on this computer. It does not
 // build units with the option buildOnTarget, which are built later on their nodes. It returns the
-// closure of each unit that did not fail, by the unit's name.
+// closure of each unit that did not fail, by the unit's name. If systems may be copied early, it builds systems while
+// others are still being evaluated.
 func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes []nixeval.Node) (map[string]nixeval.Closure, error) {
 	if r.Goal == node.UploadKeys {
 		return nil, nil
 	}
-	all, evalErr := Instantiate(ctx, eval, r.hive, nodes, r.KeepGoing)
+	ctx, stopBuilds := context.WithCancel(ctx)
+	defer stopBuilds()
+	units := slices.DeleteFunc(selection.Units(nodes), r.buildsOnTarget)
+	builds := eval.NewBuilds(len(units), r.hive.BuildersFile(), r.early.copyBatch)
+	all, evalErr := instantiateEach(ctx, eval, r.hive, nodes, r.KeepGoing, func(part map[string]nixeval.Closure) {
+		r.early.addNeeded(ctx, builds, part)
+	})
 	if len(all) == 0 || evalErr != nil && !r.KeepGoing {
+		stopBuilds()
+		_, _ = builds.Finish(ctx, nil) // their error is that they were stopped
 		return nil, evalErr
 	}
-	local := map[string]nixeval.Closure{}
-	for unit, c := range all {
-		if !r.buildsOnTarget(unit) {
-			local[unit] = c
-		}
-	}
+	local := maps.Clone(all)
+	maps.DeleteFunc(local, func(unit string, _ nixeval.Closure) bool { return r.buildsOnTarget(unit) })
 	var buildErr error
 	if len(local) > 0 {
 		var built []string
-		built, buildErr = eval.Build(ctx, local, r.hive.BuildersFile())
+		built, buildErr = builds.Finish(ctx, local)
 		for unit := range local {
 			if !slices.Contains(built, unit) {
 				delete(all, unit)
 				delete(local, unit)
 			}
 		}
-		wait := r.Send.Wait(event.Event{Phase: event.Build, Text: "Nix, to keep what was built from its garbage collector"})
-		err := r.Keep(local)
-		wait.End()
-		if err != nil {
+		if err := r.keepClosures(local); err != nil {
 			return nil, errors.Join(evalErr, buildErr, err)
 		}
 		r.Copier.Expect(outPaths(local))
 	}
 	return all, errors.Join(evalErr, buildErr)
+}
+
+// keepClosures protects closures that were built on this computer from its garbage collector.
+func (r *run) keepClosures(built map[string]nixeval.Closure) error {
+	wait := r.Send.Wait(event.Event{Phase: event.Build, Text: "Nix, to keep what was built from its garbage collector"})
+	defer wait.End()
+	return r.Keep(built)
 }
 
 func outPaths(closures map[string]nixeval.Closure) []string {

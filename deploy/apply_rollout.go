@@ -112,6 +112,7 @@ func (r *run) deployWaves(ctx context.Context, cluster rollout.Cluster, tasks []
 	var joining []nixeval.Node
 	var errs []error
 	for _, o := range rollout.EachWave(ctx, waves, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		defer r.early.enter(n.Name)()
 		return struct{}{}, r.deployInCluster(ctx, cluster, byName[n.Name])
 	}, func(i int) {
 		if i == 0 {

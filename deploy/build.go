@@ -25,6 +25,11 @@ type Closure struct {
 // and an error about the other nodes. Without keepGoing, it returns no closures if a system cannot be
 // evaluated.
 func Instantiate(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool) (map[string]nixeval.Closure, error) {
+	return instantiateEach(ctx, e, hive, nodes, keepGoing, func(map[string]nixeval.Closure) {})
+}
+
+// instantiateEach is like Instantiate, and calls each as [nixeval.Evaluator.InstantiateEach] does.
+func instantiateEach(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool, each func(map[string]nixeval.Closure)) (map[string]nixeval.Closure, error) {
 	failed := map[string]*nixeval.NixError{}
 	var units []string
 	for _, u := range selection.Units(nodes) {
@@ -34,7 +39,10 @@ func Instantiate(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, 
 			units = append(units, u)
 		}
 	}
-	closures, err := e.Instantiate(ctx, units)
+	if len(failed) > 0 && !keepGoing {
+		each = func(map[string]nixeval.Closure) {} // the run will fail
+	}
+	closures, err := e.InstantiateEach(ctx, units, each)
 	var ee *nixeval.EvalError
 	if err != nil && !errors.As(err, &ee) {
 		return nil, err

@@ -31,12 +31,7 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 		return nil, err
 	}
 	c, built := closures[n.Unit]
-	o := plan.Observation{Node: n, Deployment: d, Observed: inspected.observed, Err: inspected.err, Closure: c, Built: built, Recorded: r.Store.Node(n.Name)}
-	machine := r.machines.DeferredTask(n.Name)
-	if machine != nil {
-		o.Machine = machine.Change.Action
-	}
-	decided := plan.Decide(o, r.nodeOptions())
+	decided := r.decide(n, d, c, built, inspected)
 	switch decided.Action {
 	case plan.NotBuilt:
 		r.recordOutcome(n, c, state.Skipped, "skipped: it was not built", nil)
@@ -50,7 +45,7 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 		return nil, err
 	}
 	r.recordObserved(n, inspected.observed)
-	t := &task{plan: decided, machine: machine, Task: node.Task{
+	t := &task{plan: decided, machine: r.machines.DeferredTask(n.Name), Task: node.Task{
 		Node: n, Deployment: d, Closure: c, BuildOnTarget: r.buildsOnTarget(n.Unit),
 		Observed: inspected.observed, Unchanged: decided.Unchanged(),
 	}}
@@ -64,6 +59,15 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 		return nil, err
 	}
 	return t, nil
+}
+
+// decide returns what the run does to an inspected node.
+func (r *run) decide(n nixeval.Node, d nixeval.Deployment, c nixeval.Closure, built bool, inspected *inspection) plan.Node {
+	o := plan.Observation{Node: n, Deployment: d, Observed: inspected.observed, Err: inspected.err, Closure: c, Built: built, Recorded: r.Store.Node(n.Name)}
+	if machine := r.machines.DeferredTask(n.Name); machine != nil {
+		o.Machine = machine.Change.Action
+	}
+	return plan.Decide(o, r.nodeOptions())
 }
 
 // deploymentOf returns the deployment options of a node, with the keys that nixbench adds.

@@ -63,8 +63,11 @@ type world struct {
 	decline         bool
 	assignAddress   func(provision.Spec) netip.Addr // the DHCP server of a network that nixbench does not manage
 	engines         rollout.Engines
-	revision        int               // of the hive; another revision has other systems
-	onEvent         func(event.Event) // is called with each event, when it is sent
+	revision        int                                          // of the hive; another revision has other systems
+	onEvent         func(event.Event)                            // is called with each event, when it is sent
+	onNix           func(context.Context, nixeval.Command) error // is called before each Nix command, which fails with its error
+	invalid         string                                       // part of the store paths that Nix reports as missing
+	chunk           int                                          // number of units per evaluation; 0: as planned
 }
 
 func newWorld(t *testing.T, roles map[string]int) *world {
@@ -225,6 +228,14 @@ var unitRE = regexp.MustCompile(`\\"([a-z0-9-]+)\\"`)
 
 // nix answers the commands of an evaluation and a build without running Nix.
 func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]byte, error) {
+	if w.onNix != nil {
+		if err := w.onNix(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	if c.Argv[1] == "--check-validity" && w.invalid != "" {
+		return []byte(strings.Join(slices.DeleteFunc(slices.Clone(c.Argv[3:]), func(p string) bool { return !strings.Contains(p, w.invalid) }), "\n")), nil
+	}
 	if c.Argv[1] != "eval" {
 		return nil, nil
 	}
@@ -309,7 +320,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 			w.onEvent(e)
 		}
 	})
-	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: "/hive.nix", Dir: "/"}, Run: nix, Send: send})
+	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: "/hive.nix", Dir: "/"}, ChunkSize: w.chunk, Workers: w.chunk * 4, Run: nix, Send: send})
 	fleet := fleet.New(hive, fleet.Options{Options: remote.Options{DialContext: w.dial, Timeout: 5 * time.Second}, Recorded: store, ClientKey: dir.ClientKey()})
 	defer fleet.Close()
 	err = f(&Deployer{
@@ -410,10 +421,11 @@ type simulatedNode struct {
 	effects        []string // what was activated, as `switch /nix/store/…`, and which keys were restored
 	run            []string
 	systemState    string
-	failed         string // its units
+	failed         string                    // its units
+	onCopy         func(context.Context) int // is called for each copy to the node, and returns its exit status
 }
 
-func (n *simulatedNode) handle(_ context.Context, e *sshtest.Exec) int {
+func (n *simulatedNode) handle(ctx context.Context, e *sshtest.Exec) int {
 	argv := e.Argv
 	switch {
 	case slices.Equal(argv, []string{"systemctl", "is-system-running"}):
@@ -444,6 +456,9 @@ func (n *simulatedNode) handle(_ context.Context, e *sshtest.Exec) int {
 		return 0
 	case argv[0] == "xargs": // which store paths are missing: none
 		_, _ = io.Copy(io.Discard, e.Stdin)
+		if n.onCopy != nil {
+			return n.onCopy(ctx)
+		}
 		return 0
 	}
 	fmt.Fprintf(e.Stderr, "no simulated node knows %q\n", argv)

@@ -22,17 +22,13 @@ import (
 // builds all closures, so that Nix schedules the builds. builders is the path of Nix's machines
 // file, or empty.
 func (e *Evaluator) Build(ctx context.Context, closures map[string]Closure, builders string) ([]string, error) {
-	units := slices.SortedFunc(maps.Keys(closures), CompareNatural)
-	drvs := distinctValues(units, func(u string) string { return closures[u].Drv })
-	e.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Build, Total: len(units)})
-	built, err := e.realise(ctx, units, drvs, closures, builders)
-	end := event.Event{Kind: event.PhaseEnd, Phase: event.Build, Done: len(built), Total: len(units), Failed: err != nil}
-	end.Text = countNoun(len(distinctValues(built, func(u string) string { return closures[u].Out })), "closure")
-	e.Send.Send(end)
-	return built, err
+	return e.NewBuilds(len(closures), builders, nil).Finish(ctx, closures)
 }
 
-func (e *Evaluator) realise(ctx context.Context, units, drvs []string, closures map[string]Closure, builders string) ([]string, error) {
+// realise runs one Nix process that builds closures. send receives its events.
+func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, builders string, send event.Sink) ([]string, error) {
+	units := slices.SortedFunc(maps.Keys(closures), CompareNatural)
+	drvs := distinctValues(units, func(u string) string { return closures[u].Drv })
 	if len(drvs) == 0 {
 		return nil, nil
 	}
@@ -41,7 +37,7 @@ func (e *Evaluator) realise(ctx context.Context, units, drvs []string, closures 
 	if builders != "" {
 		argv = append(argv, "--builders", "@"+builders)
 	}
-	log := newNixLog(e.Send, event.Build)
+	log := newNixLog(send, event.Build)
 	_, err := e.Run(ctx, Command{Argv: append(argv, drvs...), Stderr: log.HandleLine})
 	if err == nil {
 		return units, nil

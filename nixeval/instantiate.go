@@ -23,6 +23,12 @@ type Closure struct {
 // evaluated, and an [*EvalError] for the other units. It runs several Nix processes at once, each for
 // a few units, see workload.plan.
 func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string]Closure, error) {
+	return e.InstantiateEach(ctx, units, func(map[string]Closure) {})
+}
+
+// InstantiateEach is like Instantiate, and also calls each with the closures of a process that has ended while other
+// units are still being evaluated. It makes one call at a time, and does not continue before each returns.
+func (e *Evaluator) InstantiateEach(ctx context.Context, units []string, each func(map[string]Closure)) (map[string]Closure, error) {
 	if len(units) == 0 {
 		return nil, nil
 	}
@@ -47,6 +53,9 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string
 		mu.Lock()
 		defer mu.Unlock()
 		maps.Copy(closures, part)
+		if len(closures) < len(units) {
+			each(part)
+		}
 		return nil
 	})
 	if err == nil && len(failed) > 0 {

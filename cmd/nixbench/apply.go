@@ -42,8 +42,9 @@ A switch is armed: the node rolls back by itself unless nixbench confirms the sw
 over a new connection. So a configuration that makes the node unreachable is rolled
 back. A switch that fails is rolled back at once. --no-rollback disables both.
 
-All systems are built before any node is changed. A node that already runs its system is
-not changed. The failure of one node does not affect the others.
+All systems are built before any system is activated. Systems that are built may be copied
+while others are still evaluated or built. A node that already runs its system is not
+changed. The failure of one node does not affect the others.
 
 The nodes of a running cluster, such as Kubernetes, are updated node by node: control
 planes one at a time, other nodes --max-unavailable at a time (default: 1). Each node

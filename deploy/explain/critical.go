@@ -24,9 +24,13 @@ func findCriticalPath(spans []Span, total Seconds) []Span {
 	path := []Span{}
 	node := ""
 	for t := total; ; {
-		step, ok := lastEndedBefore(spans, t)
-		if previous, has := lastEndedBefore(byNode[node], t); node != "" && has && step.end()-previous.end() <= near {
-			step = previous
+		last, ok := lastEndedBefore(spans, t)
+		step := last
+		// A node waits for its own phases and for those of the whole run, and seldom for other nodes.
+		for _, name := range []string{"", node} {
+			if previous, has := lastEndedBefore(byNode[name], t); node != "" && has && last.end()-previous.end() <= near {
+				step = previous
+			}
 		}
 		if !ok || t-step.end() > near {
 			if s, running := findRunningSpan(byNode, node, t); running {

@@ -242,9 +242,17 @@ var nodePhases = map[event.Phase][]event.Phase{
 }
 
 // leafSpans returns the spans that contain no other spans: all spans of nodes, and the spans of the whole
-// run without the phases for which nodes have spans of the same phase or of its nodePhases.
+// run without the phases for which nodes have spans of the same phase or of its nodePhases. A build may begin while
+// other units are evaluated; its span then begins when the evaluation has ended, because until then the build waits
+// for the evaluation.
 func leafSpans(r Report) []Span {
 	var out []Span
+	var evaluated Seconds
+	for _, s := range r.Phases {
+		if s.Phase == event.Evaluate {
+			evaluated = max(evaluated, s.end())
+		}
+	}
 	byNodes := map[event.Phase]bool{}
 	for _, n := range r.Nodes {
 		for _, s := range n.Spans {
@@ -253,6 +261,9 @@ func leafSpans(r Report) []Span {
 		out = append(out, n.Spans...)
 	}
 	for _, s := range r.Phases {
+		if wait := evaluated - s.Start; s.Phase == event.Build && wait > 0 {
+			s.Start, s.Took = evaluated, s.Took-wait
+		}
 		if !byNodes[s.Phase] && !slices.ContainsFunc(nodePhases[s.Phase], func(p event.Phase) bool { return byNodes[p] }) {
 			out = append(out, s)
 		}

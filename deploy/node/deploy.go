@@ -23,6 +23,7 @@ type Task struct {
 	BuildOnTarget bool
 	Observed      activate.Node // state of the node before the run
 	Unchanged     bool          // the node already runs the desired system; only keys may differ
+	Transferred   bool          // Transfer has succeeded for this task, so Deploy does not transfer the system
 	Keys          secrets.Set
 }
 
@@ -62,8 +63,10 @@ func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result
 	if t.Unchanged || o.Goal == UploadKeys {
 		return c.updateKeys(ctx, h, t, o)
 	}
-	if err := c.transferClosure(ctx, h, t, o); err != nil {
-		return failed, err
+	if !t.Transferred {
+		if err := c.transferClosure(ctx, h, t, o); err != nil {
+			return failed, err
+		}
 	}
 	switch o.Goal {
 	case Push:
@@ -110,6 +113,15 @@ func (c *Changer) confirmUnchanged(t Task, o Options) error {
 		}
 		return nil
 	})
+}
+
+// Transfer does the first step of Deploy before Deploy is called: it copies the system to the node or builds it there.
+func (c *Changer) Transfer(ctx context.Context, t Task, o Options) error {
+	h, err := c.Fleet.Host(ctx, t.Node)
+	if err != nil {
+		return err
+	}
+	return c.transferClosure(ctx, h, t, o)
 }
 
 // transferClosure copies the system to the node or builds it there, and protects it from the

@@ -20,7 +20,7 @@ type nodeLine struct {
 	copying   time.Time     // time of the first progress of the transfer
 	text      string        // current activity of the node
 	waits     []event.Event // unfinished waits; the line shows the last one
-	onlyWaits bool          // remove the line when waits is empty
+	onlyWaits bool          // the line is not shown when waits is empty
 }
 
 // nodeLines are the live lines of the nodes in progress, in the order in which the nodes began.
@@ -43,6 +43,8 @@ func (ns *nodeLines) applyEvent(e event.Event) {
 		if i >= 0 && (e.Phase == event.Connect || e.Phase == event.Boot || e.Phase == event.Drain) {
 			(*ns)[i].onlyWaits = true
 			ns.removeIfIdle(i)
+		} else if i >= 0 && e.Phase == event.Copy { // keep the place of the line, because the next phase may follow at once
+			(*ns)[i].onlyWaits, (*ns)[i].total, (*ns)[i].text = true, 0, ""
 		}
 	case event.Waiting:
 		if i < 0 {
@@ -139,6 +141,7 @@ func (n *nodeLine) formatRate(now time.Time) string {
 func (ns nodeLines) draw(maxLines, width int, now time.Time) []string {
 	var out []string
 	names := 0
+	ns = slices.DeleteFunc(slices.Clone(ns), func(n *nodeLine) bool { return n.onlyWaits && len(n.waits) == 0 })
 	for _, n := range ns {
 		names = max(names, len(n.name))
 	}

@@ -24,7 +24,7 @@ type livePhase struct {
 	active  []string // names of running builds and copies
 }
 
-// tty shows live lines at the bottom of the terminal: one for the phase that began last, and one
+// tty shows live lines at the bottom of the terminal: one for the phase that the run waits for, and one
 // for each node in progress. Finished phases and results are printed above the live lines.
 type tty struct {
 	out, err io.Writer
@@ -32,7 +32,7 @@ type tty struct {
 	verbose  bool
 	style    style
 
-	phases []*livePhase // running phases in the order in which they began
+	phases []*livePhase // running phases; the progress of the last one is shown
 	nodes  nodeLines
 	began  map[string]time.Time // time of each node's first event
 	still  bool                 // draw no live lines
@@ -85,7 +85,11 @@ func (t *tty) showEvent(e event.Event) {
 		if e.Phase == event.Build {
 			p.total = 0 // e.Total counts units, but Nix reports its progress in derivations
 		}
-		t.phases = append(t.phases, p)
+		if i := slices.IndexFunc(t.phases, func(p *livePhase) bool { return p.phase == event.Evaluate }); i >= 0 && e.Phase == event.Build {
+			t.phases = slices.Insert(t.phases, i, p) // a build that begins during the evaluation waits for it
+		} else {
+			t.phases = append(t.phases, p)
+		}
 		if e.Phase == event.Survey {
 			t.printLine(t.style.faint("hive " + e.Text))
 		}
@@ -134,7 +138,7 @@ func (t *tty) showNodeEvent(e event.Event) {
 }
 
 // findPhase returns the running phase with the given name. If it does not run, findPhase returns
-// the running phase that began last, or an empty phase.
+// the last running phase, or an empty phase.
 func (t *tty) findPhase(phase event.Phase) *livePhase {
 	for _, p := range t.phases {
 		if p.phase == phase {
@@ -199,7 +203,7 @@ func (t *tty) draw() {
 	t.drawn = len(lines)
 }
 
-// formatCurrentPhase returns the live line of the phase that began last.
+// formatCurrentPhase returns the live line of the last running phase.
 func (t *tty) formatCurrentPhase(width int, now time.Time) string {
 	p := t.phases[len(t.phases)-1]
 	var parts []string

@@ -199,6 +199,40 @@ func TestTerminalShowsAllPhases(t *testing.T) {
 	}
 }
 
+// During the evaluation, the progress of the evaluation is shown, and no node whose copy has ended.
+func TestTerminalShowsEarlyBuildsAndCopies(t *testing.T) {
+	t.Setenv("NO_COLOR", "1")
+	var out, err strings.Builder
+	var mu sync.Mutex
+	tt := newTTY(Options{Out: &out, Err: &err}, &mu)
+	mu.Lock() // no ticks
+	defer mu.Unlock()
+	defer tt.close()
+	for _, step := range []struct {
+		event event.Event
+		live  string // the live lines contain this text
+	}{
+		{event.Event{Kind: event.PhaseStart, Phase: event.Evaluate, Total: 9}, "evaluate  0 of 9 "},
+		{event.Event{Kind: event.UnitEnd, Phase: event.Evaluate, Units: []string{"a", "b"}}, "evaluate  2 of 9 "},
+		{event.Event{Kind: event.PhaseStart, Phase: event.Build, Total: 9}, "evaluate  2 of 9 · build "},
+		{event.Event{Kind: event.Progress, Phase: event.Build, Done: 1, Total: 30}, "evaluate  2 of 9 · build "},
+		{event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: "web-1"}, "web-1 copy"},
+		{event.Event{Kind: event.PhaseEnd, Phase: event.Evaluate}, "build     1 of 30 "},
+		{event.Event{Kind: event.NodeProgress, Phase: event.Copy, Node: "web-1", Done: 1 << 20, Total: 2 << 20}, "web-1 copy      1.0 MiB of 2.0 MiB"},
+		{event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: "web-1"}, "build     1 of 30 "},
+		{event.Event{Kind: event.Progress, Phase: event.Build, Done: 2, Total: 30}, "build     2 of 30 "},
+		{event.Event{Kind: event.NodeStart, Phase: event.Activate, Node: "web-1", Text: "switch"}, "web-1 activate  switch"},
+	} {
+		step.event.Time = time.Now()
+		tt.showEvent(step.event)
+		err.Reset()
+		tt.draw()
+		if got := err.String(); !strings.Contains(got, step.live) || strings.Contains(got, "web-1") != strings.Contains(step.live, "web-1") && step.event.Kind != event.PhaseEnd {
+			t.Errorf("%s %s: %q", step.event.Phase, step.event.Kind, got)
+		}
+	}
+}
+
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }

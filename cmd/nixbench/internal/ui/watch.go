@@ -120,10 +120,13 @@ func (w *watch) findPhase(node string, phase event.Phase) *activity {
 // isCovered reports whether another activity is reported instead of a, because it is more
 // informative: a wait instead of its phase, and an activity of a node instead of a phase of the run
 // that consists only of work on nodes. A wait without a phase is for a single command, and the
-// node's phase is reported instead of this wait.
+// node's phase is reported instead of this wait. During the evaluation, a build waits for further units.
 func (w *watch) isCovered(a *activity) bool {
 	if a.wait {
 		return a.event.Phase == "" && slices.ContainsFunc(w.open, func(b *activity) bool { return !b.wait && b.event.Node == a.event.Node && b.event.Node != "" })
+	}
+	if a.event.Node == "" && a.event.Phase == event.Build && w.findPhase("", event.Evaluate) != nil {
+		return true
 	}
 	frame := a.event.Node == "" && slices.Contains([]event.Phase{event.Deploy, event.Provision, event.Connect, event.Remove}, a.event.Phase)
 	return slices.ContainsFunc(w.open, func(b *activity) bool {

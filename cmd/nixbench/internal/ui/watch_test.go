@@ -135,6 +135,10 @@ func TestPlainReportsPhases(t *testing.T) {
 			send.Send(event.Event{Kind: event.BuildStart, Phase: event.Build, Path: "/nix/store/abc-linux-6.12.drv"})
 			send.Send(event.Event{Kind: event.Progress, Phase: event.Build, Done: 2, Total: 14})
 		}, "waiting   build: 2 of 14, linux-6.12 (4s so far)"},
+		"build during the evaluation": {func(send event.Sink) {
+			send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Evaluate, Total: 2})
+			send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Build, Total: 2})
+		}, "waiting   evaluate (4s so far)"},
 		"check": {func(send event.Sink) {
 			send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: 3})
 			send.Send(event.Event{Kind: event.Progress, Phase: event.Check, Total: 3, Text: "all nodes are Ready: w-1 is not"})

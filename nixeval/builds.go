@@ -1,0 +1,204 @@
+package nixeval
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// Builds builds closures in batches, so that closures can be built while other units are still being evaluated. One
+// Nix process builds the closures that Add has received, and the next process those that it has received meanwhile.
+// Finish builds the rest in another process, which does not wait for the current one: with one process after the
+// other, the builds of two batches would not run at the same time. So at most two processes build at once, each with
+// Nix's limit of jobs. All batches are one phase for the user.
+type Builds struct {
+	e        *Evaluator
+	units    int // the expected number of units
+	builders string
+	// built receives the closures and the error of each batch that ends before the other batches, or before Finish
+	// is called. It may be nil.
+	built func(closures map[string]Closure, err error)
+
+	mu        sync.Mutex
+	batches   sync.WaitGroup
+	started   bool               // the phase has started
+	early     bool               // a goroutine builds what Add has received
+	finishing bool               // Finish was called
+	running   int                // number of running batches
+	waiting   map[string]Closure // received by Add, and in no batch
+	taken     map[string]Closure // in a batch
+	progress  [][2]int           // of each batch: done and total number of derivations
+	done      []string           // units whose closures exist
+	failed    *BuildError        // nil: no build has failed
+	errs      []error            // other errors
+}
+
+// NewBuilds prepares to build the closures of a number of units. It builds nothing. built is called as described at
+// the field Builds.built. builders is the path of Nix's machines file, or empty.
+func (e *Evaluator) NewBuilds(units int, builders string, built func(map[string]Closure, error)) *Builds {
+	return &Builds{e: e, units: units, builders: builders, built: built, waiting: map[string]Closure{}, taken: map[string]Closure{}}
+}
+
+// Add starts to build closures, and returns at once. If a batch is running, the closures are built after it. Add does
+// nothing for closures that it has received before, nor after Finish, which builds all closures.
+func (b *Builds) Add(ctx context.Context, closures map[string]Closure) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.finishing {
+		return
+	}
+	for unit, c := range closures {
+		if _, taken := b.taken[unit]; !taken {
+			b.waiting[unit] = c
+		}
+	}
+	if len(b.waiting) == 0 {
+		return
+	}
+	b.startPhase(b.units)
+	if b.early {
+		return
+	}
+	b.early = true
+	b.batches.Go(func() {
+		for batch := b.takeWaiting(ctx); batch != nil; batch = b.takeWaiting(ctx) {
+			b.buildBatch(ctx, batch)
+		}
+	})
+}
+
+// takeWaiting returns the next batch of what Add has received, or nil if there is none.
+func (b *Builds) takeWaiting(ctx context.Context) map[string]Closure {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.finishing || len(b.waiting) == 0 || ctx.Err() != nil {
+		b.early = false
+		return nil
+	}
+	batch := b.waiting
+	b.waiting = map[string]Closure{}
+	maps.Copy(b.taken, batch)
+	b.running++
+	return batch
+}
+
+// Finish builds those of the closures that no batch contains, and waits for all batches. It returns the names of the
+// units of all batches whose closures exist, with a [*BuildError] for the other units.
+func (b *Builds) Finish(ctx context.Context, closures map[string]Closure) ([]string, error) {
+	b.mu.Lock()
+	b.finishing = true
+	batch := map[string]Closure{}
+	for unit, c := range closures {
+		if _, taken := b.taken[unit]; !taken {
+			batch[unit] = c
+		}
+	}
+	for unit := range batch {
+		delete(b.waiting, unit)
+	}
+	if len(batch) > 0 {
+		maps.Copy(b.taken, batch)
+		b.startPhase(len(closures))
+		b.running++
+	}
+	b.mu.Unlock()
+	if len(batch) > 0 {
+		b.buildBatch(ctx, batch)
+	}
+	b.batches.Wait()
+	return b.endPhase(ctx)
+}
+
+func (b *Builds) startPhase(units int) {
+	if !b.started {
+		b.started = true
+		b.e.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Build, Total: units})
+	}
+}
+
+func (b *Builds) endPhase(ctx context.Context) ([]string, error) {
+	if !b.started {
+		return nil, nil
+	}
+	slices.SortFunc(b.done, CompareNatural)
+	errs := b.errs
+	if b.failed != nil {
+		slices.SortFunc(b.failed.Units, CompareNatural)
+		errs = append(errs, b.failed)
+	}
+	units := len(b.taken) + len(b.waiting)
+	err := errors.Join(errs...)
+	switch {
+	case len(errs) == 1:
+		err = errs[0]
+	case ctx.Err() != nil && len(b.done) < units:
+		err = context.Cause(ctx)
+	}
+	outs := distinctValues(b.done, func(u string) string { return b.taken[u].Out })
+	b.e.Send.Send(event.Event{
+		Kind: event.PhaseEnd, Phase: event.Build, Done: len(b.done), Total: units, Failed: err != nil, Text: countNoun(len(outs), "closure"),
+	})
+	return b.done, err
+}
+
+// buildBatch builds the closures of one batch.
+func (b *Builds) buildBatch(ctx context.Context, batch map[string]Closure) {
+	units, err := b.e.realise(ctx, batch, b.builders, b.newSink())
+	built := map[string]Closure{}
+	for _, u := range units {
+		built[u] = batch[u]
+	}
+	b.mu.Lock()
+	b.running--
+	b.done = append(b.done, units...)
+	b.addError(err)
+	isLast := b.finishing && b.running == 0
+	b.mu.Unlock()
+	if !isLast && b.built != nil && ctx.Err() == nil {
+		b.built(built, err)
+	}
+}
+
+func (b *Builds) addError(err error) {
+	var failed *BuildError
+	switch {
+	case err == nil:
+	case !errors.As(err, &failed):
+		b.errs = append(b.errs, err)
+	default:
+		if b.failed == nil {
+			b.failed = &BuildError{}
+		}
+		b.failed.Units = append(b.failed.Units, failed.Units...)
+		for _, f := range failed.Failures {
+			// Two batches may need the same derivation.
+			if f.Drv == "" || !slices.ContainsFunc(b.failed.Failures, func(other *NixError) bool { return other.Drv == f.Drv }) {
+				b.failed.Failures = append(b.failed.Failures, f)
+			}
+		}
+	}
+}
+
+// newSink returns the sink for the events of a batch. The progress that it sends is that of all batches.
+func (b *Builds) newSink() event.Sink {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	batch := len(b.progress)
+	b.progress = append(b.progress, [2]int{})
+	return func(e event.Event) {
+		if e.Kind == event.Progress {
+			b.mu.Lock()
+			b.progress[batch] = [2]int{e.Done, e.Total}
+			e.Done, e.Total = 0, 0
+			for _, p := range b.progress {
+				e.Done, e.Total = e.Done+p[0], e.Total+p[1]
+			}
+			b.mu.Unlock()
+		}
+		b.e.Send(e)
+	}
+}
