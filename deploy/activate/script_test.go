@@ -47,6 +47,29 @@ func TestScript(t *testing.T) {
 				t.Errorf("%d handshakes, want one to work with and two to confirm", n.server.Handshakes())
 			}
 		},
+		"systemd does not answer": func(t *testing.T, n *standIn) {
+			n.write("world/hangs", "")
+			defer os.Remove(filepath.Join(n.world, "hangs"))
+			begin := time.Now()
+			got, err := n.a.Inspect(t.Context(), "web-1", n.host)
+			if took := time.Since(begin); err != nil || got.System != "" || got.Current != n.oldPath || took > 20*time.Second {
+				t.Errorf("%+v, %v after %v", got, err, took)
+			}
+		},
+		"uploaded keys": func(t *testing.T, n *standIn) {
+			n.mkdir("var/lib/nixbench")
+			for _, file := range []string{"", "var/lib/nixbench/keys", "var/lib/nixbench/keys.new", "run/keys/.nixbench-before"} {
+				if file != "" {
+					n.write(file, "/run/keys/one\n")
+				}
+				if got, err := n.a.Inspect(t.Context(), "web-1", n.host); err != nil || got.NoKeys != (file == "") {
+					t.Errorf("with the file %q: NoKeys is %t, %v", file, got.NoKeys, err)
+				}
+				if file != "" {
+					os.Remove(filepath.Join(n.root, file))
+				}
+			}
+		},
 		"observed before": func(t *testing.T, n *standIn) {
 			observed, err := n.a.Inspect(t.Context(), "web-1", n.host)
 			if err != nil {

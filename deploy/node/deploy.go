@@ -83,7 +83,7 @@ func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result
 	if err != nil {
 		return result, errors.Join(err, c.restoreKeys(ctx, h, t, o, err))
 	}
-	if result.Activation != nil && !hasKeysAfterSwitch(t, o, before) {
+	if result.Activation != nil && !hasKeysAfterSwitch(t, o, before, result.Activation.After) {
 		return result, nil
 	}
 	if _, err := c.uploadKeys(ctx, h, t, o, secrets.Post); err != nil {
