@@ -70,6 +70,28 @@ func TestScript(t *testing.T) {
 				}
 			}
 		},
+		"switch that starts services of keys": func(t *testing.T, n *standIn) {
+			n.mkdir("etc/systemd/system")
+			n.write("etc/systemd/system/db-key.service", "[Unit]\nDescription=Presence of the key db\n[Service]\nRestart=always\n")
+			n.onNew(`only db-key.service 500 0 active running`)
+			if res, err := n.activate(n.request()); err != nil || res.Outcome != Committed {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if n.server.Handshakes() != 2 {
+				t.Errorf("%d handshakes, want one to work with and one to confirm", n.server.Handshakes())
+			}
+		},
+		"switch that starts a service with the name of a key's": func(t *testing.T, n *standIn) {
+			n.mkdir("etc/systemd/system")
+			n.write("etc/systemd/system/db-key.service", "[Unit]\nDescription=Keys of the database\n")
+			n.onNew(`only db-key.service 500 0 active running`)
+			if res, err := n.activate(n.request()); err != nil || res.Outcome != Committed {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if n.server.Handshakes() != 3 {
+				t.Errorf("%d handshakes, want one to work with and two to confirm", n.server.Handshakes())
+			}
+		},
 		"observed before": func(t *testing.T, n *standIn) {
 			observed, err := n.a.Inspect(t.Context(), "web-1", n.host)
 			if err != nil {
