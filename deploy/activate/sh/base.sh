@@ -63,7 +63,7 @@ pause() { # SECONDS
 }
 
 # askSystemd sets $answer to what systemctl prints, and returns its exit status. It waits for at most 10 seconds, because
-# systemd may be busy for long.
+# systemd may be busy for long. Callers read $answer through a pipe: a here-string may need a file in /tmp, which may be full.
 askSystemd() {
   local output
   exec {output}< <(exec systemctl "$@" 2>/dev/null)

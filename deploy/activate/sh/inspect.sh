@@ -14,7 +14,7 @@ findFailed() {
     failed:*) failed="$failed$name " ;;
     activating:*) activating="$activating$name " ;;
     esac
-  done <<<"$answer"
+  done < <(printf %s "$answer")
 }
 
 isNixOS() {

@@ -27,7 +27,7 @@ listServices() { # UNIT…
     Transient) transient=$value ;;
     TriggeredBy) triggers=$value ;;
     esac
-  done <<<"$answer"
+  done < <(printf %s "$answer")
   printService
 }
 
@@ -69,7 +69,7 @@ recordBefore() {
   fi
   jobsBefore=$activating$restarting
   askForJobs
-  while read -r job name _; do jobsBefore="$jobsBefore$job $name "; done <<<"$answer"
+  while read -r job name _; do jobsBefore="$jobsBefore$job $name "; done < <(printf %s "$answer")
 }
 
 # isUnrelated reports whether a unit is independent of the switch: a timer starts the unit, the unit
@@ -104,7 +104,7 @@ findPendingJobs() {
     else
       running="$running$kind $name, "
     fi
-  done <<<"$answer"
+  done < <(printf %s "$answer")
   pending=$running
   [ -n "$running$others" ] || pending=$waiting
 }
