@@ -74,10 +74,6 @@ func (f *fakeNode) waits(run string) {
 
 func (f *fakeNode) handle(ctx context.Context, e *sshtest.Exec) int {
 	script, _ := io.ReadAll(e.Stdin)
-	if string(script) != nodeScript {
-		fmt.Fprintln(e.Stderr, "this is not the script")
-		return 1
-	}
 	var args []string
 	switch {
 	case slices.Equal(e.Argv[:4], readScript):
@@ -86,6 +82,10 @@ func (f *fakeNode) handle(ctx context.Context, e *sshtest.Exec) int {
 		args = e.Argv[4:]
 	default:
 		fmt.Fprintf(e.Stderr, "unexpected %q\n", e.Argv)
+		return 1
+	}
+	if string(script) != selectScript(args[0]) {
+		fmt.Fprintln(e.Stderr, "this is not the script")
 		return 1
 	}
 	f.mu.Lock()

@@ -34,6 +34,8 @@ type Node struct {
 
 	Last *Run // nixbench's last run, or nil
 
+	NoKeys bool // no key was uploaded to the node, and no backup of a key is there; false if this is not known
+
 	StorePath bool // the node's nixos-rebuild has --store-path; only set for a Request with NixosRebuild
 
 	desired         string // the requested system or its specialisation; empty if it is not in the node's store

@@ -47,6 +47,51 @@ func TestScript(t *testing.T) {
 				t.Errorf("%d handshakes, want one to work with and two to confirm", n.server.Handshakes())
 			}
 		},
+		"systemd does not answer": func(t *testing.T, n *standIn) {
+			n.write("world/hangs", "")
+			defer os.Remove(filepath.Join(n.world, "hangs"))
+			begin := time.Now()
+			got, err := n.a.Inspect(t.Context(), "web-1", n.host)
+			if took := time.Since(begin); err != nil || got.System != "" || got.Current != n.oldPath || took > 20*time.Second {
+				t.Errorf("%+v, %v after %v", got, err, took)
+			}
+		},
+		"uploaded keys": func(t *testing.T, n *standIn) {
+			n.mkdir("var/lib/nixbench")
+			for _, file := range []string{"", "var/lib/nixbench/keys", "var/lib/nixbench/keys.new", "run/keys/.nixbench-before"} {
+				if file != "" {
+					n.write(file, "/run/keys/one\n")
+				}
+				if got, err := n.a.Inspect(t.Context(), "web-1", n.host); err != nil || got.NoKeys != (file == "") {
+					t.Errorf("with the file %q: NoKeys is %t, %v", file, got.NoKeys, err)
+				}
+				if file != "" {
+					os.Remove(filepath.Join(n.root, file))
+				}
+			}
+		},
+		"switch that starts services of keys": func(t *testing.T, n *standIn) {
+			n.mkdir("etc/systemd/system")
+			n.write("etc/systemd/system/db-key.service", "[Unit]\nDescription=Presence of the key db\n[Service]\nRestart=always\n")
+			n.onNew(`only db-key.service 500 0 active running`)
+			if res, err := n.activate(n.request()); err != nil || res.Outcome != Committed {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if n.server.Handshakes() != 2 {
+				t.Errorf("%d handshakes, want one to work with and one to confirm", n.server.Handshakes())
+			}
+		},
+		"switch that starts a service with the name of a key's": func(t *testing.T, n *standIn) {
+			n.mkdir("etc/systemd/system")
+			n.write("etc/systemd/system/db-key.service", "[Unit]\nDescription=Keys of the database\n")
+			n.onNew(`only db-key.service 500 0 active running`)
+			if res, err := n.activate(n.request()); err != nil || res.Outcome != Committed {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if n.server.Handshakes() != 3 {
+				t.Errorf("%d handshakes, want one to work with and two to confirm", n.server.Handshakes())
+			}
+		},
 		"observed before": func(t *testing.T, n *standIn) {
 			observed, err := n.a.Inspect(t.Context(), "web-1", n.host)
 			if err != nil {

@@ -39,10 +39,11 @@ func newStandIn(t testing.TB) *standIn {
 	root := t.TempDir()
 	n := &standIn{t: t, root: root, world: filepath.Join(root, "world"), rec: &recorder{},
 		oldPath: filepath.Join(root, "nix/store/old"), newPath: filepath.Join(root, "nix/store/new")}
-	for _, dir := range []string{"world/units", "world/journal", "run/nixbench", "run/wrappers/bin", "run/keys", "nix/var/nix/profiles", "etc"} {
+	for _, dir := range []string{"world/units", "world/journal", "run/nixbench", "run/systemd", "run/wrappers/bin", "run/keys", "nix/var/nix/profiles", "etc"} {
 		n.mkdir(dir)
 	}
 	n.write("etc/NIXOS", "")
+	n.link(filepath.Join(n.world, "units"), "run/systemd/transient")
 	for _, program := range []string{"systemctl", "systemd-run", "nix-env", "journalctl", "find"} {
 		n.install("bin/"+program, "run/wrappers/bin/"+program, "")
 	}
@@ -177,13 +178,14 @@ later() { # in a process group of its own, which the end of the test kills
 `+script)
 }
 
-// rebase makes the script use folders below root, and reduces its wait for services that restart.
+// rebase makes the script use folders below root, and reduces its waits for systemctl and for services that restart.
 func (n *standIn) rebase(script string) string {
 	pairs := []string{"$from/etc/", "$from/etc/", "$to/etc/", "$to/etc/"} // below a system
 	for _, dir := range []string{"/run/", "/nix/var/", "/var/lib/", "/etc/"} {
 		pairs = append(pairs, dir, n.root+dir)
 	}
 	script = strings.NewReplacer(pairs...).Replace(script)
+	script = strings.ReplaceAll(script, "-t 10 -u", "-t 1 -u")
 	return strings.ReplaceAll(script, "settle + 15", "settle + 2")
 }
 

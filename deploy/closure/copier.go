@@ -50,6 +50,28 @@ func (c *Copier) Copy(ctx context.Context, node string, h Host, paths []string) 
 	return c.copyClosures(ctx, node, h, paths, "--no-check-sigs")
 }
 
+// CopyAndProtect copies the closure of an output path to a node, and protects it from the node's garbage collector, see
+// Protect.
+func (c *Copier) CopyAndProtect(ctx context.Context, node string, h Host, name, path string) (Stats, error) {
+	conn, err := h.Conn(ctx)
+	if err != nil {
+		return Stats{}, err
+	}
+	l, err := c.openLink(ctx, node, conn)
+	if err != nil {
+		return Stats{}, err
+	}
+	defer l.close()
+	if err := l.holdPath(ctx, path); err != nil {
+		return Stats{}, err
+	}
+	stats, err := l.copyClosures(ctx, h, []string{path}, "--no-check-sigs")
+	if err == nil {
+		err = l.protect(ctx, name, path)
+	}
+	return stats, err
+}
+
 // Missing returns the paths that Copy would transfer, and their unpacked size in bytes. It does not
 // change the node.
 func (c *Copier) Missing(ctx context.Context, node string, h Host, paths []string) ([]string, int64, error) {
@@ -77,6 +99,10 @@ func (c *Copier) copyClosures(ctx context.Context, node string, h Host, paths []
 		return Stats{}, err
 	}
 	defer l.close()
+	return l.copyClosures(ctx, h, paths, flags...)
+}
+
+func (l *link) copyClosures(ctx context.Context, h Host, paths []string, flags ...string) (Stats, error) {
 	m, err := l.findMissing(ctx, paths)
 	if err != nil || len(m.paths) == 0 {
 		return Stats{}, err
@@ -85,7 +111,7 @@ func (c *Copier) copyClosures(ctx context.Context, node string, h Host, paths []
 	if l.daemon != nil && isReadable(m.paths) {
 		return stats, (&push{link: l, missing: m}).run(ctx)
 	}
-	t := &transfer{c: c, node: node, conn: conn, cfg: h.Config(), paths: paths, flags: flags, missing: m}
+	t := &transfer{c: l.c, node: l.node, conn: l.conn, cfg: h.Config(), paths: paths, flags: flags, missing: m}
 	stats.Fallback, err = t.run(ctx)
 	return stats, err
 }

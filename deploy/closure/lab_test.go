@@ -90,7 +90,7 @@ func testLabCopy(t *testing.T, l *lab.Lab) {
 	}
 	nothingLeft(t, c.Dir)
 
-	if err := c.Protect(t.Context(), "m1", h, "m1", out); err != nil {
+	if _, err := c.CopyAndProtect(t.Context(), "m1", h, "m1", out); err != nil {
 		t.Fatal(err)
 	}
 	l.Run(t, "m1", "nix-collect-garbage >/dev/null 2>&1")
@@ -99,7 +99,7 @@ func testLabCopy(t *testing.T, l *lab.Lab) {
 	small, _ := build(t, "trusted", 3, 1000)
 	l.Run(t, "m1", "usermod -aG nix-users deploy")
 	c2.timed(t, "as a trusted user", "m1", deploy, small)
-	if err := c.Protect(t.Context(), "m1", deploy, "m1", small); err != nil {
+	if _, err := c.CopyAndProtect(t.Context(), "m1", deploy, "m1", small); err != nil {
 		t.Fatal(err)
 	}
 	l.Run(t, "m1", "nix-collect-garbage >/dev/null 2>&1")
@@ -107,6 +107,11 @@ func testLabCopy(t *testing.T, l *lab.Lab) {
 	if paths, _, err := c.Missing(t.Context(), "m1", h, []string{out}); err != nil || len(paths) != 301 {
 		t.Errorf("the link was not replaced: %d, %v", len(paths), err)
 	}
+	if err := c.Protect(t.Context(), "m1", h, "m1", small); err != nil {
+		t.Fatal(err)
+	}
+	l.Run(t, "m1", "nix-collect-garbage >/dev/null 2>&1")
+	valid(t, l, "m1", small)
 }
 
 // testLabFull fills a disk, makes room, and goes on.

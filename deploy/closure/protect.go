@@ -2,6 +2,7 @@ package closure
 
 import (
 	"context"
+	"errors"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -11,7 +12,10 @@ import (
 // abandoned deployment protects its closure only until the next boot.
 const rootsDir = "/run/nixbench/gcroots"
 
-const protectScript = `mkdir -p "$1" && nix-store --realise "$3" --add-root "$1/$2" >/dev/null`
+const (
+	protectScript = `mkdir -p "$1" && nix-store --realise "$3" --add-root "$1/$2" >/dev/null`
+	linkScript    = `mkdir -p "$1" && ln -sfn "$3" "$1/$2"`
+)
 
 // Protect protects a path from the node's garbage collector until Protect is called with the same name
 // and another path, or until the next boot. It is needed because the Nix daemon protects received paths
@@ -22,9 +26,47 @@ func (c *Copier) Protect(ctx context.Context, node string, h Host, name, path st
 	if err != nil {
 		return err
 	}
-	argv := []string{"sh", "-c", protectScript, "sh", rootsDir, name, path}
-	if err := conn.Run(ctx, remote.Cmd{Argv: argv, Name: "link " + rootsDir + "/" + name, Sudo: true}); err != nil {
-		return &Error{Node: node, Phase: event.Copy, Step: "protect " + path, Err: err}
+	return (&link{c: c, node: node, conn: conn}).protect(ctx, name, path)
+}
+
+// holdPath protects a path until the link is closed. It does nothing if the link has no daemon.
+func (l *link) holdPath(ctx context.Context, path string) error {
+	if l.daemon == nil {
+		return nil
+	}
+	if err := l.daemon.AddTempRoot(path); err != nil {
+		return l.newProtectError(path, l.explain(ctx, err))
 	}
 	return nil
+}
+
+// protect does what Protect does. With the daemon of the link, it does so with one small program: the path must be held
+// by holdPath, so that a garbage collection that runs at this moment does not delete it.
+func (l *link) protect(ctx context.Context, name, path string) error {
+	root := rootsDir + "/" + name
+	if l.daemon == nil {
+		return l.runProtect(ctx, path, root, "sh", "-c", protectScript, "sh", rootsDir, name, path)
+	}
+	err := l.runProtect(ctx, path, root, "ln", "-sfn", path, root)
+	if errors.As(err, new(*remote.RunError)) { // the folder does not exist
+		err = l.runProtect(ctx, path, root, "sh", "-c", linkScript, "sh", rootsDir, name, path)
+	}
+	if err != nil {
+		return err
+	}
+	if err := l.daemon.AddIndirectRoot(root); err != nil {
+		return l.newProtectError(path, l.explain(ctx, err))
+	}
+	return nil
+}
+
+func (l *link) runProtect(ctx context.Context, path, root string, argv ...string) error {
+	if err := l.conn.Run(ctx, remote.Cmd{Argv: argv, Name: "link " + root, Sudo: true}); err != nil {
+		return l.newProtectError(path, err)
+	}
+	return nil
+}
+
+func (l *link) newProtectError(path string, err error) error {
+	return &Error{Node: l.node, Phase: event.Copy, Step: "protect " + path, Err: err}
 }

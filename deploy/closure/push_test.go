@@ -72,6 +72,11 @@ func (s *localStore) copier() (*Copier, *events) {
 
 // startDaemon starts a node with this daemon, and returns the path of the daemon's socket.
 func startDaemon(t testing.TB, store *daemontest.Store, name string) (*remote.Host, string) {
+	t.Helper()
+	return startNode(t, store, name, sshtest.Options{})
+}
+
+func startNode(t testing.TB, store *daemontest.Store, name string, opts sshtest.Options) (*remote.Host, string) {
 	socket := filepath.Join(shortDir(t), name)
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -87,7 +92,7 @@ func startDaemon(t testing.TB, store *daemontest.Store, name string) (*remote.Ho
 			go store.Serve(conn)
 		}
 	}()
-	_, h := startServer(t, sshtest.Options{})
+	_, h := startServer(t, opts)
 	return h, socket
 }
 
@@ -324,6 +329,40 @@ func TestPushSubstitutes(t *testing.T) {
 		}
 		if node.Asked(19) != 1 {
 			t.Error("the Nix options were not passed on")
+		}
+	}
+}
+
+// A path is protected over the connection that copies it. Where the folder of the links exists, the node starts one program.
+func TestCopyAndProtect(t *testing.T) {
+	for _, folder := range []bool{true, false} {
+		local, node := newLocalStore(t, 3, 1000), &daemontest.Store{}
+		system := local.system()[0]
+		var argvs []string
+		h, socket := startNode(t, node, "s", sshtest.Options{Handler: func(_ context.Context, e *sshtest.Exec) int {
+			if got := node.Roots(); !slices.Equal(got, []string{system}) {
+				t.Errorf("the link is made while %q is held", got)
+			}
+			argvs = append(argvs, strings.Join(e.Argv, " "))
+			if e.Argv[0] == "ln" && !folder {
+				return 1
+			}
+			return 0
+		}})
+		c, _ := local.copier()
+		c.socket = at(socket)
+		if got, err := c.CopyAndProtect(t.Context(), "web-1", h, "wanted", system); err != nil || got.Paths != 3 {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if got, want := node.Roots(), []string{system, "/run/nixbench/gcroots/wanted"}; !slices.Equal(got, want) {
+			t.Errorf("roots %q, want %q", got, want)
+		}
+		want := []string{"ln -sfn " + system + " /run/nixbench/gcroots/wanted"}
+		if !folder {
+			want = append(want, "sh -c "+linkScript+" sh /run/nixbench/gcroots wanted "+system)
+		}
+		if !slices.Equal(argvs, want) {
+			t.Errorf("commands %q, want %q", argvs, want)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result
 	if err != nil {
 		return result, errors.Join(err, c.restoreKeys(ctx, h, t, o, err))
 	}
-	if result.Activation != nil && !hasKeysAfterSwitch(t, o, before) {
+	if result.Activation != nil && !hasKeysAfterSwitch(t, o, before, result.Activation.After) {
 		return result, nil
 	}
 	if _, err := c.uploadKeys(ctx, h, t, o, secrets.Post); err != nil {
@@ -132,18 +132,23 @@ func (c *Changer) transferClosure(ctx context.Context, h host, t Task, o Options
 	var text string
 	var stats closure.Stats
 	var err error
-	if t.BuildOnTarget {
+	root := "nixbench-wanted" // until the profile points to the system, the node's garbage collector could delete it
+	switch {
+	case t.BuildOnTarget:
 		text, err = "built there", c.Copier.BuildOnTarget(ctx, name, h, []string{t.Closure.Drv})
-	} else {
-		stats, err = c.Copier.Copy(ctx, name, h, []string{t.Closure.Out})
+		if err == nil && o.Goal != DryActivate {
+			err = c.Copier.Protect(ctx, name, h, root, t.Closure.Out)
+		}
+	default:
+		if o.Goal == DryActivate {
+			stats, err = c.Copier.Copy(ctx, name, h, []string{t.Closure.Out})
+		} else {
+			stats, err = c.Copier.CopyAndProtect(ctx, name, h, root, t.Closure.Out)
+		}
 		text = fmt.Sprintf("%d paths", stats.Paths)
 		if err != nil {
 			stats = closure.Stats{} // after an error, stats counts the paths to copy and not the copied paths
 		}
-	}
-	if err == nil && o.Goal != DryActivate {
-		// Until the profile points to the system, the node's garbage collector could delete it.
-		err = c.Copier.Protect(ctx, name, h, "nixbench-wanted", t.Closure.Out)
 	}
 	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: name, Text: text, Failed: err != nil,
 		Done: int(stats.Bytes), Total: int(stats.Closure)})

@@ -120,9 +120,12 @@ func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, whe
 }
 
 // hasKeysAfterSwitch reports whether keys must be uploaded or removed after a switch. before is the result of the
-// upload before the switch, which found the keys to remove. If nothing was uploaded before, this is unknown. The
-// node deletes the backup of replaced keys itself.
-func hasKeysAfterSwitch(t Task, o Options, before secrets.Result) bool {
+// upload before the switch, which found the keys to remove. If nothing was uploaded before, this is only known if the
+// node has reported after the switch that it has no keys. The node deletes the backup of replaced keys itself.
+func hasKeysAfterSwitch(t Task, o Options, before secrets.Result, after activate.Node) bool {
+	if len(t.Keys.Keys) == 0 && after.NoKeys {
+		return false
+	}
 	early := len(t.Keys.At(secrets.Pre).Keys)
 	return o.Goal != Switch || early == 0 || early < len(t.Keys.Keys) || len(before.Stale) > 0
 }

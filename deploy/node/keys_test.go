@@ -58,16 +58,19 @@ func TestKeysAfterSwitch(t *testing.T) {
 		keys   []secrets.Key
 		goal   Goal
 		before secrets.Result
+		after  activate.Node
 		want   bool
 	}{
-		{[]secrets.Key{early}, Switch, secrets.Result{Uploaded: []string{"early"}}, false},
-		{[]secrets.Key{early}, Switch, secrets.Result{Stale: []string{"/run/keys/old"}}, true},
-		{[]secrets.Key{early, late}, Switch, secrets.Result{}, true},
-		{[]secrets.Key{late}, Switch, secrets.Result{}, true},
-		{nil, Switch, secrets.Result{}, true}, // no upload before the switch, so the keys to remove are unknown
-		{[]secrets.Key{early}, Boot, secrets.Result{}, true},
+		{[]secrets.Key{early}, Switch, secrets.Result{Uploaded: []string{"early"}}, activate.Node{}, false},
+		{[]secrets.Key{early}, Switch, secrets.Result{Stale: []string{"/run/keys/old"}}, activate.Node{}, true},
+		{[]secrets.Key{early, late}, Switch, secrets.Result{}, activate.Node{}, true},
+		{[]secrets.Key{late}, Switch, secrets.Result{}, activate.Node{}, true},
+		{nil, Switch, secrets.Result{}, activate.Node{}, true}, // no upload before the switch, so the keys to remove are unknown
+		{[]secrets.Key{early}, Boot, secrets.Result{}, activate.Node{}, true},
+		{nil, Switch, secrets.Result{}, activate.Node{NoKeys: true}, false},
+		{[]secrets.Key{late}, Switch, secrets.Result{}, activate.Node{NoKeys: true}, true},
 	} {
-		if got := hasKeysAfterSwitch(Task{Keys: secrets.Set{Keys: test.keys}}, Options{Goal: test.goal}, test.before); got != test.want {
+		if got := hasKeysAfterSwitch(Task{Keys: secrets.Set{Keys: test.keys}}, Options{Goal: test.goal}, test.before, test.after); got != test.want {
 			t.Errorf("%+v: got %v", test, got)
 		}
 	}

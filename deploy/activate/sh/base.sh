@@ -32,6 +32,8 @@ current=/run/current-system
 booted=/run/booted-system
 bootId=/proc/sys/kernel/random/boot_id
 keysAside=/run/keys/.nixbench-before # backup of replaced keys, see package secrets
+keyList=/var/lib/nixbench/keys       # list of the uploaded keys, see package secrets
+transientUnits=/run/systemd/transient
 lists=/run/nixos                  # lists of units that switch-to-configuration still has to start
 runUnit=nixbench-activate.service
 switchUnit=nixbench-switch.service
@@ -42,7 +44,7 @@ rebuildUnit=nixos-rebuild-switch-to-configuration.service
 # also to a file, so that a client can follow the output without the journal. The file `ended` means
 # that the log is complete.
 perform() {
-  { "$@" </dev/null 2>&1; echo $? >"$live/exit.new"; mv "$live/exit.new" "$live/exit"; } | tee -a "$live/log"
+  { "$@" </dev/null 2>&1; echo $? >"$live/exit"; } | tee -a "$live/log"
   : >"$live/ended"
 }
 # The shell has read only the part above when it gets here: perform needs no more.
@@ -60,15 +62,30 @@ pause() { # SECONDS
   read -r -t "$1" -u "$silence" _ || :
 }
 
-# askSystemd prints what systemctl prints. systemd may be busy for long.
-askSystemd() { timeout 10 systemctl "$@" 2>/dev/null; }
+# askSystemd sets $answer to what systemctl prints, and returns its exit status. It waits for at most 10 seconds, because
+# systemd may be busy for long. Callers read $answer through a pipe: a here-string may need a file in /tmp, which may be full.
+askSystemd() {
+  local output
+  exec {output}< <(exec systemctl "$@" 2>/dev/null)
+  IFS= read -r -d '' -t 10 -u "$output" answer
+  if [ $? -gt 128 ]; then # the time is over; at the end of the output, read returns 1
+    kill -KILL $!
+    answer=''
+  fi
+  exec {output}<&-
+  wait $!
+}
 
 # isActive reports whether a unit runs. If systemd does not answer, the unit is assumed to run.
 isActive() {
-  active=$(askSystemd show --property ActiveState --value "$1") || return 0
-  case $active in active | activating | deactivating | reloading) return 0 ;; esac
+  askSystemd show --property ActiveState --value "$1" || return 0
+  case ${answer%$'\n'} in active | activating | deactivating | reloading) return 0 ;; esac
   return 1
 }
+
+# isTransientActive is isActive for a transient unit. systemd keeps a file for each of these units while it is loaded, so
+# systemd is not asked about others.
+isTransientActive() { [ -e "$transientUnits/$1" ] && isActive "$1"; }
 
 # --- The state of a run is stored in a file, one name=value per line. load reads the file, and save writes the file. ---
 
@@ -93,3 +110,6 @@ save() {
   starting | committing | rolling-back | 'done') show >"$kept/state.new" && mv "$kept/state.new" "$kept/state" ;;
   esac
 }
+
+# systemd calls recover after each run. If the run has ended normally, the shell reads no more of this file.
+if [ "$1" = recover ] && load $live/state && [ "$phase" = 'done' ]; then exit; fi

@@ -3,33 +3,14 @@
 
 stopSwitch() {
   for name in $switchUnit $rebuildUnit; do
-    isActive "$name" || continue
+    isTransientActive "$name" || continue
     timeout 20 systemctl kill --signal=KILL "$name" 2>/dev/null
     timeout 20 systemctl stop "$name" 2>/dev/null
   done
   # `systemctl stop` returns when the unit's processes have ended and have released the lock of switch-to-configuration.
 }
 
-queuedJobs() { askSystemd list-jobs --full --plain --no-legend --no-pager; }
-
-# openLog opens the log, so that readNewLines reads the lines that are added from now on.
-openLog() {
-  [ -z "${logFd:-}" ] || exec {logFd}<&-
-  partial=''
-  exec {logFd}<"$live/log" && readNewLines :
-}
-
-# readNewLines calls a function with each complete line that was added to the log, and fails if there was none.
-# The beginning of an incomplete line is kept in $partial for the next call.
-readNewLines() { # FUNCTION
-  local line added=1
-  while IFS= read -r -u "$logFd" line; do
-    "$1" "${partial-}$line"
-    partial='' added=0
-  done
-  partial=${partial-}$line
-  return $added
-}
+askForJobs() { askSystemd list-jobs --full --plain --no-legend --no-pager; } # sets $answer, a line per job
 
 # runInUnit runs a command in a transient unit and sets $code to the exit status of the command.
 # $code is `hung` if neither the log nor systemd's jobs have changed for PATIENCE seconds, `killed`
@@ -50,7 +31,9 @@ runInUnit() { # PATIENCE COMMAND…
   unitUsed=yes
   now
   begun=$now moved=$now beat=$now
-  while ! [ -e "$live/exit" ]; do
+  # perform may have created the file, but not yet written the exit status into it.
+  while ! { [ -e "$live/exit" ] && read -r code <"$live/exit"; }; do
+    code=killed
     if [ -e "$live/abort" ] && [ "$phase" = switching ]; then
       code=aborted
       stopSwitch
@@ -63,8 +46,9 @@ runInUnit() { # PATIENCE COMMAND…
     beat=$now
     readNewLines : && moved=$now
     if [ $((now - begun)) -gt 1 ]; then
-      isActive $switchUnit || [ -e "$live/exit" ] || return 0
-      queue=$(queuedJobs)
+      isTransientActive $switchUnit || [ -s "$live/exit" ] || return 0
+      askForJobs
+      queue=$answer
       [ "$queue" = "$mark" ] || moved=$now
       mark=$queue
     fi
@@ -79,7 +63,6 @@ runInUnit() { # PATIENCE COMMAND…
       return
     fi
   done
-  read -r code <"$live/exit"
   # Wait for the last log lines. Then kill the processes of the unit that still run, as systemd
   # does when the main process of a unit ends.
   for _ in {1..25}; do
@@ -93,7 +76,7 @@ runInUnit() { # PATIENCE COMMAND…
 waitForEnd() {
   [ "${unitUsed:-}" = yes ] || return 0
   for _ in {1..10}; do
-    isActive $switchUnit || return 0
+    isTransientActive $switchUnit || return 0
     pause 0.05
   done
   stopSwitch

@@ -3,7 +3,7 @@
 
 start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   local last='' limit
-  trap 'rm -f "$0"' EXIT # a script that was moved to its final path is not deleted
+  trap '[ ! -e "$0" ] || rm -f "$0"' EXIT # a script that was moved to its final path is not deleted
   [ -d "$kept" ] && [ -d "$roots" ] || mkdir -p "$kept" "$roots" || die "cannot write the record of the switch"
   exec 9>"$live/lock"
   flock -w 10 9 || exit 75
@@ -11,7 +11,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   # A run that has just ended may still have its unit for a moment.
   now
   limit=$((now + 10))
-  while isActive $runUnit; do
+  while isTransientActive $runUnit; do
     now
     [ "$phase" = 'done' ] && [ "$now" -lt "$limit" ] || exit 75
     pause 0.05
@@ -33,7 +33,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   now
   deadline=$((now + ${armed:-0}))
   # Files of the previous run: an answer that came too late, the result of its switch, and logs of its units.
-  rm -rf "$live/confirm" "$live/confirm-again" "$live/abort" "$live/exit" "$live/ended" "$live/units"
+  for name in confirm confirm-again abort exit ended units; do [ ! -e "$live/$name" ] || rm -rf "${live:?}/$name"; done
   # Delete a key backup that dropKeyBackup has marked: the client of that run was killed before it deleted the backup.
   [ ! -e $keysAside/settled ] || rm -rf $keysAside
   if ! { : >"$live/log" && save; }; then
@@ -84,7 +84,7 @@ follow() { # RUN LINES [ANSWERED]
     fi
     if [ $((now - checked)) -ge 2 ]; then
       checked=$now
-      if ! isActive $runUnit; then
+      if ! isTransientActive $runUnit; then
         load $live/state || load $kept/state
         [ "$phase" = 'done' ] || break
         continue
@@ -98,9 +98,28 @@ follow() { # RUN LINES [ANSWERED]
     while IFS= read -r line; do printf 'unit=%s %s\n' "${log##*/}" "$line"; done <"$log"
   done
   case $until in
-  *" $phase "*) printBoot; printRun ;;
+  *" $phase "*) printBoot; printRun followed ;;
   *) inspect '' '' brief ;;
   esac
+}
+
+# openLog opens the log, so that readNewLines reads the lines that are added from now on.
+openLog() {
+  [ -z "${logFd:-}" ] || exec {logFd}<&-
+  partial=''
+  exec {logFd}<"$live/log" && readNewLines :
+}
+
+# readNewLines calls a function with each complete line that was added to the log, and fails if there was none.
+# The beginning of an incomplete line is kept in $partial for the next call.
+readNewLines() { # FUNCTION
+  local line added=1
+  while IFS= read -r -u "$logFd" line; do
+    "$1" "${partial-}$line"
+    partial='' added=0
+  done
+  partial=${partial-}$line
+  return $added
 }
 
 # printLogLine prints a line of the log. It leaves out the first $skip lines.
@@ -124,7 +143,7 @@ answer() { # confirm|confirm-again|abort RUN LINES
 # forget closes the record of a run that a reboot ended.
 forget() { # RUN
   load $kept/state && [ "$run" = "$1" ] && [ "$phase" != 'done' ] || return 0
-  ! isActive $runUnit || return 0
+  ! isTransientActive $runUnit || return 0
   mkdir -p "$live" && chmod 700 "$live"
   reason=rebooted
   finishRun failed

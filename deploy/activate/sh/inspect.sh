@@ -6,6 +6,7 @@
 findFailed() {
   local name active sub
   failed='' restarting='' activating=''
+  askSystemd list-units --all --full --plain --no-legend --no-pager --state=failed,activating,auto-restart,auto-restart-queued
   while read -r name _ active sub _; do
     case $name in "$runUnit" | "$switchUnit") continue ;; esac
     case $active:$sub in
@@ -13,8 +14,7 @@ findFailed() {
     failed:*) failed="$failed$name " ;;
     activating:*) activating="$activating$name " ;;
     esac
-  done < <(askSystemd list-units --all --full --plain --no-legend --no-pager \
-    --state=failed,activating,auto-restart,auto-restart-queued)
+  done < <(printf %s "$answer")
 }
 
 isNixOS() {
@@ -78,7 +78,8 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   if [ "$3" != brief ]; then
     findFailed
     echo "failed=$failed"
-    echo "system=$(askSystemd is-system-running)"
+    askSystemd is-system-running
+    echo "system=${answer%$'\n'}"
   fi
   printBoot
   now
@@ -88,6 +89,7 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   printKernel kernel-profile $profile
   [ ! -r $kept/deployed ] || while read -r deployed _; do echo "deployed=$deployed"; done <$kept/deployed
   echo "previous=${target[$roots/previous]-}"
+  [ -s $keyList ] || [ -e $keyList.new ] || [ -e $keysAside ] || echo "no-keys=yes"
   if [ "$3" = nixos-rebuild ]; then
     # With an unknown option, nixos-rebuild prints its options and does nothing. --help shows a manual, which may be missing.
     case $(timeout 20 nixos-rebuild --nixbench-asks-for-options 2>&1 </dev/null) in
@@ -109,16 +111,21 @@ printBoot() {
   echo "boot-id=$value"
 }
 
-# printRun prints the record of the last run, and the line that ends the output.
-printRun() {
+# printRun prints the record of the last run, and the line that ends the output. With `followed`, the run has not ended,
+# and this script follows it.
+printRun() { # [followed]
   if load $live/state || load $kept/state; then
     show run-
-    if [ "$phase" != 'done' ] && isActive $runUnit; then
+    if [ "$phase" != 'done' ] && { [ -n "${1:-}" ] || isTransientActive $runUnit; }; then
       echo "run-alive=yes"
       now
       echo "run-left=$((${deadline:-$now} - now))"
       # A client that follows the run writes the file `seen` every second.
-      seen=$(stat -c %Y $live/seen 2>/dev/null) && printf 'run-seen=%s\n' $(($(printf '%(%s)T' -1) - seen))
+      if [ -n "${1:-}" ]; then
+        echo run-seen=0
+      else
+        seen=$(stat -c %Y $live/seen 2>/dev/null) && printf 'run-seen=%s\n' $(($(printf '%(%s)T' -1) - seen))
+      fi
     fi
   fi
   echo end=yes

@@ -203,7 +203,7 @@ finishRun() { # OUTCOME
   rolled-back | rollback-failed) ;; # rollBack has restored the keys
   *) if [ "$reason" != refused ] && changedSystem; then dropKeyBackup; else restoreKeys; fi ;;
   esac
-  rm -f "$roots/next" "$live/confirm" "$live/confirm-again" "$live/abort"
+  rm -f "$roots/next" "$live/confirm" "$live/confirm-again" "$live/abort" "$live/exit" "$live/ended"
   save || :
 }
 
@@ -304,8 +304,7 @@ awaitAnswer() { # PHASE ANSWER
     fi
     pause 0.03
   done
-  phase=settling
-  save || :
+  phase=settling # the next step saves it
 }
 
 # handleFailedSwitch ends a run in which switch-to-configuration has failed with $code.
@@ -346,7 +345,8 @@ rollBackOrFail() { # REASON
 recover() {
   load $live/state || return 0
   [ "$phase" != 'done' ] || return 0
-  case $(askSystemd is-system-running) in stopping) return 0 ;; esac
+  askSystemd is-system-running
+  case $answer in stopping*) return 0 ;; esac
   stopSwitch
   code=killed
   if [ "${armed:-0}" = 0 ]; then reason=killed; finishRun failed; else restoreProfile; rollBack killed; fi

@@ -7,29 +7,28 @@
 # services that a timer starts are left out, since the switch does not decide when they run.
 # systemd collects all properties of a service for each request, which takes it milliseconds.
 listServices() { # UNIT…
+  local property value
   askSystemd show --no-pager \
-    --property=Id,Type,ActiveState,SubState,ActiveEnterTimestampMonotonic,NRestarts,Transient,TriggeredBy -- "$@" |
-    {
-      clearService
-      # An empty line ends a service. systemd prints the properties in its own order.
-      while IFS='=' read -r property value; do
-        case $property in
-        '')
-          printService
-          clearService
-          ;;
-        Id) id=$value ;;
-        Type) type=$value ;;
-        ActiveState) state=$value ;;
-        SubState) sub=$value ;;
-        ActiveEnterTimestampMonotonic) entered=$value ;;
-        NRestarts) restarts=$value ;;
-        Transient) transient=$value ;;
-        TriggeredBy) triggers=$value ;;
-        esac
-      done
+    --property=Id,Type,ActiveState,SubState,ActiveEnterTimestampMonotonic,NRestarts,Transient,TriggeredBy -- "$@"
+  clearService
+  # An empty line ends a service. systemd prints the properties in its own order.
+  while IFS='=' read -r property value; do
+    case $property in
+    '')
       printService
-    }
+      clearService
+      ;;
+    Id) id=$value ;;
+    Type) type=$value ;;
+    ActiveState) state=$value ;;
+    SubState) sub=$value ;;
+    ActiveEnterTimestampMonotonic) entered=$value ;;
+    NRestarts) restarts=$value ;;
+    Transient) transient=$value ;;
+    TriggeredBy) triggers=$value ;;
+    esac
+  done < <(printf %s "$answer")
+  printService
 }
 
 clearService() { id='' type='' state='' sub='' entered='' restarts='' transient='' triggers=''; }
@@ -41,7 +40,8 @@ printService() {
 }
 
 # readInvocations sets $invocation of each service that runs to the ID that systemd has given to its last start, and
-# $recent to the services that have started in the last two minutes.
+# $recent to the services that have started in the last two minutes. It leaves out of $recent the services of this run
+# and of its logins, which systemd does not restart.
 declare -A invocation=() before=()
 readInvocations() {
   local unit id time limit
@@ -51,6 +51,7 @@ readInvocations() {
   while read -r unit id time; do
     unit=${unit#invocation:}
     invocation[$unit]=$id
+    case $unit in "$runUnit" | "$switchUnit" | user@*.service | user-runtime-dir@*.service | sshd@*.service) continue ;; esac
     [ "${time%.*}" -lt "$limit" ] || recent+=("$unit")
   done < <(find /run/systemd/units -name 'invocation:*.service' -printf '%f %l %T@\n')
 }
@@ -67,27 +68,30 @@ recordBefore() {
     done < <(listServices "${recent[@]}")
   fi
   jobsBefore=$activating$restarting
-  while read -r job name _; do jobsBefore="$jobsBefore$job $name "; done < <(queuedJobs)
+  askForJobs
+  while read -r job name _; do jobsBefore="$jobsBefore$job $name "; done < <(printf %s "$answer")
 }
 
 # isUnrelated reports whether a unit is independent of the switch: a timer starts the unit, the unit
 # is transient, or it has ended without an error and systemd will restart it.
 isUnrelated() { # UNIT
-  properties=$(askSystemd show --property=TriggeredBy,Transient,SubState,Result "$1")
-  case $properties in
+  askSystemd show --property=TriggeredBy,Transient,SubState,Result "$1"
+  case $answer in
   *.timer* | *Transient=yes*) return 0 ;;
-  *SubState=auto-restart*) case $properties in *Result=success*) return 0 ;; esac ;;
+  *SubState=auto-restart*) case $answer in *Result=success*) return 0 ;; esac ;;
   esac
   return 1
 }
 
-# pendingJobs prints the jobs of the switch that are still in systemd's queue, as "KIND UNIT".
+# findPendingJobs sets $pending to the jobs of the switch that are still in systemd's queue, as "KIND UNIT".
 # It leaves out jobs of units that had a job before the switch; jobs of scopes and slices; running jobs of
 # unrelated units, see isUnrelated; jobs of the units *-key.service, whose keys may be uploaded after the
 # switch; and all waiting jobs, if a job was left out for which they may be waiting.
-pendingJobs() {
+findPendingJobs() {
   local running='' waiting='' others='' job name kind how
+  askForJobs
   while read -r job name kind how; do
+    [ -n "$job" ] || continue
     case " $jobsBefore" in *" $job "* | *" $name "*) others=yes; continue ;; esac
     case $name in
     *.scope | *.slice | "$runUnit" | "$switchUnit") continue ;;
@@ -100,12 +104,9 @@ pendingJobs() {
     else
       running="$running$kind $name, "
     fi
-  done < <(queuedJobs)
-  if [ -n "$running" ]; then
-    printf '%s' "$running"
-  elif [ -z "$others" ]; then
-    printf '%s' "$waiting"
-  fi
+  done < <(printf %s "$answer")
+  pending=$running
+  [ -n "$running$others" ] || pending=$waiting
 }
 
 # waitForJobs waits until systemd has completed the jobs of the switch. It fails with reason=hung if
@@ -116,7 +117,7 @@ waitForJobs() {
   [ "$patience" != 0 ] || patience=60
   now
   began=$now moved=$now mark=''
-  while pending=$(pendingJobs) && [ -n "$pending" ]; do
+  while findPendingJobs && [ -n "$pending" ]; do
     if [ -e "$live/abort" ]; then
       reason=aborted
       return 1
@@ -137,15 +138,15 @@ waitForJobs() {
 }
 
 # findStarted sets $marks to ID and ENTERED, a line each, of the services that have started since the switch began and
-# still run. It leaves out oneshot services, which end by themselves, and services that failed or restarted repeatedly
-# before the switch. It needs $restarting, see findFailed.
+# still run. It leaves out oneshot services, which end by themselves, services that failed or restarted repeatedly
+# before the switch, and the services of keys. It needs $restarting, see findFailed.
 findStarted() {
   local id entered type state sub started=()
   marks=''
   [ "${settle:-0}" != 0 ] || return 0
   readInvocations
   for id in "${!invocation[@]}"; do
-    [ "${invocation[$id]}" = "${before[$id]-}" ] || started+=("$id")
+    [ "${invocation[$id]}" = "${before[$id]-}" ] || isKeyService "$id" || started+=("$id")
   done
   for id in $restarting; do # such a service has no invocation
     case $id in *.service) started+=("$id") ;; esac
@@ -161,6 +162,18 @@ findStarted() {
     marks="$marks$id $entered
 "
   done < <(listServices "${started[@]}")
+}
+
+# isKeyService reports whether a service is the one of nixbench's modules that is active while a key exists. It only watches
+# the key's file, so there is nothing in it that a new system could break.
+isKeyService() { # UNIT
+  local line
+  case $1 in *-key.service) ;; *) return 1 ;; esac
+  [ -r "/etc/systemd/system/$1" ] || return 1
+  while read -r line; do
+    case $line in 'Description=Presence of the key '*) return 0 ;; esac
+  done <"/etc/systemd/system/$1"
+  return 1
 }
 
 # watchServices waits until every service in $marks has stayed active for the settle time. If systemd restarts a service, the settle time begins again. After 15 additional

@@ -3,6 +3,8 @@ package daemon
 import "slices"
 
 const (
+	opAddTempRoot     = 11
+	opAddIndirectRoot = 12
 	opSetOptions      = 19
 	opQueryPathInfo   = 26
 	opQueryValidPaths = 31
@@ -64,6 +66,26 @@ func (c *Conn) QueryValidPaths(paths []string, substitute bool) ([]string, error
 	}
 	valid := c.in.getStrings()
 	return valid, c.in.err
+}
+
+// AddTempRoot protects a path from the garbage collector until the connection ends. The path need not be in the store.
+func (c *Conn) AddTempRoot(path string) error { return c.addRoot(opAddTempRoot, path) }
+
+// AddIndirectRoot makes a symbolic link, which is outside the store and refers to a path in it, a root of the garbage
+// collector, as long as the link exists.
+func (c *Conn) AddIndirectRoot(link string) error { return c.addRoot(opAddIndirectRoot, link) }
+
+func (c *Conn) addRoot(operation uint64, path string) error {
+	c.out.putInt(operation)
+	c.out.putString(path)
+	if err := c.out.flush(); err != nil {
+		return err
+	}
+	if err := c.readLog(); err != nil {
+		return err
+	}
+	c.in.getInt() // always 1
+	return c.in.err
 }
 
 // maxQueries is the maximal number of queries without a reply. The nix-daemon --stdio of a user other than root copies

@@ -29,6 +29,7 @@ type Store struct {
 	nars  map[string][]byte
 	asked map[uint64]int
 	added []string
+	roots []string
 }
 
 // SetValid makes paths valid.
@@ -48,6 +49,13 @@ func (s *Store) Added() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.added)
+}
+
+// Roots returns the temporary and indirect roots that clients have added, in order.
+func (s *Store) Roots() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.roots)
 }
 
 // NAR returns the NAR of an added path.
@@ -108,6 +116,13 @@ func (c *session) serve(op uint64) {
 	c.asked[op]++
 	c.mu.Unlock()
 	switch op {
+	case 11, 12:
+		path := c.string()
+		c.mu.Lock()
+		c.roots = append(c.roots, path)
+		c.mu.Unlock()
+		c.done()
+		c.put(uint64(1))
 	case 19:
 		for range 12 {
 			c.int()
