@@ -204,7 +204,7 @@ func (g *guestCluster) checkFailedUpgrade() {
 	g.Helper()
 	const image = "registry.k8s.io/kube-apiserver:v" + newVersion
 	touched := g.nodeStates(allNodes...)
-	g.runOn("cp-1", "ctr -n k8s.io images rm "+image)
+	g.runOn("cp-1", "ctr -n k8s.io images tag "+image+" localhost/kept:1 && ctr -n k8s.io images rm "+image)
 	code, _, diag := g.try("apply")
 	if code != 8 || !strings.Contains(diag, "could not go from Kubernetes "+oldVersion+" to "+newVersion) || !strings.Contains(diag, image) {
 		g.Errorf("an upgrade without an image: exit code %d\n%s", code, diag)
@@ -220,7 +220,7 @@ func (g *guestCluster) checkFailedUpgrade() {
 		g.Errorf("an upgrade that failed has changed nodes: from\n%s\nto\n%s", touched, now)
 	}
 	g.waitForOutput(time.Minute, "cp-1", "jq -r .phase /var/lib/nixbench/kubernetes.json", "ready")
-	g.runOn("cp-1", "ctr -n k8s.io images import --local --no-unpack /usr/share/nixbench-kube/images/kube-apiserver-v"+newVersion+".tar")
+	g.runOn("cp-1", "ctr -n k8s.io images tag localhost/kept:1 "+image+" && ctr -n k8s.io images rm localhost/kept:1")
 }
 
 // checkUpgraded checks that kubelets, pods, API servers and the cluster's configuration have the new

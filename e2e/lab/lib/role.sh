@@ -66,7 +66,49 @@ file_system() {
 # build_container makes the image of a container. It needs no journal: the host unmounts the
 # file system whenever the container ends.
 build_container() {
+  [ -z "$kubernetes" ] || preload_images "$1"
   file_system "$1" "$2/image/disk.raw" -O ^has_journal
+}
+
+# preload_images TREE: import the image archives into the store of the tree's containerd, with the tree's programs, and
+# remove them. So a machine has the images when it boots, like the node images of clouds; machines that are made from
+# overlays import them when containerd starts (lab-images). Layers stay packed: the runtime unpacks an image when a
+# container first needs it. Archives stay for CRI-O; that of the probe stays, because tests import it.
+preload_images() {
+  local root=$1
+  [ ! -e "$root/usr/bin/crio" ] || return 0
+  mkdir -p "$root/run/preload"
+  cat > "$root/run/preload/config.toml" << END
+version = 2
+root = "/var/lib/containerd"
+state = "/run/preload/state"
+[grpc]
+address = "/run/preload/socket"
+END
+  # containerd and its mounts end with the namespaces. Its CRI plugin adds an entry with the ID of each image.
+  # shellcheck disable=SC2016
+  unshare --mount --net --pid --fork --kill-child sh -euc '
+    root=$1
+    mount -t proc proc "$root/proc"
+    chroot "$root" containerd --config /run/preload/config.toml --log-level warn &
+    containerd=$!
+    images() { chroot "$root" ctr --address /run/preload/socket -n k8s.io images "$@"; }
+    tries=0
+    until images list -q; do
+      tries=$((tries + 1))
+      [ "$tries" -lt 100 ] || exit 1
+      sleep 0.1
+    done
+    for archive in "$root"/usr/share/nixbench-kube/images/*.tar; do
+      images import --local --no-unpack "${archive#"$root"}"
+      [ "${archive##*/}" = probe-1.tar ] || rm "$archive"
+    done
+    sleep 1
+    images list
+    kill "$containerd"
+    wait "$containerd" || :
+  ' sh "$root"
+  rm -rf "$root/run/preload" "$root/run/containerd" "$root/run/lock" "$root/var/lib/containerd/io.containerd.grpc.v1.introspection" # the latter has the machine's id
 }
 
 # build_vm makes the image of a virtual machine: a kernel is added, and what makes the boot
