@@ -118,6 +118,7 @@ func (f *prerequisites) prepareImages() {
 		return
 	}
 	f.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Image, Total: len(f.keys)})
+	go func() { _, _ = f.images() }() // hash the images while the networks are prepared; prepareFor waits for the result
 	var failed bool
 	for _, c := range f.plan.Changes {
 		if c.NeedsImage() && f.prepareFor(c) != nil {
