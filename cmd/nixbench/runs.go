@@ -125,8 +125,8 @@ func (a *app) explainCommand() *cobra.Command {
 		Use:   "explain [RUN]",
 		Short: "Show how a run spent its time",
 		Long: `Show how a run spent its time: per phase, per node, and on the critical path, the chain
-of phases that determined its end. RUN is the beginning of a run's name; the default is
-the last run.`,
+of phases that determined its end. The time of the check is listed by condition. RUN is
+the beginning of a run's name; the default is the last run.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {

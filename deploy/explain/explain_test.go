@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,24 @@ func TestCriticalPath(t *testing.T) {
 		if got := fmt.Sprintf("%.1f", time.Duration(r.Other).Seconds()); got != fmt.Sprintf("%.1f", c.other) {
 			t.Errorf("%s: %s s of our own, want %.1f", c.name, got, c.other)
 		}
+	}
+}
+
+// The time of the check is divided among its conditions. A condition that held at once is not printed.
+func TestStepsOfCheck(t *testing.T) {
+	events := script("0 1 build", "1 6 check")
+	progress := func(at float64, done int, text string) event.Event {
+		return event.Event{Time: begin.Add(time.Duration(at * float64(time.Second))), Kind: event.Progress, Phase: event.Check, Done: done, Text: text}
+	}
+	r := explainEvents(slices.Insert(events, 3, progress(1.5, 0, "the API answers: not yet"), progress(3, 1, "the API answers"),
+		progress(3, 2, "3 nodes Ready"), progress(6, 3, "system pods run")))
+	want := []Step{{"the API answers", Seconds(2 * time.Second)}, {"3 nodes Ready", 0}, {"system pods run", Seconds(3 * time.Second)}}
+	if diff := cmp.Diff(want, r.Phases[1].Steps); diff != "" {
+		t.Error(diff)
+	}
+	var b strings.Builder
+	if err := r.Write(&b, 80); err != nil || !strings.Contains(b.String(), "check: the API answers 2.0s → system pods run 3.0s\n") {
+		t.Errorf("%v:\n%s", err, b.String())
 	}
 }
 

@@ -51,6 +51,13 @@ type Span struct {
 	Text       string      `json:"text,omitempty"`
 	Failed     bool        `json:"failed,omitempty"`
 	Unfinished bool        `json:"unfinished,omitempty"` // no end of the phase is recorded
+	Steps      []Step      `json:"steps,omitempty"`      // of the phase check: the conditions that held, one after the other
+}
+
+// Step is a condition of the phase check, and how long the run waited until it held.
+type Step struct {
+	Name string  `json:"name"`
+	Took Seconds `json:"took"`
 }
 
 func (s Span) end() Seconds { return s.Start + s.Took }
@@ -167,6 +174,10 @@ func pairSpans(events []event.Event, first time.Time, total Seconds) []Span {
 			}
 			open[k] = len(out)
 			out = append(out, Span{Phase: e.Phase, Node: e.Node, Start: since(e.Time)})
+		case event.Progress:
+			if begun && e.Phase == event.Check && e.Done > len(out[i].Steps) {
+				out[i].addStep(e.Text, since(e.Time))
+			}
 		case event.PhaseEnd, event.NodeEnd:
 			if begun {
 				out[i].Took, out[i].Failed, out[i].Text = max(0, since(e.Time)-out[i].Start), e.Failed, e.Text
@@ -179,6 +190,15 @@ func pairSpans(events []event.Event, first time.Time, total Seconds) []Span {
 	}
 	slices.SortStableFunc(out, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
 	return out
+}
+
+// addStep adds the step that ended at this time. It began when the previous one ended.
+func (s *Span) addStep(name string, end Seconds) {
+	begin := s.Start
+	for _, step := range s.Steps {
+		begin += step.Took
+	}
+	s.Steps = append(s.Steps, Step{Name: name, Took: max(0, end-begin)})
 }
 
 // busyAndIdle returns the time in which at least one span was running, and the time of the gaps between

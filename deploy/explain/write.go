@@ -71,6 +71,11 @@ func (r Report) Write(w io.Writer, width int) error {
 	if len(r.Critical) > 0 {
 		b.WriteString("\n")
 		b.WriteString(wrapParts("critical path: ", r.describePath(), " → ", width))
+		for _, s := range r.Critical {
+			if steps := describeSteps(s); len(steps) > 0 {
+				b.WriteString(wrapParts(string(s.Phase)+": ", steps, " → ", width))
+			}
+		}
 		if o := r.Overlap; o != nil {
 			fmt.Fprintf(&b, "images and boot %s, evaluation and build %s: together %s\n", o.Boot, o.Evaluate, o.Wall)
 		}
@@ -244,6 +249,17 @@ func (r Report) describePath() []string {
 		}
 		out = append(out, text+" "+s.Took.String())
 		node = s.Node
+	}
+	return out
+}
+
+// describeSteps returns the steps of a span as texts, without those that took no time.
+func describeSteps(s Span) []string {
+	var out []string
+	for _, step := range s.Steps {
+		if took := step.Took.String(); took != "0.0s" {
+			out = append(out, step.Name+" "+took)
+		}
 	}
 	return out
 }
