@@ -19,7 +19,7 @@ import (
 // guestCluster is a hive with the roles cp and w, whose machines nixbench creates as guests of the
 // lab's hypervisor.
 type guestCluster struct {
-	*testing.T
+	testing.TB
 	l      *lab.Lab
 	dir    string
 	image  string
@@ -28,12 +28,13 @@ type guestCluster struct {
 
 // newGuestCluster starts a hypervisor without machines, and builds the image of its machines: one for
 // Kubernetes, with these further flags of `lab image`.
-func newGuestCluster(t *testing.T, flags ...string) *guestCluster {
+func newGuestCluster(t testing.TB, flags ...string) *guestCluster {
+	t.Helper()
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
 	image := append([]string{"--kubernetes", "--size", "6G"}, flags...)
-	g := &guestCluster{T: t, dir: t.TempDir(), image: lab.Image(t, "container", image...)}
+	g := &guestCluster{TB: t, dir: t.TempDir(), image: lab.Image(t, "container", image...)}
 	g.l = lab.Hypervisor(t)
 	return g
 }

@@ -22,7 +22,7 @@ func TestLifecycle(t *testing.T) {
 	before, watch := storePaths(t), watchProcesses()
 	began := time.Now()
 	events := g.run("apply", "--json")
-	t.Logf("from an empty hypervisor to 1 + 2 nodes Ready: %.1f s", time.Since(began).Seconds())
+	ended := time.Now()
 	processes := watch.stop()
 	g.checkNodes("cp-1 Ready;w-1 Ready;w-2 Ready;")
 	for _, node := range []string{"cp-1", "w-1", "w-2"} {
@@ -33,7 +33,8 @@ func TestLifecycle(t *testing.T) {
 	g.run("runs", "--json")
 	g.run("runs", "last", "--log", "cp-1")
 	g.run("check", "--deep")
-	g.logTimeline(began, events, "cp-1", "w-1", "w-2")
+	timeline := g.readTimeline(events, "cp-1", "w-1", "w-2")
+	t.Logf("from an empty hypervisor to 1 + 2 nodes Ready:\n%s\n%s", formatWaterfall(began, ended, timeline), formatTimeline(began, timeline))
 	g.checkProbes()
 	if got := g.runOn("cp-1", "for name in kube-apiserver kube-controller; do cat /proc/$(pgrep -o $name)/root/etc/ssl/certs/ca-certificates.crt; done"); got != "authorities of these nodes\nauthorities of these nodes" {
 		t.Errorf("the certificate authorities that the control plane trusts: %q", got)
@@ -117,7 +118,7 @@ func (g *guestCluster) checkKubeconfig() {
 			g.Errorf("kubectl with %s: %v\n%s", file, err, out)
 		}
 	}
-	file := filepath.Join(g.T.TempDir(), "direct")
+	file := filepath.Join(g.TempDir(), "direct")
 	code, config, _ := g.runUnlogged("kubeconfig", "-o", "-")
 	if err := os.WriteFile(file, []byte(config), 0o600); code != 0 || err != nil {
 		g.Fatalf("kubeconfig: exit code %d, %v", code, err)
