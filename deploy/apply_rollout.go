@@ -133,9 +133,9 @@ func (r *run) deployWaves(ctx context.Context, cluster rollout.Cluster, tasks []
 	return errors.Join(errs...)
 }
 
-// deployInCluster deploys one node. A member is drained before the change. If no cluster runs yet, or the
-// node's engine does not answer, the node is admitted right after the deployment; otherwise admitPendingNodes
-// admits it.
+// deployInCluster deploys one node. A member is drained before the change. If the node's engine does not answer, the
+// node is admitted right after the deployment. If no cluster runs yet, it is admitted while its services are watched,
+// so that the creation of the cluster does not wait for that. All other nodes are admitted by admitPendingNodes.
 func (r *run) deployInCluster(ctx context.Context, cluster rollout.Cluster, t task) error {
 	node := t.Node.Name
 	if r.Goal.ActivatesNow() {
@@ -147,6 +147,10 @@ func (r *run) deployInCluster(ctx context.Context, cluster rollout.Cluster, t ta
 	if cluster.IsMember(node) && t.plan.Removes() {
 		return r.recreateMember(ctx, cluster, t)
 	}
+	admitted := false
+	if r.Goal.ActivatesNow() && !cluster.Running() {
+		t.AfterLogin = func(ctx context.Context) { admitted = cluster.Admit(ctx, node) == nil }
+	}
 	started := false
 	err := cluster.WithDrain(ctx, node, !r.needsDrain(t), func() error {
 		started = true
@@ -155,7 +159,7 @@ func (r *run) deployInCluster(ctx context.Context, cluster rollout.Cluster, t ta
 	if !started {
 		r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 	}
-	if err == nil && r.Goal.ActivatesNow() && (!cluster.Running() || cluster.IsUnreachable(node)) {
+	if err == nil && r.Goal.ActivatesNow() && !admitted && (!cluster.Running() || cluster.IsUnreachable(node)) {
 		r.admitNode(ctx, cluster, node)
 	}
 	return err

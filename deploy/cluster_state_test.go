@@ -50,6 +50,32 @@ func (w *world) changeOrder() string {
 	return strings.Join(slices.Compact(out), " ")
 }
 
+// The nodes of a new cluster are admitted before their switches are committed, because the creation of the cluster takes
+// longer than the services are watched. A node whose admission fails then is admitted again after the commit.
+func TestNewClusterIsAdmittedEarly(t *testing.T) {
+	w := newWorld(t, map[string]int{"cp": 1, "w": 1})
+	e := &enginetest.Fake{}
+	w.useEngine(e)
+	var got []string
+	e.OnCall = func(what string) { // only one call at a time
+		e.Refuse = ""
+		if node, ok := strings.CutPrefix(what, "admit "); ok {
+			when := " before"
+			if w.state().Nodes[node].LastConfirmed != nil {
+				when = " after"
+			}
+			if got = append(got, what+when); node == "w-1" && when == " before" {
+				e.Refuse = "admit"
+			}
+		}
+	}
+	w.must(w.apply())
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"admit cp-1 before", "admit w-1 after", "admit w-1 before"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Members are changed in the usual order while the engine does not answer.
 func TestUnreachableEngine(t *testing.T) {
 	w, e := newRunningCluster(t, 3, 2)

@@ -46,6 +46,11 @@ type Request struct {
 	// the switch is successful. If it is zero, the services are not watched.
 	SettleTime time.Duration
 
+	// AfterLogin, if it is not nil, is called once in the background when the node has accepted a login after the
+	// switch, while the started services are watched. Activate returns after it. The node may still roll back.
+	// It is not called if Confirm is zero.
+	AfterLogin func(context.Context)
+
 	// If ReplaceUnknown is false, Activate fails if the node runs or boots a system that is not
 	// in Known and was not deployed by nixbench.
 	ReplaceUnknown bool

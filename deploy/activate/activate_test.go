@@ -103,7 +103,7 @@ func (f *fakeNode) handle(ctx context.Context, e *sshtest.Exec) int {
 			"would reload the following units: dbus.service\nwould start the following units: b.service\n")
 	case "start":
 		return f.start(e, f)
-	case "confirm", "abort", "follow":
+	case "confirm", "confirm-again", "abort", "follow":
 		return f.confirm(e, f)
 	default:
 		return 1
@@ -171,6 +171,58 @@ func TestSwitchTakesThreeCommandsAndTwoHandshakes(t *testing.T) {
 	}
 	if s.Handshakes() != 2 || rec.log() != "activating the configuration...\nodd=line\n" {
 		t.Errorf("%d handshakes, log %q", s.Handshakes(), rec.log())
+	}
+}
+
+// AfterLogin is called once, after the login that confirms the switch, while the node watches the started services.
+// Activate does not return before it. Without a confirmation it is not called.
+func TestAfterLogin(t *testing.T) {
+	called := make(chan struct{})
+	f := newFakeNode()
+	f.start = func(e *sshtest.Exec, f *fakeNode) int {
+		f.waits("r1")
+		f.inspect(e.Stdout)
+		return 0
+	}
+	f.confirm = func(e *sshtest.Exec, f *fakeNode) int {
+		if f.run["phase"] == "waiting" {
+			io.WriteString(e.Stdout, "beat=\nlog=watching for 3s the started services\n")
+			select {
+			case <-called:
+			case <-time.After(5 * time.Second):
+				t.Error("AfterLogin was not called while the services were watched")
+			}
+			f.run["phase"] = "confirmed"
+		} else {
+			f.became("r1")
+		}
+		f.inspect(e.Stdout)
+		return 0
+	}
+	_, h := fake(t, f)
+	calls, ended := 0, false
+	r := request()
+	r.AfterLogin = func(context.Context) {
+		calls++
+		close(called)
+		time.Sleep(100 * time.Millisecond)
+		ended = true
+	}
+	if res, err := (&Activator{}).Activate(t.Context(), "web-1", h, r); err != nil || res.Outcome != Committed || calls != 1 || !ended {
+		t.Errorf("%v, %v, %d calls, ended: %v", res.Outcome, err, calls, ended)
+	}
+
+	f = newFakeNode()
+	f.start = func(e *sshtest.Exec, f *fakeNode) int {
+		f.became("r1")
+		f.run["outcome"] = string(RolledBack)
+		f.inspect(e.Stdout)
+		return 0
+	}
+	_, h = fake(t, f)
+	r.AfterLogin = func(context.Context) { t.Error("AfterLogin was called for a switch that failed") }
+	if _, err := (&Activator{}).Activate(t.Context(), "web-1", h, r); err == nil {
+		t.Error("a rolled back switch is no error")
 	}
 }
 

@@ -35,7 +35,7 @@ func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Re
 	if err == nil && w.lastRun().isAwaitingConfirmation() {
 		a.sendEvent(node, event.NodeEnd, event.Activate, "waiting for the confirmation")
 		a.sendEvent(node, event.NodeStart, event.Confirm, "")
-		err = w.confirmRun(ctx)
+		err = w.confirmRun(ctx, r.AfterLogin)
 		a.sendEnd(node, event.Confirm, w.lastRun(), err)
 	} else {
 		a.sendEnd(node, event.Activate, w.lastRun(), err)

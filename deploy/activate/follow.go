@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,7 +47,9 @@ type watch struct {
 	tail    []string            // the last received log lines
 	units   map[string][]string // name of a broken unit → the last lines of the unit's log
 	last    string              // name of the last received line
-	node    Node                // the node's state, which the script prints at the end
+
+	loggedIn func() // called for each line of output after the first confirmation; nil: nothing to call
+	node     Node   // the node's state, which the script prints at the end
 }
 
 func (a *Activator) newWatch(node string, h Host, id string, confirm time.Duration) *watch {
@@ -105,8 +108,14 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 }
 
 // confirmRun confirms the run each time that the run waits for a confirmation: after the switch, and
-// after the started services have stayed active. Each confirmation is sent over a new connection.
-func (w *watch) confirmRun(ctx context.Context) error {
+// after the started services have stayed active. Each confirmation is sent over a new connection. See
+// [Request.AfterLogin] for afterLogin.
+func (w *watch) confirmRun(ctx context.Context, afterLogin func(context.Context)) error {
+	var background sync.WaitGroup
+	defer background.Wait()
+	if afterLogin != nil {
+		w.loggedIn = sync.OnceFunc(func() { background.Go(func() { afterLogin(ctx) }) })
+	}
 	answers := map[string]string{phaseWaiting: "confirm", phaseConfirmed: "confirm-again"}
 	for w.lastRun().isAwaitingConfirmation() {
 		if err := w.follow(ctx, true, answers[w.lastRun().phase], w.id); err != nil {
@@ -186,6 +195,9 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 		quiet.Reset(w.silenceLimit())
 		begun.Store(true)
 		w.extendLimit()
+		if command[0] == "confirm" && w.loggedIn != nil {
+			w.loggedIn()
+		}
 		w.handleLine(p, name, value)
 	}, command...)
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {

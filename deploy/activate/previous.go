@@ -73,7 +73,7 @@ func (a *Activator) finishPrevious(ctx context.Context, node string, h Host, n N
 	}
 	if run := w.lastRun(); run.isAwaitingConfirmation() {
 		if run.path == r.Path {
-			err = w.confirmRun(ctx)
+			err = w.confirmRun(ctx, nil)
 		} else {
 			err = w.follow(ctx, true, "abort", run.ID)
 		}

@@ -25,6 +25,8 @@ type Task struct {
 	Unchanged     bool          // the node already runs the desired system; only keys may differ
 	Transferred   bool          // Transfer has succeeded for this task, so Deploy does not transfer the system
 	Keys          secrets.Set
+
+	AfterLogin func(context.Context) // see activate.Request
 }
 
 // Result is the result of a change of one node.
@@ -166,6 +168,7 @@ func (c *Changer) newRequest(t Task, o Options) activate.Request {
 		ReplaceUnknown: o.ReplaceUnknown || t.Deployment.ReplaceUnknownProfiles,
 		Known:          c.Store.Node(t.Node.Name).Paths,
 		Observed:       &t.Observed,
+		AfterLogin:     t.AfterLogin,
 	}
 }
 
