@@ -172,11 +172,11 @@ func (g *guestCluster) checkForward(get func(file string)) {
 }
 
 // checkProbes checks that kubeadm has applied the module's patches: three pods of kube-proxy have no
-// probe, four static pods are probed every second while they start, and two of CoreDNS every 2 s.
+// probe; four static pods while they start, and two of CoreDNS, are probed every second.
 func (g *guestCluster) checkProbes() {
 	g.Helper()
 	got := g.runOn("cp-1", admin+`-n kube-system get pods -o json | jq -c '[.items[].spec.containers[0] | .startupProbe.periodSeconds // .readinessProbe.periodSeconds] | group_by(.) | map([length, .[0]])'`)
-	if want := "[[3,null],[4,1],[2,2]]"; got != want {
+	if want := "[[3,null],[6,1]]"; got != want {
 		g.Errorf("numbers of pods by the seconds between their probes: %s, want %s", got, want)
 	}
 }

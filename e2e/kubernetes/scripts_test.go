@@ -73,6 +73,37 @@ echo
 	}
 }
 
+// TestAnnotateNode checks that annotate_cri_socket waits until the kubelet has registered the node, and that any other
+// error is a failure at once.
+func TestAnnotateNode(t *testing.T) {
+	library, err := filepath.Abs("../../modules/kubernetes/scripts/library")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reply, want := range map[string]string{
+		`Error from server (NotFound): nodes "w-1" not found`: "3 calls, exit status 0",
+		"Error from server (Forbidden): not this node":        "1 calls, exit status 1",
+	} {
+		dir := t.TempDir()
+		kubectl := `#!/bin/sh
+case "$*" in *annotate*) echo >>calls; [ "$(wc -l <calls)" -ge 3 ] || { echo "$REPLY" >&2; exit 1; } ;; esac
+`
+		if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(kubectl), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("bash", "-c", `. "$1/progress.sh"; . "$1/join.sh"; records=. work=. attempt=1 phase= last_report= progress=log
+annotate_cri_socket 2>&1
+status=$?; echo "$(wc -l <calls) calls, exit status $status" >result`, "bash", library)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "REPLY="+reply, "CRI_SOCKET=unix:///socket", "node_name=w-1", "JOIN_TOKEN=/none")
+		out, err := cmd.CombinedOutput()
+		got, _ := os.ReadFile(filepath.Join(dir, "result"))
+		if strings.TrimSpace(string(got)) != want {
+			t.Errorf("%s: %q, want %q: %v\n%s", reply, got, want, err, out)
+		}
+	}
+}
+
 // TestShellcheck checks all shell scripts of systems with the Kubernetes modules, as they are built. The scripts are
 // discovered in the store: a new one is checked without being added to a list.
 func TestShellcheck(t *testing.T) {

@@ -39,12 +39,17 @@ let
         {
           name = "coredns";
           readinessProbe = {
-            periodSeconds = 2;
-            failureThreshold = 15;
+            periodSeconds = 1;
+            failureThreshold = 30;
           };
         }
       ];
     };
+
+  # In a new cluster, these components start before the API server accepts their requests. With the default of 2 s, they
+  # try to become the leader again after 2 to 4.4 s. No node can join before the controller manager leads.
+  leaderElection.leader-elect-retry-period = mkDefault "500ms";
+
   directory = pkgs.runCommand "kubeadm-patches" { } (
     "mkdir $out\n"
     + lib.concatStrings (
@@ -61,14 +66,21 @@ in
       settings = lib.genAttrs [
         "init"
         "join"
-      ] (_: { patches.directory = mkDefault "${directory}"; });
+      ] (_: { patches.directory = mkDefault "${directory}"; })
+      // {
+        # kubeadm's default is RSA. The generation of a control plane's dozen keys takes a second of processor time, and
+        # with ECDSA some milliseconds. Handshakes of TLS are faster, too; the API server makes about a hundred when it starts.
+        cluster.encryptionAlgorithm = mkDefault "ECDSA-P256";
+      };
 
       # At its start, the controller manager requests credentials for each of its forty controllers. With the default of
       # 20 requests per second, no node can join for five seconds.
       controllerManager.extraArgs = {
         kube-api-qps = mkDefault 100;
         kube-api-burst = mkDefault 200;
-      };
+      }
+      // leaderElection;
+      scheduler.extraArgs = leaderElection;
       # Without this setting, a stopping API server keeps idle watch connections open until it is killed after 30 s. With
       # it, the API server closes them gradually, so that the clients do not all reconnect to the other API servers at
       # once.

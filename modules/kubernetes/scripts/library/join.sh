@@ -34,7 +34,7 @@ wait_for_signed_info() {
     report_phase waiting "the API at $1:$PORT does not answer, or does not accept the join token yet"
     # A new cluster takes less than a minute.
     tries=$((tries + 1))
-    if [ "$tries" -le 60 ]; then sleep 1; else sleep 3; fi
+    if [ "$tries" -le 120 ]; then sleep 0.5; else sleep 3; fi
     # The token may have been replaced.
     read -r token <"$JOIN_TOKEN" || wait_for_token
   done
@@ -69,8 +69,15 @@ join_worker() {
 # credentials.
 annotate_cri_socket() {
   [ "$(read_record socket)" != "$CRI_SOCKET" ] || return 0
+  local tries=0
   wait_for_readable_api /etc/kubernetes/kubelet.conf
-  run_logged kubectl --kubeconfig=/etc/kubernetes/kubelet.conf --request-timeout=10s annotate --overwrite node "$node_name" \
-    "kubeadm.alpha.kubernetes.io/cri-socket=$CRI_SOCKET" || return
+  # The kubelet registers the node some time after it has received its certificate.
+  until run_logged kubectl --kubeconfig=/etc/kubernetes/kubelet.conf --request-timeout=10s annotate --overwrite node "$node_name" \
+    "kubeadm.alpha.kubernetes.io/cri-socket=$CRI_SOCKET"; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 30 ] && grep -qF '(NotFound)' "$work/output" || return
+    report_phase waiting "the kubelet has not registered the node yet"
+    sleep 0.3
+  done
   write_record socket "$CRI_SOCKET"
 }
