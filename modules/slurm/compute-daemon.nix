@@ -16,7 +16,23 @@ let
   # The role of the hive that this system is for: nodes of a role share a system with the role's name.
   facts = if runtime == null then { } else runtime;
   roleName = if facts.roles or { } ? ${name} then name else (facts.nodes.${name} or { }).role or null;
+  firstNode = lib.findFirst (_: true) name (facts.roles.${toString roleName} or [ ]);
+  machine = (facts.nodes or { }).${firstNode} or { };
   features = lib.unique (cfg.features ++ lib.optional (roleName != null) roleName);
+
+  # The number of MiB of a size such as 512M or 4G.
+  mebibytes =
+    size:
+    let
+      parts = builtins.match "([0-9]+)([KMGT])" size;
+      units = {
+        K = 1.0 / 1024;
+        M = 1;
+        G = 1024;
+        T = 1024 * 1024;
+      };
+    in
+    builtins.floor (builtins.fromJSON (lib.head parts) * units.${lib.last parts});
 
   # How the node registers: slurmd's --conf has the syntax of a NodeName line in slurm.conf.
   settings = cfg.node // lib.optionalAttrs (features != [ ]) {
@@ -44,6 +60,12 @@ in
 {
   config = lib.mkIf (cfg.configured && cfg.role == "compute") {
     services.slurm.client.enable = true;
+
+    # In a container, slurmd detects the processors and the memory of the host.
+    nixbench.slurm.node = lib.mkIf (config.boot.isContainer && machine ? vcpus && machine ? memory) {
+      CPUs = lib.mkDefault machine.vcpus;
+      RealMemory = lib.mkDefault (mebibytes machine.memory);
+    };
 
     systemd.services.slurmd = {
       # NixOS orders slurmd after munge.service. The unit's name is munged.service.

@@ -1,4 +1,4 @@
-# A node from which users submit jobs. It runs no daemon of SLURM.
+# A node from which users submit jobs.
 {
   imports = [ ./default.nix ];
   nixbench.slurm.role = "login";

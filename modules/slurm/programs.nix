@@ -5,8 +5,8 @@
 # - SLURM_CONF is already set in a batch job. The wrappers of some NixOS releases then replace the arguments
 #   by the name of the program, so that srun in a batch job calls itself without end.
 #
-# So the commands themselves precede the wrappers. On the controller they read /etc/slurm, on a compute
-# node the configuration that slurmd has fetched, and on a login node they ask the controller.
+# So the commands themselves precede the wrappers. On the controller they read /etc/slurm, on other nodes
+# the configuration that slurmd or sackd has fetched.
 {
   config,
   lib,
@@ -20,13 +20,12 @@ in
     services.slurm = {
       inherit (cfg) package;
       enableStools = cfg.role == "login";
-      # slurmd writes the fetched configuration to this folder.
+      # slurmd and sackd write the fetched configuration to this folder.
       etcSlurm = lib.mkIf (cfg.role != "controller") "/run/slurm/conf";
     };
     environment.systemPackages = [ (lib.hiPrio cfg.package) ];
     environment.etc.slurm = lib.mkIf (cfg.role == "controller") {
       source = config.services.slurm.etcSlurm;
     };
-    environment.variables.SLURM_CONF_SERVER = lib.mkIf (cfg.role == "login") cfg.controller.address;
   };
 }

@@ -5,7 +5,7 @@ root=$1
 
 # As on NixOS, the deployed system brings the units, the configuration, the key and the users of
 # these programs. Those of Debian's packages are removed, so that a system cannot depend on them.
-for unit in munge slurmctld slurmd; do
+for unit in munge sackd slurmctld slurmd; do
   rm -f "$root/usr/lib/systemd/system/$unit.service" "$root"/etc/systemd/system/*/"$unit.service" "$root/etc/init.d/$unit"
 done
 rm -rf "$root/etc/munge" "$root/var/lib/munge" "$root/var/log/munge" "$root/etc/slurm" "$root/var/lib/slurm" "$root/var/log/slurm" \

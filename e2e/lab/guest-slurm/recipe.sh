@@ -2,5 +2,5 @@
 # Additional packages of machines that can be nodes of a SLURM cluster.
 
 packages="$packages
-  slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge
+  slurmctld slurmd sackd slurm-client slurm-wlm-basic-plugins munge
 "

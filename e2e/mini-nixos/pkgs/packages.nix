@@ -172,7 +172,7 @@ in
     programs = [
       "sinfo" "squeue" "srun" "sbatch" "salloc" "scontrol" "scancel" "sacct" "sacctmgr" "sattach" "sbcast" "sdiag" "sstat"
     ]
-    ++ sbin [ "slurmctld" "slurmd" "slurmdbd" ];
+    ++ sbin [ "sackd" "slurmctld" "slurmd" "slurmdbd" ];
   };
   munge = fromHost "munge" [ "munge" "unmunge" "/usr/sbin/mungekey" "/usr/sbin/munged" ];
 
