@@ -29,6 +29,8 @@ func TestLifecycle(t *testing.T) {
 		t.Error("a second apply is not a no-op")
 	}
 
+	c.run("plan")
+
 	// Scaling does not change the other nodes.
 	others := c.nodeStates("controller-1", "compute-1", "compute-2")
 	c.run("apply", "--set", "roles.compute.count=3")

@@ -54,6 +54,11 @@ func TestRollingChange(t *testing.T) {
 	c.checkOutput("login-1", "srun --constraint='nvme&compute' -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
 	c.checkOutput("login-1", "sinfo --noheader --partition=main --format=%f", "nvme,compute")
 
+	// After a killed run a node is drained. The next run ends this drain, although it changes nothing else.
+	c.runOn("controller-1", "scontrol update nodename=compute-1 state=drain reason='nixbench: it is about to change'")
+	c.run("apply")
+	c.waitForOutput(10*time.Second, "controller-1", registered, "compute-1 idle;compute-2 idle;")
+
 	// A reboot waits for the job of the node. The node finds the cluster again by itself.
 	long = c.submit("--nodelist=compute-2", "sleep 5")
 	c.waitForOutput(70*time.Second, "controller-1", "squeue --noheader --format='%T %N'", "RUNNING compute-2")

@@ -42,14 +42,6 @@ in
       SelectType = "select/cons_tres";
       SelectTypeParameters = "CR_Core";
       ProctrackType = if cfg.cgroup.enable then "proctrack/cgroup" else "proctrack/linuxproc";
-      TaskPlugin =
-        if cfg.cgroup.enable then
-          [
-            "task/cgroup"
-            "task/affinity"
-          ]
-        else
-          [ "task/none" ];
       # A node that was down takes jobs again as soon as it registers with all that it had.
       ReturnToService = 2;
       # The ports on which srun listens. Without this range, srun uses any port, which no firewall opens.
@@ -60,6 +52,12 @@ in
       # Nodes do not know the addresses of dynamic nodes, so the controller sends messages to all
       # nodes itself.
       TreeWidth = 65533;
+    }
+    // lib.optionalAttrs cfg.cgroup.enable {
+      TaskPlugin = lib.mkDefault [
+        "task/cgroup"
+        "task/affinity"
+      ];
     };
     nixbench.slurm.cgroup.settings.CgroupPlugin = lib.mkDefault (
       if cfg.cgroup.enable then "autodetect" else "disabled"

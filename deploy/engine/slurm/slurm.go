@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -98,13 +99,14 @@ func (e *Engine) runOnController(ctx context.Context, argv ...string) (string, e
 	return string(out), err
 }
 
-// isNotSetUp reports whether a command failed because the node is no controller yet: the command is not
-// installed, or there is no slurm.conf.
-func isNotSetUp(err error) bool {
-	text := err.Error()
-	return strings.Contains(text, "not found") || strings.Contains(text, "No such file or directory") ||
-		strings.Contains(text, "Could not establish a configuration source")
-}
+// isNotSetUp reports whether a command failed because the node is no controller yet: scontrol is not installed,
+// or there is no slurm.conf. Other files that do not exist, such as the socket of munged, mean that the controller
+// does not work.
+func isNotSetUp(err error) bool { return notSetUpError.MatchString(err.Error()) }
+
+// notSetUpError matches the messages of env, of shells and sudo, and of SLURM.
+var notSetUpError = regexp.MustCompile(`env: .?scontrol.?: No such file or directory` +
+	`|scontrol: (command )?not found|Could not establish a configuration source`)
 
 // Members implements [engine.Engine].
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {

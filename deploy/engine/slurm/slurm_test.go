@@ -221,8 +221,11 @@ func TestStates(t *testing.T) {
 func TestMembersWithoutController(t *testing.T) {
 	for text, exists := range map[string]bool{
 		"env: 'scontrol': No such file or directory":                                  false,
+		"env: \u2018scontrol\u2019: No such file or directory":                        false,
+		"sudo: scontrol: command not found":                                           false,
 		"scontrol: fatal: Could not establish a configuration source":                 false,
 		"slurm_load_node error: Unable to contact slurm controller (connect failure)": true,
+		"scontrol: error: If munged is up, restart with --num-threads=10\nscontrol: error: Munge encode failed: Failed to access \"/run/munge/munge.socket.2\": No such file or directory": true,
 	} {
 		c := newController(t, "c-1")
 		c.fails["show nodes"] = text
