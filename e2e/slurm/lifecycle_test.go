@@ -52,6 +52,12 @@ func TestLifecycle(t *testing.T) {
 	if code, _, diag := c.try("check", "--timeout", "2s"); code != 9 || !strings.Contains(diag, "compute-2 is IDLE+DRAIN+DYNAMIC_NORM (bad disk [root@") {
 		t.Errorf("check with a drained node: exit code %d", code)
 	}
+	c.runOn("controller-1", "scontrol update nodename=compute-2 state=undrain")
+
+	// A recreated controller has no list of nodes. They register again.
+	c.run("destroy", "--on", "controller-1", "--yes")
+	c.run("apply")
+	c.checkOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
 	c.run("destroy", "--yes")
 }
 

@@ -137,7 +137,7 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 			return []byte("SubState=running\nActiveEnterTimestamp=@1000\n"), nil
 		}
 		return fmt.Appendf(nil, "SubState=%s\nActiveEnterTimestamp=@%d\n", c.nodes[at].unit, c.nodes[at].unitTime), nil
-	case strings.HasPrefix(line, "systemctl "), strings.HasPrefix(line, "scancel "):
+	case strings.HasPrefix(line, "systemctl "), strings.HasPrefix(line, "scancel "), line == "sh -c "+restartScript:
 		return nil, nil
 	case strings.HasPrefix(line, "srun "), strings.HasPrefix(line, "sbatch "):
 		return []byte(c.job), nil
@@ -314,5 +314,47 @@ func TestAdjust(t *testing.T) {
 		if changed := c.nodes["c-2"].features == "ssd,compute"; changed == dry {
 			t.Errorf("dry %v: features %s", dry, c.nodes["c-2"].features)
 		}
+	}
+}
+
+// slurmd registers only when it starts, so it is restarted on nodes that a recreated controller does not have.
+func TestAdmit(t *testing.T) {
+	for name, want := range map[string][]string{"head": {"c-1", "c-3"}, "c-1": {"c-1"}, "c-2": nil, "stranger": nil} {
+		c := newController(t, "c-2")
+		if err := c.engine("c-1", "c-2", "c-3").Admit(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+		var restarted []string
+		for _, call := range c.calls {
+			if node, script, _ := strings.Cut(call, ": "); strings.HasSuffix(script, "systemctl restart slurmd.service") {
+				restarted = append(restarted, node)
+			}
+		}
+		if slices.Sort(restarted); !slices.Equal(restarted, want) {
+			t.Errorf("Admit(%s) has restarted slurmd on %q, want %q", name, restarted, want)
+		}
+	}
+	c := newController(t)
+	c.fails["c-1: sh"] = "unreachable"
+	if err := c.engine("c-1").Admit(t.Context(), "head"); err != nil {
+		t.Errorf("the controller is not admitted: %v", err)
+	}
+	if err := c.engine("c-1").Admit(t.Context(), "c-1"); err == nil {
+		t.Error("a node that cannot be reached is admitted")
+	}
+}
+
+// A drain that is cancelled while it waits for jobs removes its marks.
+func TestDrainCancelledWhileWaiting(t *testing.T) {
+	c := newController(t, "c-1", "c-2")
+	c.nodes["c-1"].jobs = []string{"12"}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := c.engine("c-1", "c-2").Drain(ctx, []string{"c-1", "c-2"}, engine.DrainOptions{}, func(_, text string) {
+		if strings.HasPrefix(text, "waits for") {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || len(c.nodes["c-1"].flags)+len(c.nodes["c-2"].flags) > 0 {
+		t.Errorf("%v, %+v, %+v", err, c.nodes["c-1"], c.nodes["c-2"])
 	}
 }

