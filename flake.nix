@@ -32,6 +32,10 @@
         kubernetes = ./modules/kubernetes;
         kubernetes-control-plane = ./modules/kubernetes/control-plane.nix;
         kubernetes-worker = ./modules/kubernetes/worker.nix;
+        slurm = ./modules/slurm;
+        slurm-compute = ./modules/slurm/compute.nix;
+        slurm-controller = ./modules/slurm/controller.nix;
+        slurm-login = ./modules/slurm/login.nix;
       };
     in
     {

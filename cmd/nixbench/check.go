@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
+	"github.com/nixbench/nixbench/deploy/engine/slurm"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/rollout"
@@ -21,14 +22,17 @@ import (
 // engines contains a constructor for each kind of cluster that nixbench supports.
 var engines = rollout.Engines{
 	kubernetes.Kind: func(c engine.Cluster) engine.Engine { return kubernetes.New(c) },
+	slurm.Kind:      func(c engine.Cluster) engine.Engine { return slurm.New(c) },
 }
 
 const checkLong = `Check that every node is up without failed units, and that the cluster of the nodes is
 in the state that the hive describes. With Kubernetes: the API is healthy, exactly the
-hive's nodes are registered and Ready, and system pods run.
+hive's nodes are registered and Ready, and system pods run. With SLURM: slurmctld
+answers, and exactly the hive's compute nodes are registered and take or run jobs.
 
 --deep also runs test workloads and removes them afterwards: with Kubernetes a pod on
-one worker, which a pod on another worker reaches directly and through a Service.
+one worker, which a pod on another worker reaches directly and through a Service; with
+SLURM srun on all compute nodes, and a batch job that calls srun.
 
 Conditions are checked in order. The command waits for them for --timeout in total. The
 exit code is 9 if a condition does not hold until then.`

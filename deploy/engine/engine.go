@@ -159,7 +159,8 @@ type Cluster struct {
 
 // Member is a node of the hive with its role in the engine.
 type Member struct {
-	Node string
+	Node     string
+	HiveRole string // the role of the hive that the node belongs to; empty for a named node
 	nixeval.Engine
 }
 
@@ -170,7 +171,7 @@ func MembersByKind(hive *nixeval.Hive) map[string][]Member {
 	for _, n := range hive.Nodes {
 		if u := hive.Unit(n.Unit); u != nil && u.Deployment.Engine != nil {
 			e := *u.Deployment.Engine
-			out[e.Kind] = append(out[e.Kind], Member{Node: n.Name, Engine: e})
+			out[e.Kind] = append(out[e.Kind], Member{Node: n.Name, HiveRole: n.Role, Engine: e})
 		}
 	}
 	return out

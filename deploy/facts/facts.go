@@ -53,6 +53,9 @@ type Node struct {
 	MAC     string     `json:"mac,omitempty"`
 	// HostKey is the public SSH host key, in the format of known_hosts.
 	HostKey string `json:"hostKey,omitempty"`
+	// VCPUs and Memory are the size of a machine that nixbench boots, as the role in the hive has them.
+	VCPUs  int    `json:"vcpus,omitempty"`
+	Memory string `json:"memory,omitempty"`
 }
 
 // Endpoint is an address and a port.

@@ -16,7 +16,7 @@ func pointer[T any](v T) *T { return &v }
 func someHive() *nixeval.Hive {
 	return &nixeval.Hive{
 		Meta:  nixeval.Meta{Name: "demo"},
-		Roles: map[string]nixeval.Role{"cp": {Count: 1}, "none": {}, "w": {Count: 2}},
+		Roles: map[string]nixeval.Role{"cp": {Count: 1}, "none": {}, "w": {Count: 2, VCPUs: 2, Memory: "4G"}},
 		Nodes: []nixeval.Node{
 			{Name: "cp-1", Unit: "cp", Role: "cp", Index: 1}, {Name: "db", Unit: "db"}, {Name: "web", Unit: "web"},
 			{Name: "w-1", Unit: "w", Role: "w", Index: 1}, {Name: "w-2", Unit: "w", Role: "w", Index: 2},
@@ -65,7 +65,9 @@ func TestMake(t *testing.T) {
     "w-1": {
       "role": "w",
       "index": 1,
-      "address": "10.0.0.3"
+      "address": "10.0.0.3",
+      "vcpus": 2,
+      "memory": "4G"
     }
   },
   "roles": {

@@ -52,13 +52,16 @@ let
         ../../modules/guest.nix
         ../../modules/image.nix
         ../../modules/kubernetes
+        ../../modules/slurm
       ];
     }).options;
   kubernetes = o: builtins.elem "kubernetes" o.loc;
+  slurm = o: builtins.elem "slurm" o.loc;
 in
 {
   hive = describe (o: !lib.hasInfix "._module" o.name) hive;
   deployment = describe (below "deployment") deployment;
-  node = describe (o: below "nixbench" o && !kubernetes o) { inherit (system) nixbench; };
+  node = describe (o: below "nixbench" o && !kubernetes o && !slurm o) { inherit (system) nixbench; };
   kubernetes = describe (o: below "nixbench" o && kubernetes o) { inherit (system) nixbench; };
+  slurm = describe (o: below "nixbench" o && slurm o) { inherit (system) nixbench; };
 }

@@ -60,6 +60,9 @@ let
             free = true;
           };
           platforms.linux = base.systems.doubles.linux;
+          # Of two packages with the same file, a lower priority wins.
+          setPrio = priority: drv: drv // { meta = drv.meta or { } // { inherit priority; }; };
+          hiPrio = base.setPrio (-10);
 
           # nixosSystem exists in `lib` only where nixpkgs is a flake; here it
           # costs nothing and saves each hive a special case.

@@ -198,7 +198,7 @@ in
           sub:
           "if [ -d ${p}${sub} ]; then mkdir -p \"$out${sub}\"; merge ${p}${sub} \"$out${sub}\"; fi\n"
         ) pathsToLink
-      ) paths}
+      ) (lib.sortOn (p: p.meta.priority or 5) paths)}
       ${postBuild}
     '';
 

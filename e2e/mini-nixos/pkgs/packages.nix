@@ -166,9 +166,14 @@ in
     ]
   );
   cni-plugin-flannel = fromHost "cni-plugin-flannel" [ "/usr/lib/cni/flannel" ];
-  slurm = fromHost "slurm" (
-    [ "sinfo" "squeue" "srun" "sbatch" "scontrol" "scancel" "sacct" ] ++ sbin [ "slurmctld" "slurmd" "slurmdbd" ]
-  );
+  slurm = fromHostWith {
+    pname = "slurm";
+    version = "24.11.5";
+    programs = [
+      "sinfo" "squeue" "srun" "sbatch" "salloc" "scontrol" "scancel" "sacct" "sacctmgr" "sattach" "sbcast" "sdiag" "sstat"
+    ]
+    ++ sbin [ "sackd" "slurmctld" "slurmd" "slurmdbd" ];
+  };
   munge = fromHost "munge" [ "munge" "unmunge" "/usr/sbin/mungekey" "/usr/sbin/munged" ];
 
   hello =

@@ -15,6 +15,7 @@ in
   warnIfNot = is 2 (lib.warnIf false "never" 2);
   assertMsg = fails (lib.assertMsg false "no");
   defaultTo = is 3 (lib.defaultTo 3 null);
+  hiPrio = is { priority = -10; } (lib.hiPrio { }).meta;
 
   # lists
   optional = is [ 1 ] (lib.optional true 1);

@@ -15,8 +15,10 @@
   ./services/containerd.nix
   ./services/cri-o.nix
   ./services/firewall.nix
+  ./services/munge.nix
   ./services/openssh.nix
   ./services/qemu-guest.nix
+  ./services/slurm.nix
   ./services/systemd-daemons.nix
   ./services/web.nix
   ./system/activation/activation-script.nix

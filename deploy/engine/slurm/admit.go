@@ -1,0 +1,66 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// admitTimeout is the time limit for the answer of a controller that has just been deployed.
+const admitTimeout = 30 * time.Second
+
+// restartScript restarts slurmd unless it was started in the last 15 seconds, and so registers by itself.
+const restartScript = `since=$(systemctl show --timestamp=unix --property=ActiveEnterTimestamp --value slurmd.service)
+since=${since#@}
+[ $(($(date +%s) - ${since:-0})) -lt 15 ] || systemctl restart slurmd.service`
+
+// Admit implements [engine.Admitter]. slurmd registers only when it starts. If the controller was recreated, it has
+// lost its list of nodes, so Admit restarts slurmd on a compute node that is not registered; for the controller,
+// on all such nodes of the hive. The jobs of a node continue.
+func (e *Engine) Admit(ctx context.Context, name string) error {
+	var nodes []string
+	switch {
+	case name == e.controller():
+		nodes = e.nodesOf(Compute)
+	case slices.Contains(e.nodesOf(Compute), name):
+		nodes = []string{name}
+	default:
+		return nil
+	}
+	registered, err := e.awaitNodes(ctx)
+	if errors.Is(err, errNoController) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	nodes = slices.DeleteFunc(nodes, func(n string) bool { return registered[n] != nil })
+	errs := make([]error, len(nodes))
+	var restarted sync.WaitGroup
+	for i, node := range nodes {
+		restarted.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+			defer cancel()
+			_, errs[i] = e.Run(ctx, node, nil, "sh", "-c", restartScript)
+		})
+	}
+	restarted.Wait()
+	if name == e.controller() {
+		return nil // other nodes may not have booted yet; the check at the end of a run reports nodes that are missing
+	}
+	return errors.Join(errs...)
+}
+
+// awaitNodes returns the registered nodes as soon as the controller answers.
+func (e *Engine) awaitNodes(ctx context.Context) (map[string]node, error) {
+	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
+	defer cancel()
+	for {
+		nodes, err := e.listNodes(ctx)
+		if err == nil || errors.Is(err, errNoController) || !sleep(ctx, pollInterval) {
+			return nodes, err
+		}
+	}
+}

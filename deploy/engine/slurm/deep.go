@@ -1,0 +1,71 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// checkJob is the name of the jobs of deep checks.
+const checkJob = "nixbench-check"
+
+// jobOptions returns the options of a job with one task on each compute node.
+func (e *Engine) jobOptions() []string {
+	nodes := e.nodesOf(Compute)
+	return []string{"--job-name=" + checkJob, "--chdir=/", "--time=2", "--nodes=" + strconv.Itoa(len(nodes)),
+		"--ntasks-per-node=1", "--nodelist=" + strings.Join(nodes, ",")}
+}
+
+// checkSrun returns nil if srun starts a task on each compute node.
+func (e *Engine) checkSrun(ctx context.Context) error {
+	argv := append([]string{"srun", "--immediate=20"}, e.jobOptions()...)
+	out, err := e.runJob(ctx, "", append(argv, "printenv", "SLURMD_NODENAME")...)
+	if err != nil {
+		return err
+	}
+	got, want := strings.Fields(out), slices.Sorted(slices.Values(e.nodesOf(Compute)))
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("srun ran on %q, want %q", got, want)
+	}
+	return nil
+}
+
+// batchScript fails unless srun works within a batch job, on each node of the job. SLURM_CONF is set there, so
+// wrappers of the commands may behave differently than in a login.
+const batchScript = `#!/bin/sh
+[ "$(srun --ntasks-per-node=1 printenv SLURMD_NODENAME | sort -u | wc -l)" = "$SLURM_JOB_NUM_NODES" ]
+`
+
+// checkBatch returns nil if a batch job that calls srun succeeds.
+func (e *Engine) checkBatch(ctx context.Context) error {
+	argv := append([]string{"sbatch", "--wait", "--output=/dev/null"}, e.jobOptions()...)
+	_, err := e.runJob(ctx, batchScript, argv...)
+	return err
+}
+
+// runJob runs a command that waits for a job. If it fails, the job is cancelled.
+func (e *Engine) runJob(ctx context.Context, stdin string, argv ...string) (string, error) {
+	controller := e.controller()
+	if controller == "" {
+		return "", errNoController
+	}
+	out, err := e.Run(ctx, controller, strings.NewReader(stdin), argv...)
+	if err == nil {
+		return string(out), nil
+	}
+	text := lastLine(err)
+	if ctx.Err() != nil {
+		text = argv[0] + ": the job has not ended in time; on the controller: squeue"
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if _, err := e.runOnController(late, "scancel", "--quiet", "--name="+checkJob); err != nil {
+		text += "; its job cannot be cancelled: " + lastLine(err)
+	}
+	return "", errors.New(text)
+}

@@ -1,0 +1,173 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// Drain implements [engine.Engine]. It waits for the jobs of all members, also of those that an
+// administrator has drained.
+func (e *Engine) Drain(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
+	return e.drain(ctx, nodes, o, report, func(node) bool { return false })
+}
+
+// DrainForRemoval implements [engine.MemberRemover].
+func (e *Engine) DrainForRemoval(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
+	return e.drain(ctx, nodes, o, report, func(n node) bool { return !n.isReady() })
+}
+
+// drain drains the registered nodes among nodes for which leaveOut returns false.
+func (e *Engine) drain(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report, leaveOut func(node) bool) error {
+	registered, err := e.listNodes(ctx)
+	switch {
+	case errors.Is(err, errNoController) || len(nodes) == 0:
+		return nil
+	case err != nil:
+		return &engine.DrainError{Node: nodes[0], Err: err}
+	}
+	var members, marked []string
+	for _, name := range nodes {
+		n, isMember := registered[name]
+		if !isMember || leaveOut(n) {
+			continue
+		}
+		members = append(members, name)
+		if !n.isDrained() {
+			marked = append(marked, name)
+		}
+	}
+	if len(members) == 0 {
+		return nil
+	}
+	err = e.markAndWait(ctx, members, marked, o, report)
+	if err != nil {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*commandTimeout)
+		defer cancel()
+		err = errors.Join(err, e.undrain(late, marked))
+	}
+	return err
+}
+
+// markAndWait sets the state DRAIN of the nodes in mark with one command, and waits for the jobs of members.
+func (e *Engine) markAndWait(ctx context.Context, members, mark []string, o engine.DrainOptions, report engine.Report) error {
+	if len(mark) > 0 {
+		_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+strings.Join(mark, ","), "state=drain", "reason="+drainReason+"it is about to change")
+		if err != nil {
+			return &engine.DrainError{Node: mark[0], Err: err}
+		}
+	}
+	for _, name := range members {
+		report(name, "gets no new jobs")
+	}
+	s, err := e.settingsOf(e.controller())
+	if err != nil {
+		return err
+	}
+	return e.waitForJobs(ctx, members, o.Broken, time.Duration(s.DrainTimeout)*time.Second, report)
+}
+
+// waitForJobs waits until no jobs run on the nodes. It waits only shortly for broken nodes.
+func (e *Engine) waitForJobs(ctx context.Context, nodes, broken []string, limit time.Duration, report engine.Report) error {
+	begin := time.Now()
+	reported := map[string]string{}
+	for {
+		registered, err := e.listNodes(ctx)
+		var busy []string
+		for _, name := range nodes {
+			n, isMember := registered[name]
+			if isMember && n.isBusy() && !(slices.Contains(broken, name) && time.Since(begin) > brokenDrainTimeout) {
+				busy = append(busy, name)
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return &engine.DrainError{Node: nodes[0], Err: context.Cause(ctx)}
+		case err != nil && time.Since(begin) > limit:
+			return &engine.DrainError{Node: nodes[0], Err: err}
+		case err == nil && len(busy) == 0:
+			return nil
+		}
+		for _, name := range busy {
+			jobs := e.listJobs(ctx, name)
+			if time.Since(begin) > limit {
+				return &engine.DrainError{Node: name, Err: &JobsRunningError{After: limit, Jobs: jobs}}
+			}
+			if text := "waits for " + formatJobs(jobs); reported[name] != text {
+				reported[name] = text
+				report(name, text)
+			}
+		}
+		sleep(ctx, pollInterval)
+	}
+}
+
+// listJobs returns the ids of the jobs on a node, or nil if they cannot be listed.
+func (e *Engine) listJobs(ctx context.Context, node string) []string {
+	out, err := e.runOnController(ctx, "squeue", "--noheader", "--nodelist="+node, "--states=all", "--format=%i %T")
+	if err != nil {
+		return nil
+	}
+	var jobs []string
+	for line := range strings.Lines(out) {
+		id, state, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if slices.Contains([]string{"RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING", "STAGE_OUT", "STOPPED", "SIGNALING"}, state) {
+			jobs = append(jobs, id)
+		}
+	}
+	return jobs
+}
+
+func formatJobs(jobs []string) string {
+	const most = 6
+	switch {
+	case len(jobs) == 0:
+		return "jobs that are ending"
+	case len(jobs) > most:
+		return fmt.Sprintf("jobs %s and %d more", strings.Join(jobs[:most], ", "), len(jobs)-most)
+	}
+	return "jobs " + strings.Join(jobs, ", ")
+}
+
+// JobsRunningError is returned if the jobs of a node have not ended within the time limit of a drain.
+type JobsRunningError struct {
+	After time.Duration
+	Jobs  []string // their ids
+}
+
+func (e *JobsRunningError) Error() string {
+	return fmt.Sprintf("after %v it still has %s", e.After, formatJobs(e.Jobs))
+}
+
+// Hint returns what to do about the jobs.
+func (e *JobsRunningError) Hint() string {
+	return "wait for the jobs, or cancel them (scancel); nixbench.slurm.drainTimeout of the controller is the time limit; with --no-drain the node changes while they run"
+}
+
+// Uncordon implements [engine.Engine].
+func (e *Engine) Uncordon(ctx context.Context, name string) error {
+	nodes, err := e.listNodes(ctx)
+	switch {
+	case errors.Is(err, errNoController):
+		return nil
+	case err != nil:
+		return err
+	case !nodes[name].isDrainedByUs():
+		return nil
+	}
+	return e.undrain(ctx, []string{name})
+}
+
+// undrain ends the drain of nodes. Unlike the state RESUME, UNDRAIN does not make a node available that is down.
+func (e *Engine) undrain(ctx context.Context, nodes []string) error {
+	if len(nodes) == 0 {
+		return nil
+	}
+	_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+strings.Join(nodes, ","), "state=undrain")
+	return err
+}

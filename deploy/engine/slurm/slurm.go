@@ -1,0 +1,141 @@
+// Package slurm is the engine for clusters that modules/slurm sets up. It runs SLURM's commands on the
+// controller over the SSH connection of the deployment, so nothing on the operator's machine needs MUNGE's key.
+//
+// The members are the controller and the compute nodes that have registered with it. A drained member has the
+// state DRAIN in SLURM: its jobs continue, and it gets no new ones.
+package slurm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// Kind is the value of deployment.engine.kind for this engine.
+const Kind = "slurm"
+
+// Roles of members.
+const (
+	Controller = "controller"
+	Compute    = "compute"
+)
+
+const (
+	commandTimeout = 15 * time.Second
+	readyTimeout   = 5 * time.Minute
+	pollInterval   = 300 * time.Millisecond
+	// brokenDrainTimeout is the time limit of a drain of a node whose slurmd does not work: the controller cannot
+	// observe the end of the node's jobs.
+	brokenDrainTimeout = 10 * time.Second
+)
+
+// Engine implements [engine.Engine] for a SLURM cluster.
+type Engine struct{ engine.Cluster }
+
+// New returns the engine of a cluster. It runs no command.
+func New(c engine.Cluster) *Engine { return &Engine{c} }
+
+// settings are the values that modules/slurm sets in deployment.engine.settings.
+type settings struct {
+	DrainTimeout int      `json:"drainTimeout"` // in seconds
+	Features     []string `json:"features"`
+	Version      string   `json:"version"`
+}
+
+// settingsOf returns the settings of a node of the hive.
+func (e *Engine) settingsOf(node string) (settings, error) {
+	s := settings{DrainTimeout: 300}
+	for _, m := range e.Cluster.Members {
+		if m.Node == node && len(m.Settings) > 0 {
+			if err := json.Unmarshal(m.Settings, &s); err != nil {
+				return s, fmt.Errorf("%s.deployment.engine.settings: %w", node, err)
+			}
+		}
+	}
+	return s, nil
+}
+
+// nodesOf returns the nodes of the hive that have a role.
+func (e *Engine) nodesOf(role string) []string {
+	var out []string
+	for _, m := range e.Cluster.Members {
+		if m.Role == role {
+			out = append(out, m.Node)
+		}
+	}
+	return out
+}
+
+// controller returns the node with slurmctld, or an empty string if the hive has none.
+func (e *Engine) controller() string {
+	for _, node := range e.nodesOf(Controller) {
+		return node
+	}
+	return ""
+}
+
+// errNoController is returned if the hive has no controller, or if it has not been set up yet, so that the
+// cluster does not exist.
+var errNoController = errors.New("no controller is set up yet")
+
+// runOnController runs one of SLURM's commands on the controller.
+func (e *Engine) runOnController(ctx context.Context, argv ...string) (string, error) {
+	controller := e.controller()
+	if controller == "" {
+		return "", errNoController
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	out, err := e.Run(ctx, controller, nil, argv...)
+	if err != nil && isNotSetUp(err) {
+		return "", errNoController
+	}
+	return string(out), err
+}
+
+// isNotSetUp reports whether a command failed because the node is no controller yet: scontrol is not installed,
+// or there is no slurm.conf. Other files that do not exist, such as the socket of munged, mean that the controller
+// does not work.
+func isNotSetUp(err error) bool { return notSetUpError.MatchString(err.Error()) }
+
+// notSetUpError matches the messages of env, of shells and sudo, and of SLURM.
+var notSetUpError = regexp.MustCompile(`env: .?scontrol.?: No such file or directory` +
+	`|scontrol: (command )?not found|Could not establish a configuration source`)
+
+// Members implements [engine.Engine].
+func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
+	nodes, err := e.listNodes(ctx)
+	if errors.Is(err, errNoController) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("slurm: %w", err)
+	}
+	out := map[string]engine.Status{e.controller(): {Ready: true, OneByOne: true}}
+	for name, n := range nodes {
+		out[name] = engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs()}
+	}
+	return out, nil
+}
+
+// sleep waits for the duration d and returns true. It returns false at once when the context ends.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// lastLine returns the last line of an error, which contains the cause.
+func lastLine(err error) string {
+	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,360 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/enginetest"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// A controller stands in for a SLURM cluster: it answers the commands of the engine as SLURM 24.11.5 does.
+// testdata contains lines that this version printed.
+type controller struct {
+	t     *testing.T
+	mu    sync.Mutex
+	nodes map[string]*standInNode
+	calls []string
+	fails map[string]string // the error of each command that contains the key
+	job   string            // what srun and sbatch print
+}
+
+type standInNode struct {
+	flags    []string // such as DRAIN
+	base     string   // the base state, such as IDLE
+	reason   string
+	jobs     []string
+	features string
+	version  string
+	start    int    // SlurmdStartTime
+	unit     string // the sub-state of slurmd.service
+	unitTime int
+}
+
+// newController returns a cluster with compute nodes that are idle.
+func newController(t *testing.T, compute ...string) *controller {
+	c := &controller{t: t, nodes: map[string]*standInNode{}, fails: map[string]string{}}
+	for _, name := range compute {
+		c.nodes[name] = &standInNode{base: "IDLE", features: "ssd,compute", version: "24.11.5", start: 1000, unit: "running", unitTime: 1000}
+	}
+	return c
+}
+
+// engine returns an engine of a hive with the controller head and compute nodes of the role compute.
+func (c *controller) engine(compute ...string) *Engine {
+	const settings = `{"drainTimeout": 1, "features": ["ssd"], "version": "24.11.5"}`
+	members := []engine.Member{{Node: "head", HiveRole: "controller", Engine: nixeval.Engine{Kind: Kind, Role: Controller, OneByOne: true, Settings: []byte(settings)}}}
+	for _, name := range compute {
+		members = append(members, engine.Member{Node: name, HiveRole: "compute", Engine: nixeval.Engine{Kind: Kind, Role: Compute, Settings: []byte(settings)}})
+	}
+	return New(engine.Cluster{Name: "bench", Members: members, Run: c.run})
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// show returns the lines of `scontrol --oneliner show nodes`.
+func (c *controller) show() string {
+	line := strings.TrimSuffix(read(c.t, "node-idle"), "\n")
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
+		n := c.nodes[name]
+		state := strings.Join(append([]string{n.base, "DYNAMIC_NORM"}, n.flags...), "+")
+		allocated := "CPUAlloc=0"
+		if len(n.jobs) > 0 {
+			allocated, state = "CPUAlloc=1", strings.Replace(state, "IDLE", "MIXED", 1)
+		}
+		text := strings.NewReplacer("compute-1", name, "CPUAlloc=0", allocated, "State=IDLE+DYNAMIC_NORM", "State="+state,
+			"SlurmdStartTime=1795363538", "SlurmdStartTime="+strconv.Itoa(n.start), "Version=24.11.5", "Version="+n.version,
+			"Features=ssd,compute", "Features="+n.features).Replace(line)
+		if n.reason != "" {
+			text += " Reason=" + n.reason + " [root@1795363543]"
+		}
+		b.WriteString(text + "\n")
+	}
+	return b.String()
+}
+
+func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...string) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	line := strings.Join(argv, " ")
+	c.calls = append(c.calls, at+": "+line)
+	for part, text := range c.fails {
+		if strings.Contains(at+": "+line, part) {
+			return nil, fmt.Errorf("%s: %s: exit status 1: %s", at, argv[0], text)
+		}
+	}
+	values := map[string]string{}
+	for _, word := range argv {
+		if name, value, ok := strings.Cut(strings.TrimLeft(word, "-"), "="); ok {
+			values[name] = value
+		}
+	}
+	switch {
+	case line == "env SLURM_TIME_FORMAT=%s scontrol --oneliner show nodes":
+		return []byte(c.show()), nil
+	case line == "scontrol ping":
+		return []byte(read(c.t, "ping")), nil
+	case line == "scontrol show config":
+		return []byte(read(c.t, "config")), nil
+	case strings.HasPrefix(line, "scontrol update nodename="):
+		return nil, c.update(strings.Split(values["nodename"], ","), values)
+	case strings.HasPrefix(line, "scontrol delete nodename="):
+		n := c.nodes[values["nodename"]]
+		if n == nil || len(n.jobs) > 0 {
+			return nil, errors.New("head: scontrol: exit status 1: delete_node: Requested nodes are busy")
+		}
+		delete(c.nodes, values["nodename"])
+		return nil, nil
+	case strings.HasPrefix(line, "squeue "):
+		var b strings.Builder
+		for _, job := range c.nodes[values["nodelist"]].jobs {
+			b.WriteString(job + " RUNNING\n")
+		}
+		return []byte(b.String() + "7 COMPLETED\n"), nil
+	case strings.HasPrefix(line, "systemctl show "):
+		if at == "head" {
+			return []byte("SubState=running\nActiveEnterTimestamp=@1000\n"), nil
+		}
+		return fmt.Appendf(nil, "SubState=%s\nActiveEnterTimestamp=@%d\n", c.nodes[at].unit, c.nodes[at].unitTime), nil
+	case strings.HasPrefix(line, "systemctl "), strings.HasPrefix(line, "scancel "), line == "sh -c "+restartScript:
+		return nil, nil
+	case strings.HasPrefix(line, "srun "), strings.HasPrefix(line, "sbatch "):
+		return []byte(c.job), nil
+	case strings.HasPrefix(line, "journalctl "):
+		return []byte("slurmd: fatal: no key\n"), nil
+	}
+	c.t.Errorf("%s: unexpected command %q", at, line)
+	return nil, errors.New("unexpected command")
+}
+
+func (c *controller) update(nodes []string, values map[string]string) error {
+	for _, name := range nodes {
+		n := c.nodes[name]
+		if n == nil {
+			return errors.New("head: scontrol: exit status 1: slurm_update error: Invalid node name specified")
+		}
+		switch values["state"] {
+		case "drain":
+			n.flags, n.reason = []string{"DRAIN"}, values["reason"]
+		case "undrain": // keeps the reason, as SLURM does
+			n.flags = slices.DeleteFunc(n.flags, func(f string) bool { return f == "DRAIN" })
+		}
+		if list, ok := values["availablefeatures"]; ok {
+			n.features = list
+		}
+	}
+	return nil
+}
+
+// called reports whether a command that contains the text was run.
+func (c *controller) called(text string) bool {
+	return slices.ContainsFunc(c.calls, func(call string) bool { return strings.Contains(call, text) })
+}
+
+func quiet(_, _ string) {}
+
+func TestContract(t *testing.T) {
+	enginetest.Run(t, func(t *testing.T) *enginetest.Cluster {
+		c := newController(t, "c-1", "c-2")
+		return &enginetest.Cluster{
+			Engine: c.engine("c-1", "c-2"), Nodes: [3]string{"head", "c-1", "c-2"},
+			BlockDrain: func(name string) { c.nodes[name].jobs = []string{"12"} },
+			Break:      func(name string) { c.nodes[name].base = "DOWN" },
+		}
+	})
+}
+
+// Nodes have the values that SLURM printed; a reason cannot replace them.
+func TestParseNodes(t *testing.T) {
+	n := parseNodes(read(t, "node-drained"))["compute-1"]
+	if n == nil || n["State"] != "IDLE+DRAIN+DYNAMIC_NORM" || n["Version"] != "24.11.5" || n["OS"] != "Linux 6.1.0 #1 SMP PREEMPT_DYNAMIC @0" ||
+		n["Reason"] != "nixbench: it is about to change" || !n.isReady() || !n.isDrainedByUs() || n.isBusy() {
+		t.Errorf("%q", n)
+	}
+	if all := parseNodes("No nodes in the system\n"); len(all) != 0 {
+		t.Errorf("%q", all)
+	}
+}
+
+// Which states count as ready and as busy.
+func TestStates(t *testing.T) {
+	for state, want := range map[string]struct{ ready, busy, drained bool }{
+		"IDLE+DYNAMIC_NORM":                     {true, false, false},
+		"MIXED+DYNAMIC_NORM":                    {true, true, false},
+		"ALLOCATED+DRAIN+DYNAMIC_NORM":          {true, true, true},
+		"IDLE+COMPLETING+DRAIN":                 {true, true, true},
+		"IDLE+DYNAMIC_NORM+NOT_RESPONDING":      {false, false, false},
+		"DOWN+DYNAMIC_NORM+NOT_RESPONDING":      {false, false, false},
+		"IDLE+DRAIN+DYNAMIC_NORM+INVALID_REG":   {false, false, true},
+		"UNKNOWN+DYNAMIC_NORM+NOT_RESPONDING":   {false, false, false},
+		"DOWN+DRAIN+DYNAMIC_NORM+REBOOT_ISSUED": {false, false, true},
+	} {
+		n := node{"State": state, "CPUAlloc": "0"}
+		if n.isReady() != want.ready || n.isBusy() != want.busy || n.isDrained() != want.drained {
+			t.Errorf("%s: ready %v, busy %v, drained %v", state, n.isReady(), n.isBusy(), n.isDrained())
+		}
+	}
+}
+
+// A controller without SLURM means that there is no cluster yet; a controller that does not answer is an error.
+func TestMembersWithoutController(t *testing.T) {
+	for text, exists := range map[string]bool{
+		"env: 'scontrol': No such file or directory":                                  false,
+		"env: \u2018scontrol\u2019: No such file or directory":                        false,
+		"sudo: scontrol: command not found":                                           false,
+		"scontrol: fatal: Could not establish a configuration source":                 false,
+		"slurm_load_node error: Unable to contact slurm controller (connect failure)": true,
+		"scontrol: error: If munged is up, restart with --num-threads=10\nscontrol: error: Munge encode failed: Failed to access \"/run/munge/munge.socket.2\": No such file or directory": true,
+	} {
+		c := newController(t, "c-1")
+		c.fails["show nodes"] = text
+		members, err := c.engine("c-1").Members(t.Context())
+		if members != nil || (err != nil) != exists {
+			t.Errorf("%s: %v, %v", text, members, err)
+		}
+	}
+}
+
+// A node that an administrator has drained stays drained, and its jobs are waited for.
+func TestAdministratorsDrain(t *testing.T) {
+	c := newController(t, "c-1", "c-2")
+	c.nodes["c-1"].flags, c.nodes["c-1"].reason = []string{"DRAIN"}, "bad disk"
+	e := c.engine("c-1", "c-2")
+	if err := e.Drain(t.Context(), []string{"c-1", "c-2"}, engine.DrainOptions{}, quiet); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"c-1", "c-2"} {
+		if err := e.Uncordon(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := c.nodes["c-1"]; !slices.Equal(n.flags, []string{"DRAIN"}) || n.reason != "bad disk" || len(c.nodes["c-2"].flags) > 0 {
+		t.Errorf("%+v, %+v", n, c.nodes["c-2"])
+	}
+	c.nodes["c-1"].jobs = []string{"12"}
+	if err := e.Drain(t.Context(), []string{"c-1"}, engine.DrainOptions{}, quiet); err == nil {
+		t.Error("the job of a drained node is not waited for")
+	}
+}
+
+// A drain that takes too long names the jobs and what to do.
+func TestDrainTimeout(t *testing.T) {
+	c := newController(t, "c-1")
+	c.nodes["c-1"].jobs = []string{"12", "13"}
+	var reports []string
+	err := c.engine("c-1").Drain(t.Context(), []string{"c-1"}, engine.DrainOptions{}, func(_, text string) { reports = append(reports, text) })
+	var running *JobsRunningError
+	if !errors.As(err, &running) || err.Error() != "c-1: drain: after 1s it still has jobs 12, 13" || !strings.Contains(running.Hint(), "nixbench.slurm.drainTimeout") {
+		t.Errorf("%v", err)
+	}
+	if want := []string{"gets no new jobs", "waits for jobs 12, 13"}; !slices.Equal(reports, want) {
+		t.Errorf("reports %q, want %q", reports, want)
+	}
+}
+
+// slurmd must have registered since its last start.
+func TestWaitForRegistration(t *testing.T) {
+	c := newController(t, "c-1")
+	c.nodes["c-1"].unitTime = 1001 // slurmd has registered at 1000
+	e := c.engine("c-1")
+	if err := e.checkReady(t.Context(), "c-1"); err == nil || err.Error() != "its slurmd has not registered since it was started" {
+		t.Error(err)
+	}
+	c.nodes["c-1"].unit = "auto-restart"
+	if err := e.checkReady(t.Context(), "c-1"); err == nil || err.Error() != "its slurmd is auto-restart" {
+		t.Error(err)
+	}
+	if err := e.Inspect(t.Context(), "c-1"); err == nil || err.Error() != "slurmd.service is auto-restart: slurmd: fatal: no key" {
+		t.Error(err)
+	}
+	if err := e.Inspect(t.Context(), "head"); err != nil {
+		t.Error(err)
+	}
+}
+
+// If a node cannot be removed, its slurmd runs as before.
+func TestRemovalFails(t *testing.T) {
+	c := newController(t, "c-1")
+	c.fails["scontrol delete"] = "delete_node nodename=c-1: Requested nodes are busy"
+	if err := c.engine("c-1").RemoveMember(t.Context(), "c-1"); err == nil || !c.called("c-1: systemctl start slurmd.service") {
+		t.Errorf("%v, %q", err, c.calls)
+	}
+}
+
+func TestAdjust(t *testing.T) {
+	c := newController(t, "c-1", "c-2")
+	c.nodes["c-2"].features = "compute,old"
+	e := c.engine("c-1", "c-2")
+	for _, dry := range []bool{true, false} {
+		changes, err := e.Adjust(t.Context(), []string{"head", "c-1", "c-2"}, dry)
+		if err != nil || len(changes) != 1 || !slices.Equal(changes["c-2"], []string{"feature ssd", "no feature old"}) {
+			t.Errorf("%v, %v", changes, err)
+		}
+		if changed := c.nodes["c-2"].features == "ssd,compute"; changed == dry {
+			t.Errorf("dry %v: features %s", dry, c.nodes["c-2"].features)
+		}
+	}
+}
+
+// slurmd registers only when it starts, so it is restarted on nodes that a recreated controller does not have.
+func TestAdmit(t *testing.T) {
+	for name, want := range map[string][]string{"head": {"c-1", "c-3"}, "c-1": {"c-1"}, "c-2": nil, "stranger": nil} {
+		c := newController(t, "c-2")
+		if err := c.engine("c-1", "c-2", "c-3").Admit(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+		var restarted []string
+		for _, call := range c.calls {
+			if node, script, _ := strings.Cut(call, ": "); strings.HasSuffix(script, "systemctl restart slurmd.service") {
+				restarted = append(restarted, node)
+			}
+		}
+		if slices.Sort(restarted); !slices.Equal(restarted, want) {
+			t.Errorf("Admit(%s) has restarted slurmd on %q, want %q", name, restarted, want)
+		}
+	}
+	c := newController(t)
+	c.fails["c-1: sh"] = "unreachable"
+	if err := c.engine("c-1").Admit(t.Context(), "head"); err != nil {
+		t.Errorf("the controller is not admitted: %v", err)
+	}
+	if err := c.engine("c-1").Admit(t.Context(), "c-1"); err == nil {
+		t.Error("a node that cannot be reached is admitted")
+	}
+}
+
+// A drain that is cancelled while it waits for jobs removes its marks.
+func TestDrainCancelledWhileWaiting(t *testing.T) {
+	c := newController(t, "c-1", "c-2")
+	c.nodes["c-1"].jobs = []string{"12"}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := c.engine("c-1", "c-2").Drain(ctx, []string{"c-1", "c-2"}, engine.DrainOptions{}, func(_, text string) {
+		if strings.HasPrefix(text, "waits for") {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || len(c.nodes["c-1"].flags)+len(c.nodes["c-2"].flags) > 0 {
+		t.Errorf("%v, %+v, %+v", err, c.nodes["c-1"], c.nodes["c-2"])
+	}
+}

@@ -1,0 +1,80 @@
+package slurm
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+func TestReleases(t *testing.T) {
+	for version, want := range map[string]string{"23.11.1": "23.11", "24.05.0": "24.05", "24.11.5": "24.11", "25.05.1-1": "25.05", "26.05.1.1": "26.05", "23.02.7": "", "22.05.8": "", "24.08": "", "": ""} {
+		r, valid := parseRelease(version)
+		if valid != (want != "") || valid && r.String() != want {
+			t.Errorf("%q: %v, %v, want %q", version, r, valid, want)
+		}
+	}
+	a, _ := parseRelease("24.11.5")
+	b, _ := parseRelease("25.05.0")
+	if b != a+1 {
+		t.Errorf("25.05 follows 24.11, and not by %d", b-a)
+	}
+}
+
+// The running slurmctld and slurmd are 24.11.5.
+func TestVersions(t *testing.T) {
+	all := []string{"head", "c-1", "c-2"}
+	for name, test := range map[string]struct {
+		head, compute string // the versions in the hive
+		nodes         []string
+		older         string // the version that c-2 runs, if it is another one
+		want          string // the changes, or the beginning of the error
+	}{
+		"no change":                    {"24.11.5", "24.11.5", all, "", "map[]"},
+		"all of them":                  {"25.05.2", "25.05.2", all, "", "map[c-1:{24.11.5 25.05.2} c-2:{24.11.5 25.05.2} head:{24.11.5 25.05.2}]"},
+		"two releases":                 {"25.11.0", "25.11.0", all, "", "map[c-1:{24.11.5 25.11.0} c-2:{24.11.5 25.11.0} head:{24.11.5 25.11.0}]"},
+		"three releases":               {"26.05.0", "26.05.0", all, "", "slurm: the controller runs release 24.11, and nixbench.slurm.package of head is 26.05"},
+		"back":                         {"24.05.1", "24.05.1", all, "", "slurm: the controller runs release 24.11, and nixbench.slurm.package of head is 24.05: slurmctld cannot read the state of a newer release"},
+		"back within the release":      {"24.11.1", "24.11.5", all, "", "map[head:{24.11.5 24.11.1}]"},
+		"the controller alone":         {"25.05.2", "25.05.2", []string{"head"}, "", "map[head:{24.11.5 25.05.2}]"},
+		"compute nodes alone":          {"25.05.2", "25.05.2", all[1:], "", "slurm: nixbench.slurm.package of c-1 is release 25.05, and that of the controller 24.11: slurmd must not be newer"},
+		"a node that stays too old":    {"25.05.2", "25.05.2", all[:2], "23.11.4", "slurm: c-2 has release 23.11, and nixbench.slurm.package of the controller is 25.05: slurmd must not be more than two"},
+		"the old node is upgraded too": {"25.05.2", "25.05.2", all, "23.11.4", "map[c-1:{24.11.5 25.05.2} c-2:{23.11.4 25.05.2} head:{24.11.5 25.05.2}]"},
+	} {
+		c := newController(t, "c-1", "c-2")
+		if test.older != "" {
+			c.nodes["c-2"].version = test.older
+		}
+		e := c.engine("c-1", "c-2")
+		for i, m := range e.Cluster.Members {
+			version := test.compute
+			if m.Role == Controller {
+				version = test.head
+			}
+			e.Cluster.Members[i].Settings = []byte(`{"version": "` + version + `"}`)
+		}
+		changes, err := e.Versions(t.Context(), test.nodes)
+		var refused *engine.VersionError
+		switch {
+		case err == nil && fmtChanges(changes) != test.want:
+			t.Errorf("%s: %s, want %s", name, fmtChanges(changes), test.want)
+		case err != nil && (!errors.As(err, &refused) || !strings.HasPrefix(err.Error(), test.want) || refused.Hint() == ""):
+			t.Errorf("%s: %v, want %s", name, err, test.want)
+		}
+	}
+}
+
+func fmtChanges(changes map[string]engine.Change) string {
+	return fmt.Sprint(changes)
+}
+
+// A controller that does not answer may be repaired by the run.
+func TestVersionsWithoutAnswer(t *testing.T) {
+	c := newController(t, "c-1")
+	c.fails["scontrol show config"] = "Unable to contact slurm controller (connect failure)"
+	if changes, err := c.engine("c-1").Versions(t.Context(), []string{"head"}); len(changes) > 0 || err != nil {
+		t.Errorf("%v, %v", changes, err)
+	}
+}

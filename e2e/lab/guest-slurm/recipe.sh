@@ -1,0 +1,6 @@
+# shellcheck shell=sh disable=SC2034
+# Additional packages of machines that can be nodes of a SLURM cluster.
+
+packages="$packages
+  slurmctld slurmd sackd slurm-client slurm-wlm-basic-plugins munge
+"

@@ -1,0 +1,123 @@
+# What the SLURM modules evaluate to, as data for eval_test.go.
+{
+  nixpkgs,
+  lib ? import (nixpkgs + "/lib"),
+}:
+let
+  modules = ../../modules/slurm;
+
+  system =
+    {
+      role,
+      runtime ? facts { },
+      settings ? { },
+      tags ? [ ],
+    }:
+    (import (nixpkgs + "/nixos/lib/eval-config.nix") {
+      inherit lib;
+      system = "x86_64-linux";
+      specialArgs = {
+        name = role;
+        inherit runtime;
+      };
+      modules = [
+        (modules + "/${role}.nix")
+        ../../modules/deployment.nix
+        ../../modules/keys.nix
+        {
+          networking.hostName = "";
+          system.stateVersion = "25.05";
+          nixbench.slurm = settings;
+          deployment.tags = tags;
+        }
+      ];
+    }).config;
+
+  # Facts of a controller and compute nodes.
+  facts =
+    {
+      compute ? 2,
+      controllers ? 1,
+      address ? "192.168.222.10",
+    }:
+    let
+      nodes =
+        role: count: node:
+        builtins.genList (i: {
+          name = "${role}-${toString (i + 1)}";
+          value = {
+            inherit role;
+            index = i + 1;
+            vcpus = 2;
+            memory = "4G";
+          }
+          // node i;
+        }) count;
+      all = {
+        controller = nodes "controller" controllers (_: { inherit address; });
+        compute = nodes "compute" compute (i: { address = "192.168.222.${toString (i + 20)}"; });
+      };
+    in
+    {
+      version = 1;
+      cluster = "Demo.1";
+      nodes = builtins.listToAttrs (all.controller ++ all.compute);
+      roles = lib.mapAttrs (_: map (n: n.name)) all;
+    };
+
+  drv = args: (system args).system.build.toplevel.drvPath;
+  complaints = args: map (a: a.message) (builtins.filter (a: !a.assertion) (system args).assertions);
+  start = args: (system args).systemd.services.slurmd.serviceConfig.ExecStart;
+in
+{
+  systems = map (role: drv { inherit role; }) [
+    "controller"
+    "compute"
+    "login"
+  ];
+
+  # By the number of compute nodes, and with another address of the controller as the control.
+  scaled = lib.genAttrs [ "controller" "compute" "login" ] (
+    role:
+    map (count: drv { inherit role; runtime = facts { compute = count; }; }) [ 1 2 40 ]
+    ++ [ (drv { inherit role; runtime = facts { address = "192.168.222.99"; }; }) ]
+  );
+
+  # Before machines exist.
+  image = builtins.filter (n: lib.elem n [ "munged" "slurmctld" "slurmd" ]) (
+    builtins.attrNames (system { role = "controller"; runtime = null; }).systemd.services
+  );
+
+  configuration = (system {
+    role = "controller";
+    settings = {
+      rolePartitions = [ "compute" ];
+      partitions.main.MaxTime = "01:00:00";
+      settings = {
+        SlurmctldParameters = [ "idle_on_node_suspend" ];
+        ReturnToService = 1;
+        LaunchParameters = [ "use_interactive_step" ];
+        DisableRootJobs = false;
+      };
+    };
+  }).services.slurm;
+
+  starts = {
+    plain = start { role = "compute"; };
+    tagged = start {
+      role = "compute";
+      tags = [ "ssd" "not a word" ];
+      settings.node.Gres = "gpu:1";
+    };
+  };
+
+  engines = lib.genAttrs [ "controller" "compute" "login" ] (
+    role: (system { inherit role; runtime = null; tags = [ "ssd" ]; }).deployment.engine
+  );
+
+  complaints = {
+    none = complaints { role = "compute"; };
+    noController = complaints { role = "compute"; runtime = facts { controllers = 0; }; };
+    twoControllers = complaints { role = "controller"; runtime = facts { controllers = 2; }; };
+  };
+}

@@ -1,0 +1,97 @@
+package slurm
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// registered prints the compute nodes with their states.
+const registered = "sinfo --noheader --Node --partition=main --format='%N %T' | tr '\\n' ';'"
+
+// One cluster from its creation on an empty hypervisor to its destruction: it is scaled up, and down
+// while a job runs on all of its nodes.
+func TestLifecycle(t *testing.T) {
+	c := newCluster(t)
+	c.writeHive(2, "")
+	began := time.Now()
+	c.run("apply")
+	t.Logf("from an empty hypervisor to 1 + 2 nodes: %.1f s", time.Since(began).Seconds())
+	c.checkOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
+	c.checkOutput("controller-1", "srun -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	c.checkOutput("compute-1", "srun --partition=compute --constraint='ssd&compute' -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	c.run("status", "--check")
+	c.run("check", "--deep")
+	c.checkKey()
+	if out := c.run("apply"); strings.Count(out, "unchanged") < 3 {
+		t.Error("a second apply is not a no-op")
+	}
+
+	c.run("plan")
+
+	// Scaling does not change the other nodes.
+	others := c.nodeStates("controller-1", "compute-1", "compute-2")
+	c.run("apply", "--set", "roles.compute.count=3")
+	c.checkOutput("controller-1", registered, "compute-1 idle;compute-2 idle;compute-3 idle;")
+	job := c.submit("--nodes=3", "srun sleep 6")
+	c.waitForOutput(10*time.Second, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 3")
+	if out := c.run("apply", "--set", "roles.compute.count=2", "--yes", "-v"); !strings.Contains(out, "waits for jobs "+job) {
+		t.Errorf("the drain has not reported job %s", job)
+	}
+	c.waitForJob(time.Second, job)
+	c.checkOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
+	if now := c.nodeStates("controller-1", "compute-1", "compute-2"); now != others {
+		t.Errorf("scaling has changed other nodes: from\n%s\nto\n%s", others, now)
+	}
+	c.run("check")
+
+	// A drained node fails the check, and another run does not end the drain.
+	c.runOn("controller-1", "scontrol update nodename=compute-2 state=drain reason='bad disk'")
+	if code, _, diag := c.try("check", "--timeout", "2s"); code != 9 || !strings.Contains(diag, "compute-2 is IDLE+DRAIN+DYNAMIC_NORM (bad disk [root@") {
+		t.Errorf("check with a drained node: exit code %d", code)
+	}
+	c.runOn("controller-1", "scontrol update nodename=compute-2 state=undrain")
+
+	// A recreated controller has no list of nodes. They register again.
+	c.run("destroy", "--on", "controller-1", "--yes")
+	c.run("apply")
+	c.checkOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
+	c.run("destroy", "--yes")
+}
+
+// checkKey checks that all nodes have the same key of MUNGE, that only munged can read it, and that it is in
+// no store path and in nothing that nixbench has recorded except its vault.
+func (c *cluster) checkKey() {
+	c.Helper()
+	const key = "/var/lib/nixbench/secrets/munge.key"
+	sum := c.runOn("controller-1", "sha256sum "+key)
+	for _, node := range []string{"controller-1", "compute-1", "compute-2"} {
+		c.checkOutput(node, "sha256sum "+key+"; stat -c '%U %a %s' "+key, sum+"\nmunge 400 1024")
+	}
+	// Part of the key in base64 is text without line breaks. The same search finds the key in its own file, and
+	// a word of the hive in the store.
+	search := `find=$(base64 -w0 ` + key + ` | cut -c 1-60); for place in ` + key + ` /nix/store/*-system-path* /nix/store/*etc* /nix/store/*unit*; do
+  { base64 -w0 "$place" | grep -qF -- "$find" || grep -rqF -- "$find" "$place"; } 2>/dev/null && echo "$place"
+done; grep -rlF 127.0.0.1 /nix/store/*etc* | grep -q . && echo searched`
+	c.checkOutput("controller-1", search, key+"\nsearched")
+	raw := c.runOn("controller-1", "base64 -w0 "+key)[:60]
+	found := 0
+	_ = filepath.WalkDir(c.dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		text, _ := os.ReadFile(path)
+		if strings.Contains(string(text), raw) {
+			found++
+			if !strings.Contains(path, "vault") && !strings.Contains(path, "secrets") {
+				c.Errorf("%s contains the key", path)
+			}
+		}
+		return nil
+	})
+	if found == 0 {
+		c.Error("the search does not find the key in the vault")
+	}
+}

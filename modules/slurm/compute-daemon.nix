@@ -1,0 +1,85 @@
+# slurmd. It registers the node with the controller, and fetches the configuration from it. Jobs continue
+# while slurmd restarts (NixOS sets KillMode=process).
+{
+  config,
+  lib,
+  name,
+  pkgs,
+  runtime,
+  ...
+}:
+let
+  cfg = config.nixbench.slurm;
+  inherit (cfg.controller) address;
+  slurmd = "${lib.getBin cfg.package}/bin/slurmd";
+
+  # The role of the hive that this system is for: nodes of a role share a system with the role's name.
+  facts = if runtime == null then { } else runtime;
+  roleName = if facts.roles or { } ? ${name} then name else (facts.nodes.${name} or { }).role or null;
+  firstNode = lib.findFirst (_: true) name (facts.roles.${toString roleName} or [ ]);
+  machine = (facts.nodes or { }).${firstNode} or { };
+  features = lib.unique (cfg.features ++ lib.optional (roleName != null) roleName);
+
+  # The number of MiB of a size such as 512M or 4G.
+  mebibytes =
+    size:
+    let
+      parts = builtins.match "([0-9]+)([KMGT])" size;
+      units = {
+        K = 1.0 / 1024;
+        M = 1;
+        G = 1024;
+        T = 1024 * 1024;
+      };
+    in
+    builtins.floor (builtins.fromJSON (lib.head parts) * units.${lib.last parts});
+
+  # How the node registers: slurmd's --conf has the syntax of a NodeName line in slurm.conf.
+  settings = cfg.node // lib.optionalAttrs (features != [ ]) {
+    Feature = lib.concatStringsSep "," features;
+  };
+  words = lib.mapAttrsToList (n: v: "${n}=${if builtins.isBool v then (if v then "YES" else "NO") else toString v}") settings;
+
+  # If the controller does not answer, slurmd itself tries again only after ten seconds. Each try has a
+  # time limit, because a connection whose first packet a firewall drops would take a minute.
+  start = pkgs.writeShellScript "nixbench-slurmd" ''
+    PATH=${lib.makeBinPath [ pkgs.coreutils ]}:$PATH
+    end=$(($(date +%s) + 60))
+    until timeout 1 ${pkgs.runtimeShell} -c 'exec 3<> /dev/tcp/${address}/6817' 2> /dev/null; do
+      if [ "$(date +%s)" -gt "$end" ]; then
+        echo "the controller ${toString cfg.controller.name} does not answer at ${address}, port 6817; systemd starts slurmd again" >&2
+        exit 1
+      fi
+      sleep 0.2
+    done
+    exec ${slurmd} -D -Z --conf-server ${address} ${
+      lib.optionalString (words != [ ]) "--conf ${lib.escapeShellArg (lib.concatStringsSep " " words)}"
+    }
+  '';
+in
+{
+  config = lib.mkIf (cfg.configured && cfg.role == "compute") {
+    services.slurm.client.enable = true;
+
+    # In a container, slurmd detects the processors and the memory of the host.
+    nixbench.slurm.node = lib.mkIf (config.boot.isContainer && machine ? vcpus && machine ? memory) {
+      CPUs = lib.mkDefault machine.vcpus;
+      RealMemory = lib.mkDefault (mebibytes machine.memory);
+    };
+
+    systemd.services.slurmd = {
+      # NixOS orders slurmd after munge.service. The unit's name is munged.service.
+      after = [ "munged.service" ];
+      requires = [ "munged.service" ];
+      startLimitIntervalSec = 0;
+      serviceConfig = {
+        # A switch does not wait for the registration: the controller may be switched at the same time.
+        Type = lib.mkForce "simple";
+        ExecStart = lib.mkForce start;
+        Restart = "always";
+        RestartSec = 1;
+        SyslogIdentifier = "slurmd";
+      };
+    };
+  };
+}

@@ -1,0 +1,88 @@
+# slurm.conf and cgroup.conf, through NixOS' options. Only the controller uses them.
+{
+  config,
+  lib,
+  ...
+}:
+let
+  cfg = config.nixbench.slurm;
+
+  formatValue =
+    value:
+    if builtins.isBool value then
+      (if value then "YES" else "NO")
+    else
+      lib.concatMapStringsSep "," toString (lib.toList value);
+  formatLines = settings: lib.concatStrings (lib.mapAttrsToList (n: v: "${n}=${formatValue v}\n") settings);
+  formatWords = settings: lib.concatStringsSep " " (lib.mapAttrsToList (n: v: "${n}=${formatValue v}") settings);
+
+  # The nodes of a role are those with its name as a feature.
+  nodeSets = lib.concatMapStrings (role: "NodeSet=${role} Feature=${role}\n") cfg.rolePartitions;
+in
+{
+  config = lib.mkIf cfg.configured {
+    nixbench.slurm.partitions = {
+      main = {
+        Nodes = lib.mkDefault "ALL";
+        Default = lib.mkDefault true;
+        MaxTime = lib.mkDefault "INFINITE";
+        State = lib.mkDefault "UP";
+      };
+    }
+    // lib.genAttrs cfg.rolePartitions (role: {
+      Nodes = lib.mkDefault role;
+      MaxTime = lib.mkDefault "INFINITE";
+      State = lib.mkDefault "UP";
+    });
+
+    nixbench.slurm.settings = {
+      SlurmctldParameters = [ "enable_configless" ];
+    }
+    // lib.mapAttrs (_: lib.mkDefault) {
+      SelectType = "select/cons_tres";
+      SelectTypeParameters = "CR_Core";
+      ProctrackType = if cfg.cgroup.enable then "proctrack/cgroup" else "proctrack/linuxproc";
+      # A node that was down takes jobs again as soon as it registers with all that it had.
+      ReturnToService = 2;
+      # The ports on which srun listens. Without this range, srun uses any port, which no firewall opens.
+      SrunPortRange = "60001-63000";
+      SlurmdSpoolDir = "/var/spool/slurmd";
+      # The maximum number of dynamic nodes.
+      MaxNodeCount = 1024;
+      # Nodes do not know the addresses of dynamic nodes, so the controller sends messages to all
+      # nodes itself.
+      TreeWidth = 65533;
+    }
+    // lib.optionalAttrs cfg.cgroup.enable {
+      TaskPlugin = lib.mkDefault [
+        "task/cgroup"
+        "task/affinity"
+      ];
+    };
+    nixbench.slurm.cgroup.settings.CgroupPlugin = lib.mkDefault (
+      if cfg.cgroup.enable then "autodetect" else "disabled"
+    );
+
+    services.slurm = lib.mkIf (cfg.role == "controller") {
+      inherit (cfg) clusterName;
+      procTrackType = cfg.settings.ProctrackType;
+      partitionName = lib.mapAttrsToList (n: settings: "${n} ${formatWords settings}") cfg.partitions;
+      extraConfig =
+        "SlurmctldHost=${cfg.controller.name}(${cfg.controller.address})\n"
+        + nodeSets
+        + formatLines (removeAttrs cfg.settings [ "ProctrackType" ]);
+      extraCgroupConfig = formatLines cfg.cgroup.settings;
+    };
+
+    networking.firewall.allowedTCPPortRanges = lib.mkIf cfg.openFirewall [
+      {
+        from = 6817; # slurmctld, slurmd, slurmdbd
+        to = 6819;
+      }
+      {
+        from = 60001;
+        to = 63000;
+      }
+    ];
+  };
+}

@@ -1,0 +1,5 @@
+# The node that controls the cluster: slurmctld, which keeps the queue of jobs.
+{
+  imports = [ ./default.nix ];
+  nixbench.slurm.role = "controller";
+}

@@ -1,0 +1,16 @@
+# All modules of SLURM. They change nothing on a node without `nixbench.slurm.role`. A role of
+# the hive imports ./controller.nix, ./compute.nix or ./login.nix, which import this file and set
+# that option.
+{
+  imports = [
+    ../runtime.nix
+    ./base.nix
+    ./config.nix
+    ./controller-daemon.nix
+    ./compute-daemon.nix
+    ./engine.nix
+    ./login-daemon.nix
+    ./munge.nix
+    ./programs.nix
+  ];
+}
