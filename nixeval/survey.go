@@ -27,8 +27,8 @@ func (e *Evaluator) Survey(ctx context.Context) (*Hive, error) {
 }
 
 // firstSurvey is the number of units that the first evaluation of a survey includes, with everything that does not
-// depend on units.
-const firstSurvey = 8
+// depend on units. A second evaluation of a few more units would need as much time for its start.
+const firstSurvey = 12
 
 func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 	var s surveyResult

@@ -31,7 +31,7 @@ func TestDocuments(t *testing.T) {
 			if step.Nix != "" {
 				continue
 			}
-			step.Command = strings.Replace(step.Command, "--log NODE", "--log web-1", 1)
+			step.Command = strings.Replace(step.Command, " NODE", " web-1", 1)
 			shell.Do(step)
 			done++
 		}
