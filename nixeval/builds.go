@@ -168,15 +168,18 @@ func (b *Builds) addError(err error) {
 	switch {
 	case err == nil:
 	case !errors.As(err, &failed):
-		b.errs = append(b.errs, err)
+		// Two batches may fail for the same reason, for example because no Nix daemon is running.
+		if !slices.ContainsFunc(b.errs, func(other error) bool { return other.Error() == err.Error() }) {
+			b.errs = append(b.errs, err)
+		}
 	default:
 		if b.failed == nil {
 			b.failed = &BuildError{}
 		}
 		b.failed.Units = append(b.failed.Units, failed.Units...)
 		for _, f := range failed.Failures {
-			// Two batches may need the same derivation.
-			if f.Drv == "" || !slices.ContainsFunc(b.failed.Failures, func(other *NixError) bool { return other.Drv == f.Drv }) {
+			// Two batches may need the same derivation, or fail for the same reason without a derivation.
+			if !slices.ContainsFunc(b.failed.Failures, func(other *NixError) bool { return other.Drv == f.Drv && (f.Drv != "" || other.Text == f.Text) }) {
 				b.failed.Failures = append(b.failed.Failures, f)
 			}
 		}

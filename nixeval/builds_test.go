@@ -155,6 +155,38 @@ func TestBuildsReportAllFailures(t *testing.T) {
 	})
 }
 
+// If all batches fail for the same reason, the error has this reason once.
+func TestBuildsReportAReasonOnce(t *testing.T) {
+	fail := func(c Command, text string) ([]byte, error) {
+		c.Stderr(fmt.Sprintf(`@nix {"action":"msg","level":0,"msg":"error: %[1]s","raw_msg":"%[1]s"}`, text))
+		return nil, &exec.ExitError{}
+	}
+	for _, noDaemon := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fakeBuilder{}
+			e := f.evaluator()
+			e.Run = func(_ context.Context, c Command) ([]byte, error) {
+				if c.Argv[1] == "--check-validity" && !noDaemon {
+					return []byte(strings.Join(c.Argv[3:], "\n")), nil
+				}
+				time.Sleep(time.Second)
+				return fail(c, "cannot connect")
+			}
+			b := e.NewBuilds(2, "", nil)
+			b.Add(t.Context(), closures("a"))
+			synctest.Wait()
+			_, err := b.Finish(t.Context(), closures("a", "b"))
+			var failed *BuildError
+			if !noDaemon && (!errors.As(err, &failed) || err.Error() != "build failed for a, b" || len(failed.Failures) != 1) {
+				t.Errorf("%v, %+v", err, failed)
+			}
+			if noDaemon && strings.Count(err.Error(), "cannot connect") != 1 {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // A build that is cancelled ends at once, and what was added is not built.
 func TestBuildsAreCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
