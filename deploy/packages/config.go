@@ -43,7 +43,11 @@ const maxContent = 1 << 20
 
 func readEtc(system string) (etcFiles, error) {
 	out := etcFiles{map[string]string{}, map[string]string{}}
-	if err := readTree(filepath.Join(system, "etc"), "", out.files); err != nil {
+	store, err := filepath.EvalSymlinks(filepath.Dir(system))
+	if err != nil {
+		return out, err
+	}
+	if err := readTree(store, filepath.Join(system, "etc"), "", out.files); err != nil {
 		return out, err
 	}
 	for name, content := range out.files {
@@ -61,7 +65,7 @@ func readEtc(system string) (etcFiles, error) {
 const unitFolder = "systemd/system"
 
 // readTree adds the files below a folder of the store, and follows links of folders only where NixOS makes them.
-func readTree(root, prefix string, files map[string]string) error {
+func readTree(store, root, prefix string, files map[string]string) error {
 	root, err := filepath.EvalSymlinks(root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -78,19 +82,22 @@ func readTree(root, prefix string, files map[string]string) error {
 			return err
 		}
 		if name = path.Join(prefix, name); name == unitFolder { // a link to a folder of its own
-			return readTree(file, name, files)
+			return readTree(store, file, name, files)
 		}
-		files[name], err = describeFile(file)
+		files[name], err = describeFile(store, file)
 		return err
 	})
 }
 
 // describeFile returns a text that differs if the file differs: its content, or the target of a link to anything but
-// a small file.
-func describeFile(file string) (string, error) {
-	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Size() <= maxContent {
-		content, err := os.ReadFile(file)
-		return string(content), err
+// a small file of the store. A link to a file outside of the store is for the node: this computer has another file there, or
+// one that nixbench must not read.
+func describeFile(store, file string) (string, error) {
+	if real, err := filepath.EvalSymlinks(file); err == nil && strings.HasPrefix(real, store+"/") {
+		if info, err := os.Stat(real); err == nil && info.Mode().IsRegular() && info.Size() <= maxContent {
+			content, err := os.ReadFile(real)
+			return string(content), err
+		}
 	}
 	return os.Readlink(file)
 }

@@ -65,3 +65,30 @@ func TestDiffConfig(t *testing.T) {
 		t.Errorf("a system without etc: %+v, %+v, %v", units, etc, err)
 	}
 }
+
+// A link to a file outside of the store is compared as a link: NixOS has /etc/localtime -> /etc/zoneinfo/Europe/Berlin, and
+// the file with this path on the computer that runs nixbench is not that of the node.
+func TestDiffConfigReadsOnlyTheStore(t *testing.T) {
+	outside, store := t.TempDir(), t.TempDir()
+	var systems []string
+	for _, zone := range []string{"Berlin", "Paris"} {
+		file, etc := filepath.Join(outside, zone), filepath.Join(store, zone, "etc")
+		if err := os.WriteFile(file, []byte("the same"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(etc, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(file, filepath.Join(etc, "localtime")); err != nil {
+			t.Fatal(err)
+		}
+		systems = append(systems, filepath.Dir(etc))
+	}
+	_, etc, err := DiffConfig(systems[0], systems[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Files{Added: []string{}, Changed: []string{"localtime"}, Removed: []string{}}, etc); diff != "" {
+		t.Error(diff)
+	}
+}
