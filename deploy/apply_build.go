@@ -69,7 +69,11 @@ func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes [
 	})
 	if len(all) == 0 || evalErr != nil && !r.KeepGoing {
 		stopBuilds()
-		_, _ = builds.Finish(ctx, nil) // their error is that they were stopped
+		_, err := builds.Finish(ctx, nil)
+		var failed *nixeval.BuildError
+		if errors.As(err, &failed) { // other errors say that the builds were stopped
+			return nil, errors.Join(evalErr, err)
+		}
 		return nil, evalErr
 	}
 	local := maps.Clone(all)

@@ -212,6 +212,28 @@ func TestEarlyBuildIsStopped(t *testing.T) {
 	}
 }
 
+// A build that has failed before an evaluation fails is reported, too.
+func TestEarlyBuildFailsBeforeEvaluation(t *testing.T) {
+	t.Parallel()
+	s := newSlowWorld(t, map[string]int{"fast": 1, "slow": 1})
+	s.invalid = "nixos-system-fast"
+	s.fail = func(c nixeval.Command) error {
+		if c.Argv[1] == "--check-validity" {
+			time.AfterFunc(100*time.Millisecond, s.release) // when the build has failed
+		}
+		if !builds(c, "fast") && !evaluates(c, "slow") {
+			return nil
+		}
+		c.Stderr(`@nix {"action":"msg","level":0,"msg":"error: it is bad","raw_msg":"it is bad"}`)
+		return &exec.ExitError{}
+	}
+	var eval *nixeval.EvalError
+	var build *nixeval.BuildError
+	if _, err := s.apply(); !errors.As(err, &eval) || !errors.As(err, &build) {
+		t.Error(err)
+	}
+}
+
 // Ctrl-C ends copies that have begun, and the run returns after them.
 func TestEarlyCopyIsCancelled(t *testing.T) {
 	t.Parallel()
