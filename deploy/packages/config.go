@@ -1,7 +1,9 @@
 package packages
 
 import (
+	"crypto/sha256"
 	"errors"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -85,14 +87,24 @@ func readTree(root, prefix string, files map[string]string) error {
 	})
 }
 
-// describeFile returns a text that differs if the file differs: its content, or the target of a link to anything but
-// a small file.
+// describeFile returns a text that differs if the file differs: its content, the target of a link to anything but
+// a small file, or the hash of a large file.
 func describeFile(file string) (string, error) {
 	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Size() <= maxContent {
 		content, err := os.ReadFile(file)
 		return string(content), err
 	}
-	return os.Readlink(file)
+	if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
+		return os.Readlink(file)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	hash := sha256.New()
+	_, err = io.Copy(hash, f)
+	return string(hash.Sum(nil)), err
 }
 
 func diff(from, to map[string]string) Files {

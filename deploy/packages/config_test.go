@@ -3,6 +3,7 @@ package packages
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -63,5 +64,22 @@ func TestDiffConfig(t *testing.T) {
 	}
 	if units, etc, err := DiffConfig(t.TempDir(), to); err != nil || len(units.Added) != 4 || len(etc.Added) != 4 {
 		t.Errorf("a system without etc: %+v, %+v, %v", units, etc, err)
+	}
+}
+
+// A large file that is no link is described, too.
+func TestDiffLargeFile(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	for system, content := range map[string]string{from: strings.Repeat("a", maxContent+1), to: strings.Repeat("b", maxContent+1)} {
+		if err := os.MkdirAll(filepath.Join(system, "etc"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(system, "etc/large"), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, etc, err := DiffConfig(from, to)
+	if err != nil || !cmp.Equal(etc.Changed, []string{"large"}) {
+		t.Errorf("%+v, %v", etc, err)
 	}
 }
