@@ -299,6 +299,17 @@ only web.service ` + recent(2) + ` 8 active running; later 0 loops`)
 				t.Errorf("%+v, %v", res, err)
 			}
 		},
+		"login before and during a rollback": func(t *testing.T, n *standIn) {
+			n.mkdir("run/nixbench/activate")
+			for phase, want := range map[string]bool{"waiting": true, "settling": true, "rolling-back": false, "done": false} {
+				n.write("run/nixbench/activate/state", "run=r1\nphase="+phase+"\n")
+				w, called := n.a.newWatch("web-1", n.host, "r1", 4*time.Second), false
+				w.loggedIn = func() { called = true }
+				if err := w.runCommand(t.Context(), true, "confirm", "r1"); err != nil || called != want {
+					t.Errorf("%s: AfterLogin is called: %t, want %t; %v", phase, called, want, err)
+				}
+			}
+		},
 		"jobs that are not the switch's": func(t *testing.T, n *standIn) {
 			n.write("world/jobs", "3 dev-sdb.device start running\n")
 			n.write("world/timed", "backup.service\n")
