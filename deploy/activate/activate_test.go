@@ -186,7 +186,7 @@ func TestAfterLogin(t *testing.T) {
 	}
 	f.confirm = func(e *sshtest.Exec, f *fakeNode) int {
 		if f.run["phase"] == "waiting" {
-			io.WriteString(e.Stdout, "beat=\nlog=watching for 3s the started services\n")
+			io.WriteString(e.Stdout, "accepted=yes\nbeat=\nlog=watching for 3s the started services\n")
 			select {
 			case <-called:
 			case <-time.After(5 * time.Second):

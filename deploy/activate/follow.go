@@ -48,7 +48,7 @@ type watch struct {
 	units   map[string][]string // name of a broken unit → the last lines of the unit's log
 	last    string              // name of the last received line
 
-	loggedIn func() // called for each line of output after the first confirmation; nil: nothing to call
+	loggedIn func() // called when the node has accepted a first confirmation, also a repeated one; nil: nothing to call
 	node     Node   // the node's state, which the script prints at the end
 }
 
@@ -195,7 +195,7 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 		quiet.Reset(w.silenceLimit())
 		begun.Store(true)
 		w.extendLimit()
-		if command[0] == "confirm" && w.loggedIn != nil {
+		if name == "accepted" && command[0] == "confirm" && w.loggedIn != nil {
 			w.loggedIn()
 		}
 		w.handleLine(p, name, value)

@@ -68,6 +68,15 @@ func TestScriptReport(t *testing.T) {
 			}
 			n.is(n.oldPath, n.oldPath, "new test")
 		},
+		"another switch is running before the step before the switch": func(t *testing.T, n *standIn) {
+			n.beforeSwitch(`echo before >>"$WORLD/calls"`)
+			n.write("nix/store/new/bin/switch-to-configuration", "#!/bin/sh\necho \"new $1\" >>"+n.world+"/calls\necho 'Could not acquire lock'; exit 11\n")
+			_, err := n.activate(n.request())
+			if failed := (*FailedError)(nil); !errors.As(err, &failed) || failed.Reason != reasonLocked || failed.Result.Outcome != Failed {
+				t.Error(err)
+			}
+			n.is(n.oldPath, n.oldPath, "new check")
+		},
 		"rollback with exit code 4 although the activation script failed": func(t *testing.T, n *standIn) {
 			n.onNew("code=2")
 			n.write("world/on-old", "echo 'Failed to run activate script' >&2; code=4")

@@ -288,6 +288,28 @@ only web.service ` + recent(2) + ` 8 active running; later 0 loops`)
 			n.onNew(`jobs '12 stuck.service start running'`)
 			n.rollsBack(n.request(), reasonHung, "no progress for 4s (start stuck.service): a slow switch needs a longer --confirm-timeout")
 		},
+		"systemd does not answer after the switch": func(t *testing.T, n *standIn) {
+			n.onNew(`touch "$WORLD/no-jobs"`)
+			n.write("world/on-old", `rm -f "$WORLD/no-jobs"`)
+			n.rollsBack(n.request(), reasonHung, "no progress for 4s (systemd does not answer): a slow switch needs a longer --confirm-timeout")
+		},
+		"systemd answers late after the switch": func(t *testing.T, n *standIn) {
+			n.onNew(`touch "$WORLD/no-jobs"; later 2 rm -f "$WORLD/no-jobs"`)
+			if res, err := n.activate(n.request()); err != nil || res.Outcome != Committed {
+				t.Errorf("%+v, %v", res, err)
+			}
+		},
+		"login before and during a rollback": func(t *testing.T, n *standIn) {
+			n.mkdir("run/nixbench/activate")
+			for phase, want := range map[string]bool{"waiting": true, "settling": true, "rolling-back": false, "done": false} {
+				n.write("run/nixbench/activate/state", "run=r1\nphase="+phase+"\n")
+				w, called := n.a.newWatch("web-1", n.host, "r1", 4*time.Second), false
+				w.loggedIn = func() { called = true }
+				if err := w.runCommand(t.Context(), true, "confirm", "r1"); err != nil || called != want {
+					t.Errorf("%s: AfterLogin is called: %t, want %t; %v", phase, called, want, err)
+				}
+			}
+		},
 		"jobs that are not the switch's": func(t *testing.T, n *standIn) {
 			n.write("world/jobs", "3 dev-sdb.device start running\n")
 			n.write("world/timed", "backup.service\n")

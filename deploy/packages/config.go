@@ -1,7 +1,9 @@
 package packages
 
 import (
+	"crypto/sha256"
 	"errors"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -90,7 +92,7 @@ func readTree(store, root, prefix string, files map[string]string) error {
 }
 
 // describeFile returns a text that differs if the file differs: its content, or the target of a link to anything but
-// a small file of the store. A link to a file outside of the store is for the node: this computer has another file there, or
+// a small file of the store, or the hash of a large file. A link to a file outside of the store is for the node: this computer has another file there, or
 // one that nixbench must not read.
 func describeFile(store, file string) (string, error) {
 	if real, err := filepath.EvalSymlinks(file); err == nil && strings.HasPrefix(real, store+"/") {
@@ -99,7 +101,17 @@ func describeFile(store, file string) (string, error) {
 			return string(content), err
 		}
 	}
-	return os.Readlink(file)
+	if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
+		return os.Readlink(file)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	hash := sha256.New()
+	_, err = io.Copy(hash, f)
+	return string(hash.Sum(nil)), err
 }
 
 func diff(from, to map[string]string) Files {

@@ -3,6 +3,7 @@ package packages
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -90,5 +91,22 @@ func TestDiffConfigReadsOnlyTheStore(t *testing.T) {
 	}
 	if diff := cmp.Diff(Files{Added: []string{}, Changed: []string{"localtime"}, Removed: []string{}}, etc); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A large file that is no link is described, too.
+func TestDiffLargeFile(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	for system, content := range map[string]string{from: strings.Repeat("a", maxContent+1), to: strings.Repeat("b", maxContent+1)} {
+		if err := os.MkdirAll(filepath.Join(system, "etc"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(system, "etc/large"), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, etc, err := DiffConfig(from, to)
+	if err != nil || !cmp.Equal(etc.Changed, []string{"large"}) {
+		t.Errorf("%+v, %v", etc, err)
 	}
 }

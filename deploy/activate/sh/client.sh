@@ -137,6 +137,7 @@ answer() { # confirm|confirm-again|abort RUN LINES
   load $live/state || die "there is no run to $1"
   [ "$run" = "$2" ] || die "run $2 was replaced by run $run"
   : >"$live/$1"
+  case $phase in rolling-back | 'done') ;; *) echo accepted=yes ;; esac # the run has not failed before this login
   follow "$2" "$3" "$1"
 }
 

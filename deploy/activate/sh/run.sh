@@ -20,14 +20,13 @@ setRebuildCommand() { # ACTION
 
 # prepareSwitch runs the new system's own step before a switch (the option nixbench.beforeSwitch), for a change
 # that must be complete before the first service of the new system starts, such as the upgrade of a control
-# plane. If the step fails, the switch does not begin. The step does not begin if a pre-switch check fails.
+# plane. If the step fails, the switch does not begin. The step does not begin if a pre-switch check fails, or if another
+# switch is running.
 prepareSwitch() {
   [ -x "$to/etc/nixbench/before-switch" ] || return 0
   runInUnit "$armed" "$to/bin/switch-to-configuration" check
-  case $code in
-  hung | aborted) return 1 ;;
-  1) ! isRefused || return ;;
-  esac
+  readReport
+  case $code:$flaw in hung:* | aborted:* | 1:check | 11:lock) return 1 ;; esac
   runInUnit "$armed" "$to/etc/nixbench/before-switch" "$goal"
   [ "$code" = 0 ]
 }
@@ -243,7 +242,7 @@ supervise() {
   # reboot before it boots the old system. Otherwise they are changed first, as by nixos-rebuild.
   action=test
   if ! prepareSwitch; then
-    case $code:$flaw in hung:* | aborted:* | 1:check) handleFailedSwitch ;; *) reason=prepare; finishRun failed ;; esac
+    case $code:$flaw in hung:* | aborted:* | 1:check | 11:lock) handleFailedSwitch ;; *) reason=prepare; finishRun failed ;; esac
     return
   fi
   if [ "$armed" = 0 ] && [ "$goal" = switch ]; then

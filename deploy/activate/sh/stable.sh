@@ -86,10 +86,14 @@ isUnrelated() { # UNIT
 # findPendingJobs sets $pending to the jobs of the switch that are still in systemd's queue, as "KIND UNIT".
 # It leaves out jobs of units that had a job before the switch; jobs of scopes and slices; running jobs of
 # unrelated units, see isUnrelated; jobs of the units *-key.service, whose keys may be uploaded after the
-# switch; and all waiting jobs, if a job was left out for which they may be waiting.
+# switch; and all waiting jobs, if a job was left out for which they may be waiting. If systemd does not answer, the jobs
+# are unknown, and $pending is a text for the message.
 findPendingJobs() {
   local running='' waiting='' others='' job name kind how
-  askForJobs
+  askForJobs || {
+    pending='systemd does not answer, '
+    return 0
+  }
   while read -r job name kind how; do
     [ -n "$job" ] || continue
     case " $jobsBefore" in *" $job "* | *" $name "*) others=yes; continue ;; esac
