@@ -1,0 +1,46 @@
+# NixOS settings for machines whose packages are links into Debian's /usr.
+{ lib, ... }:
+{
+  boot.isContainer = true;
+  # Debian's programs need their dynamic loader. It stays the link that Debian has.
+  environment.ldso = "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
+  # Debian's C library loads the NSS modules itself.
+  services.nscd.enable = false;
+  system.nssModules = lib.mkForce [ ];
+  services.dbus.implementation = "dbus";
+
+  # Debian's guest has no resolved. /etc/resolv.conf is the lab's.
+  services.resolved.enable = lib.mkDefault false;
+  networking.resolvconf.enable = lib.mkDefault false;
+
+  # Programs that no test needs.
+  documentation.enable = false;
+  boot.bcache.enable = false;
+  # Its value is in the configuration of a kernel, which a container does not have.
+  environment.etc."sysctl.d/55-nixos-aslr-entropy.conf".enable = false;
+  systemd.coredump.enable = false;
+  systemd.shutdownRamfs.enable = false;
+  environment.defaultPackages = [ ];
+  environment.stub-ld.enable = false;
+  fonts.fontconfig.enable = false;
+  programs.bash.completion.enable = false;
+  programs.command-not-found.enable = false;
+  programs.nano.enable = false;
+  services.logrotate.enable = false;
+  xdg = {
+    autostart.enable = false;
+    icons.enable = false;
+    menus.enable = false;
+    mime.enable = false;
+    sounds.enable = false;
+  };
+  system.tools = {
+    nixos-build-vms.enable = false;
+    nixos-enter.enable = false;
+    nixos-generate-config.enable = false;
+    nixos-install.enable = false;
+    nixos-option.enable = false;
+    nixos-version.enable = true;
+    nixos-rebuild.enable = true;
+  };
+}
