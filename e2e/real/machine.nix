@@ -10,8 +10,33 @@
   services.dbus.implementation = "dbus";
 
   # Debian's guest has no resolved. /etc/resolv.conf is the lab's.
-  services.resolved.enable = lib.mkDefault false;
-  networking.resolvconf.enable = lib.mkDefault false;
+  services.resolved.enable = false;
+  networking.resolvconf.enable = false;
+
+  # Their programs are not in the guest.
+  security.wrappers.newgidmap.enable = false;
+  security.wrappers.newuidmap.enable = false;
+
+  # Units of a newer systemd than Debian's, and of parts that Debian packages separately.
+  systemd.suppressedSystemUnits = [
+    "factory-reset.target.wants"
+    "systemd-networkd-varlink.socket"
+    "systemd-networkd-varlink-metrics.socket"
+    "systemd-networkd-resolve-hook.socket"
+    "systemd-journalctl@.service"
+    "systemd-journalctl.socket"
+    "systemd-oomd.socket"
+    "systemd-oomd.service"
+    "systemd-factory-reset.socket"
+    "systemd-factory-reset@.service"
+    "systemd-factory-reset-reboot.service"
+    "systemd-factory-reset-request.service"
+    "systemd-mute-console.socket"
+    "systemd-mute-console@.service"
+    "systemd-ask-password.socket"
+    "systemd-ask-password@.service"
+    "systemd-udevd-varlink.socket"
+  ];
 
   # Programs that no test needs.
   documentation.enable = false;

@@ -67,11 +67,13 @@ let
 
   pamModules =
     pname: modules:
-    link pname { } (
-      lib.listToAttrs (
-        map (m: lib.nameValuePair "lib/security/${m}.so" "/usr/lib/x86_64-linux-gnu/security/${m}.so") modules
-      )
-    );
+    build pname { } ''
+      mkdir -p "$out/bin" "$out/lib/security" "$out/lib/tmpfiles.d"
+      ln -s /usr/sbin/unix_chkpwd "$out/bin"
+      for module in ${toString modules}; do
+        ln -s "/usr/lib/x86_64-linux-gnu/security/$module.so" "$out/lib/security"
+      done
+    '';
 
   # guestProgram PATH: a script that runs a program of the guest, also on the computer that builds,
   # where modules check configuration files with it.
@@ -123,7 +125,9 @@ lib.mapAttrs (_: package) (
     withPatches = final.util-linux;
   };
   util-linuxMinimal = final.util-linux;
-  shadow = package mini.shadow // {
+  shadow = link "shadow" { } (
+    programLinks (mini.shadow.programs ++ [ "chage" "chsh" "gpasswd" "newgrp" "sg" "/usr/sbin/groupmems" ])
+  ) // {
     shellPath = "/bin/nologin";
     su = final.shadow;
   };
@@ -131,9 +135,15 @@ lib.mapAttrs (_: package) (
     withPackages = _: final.perl;
   };
 
-  nix = link "nix" { version = "2.26.3"; } (
-    programLinks mini.nix.programs // { "bin/nix" = guestProgram "/usr/bin/nix"; }
-  );
+  nix = build "nix" { version = "2.26.3"; } ''
+    mkdir -p "$out/bin" "$out/lib/systemd/system" "$out/lib/tmpfiles.d"
+    for program in ${toString mini.nix.programs}; do
+      ln -s "/usr/bin/$program" "$out/bin"
+    done
+    ln -sf ${guestProgram "/usr/bin/nix"} "$out/bin/nix"
+    cp ${guest}/usr/lib/systemd/system/nix-daemon.* "$out/lib/systemd/system"
+    cp ${guest}/usr/lib/tmpfiles.d/nix-daemon.conf "$out/lib/tmpfiles.d"
+  '';
   openssh = link "openssh" { } (
     programLinks mini.openssh.programs // { "bin/sshd" = guestProgram "/usr/sbin/sshd"; }
   );

@@ -53,7 +53,12 @@ build "systemd"
     done
     for kind in sysctl tmpfiles; do
       cp -r "${guest}/usr/lib/$kind.d" "$out/example/$kind.d"
+      chmod u+w "$out/example/$kind.d"
     done
+    chmod u+w "$out/example/systemd/system"
+    mkdir -p "$out/example/systemd/system/factory-reset.target.wants"
+    # NixOS links to files of features that Debian packages separately.
+    touch "$out"/example/tmpfiles.d/{portables,systemd-nspawn}.conf
     mkdir -p "$out/share" "$out/lib/udev"
     cp -r ${guest}/usr/share/dbus-1 "$out/share/dbus-1"
     chmod -R u+w "$out/share"
