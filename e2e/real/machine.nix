@@ -1,9 +1,28 @@
 # NixOS settings for machines whose packages are links into Debian's /usr.
-{ lib, ... }:
+{ lib, pkgs, ... }:
 {
   boot.isContainer = true;
   # Debian's programs need their dynamic loader. It stays the link that Debian has.
   environment.ldso = "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
+  # nixpkgs' systemd reads units only from /etc and /run. Debian's does with this variable. The
+  # program is a link to Debian's, since switch-to-configuration compares it with the running one.
+  boot.systemdExecutable = "${pkgs.writeShellScript "systemd" ''
+    export SYSTEMD_UNIT_PATH=${
+      lib.concatStringsSep ":" [
+        "/etc/systemd/system.control"
+        "/run/systemd/system.control"
+        "/run/systemd/transient"
+        "/run/systemd/generator.early"
+        "/etc/systemd/system"
+        "/run/systemd/system"
+        "/run/systemd/generator"
+        "/run/systemd/generator.late"
+      ]
+    }
+    exec /usr/lib/systemd/systemd "$@"
+  ''}";
+  # The only locale that the guest has.
+  i18n.defaultLocale = "C.UTF-8";
   # Debian's C library loads the NSS modules itself.
   services.nscd.enable = false;
   system.nssModules = lib.mkForce [ ];

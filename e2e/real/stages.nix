@@ -93,8 +93,9 @@ in
     stdenv = makeStdenv {
         inherit (prevStage) fetchurl;
         cc = cc // {
-          # A package of the system path: empty, since its programs are in the guest's /usr/bin.
-          libc = prevStage.stdenv.mkDerivation { name = "libc"; buildCommand = ''mkdir "$out"''; };
+          # A package of the system path. Its programs are in the guest's /usr/bin, but for nscd, which
+          # the script for users calls.
+          libc = prevStage.stdenv.mkDerivation { name = "libc"; buildCommand = ''mkdir -p "$out/bin"; ln -s /usr/bin/true "$out/bin/nscd"''; };
         };
       } // {
       inherit (prevStage) fetchurl;

@@ -40,14 +40,6 @@ build "systemd"
     for entry in ${guest}/usr/lib/systemd/*; do
       ln -s "/usr/lib/systemd/''${entry##*/}" "$out/lib/systemd"
     done
-    # nixpkgs' systemd reads units and generators only from /etc and /run. Debian's does with these variables.
-    rm "$out/lib/systemd/systemd"
-    cat > "$out/lib/systemd/systemd" <<'END'
-    #!${final.runtimeShell}
-    export SYSTEMD_UNIT_PATH=/etc/systemd/system.control:/run/systemd/system.control:/run/systemd/transient:/run/systemd/generator.early:/etc/systemd/system:/run/systemd/system:/run/systemd/generator:/run/systemd/generator.late
-    exec /usr/lib/systemd/systemd "$@"
-    END
-    chmod +x "$out/lib/systemd/systemd"
     for kind in system user; do
       cp -r "${guest}/usr/lib/systemd/$kind" "$out/example/systemd/$kind"
     done
