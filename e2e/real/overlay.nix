@@ -219,6 +219,16 @@ lib.mapAttrs (_: package) (
         '';
       };
 
+  # nixpkgs' writer of TOML is a program in Rust.
+  formats = prev.formats // {
+    toml =
+      args:
+      prev.formats.toml args
+      // {
+        inherit ((import ../mini-nixos/pkgs/formats.nix final prev).formats.toml args) generate;
+      };
+  };
+
   # Scripts are not checked.
   shellcheck-minimal = package (final.writeShellScriptBin "shellcheck" "") // {
     compiler.bootstrapAvailable = false;
