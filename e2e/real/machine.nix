@@ -1,5 +1,10 @@
 # NixOS settings for machines whose packages are links into Debian's /usr.
-{ lib, pkgs, ... }:
+{
+  config,
+  lib,
+  pkgs,
+  ...
+}:
 {
   boot.isContainer = true;
   # Debian's programs need their dynamic loader. It stays the link that Debian has.
@@ -28,9 +33,12 @@
   system.nssModules = lib.mkForce [ ];
   services.dbus.implementation = "dbus";
 
-  # Debian's guest has no resolved. /etc/resolv.conf is the lab's.
+  # Debian's guest has no resolved. Without name servers /etc/resolv.conf is the lab's.
   services.resolved.enable = false;
   networking.resolvconf.enable = false;
+  environment.etc."resolv.conf" = lib.mkIf (config.networking.nameservers != [ ]) {
+    text = lib.concatMapStrings (address: "nameserver ${address}\n") config.networking.nameservers;
+  };
 
   # Their programs are not in the guest.
   security.wrappers.newgidmap.enable = false;

@@ -148,6 +148,10 @@ lib.mapAttrs (_: package) (
     programLinks mini.openssh.programs // { "bin/sshd" = guestProgram "/usr/sbin/sshd"; }
   );
   sudo = link "sudo" { } { "bin/sudo" = "/usr/bin/sudo"; "bin/sudoedit" = "/usr/bin/sudoedit"; "bin/visudo" = "/usr/sbin/visudo"; "sbin/visudo" = "/usr/sbin/visudo"; };
+  containerd = link "containerd" { version = "1.7.24"; } (
+    programLinks mini.containerd.programs // { "bin/containerd" = guestProgram "/usr/bin/containerd"; }
+  );
+
   # Parts of NixOS.
   switch-to-configuration-ng = build "switch-to-configuration" { } ''
     install -D -m 755 ${builtins.path { path = switch; name = "switch-to-configuration"; }} "$out/bin/switch-to-configuration"

@@ -1,0 +1,92 @@
+package real
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
+	"github.com/nixbench/nixbench/e2e/lab"
+)
+
+// The reference cluster on an empty hypervisor: machines that boot a real NixOS become a control plane and two workers.
+func TestCluster(t *testing.T) {
+	nixpkgs, switcher := needNixpkgs(t)
+	guest, image := lab.Tree(t, "--kubernetes", "--nixos"), lab.Image(t, "container", "--kubernetes", "--nixos", "--size", "6G")
+	h := &hive{TB: t, l: lab.Hypervisor(t), dir: t.TempDir()}
+	var err error
+	if h.root, err = filepath.Abs("../.."); err != nil {
+		t.Fatal(err)
+	}
+	system := h.firstSystem(nixpkgs, switcher, guest)
+	h.head = fmt.Sprintf(`let
+  reference = import %[1]s/hive.nix { nixpkgs = import %[2]s { system = "x86_64-linux"; }; modules = %[1]s/modules; };
+  machine = {
+    image = "%[5]s";
+    init = "/usr/sbin/lab-init-kubernetes";
+    memory = "3G";
+    xml = ''<domain><features><capabilities policy='allow'/></features><devices>
+      <hostdev mode='capabilities' type='misc'><source><char>/dev/kmsg</char></source></hostdev>
+      <filesystem type='mount' accessmode='passthrough'><source dir='%[6]s'/><target dir='/mnt/nixos'/></filesystem>
+    </devices></domain>'';
+  };
+in reference // {
+  cluster = reference.cluster // { hypervisors.default = { uri = "%[7]s"; poolPath = "%[8]s"; }; };
+  roles = builtins.mapAttrs (_: role: role // machine) reference.roles;
+  defaults = { lib, ... }: {
+    imports = [ reference.defaults %[1]s/e2e/real/machine.nix %[1]s/e2e/real/kubernetes.nix ];
+    _module.args.pkgs = lib.mkForce (import %[1]s/e2e/real { nixpkgs = %[2]s; switch = %[3]s; guest = "%[4]s"; });
+  };`, h.root, nixpkgs, switcher, guest, image, system, h.l.URI("lxc"), h.l.PoolPath())
+	h.write("")
+
+	h.run(0, "apply", "--yes")
+	nodes := func(want string) {
+		t.Helper()
+		got := h.run(0, "ssh", "control-plane-1", "--", `kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes --no-headers | awk '{ print $1, $2 }' | tr '\n' ';'`)
+		if got := strings.TrimSpace(got.text); got != want {
+			t.Errorf("the cluster has %q, want %q", got, want)
+		}
+	}
+	nodes("control-plane-1 Ready;worker-1 Ready;worker-2 Ready;")
+	h.run(0, "check")
+	h.run(0, "apply").says("3 unchanged")
+}
+
+// firstSystem writes the file system of the machines' first system to a folder: its store paths, their registration and
+// the system profile.
+func (h *hive) firstSystem(nixpkgs, switcher, guest string) string {
+	h.Helper()
+	command := func(name string, args ...string) string {
+		h.Helper()
+		cmd := exec.Command(name, args...)
+		cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		if err != nil {
+			h.Fatalf("%s: %v", strings.Join(cmd.Args, " "), err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	toplevel := command("nix-build", "--no-out-link", filepath.Join(h.root, "e2e/real/system.nix"),
+		"--arg", "nixpkgs", nixpkgs, "--arg", "switch", switcher, "--argstr", "guest", guest)
+	paths := strings.Fields(command("nix-store", "--query", "--requisites", toplevel))
+	folder := h.TempDir()
+	for _, dir := range []string{"nix/store", "nix/var/nix/profiles"} {
+		if err := os.MkdirAll(filepath.Join(folder, dir), 0o755); err != nil {
+			h.Fatal(err)
+		}
+	}
+	command("cp", append(append([]string{"-a"}, paths...), filepath.Join(folder, "nix/store"))...)
+	if err := os.WriteFile(filepath.Join(folder, "nix-path-registration"), []byte(command("nix-store", append([]string{"--dump-db"}, paths...)...)+"\n"), 0o644); err != nil {
+		h.Fatal(err)
+	}
+	for link, target := range map[string]string{"system": "system-1-link", "system-1-link": toplevel} {
+		if err := os.Symlink(target, filepath.Join(folder, "nix/var/nix/profiles", link)); err != nil {
+			h.Fatal(err)
+		}
+	}
+	return folder
+}
