@@ -22,7 +22,7 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	system := h.firstSystem(nixpkgs, switcher, guest)
-	h.head = fmt.Sprintf(`let
+	hiveText := fmt.Sprintf(`let
   reference = import %[1]s/hive.nix { nixpkgs = import %[2]s { system = "x86_64-linux"; }; modules = %[1]s/modules; };
   machine = {
     image = "%[5]s";
@@ -37,22 +37,39 @@ in reference // {
   cluster = reference.cluster // { hypervisors.default = { uri = "%[7]s"; poolPath = "%[8]s"; }; };
   roles = builtins.mapAttrs (_: role: role // machine) reference.roles;
   defaults = { lib, ... }: {
-    imports = [ reference.defaults %[1]s/e2e/real/machine.nix %[1]s/e2e/real/kubernetes.nix ];
     _module.args.pkgs = lib.mkForce (import %[1]s/e2e/real { nixpkgs = %[2]s; switch = %[3]s; guest = "%[4]s"; });
-  };`, h.root, nixpkgs, switcher, guest, image, system, h.l.URI("lxc"), h.l.PoolPath())
-	h.write("")
+    imports = [ reference.defaults %[1]s/e2e/real/machine.nix %[1]s/e2e/real/kubernetes.nix ./settings.nix ];
+  };
+}
+`, h.root, nixpkgs, switcher, guest, image, system, h.l.URI("lxc"), h.l.PoolPath())
+	h.writeFile("hive.nix", hiveText)
+	h.writeFile("settings.nix", "{ }")
 
 	h.run(0, "apply", "--yes")
-	nodes := func(want string) {
-		t.Helper()
-		got := h.run(0, "ssh", "control-plane-1", "--", `kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes --no-headers | awk '{ print $1, $2 }' | tr '\n' ';'`)
-		if got := strings.TrimSpace(got.text); got != want {
-			t.Errorf("the cluster has %q, want %q", got, want)
-		}
-	}
-	nodes("control-plane-1 Ready;worker-1 Ready;worker-2 Ready;")
+	h.run(0, "ssh", "control-plane-1", "--", `kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes --no-headers | awk '{ print $1, $2 }' | tr '\n' ';'`).
+		says("control-plane-1 Ready;worker-1 Ready;worker-2 Ready;")
 	h.run(0, "check")
 	h.run(0, "apply").says("3 unchanged")
+
+	// A setting that restarts kubelets, the way back, and a unit that fails on the first node.
+	maxPods := func(want string) {
+		t.Helper()
+		h.run(0, "ssh", "control-plane-1", "--", `kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes -o jsonpath='{.items[*].status.capacity.pods}'`).says(want)
+	}
+	h.writeFile("settings.nix", `{ nixbench.kubernetes.settings.kubelet.maxPods = 90; }`)
+	h.run(0, "apply").says("3 switched")
+	maxPods("90 90 90")
+	h.run(0, "rollback", "--yes").says("3 switched")
+	maxPods("110 110 110")
+	h.writeFile("settings.nix", `{
+		nixbench.kubernetes.settings.kubelet.maxPods = 80;
+		systemd.services.bad = { wantedBy = [ "multi-user.target" ]; serviceConfig = { Type = "oneshot"; ExecStart = "/bin/sh -c false"; }; };
+	}`)
+	h.run(8, "apply").says("control-plane-1 rolled back: unit bad.service failed (exit 4)", "1 rolled-back, 2 skipped")
+	maxPods("110 110 110")
+	h.run(0, "reboot", "--on", "worker-1", "--yes").says("1 rebooted")
+	h.run(0, "check")
+	h.run(0, "destroy", "--yes")
 }
 
 // firstSystem writes the file system of the machines' first system to a folder: its store paths, their registration and

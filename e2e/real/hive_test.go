@@ -67,7 +67,12 @@ func newHive(t testing.TB, l *lab.Lab) *hive {
 // write writes hive.nix with these nodes.
 func (h *hive) write(nodes string) {
 	h.Helper()
-	if err := os.WriteFile(filepath.Join(h.dir, "hive.nix"), []byte(h.head+nodes+"\n}\n"), 0o600); err != nil {
+	h.writeFile("hive.nix", h.head+nodes+"\n}\n")
+}
+
+func (h *hive) writeFile(name, text string) {
+	h.Helper()
+	if err := os.WriteFile(filepath.Join(h.dir, name), []byte(text), 0o600); err != nil {
 		h.Fatal(err)
 	}
 }
