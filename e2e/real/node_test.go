@@ -57,7 +57,8 @@ func TestNode(t *testing.T) {
 	}
 	second := system()
 
-	write("failing", `systemd.services.bad = { wantedBy = [ "multi-user.target" ]; serviceConfig = { Type = "oneshot"; ExecStart = "/bin/sh -c false"; }; };`)
+	const bad = `systemd.services.bad = { wantedBy = [ "multi-user.target" ]; serviceConfig = { Type = "oneshot"; ExecStart = "/bin/sh -c false"; }; };`
+	write("failing", bad)
 	h.run(8, "apply").says("unit bad.service failed (exit 4)", "the node rolled back to "+second)
 	check("two")
 
@@ -76,5 +77,15 @@ func TestNode(t *testing.T) {
 	}
 	h.run(0, "reboot", "--yes").says("in generation 2")
 	check("two")
+	h.run(0, "status", "--check")
+
+	// The real nixos-rebuild also switches, and reports a unit that fails.
+	write("four", "")
+	h.run(0, "apply", "--activator", "nixos-rebuild", "-v").says("stopping the following units: witness.service")
+	check("four")
+	fourth := system()
+	write("failing", bad)
+	h.run(8, "apply", "--activator", "nixos-rebuild").says("unit bad.service failed", "the node rolled back to "+fourth)
+	check("four")
 	h.run(0, "status", "--check")
 }
