@@ -14,35 +14,30 @@ import (
 
 // The reference cluster on an empty hypervisor: machines that boot a real NixOS become a control plane and two workers.
 func TestCluster(t *testing.T) {
-	nixpkgs, switcher := needNixpkgs(t)
-	guest, image := lab.Tree(t, "--kubernetes", "--nixos"), lab.Image(t, "container", "--kubernetes", "--nixos", "--size", "6G")
-	h := &hive{TB: t, l: lab.Hypervisor(t), dir: t.TempDir()}
-	var err error
-	if h.root, err = filepath.Abs("../.."); err != nil {
-		t.Fatal(err)
-	}
-	system := h.firstSystem(nixpkgs, switcher, guest)
-	hiveText := fmt.Sprintf(`let
-  reference = import %[1]s/hive.nix { nixpkgs = import %[2]s { system = "x86_64-linux"; }; modules = %[1]s/modules; };
+	n := needNixpkgs(t, "--kubernetes", "--nixos")
+	image := lab.Image(t, "container", "--kubernetes", "--nixos", "--size", "6G")
+	h := newHive(t, lab.Hypervisor(t))
+	system := h.firstSystem(n)
+	h.writeFile("hive.nix", fmt.Sprintf(`let
+  reference = import %[1]s/hive.nix { nixpkgs = %[2]s; modules = %[1]s/modules; };
   machine = {
-    image = "%[5]s";
+    image = "%[4]s";
     init = "/usr/sbin/lab-init-kubernetes";
     memory = "3G";
     xml = ''<domain><features><capabilities policy='allow'/></features><devices>
       <hostdev mode='capabilities' type='misc'><source><char>/dev/kmsg</char></source></hostdev>
-      <filesystem type='mount' accessmode='passthrough'><source dir='%[6]s'/><target dir='/mnt/nixos'/></filesystem>
+      <filesystem type='mount' accessmode='passthrough'><source dir='%[5]s'/><target dir='/mnt/nixos'/></filesystem>
     </devices></domain>'';
   };
 in reference // {
-  cluster = reference.cluster // { hypervisors.default = { uri = "%[7]s"; poolPath = "%[8]s"; }; };
+  cluster = reference.cluster // { hypervisors.default = { uri = "%[6]s"; poolPath = "%[7]s"; }; };
   roles = builtins.mapAttrs (_: role: role // machine) reference.roles;
-  defaults = { lib, ... }: {
-    _module.args.pkgs = lib.mkForce (import %[1]s/e2e/real { nixpkgs = %[2]s; switch = %[3]s; guest = "%[4]s"; });
+  defaults = {
     imports = [ reference.defaults %[1]s/e2e/real/machine.nix %[1]s/e2e/real/kubernetes.nix ./settings.nix ];
+    nixpkgs.pkgs = %[3]s;
   };
 }
-`, h.root, nixpkgs, switcher, guest, image, system, h.l.URI("lxc"), h.l.PoolPath())
-	h.writeFile("hive.nix", hiveText)
+`, h.root, n.plain(), n.guestPackages(h.root), image, system, h.l.URI("lxc"), h.l.PoolPath()))
 	h.writeFile("settings.nix", "{ }")
 
 	h.run(0, "apply", "--yes")
@@ -57,7 +52,7 @@ in reference // {
 		h.run(0, "ssh", "control-plane-1", "--", `kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes -o jsonpath='{.items[*].status.capacity.pods}'`).says(want)
 	}
 	h.writeFile("settings.nix", `{ nixbench.kubernetes.settings.kubelet.maxPods = 90; }`)
-	h.run(0, "apply").says("3 switched")
+	h.run(0, "apply", "--activator", "nixos-rebuild").says("3 switched")
 	maxPods("90 90 90")
 	h.run(0, "rollback", "--yes").says("3 switched")
 	maxPods("110 110 110")
@@ -74,7 +69,7 @@ in reference // {
 
 // firstSystem writes the file system of the machines' first system to a folder: its store paths, their registration and
 // the system profile.
-func (h *hive) firstSystem(nixpkgs, switcher, guest string) string {
+func (h *hive) firstSystem(n nixpkgs) string {
 	h.Helper()
 	command := func(name string, args ...string) string {
 		h.Helper()
@@ -88,7 +83,7 @@ func (h *hive) firstSystem(nixpkgs, switcher, guest string) string {
 		return strings.TrimSpace(string(out))
 	}
 	toplevel := command("nix-build", "--no-out-link", filepath.Join(h.root, "e2e/real/system.nix"),
-		"--arg", "nixpkgs", nixpkgs, "--arg", "switch", switcher, "--argstr", "guest", guest)
+		"--arg", "nixpkgs", n.folder, "--arg", "switch", n.switcher, "--argstr", "guest", n.guest)
 	paths := strings.Fields(command("nix-store", "--query", "--requisites", toplevel))
 	folder := h.TempDir()
 	for _, dir := range []string{"nix/store", "nix/var/nix/profiles"} {

@@ -27,41 +27,45 @@ type hive struct {
 	head string // of hive.nix
 }
 
-// needNixpkgs returns the folder of nixpkgs and its program switch-to-configuration. It skips the test without them.
-func needNixpkgs(t testing.TB) (nixpkgs, switcher string) {
+// nixpkgs is a nixpkgs on this computer, and what its packages are made from.
+type nixpkgs struct {
+	folder, switcher, guest string
+}
+
+// needNixpkgs skips the test without a nixpkgs. The flags of `lab image` select the guest whose programs are its packages.
+func needNixpkgs(t testing.TB, flags ...string) nixpkgs {
 	t.Helper()
-	nixpkgs, switcher = os.Getenv("NIXBENCH_NIXPKGS"), os.Getenv("NIXBENCH_SWITCH")
-	if nixpkgs == "" || switcher == "" {
+	n := nixpkgs{folder: os.Getenv("NIXBENCH_NIXPKGS"), switcher: os.Getenv("NIXBENCH_SWITCH")}
+	if n.folder == "" || n.switcher == "" {
 		t.Skip("NIXBENCH_NIXPKGS and NIXBENCH_SWITCH are not set; they are the folder of a nixpkgs and its program switch-to-configuration")
 	}
-	for _, path := range []string{filepath.Join(nixpkgs, "nixos/lib/eval-config.nix"), switcher} {
+	for _, path := range []string{filepath.Join(n.folder, "nixos/lib/eval-config.nix"), n.switcher} {
 		if _, err := os.Stat(path); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return nixpkgs, switcher
+	n.guest = lab.Tree(t, flags...)
+	return n
+}
+
+// plain returns the expression of the unchanged package set.
+func (n nixpkgs) plain() string {
+	return fmt.Sprintf(`import %s { system = "x86_64-linux"; }`, n.folder)
+}
+
+// guestPackages returns the expression of the package set whose programs are the guest's.
+func (n nixpkgs) guestPackages(root string) string {
+	return fmt.Sprintf(`import %s/e2e/real { nixpkgs = %s; switch = %s; guest = "%s"; }`, root, n.folder, n.switcher, n.guest)
 }
 
 // newHive returns a hive for the machines of a lab.
 func newHive(t testing.TB, l *lab.Lab) *hive {
 	t.Helper()
-	nixpkgs, switcher := needNixpkgs(t)
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hive{TB: t, l: l, root: root, dir: t.TempDir()}
-	h.head = fmt.Sprintf(`{
-  meta.name = "real";
-  meta.nixpkgs = import %[2]s { system = "x86_64-linux"; };
-  defaults = { lib, ... }: {
-    imports = [ %[1]s/e2e/real/machine.nix ];
-    # nixbench imports the nixpkgs of a hive again, with its overlays, but not with its stages.
-    _module.args.pkgs = lib.mkForce (import %[1]s/e2e/real { nixpkgs = %[2]s; switch = %[3]s; guest = "%[4]s"; });
-    deployment.sshOptions = [ "-F" "%[5]s" ];
-    system.stateVersion = lib.trivial.release;
-  };`, root, nixpkgs, switcher, lab.Tree(t, "--nixos"), l.SSHConfig())
-	return h
+	return &hive{TB: t, l: l, root: root, dir: t.TempDir()}
 }
 
 // write writes hive.nix with these nodes.

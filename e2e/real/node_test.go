@@ -11,7 +11,16 @@ import (
 // A machine boots a real NixOS, and nixbench deploys to it: apply without changes, with a change and with a failing
 // unit, a system that cuts the network, rollback and reboot.
 func TestNode(t *testing.T) {
+	n := needNixpkgs(t, "--nixos")
 	h := newHive(t, lab.Start(t, 1, lab.WithNixOS()))
+	h.head = fmt.Sprintf(`{
+  meta.nixpkgs = %s;
+  defaults = { lib, ... }: {
+    imports = [ %s/e2e/real/machine.nix ];
+    nixpkgs.pkgs = %s;
+    deployment.sshOptions = [ "-F" "%s" ];
+    system.stateVersion = lib.trivial.release;
+  };`, n.plain(), h.root, n.guestPackages(h.root), h.l.SSHConfig())
 	write := func(text, more string) {
 		t.Helper()
 		h.write(fmt.Sprintf(`

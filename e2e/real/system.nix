@@ -12,7 +12,7 @@
     (
       { lib, ... }:
       {
-        _module.args.pkgs = lib.mkForce (import ./. { inherit guest nixpkgs switch; });
+        nixpkgs.pkgs = import ./. { inherit guest nixpkgs switch; };
         networking.hostName = "";
         networking.firewall.enable = false;
         system.stateVersion = lib.trivial.release;
