@@ -20,6 +20,7 @@ func TestNode(t *testing.T) {
     nixpkgs.pkgs = %s;
     deployment.sshOptions = [ "-F" "%s" ];
     system.stateVersion = lib.trivial.release;
+    system.switch.inhibitors.engine = lib.mkDefault "1";
   };`, n.plain(), h.root, n.guestPackages(h.root), h.l.SSHConfig())
 	write := func(text, more string) {
 		t.Helper()
@@ -87,6 +88,36 @@ func TestNode(t *testing.T) {
 	h.run(0, "reboot", "--yes").says("in generation 2")
 	check("two")
 	h.run(0, "status", "--check")
+
+	// The real checks before a switch refuse it, and nothing is changed.
+	const refuses = `system.preSwitchChecks.disk = "echo the disk is too small; false";`
+	write("refused", refuses)
+	h.run(8, "apply").says("the pre-switch check disk of the new system failed, and nothing was changed", "the disk is too small")
+	write("inhibited", `system.switch.inhibitors.engine = "2";`)
+	h.run(8, "apply").says("the pre-switch check switchInhibitors of the new system failed, and nothing was changed", "engine")
+	check("two")
+	if got := system(); got != second {
+		t.Errorf("the system is %s after switches that were refused, want %s", got, second)
+	}
+
+	// Keys of a user whom the same switch creates, and of users that a reboot creates again.
+	const user = `
+      users.users.alice.isNormalUser = true;
+      deployment.keys.token = { text = "the text"; user = "alice"; group = "users"; permissions = "0400"; };`
+	write("keys", user)
+	h.run(0, "apply", "dry-activate").says("would stop the following units: witness.service")
+	check("two")
+	h.run(0, "apply")
+	key := func() {
+		t.Helper()
+		if got := h.on("m1", "stat -L -c '%U %G %a' /run/keys/token; cat /run/keys/token"); got != "alice users 400\nthe text" {
+			t.Errorf("the key is %q", got)
+		}
+	}
+	key()
+	h.run(0, "reboot", "--yes")
+	check("keys")
+	key()
 
 	// The real nixos-rebuild also switches, and reports a unit that fails.
 	write("four", "")

@@ -3,6 +3,7 @@
 # Only packages that NixOS modules use are here; all other packages keep nixpkgs' definition, and
 # cannot be built (see ./stages.nix).
 {
+  # As in ./default.nix.
   guest,
   nixpkgs,
   switch,
@@ -147,7 +148,9 @@ lib.mapAttrs (_: package) (
   openssh = link "openssh" { } (
     programLinks mini.openssh.programs // { "bin/sshd" = guestProgram "/usr/sbin/sshd"; }
   );
-  sudo = link "sudo" { } { "bin/sudo" = "/usr/bin/sudo"; "bin/sudoedit" = "/usr/bin/sudoedit"; "bin/visudo" = "/usr/sbin/visudo"; "sbin/visudo" = "/usr/sbin/visudo"; };
+  sudo = link "sudo" { } (
+    programLinks [ "sudo" "sudoedit" "/usr/sbin/visudo" ] // { "sbin/visudo" = "/usr/sbin/visudo"; }
+  );
   containerd = link "containerd" { version = "1.7.24"; } (
     programLinks mini.containerd.programs // { "bin/containerd" = guestProgram "/usr/bin/containerd"; }
   );
@@ -195,6 +198,7 @@ lib.mapAttrs (_: package) (
   host = empty "host";
   getent = program "getent" [ "getent" ];
   libcap = program "libcap" [ "/usr/sbin/setcap" "/usr/sbin/getcap" "/usr/sbin/capsh" ];
+  gnupatch = program "gnupatch" [ "patch" ];
   libxslt = program "libxslt" [ "xsltproc" ];
 
   getconf = program "getconf" [ "getconf" ];
@@ -239,8 +243,7 @@ lib.mapAttrs (_: package) (
   };
   shellcheck = final.shellcheck-minimal;
 }
-// lib.genAttrs [ "bzip2" "cpio" "rsync" "time" "which" "dash" ] (name: program name [ name ])
-// { gnupatch = program "gnupatch" [ "patch" ]; }
+// lib.genAttrs [ "bzip2" "cpio" "dash" "rsync" "time" "which" ] (name: program name [ name ])
 # Packages that a node of the tests does not use.
 // lib.genAttrs [
   "acl" "attr" "glibc" "glibcLocales" "ncurses" "mkpasswd" "less" "xauth" "nano" "strace"

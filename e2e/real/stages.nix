@@ -79,7 +79,10 @@ in
     { }:
     rec {
       __raw = true;
-      stdenv = makeStdenv { fetchurl = null; cc = null; };
+      stdenv = makeStdenv {
+        fetchurl = null;
+        cc = null;
+      };
       stdenvNoCC = stdenv;
       fetchurl = import (nixpkgs + "/pkgs/build-support/fetchurl") {
         inherit lib stdenvNoCC;
@@ -90,15 +93,23 @@ in
   )
   (prevStage: {
     inherit config overlays;
-    stdenv = makeStdenv {
+    stdenv =
+      makeStdenv {
         inherit (prevStage) fetchurl;
         cc = cc // {
           # A package of the system path. Its programs are in the guest's /usr/bin, but for nscd, which
           # the script for users calls.
-          libc = prevStage.stdenv.mkDerivation { name = "libc"; buildCommand = ''mkdir -p "$out/bin"; ln -s /usr/bin/true "$out/bin/nscd"''; };
+          libc = prevStage.stdenv.mkDerivation {
+            name = "libc";
+            buildCommand = ''
+              mkdir -p "$out/bin"
+              ln -s /usr/bin/true "$out/bin/nscd"
+            '';
+          };
         };
-      } // {
-      inherit (prevStage) fetchurl;
-    };
+      }
+      // {
+        inherit (prevStage) fetchurl;
+      };
   })
 ]

@@ -15,5 +15,8 @@ cp -R "$here/files/." "$root/"
 
 # The stage 2 of NixOS activates the system, not lab-init.
 sed -i '/^    boot_system$/d' "$root/usr/sbin/lab-init"
-! grep -q '^ *boot_system$' "$root/usr/sbin/lab-init"
+if grep -q '^ *boot_system$' "$root/usr/sbin/lab-init"; then
+  echo "lab-init still activates the system" >&2
+  exit 1
+fi
 ln -sf /usr/lib/nixbench-nixos/init "$root/usr/sbin/init"
