@@ -100,12 +100,12 @@ func TestNode(t *testing.T) {
 		t.Errorf("the system is %s after switches that were refused, want %s", got, second)
 	}
 
-	// Keys of a user whom the same switch creates, and of users that a reboot creates again.
+	// A key of a user whom the same switch creates. A reboot removes it, since it is in /run.
 	const user = `
       users.users.alice.isNormalUser = true;
       deployment.keys.token = { text = "the text"; user = "alice"; group = "users"; permissions = "0400"; };`
 	write("keys", user)
-	h.run(0, "apply", "dry-activate").says("would stop the following units: witness.service")
+	h.run(0, "apply", "dry-activate").says("would stop witness.service; reload dbus.service; start witness.service")
 	check("two")
 	h.run(0, "apply")
 	key := func() {
@@ -117,11 +117,12 @@ func TestNode(t *testing.T) {
 	key()
 	h.run(0, "reboot", "--yes")
 	check("keys")
+	h.run(0, "upload-keys")
 	key()
 
 	// The real nixos-rebuild also switches, and reports a unit that fails.
 	write("four", "")
-	h.run(0, "apply", "--activator", "nixos-rebuild", "-v").says("stopping the following units: witness.service")
+	h.run(0, "apply", "--activator", "nixos-rebuild", "-v").says("stopping the following units: token-key.path, token-key.service, witness.service")
 	check("four")
 	fourth := system()
 	write("failing", bad)
