@@ -1,7 +1,7 @@
 # `make test` runs all tests that need no machines. It needs Go, Nix, git, shellcheck and a
 # static busybox, which `e2e/install-deps` installs on Debian.
 
-.PHONY: build test lint nix-lint shell-lint unit fixture-test test-other-nix e2e e2e-deep kube kube-deep faults demo demo-down bench update
+.PHONY: build test lint nix-lint shell-lint unit fixture-test test-other-nix e2e e2e-deep kube kube-deep faults real demo demo-down bench update
 
 build:
 	go build -o nixbench ./cmd/nixbench
@@ -68,6 +68,13 @@ SEEDS ?= 100
 SEED ?= 1
 faults:
 	go run ./e2e/faults -seed $(SEED) -seeds $(SEEDS) $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-out $(OUT))
+
+# Test nixbench on machines that run a real NixOS, as root, after `e2e/lab/lab install`: NIXPKGS is the
+# folder of a nixpkgs, SWITCH its program switch-to-configuration.
+real: kube
+	@[ -n "$(NIXPKGS)" ] && [ -n "$(SWITCH)" ] || { echo "usage: make real NIXPKGS=folder SWITCH=program"; exit 2; }
+	PATH="$$(e2e/other-nix trixie):$$PATH" NIXBENCH_E2E=1 NIXBENCH_NIXPKGS="$(abspath $(NIXPKGS))" NIXBENCH_SWITCH="$(abspath $(SWITCH))" \
+	  go test -v -count=1 -timeout 40m ./e2e/real
 
 # Create the reference cluster on this computer, as root, and remove it again.
 demo:

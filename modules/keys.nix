@@ -188,7 +188,9 @@ in
           # tail ends when the file is removed. The script then restarts the service, so that
           # units which are bound to the service start again when the key exists again. tail
           # sometimes also ends when several files of a folder are replaced at the same time; the
-          # key then exists, and the units must not be restarted.
+          # key then exists, and the units must not be restarted. The service can outlive its unit
+          # file: a switch to a system without the key stops the service before the path unit, which
+          # starts the service once more while the key exists. It then stops, because a restart fails.
           script = ''
             key=${escapeShellArg key.path}
             while
@@ -197,7 +199,8 @@ in
             do
               sleep 1
             done
-            systemctl --no-block restart -- ${escapeShellArg "${unitName name}.service"}
+            unit=${escapeShellArg "${unitName name}.service"}
+            systemctl --no-block restart -- "$unit" || systemctl --no-block stop -- "$unit"
             exec sleep infinity
           '';
         }

@@ -89,6 +89,7 @@ var rules = []struct {
 	{"e2e/house", nil},
 	{"e2e/flake", nil},
 	{"e2e/modules", nil},
+	{"e2e/real", nil},
 	{"e2e/kube", nil},
 	{"e2e/kubernetes", nil},
 	{"e2e/slurm", nil},

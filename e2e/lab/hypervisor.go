@@ -50,8 +50,25 @@ func Image(tb testing.TB, kind string, args ...string) string {
 	return image
 }
 
+// Tree returns the folder of the root file system that machines with these flags have, such as
+// "--nixos". It is built unless it is cached.
+func Tree(tb testing.TB, flags ...string) string {
+	tb.Helper()
+	needE2E(tb)
+	tree, err := runImage(flags...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return tree
+}
+
 // BuildImage is [Image] without a test.
 func BuildImage(kind string, args ...string) (string, error) {
+	return runImage(append([]string{kind}, args...)...)
+}
+
+// runImage runs `lab image`, and returns the folder that it prints.
+func runImage(args ...string) (string, error) {
 	script, err := findScript()
 	if err != nil {
 		return "", err
@@ -59,13 +76,13 @@ func BuildImage(kind string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	var stderr strings.Builder
-	cmd := exec.CommandContext(ctx, script, append([]string{"image", kind}, args...)...)
+	cmd := exec.CommandContext(ctx, script, append([]string{"image"}, args...)...)
 	cmd.Env = append(os.Environ(), "NIXBENCH_LAB=")
 	cmd.Stderr = &stderr
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("lab image %s: %w\n%s", kind, err, stderr.String())
+		return "", fmt.Errorf("lab image %s: %w\n%s", strings.Join(args, " "), err, stderr.String())
 	}
 	return strings.TrimSpace(string(out)), nil
 }

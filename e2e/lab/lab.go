@@ -101,6 +101,12 @@ func WithKubernetes(versions ...string) Option {
 	}
 }
 
+// WithNixOS makes machines that boot the real NixOS of their system profile; e2e/real
+// describes them. Without a profile they boot Debian.
+func WithNixOS() Option {
+	return func(o *options) { o.args = append(o.args, "--nixos") }
+}
+
 // WithHypervisor makes a lab in which further machines can be made: it has QEMU, and a
 // folder for their disks. See [Hypervisor].
 func WithHypervisor() Option {

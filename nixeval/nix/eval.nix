@@ -335,12 +335,18 @@ let
     import (pkgs.path + "/nixos/lib/eval-config.nix") {
       system = pkgs.stdenv.hostPlatform.system;
       modules = [
-        {
-          _file = "${location}, meta.nixpkgs";
-          _module.check = check;
-          nixpkgs.overlays = lib.mkBefore (pkgs.overlays or [ ]);
-          nixpkgs.config = lib.mkBefore (pkgs.config or { });
-        }
+        { _module.check = check; }
+        (
+          { options, ... }:
+          {
+            _file = "${location}, meta.nixpkgs";
+            # A node can have a package set of its own, which NixOS refuses together with nixpkgs.config.
+            config.nixpkgs = lib.mkIf (!options.nixpkgs.pkgs.isDefined) {
+              overlays = lib.mkBefore (pkgs.overlays or [ ]);
+              config = lib.mkBefore (pkgs.config or { });
+            };
+          }
+        )
       ]
       ++ deploymentModules
       ++ [ (withLocation "${location}, defaults" (hive.defaults or { })) ]

@@ -4,8 +4,9 @@
 cache_dir() { echo "${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/nixbench/lab"; }
 
 # recipes prints the folders with the recipes of the image. There are additional recipes for
-# machines that can be nodes of Kubernetes or SLURM clusters, and for machines with cloud-init.
-recipes() { echo "guest${kubernetes:+ guest-kubernetes}${slurm:+ guest-slurm}${cloud_init:+ guest-cloud-init}"; }
+# machines that can be nodes of Kubernetes or SLURM clusters, for machines with cloud-init, and for those that boot a
+# real NixOS.
+recipes() { echo "guest${kubernetes:+ guest-kubernetes}${slurm:+ guest-slurm}${cloud_init:+ guest-cloud-init}${nixos:+ guest-nixos}"; }
 
 # image_key prints a hash of everything that the image depends on.
 image_key() {

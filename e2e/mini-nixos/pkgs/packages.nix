@@ -21,7 +21,7 @@ let
     }:
     final.runCommand "${pname}-${version}"
       {
-        passthru = passthru // { inherit pname version; };
+        passthru = passthru // { inherit pname version programs; };
         meta = { inherit mainProgram; };
       }
       (

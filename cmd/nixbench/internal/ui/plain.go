@@ -3,6 +3,7 @@ package ui
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -135,6 +136,11 @@ func formatMessage(s style, e event.Event) string {
 	label := e.Level
 	if label == "warning" {
 		label = s.warn(label)
+	}
+	// Texts of other programs, such as a node's Nix daemon, do not contain the node's name.
+	names := func(word string) bool { return strings.Trim(word, ":,;") == e.Node }
+	if e.Node != "" && !slices.ContainsFunc(strings.Fields(e.Text), names) {
+		label += ": " + e.Node
 	}
 	return label + ": " + indent(e.Text, "  ")
 }

@@ -44,6 +44,20 @@ var someProblems = []Problem{
 	{Message: "build failed for a"},
 }
 
+// A message about a node contains the node's name once.
+func TestMessageOfNode(t *testing.T) {
+	for text, want := range map[string]string{
+		"unable to download it":     "warning: m1: unable to download it",
+		"m1: it has failed":         "warning: m1: it has failed",
+		"recreate m1 on default":    "warning: recreate m1 on default",
+		"m10 has the address of it": "warning: m1: m10 has the address of it",
+	} {
+		if got := formatMessage(style{}, event.Event{Kind: event.Message, Node: "m1", Level: "warning", Text: text}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestPlain(t *testing.T) {
 	var out, err strings.Builder
 	v := New(Options{Out: &out, Err: &err})
