@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/durable"
@@ -200,8 +201,8 @@ func (d *Deployer) addPreviewDetails(ctx context.Context, p *Preview, observatio
 			return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
 		}
 		p.Copy = &CopyPreview{Paths: len(missing), Bytes: bytes}
-		if p.Diff, err = diffs.compare(ctx, p.Node, h, p.From, p.To); err != nil {
-			return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
+		if p.Diff, err = diffs.compare(ctx, p.Node, h, p.From, p.To); err != nil { // apply does not need the difference
+			d.Send.Send(event.Event{Kind: event.Message, Level: "warning", Node: p.Node, Time: time.Now(), Text: "the packages that change are unknown: " + err.Error()})
 		}
 	}
 	if isLocal || p.Action == plan.WouldNothing {

@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/durable"
@@ -17,6 +18,9 @@ type diffs struct {
 	mu        sync.Mutex
 	bySystems map[[2]string]*knownDiff
 }
+
+// diffTimeout limits the questions to a node's Nix daemon, for which other nodes with the same systems wait.
+const diffTimeout = 20 * time.Second
 
 // knownDiff is a difference that is computed when the first node asks for it.
 type knownDiff struct {
@@ -36,6 +40,8 @@ func (d *diffs) compare(ctx context.Context, node string, h closure.Host, from, 
 	if known.diff != nil {
 		return known.diff, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, diffTimeout)
+	defer cancel()
 	before, err := d.copier.Sizes(ctx, node, h, from)
 	if err != nil || before == nil {
 		return nil, err

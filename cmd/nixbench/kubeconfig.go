@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -141,11 +143,23 @@ func (a *app) makeForwardFolder(e *nixeval.Evaluator, hive *nixeval.Hive) (strin
 	if err := os.MkdirAll(dir.ForwardFolder(), 0o700); err != nil {
 		return "", &state.FolderError{Dir: dir, Err: err}
 	}
-	folder, err := os.MkdirTemp(dir.ForwardFolder(), "")
+	removeAbandoned(dir.ForwardFolder())
+	folder, err := os.MkdirTemp(dir.ForwardFolder(), fmt.Sprintf("%d-", os.Getpid()))
 	if err != nil {
 		return "", &state.FolderError{Dir: dir, Err: err}
 	}
 	return folder, nil
+}
+
+// removeAbandoned removes the folders of processes that were killed. Their names begin with the process's number.
+func removeAbandoned(dir string) {
+	folders, _ := filepath.Glob(filepath.Join(dir, "*-*"))
+	for _, folder := range folders {
+		number, _, _ := strings.Cut(filepath.Base(folder), "-")
+		if pid, err := strconv.Atoi(number); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			_ = os.RemoveAll(folder) // destroy removes what is left
+		}
+	}
 }
 
 // forwardAPI forwards the listener to the API through the first control plane that answers, and

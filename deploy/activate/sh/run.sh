@@ -26,7 +26,7 @@ prepareSwitch() {
   [ -x "$to/etc/nixbench/before-switch" ] || return 0
   runInUnit "$armed" "$to/bin/switch-to-configuration" check
   readReport
-  case $code:$flaw in hung:* | aborted:* | 1:check | 11:lock) return 1 ;; esac
+  case $code:$flaw in hung:* | killed:* | aborted:* | 1:check | 11:lock) return 1 ;; esac
   runInUnit "$armed" "$to/etc/nixbench/before-switch" "$goal"
   [ "$code" = 0 ]
 }
