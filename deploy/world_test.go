@@ -524,6 +524,7 @@ func (n *simulatedNode) activate(e *sshtest.Exec, argv []string) int {
 		if n.refusesConfirm {
 			return 1
 		}
+		fmt.Fprintln(e.Stdout, "accepted=yes")
 		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return l == "phase=waiting" }), "phase=confirmed")
 	case "confirm-again":
 		if slices.Contains(n.run, "goal=test") {

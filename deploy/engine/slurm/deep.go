@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,20 +11,21 @@ import (
 	"time"
 )
 
-// checkJob is the name of the jobs of deep checks.
-const checkJob = "nixbench-check"
+// newCheckJob returns a name for the job of a deep check, by which only this job is cancelled.
+func newCheckJob() string { return "nixbench-check-" + strings.ToLower(rand.Text()[:8]) }
 
 // jobOptions returns the options of a job with one task on each compute node.
-func (e *Engine) jobOptions() []string {
+func (e *Engine) jobOptions(job string) []string {
 	nodes := e.nodesOf(Compute)
-	return []string{"--job-name=" + checkJob, "--chdir=/", "--time=2", "--nodes=" + strconv.Itoa(len(nodes)),
+	return []string{"--job-name=" + job, "--chdir=/", "--time=2", "--nodes=" + strconv.Itoa(len(nodes)),
 		"--ntasks-per-node=1", "--nodelist=" + strings.Join(nodes, ",")}
 }
 
 // checkSrun returns nil if srun starts a task on each compute node.
 func (e *Engine) checkSrun(ctx context.Context) error {
-	argv := append([]string{"srun", "--immediate=20"}, e.jobOptions()...)
-	out, err := e.runJob(ctx, "", append(argv, "printenv", "SLURMD_NODENAME")...)
+	job := newCheckJob()
+	argv := append([]string{"srun", "--immediate=20"}, e.jobOptions(job)...)
+	out, err := e.runJob(ctx, job, "", append(argv, "printenv", "SLURMD_NODENAME")...)
 	if err != nil {
 		return err
 	}
@@ -43,13 +45,14 @@ const batchScript = `#!/bin/sh
 
 // checkBatch returns nil if a batch job that calls srun succeeds.
 func (e *Engine) checkBatch(ctx context.Context) error {
-	argv := append([]string{"sbatch", "--wait", "--output=/dev/null"}, e.jobOptions()...)
-	_, err := e.runJob(ctx, batchScript, argv...)
+	job := newCheckJob()
+	argv := append([]string{"sbatch", "--wait", "--output=/dev/null"}, e.jobOptions(job)...)
+	_, err := e.runJob(ctx, job, batchScript, argv...)
 	return err
 }
 
-// runJob runs a command that waits for a job. If it fails, the job is cancelled.
-func (e *Engine) runJob(ctx context.Context, stdin string, argv ...string) (string, error) {
+// runJob runs a command that waits for the job of this name. If it fails, the job is cancelled.
+func (e *Engine) runJob(ctx context.Context, job, stdin string, argv ...string) (string, error) {
 	controller := e.controller()
 	if controller == "" {
 		return "", errNoController
@@ -64,7 +67,7 @@ func (e *Engine) runJob(ctx context.Context, stdin string, argv ...string) (stri
 	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if _, err := e.runOnController(late, "scancel", "--quiet", "--name="+checkJob); err != nil {
+	if _, err := e.runOnController(late, "scancel", "--quiet", "--name="+job); err != nil {
 		text += "; its job cannot be cancelled: " + lastLine(err)
 	}
 	return "", errors.New(text)

@@ -49,9 +49,18 @@ func (e *Engine) drain(ctx context.Context, nodes []string, o engine.DrainOption
 	if err != nil {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*commandTimeout)
 		defer cancel()
-		err = errors.Join(err, e.undrain(late, marked))
+		err = errors.Join(err, e.undrainOurs(late, marked))
 	}
 	return err
+}
+
+// undrainOurs undrains those of the nodes that are still drained by us: an administrator may have drained one of them meanwhile.
+func (e *Engine) undrainOurs(ctx context.Context, nodes []string) error {
+	registered, err := e.listNodes(ctx)
+	if err != nil {
+		return err
+	}
+	return e.undrain(ctx, slices.DeleteFunc(slices.Clone(nodes), func(name string) bool { return !registered[name].isDrainedByUs() }))
 }
 
 // markAndWait sets the state DRAIN of the nodes in mark with one command, and waits for the jobs of members.

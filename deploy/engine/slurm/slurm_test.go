@@ -345,6 +345,22 @@ func TestAdmit(t *testing.T) {
 }
 
 // A drain that is cancelled while it waits for jobs removes its marks.
+// A drain that fails does not lift the drain that an administrator has set meanwhile.
+func TestDrainCancelledAfterAdministratorsDrain(t *testing.T) {
+	c := newController(t, "c-1", "c-2")
+	c.nodes["c-1"].jobs = []string{"12"}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := c.engine("c-1", "c-2").Drain(ctx, []string{"c-1", "c-2"}, engine.DrainOptions{}, func(_, text string) {
+		if strings.HasPrefix(text, "waits for") {
+			c.nodes["c-1"].reason = "bad disk"
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || len(c.nodes["c-1"].flags) != 1 || len(c.nodes["c-2"].flags) > 0 {
+		t.Errorf("%v, %+v, %+v", err, c.nodes["c-1"], c.nodes["c-2"])
+	}
+}
+
 func TestDrainCancelledWhileWaiting(t *testing.T) {
 	c := newController(t, "c-1", "c-2")
 	c.nodes["c-1"].jobs = []string{"12"}
