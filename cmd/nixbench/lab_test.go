@@ -140,6 +140,9 @@ func TestLabCommands(t *testing.T) {
 	b.run(2, "reboot")
 	b.run(0, "reboot", "--yes")
 	first := b.status(0, "--check")
+	if up := first["m1"].Uptime; up <= 0 || up > 300 { // that of the container, and not of its host
+		t.Errorf("up for %d s right after a reboot", up)
+	}
 	b.checkEqual("m1", []any{first["m1"].System, first["m1"].Generation, first["m1"].Reboot, first["m1"].Current == p["m1"].To}, []any{inspect.AsDeployed, 1, false, true})
 	b.run(0, "upload-keys")
 	p = b.plan()

@@ -82,8 +82,7 @@ inspect() { # PATH SPEC ACTIVATOR|brief
     echo "system=${answer%$'\n'}"
   fi
   printBoot
-  now
-  echo "uptime=$now"
+  printUptime
   printKernel kernel-booted $booted
   printKernel kernel-current $current
   printKernel kernel-profile $profile
@@ -109,6 +108,15 @@ inspect() { # PATH SPEC ACTIVATOR|brief
 printBoot() {
   read -r value <$bootId
   echo "boot-id=$value"
+}
+
+# printUptime prints the seconds since the first process was started. In a container, /proc/uptime counts since the boot
+# of its host.
+printUptime() {
+  local fields
+  now
+  read -ra fields </proc/1/stat
+  echo "uptime=$((now - fields[21] / 100))" # the kernel counts in hundredths of a second
 }
 
 # printRun prints the record of the last run, and the line that ends the output. With `followed`, the run has not ended,
