@@ -7,6 +7,10 @@ here=$(dirname "$(readlink -f "$0")")
 
 cp -R "$here/files/." "$root/"
 chown -R 0:0 "$root/etc/sudoers.d" "$root/etc/ssh/sshd_config.d"
+
+# As on NixOS, a login runs no scripts for a message of the day and looks for no mail. Debian's scripts would be counted
+# as programs that nixbench starts on a node.
+sed -i 's/^\(session.*pam_motd\)/#\1/; s/^\(session.*pam_mail\)/#\1/' "$root/etc/pam.d/sshd"
 chmod 440 "$root/etc/sudoers.d/lab"
 
 # deploy: sudo without a password. askpass: sudo asks for the password below, which

@@ -39,7 +39,6 @@ printf '[Service]\nExecStart=\nExecStart=-udevadm trigger --action=add --subsyst
 
 # A login without a session of systemd-logind.
 sed -i '/pam_systemd/d' etc/pam.d/common-session
-sed -i 's/^\(session.*pam_motd\)/#\1/; s/^\(session.*pam_mail\)/#\1/' etc/pam.d/sshd
 
 # Filters of system calls and namespaces are slow when each call is emulated.
 for unit in systemd-networkd systemd-udevd systemd-journald; do
