@@ -206,7 +206,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 	}
 	return fmt.Sprintf(`raw: (%s) ((%s) {
   hiveOptions = %s;
-  deploymentModules = [ %s %s ];
+  deploymentModules = [ %s %s %s ];
   sharedRoleModule = %s;
   location = %s;
   hermetic = %t;
@@ -216,6 +216,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 		function, evalNix,
 		module("hive.nix", modules.Hive),
 		module("deployment.nix", modules.Deployment),
+		module("engine.nix", modules.Engine),
 		module("keys.nix", modules.Keys),
 		module("shared-role.nix", modules.SharedRole),
 		location, e.Source.IsFlake() && !e.Impure, runtime, sets), nil

@@ -32,7 +32,8 @@ type evaluated struct {
 			Version      string
 		}
 	}
-	Complaints map[string][]string
+	EngineFiles map[string]*string
+	Complaints  map[string][]string
 }
 
 func evaluate(t *testing.T) (e evaluated) {
@@ -106,6 +107,20 @@ func TestConfiguration(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: the engine is %q, want %q", role, got, want)
+		}
+	}
+}
+
+// The systems of members name their engine in a file.
+func TestEngineFiles(t *testing.T) {
+	files := evaluate(t).EngineFiles
+	for role, want := range map[string]string{"controller": "slurm\n", "compute": "slurm\n", "login": "no file"} {
+		got := "no file"
+		if files[role] != nil {
+			got = *files[role]
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", role, got, want)
 		}
 	}
 }
