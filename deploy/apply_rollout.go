@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -118,7 +119,8 @@ func (r *run) deployWaves(ctx context.Context, cluster rollout.Cluster, tasks []
 		if i == 0 {
 			joining = waves[i]
 		}
-		if i+1 == len(waves) || !cluster.IsOneByOne(waves[i+1]) || byName[waves[i+1][0].Name].plan.Removes() {
+		later := waves[i+1:]
+		if !slices.ContainsFunc(later, cluster.IsOneByOne) || byName[later[0][0].Name].plan.Removes() {
 			r.admitPendingNodes(ctx, cluster, joining)
 			joining = nil
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -22,8 +21,8 @@ import (
 type Cluster struct {
 	reporter
 	engines      []engine.Engine
-	members      map[string]member // by node name
-	desired      map[string]bool   // names of the nodes that are members according to the hive
+	members      map[string]member        // by node name
+	desired      map[string]engine.Member // the members according to the hive, by node name
 	drainOptions engine.DrainOptions
 }
 
@@ -39,7 +38,7 @@ type member struct {
 // NewCluster returns a cluster with engines and without members, for a run that does not disturb the running
 // cluster.
 func NewCluster(engines []engine.Engine, send event.Sink) Cluster {
-	return Cluster{reporter: reporter{send}, engines: engines, members: map[string]member{}, desired: map[string]bool{}}
+	return Cluster{reporter: reporter{send}, engines: engines, members: map[string]member{}, desired: map[string]engine.Member{}}
 }
 
 // Observe asks the engines of the hive for their members. It does not ask an engine before the first deployment
@@ -62,7 +61,7 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 	for _, t := range withMembers {
 		cluster.engines = append(cluster.engines, t.engine)
 		deployed := slices.DeleteFunc(slices.Clone(t.members), func(m engine.Member) bool {
-			cluster.desired[m.Node] = true
+			cluster.desired[m.Node] = m
 			return recorded.Nodes[m.Node].LastConfirmed == nil && !reportsDeployed(m.Node)
 		})
 		if len(deployed) == 0 {
@@ -84,46 +83,6 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 		}
 	}
 	return cluster, nil
-}
-
-// OrderWaves splits nodes into waves, which change one after the other:
-//
-//   - The first wave has the nodes on which nothing restarts. In a running cluster it also has the nodes that
-//     are about to join, and, if share is all, the nodes without an engine.
-//   - Each member that may only be changed one at a time has a wave of its own.
-//   - The last waves have the other nodes, at most share of them per wave.
-func (cluster Cluster) OrderWaves(nodes []nixeval.Node, isNoop func(node string) bool, share selection.Share) [][]nixeval.Node {
-	running := len(cluster.members) > 0
-	var first, single, others []nixeval.Node
-	for _, n := range nodes {
-		m, isMember := cluster.members[n.Name]
-		switch {
-		case isNoop(n.Name), running && cluster.desired[n.Name] && (!isMember || m.recreated), running && !isMember && share.All():
-			first = append(first, n)
-		case isMember && m.OneByOne:
-			single = append(single, n)
-		default:
-			others = append(others, n)
-		}
-	}
-	if share.All() && running {
-		share = selection.One
-	}
-	var out [][]nixeval.Node
-	for _, n := range single {
-		out = append(out, []nixeval.Node{n})
-	}
-	out = append(out, selection.Waves(others, share)...)
-	if len(out) == 0 || running {
-		return append([][]nixeval.Node{first}, out...)
-	}
-	out[0] = append(first, out[0]...)
-	return out
-}
-
-// IsOneByOne reports whether a wave is a single member that may only be changed one at a time.
-func (cluster Cluster) IsOneByOne(wave []nixeval.Node) bool {
-	return len(wave) == 1 && cluster.members[wave[0].Name].OneByOne
 }
 
 // WithDrain calls change for a node. A member is drained before change and uncordoned after it, even if change

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,7 @@ type evaluated struct {
 	Engines map[string]*struct {
 		Kind, Role string
 		OneByOne   bool
+		Order      int
 		Settings   struct {
 			DrainTimeout int
 			Features     []string
@@ -94,10 +96,10 @@ func TestConfiguration(t *testing.T) {
 	if e.Starts.Plain == e.Starts.Tagged {
 		t.Error("tags do not change how slurmd registers")
 	}
-	for role, want := range map[string]string{"controller": "slurm controller one by one", "compute": "slurm compute", "login": "none"} {
+	for role, want := range map[string]string{"controller": "slurm controller 10 one by one", "compute": "slurm compute 20", "login": "none"} {
 		got := "none"
 		if engine := e.Engines[role]; engine != nil {
-			got = engine.Kind + " " + engine.Role
+			got = fmt.Sprintf("%s %s %d", engine.Kind, engine.Role, engine.Order)
 			if engine.OneByOne {
 				got += " one by one"
 			}
