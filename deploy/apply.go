@@ -94,6 +94,8 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	cluster, err := r.runDeployPhase(ctx, nodes, closures, inspected)
 	if err == nil && buildErr == nil {
 		err = r.removeObsoleteAndVerify(ctx, nodes, set, cluster)
+	} else {
+		err = errors.Join(err, cluster.UncordonRemaining(ctx))
 	}
 	return errors.Join(buildErr, err)
 }
@@ -128,11 +130,16 @@ func (r *run) runDeployPhase(ctx context.Context, nodes []nixeval.Node, closures
 	return cluster, err
 }
 
-// prepareAndDeployWaves makes the task of every node, checks the drains of all tasks, and deploys the waves. If
-// a drain would be refused, it changes no node.
+// prepareAndDeployWaves makes the task of every node, checks the drains of all tasks, drains the nodes that are removed
+// at the end of the run, and deploys the waves. If one of these drains fails or another one would be refused, it
+// changes no node.
 func (r *run) prepareAndDeployWaves(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
 	tasks, err := r.makeTasks(ctx, nodes, closures, inspected)
-	if drainErr := r.checkRunDrains(ctx, cluster, tasks); drainErr != nil {
+	drainErr := r.checkRunDrains(ctx, cluster, tasks)
+	if drainErr == nil && !r.WithoutDrain && r.Goal.ActivatesNow() {
+		drainErr = cluster.DrainForRemoval(ctx, r.machines.RemovedNodes())
+	}
+	if drainErr != nil {
 		for _, t := range tasks {
 			r.recordOutcome(t.Node, t.Closure, state.Skipped, "skipped: members cannot be drained", nil)
 		}

@@ -24,6 +24,7 @@ type Cluster struct {
 	members      map[string]member        // by node name
 	desired      map[string]engine.Member // the members according to the hive, by node name
 	drainOptions engine.DrainOptions
+	removing     map[string]engine.Engine // the engines of the nodes that DrainForRemoval has drained, by node name
 }
 
 type member struct {
@@ -38,7 +39,7 @@ type member struct {
 // NewCluster returns a cluster with engines and without members, for a run that does not disturb the running
 // cluster.
 func NewCluster(engines []engine.Engine, send event.Sink) Cluster {
-	return Cluster{reporter: reporter{send}, engines: engines, members: map[string]member{}, desired: map[string]engine.Member{}}
+	return Cluster{reporter: reporter{send}, engines: engines, members: map[string]member{}, desired: map[string]engine.Member{}, removing: map[string]engine.Engine{}}
 }
 
 // Observe asks the engines of the hive for their members. It does not ask an engine before the first deployment
