@@ -121,6 +121,9 @@ func TestGoOverAndBack(t *testing.T) {
 		w.must(w.apply())
 		w.wantCalls(t, name+": a", w.a, "drain cp-1", "drain w-1", "drain w-2")
 		w.wantCalls(t, name+": b", w.b)
+		if !w.a.Options.Whole {
+			t.Errorf("%s: the drain is not that of a whole cluster", name)
+		}
 		if got := w.runs(); got != "cp-1:b w-1:b w-2:b" || w.drainedNodes("a") != "cp-1 w-1 w-2" || w.drainedNodes("b") != "" {
 			t.Errorf("%s: %s; drained by a: %s, by b: %s", name, got, w.drainedNodes("a"), w.drainedNodes("b"))
 		}
@@ -211,6 +214,9 @@ func TestSomeNodesGoOver(t *testing.T) {
 		}
 	}
 	w.must(w.apply())
+	if w.a.Options.Whole {
+		t.Error("the drain of two members is that of a whole cluster")
+	}
 	calls := w.a.MemberCalls()
 	slices.Sort(calls) // w-1 and w-2 change at the same time
 	if diff := cmp.Diff([]string{"admit w-1", "admit w-2", "drain w-1", "drain w-2", "remove w-1", "remove w-2"}, calls); diff != "" {

@@ -149,7 +149,7 @@ func (cluster Cluster) DrainLeaving(ctx context.Context, nodes []string) error {
 		}
 		err := cluster.recordDrained(l.kind, leave, true)
 		if err == nil {
-			err = cluster.drainMembers(ctx, l.engine, l.engine.Drain, leave, "is drained before it leaves "+l.kind, cluster.drainOptions)
+			err = cluster.drainMembers(ctx, l.engine, l.engine.Drain, leave, "is drained before it leaves "+l.kind, l.drainOptions(leave, cluster.drainOptions))
 		}
 		if err != nil { // the failed drain has removed its marks
 			return errors.Join(err, cluster.recordDrained(l.kind, leave, false), cluster.UncordonLeaving(ctx))
@@ -164,6 +164,12 @@ func (cluster Cluster) DrainLeaving(ctx context.Context, nodes []string) error {
 // membersAmong returns those of the nodes that are registered members and leave the engine.
 func (l leaving) membersAmong(nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { _, isMember := l.members[node]; return !isMember })
+}
+
+// drainOptions returns the options to drain the given members of the engine.
+func (l leaving) drainOptions(leave []string, o engine.DrainOptions) engine.DrainOptions {
+	o.Whole = !l.remains && len(leave) == len(l.members)
+	return o
 }
 
 func (l leaving) leaves(node string) bool {
