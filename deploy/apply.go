@@ -94,6 +94,8 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	cluster, err := r.runDeployPhase(ctx, nodes, closures, inspected)
 	if err == nil && buildErr == nil {
 		err = r.removeObsoleteAndVerify(ctx, nodes, set, cluster)
+	} else {
+		err = errors.Join(err, cluster.UncordonRemaining(ctx))
 	}
 	return errors.Join(buildErr, err)
 }
@@ -108,7 +110,7 @@ func (r *run) runDeployPhase(ctx context.Context, nodes []nixeval.Node, closures
 	case err != nil:
 		inspected.waitAll()
 		r.recordAllSkipped(nodes, err)
-	case r.MaxUnavailable.Of(len(nodes)) == len(nodes) && !cluster.Running():
+	case r.MaxUnavailable.Of(len(nodes)) == len(nodes) && !cluster.Running() && !cluster.HasLeaving():
 		err = r.deployAtOnce(ctx, cluster, nodes, closures, inspected)
 	default:
 		err = r.prepareAndDeployWaves(ctx, cluster, nodes, closures, inspected)
@@ -124,15 +126,24 @@ func (r *run) runDeployPhase(ctx context.Context, nodes []nixeval.Node, closures
 	default:
 		err = r.dropKeyBackups(ctx)
 	}
+	if err != nil {
+		err = errors.Join(err, cluster.UncordonLeaving(ctx))
+	}
+	err = errors.Join(err, r.uncordonReturned(ctx, nodes))
 	r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.formatRunSummary()})
 	return cluster, err
 }
 
-// prepareAndDeployWaves makes the task of every node, checks the drains of all tasks, and deploys the waves. If
-// a drain would be refused, it changes no node.
+// prepareAndDeployWaves makes the task of every node, checks the drains of all tasks, drains the nodes that leave their
+// engine or that are removed at the end of the run, and deploys the waves. If one of these drains fails or another one would be refused, it
+// changes no node.
 func (r *run) prepareAndDeployWaves(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
 	tasks, err := r.makeTasks(ctx, nodes, closures, inspected)
-	if drainErr := r.checkRunDrains(ctx, cluster, tasks); drainErr != nil {
+	drainErr := r.checkRunDrains(ctx, cluster, tasks)
+	if drainErr == nil {
+		drainErr = r.drainBeforeChanges(ctx, cluster, tasks)
+	}
+	if drainErr != nil {
 		for _, t := range tasks {
 			r.recordOutcome(t.Node, t.Closure, state.Skipped, "skipped: members cannot be drained", nil)
 		}

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"slices"
 
 	"github.com/nixbench/nixbench/deploy/rollout"
 )
@@ -9,6 +10,32 @@ import (
 // needsDrain reports whether the node of a task is drained before it changes.
 func (r *run) needsDrain(t task) bool {
 	return !r.WithoutDrain && t.plan.NeedsDrain(r.Goal)
+}
+
+// changesNow reports whether the run changes what a node runs, or recreates its machine.
+func (r *run) changesNow(t task) bool {
+	return t.plan.NeedsDrain(r.Goal) || t.plan.Removes()
+}
+
+// drainBeforeChanges drains the nodes whose work must end before the first node changes: the nodes that leave their
+// engine, and the nodes that are removed at the end of the run. checkRunDrains has checked these drains.
+func (r *run) drainBeforeChanges(ctx context.Context, cluster rollout.Cluster, tasks []task) error {
+	if r.WithoutDrain {
+		return nil
+	}
+	removed := r.machines.RemovedNodes()
+	leaving := slices.Clone(removed)
+	for _, t := range tasks {
+		if r.changesNow(t) {
+			leaving = append(leaving, t.Node.Name)
+		}
+	}
+	if r.Goal.ActivatesNow() {
+		if err := cluster.DrainForRemoval(ctx, removed); err != nil {
+			return err
+		}
+	}
+	return cluster.DrainLeaving(ctx, leaving)
 }
 
 // checkRunDrains returns an error if a drain of the run would be refused. It is called before the first node

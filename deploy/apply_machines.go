@@ -115,7 +115,7 @@ func (r *run) removeObsoleteMachines(ctx context.Context, set *machines.Set, clu
 	}
 	// The engines are asked for their members with every goal, and also if they were asked before: only an
 	// engine can report whether a removed node is still a member.
-	if err := rollout.RemoveMembers(ctx, cluster.Engines(), machines.RemovedNodes(obsolete), r.WithoutDrain, r.Drain, r.Send); err != nil {
+	if err := cluster.RemoveMembers(ctx, machines.RemovedNodes(obsolete), r.WithoutDrain, r.Drain); err != nil {
 		return err
 	}
 	return set.RemoveObsolete(ctx, r.Record, obsolete)

@@ -8,6 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -33,8 +34,8 @@ func (r *run) rebootDeployed(ctx context.Context, nodes []nixeval.Node) error {
 	if len(todo) == 0 {
 		return errors.Join(errs...)
 	}
-	isDeployed := func(name string) bool { return node.HasDeployment(before[name]) }
-	results, err := r.rollingUpdate(ctx, todo, isDeployed, r.WithoutDrain, r.Drain, r.MaxUnavailable, r.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+	report := func(name string) rollout.Report { return newReport(before[name]) }
+	results, err := r.rollingUpdate(ctx, todo, report, r.WithoutDrain, r.Drain, r.MaxUnavailable, r.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
 		return r.rebootNode(ctx, n, before[n.Name].BootID)
 	})
 	r.replaceOutcomes(results)

@@ -3,11 +3,10 @@ package deploy
 import (
 	"context"
 	"errors"
+	"slices"
 
-	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -24,7 +23,7 @@ func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[strin
 		return rollout.NewCluster(engines, r.Send), err
 	}
 	r.waitForPreviousRuns(ctx, closures, inspected)
-	cluster, err := r.observeCluster(ctx, r.hive, inspected.isDeployed, r.Drain)
+	cluster, err := r.observeCluster(ctx, r.hive, inspected.report, r.Drain)
 	for _, name := range cluster.Members() {
 		if r.wasRecreated(name, inspected) {
 			cluster.MarkRecreated(name)
@@ -33,40 +32,47 @@ func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[strin
 	return cluster, err
 }
 
-// hasDeployedMember reports whether the hive has a member that was deployed before this run. It waits until
-// these nodes have been inspected, so that each of them has a connection or an error.
+// hasDeployedMember reports whether a node that was deployed before this run is a member according to the hive or the
+// state. It waits until these nodes have been inspected, so that each of them has a connection or an error.
 func (r *run) hasDeployedMember(ctx context.Context, inspected inspections) bool {
 	recorded := r.Store.State()
 	deployed := false
-	for _, members := range engine.MembersByKind(r.hive) {
-		for _, m := range members {
-			inspection, confirmed := inspected[m.Node], recorded.Nodes[m.Node].LastConfirmed != nil
-			if inspection != nil && (confirmed || r.machines.IsKept(m.Node)) {
-				select {
-				case <-inspection.done:
-				case <-ctx.Done():
-				}
-			}
-			deployed = deployed || confirmed || inspected.isDeployed(m.Node)
+	for _, n := range r.hive.Nodes {
+		u := r.hive.Unit(n.Unit)
+		inspection, confirmed := inspected[n.Name], recorded.Nodes[n.Name].LastConfirmed != nil
+		if (u == nil || u.Deployment.Engine == nil) && recorded.Nodes[n.Name].Engine == "" {
+			continue
 		}
+		if inspection != nil && (confirmed || r.machines.IsKept(n.Name)) {
+			select {
+			case <-inspection.done:
+			case <-ctx.Done():
+			}
+		}
+		deployed = deployed || confirmed || inspected.isDeployed(n.Name)
 	}
 	return deployed
 }
 
-// isDeployed reports whether the inspection of a node found a deployment. It returns false while the inspection
-// is in progress. The state lacks a deployment that was made from another computer.
-func (l inspections) isDeployed(name string) bool {
+// report returns what a node has reported in its inspection. It is empty while the inspection is in progress. The state
+// lacks a deployment that was made from another computer.
+func (l inspections) report(name string) rollout.Report {
 	inspection := l[name]
 	if inspection == nil {
-		return false
+		return rollout.Report{}
 	}
 	select {
 	case <-inspection.done:
-		return inspection.err == nil && node.HasDeployment(inspection.observed)
+		if inspection.err == nil {
+			return newReport(inspection.observed)
+		}
 	default:
-		return false
 	}
+	return rollout.Report{}
 }
+
+// isDeployed reports whether the inspection of a node found a deployment.
+func (l inspections) isDeployed(name string) bool { return l.report(name).Deployed }
 
 // waitForPreviousRuns waits for activations of killed runs that are still running on members. Such an
 // activation may stop the engine, so that the engine does not answer this run.
@@ -118,7 +124,8 @@ func (r *run) deployWaves(ctx context.Context, cluster rollout.Cluster, tasks []
 		if i == 0 {
 			joining = waves[i]
 		}
-		if i+1 == len(waves) || !cluster.IsOneByOne(waves[i+1]) || byName[waves[i+1][0].Name].plan.Removes() {
+		later := waves[i+1:]
+		if !slices.ContainsFunc(later, cluster.IsOneByOne) || byName[later[0][0].Name].plan.Removes() {
 			r.admitPendingNodes(ctx, cluster, joining)
 			joining = nil
 		}
@@ -140,6 +147,12 @@ func (r *run) deployInCluster(ctx context.Context, cluster rollout.Cluster, t ta
 	node := t.Node.Name
 	if r.Goal.ActivatesNow() {
 		if err := cluster.RemoveStaleMember(ctx, node); err != nil {
+			r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
+			return err
+		}
+	}
+	if r.changesNow(t) {
+		if err := cluster.RemoveLeaving(ctx, node); err != nil {
 			r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 			return err
 		}

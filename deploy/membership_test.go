@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -184,6 +185,88 @@ func TestScaleDown(t *testing.T) {
 		}
 		if (w.h.Boot("demo-cp-3") == 0) != c.gone {
 			t.Errorf("%s: machines: %q", name, w.h.Objects())
+		}
+	}
+}
+
+// Nodes that are removed are drained before the configuration of another node changes, and removed at the end. If the
+// drain or a change fails, they stay members that accept work.
+func TestRemovedNodesAreDrainedFirst(t *testing.T) {
+	drained := []string{"drain for removal w-2", "drain for removal w-3"}
+	for name, c := range map[string]struct {
+		prepare func(*world, *enginetest.Fake)
+		options func(*Options)
+		want    []string
+		changed string // the nodes whose systems have changed
+		wantErr string
+	}{
+		"success": {
+			want:    append(slices.Clone(drained), "drain cp-1", "wait for cp-1", "uncordon cp-1", "drain w-1", "wait for w-1", "uncordon w-1", "remove w-2", "remove w-3"),
+			changed: "cp-1 w-1",
+		},
+		"one is not drained": {
+			prepare: func(_ *world, e *enginetest.Fake) { e.Undrainable = "w-3" },
+			want:    drained, wantErr: "w-3: drain: its work does not end",
+		},
+		"a drain would be refused": {
+			prepare: func(_ *world, e *enginetest.Fake) { e.Blocked = map[string]string{"w-3": "shop/debug"} },
+			wantErr: "w-3: drain: shop/debug is bare",
+		},
+		"a change fails": {
+			prepare: func(w *world, _ *enginetest.Fake) { w.machines["w-1"].switchFails = true },
+			want:    append(slices.Clone(drained), "drain cp-1", "wait for cp-1", "uncordon cp-1", "drain w-1", "wait for w-1", "uncordon w-1", "uncordon w-2", "uncordon w-3"),
+			changed: "cp-1", wantErr: "w-1",
+		},
+		"without a drain": {
+			options: func(o *Options) { o.WithoutDrain = true },
+			want:    []string{"remove w-2", "remove w-3"},
+			changed: "cp-1 w-1",
+		},
+		"boot": { // the configuration of no running controller changes
+			options: func(o *Options) { o.Goal = node.Boot },
+			want:    append(slices.Clone(drained), "remove w-2", "remove w-3"),
+		},
+	} {
+		w, e := newRunningCluster(t, 1, 3)
+		before := map[string]string{}
+		for node, m := range w.machines {
+			before[node] = m.current
+		}
+		w.scale(map[string]int{"cp": 1, "w": 1})
+		w.useEngine(e)
+		w.revision++
+		if c.prepare != nil {
+			c.prepare(w, e)
+		}
+		options := func(*Options) {}
+		if c.options != nil {
+			options = c.options
+		}
+		_, err := w.apply(options)
+		if (err == nil) != (c.wantErr == "") || err != nil && !strings.Contains(err.Error(), c.wantErr) {
+			t.Errorf("%s: %v, want %q", name, err, c.wantErr)
+		}
+		calls := e.MemberCalls()
+		if i := slices.Index(calls, "uncordon w-3"); i >= 0 {
+			slices.Sort(calls[len(calls)-2:]) // they are uncordoned at the same time
+		}
+		if diff := cmp.Diff(c.want, calls, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		var changed []string
+		for _, node := range slices.Sorted(maps.Keys(w.machines)) {
+			if w.machines[node].current != before[node] {
+				changed = append(changed, node)
+			}
+			if m, isMember := e.Registered[node]; isMember && m.Drained {
+				t.Errorf("%s: %s stays drained", name, node)
+			}
+		}
+		if got := strings.Join(changed, " "); got != c.changed {
+			t.Errorf("%s: changed %q, want %q", name, got, c.changed)
+		}
+		if kept := w.h.Boot("demo-w-3") != 0; kept != (c.wantErr != "") {
+			t.Errorf("%s: whether the machine of w-3 is kept: %t", name, kept)
 		}
 	}
 }

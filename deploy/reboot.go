@@ -9,7 +9,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -30,11 +30,13 @@ type RebootOptions struct {
 func (d *Deployer) Reboot(ctx context.Context, inspected []fleet.Outcome[activate.Node], o RebootOptions) ([]state.NodeResult, error) {
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(inspected)})
 	var todo []nixeval.Node
-	deployed, boots := map[string]bool{}, map[string]string{}
+	reports, boots := map[string]rollout.Report{}, map[string]string{}
 	var results []state.NodeResult
 	var errs []error
 	for _, l := range inspected {
-		deployed[l.Node.Name] = l.Err == nil && node.HasDeployment(l.Value)
+		if l.Err == nil {
+			reports[l.Node.Name] = newReport(l.Value)
+		}
 		r := state.NodeResult{Node: l.Node.Name, Unit: l.Node.Unit, Path: l.Value.Profile, Outcome: state.Unchanged}
 		switch {
 		case l.Err != nil:
@@ -47,7 +49,7 @@ func (d *Deployer) Reboot(ctx context.Context, inspected []fleet.Outcome[activat
 			boots[l.Node.Name] = l.Value.BootID
 		}
 	}
-	rebooted, err := d.rollingUpdate(ctx, todo, func(node string) bool { return deployed[node] }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+	rebooted, err := d.rollingUpdate(ctx, todo, func(node string) rollout.Report { return reports[node] }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
 		return d.nodeChanger().Reboot(ctx, n, boots[n.Name], o.Timeout)
 	})
 	results, err = append(results, rebooted...), errors.Join(append(errs, err)...)

@@ -14,6 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -164,7 +165,7 @@ func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions
 		results = append(results, d.reportResult(s.newResult(), s.String(), s.Err))
 		errs = append(errs, s.Err)
 	}
-	done, err := d.rollingUpdate(ctx, changing, func(name string) bool { return node.HasDeployment(byName[name].From) }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+	done, err := d.rollingUpdate(ctx, changing, func(name string) rollout.Report { return newReport(byName[name].From) }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
 		return d.rollBackNode(ctx, byName[n.Name], o)
 	})
 	results, err = append(results, done...), errors.Join(append(errs, err)...)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -14,13 +16,14 @@ import (
 
 // rollingUpdate calls change for each node, wave by wave with share as the size of a wave. It drains members
 // before their change, and reports the result of each node.
-func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, reportsDeployed func(node string) bool, withoutDrain bool, o engine.DrainOptions, share selection.Share, parallel int,
+func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, report func(node string) rollout.Report, withoutDrain bool, o engine.DrainOptions, share selection.Share, parallel int,
 	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) ([]state.NodeResult, error) {
 	var results []state.NodeResult
 	skip := func(n nixeval.Node, err error) {
 		results = append(results, d.reportResult(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped}, "", err))
 	}
-	cluster, err := d.observeCluster(ctx, d.Fleet.Hive(), reportsDeployed, o)
+	cluster, err := d.observeCluster(ctx, d.Fleet.Hive(), report, o)
+	cluster = cluster.WithLeaving()
 	if err == nil && !withoutDrain {
 		err = cluster.CheckDrains(ctx, nodeNames(nodes), nil)
 	}
@@ -48,6 +51,7 @@ func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, repo
 		}
 		errs = append(errs, o.Err)
 	}
+	errs = append(errs, d.uncordonReturned(ctx, nodes))
 	return results, errors.Join(errs...)
 }
 
@@ -60,8 +64,21 @@ func nodeNames(nodes []nixeval.Node) []string {
 }
 
 // observeCluster asks the engines of the hive for the members of the running cluster.
-func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, reportsDeployed func(node string) bool, o engine.DrainOptions) (rollout.Cluster, error) {
-	return rollout.Observe(ctx, d.Engines, d.Fleet, hive, d.Store.State(), reportsDeployed, o, d.Send)
+func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, report func(node string) rollout.Report, o engine.DrainOptions) (rollout.Cluster, error) {
+	return rollout.Observe(ctx, d.Engines, d.Fleet, hive, d.Store, report, o, d.Send)
+}
+
+// uncordonReturned uncordons members that were drained when their nodes left the engine that they run again.
+func (d *Deployer) uncordonReturned(ctx context.Context, nodes []nixeval.Node) error {
+	if d.Engines == nil || ctx.Err() != nil {
+		return nil
+	}
+	return rollout.UncordonReturned(ctx, d.Engines, d.Fleet, d.Fleet.Hive(), d.Store, nodes, d.Send)
+}
+
+// newReport returns what an inspected node has reported.
+func newReport(observed activate.Node) rollout.Report {
+	return rollout.Report{Deployed: node.HasDeployment(observed), Engine: observed.Engine}
 }
 
 // warn sends a warning: a problem that does not end the run.

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,6 +68,8 @@ type world struct {
 	onEvent         func(event.Event)                            // is called with each event, when it is sent
 	onNix           func(context.Context, nixeval.Command) error // is called before each Nix command, which fails with its error
 	invalid         string                                       // part of the store paths that Nix reports as missing
+	engineFiles     sync.Map                                     // the engines that systems name in their file, by store path
+	noEngineFiles   atomic.Bool                                  // systems have no such file, as before nixbench wrote it
 	chunk           int                                          // number of units per evaluation; 0: as planned
 }
 
@@ -141,7 +144,7 @@ func (w *world) machineStarted(c provision.Cluster, s provision.Spec) {
 			close(m.off)
 			m.server.Close()
 		}
-		m = &simulatedNode{current: "/nix/store/generic", generations: []string{"/nix/store/generic"}, generation: 1, disk: disk}
+		m = &simulatedNode{engineFile: w.engineFile, current: "/nix/store/generic", generations: []string{"/nix/store/generic"}, generation: 1, disk: disk}
 		m.server, err = sshtest.Start(sshtest.Options{ForbidForwarding: true, HostKeys: []ssh.Signer{key}, AuthorizedKeys: []ssh.PublicKey{client}, Handler: m.handle})
 		if err != nil {
 			w.t.Error(err)
@@ -160,6 +163,15 @@ func (w *world) machineStarted(c provision.Cluster, s provision.Spec) {
 	for _, h := range w.hypervisors() {
 		h.Print("demo-"+s.Node, "Linux boots "+s.Node+"\n")
 	}
+}
+
+// engineFile returns the engine that a system names in its file.
+func (w *world) engineFile(path string) string {
+	kind, _ := w.engineFiles.Load(path)
+	if kind == nil || w.noEngineFiles.Load() {
+		return ""
+	}
+	return kind.(string)
 }
 
 // dial connects to an address in the machines' network.
@@ -268,6 +280,10 @@ func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]by
 	out := map[string]nixeval.Closure{}
 	for _, m := range unitRE.FindAllStringSubmatch(names, -1) {
 		path := fmt.Sprintf("/nix/store/%032d-nixos-system-%s", w.revision, m[1])
+		if u := w.hive.Unit(m[1]); u != nil && u.Deployment.Engine != nil {
+			path = fmt.Sprintf("/nix/store/%032d-%s-nixos-system-%s", w.revision, u.Deployment.Engine.Kind, m[1])
+			w.engineFiles.Store(path, u.Deployment.Engine.Kind)
+		}
 		out[m[1]] = nixeval.Closure{Drv: path + ".drv", Out: path, System: "x86_64-linux"}
 	}
 	return json.Marshal(out)
@@ -407,6 +423,8 @@ type simulatedNode struct {
 	up      time.Time
 	off     chan struct{} // is closed when the machine starts again, because it was off
 	disk    int           // number of disks that the machine has had
+
+	engineFile func(path string) string
 
 	mu             sync.Mutex
 	current        string   // the system that runs
@@ -549,6 +567,7 @@ func (n *simulatedNode) activate(e *sshtest.Exec, argv []string) int {
 	w := bufio.NewWriter(e.Stdout)
 	defer w.Flush()
 	fmt.Fprintf(w, "nixos=yes\ncurrent=%[1]s\nbooted=%[1]s\nprofile=%[2]s\nlink=system-%[3]d-link\n", n.current, n.generations[n.generation-1], n.generation)
+	fmt.Fprintf(w, "engine=%s\n", n.engineFile(n.current))
 	for i, path := range n.generations {
 		fmt.Fprintf(w, "generation=/nix/var/nix/profiles/system-%d-link 1700000000 %s 25.05\n", i+1, path)
 	}

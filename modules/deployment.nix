@@ -265,6 +265,15 @@ in
               example = true;
               description = "Whether only one member with this role may be changed at a time, because all other members need the members with this role.";
             };
+            order = mkOption {
+              type = types.ints.unsigned;
+              default = 0;
+              example = 10;
+              description = ''
+                Place of the role in a rolling update. Members of roles with a lower order are changed first, such
+                as a database before the controllers that use it, and these before the nodes that run the work.
+              '';
+            };
             settings = mkOption {
               type = types.attrsOf types.anything;
               default = { };

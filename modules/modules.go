@@ -12,6 +12,8 @@ var (
 	Hive string
 	//go:embed deployment.nix
 	Deployment string
+	//go:embed engine.nix
+	Engine string
 	//go:embed keys.nix
 	Keys string
 	//go:embed shared-role.nix

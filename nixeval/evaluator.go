@@ -23,9 +23,12 @@ var evalNix string
 
 // Options configure an Evaluator.
 type Options struct {
-	Source     Source
-	Sets       []Set
-	Facts      string      // path of runtime.json, or empty
+	Source Source
+	Sets   []Set
+	Facts  string // path of runtime.json, or empty
+	// Specialisation is the specialisation whose deployment options the survey reads, or empty.
+	Specialisation string
+
 	ShowTrace  bool        // pass --show-trace
 	Impure     bool        // evaluate a flake with --impure; hives in files are always evaluated with --impure
 	NixOptions [][2]string // name and value, passed as --option
@@ -197,6 +200,12 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 			return "", err
 		}
 	}
+	specialisation := "null"
+	if e.Specialisation != "" {
+		if specialisation, err = nixString(e.Specialisation); err != nil {
+			return "", err
+		}
+	}
 	runtime, err := e.factsExpression()
 	if err != nil {
 		return "", err
@@ -206,19 +215,21 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 	}
 	return fmt.Sprintf(`raw: (%s) ((%s) {
   hiveOptions = %s;
-  deploymentModules = [ %s %s ];
+  deploymentModules = [ %s %s %s ];
   sharedRoleModule = %s;
   location = %s;
   hermetic = %t;
   runtime = %s;
+  specialisation = %s;
   sets = %s;
 } raw)`,
 		function, evalNix,
 		module("hive.nix", modules.Hive),
 		module("deployment.nix", modules.Deployment),
+		module("engine.nix", modules.Engine),
 		module("keys.nix", modules.Keys),
 		module("shared-role.nix", modules.SharedRole),
-		location, e.Source.IsFlake() && !e.Impure, runtime, sets), nil
+		location, e.Source.IsFlake() && !e.Impure, runtime, specialisation, sets), nil
 }
 
 // hiveName returns the name of the hive for Nix's error messages.

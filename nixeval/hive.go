@@ -123,6 +123,7 @@ type Engine struct {
 	Kind     string          `json:"kind"`     // such as `kubernetes`
 	Role     string          `json:"role"`     // name of the node's role in this kind of cluster
 	OneByOne bool            `json:"oneByOne"` // at most one member with OneByOne may change at a time, because all members depend on it
+	Order    int             `json:"order"`    // members with a lower order change first
 	Settings json.RawMessage `json:"settings"`
 }
 

@@ -93,3 +93,38 @@ builtins.listToAttrs (map (name: {
 		}
 	}
 }
+
+// With a specialisation, the survey reads its deployment options: its engine and its keys. The file of the engine is
+// part of the specialisation.
+func TestSurveyOfSpecialisation(t *testing.T) {
+	fixture.Require(t, "nix")
+	t.Setenv("NIX_CONFIG", fixture.NixConfig)
+	dir := t.TempDir()
+	text := `{
+  meta.nixpkgs = import ` + fixture.Nixpkgs(t) + ` { system = "x86_64-linux"; };
+  a = {
+    deployment.engine = { kind = "kubernetes"; role = "worker"; };
+    specialisation.slurm.configuration = { lib, ... }: {
+      deployment.engine = lib.mkForce { kind = "slurm"; role = "compute"; order = 20; };
+      deployment.keys.munge.text = "only-for-tests";
+    };
+  };
+  b.deployment.engine = { kind = "kubernetes"; role = "worker"; };
+}`
+	if err := os.WriteFile(filepath.Join(dir, "hive.nix"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for specialisation, want := range map[string]string{"": "kubernetes kubernetes", "slurm": "slurm kubernetes"} {
+		e := New(Options{Source: Source{File: filepath.Join(dir, "hive.nix"), Dir: dir}, Specialisation: specialisation})
+		hive, err := e.Survey(t.Context())
+		if err != nil || len(hive.Broken) > 0 {
+			t.Fatalf("%v, %v", hive, err)
+		}
+		if got := hive.Unit("a").Deployment.Engine.Kind + " " + hive.Unit("b").Deployment.Engine.Kind; got != want {
+			t.Errorf("specialisation %q: %s, want %s", specialisation, got, want)
+		}
+		if keys := len(hive.Unit("a").Deployment.Keys); (keys == 1) != (specialisation == "slurm") {
+			t.Errorf("specialisation %q: %d keys", specialisation, keys)
+		}
+	}
+}

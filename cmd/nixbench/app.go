@@ -51,7 +51,8 @@ type app struct {
 	color       string
 	evalWorkers int
 
-	evalNodeLimit string
+	evalNodeLimit  string
+	specialisation string // the specialisation that the command activates, or empty
 }
 
 func newApp(ctx context.Context, open hypervisorOpener) *app { return &app{ctx: ctx, connect: open} }
@@ -106,7 +107,7 @@ func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
 	}
 	o := nixeval.Options{
 		Source: src, ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers, ChunkSize: chunk,
-		Facts: a.factsFile, Send: a.sendEvent,
+		Facts: a.factsFile, Specialisation: a.specialisation, Send: a.sendEvent,
 	}
 	for _, s := range a.sets {
 		set, err := nixeval.ParseSet(s)

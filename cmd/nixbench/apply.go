@@ -255,6 +255,7 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 	if err != nil {
 		return err
 	}
+	a.specialisation = flags.specialisation
 	e, hive, nodes, err := a.loadNodes(flags.on)
 	if err != nil {
 		return err

@@ -84,6 +84,7 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 	if err != nil {
 		return err
 	}
+	a.specialisation = flags.specialisation
 	e, err := a.newEvaluator()
 	if err != nil {
 		return err

@@ -25,6 +25,10 @@ type Node struct {
 	Previous    string       // the system that the node ran before nixbench's last run
 	Deployed    []string     // the systems that nixbench has deployed to the node
 
+	// Engine is the kind of the engine of the running system, such as kubernetes. It is empty if the system has no
+	// engine, and for a system that a version of nixbench without modules/engine.nix has deployed.
+	Engine string
+
 	Failed []string // the failed units, sorted by name
 	System string   // systemd's state: running, degraded, starting, …
 	BootID string

@@ -56,6 +56,18 @@ func TestScript(t *testing.T) {
 				t.Errorf("%+v, %v after %v", got, err, took)
 			}
 		},
+		"engine of the running system": func(t *testing.T, n *standIn) {
+			n.mkdir("nix/store/old/etc/nixbench")
+			for text, want := range map[string]string{"": "", "slurm\n": "slurm", "slurm": "slurm", "kubernetes\nmore\n": "kubernetes"} {
+				if text != "" {
+					n.write("nix/store/old/etc/nixbench/engine", text)
+				}
+				if got, err := n.a.Inspect(t.Context(), "web-1", n.host); err != nil || got.Engine != want {
+					t.Errorf("with the text %q: %q, %v", text, got.Engine, err)
+				}
+				_ = os.Remove(filepath.Join(n.root, "nix/store/old/etc/nixbench/engine"))
+			}
+		},
 		"uploaded keys": func(t *testing.T, n *standIn) {
 			n.mkdir("var/lib/nixbench")
 			for _, file := range []string{"", "var/lib/nixbench/keys", "var/lib/nixbench/keys.new", "run/keys/.nixbench-before"} {

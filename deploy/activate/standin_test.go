@@ -180,7 +180,7 @@ later() { # in a process group of its own, which the end of the test kills
 
 // rebase makes the script use folders below root, and reduces its waits for systemctl and for services that restart.
 func (n *standIn) rebase(script string) string {
-	pairs := []string{"$from/etc/", "$from/etc/", "$to/etc/", "$to/etc/"} // below a system
+	pairs := []string{"$from/etc/", "$from/etc/", "$to/etc/", "$to/etc/", "$current/etc/", "$current/etc/"} // below a system
 	for _, dir := range []string{"/run/", "/nix/var/", "/var/lib/", "/etc/"} {
 		pairs = append(pairs, dir, n.root+dir)
 	}

@@ -15,6 +15,9 @@ import (
 type DrainOptions struct {
 	BarePods  bool // delete pods that no controller creates again
 	LocalData bool // delete data that pods keep on the node
+	// Whole is set if all members are drained, because all nodes go over to another engine. Then no work can move to
+	// another member, so a drain must not wait for that.
+	Whole bool
 	// Broken contains the nodes on which the engine's programs do not work. The end of work on such a
 	// node cannot be observed, so its drain has a short time limit, and remaining work is not an error.
 	Broken []string

@@ -17,7 +17,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Engine is the cluster software that the nodes run together.
+// Engine is the cluster software that the nodes run together. Its dynamic type is comparable, such as a pointer.
+//
+// The state of the cluster is in the cluster, not in the value: another run uncordons what this one has drained. When
+// the nodes of a cluster go over to another engine, all of them are drained, and the cluster keeps its members and its
+// data. They are uncordoned when the nodes run this engine again.
 type Engine interface {
 	// Members returns the observed status of each registered member, by node. The map is empty while
 	// the cluster does not exist yet. Members returns an error if the engine does not answer.

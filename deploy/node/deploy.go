@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,19 @@ type Task struct {
 	Keys          secrets.Set
 
 	AfterLogin func(context.Context) // see activate.Request
+}
+
+// engineKind returns the kind of the node's engine in the hive, or an empty string.
+func (t Task) engineKind() string {
+	if t.Deployment.Engine == nil {
+		return ""
+	}
+	return t.Deployment.Engine.Kind
+}
+
+// membership returns the membership of the node in its engine, or nil.
+func (t Task) membership() *state.Membership {
+	return state.NewMembership(t.Node.Role, t.Deployment.Engine)
 }
 
 // Result is the result of a change of one node.
@@ -103,8 +117,10 @@ func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result
 func (c *Changer) confirmUnchanged(t Task, o Options) error {
 	name := t.Node.Name
 	recorded := c.Store.State()
+	kind := cmp.Or(t.Observed.Engine, t.engineKind())
 	if len(recorded.OpenIntents(c.RunID, name)) == 0 {
-		if confirmed := recorded.Nodes[name].LastConfirmed; o.Goal != Switch || confirmed != nil && confirmed.Path == t.Closure.Out {
+		n := recorded.Nodes[name]
+		if o.Goal != Switch || n.LastConfirmed != nil && n.LastConfirmed.Path == t.Closure.Out && n.Engine == kind && n.HasMembership(t.engineKind(), t.membership()) {
 			return nil
 		}
 	}
@@ -112,6 +128,10 @@ func (c *Changer) confirmUnchanged(t Task, o Options) error {
 		s.DropOpenIntents(c.RunID, name)
 		if o.Goal == Switch {
 			s.Confirm(name, newDeployment(t.Observed, t.Closure.Out, c.RunID))
+			s.RecordEngine(name, kind)
+			if m := t.membership(); m != nil {
+				s.RecordMembership(name, t.engineKind(), *m)
+			}
 		}
 		return nil
 	})
@@ -215,7 +235,9 @@ func (c *Changer) dryActivate(ctx context.Context, h host, t Task, o Options) (R
 // killed run was finished or undone before.
 func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, recovered bool) (Result, error) {
 	name := t.Node.Name
-	activation, outcome, err := c.ApplySystem(ctx, name, h, Target{Before: t.Observed, Request: c.newRequest(t, o), Recovered: recovered})
+	activation, outcome, err := c.ApplySystem(ctx, name, h, Target{
+		Before: t.Observed, Request: c.newRequest(t, o), Recovered: recovered, Kind: t.engineKind(), Membership: t.membership(),
+	})
 	result := Result{Outcome: outcome}
 	var busy *activate.BusyError
 	if activation.Changed && !errors.As(err, &busy) { // another run is changing a busy node

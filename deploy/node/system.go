@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -21,6 +22,10 @@ type Target struct {
 	// Restores is set if the node had the system before. If the node no longer has it, the error is a
 	// [GoneError].
 	Restores bool
+	// Kind and Membership are the engine of the system and the membership of the node in it. Membership is nil if the
+	// system has no engine, and if it is an earlier system, whose engine only the node can report.
+	Kind       string
+	Membership *state.Membership
 	// Recovered is set if the unfinished activations of killed runs on the node were finished or undone before.
 	Recovered bool
 }
@@ -60,6 +65,10 @@ func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host,
 		}
 		if err == nil && t.Request.Goal != activate.Boot {
 			s.Confirm(node, newDeployment(result.After, t.Request.Path, run))
+			s.RecordEngine(node, cmp.Or(result.After.Engine, t.Kind))
+		}
+		if err == nil && t.Membership != nil {
+			s.RecordMembership(node, t.Kind, *t.Membership)
 		}
 		return nil
 	}); stateErr != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -22,9 +21,14 @@ import (
 type Cluster struct {
 	reporter
 	engines      []engine.Engine
-	members      map[string]member // by node name
-	desired      map[string]bool   // names of the nodes that are members according to the hive
+	members      map[string]member        // by node name
+	desired      map[string]engine.Member // the members according to the hive, by node name
 	drainOptions engine.DrainOptions
+	kinds        map[engine.Engine]string // the kind of each engine
+	store        *state.Store             // nil for a cluster that was not observed
+	leaving      []leaving                // the engines that nodes run and leave, see DrainLeaving
+	left         map[string]string        // the kinds of the engines of the nodes that DrainLeaving has drained, by node name
+	removing     map[string]engine.Engine // the engines of the nodes that DrainForRemoval has drained, by node name
 }
 
 type member struct {
@@ -39,19 +43,27 @@ type member struct {
 // NewCluster returns a cluster with engines and without members, for a run that does not disturb the running
 // cluster.
 func NewCluster(engines []engine.Engine, send event.Sink) Cluster {
-	return Cluster{reporter: reporter{send}, engines: engines, members: map[string]member{}, desired: map[string]bool{}}
+	return Cluster{
+		reporter: reporter{send}, engines: engines, members: map[string]member{}, desired: map[string]engine.Member{},
+		kinds: map[engine.Engine]string{}, left: map[string]string{}, removing: map[string]engine.Engine{},
+	}
 }
 
 // Observe asks the engines of the hive for their members. It does not ask an engine before the first deployment
 // of the engine's nodes. If an engine does not answer, its members are all its nodes that were deployed before,
-// according to the state or to the node itself (reportsDeployed). Otherwise an engine that fails for a moment
-// would turn a rolling update into a change of all nodes at once.
-func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval.Hive, recorded *state.State, reportsDeployed func(node string) bool, o engine.DrainOptions, send event.Sink) (Cluster, error) {
+// according to the state or to the node itself. Otherwise an engine that fails for a moment would turn a rolling update
+// into a change of all nodes at once.
+//
+// A node that runs another engine is no member, even if the engine of the hive lists it: it was a member earlier. The
+// engine that it runs is asked, too, see DrainLeaving.
+func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval.Hive, store *state.Store, report func(node string) Report, o engine.DrainOptions, send event.Sink) (Cluster, error) {
 	cluster := NewCluster(nil, send)
-	cluster.drainOptions = o
+	cluster.drainOptions, cluster.store = o, store
 	if engines == nil { // nodes without an engine
 		return cluster, nil
 	}
+	recorded := store.State()
+	runs := func(node string) string { return runningEngine(report(node), recorded.Nodes[node]) }
 	withMembers, err := engines.makeEngines(hive, f, nil)
 	if err != nil {
 		return cluster, err
@@ -60,10 +72,11 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 		return cluster, err
 	}
 	for _, t := range withMembers {
-		cluster.engines = append(cluster.engines, t.engine)
+		cluster.addEngine(t.kind, t.engine)
+		runsOther := func(node string) bool { kind := runs(node); return kind != "" && kind != t.kind }
 		deployed := slices.DeleteFunc(slices.Clone(t.members), func(m engine.Member) bool {
-			cluster.desired[m.Node] = true
-			return recorded.Nodes[m.Node].LastConfirmed == nil && !reportsDeployed(m.Node)
+			cluster.desired[m.Node] = m
+			return recorded.Nodes[m.Node].LastConfirmed == nil && !report(m.Node).Deployed || runsOther(m.Node)
 		})
 		if len(deployed) == 0 {
 			continue
@@ -80,50 +93,20 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 			}
 		}
 		for node, status := range members {
-			cluster.AddMember(node, t.engine, status)
+			leaves := runs(node) == t.kind && inHive(hive, node) && cluster.desired[node].Kind != t.kind
+			if !runsOther(node) && !leaves {
+				cluster.AddMember(node, t.engine, status)
+			}
 		}
 	}
-	return cluster, nil
+	cluster.leaving, err = findLeaving(ctx, engines, f, hive, recorded, runs, cluster.reporter)
+	return cluster, err
 }
 
-// OrderWaves splits nodes into waves, which change one after the other:
-//
-//   - The first wave has the nodes on which nothing restarts. In a running cluster it also has the nodes that
-//     are about to join, and, if share is all, the nodes without an engine.
-//   - Each member that may only be changed one at a time has a wave of its own.
-//   - The last waves have the other nodes, at most share of them per wave.
-func (cluster Cluster) OrderWaves(nodes []nixeval.Node, isNoop func(node string) bool, share selection.Share) [][]nixeval.Node {
-	running := len(cluster.members) > 0
-	var first, single, others []nixeval.Node
-	for _, n := range nodes {
-		m, isMember := cluster.members[n.Name]
-		switch {
-		case isNoop(n.Name), running && cluster.desired[n.Name] && (!isMember || m.recreated), running && !isMember && share.All():
-			first = append(first, n)
-		case isMember && m.OneByOne:
-			single = append(single, n)
-		default:
-			others = append(others, n)
-		}
-	}
-	if share.All() && running {
-		share = selection.One
-	}
-	var out [][]nixeval.Node
-	for _, n := range single {
-		out = append(out, []nixeval.Node{n})
-	}
-	out = append(out, selection.Waves(others, share)...)
-	if len(out) == 0 || running {
-		return append([][]nixeval.Node{first}, out...)
-	}
-	out[0] = append(first, out[0]...)
-	return out
-}
-
-// IsOneByOne reports whether a wave is a single member that may only be changed one at a time.
-func (cluster Cluster) IsOneByOne(wave []nixeval.Node) bool {
-	return len(wave) == 1 && cluster.members[wave[0].Name].OneByOne
+// addEngine adds an engine without members.
+func (cluster *Cluster) addEngine(kind string, e engine.Engine) {
+	cluster.engines = append(cluster.engines, e)
+	cluster.kinds[e] = kind
 }
 
 // WithDrain calls change for a node. A member is drained before change and uncordoned after it, even if change
@@ -153,6 +136,9 @@ func (cluster Cluster) changeMember(ctx context.Context, m member, node string, 
 		}
 	}
 	err := change()
+	if kind := cluster.kinds[m.engine]; err == nil && cluster.hasLeft(node, kind) {
+		return cluster.recordDrained(kind, []string{node}, true)
+	}
 	uncordonCtx := ctx
 	if err != nil {
 		// After a failed change the node usually runs its previous system, and is ready at once.
@@ -161,6 +147,12 @@ func (cluster Cluster) changeMember(ctx context.Context, m member, node string, 
 		uncordonCtx = limited
 	}
 	return errors.Join(err, cluster.waitAndUncordon(uncordonCtx, m, node))
+}
+
+// hasLeft reports whether a node runs another engine than before its change, such as after a rollback.
+func (cluster Cluster) hasLeft(node, kind string) bool {
+	now := cluster.recordedState().Nodes[node].Engine
+	return now != "" && kind != "" && now != kind
 }
 
 // waitAndUncordon waits until a member is ready, and uncordons it.

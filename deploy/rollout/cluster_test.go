@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -31,13 +32,22 @@ func changes(names ...string) []changing {
 	return out
 }
 
+// desiredMembers returns the members of a hive, which have the same order.
+func desiredMembers(order int, nodes ...string) map[string]engine.Member {
+	out := map[string]engine.Member{}
+	for _, n := range nodes {
+		out[n] = engine.Member{Node: n, Engine: nixeval.Engine{Order: order}}
+	}
+	return out
+}
+
 func TestOrderWaves(t *testing.T) {
 	e := &enginetest.Fake{}
 	running := Cluster{members: map[string]member{
 		"cp-1": {engine: e, Status: engine.Status{OneByOne: true}}, "cp-2": {engine: e, Status: engine.Status{OneByOne: true}},
 		"cp-3": {engine: e, Status: engine.Status{OneByOne: true}, recreated: true},
 		"w-1":  {engine: e}, "w-2": {engine: e}, "w-3": {engine: e},
-	}, desired: map[string]bool{"cp-1": true, "cp-2": true, "cp-3": true, "w-1": true, "w-2": true, "w-3": true, "w-4": true, "w-5": true}}
+	}, desired: desiredMembers(0, "cp-1", "cp-2", "cp-3", "w-1", "w-2", "w-3", "w-4", "w-5")}
 	empty := running
 	empty.members = nil
 	two, _ := selection.ParseShare("2")
@@ -65,24 +75,65 @@ func TestOrderWaves(t *testing.T) {
 		if c.l {
 			cluster = running
 		}
-		var waves []string
 		var nodes []nixeval.Node
 		same := map[string]bool{}
 		for _, t := range c.todo {
 			nodes = append(nodes, t.node)
 			same[t.node.Name] = t.unchanged
 		}
-		for _, wave := range cluster.OrderWaves(nodes, func(n string) bool { return same[n] || !c.activates }, c.share) {
-			var names []string
-			for _, n := range wave {
-				names = append(names, n.Name)
-			}
-			waves = append(waves, strings.Join(names, " "))
-		}
-		if got := strings.Join(waves, " | "); got != c.want {
+		waves := cluster.OrderWaves(nodes, func(n string) bool { return same[n] || !c.activates }, c.share)
+		if got := formatWaves(waves); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
+}
+
+// Members with a lower order change first: a database before the controllers, and these before the other nodes.
+func TestOrderOfRoles(t *testing.T) {
+	e := &enginetest.Fake{}
+	one := engine.Status{OneByOne: true}
+	cluster := Cluster{members: map[string]member{
+		"w-1": {engine: e}, "w-2": {engine: e}, "ctl-1": {engine: e, Status: one}, "ctl-2": {engine: e, Status: one}, "db-1": {engine: e}, "db-2": {engine: e},
+	}, desired: map[string]engine.Member{}}
+	maps.Copy(cluster.desired, desiredMembers(20, "w-1", "w-2", "w-3"))
+	maps.Copy(cluster.desired, desiredMembers(10, "ctl-1", "ctl-2"))
+	maps.Copy(cluster.desired, desiredMembers(0, "db-1", "db-2"))
+	two, _ := selection.ParseShare("2")
+	for name, c := range map[string]struct {
+		nodes string
+		share selection.Share
+		want  string
+	}{
+		"one at a time":      {"w-1 ctl-1 db-1", selection.Share{}, " | db-1 | ctl-1 | w-1"},
+		"two at a time":      {"w-1 w-2 ctl-2 ctl-1 db-1 db-2", two, " | db-1 db-2 | ctl-2 | ctl-1 | w-1 w-2"},
+		"a new node":         {"w-1 w-3 db-1", selection.Share{}, "w-3 | db-1 | w-1"},
+		"without an engine":  {"web-1 w-1 ctl-1", selection.One, " | ctl-1 | web-1 | w-1"},
+		"without the last":   {"web-1 ctl-1 db-1", selection.One, " | db-1 | ctl-1 | web-1"},
+		"only one order":     {"w-2 w-1", selection.Share{}, " | w-2 | w-1"},
+		"none":               {"", selection.Share{}, ""},
+		"all without engine": {"web-1 web-2", selection.Share{}, "web-1 web-2"},
+	} {
+		var nodes []nixeval.Node
+		for _, n := range strings.Fields(c.nodes) {
+			nodes = append(nodes, nixeval.Node{Name: n})
+		}
+		if got := formatWaves(cluster.OrderWaves(nodes, func(string) bool { return false }, c.share)); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// formatWaves formats waves, as "w-1 w-2 | w-3".
+func formatWaves(waves [][]nixeval.Node) string {
+	var out []string
+	for _, wave := range waves {
+		var names []string
+		for _, n := range wave {
+			names = append(names, n.Name)
+		}
+		out = append(out, strings.Join(names, " "))
+	}
+	return strings.Join(out, " | ")
 }
 
 // A member is drained before it changes, and uncordoned also after a failed change.

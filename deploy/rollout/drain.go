@@ -89,6 +89,15 @@ func (cluster Cluster) CheckDrains(ctx context.Context, change, remove []string)
 			}
 		}
 	}
+	for _, l := range cluster.leaving {
+		var one *engine.BlockedError
+		leave := l.membersAmong(change)
+		if err := cluster.checkEngineDrains(ctx, l.engine, engine.DrainChecker.CheckDrain, leave, l.drainOptions(leave, o)); errors.As(err, &one) {
+			maps.Copy(blocked.Nodes, one.Nodes)
+		} else if err != nil {
+			return err
+		}
+	}
 	if len(blocked.Nodes) > 0 {
 		return blocked
 	}

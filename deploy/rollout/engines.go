@@ -31,6 +31,7 @@ func (makers Engines) Without(hive *nixeval.Hive, f *fleet.Fleet, without []stri
 
 // engineWithMembers is an engine with its desired members.
 type engineWithMembers struct {
+	kind    string
 	engine  engine.Engine
 	members []engine.Member
 }
@@ -47,7 +48,7 @@ func (makers Engines) makeEngines(hive *nixeval.Hive, f *fleet.Fleet, without []
 			return nil, fmt.Errorf("%s.deployment.engine.kind: this version of nixbench has no engine %q", members[0].Node, kind)
 		}
 		members = slices.DeleteFunc(members, func(m engine.Member) bool { return slices.Contains(without, m.Node) })
-		out = append(out, engineWithMembers{newEngine(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}), members})
+		out = append(out, engineWithMembers{kind, newEngine(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}), members})
 	}
 	return out, nil
 }

@@ -47,6 +47,7 @@ func TestFakeEngineContract(t *testing.T) {
 		return &enginetest.Cluster{
 			Engine: e, Nodes: nodes,
 			BlockDrain: func(node string) { e.Undrainable = node },
+			Reopen:     func() engine.Engine { return &enginetest.Fake{Registered: e.Registered} },
 			Break:      func(node string) { e.Registered[node] = engine.Status{Drained: e.Registered[node].Drained} },
 		}
 	})

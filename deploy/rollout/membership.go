@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -47,12 +48,60 @@ func (cluster Cluster) Admit(ctx context.Context, node string) error {
 	return errors.Join(errs...)
 }
 
-// RemoveMembers removes nodes from their cluster before their machines are removed. It drains all nodes of an
-// engine before it removes the first one. If a drain fails, no node of that engine is removed, and all of them
-// accept work as before.
+// RemoveMembers removes nodes from the cluster of engines, see [Cluster.RemoveMembers].
 func RemoveMembers(ctx context.Context, engines []engine.Engine, nodes []string, withoutDrain bool, o engine.DrainOptions, send event.Sink) error {
-	r := reporter{send}
-	for _, e := range engines {
+	return NewCluster(engines, send).RemoveMembers(ctx, nodes, withoutDrain, o)
+}
+
+// DrainForRemoval drains the members among nodes, which are removed at the end of the run. It is called before the
+// first node changes: the new configuration of a controller may no longer contain these nodes, and then their work
+// would be lost. If a drain fails, none of the nodes stays drained.
+func (cluster Cluster) DrainForRemoval(ctx context.Context, nodes []string) error {
+	for _, e := range cluster.engines {
+		members := cluster.drainableNodes(e, nodes)
+		if len(members) == 0 {
+			continue
+		}
+		if err := cluster.drainMembers(ctx, e, drainForRemoval(e), members, "is drained before its removal", cluster.drainOptions); err != nil {
+			return errors.Join(err, cluster.UncordonRemaining(ctx))
+		}
+		for _, node := range members {
+			cluster.removing[node] = e
+		}
+	}
+	return nil
+}
+
+// UncordonRemaining uncordons the nodes that DrainForRemoval has drained. It is called if the run fails before it
+// removes them, because they stay members.
+func (cluster Cluster) UncordonRemaining(ctx context.Context) error {
+	var errs []error
+	for _, e := range cluster.engines {
+		var nodes []string
+		for _, node := range slices.Sorted(maps.Keys(cluster.removing)) {
+			if cluster.removing[node] == e {
+				nodes = append(nodes, node)
+			}
+		}
+		errs = append(errs, uncordonNodes(ctx, e, nodes))
+	}
+	clear(cluster.removing)
+	return errors.Join(errs...)
+}
+
+// drainForRemoval returns the method of an engine that drains members before they are removed.
+func drainForRemoval(e engine.Engine) drainFunc {
+	if remover, ok := e.(engine.MemberRemover); ok {
+		return remover.DrainForRemoval
+	}
+	return e.Drain
+}
+
+// RemoveMembers removes nodes from their cluster before their machines are removed. It drains all nodes of an
+// engine before it removes the first one, except those that DrainForRemoval has drained. If a drain fails, no node of
+// that engine is removed, and all of them accept work as before.
+func (cluster Cluster) RemoveMembers(ctx context.Context, nodes []string, withoutDrain bool, o engine.DrainOptions) error {
+	for _, e := range cluster.engines {
 		members, err := e.Members(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -60,31 +109,25 @@ func RemoveMembers(ctx context.Context, engines []engine.Engine, nodes []string,
 		case err != nil && !withoutDrain:
 			return &ClusterUnavailableError{Err: err}
 		case err != nil:
-			r.warn("", fmt.Errorf("machines are removed, and the other members still list their nodes: %w", err))
+			cluster.warn("", fmt.Errorf("machines are removed, and the other members still list their nodes: %w", err))
 			continue
 		}
 		remove := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { _, isMember := members[n]; return !isMember })
-		if len(remove) == 0 {
-			continue
+		undrained := slices.DeleteFunc(slices.Clone(remove), func(n string) bool { return cluster.removing[n] != nil })
+		if !withoutDrain && len(undrained) > 0 {
+			if err := cluster.checkEngineDrains(ctx, e, engine.DrainChecker.CheckDrainForRemoval, undrained, o); err != nil {
+				return err
+			}
+			if err := cluster.drainMembers(ctx, e, drainForRemoval(e), undrained, "is drained before its removal", o); err != nil {
+				return errors.Join(err, cluster.UncordonRemaining(ctx))
+			}
 		}
 		remover, ok := e.(engine.MemberRemover)
-		if !withoutDrain {
-			drain := e.Drain
-			if ok {
-				drain = remover.DrainForRemoval
-			}
-			if err := r.checkEngineDrains(ctx, e, engine.DrainChecker.CheckDrainForRemoval, remove, o); err != nil {
-				return err
-			}
-			if err := r.drainMembers(ctx, e, drain, remove, "is drained before its removal", o); err != nil {
-				return err
-			}
-		}
 		for i, node := range remove {
 			if !ok {
 				break
 			}
-			if err := r.runMemberStep(node, "is removed from the cluster", func() error { return remover.RemoveMember(ctx, node) }); err != nil {
+			if err := cluster.runMemberStep(node, "is removed from the cluster", func() error { return remover.RemoveMember(ctx, node) }); err != nil {
 				return errors.Join(err, uncordonNodes(ctx, e, remove[i:]))
 			}
 		}

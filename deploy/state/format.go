@@ -14,7 +14,7 @@ import (
 
 // The format versions that this nixbench writes.
 const (
-	version    = 2 // of state.json
+	version    = 3 // of state.json
 	runVersion = 1 // of a run's run.json
 )
 
@@ -25,6 +25,7 @@ type upgrade func(fields map[string]json.RawMessage) error
 func upgrades() map[int]upgrade {
 	return map[int]upgrade{
 		1: func(map[string]json.RawMessage) error { return nil }, // version 1 had no machines
+		2: func(map[string]json.RawMessage) error { return nil }, // version 2 had no memberships
 	}
 }
 

@@ -27,7 +27,7 @@ func TestOldStateLoads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Version != 2 || s.Nodes["a"].LastConfirmed.Path != "/p" || s.Cluster != nil || len(s.Machines) != 0 {
+	if s.Version != version || s.Nodes["a"].LastConfirmed.Path != "/p" || s.Cluster != nil || len(s.Machines) != 0 {
 		t.Errorf("%+v", s)
 	}
 }

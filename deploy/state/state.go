@@ -26,6 +26,11 @@ type Node struct {
 	Before        *Deployment `json:"before,omitempty"`  // the system that the node ran before the run Before.Run changed the node
 	HostKey       string      `json:"hostKey,omitempty"` // in the format of known_hosts
 	Paths         []string    `json:"paths,omitempty"`   // the last maxPaths systems that were deployed to the node, the newest last
+	// Engine is the kind of the engine of LastConfirmed. It is empty if that system has none, and if an earlier version
+	// of nixbench has deployed it.
+	Engine string `json:"engine,omitempty"`
+	// Memberships contains the last membership in each engine whose systems were deployed to the node, by kind.
+	Memberships map[string]Membership `json:"memberships,omitempty"`
 }
 
 // Deployment is a system that was deployed to a node, with the run and the time of the deployment.

@@ -227,8 +227,8 @@ func TestFieldsOfAnIntent(t *testing.T) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		fields = append(fields, name)
 	}
-	if want := []string{"run", "node", "step", "path", "since"}; version == 2 && !slices.Equal(fields, want) {
-		t.Errorf("%q, but version 2 has %q", fields, want)
+	if want := []string{"run", "node", "step", "path", "since"}; version == 3 && !slices.Equal(fields, want) {
+		t.Errorf("%q, but version 3 has %q", fields, want)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestDamagedStates(t *testing.T) {
 		`{"version":1,"nodes":{`:     "damaged: line 1: unexpected end",
 		"{\"version\":1,\n\"nodes\"": "damaged: line 2: unexpected end",
 		`{"nodes":{}}`:               "damaged: it has no version",
-		`{"version":3,"x":1}`:        "has version 3, which this nixbench does not know",
+		`{"version":4,"x":1}`:        "has version 4, which this nixbench does not know",
 		`{"version":1,"node":{}}`:    `damaged: json: unknown field "node"`,
 		`{"version":1}{}`:            "damaged: ",
 		`{"version":1,"nodes":[]}`:   "damaged: json: cannot unmarshal array",

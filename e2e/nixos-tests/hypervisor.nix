@@ -17,6 +17,7 @@ let
       modules = [
         "${modules}/guest.nix"
         "${modules}/deployment.nix"
+        "${modules}/engine.nix"
         "${modules}/keys.nix"
         "${modules}/shared-role.nix"
         {

@@ -22,6 +22,7 @@ let
       member = {
         imports = nodeModules role ++ [
           "${modules}/deployment.nix"
+          "${modules}/engine.nix"
           "${modules}/keys.nix"
         ];
         nixbench.kubernetes.images = archives;

@@ -23,6 +23,7 @@ let
       modules = [
         (modules + "/${role}.nix")
         ../../modules/deployment.nix
+        ../../modules/engine.nix
         ../../modules/keys.nix
         {
           networking.hostName = "";
@@ -113,6 +114,10 @@ in
 
   engines = lib.genAttrs [ "controller" "compute" "login" ] (
     role: (system { inherit role; runtime = null; tags = [ "ssd" ]; }).deployment.engine
+  );
+
+  engineFiles = lib.genAttrs [ "controller" "compute" "login" ] (
+    role: (system { inherit role; }).environment.etc."nixbench/engine".text or null
   );
 
   complaints = {

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,13 +27,15 @@ type evaluated struct {
 	Engines map[string]*struct {
 		Kind, Role string
 		OneByOne   bool
+		Order      int
 		Settings   struct {
 			DrainTimeout int
 			Features     []string
 			Version      string
 		}
 	}
-	Complaints map[string][]string
+	EngineFiles map[string]*string
+	Complaints  map[string][]string
 }
 
 func evaluate(t *testing.T) (e evaluated) {
@@ -93,10 +96,10 @@ func TestConfiguration(t *testing.T) {
 	if e.Starts.Plain == e.Starts.Tagged {
 		t.Error("tags do not change how slurmd registers")
 	}
-	for role, want := range map[string]string{"controller": "slurm controller one by one", "compute": "slurm compute", "login": "none"} {
+	for role, want := range map[string]string{"controller": "slurm controller 10 one by one", "compute": "slurm compute 20", "login": "none"} {
 		got := "none"
 		if engine := e.Engines[role]; engine != nil {
-			got = engine.Kind + " " + engine.Role
+			got = fmt.Sprintf("%s %s %d", engine.Kind, engine.Role, engine.Order)
 			if engine.OneByOne {
 				got += " one by one"
 			}
@@ -106,6 +109,20 @@ func TestConfiguration(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: the engine is %q, want %q", role, got, want)
+		}
+	}
+}
+
+// The systems of members name their engine in a file.
+func TestEngineFiles(t *testing.T) {
+	files := evaluate(t).EngineFiles
+	for role, want := range map[string]string{"controller": "slurm\n", "compute": "slurm\n", "login": "no file"} {
+		got := "no file"
+		if files[role] != nil {
+			got = *files[role]
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", role, got, want)
 		}
 	}
 }

@@ -57,6 +57,7 @@ in
       kind = "kubernetes";
       inherit (cfg) role;
       oneByOne = cfg.role == "control-plane";
+      order = if cfg.role == "control-plane" then 10 else 20;
       settings = {
         inherit (cfg) probe version;
         inherit (cfg.secrets) permit;

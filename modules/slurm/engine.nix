@@ -15,6 +15,7 @@ in
       kind = "slurm";
       inherit (cfg) role;
       oneByOne = cfg.role == "controller";
+      order = if cfg.role == "controller" then 10 else 20;
       settings = {
         inherit (cfg) drainTimeout features;
         inherit (cfg.package) version;

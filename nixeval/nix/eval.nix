@@ -14,6 +14,8 @@
   hermetic,
   # The facts about the cluster's machines, or null before machines exist.
   runtime,
+  # The specialisation whose deployment options count, or null. A unit without it has those of its system.
+  specialisation,
   # The arguments of --set, in order: [ { path; raw; isJSON; } ].
   sets,
 }:
@@ -482,7 +484,13 @@ let
       };
       units = attrNames units;
     };
-    deployment = name: deploymentOf unchecked.${name}.config.deployment;
+    deployment =
+      name:
+      let
+        inherit (unchecked.${name}) config;
+        selected = if specialisation == null then null else config.specialisation.${specialisation} or null;
+      in
+      deploymentOf (if selected == null then config else selected.configuration).deployment;
     closure = name: closureOf checked.${name}.config.system.build.toplevel;
     image = kind: role: closureOf (imageOf kind role);
     inherit imageDrvs;

@@ -67,6 +67,7 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   echo "current=${target[$current]-}"
   echo "booted=${target[$booted]-}"
   echo "profile=${target[$profile]-}"
+  printEngine
   echo "link=$([ ! -L $profile ] || readlink $profile)"
   if [ ${#links[@]} -gt 0 ] && [ "$3" != brief ]; then
     while read -r link seconds; do times[$link]=$seconds; done < <(stat -c '%n %Y' -- "${links[@]}")
@@ -103,6 +104,13 @@ inspect() { # PATH SPEC ACTIVATOR|brief
     done
   fi
   printRun
+}
+
+# printEngine prints the kind of the engine that the running system contains, see modules/engine.nix.
+printEngine() {
+  local kind=
+  [ ! -r "$current/etc/nixbench/engine" ] || read -r kind <"$current/etc/nixbench/engine" || :
+  echo "engine=$kind"
 }
 
 printBoot() {

@@ -20,6 +20,9 @@ type Cluster struct {
 	BlockDrain func(node string)
 	// Break changes a node so that it is not ready.
 	Break func(node string)
+	// Reopen returns another client of the same cluster, as a later run has one. The test of it is skipped if Reopen
+	// is nil.
+	Reopen func() engine.Engine
 }
 
 // Run runs the contract tests. It calls open once for each test, to create a new cluster.
@@ -34,6 +37,8 @@ func Run(t *testing.T, open func(t *testing.T) *Cluster) {
 		{"DrainFails", drainFails},
 		{"DrainCancelled", drainCancelled},
 		{"DrainStranger", drainStranger},
+		{"DrainAll", drainAll},
+		{"OtherClient", otherClient},
 		{"WaitReady", waitReady},
 		{"WaitReadyDoesNotUncordon", waitReadyDoesNotUncordon},
 		{"WaitReadyFails", waitReadyFails},
@@ -170,6 +175,48 @@ func drainStranger(s *suite) {
 		s.Error(err)
 	}
 	s.wantMembers(s.Nodes[:]...)
+}
+
+// drainAll tests the drain of all members with one call, as before all nodes go over to another engine. The members
+// stay registered, so that they are members again when their nodes come back. An engine need not mark members that
+// have no work, such as controllers.
+func drainAll(s *suite) {
+	s.drain(s.Nodes[:]...)
+	s.wantMembers(s.Nodes[:]...)
+	all, _ := s.Engine.Members(s.Context())
+	if !all[s.Nodes[1]].Drained || !all[s.Nodes[2]].Drained {
+		s.Errorf("not all are drained: %+v", all)
+	}
+	for _, node := range s.Nodes {
+		if err := s.Engine.WaitReady(s.Context(), node, quiet); err != nil {
+			s.Error(err)
+		}
+		if err := s.Engine.Uncordon(s.Context(), node); err != nil {
+			s.Error(err)
+		}
+	}
+	s.wantDrained()
+}
+
+// otherClient tests that the marks of drains are in the cluster: a later run uncordons members that an earlier one has
+// drained. It also tests that clients are comparable.
+func otherClient(s *suite) {
+	if s.Reopen == nil {
+		s.Skip("there is only one client of the cluster")
+	}
+	s.drain(s.Nodes[1:]...)
+	other := s.Reopen()
+	if clients := map[engine.Engine]bool{s.Engine: true, other: true}; len(clients) != 2 {
+		s.Error("both clients are equal")
+	}
+	s.Engine = other
+	s.wantDrained(s.Nodes[1:]...)
+	for _, node := range s.Nodes[1:] {
+		if err := other.Uncordon(s.Context(), node); err != nil {
+			s.Error(err)
+		}
+	}
+	s.wantDrained()
 }
 
 func waitReady(s *suite) {

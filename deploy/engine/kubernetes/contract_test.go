@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 )
 
@@ -14,6 +15,7 @@ func TestContract(t *testing.T) {
 			Engine: c.engine("cp-1", "w-1", "w-2"), Nodes: [3]string{"cp-1", "w-1", "w-2"},
 			BlockDrain: func(name string) { c.refuse["kubectl drain "+name] = "error: denied by a webhook" },
 			Break:      func(name string) { c.nodes[name]["ready"] = false },
+			Reopen:     func() engine.Engine { return c.engine("cp-1", "w-1", "w-2") },
 		}
 	})
 }

@@ -209,7 +209,7 @@ func (e *Engine) evictPods(ctx context.Context, node string, broken bool, o engi
 		if round == 0 {
 			report("evicts " + formatCount(countEvictable(pods), "pod"))
 		} else {
-			left, err := e.reportRemaining(ctx, node, pods, report, took)
+			left, err := e.reportRemaining(ctx, node, pods, o.Whole, report, took)
 			switch {
 			case broken && took >= limit:
 				return nil
@@ -220,7 +220,7 @@ func (e *Engine) evictPods(ctx context.Context, node string, broken bool, o engi
 			}
 		}
 		over := false
-		err := retryUnavailable(ctx, func() (err error) { over, err = e.runDrainRound(ctx, node, pods); return err })
+		err := retryUnavailable(ctx, func() (err error) { over, err = e.runDrainRound(ctx, node, pods, o.Whole); return err })
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -246,11 +246,15 @@ func countEvictable(pods []pod) int {
 }
 
 // reportRemaining reports the pods that are still to be evicted, each with the reason, and returns this list
-// as text. It returns a BlockedError if a disruption budget blocks the drain permanently.
-func (e *Engine) reportRemaining(ctx context.Context, node string, pods []pod, report func(string), took time.Duration) (string, error) {
-	budgets, err := e.listBudgets(ctx)
-	if err != nil {
-		return "", shortenError(ctx, err)
+// as text. It returns a BlockedError if a disruption budget blocks the drain permanently, unless the whole cluster is
+// drained.
+func (e *Engine) reportRemaining(ctx context.Context, node string, pods []pod, whole bool, report func(string), took time.Duration) (string, error) {
+	var budgets budgets
+	if !whole {
+		var err error
+		if budgets, err = e.listBudgets(ctx); err != nil {
+			return "", shortenError(ctx, err)
+		}
 	}
 	var texts []string
 	var blocked []engine.DrainItem
@@ -305,8 +309,9 @@ func (e *DrainTimeoutError) Hint() string {
 
 // runDrainRound runs kubectl drain for at most roundTimeout, and reports whether the node is drained. It sets
 // --force and --delete-emptydir-data only if one of the given pods needs the flag, so that kubectl does not
-// delete pods that need a flag and were created after the check.
-func (e *Engine) runDrainRound(ctx context.Context, node string, pods []pod) (bool, error) {
+// delete pods that need a flag and were created after the check. If the whole cluster is drained, it ignores disruption
+// budgets: they would wait for pods that have no node to start on.
+func (e *Engine) runDrainRound(ctx context.Context, node string, pods []pod, whole bool) (bool, error) {
 	args := []string{"drain", node, "--ignore-daemonsets", "--timeout=" + roundTimeout.String()}
 	bare, local := false, false
 	for _, p := range pods {
@@ -318,6 +323,9 @@ func (e *Engine) runDrainRound(ctx context.Context, node string, pods []pod) (bo
 	}
 	if local {
 		args = append(args, "--delete-emptydir-data")
+	}
+	if whole {
+		args = append(args, "--disable-eviction")
 	}
 	_, err := e.runKubectl(ctx, "", args...)
 	switch {
@@ -378,7 +386,7 @@ func (e *Engine) checkDrains(ctx context.Context, names []string, selects func(c
 		check := checkPods(pods, o)
 		for _, p := range pods {
 			// evictPods ignores budgets on a node that is not Ready, so they are not reported here.
-			if stop := budgets.findBlockingBudget(p); stop.permanent && p.isEvictable() && !p.isTerminating() && isReady(n) {
+			if stop := budgets.findBlockingBudget(p); stop.permanent && p.isEvictable() && !p.isTerminating() && isReady(n) && !o.Whole {
 				check.Blocked = append(check.Blocked, stop.toDrainItem(p))
 			}
 		}

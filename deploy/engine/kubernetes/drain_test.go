@@ -388,6 +388,22 @@ func TestBudgetBlocksPermanently(t *testing.T) {
 	})
 }
 
+// A drain of the whole cluster ignores disruption budgets, which would wait for pods that have no node to start on.
+func TestDrainOfWholeCluster(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}},
+			budgets: []object{budget("web", "web", 2, 2, 2)}}
+		e, o := c.engine("cp-1", "w-1"), engine.DrainOptions{Whole: whole}
+		checks, err := e.CheckDrain(t.Context(), []string{"cp-1", "w-1"}, o)
+		if err != nil || (len(checks["w-1"].Blocked) == 0) != whole {
+			t.Errorf("whole %t: %+v, %v", whole, checks, err)
+		}
+		if err := e.Drain(t.Context(), []string{"cp-1", "w-1"}, o, quiet); err != nil || slices.Contains(c.flags, "--disable-eviction") != whole {
+			t.Errorf("whole %t: %q, %v", whole, c.flags, err)
+		}
+	}
+}
+
 func merged(base, more object) object {
 	for key, value := range more {
 		inner, ok := value.(object)

@@ -181,6 +181,7 @@ func TestContract(t *testing.T) {
 			Engine: c.engine("c-1", "c-2"), Nodes: [3]string{"head", "c-1", "c-2"},
 			BlockDrain: func(name string) { c.nodes[name].jobs = []string{"12"} },
 			Break:      func(name string) { c.nodes[name].base = "DOWN" },
+			Reopen:     func() engine.Engine { return c.engine("c-1", "c-2") },
 		}
 	})
 }

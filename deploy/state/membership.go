@@ -1,0 +1,88 @@
+package state
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Membership is the membership of a node in the cluster of an engine, as the hive had it in deployment.engine when
+// the node was deployed. After the hive has changed, the engine of the running system is asked with this record.
+type Membership struct {
+	Role     string          `json:"role"`
+	HiveRole string          `json:"hiveRole,omitempty"` // the role of the hive that the node belonged to
+	OneByOne bool            `json:"oneByOne,omitempty"`
+	Order    int             `json:"order,omitempty"`
+	Settings json.RawMessage `json:"settings,omitempty"`
+	// Drained is set before the member is drained because its node changes to another engine. It is cleared when the
+	// member is uncordoned, which may be much later, when the node runs this engine again.
+	Drained bool `json:"drained,omitempty"`
+}
+
+// NewMembership returns the membership of a node of the hive, or nil if the node has no engine.
+func NewMembership(hiveRole string, e *nixeval.Engine) *Membership {
+	if e == nil {
+		return nil
+	}
+	return &Membership{Role: e.Role, HiveRole: hiveRole, OneByOne: e.OneByOne, Order: e.Order, Settings: e.Settings}
+}
+
+// Engine returns the membership in the form of deployment.engine.
+func (m Membership) Engine(kind string) nixeval.Engine {
+	return nixeval.Engine{Kind: kind, Role: m.Role, OneByOne: m.OneByOne, Order: m.Order, Settings: m.Settings}
+}
+
+// equal reports whether two memberships differ at most in Drained.
+func (m Membership) equal(o Membership) bool {
+	return m.Role == o.Role && m.HiveRole == o.HiveRole && m.OneByOne == o.OneByOne && m.Order == o.Order &&
+		bytes.Equal(compact(m.Settings), compact(o.Settings))
+}
+
+// compact returns JSON without spaces. The state file is indented.
+func compact(data json.RawMessage) []byte {
+	var b bytes.Buffer
+	if json.Compact(&b, data) != nil {
+		return data
+	}
+	return b.Bytes()
+}
+
+// HasMembership reports whether the node's membership in an engine is recorded as m. It is true if m is nil.
+func (n Node) HasMembership(kind string, m *Membership) bool {
+	recorded, ok := n.Memberships[kind]
+	return m == nil || ok && recorded.equal(*m)
+}
+
+// RecordMembership records the membership of a node in the engine of a system that is deployed to the node.
+func (s *State) RecordMembership(node, kind string, m Membership) {
+	n := s.Nodes[node]
+	m.Drained = n.Memberships[kind].Drained
+	n.Memberships = maps.Clone(n.Memberships) // because an earlier State may share the map
+	if n.Memberships == nil {
+		n.Memberships = map[string]Membership{}
+	}
+	n.Memberships[kind] = m
+	s.Nodes[node] = n
+}
+
+// RecordEngine records the engine of the system that a node runs; kind is empty if the system has none.
+func (s *State) RecordEngine(node, kind string) {
+	n := s.Nodes[node]
+	n.Engine = kind
+	s.Nodes[node] = n
+}
+
+// RecordDrained sets Drained in the recorded membership of a node. It does nothing if there is no record.
+func (s *State) RecordDrained(node, kind string, drained bool) {
+	n := s.Nodes[node]
+	m, ok := n.Memberships[kind]
+	if !ok {
+		return
+	}
+	m.Drained = drained
+	n.Memberships = maps.Clone(n.Memberships)
+	n.Memberships[kind] = m
+	s.Nodes[node] = n
+}
