@@ -67,3 +67,5 @@ type engineView struct {
 func (v engineView) Note(text string) {
 	v.a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: text})
 }
+
+func (v engineView) JSON() bool { return v.a.json }

@@ -64,11 +64,11 @@ func TestDefaultAPIPort(t *testing.T) {
 func TestDescribeNewClusters(t *testing.T) {
 	hive := hiveOf(slurm.Controller, kubernetes.Kind, slurm.Kind)
 	before := &state.State{Nodes: map[string]state.Node{}}
-	if got := describeNewClusters(hive, before); len(got) != 2 || !strings.Contains(got[0], "nixbench kubeconfig") || !strings.Contains(got[1], "nixbench exec --on slurm -- sinfo") {
+	if got := describeNewClusters(hive, before); len(got) != 2 || !strings.Contains(got[0], "nixbench kubectl get nodes") || !strings.Contains(got[1], "nixbench exec --on slurm -- sinfo") {
 		t.Errorf("%q", got)
 	}
 	before.Nodes["slurm"] = state.Node{LastConfirmed: &state.Deployment{}}
-	if got := describeNewClusters(hive, before); len(got) != 1 || !strings.Contains(got[0], "kubeconfig") {
+	if got := describeNewClusters(hive, before); len(got) != 1 || !strings.Contains(got[0], "kubectl") {
 		t.Errorf("SLURM exists: %q", got)
 	}
 	if got := describeNewClusters(hiveOf(slurm.Compute, slurm.Kind), &state.State{}); got != nil {

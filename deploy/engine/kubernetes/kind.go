@@ -19,7 +19,7 @@ var Kind = engine.Kind{
 	APIPort:    defaultPort,
 	AccessFile: "kubeconfig",
 	Notes:      accessNotes,
-	Usage:      func([]engine.Member) string { return "nixbench kubeconfig writes a kubeconfig for kubectl" },
+	Usage:      func([]engine.Member) string { return "nixbench kubectl get nodes shows the nodes of the cluster" },
 	Help: engine.Help{
 		Check: `Kubernetes: the API is healthy, exactly the hive's nodes are registered and
 Ready, and system pods run. --deep runs a pod on one worker, which a pod on

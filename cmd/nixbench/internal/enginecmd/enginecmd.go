@@ -40,6 +40,10 @@ type View interface {
 	Note(text string)
 	// Result writes the result of the command: value with --json, otherwise what human writes.
 	Result(value any, human func(io.Writer))
+	// Pause calls f and writes nothing until f returns, so that f may use the terminal.
+	Pause(f func())
+	// JSON reports whether the output is a stream of JSON objects.
+	JSON() bool
 }
 
 // Cluster is the cluster of a hive, with connections to its nodes.
@@ -68,3 +72,15 @@ type hinted struct {
 
 func (e *hinted) Unwrap() error { return e.error }
 func (e *hinted) Hint() string  { return e.hint }
+
+// ExitError is returned by a command that has run another program in its place: nixbench ends with the exit code
+// of that program, and shows no error, because the program has shown its own.
+type ExitError struct {
+	Program string
+	Code    int
+}
+
+func (e *ExitError) Error() string { return fmt.Sprintf("%s: exit status %d", e.Program, e.Code) }
+
+// Kind implements [failure.Classified].
+func (e *ExitError) Kind() failure.Kind { return failure.Command }

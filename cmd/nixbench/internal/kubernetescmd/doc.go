@@ -1,5 +1,5 @@
-// Package kubernetescmd contains the command of nixbench that only clusters of Kubernetes have: kubeconfig, which
-// fetches the credentials of the administrator.
+// Package kubernetescmd contains the commands of nixbench that only clusters of Kubernetes have: kubeconfig, which
+// fetches the credentials of the administrator, and kubectl, which runs kubectl with them.
 package kubernetescmd
 
 import (
@@ -10,7 +10,7 @@ import (
 
 // Commands implements [enginecmd.Commands].
 func Commands(program enginecmd.Program) []*cobra.Command {
-	return []*cobra.Command{kubeconfigCommand(program)}
+	return []*cobra.Command{kubeconfigCommand(program), kubectlCommand(program)}
 }
 
 const acceptNewHelp = "accept and store the keys of hosts that known_hosts does not contain"
