@@ -33,7 +33,7 @@ func TestEngineTable(t *testing.T) {
 		if (k.AccessFile == "") != (k.Notes == nil) {
 			t.Errorf("%s: notes are about an access file", k.Name)
 		}
-		for _, text := range []string{k.Help.Check, k.Help.Drain, k.Help.Rotate} {
+		for _, text := range []string{k.Help.Check, k.Help.Drain, k.Help.Remove, k.Help.Rotate} {
 			if text != "" && !strings.HasPrefix(text, k.Title+": ") {
 				t.Errorf("%s: the help does not begin with the title: %s", k.Name, text)
 			}

@@ -30,6 +30,7 @@ type Kind struct {
 type Help struct {
 	Check  string // of nixbench check: what it checks, with and without --deep
 	Drain  string // of nixbench apply: what a drain waits for, and what it refuses to delete
+	Remove string // of nixbench destroy: what the removal of a member does
 	Rotate string // of nixbench secrets rotate: which of the engine's secrets are key rings
 }
 

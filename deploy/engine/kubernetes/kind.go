@@ -27,6 +27,8 @@ another worker reaches directly and through a Service.`,
 		Drain: `Kubernetes: bare pods, pods with data in emptyDir volumes, and pods whose
 disruption budget never allows an eviction block a drain. --drain-bare-pods and
 --drain-local-data allow the deletion of the first two.`,
+		Remove: `Kubernetes: the Node object of a removed member is deleted, and a control plane
+is also removed from etcd.`,
 		Rotate: `Kubernetes: the key ring kubernetes-encryption encrypts the Secrets in etcd.`,
 	},
 }

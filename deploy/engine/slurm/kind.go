@@ -18,6 +18,7 @@ and take or run jobs. --deep runs srun on all compute nodes, and a batch job
 that calls srun.`,
 		Drain: `SLURM: a drained node gets no new jobs. apply waits until its jobs have ended,
 for at most nixbench.slurm.drainTimeout seconds, and cancels none.`,
+		Remove: `SLURM: a removed compute node is deleted from the nodes of slurmctld.`,
 	},
 }
 
