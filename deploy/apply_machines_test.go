@@ -551,7 +551,8 @@ func TestSecretsOutliveMachines(t *testing.T) {
 			if err := os.MkdirAll(w.dir.Vault(), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			for _, file := range []string{vault, w.dir.Kubeconfig()} {
+			access := w.dir.AccessFile(worldAccessFile)
+			for _, file := range []string{vault, access} {
 				if err := os.WriteFile(file, nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -564,8 +565,8 @@ func TestSecretsOutliveMachines(t *testing.T) {
 			if err := w.destroy(nil); err != nil {
 				t.Fatal(err)
 			}
-			if durable.Exists(vault) != test.keep || durable.Exists(w.dir.Kubeconfig()) != test.keep {
-				t.Errorf("the authority is there: %v, the kubeconfig: %v, want %v", durable.Exists(vault), durable.Exists(w.dir.Kubeconfig()), test.keep)
+			if durable.Exists(vault) != test.keep || durable.Exists(access) != test.keep {
+				t.Errorf("the authority is there: %v, the access file: %v, want %v", durable.Exists(vault), durable.Exists(access), test.keep)
 			}
 			if w.state().Cluster != nil {
 				t.Error("the cluster's machines are remembered")

@@ -73,6 +73,9 @@ type world struct {
 	chunk           int                                          // number of units per evaluation; 0: as planned
 }
 
+// worldAccessFile is the access file of the engine of a world.
+const worldAccessFile = "admin.conf"
+
 func newWorld(t *testing.T, roles map[string]int) *world {
 	root := t.TempDir()
 	w := &world{
@@ -344,7 +347,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 		Uploader: &secrets.Uploader{Send: send}, Activator: &activate.Activator{Send: send},
 		Store: store, Record: record, Send: send, Engines: w.engines,
 		Keep: func(map[string]nixeval.Closure) error { return nil },
-		Machines: &machines.Manager{Hive: hive, Dir: dir, Open: w.open, Eval: eval, Send: send, Ask: func(changes []provision.Change) error {
+		Machines: &machines.Manager{Hive: hive, Dir: dir, Open: w.open, Eval: eval, Send: send, AccessFiles: []string{worldAccessFile}, Ask: func(changes []provision.Change) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for _, c := range changes {

@@ -268,9 +268,10 @@ in
                 description = "A virtual address of the API, instead of a node's address.";
               };
               port = mkOption {
-                type = types.port;
-                default = 6443;
-                description = "Port of the API.";
+                type = types.nullOr types.port;
+                default = null;
+                example = 6443;
+                description = "Port of the API. With null, it is the default port of the engine of the hive's nodes, if that has one.";
               };
             };
           }

@@ -53,7 +53,7 @@ type Network struct {
 	Domain string  `json:"domain"`
 }
 
-// Endpoint is the address of the cluster's API.
+// Endpoint is the address of the cluster's API. Port is 0 if the hive sets none.
 type Endpoint struct {
 	Role    *string `json:"role"`
 	Address *string `json:"address"`

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
@@ -79,8 +80,8 @@ func (a *app) openView() {
 func (a *app) finish(err error) int {
 	a.openView()
 	code := exitCode(err)
-	switch {
-	case err == nil:
+	switch _, programFailed := err.(*enginecmd.ExitError); {
+	case err == nil, programFailed: // the program has shown its own error
 	case failure.KindOf(err) == failure.Declined:
 		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: err.Error()})
 	default:

@@ -15,6 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/node"
@@ -46,15 +47,15 @@ All systems are built before any system is activated. Systems that are built may
 while others are still evaluated or built. A node that already runs its system is not
 changed. The failure of one node does not affect the others.
 
-The nodes of a running cluster, such as Kubernetes, are updated node by node: control
-planes one at a time, other nodes --max-unavailable at a time (default: 1). Each node
-is drained before its system or its machine changes. At the end, apply runs nixbench
-check.
+The members of a running cluster are updated node by node: members that all others
+need, such as control planes, one at a time, other nodes --max-unavailable at a time
+(default: 1). Each node is drained before its system or its machine changes. At the end,
+apply runs nixbench check.
 
-By default, a drain deletes nothing permanently. If a node that changes has bare pods,
-pods with data in emptyDir volumes, or pods whose disruption budget never allows an
-eviction, apply lists them and changes nothing. --drain-bare-pods and --drain-local-data
-allow their deletion.
+By default, a drain deletes nothing permanently. If a drain is impossible without such a
+deletion, apply lists the work that blocks the drain, and changes nothing.`
+
+const applyLongEnd = `
 
 With --reboot, apply makes the systems the boot default, reboots the nodes that have not
 booted them, waits until they are back, and uploads their keys again. Members of a running
@@ -100,7 +101,7 @@ func (a *app) applyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:       "apply [GOAL]",
 		Short:     "Build systems, copy them to nodes, and switch to them",
-		Long:      applyLong,
+		Long:      withEngineHelp(applyLong, func(h engine.Help) string { return h.Drain }) + applyLongEnd,
 		ValidArgs: []string{"switch", "boot", "test", "dry-activate", "build", "push", "upload-keys", "keys"},
 		Example: `  nixbench apply
   nixbench apply --on @web --max-unavailable 25%
@@ -286,7 +287,13 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 		}
 		d.Machines.Ask = func(changes []provision.Change) error { return a.confirmChanges(changes, flags.yes) }
 		defer d.Fleet.Close()
+		before := s.store.State()
 		err := d.Apply(a.ctx, hive, nodes, o)
+		if err == nil && o.Goal == node.Switch && !o.Partial {
+			for _, usage := range describeNewClusters(hive, before) {
+				s.send(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: usage})
+			}
+		}
 		a.view.Result(s.record.Results(), func(io.Writer) {}) // write nothing as text: the view has already shown each node's result
 		return err
 	})

@@ -11,28 +11,12 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
-	"github.com/nixbench/nixbench/deploy/engine/slurm"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
-	"github.com/nixbench/nixbench/deploy/rollout"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
-// engines contains a constructor for each kind of cluster that nixbench supports.
-var engines = rollout.Engines{
-	kubernetes.Kind: func(c engine.Cluster) engine.Engine { return kubernetes.New(c) },
-	slurm.Kind:      func(c engine.Cluster) engine.Engine { return slurm.New(c) },
-}
-
 const checkLong = `Check that every node is up without failed units, and that the cluster of the nodes is
-in the state that the hive describes. With Kubernetes: the API is healthy, exactly the
-hive's nodes are registered and Ready, and system pods run. With SLURM: slurmctld
-answers, and exactly the hive's compute nodes are registered and take or run jobs.
-
---deep also runs test workloads and removes them afterwards: with Kubernetes a pod on
-one worker, which a pod on another worker reaches directly and through a Service; with
-SLURM srun on all compute nodes, and a batch job that calls srun.
+in the state that the hive describes. --deep also runs test workloads, and removes them
+afterwards.
 
 Conditions are checked in order. The command waits for them for --timeout in total. The
 exit code is 9 if a condition does not hold until then.`
@@ -48,7 +32,7 @@ func (a *app) checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Prove that the cluster works",
-		Long:  checkLong,
+		Long:  withEngineHelp(checkLong, func(h engine.Help) string { return h.Check }),
 		Example: `  nixbench check
   nixbench check --deep --timeout 2m`,
 		Args: cobra.NoArgs,
@@ -107,19 +91,4 @@ func writeChecks(w io.Writer, results []check.Result) {
 		table = append(table, row)
 	}
 	ui.Table(w, table)
-}
-
-// findEngine returns the hive's engine of type E, and whether the hive has one.
-func findEngine[E engine.Engine](hive *nixeval.Hive, conns *fleet.Fleet) (E, bool, error) {
-	var none E
-	clusterEngines, err := engines.Of(hive, conns)
-	if err != nil {
-		return none, false, err
-	}
-	for _, e := range clusterEngines {
-		if found, ok := e.(E); ok {
-			return found, true, nil
-		}
-	}
-	return none, false, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/selection"
@@ -32,10 +33,9 @@ machine and ends with exit code 5, and the cluster keeps its id: the next destro
 the remaining objects, or the next apply uses them. A copy of a machine, such as one that
 virt-clone makes, is never removed.
 
-With --on, a member of a running cluster is first removed from the cluster: it is drained,
-and a control plane is also removed from etcd. A member that does not answer is removed by
-the other members. --no-drain omits the drain, and does not remove the member if the
-cluster does not answer.
+With --on, a member of a running cluster is first drained and removed from the cluster. A
+member that does not answer is removed by the other members. --no-drain omits the drain,
+and does not remove the member if the cluster does not answer.
 
 The next apply boots the nodes that the hive contains again.
 
@@ -58,7 +58,7 @@ func (a *app) destroyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "destroy",
 		Short: "Remove the machines that nixbench has booted",
-		Long:  destroyLong,
+		Long:  withEngineHelp(destroyLong, func(h engine.Help) string { return h.Remove }),
 		Example: `  nixbench destroy
   nixbench destroy --on worker-3 && nixbench apply
   nixbench destroy --forget-hypervisor rack2 && nixbench apply

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machines"
@@ -93,6 +94,10 @@ func exitCode(err error) int {
 	var command *execError
 	if kind == failure.Command && errors.As(err, &command) {
 		return command.code
+	}
+	var program *enginecmd.ExitError
+	if kind == failure.Command && errors.As(err, &program) {
+		return program.Code
 	}
 	return exitCodes[kind]
 }

@@ -20,7 +20,8 @@ type hypervisorOpener func(send event.Sink) machines.Opener
 func (a *app) newMachines(e *nixeval.Evaluator, hive *nixeval.Hive, send event.Sink) *machines.Manager {
 	return &machines.Manager{
 		Hive: hive, Dir: a.dir, Vault: vault.Open(a.dir.Vault()), Open: a.connect(send), Eval: e, Send: send,
-		Keep: func(built map[string]nixeval.Closure) error { return a.registerRoots(e, hive, built) },
+		Keep:    func(built map[string]nixeval.Closure) error { return a.registerRoots(e, hive, built) },
+		APIPort: defaultAPIPort(hive), AccessFiles: accessFiles(),
 	}
 }
 

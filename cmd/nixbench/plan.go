@@ -40,7 +40,7 @@ start, finish, restart, recreate, remove; and the system that they would run. Ho
 do not exist yet are missing in the facts of this evaluation.
 
 If apply would upgrade the cluster, plan shows both versions, and fails if the upgrade is not
-supported. It lists pods that a drain would delete permanently, and fails if apply would
+supported. It lists work that a drain would delete permanently, and fails if apply would
 refuse the drain.
 
 --units also shows which systemd units a switch would change. Only the new system can report

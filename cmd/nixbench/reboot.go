@@ -19,8 +19,9 @@ import (
 const rebootLong = `Reboot nodes, wait until each one is back with another boot id, and verify that it
 booted the system of its profile. This detects a boot loader that was not updated.
 
-In a running cluster, control planes reboot one at a time, other nodes --max-unavailable
-at a time (default: 1). Each node is drained before, and uncordoned afterwards.
+In a running cluster, members that all others need, such as control planes, reboot one at
+a time, other nodes --max-unavailable at a time (default: 1). Each node is drained before,
+and uncordoned afterwards.
 
 --if-needed omits nodes whose kernel, initrd, kernel modules and kernel parameters would
 not change.

@@ -73,7 +73,10 @@ func (a *app) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.initCommand(), a.applyCommand(), a.applyLocalCommand(), a.planCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(),
 		a.statusCommand(), a.checkCommand(), a.generationsCommand(), a.rollbackCommand(), a.rebootCommand(), a.destroyCommand(), a.doctorCommand(),
-		a.execCommand(), a.sshCommand(), a.kubeconfigCommand(),
+		a.execCommand(), a.sshCommand(),
+	)
+	root.AddCommand(a.engineCommands()...)
+	root.AddCommand(
 		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.secretsCommand(), a.versionCommand(), a.nixInfoCommand(), a.manCommand(),
 		a.genCompletionsCommand(root),
 	)

@@ -99,12 +99,13 @@ func processWith(text string) string {
 }
 
 // sshserver: starts an SSH server that runs commands on this machine until the script ends. With
-// the file ssh_config, every host name refers to it. The server's environment contains $WORK.
+// the file ssh_config, every host name refers to it. The server's environment contains $WORK and
+// the PATH of the script.
 func sshServerCmd(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: sshserver")
 	}
-	s, err := sshtest.Start(sshtest.Options{Env: append(os.Environ(), "WORK="+ts.Getenv("WORK"))})
+	s, err := sshtest.Start(sshtest.Options{Env: append(os.Environ(), "WORK="+ts.Getenv("WORK"), "PATH="+ts.Getenv("PATH"))})
 	ts.Check(err)
 	ts.Defer(func() { s.Close() })
 	key, known := ts.MkAbs("ssh_key"), ts.MkAbs("known_hosts")

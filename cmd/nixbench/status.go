@@ -120,7 +120,7 @@ func (a *app) status(flags statusFlags) error {
 		rows[i] = inspect.StatusOf(o, recorded.Nodes[n.Name], desired, time.Now()).WithMachine(machines[n.Name])
 		rows[i].Certificates, rows[i].Reasons = certificates[n.Name], reasons[n.Name]
 	}
-	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows, a.describeKubeconfigExpiry(time.Now())) })
+	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows, a.engineNotes(hive, time.Now())...) })
 	errs := append([]error{machinesErr, evalErr, enginesErr}, fleet.Errors(inspected)...)
 	if flags.check {
 		errs = append(errs, checkStatus(rows))
@@ -214,7 +214,7 @@ func describeCertificates(rows []inspect.Status, now time.Time) []string {
 				node, first = s.Node, c
 			case c.Authority && c.Ends.Sub(now) < authorityNotice:
 				// All nodes have the same authorities, so report each authority once.
-				note := fmt.Sprintf("authorities: %s ends on %s, and the cluster stops working then; nothing renews it (docs/kubernetes.md)", c.Name, c.Ends.Format(time.DateOnly))
+				note := fmt.Sprintf("authorities: %s ends on %s, and the cluster stops working then; nothing renews it: %s", c.Name, c.Ends.Format(time.DateOnly), c.Remedy)
 				if !slices.Contains(authorities, note) {
 					authorities = append(authorities, note)
 				}
@@ -240,7 +240,7 @@ func describeFirstExpiry(node string, c engine.Certificate, now time.Time) strin
 	case c.Renewer != "" && now.After(c.Due.Add(renewalGrace)):
 		return fmt.Sprintf("%s; it should have been renewed since %s: on that node, journalctl -u %s", text, c.Due.Format(time.DateOnly), c.Renewer)
 	case c.Renewer == "" && left < renewalNotice:
-		return text + "; nothing renews it: on that node, kubeadm certs renew all, then reboot it"
+		return text + "; nothing renews it: " + c.Remedy
 	}
 	return fmt.Sprintf("%s (made on %s)", text, c.Begins.Format(time.DateOnly))
 }

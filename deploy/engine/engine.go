@@ -113,6 +113,8 @@ type Certificate struct {
 	// latest. Renewer is empty if no unit renews the certificate.
 	Renewer string    `json:"renewer,omitempty"`
 	Due     time.Time `json:"due,omitzero"`
+	// Remedy is what the user does about a certificate that no unit renews.
+	Remedy string `json:"-"`
 }
 
 // Adjuster is an engine that stores settings of its members in the cluster and not in their NixOS

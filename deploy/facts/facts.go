@@ -58,10 +58,10 @@ type Node struct {
 	Memory string `json:"memory,omitempty"`
 }
 
-// Endpoint is an address and a port.
+// Endpoint is an address and a port. Port is 0 if neither the hive nor the engine of its nodes sets one.
 type Endpoint struct {
 	Address netip.Addr `json:"address"`
-	Port    int        `json:"port"`
+	Port    int        `json:"port,omitempty"`
 }
 
 // Secret describes a secret without its content: the path of its file, and the SHA-256 of its content, which changes
@@ -128,8 +128,8 @@ func (r *Runtime) checkConsistency() error {
 	if r.Network != nil && !r.Network.CIDR.IsValid() {
 		return fmt.Errorf("network: it needs a range of addresses")
 	}
-	if e := r.Endpoint; e != nil && (!e.Address.IsValid() || e.Port < 1 || e.Port > 65535) {
-		return fmt.Errorf("endpoint: it needs an address and a port from 1 to 65535")
+	if e := r.Endpoint; e != nil && (!e.Address.IsValid() || e.Port < 0 || e.Port > 65535) {
+		return fmt.Errorf("endpoint: it needs an address, and its port must be at most 65535")
 	}
 	for name, s := range r.Secrets {
 		if s.Path == "" || !sha256RE.MatchString(s.SHA256) {

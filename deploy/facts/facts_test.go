@@ -53,7 +53,7 @@ func TestBadFacts(t *testing.T) {
 		`"fd00::1"`:                    {`"nowhere"`, "unable to parse IP"},
 		`"cp": ["cp-1"]`:               {`"cp": ["db"]`, "roles.cp: db is not a node of that role"},
 		`"cidr": "192.168.222.0/24"`:   {`"cidr": ""`, "network"},
-		`"port": 6443`:                 {`"port": 0`, "endpoint"},
+		`"port": 6443`:                 {`"port": 70000`, "endpoint"},
 		`"e3b0c44298fc1c149afbf4c8996`: {`"secret words`, "SHA-256"},
 	} {
 		text := strings.Replace(example, old, c.new, 1)

@@ -41,6 +41,9 @@ func (m *Manager) EncodeFacts(recorded *state.State) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.Endpoint != nil && r.Endpoint.Port == 0 {
+		r.Endpoint.Port = m.APIPort
+	}
 	if m.Vault != nil {
 		if r.Secrets, r.CAHash, err = GeneratedFacts(m.Hive, m.Vault); err != nil {
 			return nil, err

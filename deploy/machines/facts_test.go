@@ -5,12 +5,38 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
 func generatedKey(secret, kind, part string) nixeval.Key {
 	return nixeval.Key{Path: "/run/s/" + secret + part, Generated: &nixeval.Generated{Secret: secret, Kind: kind, Part: part}}
+}
+
+// The port of the endpoint is that of the hive, or the default of the engine.
+func TestEndpointPort(t *testing.T) {
+	address := "10.0.0.9"
+	for _, test := range []struct {
+		hive, engine int
+		want         string
+	}{{0, 6443, `"port": 6443`}, {443, 6443, `"port": 443`}, {0, 0, `"address": "10.0.0.9"
+  }`}} {
+		unit := nixeval.Unit{Name: "w", Nodes: []string{"w-1"}}
+		hive := &nixeval.Hive{
+			Roles: map[string]nixeval.Role{"w": {Count: 1}}, Units: []nixeval.Unit{unit},
+			Nodes:   []nixeval.Node{{Name: "w-1", Unit: "w", Role: "w", Index: 1}},
+			Cluster: &nixeval.Cluster{Endpoint: &nixeval.Endpoint{Address: &address, Port: test.hive}},
+		}
+		data, err := (&Manager{Hive: hive, APIPort: test.engine}).EncodeFacts(&state.State{})
+		if err != nil || !strings.Contains(string(data), test.want) {
+			t.Errorf("%+v: %v\n%s", test, err, data)
+		}
+		if _, err := facts.Parse(data); err != nil {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
 }
 
 func TestGeneratedFacts(t *testing.T) {

@@ -21,6 +21,10 @@ type Manager struct {
 	Keep  func(built map[string]nixeval.Closure) error // creates garbage collector roots for built images, by the root's name; nil: creates none
 	Ask   func(changes []provision.Change) error       // asks the user to confirm changes that stop running machines; nil: does not ask
 	Send  event.Sink
+	// APIPort is the port in the facts' endpoint if the hive sets none; 0: the facts then have no port.
+	APIPort int
+	// AccessFiles are the names of the access files that are removed with the cluster, see [state.Dir.AccessFile].
+	AccessFiles []string
 }
 
 // HasMachines reports whether the hive has nodes that nixbench boots, or the state has a cluster

@@ -203,7 +203,7 @@ func (w *destroyer) removeLocalFiles(recorded *state.State) error {
 	}
 	if !w.hasUnmanagedNodes(recorded) {
 		// A cluster that is created later must not have the same secrets.
-		if err := w.Dir.RemoveSecrets(); err != nil {
+		if err := w.Dir.RemoveSecrets(w.AccessFiles...); err != nil {
 			return err
 		}
 	}

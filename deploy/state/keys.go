@@ -27,10 +27,11 @@ func (d Dir) KnownHosts() string { return filepath.Join(string(d), "known_hosts"
 // Vault returns the folder of the secrets that nixbench generates for deployment.keys.
 func (d Dir) Vault() string { return filepath.Join(string(d), "secrets", "generated") }
 
-// Kubeconfig returns the path of the administrator kubeconfig of a Kubernetes cluster.
-func (d Dir) Kubeconfig() string { return filepath.Join(string(d), "kubeconfig") }
+// AccessFile returns the path of a file with the credentials of the cluster's administrator. The engine of the cluster
+// determines its name.
+func (d Dir) AccessFile(name string) string { return filepath.Join(string(d), name) }
 
-// ForwardFolder returns the folder of the kubeconfigs that exist while nixbench forwards the API.
+// ForwardFolder returns the folder of access files that exist while nixbench forwards the API of a cluster.
 func (d Dir) ForwardFolder() string { return filepath.Join(string(d), "secrets", "forward") }
 
 // hostKeyFile returns the path of the private host key of a node's machine.
@@ -72,15 +73,19 @@ func (d Dir) RemoveKeys() error {
 	return errors.Join(d.remove(d.ClientKey()), d.remove(d.KnownHosts()))
 }
 
-// RemoveSecrets deletes the generated secrets and the kubeconfigs. It is called when all nodes have been
-// removed.
-func (d Dir) RemoveSecrets() error {
+// RemoveSecrets deletes the generated secrets and the access files with the given names. It is called when all
+// nodes have been removed.
+func (d Dir) RemoveSecrets(accessFiles ...string) error {
 	for _, folder := range []string{d.Vault(), d.ForwardFolder()} {
 		if err := os.RemoveAll(folder); err != nil {
 			return &FolderError{d, err}
 		}
 	}
-	return d.remove(d.Kubeconfig())
+	var errs []error
+	for _, name := range accessFiles {
+		errs = append(errs, d.remove(d.AccessFile(name)))
+	}
+	return errors.Join(errs...)
 }
 
 func (d Dir) remove(file string) error {

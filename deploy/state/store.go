@@ -44,7 +44,8 @@ func (l *Lock) Store() (*Store, error) {
 	return &Store{lock: l, put: l.writeState, cur: s, disk: s}, nil
 }
 
-var leftoverRE = regexp.MustCompile(`^\.(state|run|plan|runtime|images)\.json[0-9]+$|^\.(known_hosts|kubeconfig)[0-9]+$`)
+// leftoverRE matches the names of temporary files: a dot, the name of the file, and a number.
+var leftoverRE = regexp.MustCompile(`^\.[a-z][a-z_.-]*[0-9]+$`)
 
 // removeTemporaryFiles deletes the temporary files of killed processes. It ignores errors, since
 // nixbench never reads such a file.

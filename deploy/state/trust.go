@@ -118,17 +118,8 @@ func (v *verifier) checkAll(top, dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"lock", "state.json", "runtime.json", "known_hosts", "images.json", "kubeconfig"} {
-		info, err := os.Lstat(filepath.Join(dir, name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			err = v.checkFile(filepath.Join(dir, name), info, name == "kubeconfig", open)
-		}
-		if err != nil {
-			return err
-		}
+	if err := v.checkFiles(dir, open); err != nil {
+		return err
 	}
 	// Check only the folders, not their files: other users cannot access the files without access to the folder.
 	for _, name := range []string{"runs", "gcroots"} {
@@ -137,6 +128,35 @@ func (v *verifier) checkAll(top, dir string) error {
 		}
 	}
 	return v.checkSecrets(filepath.Join(dir, "secrets"), open)
+}
+
+// publicFiles are the files in the state folder of a cluster that contain no secrets.
+var publicFiles = []string{"lock", "state.json", "runtime.json", "known_hosts", "images.json"}
+
+// checkFiles checks the files in the state folder of a cluster. Files that are not in publicFiles are secret: they are the
+// access files of engines. Hidden files are left out, because they are temporary.
+func (v *verifier) checkFiles(dir string, open bool) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		secret := !slices.Contains(publicFiles, e.Name())
+		if secret && e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) { // another process has just replaced or deleted the file
+			continue
+		}
+		if err == nil {
+			err = v.checkFile(filepath.Join(dir, e.Name()), info, secret, open)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkSecrets checks a folder of secrets and everything in it.

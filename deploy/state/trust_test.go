@@ -52,6 +52,31 @@ func chmod(t *testing.T, path string, mode os.FileMode) {
 	}
 }
 
+// The access files of engines are secret, whatever their names are.
+func TestAccessFilesAreSecret(t *testing.T) {
+	d := used(t)
+	access, hidden, link := d.AccessFile("admin.conf"), d.AccessFile(".mine"), d.AccessFile("kubeconfig")
+	for _, file := range []string{access, hidden} {
+		if err := os.WriteFile(file, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	loose, err := d.Verify()
+	if err != nil || len(loose) != 1 || loose[0].Path != access || !loose[0].Secret {
+		t.Errorf("%v, %v", loose, err)
+	}
+	if info, err := os.Stat(access); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := d.RemoveSecrets("admin.conf", "absent.conf"); err != nil || exists(access) || !exists(hidden) {
+		t.Errorf("%v: the access file is there: %v, another file: %v", err, exists(access), exists(hidden))
+	}
+	if err := os.Symlink("absent", link); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, d, link, "it is a symbolic link")
+}
+
 // When run as root, this is the attack: another user creates the folder before nixbench does.
 func TestAFolderOfAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -126,6 +126,27 @@ func (g *guestCluster) checkKubeconfig() {
 	get(file)
 
 	g.checkForward(get)
+	for _, how := range []string{"kubectl", "kubectl --forward"} {
+		args := append(strings.Fields(how), "get", "nodes", "--no-headers")
+		if out, code := g.runWithKubectl(kubectl, args...); code != 0 || strings.Count(out, " Ready ") != 3 {
+			g.Errorf("nixbench %s: exit code %d\n%s", how, code, out)
+		}
+		args = append(strings.Fields(how), "get", "nodes", "absent")
+		if out, code := g.runWithKubectl(kubectl, args...); code != 1 || !strings.Contains(out, "(NotFound)") || strings.Contains(out, "exit status") {
+			g.Errorf("nixbench %s of a node that does not exist: exit code %d\n%s", how, code, out)
+		}
+	}
+}
+
+// runWithKubectl runs nixbench with a kubectl on PATH, and returns its output and its exit code.
+func (g *guestCluster) runWithKubectl(kubectl string, args ...string) (string, int) {
+	g.Helper()
+	ctx, cancel := context.WithTimeout(g.Context(), time.Minute)
+	defer cancel()
+	cmd := g.command(ctx, args...)
+	cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(kubectl)+":"+os.Getenv("PATH"))
+	out, _ := cmd.CombinedOutput()
+	return string(out), cmd.ProcessState.ExitCode()
 }
 
 // checkForward checks that --forward has a kubeconfig of its own while it runs, and leaves the other one as it is.

@@ -17,15 +17,24 @@ func TestLifecycle(t *testing.T) {
 	c := newCluster(t)
 	c.writeHive(2, "")
 	began := time.Now()
-	c.run("apply")
+	const usage = "nixbench exec --on controller-1 -- sinfo shows the nodes of the cluster"
+	if out := c.run("apply"); !strings.Contains(out, usage) {
+		t.Error("the first apply does not show how to use the cluster")
+	}
 	t.Logf("from an empty hypervisor to 1 + 2 nodes: %.1f s", time.Since(began).Seconds())
 	c.checkOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
 	c.checkOutput("controller-1", "srun -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
 	c.checkOutput("compute-1", "srun --partition=compute --constraint='ssd&compute' -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	if out := c.run("exec", "--on", "controller-1", "--", "srun", "hostname"); !strings.Contains(out, "compute-") {
+		t.Error("srun as the note has it runs no job")
+	}
+	if code, _, diag := c.try("kubeconfig"); code != 2 || !strings.Contains(diag, "its cluster is SLURM") {
+		t.Errorf("kubeconfig: exit code %d\n%s", code, diag)
+	}
 	c.run("status", "--check")
 	c.run("check", "--deep")
 	c.checkKey()
-	if out := c.run("apply"); strings.Count(out, "unchanged") < 3 {
+	if out := c.run("apply"); strings.Count(out, "unchanged") < 3 || strings.Contains(out, usage) {
 		t.Error("a second apply is not a no-op")
 	}
 

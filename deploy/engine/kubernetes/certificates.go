@@ -29,8 +29,11 @@ done`
 	all := parseCertificates(string(out))
 	s, err := e.clusterSettings()
 	for i, c := range all {
+		all[i].Remedy = "on that node, kubeadm certs renew all, then reboot it"
 		switch {
-		case c.Authority || err != nil:
+		case c.Authority:
+			all[i].Remedy = "see docs/kubernetes.md"
+		case err != nil:
 		case strings.HasPrefix(c.Name, "kubelet-"):
 			// The kubelet renews its certificate at a random time between 70 % and 90 % of the lifetime.
 			all[i].Renewer, all[i].Due = "kubelet.service", c.Begins.Add(c.Ends.Sub(c.Begins)*9/10)

@@ -15,9 +15,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Kind is the value of deployment.engine.kind for this engine.
-const Kind = "kubernetes"
-
 // Roles of members.
 const (
 	ControlPlane = "control-plane"

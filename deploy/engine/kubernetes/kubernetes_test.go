@@ -234,7 +234,7 @@ func (c *cluster) engine(members ...string) *Engine {
 		if strings.HasPrefix(name, "cp") {
 			role = ControlPlane
 		}
-		e.Cluster.Members = append(e.Cluster.Members, engine.Member{Node: name, Engine: nixeval.Engine{Kind: Kind, Role: role}})
+		e.Cluster.Members = append(e.Cluster.Members, engine.Member{Node: name, Engine: nixeval.Engine{Kind: Kind.Name, Role: role}})
 	}
 	return e
 }

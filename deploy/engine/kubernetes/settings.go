@@ -35,7 +35,7 @@ func (e *Engine) clusterSettings() (settings, error) {
 			Serve: []string{"httpd", "-f", "-p", "8080", "-h", "/etc"},
 			Get:   []string{"wget", "-q", "-T", "3", "-O", "-"},
 		},
-		Port:   6443,
+		Port:   defaultPort,
 		Permit: "/run/nixbench/secrets/kubernetes-init",
 	}
 	for _, m := range e.Cluster.Members {

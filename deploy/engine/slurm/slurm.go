@@ -17,9 +17,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Kind is the value of deployment.engine.kind for this engine.
-const Kind = "slurm"
-
 // Roles of members.
 const (
 	Controller = "controller"

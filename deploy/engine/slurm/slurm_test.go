@@ -53,9 +53,9 @@ func newController(t *testing.T, compute ...string) *controller {
 // engine returns an engine of a hive with the controller head and compute nodes of the role compute.
 func (c *controller) engine(compute ...string) *Engine {
 	const settings = `{"drainTimeout": 1, "features": ["ssd"], "version": "24.11.5"}`
-	members := []engine.Member{{Node: "head", HiveRole: "controller", Engine: nixeval.Engine{Kind: Kind, Role: Controller, OneByOne: true, Settings: []byte(settings)}}}
+	members := []engine.Member{{Node: "head", HiveRole: "controller", Engine: nixeval.Engine{Kind: Kind.Name, Role: Controller, OneByOne: true, Settings: []byte(settings)}}}
 	for _, name := range compute {
-		members = append(members, engine.Member{Node: name, HiveRole: "compute", Engine: nixeval.Engine{Kind: Kind, Role: Compute, Settings: []byte(settings)}})
+		members = append(members, engine.Member{Node: name, HiveRole: "compute", Engine: nixeval.Engine{Kind: Kind.Name, Role: Compute, Settings: []byte(settings)}})
 	}
 	return New(engine.Cluster{Name: "bench", Members: members, Run: c.run})
 }

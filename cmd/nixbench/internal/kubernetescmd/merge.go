@@ -1,4 +1,4 @@
-package main
+package kubernetescmd
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
@@ -31,14 +32,14 @@ func mergeKubeconfig(ctx context.Context, newFile string, access *kubernetes.Acc
 	defer cancel()
 	existing, err := readConfigs(ctx, []string{target}, "-o", "json")
 	if errors.Is(err, exec.ErrNotFound) {
-		return "", &hintedError{errors.New("--merge: kubectl is not installed here"), "without it: export KUBECONFIG=" + newFile}
+		return "", enginecmd.WithHint(errors.New("--merge: kubectl is not installed on this machine"), "without it: export KUBECONFIG="+newFile)
 	}
 	if err != nil {
 		return "", err
 	}
 	if why := findConflict(existing, access); why != "" {
-		return "", &hintedError{newUsageError("--merge: %s has %s; nothing was changed", target, why),
-			fmt.Sprintf("--context NAME uses another name; to remove an entry of a cluster that no longer exists: kubectl config delete-cluster %s; kubectl config delete-context %[1]s", access.Cluster)}
+		return "", enginecmd.WithHint(enginecmd.UsageError("--merge: %s has %s; nothing was changed", target, why),
+			fmt.Sprintf("--context NAME uses another name; to remove an entry of a cluster that no longer exists: kubectl config delete-cluster %s; kubectl config delete-context %[1]s", access.Cluster))
 	}
 	// If several files set the same field, kubectl uses the value of the first file. So the order
 	// is: a file with the user's current context, newFile, the user's kubeconfig.

@@ -1,4 +1,4 @@
-package main
+package kubernetescmd
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -65,24 +65,6 @@ contexts:
 - name: %[3]s
   context: { cluster: %[1]s, user: %[2]s, namespace: mine }
 `, cluster, user, context, encoded(authority))
-}
-
-func TestRemoveAbandoned(t *testing.T) {
-	dir := t.TempDir()
-	ended := exec.Command("true")
-	if err := ended.Run(); err != nil {
-		t.Fatal(err)
-	}
-	for _, folder := range []string{fmt.Sprintf("%d-1", ended.Process.Pid), fmt.Sprintf("%d-2", os.Getpid()), "other-3"} {
-		if err := os.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	removeAbandoned(dir)
-	left, _ := filepath.Glob(filepath.Join(dir, "*"))
-	if want := []string{filepath.Join(dir, fmt.Sprintf("%d-2", os.Getpid())), filepath.Join(dir, "other-3")}; !slices.Equal(left, want) {
-		t.Errorf("%q are left, want %q", left, want)
-	}
 }
 
 func TestMergeKubeconfig(t *testing.T) {
@@ -135,7 +117,7 @@ func TestMergeKubeconfig(t *testing.T) {
 			}
 			_, err = mergeKubeconfig(t.Context(), ours, access)
 			if test.refused != "" {
-				if exitCode(err) != exitUsage || !strings.Contains(err.Error(), test.refused) || !strings.Contains(splitProblems(err)[0].Hint, "--context NAME") {
+				if failure.KindOf(err) != failure.Usage || !strings.Contains(err.Error(), test.refused) || !strings.Contains(failure.Hint(err), "--context NAME") {
 					t.Errorf("%v", err)
 				}
 				if after, err := os.ReadFile(file); err != nil || string(after) != test.before {

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/kubernetescmd"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
+	"github.com/nixbench/nixbench/deploy/engine/slurm"
+	"github.com/nixbench/nixbench/deploy/rollout"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// engineTable lists the engines that nixbench supports, with the commands that only one engine has. An engine consists of
+// the packages in its line and its NixOS modules; no other code names it.
+var engineTable = []struct {
+	kind     engine.Kind
+	commands enginecmd.Commands // nil: none
+}{
+	{kubernetes.Kind, kubernetescmd.Commands},
+	{slurm.Kind, nil},
+}
+
+// engineKinds returns all engines of the table.
+func engineKinds() []engine.Kind {
+	var out []engine.Kind
+	for _, e := range engineTable {
+		out = append(out, e.kind)
+	}
+	return out
+}
+
+// engines contains the constructor of each engine.
+var engines = makeConstructors(engineKinds())
+
+func makeConstructors(kinds []engine.Kind) rollout.Engines {
+	out := rollout.Engines{}
+	for _, k := range kinds {
+		out[k.Name] = k.New
+	}
+	return out
+}
+
+// engineCommands returns the commands of all engines.
+func (a *app) engineCommands() []*cobra.Command {
+	var out []*cobra.Command
+	for _, e := range engineTable {
+		if e.commands != nil {
+			out = append(out, e.commands(engineProgram{a})...)
+		}
+	}
+	return out
+}
+
+// withEngineHelp returns a help text followed by the paragraphs of the engines.
+func withEngineHelp(text string, paragraph func(engine.Help) string) string {
+	for _, k := range engineKinds() {
+		if p := paragraph(k.Help); p != "" {
+			text += "\n\n" + p
+		}
+	}
+	return text
+}
+
+// accessFiles returns the names of the files in the state folder to which commands of engines write credentials.
+func accessFiles() []string {
+	var out []string
+	for _, k := range engineKinds() {
+		if k.AccessFile != "" {
+			out = append(out, k.AccessFile)
+		}
+	}
+	return out
+}
+
+// engineNotes returns the notes of the hive's engines for status.
+func (a *app) engineNotes(hive *nixeval.Hive, now time.Time) []string {
+	var out []string
+	for _, k := range engine.KindsOf(hive, engineKinds()) {
+		if k.Notes != nil {
+			out = append(out, k.Notes(a.dir.AccessFile(k.AccessFile), now)...)
+		}
+	}
+	return out
+}
+
+// defaultAPIPort returns the port of the cluster's API if the hive sets none; 0 if its engines have no such port.
+func defaultAPIPort(hive *nixeval.Hive) int {
+	for _, k := range engine.KindsOf(hive, engineKinds()) {
+		if k.APIPort != 0 {
+			return k.APIPort
+		}
+	}
+	return 0
+}
+
+// describeNewClusters returns, for each cluster of the hive that did not exist in the state before, how to use it.
+func describeNewClusters(hive *nixeval.Hive, before *state.State) []string {
+	members := engine.MembersByKind(hive)
+	var out []string
+	for _, k := range engine.KindsOf(hive, engineKinds()) {
+		existed := false
+		for _, m := range members[k.Name] {
+			existed = existed || before.Nodes[m.Node].LastConfirmed != nil
+		}
+		if usage := describeUsage(k, members); usage != "" && !existed {
+			out = append(out, usage)
+		}
+	}
+	return out
+}
+
+// describeUsage returns how to use the cluster of a kind, or an empty string. members are the members by kind.
+func describeUsage(kind engine.Kind, members map[string][]engine.Member) string {
+	if kind.Usage == nil {
+		return ""
+	}
+	return kind.Usage(members[kind.Name])
+}

@@ -1,0 +1,153 @@
+package kubernetescmd
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
+)
+
+const kubectlLong = `Run the kubectl of this machine with the administrator's kubeconfig of the
+cluster. The arguments are those of kubectl; write -- before them if they begin
+with a flag. The exit code is that of kubectl.
+
+The kubeconfig is the one in the state folder. nixbench fetches it first, as
+nixbench kubeconfig does, if it is missing or if its certificate has expired.
+
+If the API accepts no connection from this machine within 3 s, the API is
+forwarded through the SSH connection to a control plane while kubectl runs.
+With --forward it always is.`
+
+type kubectlFlags struct{ acceptNew, forward bool }
+
+func kubectlCommand(program enginecmd.Program) *cobra.Command {
+	var flags kubectlFlags
+	cmd := &cobra.Command{
+		Use:   "kubectl [--] ARGUMENT…",
+		Short: "Run kubectl in the cluster",
+		Long:  kubectlLong,
+		Example: `  nixbench kubectl get nodes
+  nixbench kubectl -- -n kube-system get pods
+  nixbench kubectl --forward apply -f deployment.yaml`,
+		Args: cobra.MinimumNArgs(1),
+	}
+	cmd.RunE = program.Body(func(ctx context.Context, args []string) error { return runKubectl(ctx, program, args, flags) })
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.SetInterspersed(false) // flags after the first argument are those of kubectl
+	f.BoolVar(&flags.forward, "forward", false, "forward the API through SSH")
+	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, acceptNewHelp)
+	return cmd
+}
+
+func runKubectl(ctx context.Context, program enginecmd.Program, args []string, flags kubectlFlags) error {
+	view := program.View()
+	if view.JSON() {
+		return enginecmd.UsageError("kubectl: --json is not supported; use nixbench kubectl -- ARGUMENT… -o json")
+	}
+	path, err := exec.LookPath("kubectl")
+	if err != nil {
+		return enginecmd.WithHint(errors.New("kubectl is not installed on this machine"),
+			"install it, or run it on a control plane: nixbench ssh NODE -- kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes")
+	}
+	cluster, err := program.OpenCluster("kubectl", kubernetes.Kind, flags.acceptNew)
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	access, err := ensureAccess(ctx, cluster, time.Now())
+	if err != nil {
+		return err
+	}
+	file := accessFile(cluster)
+	if flags.forward || !isReachable(ctx, access) {
+		tunnel, err := forwardAPI(ctx, cluster, access, 0)
+		if err != nil {
+			return err
+		}
+		defer tunnel.Close()
+		file = tunnel.File()
+		if err := writeAccess(file, access); err != nil {
+			return err
+		}
+	}
+	return execKubectl(ctx, view, path, file, args)
+}
+
+// ensureAccess returns the credentials in the state folder's kubeconfig. It fetches them from a control plane first if
+// there is no such file, or if their certificate has expired.
+func ensureAccess(ctx context.Context, cluster *enginecmd.Cluster, now time.Time) (*kubernetes.Access, error) {
+	if data, err := durable.Read(accessFile(cluster), durable.KeySize); err == nil {
+		if a := kubernetes.ParseKubeconfig(data); a != nil && (a.Ends().IsZero() || now.Before(a.Ends())) {
+			return a, nil
+		}
+	}
+	access, err := kubernetes.New(cluster.Cluster).ReadAdminAccess(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := cluster.Dir.Create(); err != nil {
+		return nil, err
+	}
+	return access, writeAccess(accessFile(cluster), access)
+}
+
+func writeAccess(file string, access *kubernetes.Access) error {
+	config, err := access.Kubeconfig()
+	if err != nil {
+		return err
+	}
+	return durable.Write(file, config)
+}
+
+// dialTimeout is the time limit of the connection that shows whether the API can be reached.
+const dialTimeout = 3 * time.Second
+
+// isReachable reports whether the API server accepts TCP connections from this machine.
+func isReachable(ctx context.Context, access *kubernetes.Access) bool {
+	u, err := url.Parse(access.Server)
+	if err != nil {
+		return false
+	}
+	port := u.Port()
+	if port == "" {
+		port = "443"
+	}
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// execKubectl runs kubectl with the terminal of nixbench and waits for its end. If kubectl fails, the error is an
+// [enginecmd.ExitError] with the exit code that a shell would report.
+func execKubectl(ctx context.Context, view enginecmd.View, path, kubeconfig string, args []string) error {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	var err error
+	view.Pause(func() { err = cmd.Run() })
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	code := exit.ExitCode()
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		code = 128 + int(status.Signal())
+	}
+	return &enginecmd.ExitError{Program: "kubectl", Code: code}
+}

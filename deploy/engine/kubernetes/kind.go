@@ -1,0 +1,51 @@
+package kubernetes
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// defaultPort is the port of the API server.
+const defaultPort = 6443
+
+// Kind describes this engine.
+var Kind = engine.Kind{
+	Name:       "kubernetes",
+	Title:      "Kubernetes",
+	New:        func(c engine.Cluster) engine.Engine { return New(c) },
+	APIPort:    defaultPort,
+	AccessFile: "kubeconfig",
+	Notes:      accessNotes,
+	Usage:      func([]engine.Member) string { return "nixbench kubectl get nodes shows the nodes of the cluster" },
+	Help: engine.Help{
+		Check: `Kubernetes: the API is healthy, exactly the hive's nodes are registered and
+Ready, and system pods run. --deep runs a pod on one worker, which a pod on
+another worker reaches directly and through a Service.`,
+		Drain: `Kubernetes: bare pods, pods with data in emptyDir volumes, and pods whose
+disruption budget never allows an eviction block a drain. --drain-bare-pods and
+--drain-local-data allow the deletion of the first two.`,
+		Remove: `Kubernetes: the Node object of a removed member is deleted, and a control plane
+is also removed from etcd.`,
+		Rotate: `Kubernetes: the key ring kubernetes-encryption encrypts the Secrets in etcd.`,
+	},
+}
+
+// accessNotice is how long before its end the certificate of the administrator is reported.
+const accessNotice = 30 * 24 * time.Hour
+
+// accessNotes returns a note if the certificate in a kubeconfig ends within accessNotice. It returns none if the
+// file is missing or not readable: the command kubeconfig writes it again.
+func accessNotes(kubeconfig string, now time.Time) []string {
+	data, err := durable.Read(kubeconfig, durable.KeySize)
+	if err != nil {
+		return nil
+	}
+	access := ParseKubeconfig(data)
+	if access == nil || access.Ends().IsZero() || access.Ends().Sub(now) > accessNotice {
+		return nil
+	}
+	return []string{fmt.Sprintf("kubeconfig: its certificate ends on %s; nixbench kubeconfig writes another", access.Ends().Format(time.DateOnly))}
+}

@@ -1,0 +1,32 @@
+package slurm
+
+import (
+	"fmt"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// Kind describes this engine.
+var Kind = engine.Kind{
+	Name:  "slurm",
+	Title: "SLURM",
+	New:   func(c engine.Cluster) engine.Engine { return New(c) },
+	Usage: describeUsage,
+	Help: engine.Help{
+		Check: `SLURM: slurmctld answers, and exactly the hive's compute nodes are registered
+and take or run jobs. --deep runs srun on all compute nodes, and a batch job
+that calls srun.`,
+		Drain: `SLURM: a drained node gets no new jobs. apply waits until its jobs have ended,
+for at most nixbench.slurm.drainTimeout seconds, and cancels none.`,
+		Remove: `SLURM: a removed compute node is deleted from the nodes of slurmctld.`,
+	},
+}
+
+// describeUsage returns commands that show the nodes of the cluster and run a job.
+func describeUsage(members []engine.Member) string {
+	controller := (&Engine{engine.Cluster{Members: members}}).controller()
+	if controller == "" {
+		return ""
+	}
+	return fmt.Sprintf("nixbench exec --on %[1]s -- sinfo shows the nodes of the cluster, nixbench exec --on %[1]s -- srun hostname runs a job", controller)
+}
