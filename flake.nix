@@ -135,6 +135,11 @@
           description = "A Kubernetes cluster on virtual machines that nixbench creates";
           welcomeText = "Read hive.nix and change what you need. Then run `nix run .#nixbench -- plan` and `nix run .#deploy`.";
         };
+        schedulers = {
+          path = ./templates/schedulers;
+          description = "A cluster of virtual machines that runs Kubernetes or SLURM";
+          welcomeText = "Read hive.nix and change what you need. Then run `nix run .#nixbench -- plan` and `nix run .#deploy -- --set scheduler=slurm`.";
+        };
         existing-machines = {
           path = ./templates/existing-machines;
           description = "Existing NixOS machines";

@@ -7,6 +7,14 @@ let
     description = "size such as 512M or 4G";
   };
 
+  # The modules of one scheduler.
+  scheduler.options.modules = mkOption {
+    type = types.listOf types.raw;
+    default = [ ];
+    example = lib.literalExpression "[ ./modules/slurm/compute.nix ]";
+    description = "NixOS modules that nodes have in addition, if `cluster.scheduler` is the name of this scheduler.";
+  };
+
   role = {
     options = {
       count = mkOption {
@@ -110,6 +118,20 @@ let
         example = lib.literalExpression "[ ./modules/kubernetes/worker.nix ]";
         description = "NixOS modules of the role's nodes, in addition to the hive's `defaults`.";
       };
+      schedulers = mkOption {
+        type = types.attrsOf (types.submodule scheduler);
+        default = { };
+        example = lib.literalExpression ''
+          {
+            kubernetes.modules = [ ./modules/kubernetes/worker.nix ];
+            slurm.modules = [ ./modules/slurm/compute.nix ];
+          }
+        '';
+        description = ''
+          What the role's nodes are with each scheduler. A role without an entry for the chosen
+          scheduler has only its `modules`.
+        '';
+      };
       perNode = mkOption {
         type = types.bool;
         default = false;
@@ -212,6 +234,22 @@ in
         default = null;
         example = "production";
         description = "Name of the cluster, for its machines and its state. By default it is `meta.name`.";
+      };
+      scheduler = mkOption {
+        type = types.nullOr types.str;
+        default = null;
+        example = "kubernetes";
+        description = ''
+          The scheduler that the cluster runs: one of the names in `cluster.schedulers` and `roles.NAME.schedulers`.
+          `--set scheduler=NAME` chooses another one for a run. It must be set if the hive has schedulers.
+          Modules read it as the argument `scheduler`.
+        '';
+      };
+      schedulers = mkOption {
+        type = types.attrsOf (types.submodule scheduler);
+        default = { };
+        example = lib.literalExpression "{ slurm.modules = [ ./modules/slurm { nixbench.slurm.controllerRole = \"head\"; } ]; }";
+        description = "Settings of all nodes with each scheduler.";
       };
       network = {
         name = mkOption {

@@ -38,7 +38,8 @@ type Meta struct {
 // Cluster contains the options of the hive's `cluster`.
 type Cluster struct {
 	Name        *string               `json:"name"`
-	Declared    bool                  `json:"declared"` // the hive sets `cluster`
+	Declared    bool                  `json:"declared"`  // the hive sets `cluster`
+	Scheduler   *string               `json:"scheduler"` // nil: the hive has no schedulers
 	Network     Network               `json:"network"`
 	Endpoint    *Endpoint             `json:"endpoint"`
 	Hypervisors map[string]Hypervisor `json:"hypervisors"`
@@ -181,6 +182,14 @@ func (h *Hive) ClusterName() string {
 		return name
 	}
 	return "hive"
+}
+
+// Scheduler returns the scheduler that the hive or --set chooses, or an empty string.
+func (h *Hive) Scheduler() string {
+	if h.Cluster == nil || h.Cluster.Scheduler == nil {
+		return ""
+	}
+	return *h.Cluster.Scheduler
 }
 
 // Unit returns the unit with the given name, or nil.

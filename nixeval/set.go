@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -18,7 +19,8 @@ type Set struct {
 var bareAttrRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_'-]*`)
 
 // ParseSet parses the argument of --set, such as `roles.worker.count=5`. As in Nix, a name in the
-// path that has special characters must be quoted: `roles."gpu.large".count=2`.
+// path that has special characters must be quoted: `roles."gpu.large".count=2`. The path `scheduler` is short for
+// `cluster.scheduler`.
 func ParseSet(arg string) (Set, error) {
 	bad := func(format string, args ...any) (Set, error) {
 		return Set{}, &SetError{fmt.Sprintf("--set %s: %s", arg, fmt.Sprintf(format, args...))}
@@ -47,6 +49,9 @@ func ParseSet(arg string) (Set, error) {
 	}
 	if strings.ContainsRune(raw, 0) {
 		return bad("the value holds a NUL byte")
+	}
+	if slices.Equal(s.Path, []string{"scheduler"}) {
+		s.Path = []string{"cluster", "scheduler"}
 	}
 	if s.Path[0] != "roles" && s.Path[0] != "cluster" || len(s.Path) < 2 {
 		return bad("only paths below roles and cluster can be set")

@@ -20,6 +20,8 @@ func TestParseSet(t *testing.T) {
 		{arg: "roles.w.image=", want: Set{Path: []string{"roles", "w", "image"}}},
 		{arg: "roles.w.image=a=b", want: Set{Path: []string{"roles", "w", "image"}, Raw: "a=b"}},
 		{arg: `roles.w.tags=["a","b"]`, want: Set{Path: []string{"roles", "w", "tags"}, Raw: `["a","b"]`, IsJSON: true}},
+		{arg: "scheduler=slurm", want: Set{Path: []string{"cluster", "scheduler"}, Raw: "slurm"}},
+		{arg: "scheduler.x=slurm", err: "only paths below roles and cluster"},
 		{arg: "", err: "expected an attribute name"},
 		{arg: "roles", err: "no value"},
 		{arg: "roles.=1", err: "expected an attribute name"},

@@ -21,6 +21,9 @@ func (e *Evaluator) Survey(ctx context.Context) (*Hive, error) {
 	end := event.Event{Kind: event.PhaseEnd, Phase: event.Survey, Failed: err != nil}
 	if err == nil {
 		end.Text = fmt.Sprintf("%s in %s", countNoun(len(hive.Nodes), "node"), countNoun(len(hive.Units), "unit"))
+		if s := hive.Scheduler(); s != "" {
+			end.Text += ", scheduler " + s
+		}
 	}
 	e.Send.Send(end)
 	return hive, err

@@ -324,7 +324,7 @@ func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command stri
 		return err
 	}
 	record, err := lock.Record(state.RunInfo{
-		Args: state.SafeArgs(os.Args[1:]), Hive: e.Source.String(), Revision: readGitRevision(a.ctx, e.Source.Dir), Nixbench: readBuildVersion().Version,
+		Args: state.SafeArgs(os.Args[1:]), Hive: e.Source.String(), Scheduler: hive.Scheduler(), Revision: readGitRevision(a.ctx, e.Source.Dir), Nixbench: readBuildVersion().Version,
 	})
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ with explanations, and a .gitignore for the state folder of nixbench.
 
   kubernetes   a cluster of machines that nixbench boots, with nixbench's NixOS
                modules in modules/
+  schedulers   a cluster of such machines that runs Kubernetes or SLURM
   machines     existing NixOS machines
   empty        no nodes
 
@@ -34,6 +35,7 @@ is kept.`
 // the hint about the next step.
 var initTemplates = []struct{ name, dir, next string }{
 	{"kubernetes", "kubernetes", "review hive.nix, then: nixbench doctor && nixbench plan"},
+	{"schedulers", "schedulers", "review hive.nix, then: nixbench plan --set scheduler=slurm"},
 	{"machines", "existing-machines", "add your machines to hive.nix, then: nixbench plan"},
 	{"empty", "empty", "add nodes to hive.nix, then: nixbench eval"},
 }
@@ -63,7 +65,7 @@ func (a *app) initCommand() *cobra.Command {
 			return newUsageError("init: there is no template %q; there are %s", name, strings.Join(cmd.ValidArgs, ", "))
 		}
 		if flake && name == "empty" {
-			return newUsageError("init: the template empty has no flake; use --template machines")
+			return newUsageError("init: the template empty has no flake; use the template machines")
 		}
 		files, err := readTemplate(initTemplates[i].dir, flake)
 		if err != nil {
@@ -104,7 +106,7 @@ func readTemplate(template string, flake bool) (map[string][]byte, error) {
 	}
 	// A flake gets nixbench's modules as an input. Without a flake, init writes them beside the
 	// hive.
-	if template == "kubernetes" && !flake {
+	if (template == "kubernetes" || template == "schedulers") && !flake {
 		if err := add(modules.Files, ".", "modules", none); err != nil {
 			return nil, err
 		}

@@ -50,7 +50,7 @@ func (a *app) rootCommand() *cobra.Command {
 	f.SortFlags = false
 	f.StringVarP(&a.file, "file", "f", "", "hive `FILE`, or the folder that contains it; with a colon, and if no such file exists, a flake reference as for --flake")
 	f.StringVar(&a.flake, "flake", "", "flake `REF`: a folder or a URL, with #output if it is not nixbenchHive, colmenaHive or colmena")
-	f.StringArrayVar(&a.sets, "set", nil, "set `PATH=VALUE` in roles or cluster, such as roles.worker.count=5; repeatable")
+	f.StringArrayVar(&a.sets, "set", nil, "set `PATH=VALUE` in roles or cluster, such as roles.worker.count=5; scheduler=NAME is short for cluster.scheduler=NAME; repeatable")
 	f.StringVar(&a.factsFile, "facts", "", "evaluate with the facts in `FILE` (see nixbench facts --schema); modules get them as the argument runtime")
 	f.BoolVar(&a.showTrace, "show-trace", false, "show the full stack trace of Nix errors")
 	f.BoolVar(&a.impure, "impure", false, "let a flake read files and environment variables outside of it")

@@ -88,8 +88,12 @@ func (a *app) showRun(run *state.Run) error {
 		rows = append(rows, ui.Row{n.Node, string(n.Outcome), n.Path, problem})
 	}
 	a.view.Result(run, func(w io.Writer) {
-		fmt.Fprintf(w, "run       %s\nstatus    %s\ncommand   nixbench %s\nhive      %s %s\nby        %s\nrecord    %s\n\n",
-			run.ID, run.Status(), strings.Join(run.Args, " "), run.Hive, run.Revision, run.Holder, run.Folder())
+		fmt.Fprintf(w, "run       %s\nstatus    %s\ncommand   nixbench %s\nhive      %s %s\n",
+			run.ID, run.Status(), strings.Join(run.Args, " "), run.Hive, run.Revision)
+		if run.Scheduler != "" {
+			fmt.Fprintf(w, "scheduler %s\n", run.Scheduler)
+		}
+		fmt.Fprintf(w, "by        %s\nrecord    %s\n\n", run.Holder, run.Folder())
 		ui.Table(w, rows)
 		if run.Error != "" {
 			fmt.Fprintf(w, "\nerror: %s\n", run.Error)

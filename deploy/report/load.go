@@ -68,7 +68,7 @@ func (s Subject) removeControls() Subject {
 	for i := range run.Args {
 		run.Args[i] = stripControls(run.Args[i])
 	}
-	for _, text := range []*string{&run.Hive, &run.Revision, &run.Error, &run.Holder.User, &run.Holder.Host} {
+	for _, text := range []*string{&run.Hive, &run.Scheduler, &run.Revision, &run.Error, &run.Holder.User, &run.Holder.Host} {
 		*text = stripControls(*text)
 	}
 	run.Nodes = slices.Clone(run.Nodes)

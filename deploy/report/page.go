@@ -83,6 +83,9 @@ func listFacts(s Subject) []fact {
 		out = append(out, fact{"Ended", formatTime(*r.Ended), ""})
 	}
 	out = append(out, fact{"Hive", r.Hive, "code"})
+	if r.Scheduler != "" {
+		out = append(out, fact{"Scheduler", r.Scheduler, ""})
+	}
 	if r.Revision != "" {
 		out = append(out, fact{"Git revision", r.Revision, "code"})
 	}

@@ -20,6 +20,7 @@ import (
 type RunInfo struct {
 	Args      []string // the command line without the program's name
 	Hive      string
+	Scheduler string
 	Revision  string
 	FlakeLock string
 	Nixbench  string
@@ -72,7 +73,7 @@ func (l *Lock) Record(info RunInfo) (*Recorder, error) {
 		logs:   map[string]*bytes.Buffer{},
 		run: Run{
 			Version: runVersion, ID: id, Command: l.holder.Command, Args: SafeArgs(info.Args), Hive: removeSecrets(info.Hive),
-			Revision: info.Revision, FlakeLock: info.FlakeLock, Nixbench: info.Nixbench,
+			Scheduler: info.Scheduler, Revision: info.Revision, FlakeLock: info.FlakeLock, Nixbench: info.Nixbench,
 			Holder: l.holder, Started: started, Nodes: []NodeResult{},
 		},
 	}

@@ -20,6 +20,7 @@ type Run struct {
 	Command   string       `json:"command"`
 	Args      []string     `json:"args"` // of nixbench; see [SafeArgs]
 	Hive      string       `json:"hive"`
+	Scheduler string       `json:"scheduler,omitempty"` // that the hive or --set chose
 	Revision  string       `json:"revision,omitempty"`  // git revision of the hive
 	FlakeLock string       `json:"flakeLock,omitempty"` // hash of the hive's flake.lock
 	Nixbench  string       `json:"nixbench"`            // version of nixbench

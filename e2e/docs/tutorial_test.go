@@ -1,10 +1,7 @@
 package docs
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,59 +16,29 @@ import (
 // KVM. The demo runs in a copy of the tree, because the tutorial edits the hive. It also runs the
 // README's first commands.
 func TestTutorial(t *testing.T) {
-	if os.Getenv("NIXBENCH_E2E") != "1" {
-		t.Skip("needs NIXBENCH_E2E=1")
-	}
-	top, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tree, bin := filepath.Join(t.TempDir(), "nixbench"), t.TempDir()
-	for _, dir := range []string{"cmd", "demo", "deploy", "e2e", "modules", "nixeval", "templates", "go.mod", "go.sum", "hive.nix"} {
-		if out, err := exec.Command("sh", "-c", `mkdir -p "$2" && cd "$0" && tar --exclude=.state --exclude=.nixbench -c "$1" | tar -x -C "$2"`, top, dir, tree).CombinedOutput(); err != nil {
-			t.Fatalf("copy %s: %v\n%s", dir, err, out)
-		}
-	}
-	// The same folder for each run, so that a run removes the lab of a run that was killed.
-	state := fmt.Sprintf("/tmp/nixbench-lab/tutorial-%.6x", sha256.Sum256([]byte(top)))
-	env := append(os.Environ(), "NIXBENCH_LAB="+state, "PATH="+bin+":"+os.Getenv("PATH"), "NO_COLOR=1")
-	demo := func(limit time.Duration, program string) string {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, filepath.Join(tree, "demo", program))
-		cmd.Env, cmd.WaitDelay = env, 5*time.Second
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Run(); err != nil {
-			t.Fatalf("demo/%s: %v\n%s", program, err, out.String())
-		}
-		return out.String()
-	}
-	t.Cleanup(func() { demo(2*time.Minute, "down") })
-	up := demo(20*time.Minute, "up")
-	t.Log(up)
+	bin := t.TempDir()
+	d := startDemo(t, "tutorial", bin)
 
-	parts, err := exec.Command(filepath.Join(top, "e2e/kube/build")).Output()
+	parts, err := exec.Command(filepath.Join(d.top, "e2e/kube/build")).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, program := range map[string]string{"nixbench": filepath.Join(tree, "demo/nixbench"), "kubectl": filepath.Join(strings.TrimSpace(string(parts)), "root/usr/bin/kubectl")} {
+	for name, program := range map[string]string{"nixbench": filepath.Join(d.tree, "demo/nixbench"), "kubectl": filepath.Join(strings.TrimSpace(string(parts)), "root/usr/bin/kubectl")} {
 		if err := os.Symlink(program, filepath.Join(bin, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	shell := &transcript.Shell{TB: t, Dir: tree, Env: env, Command: func(ctx context.Context, name string, args ...string) *exec.Cmd {
-		return exec.CommandContext(ctx, filepath.Join(tree, "e2e/lab/lab"), append([]string{"run", name}, args...)...)
+	shell := &transcript.Shell{TB: t, Dir: d.tree, Env: d.env, Command: func(ctx context.Context, name string, args ...string) *exec.Cmd {
+		return exec.CommandContext(ctx, filepath.Join(d.tree, "e2e/lab/lab"), append([]string{"run", name}, args...)...)
 	}}
 	begun, done := false, 0
-	for _, step := range transcript.Read(t, filepath.Join(top, "docs/tutorial.md")) {
+	for _, step := range transcript.Read(t, filepath.Join(d.top, "docs/tutorial.md")) {
 		begun = begun || strings.HasPrefix(step.Title, "3.")
 		if !begun {
 			continue
 		}
 		if step.Nix != "" {
-			edit(t, filepath.Join(tree, "hive.nix"), step.Nix)
+			edit(t, filepath.Join(d.tree, "hive.nix"), step.Nix)
 			continue
 		}
 		if step.Command == "nixbench destroy" || step.Command == "nixbench rollback" { // without a terminal, --yes replaces the answer
@@ -84,14 +51,14 @@ func TestTutorial(t *testing.T) {
 	}
 
 	// The README begins with an empty hypervisor, which the tutorial has left.
-	for _, step := range transcript.Read(t, filepath.Join(top, "README.md")) {
+	for _, step := range transcript.Read(t, filepath.Join(d.top, "README.md")) {
 		switch step.Command {
 		case "nix run .#nixbench -- plan":
 			step.Command = "nixbench plan"
 			shell.Do(step)
 			done++
 		case "nix run .#deploy":
-			if missing := transcript.Missing(step, up); len(missing) > 0 {
+			if missing := transcript.Missing(step, d.printed); len(missing) > 0 {
 				t.Errorf("%s: apply did not print %q", step.Where, missing)
 			}
 			done++

@@ -147,7 +147,7 @@ func TestTemplates(t *testing.T) {
 	w := newWorld(t)
 	w.buildProgram()
 	for _, c := range []struct{ template, node string }{
-		{"kubernetes", "worker-2"}, {"existing-machines", "web"}, {"from-colmena", "host-a"},
+		{"kubernetes", "worker-2"}, {"schedulers", "node-2"}, {"existing-machines", "web"}, {"from-colmena", "host-a"},
 	} {
 		dir := w.initTemplate(c.template)
 		if out := w.run(dir, filepath.Join(w.home, "bin/nixbench"), "eval"); !strings.Contains(out, "\n"+c.node+" ") {

@@ -94,6 +94,7 @@ var rules = []struct {
 	{"e2e/real", nil},
 	{"e2e/kube", nil},
 	{"e2e/kubernetes", nil},
+	{"e2e/schedulers", nil},
 	{"e2e/slurm", nil},
 	{"e2e/suite", nil},
 	{"e2e/deep", []string{"e2e/suite"}},

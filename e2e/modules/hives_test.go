@@ -29,6 +29,20 @@ const factsOfReference = `{
   "caHash": "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 }`
 
+// factsOfSchedulers are the facts of the template schedulers when its machines exist.
+const factsOfSchedulers = `{
+  "version": 1, "cluster": "schedulers",
+  "nodes": {
+    "head-1": {"role": "head", "index": 1, "address": "192.168.223.10", "vcpus": 2, "memory": "4G"},
+    "node-1": {"role": "node", "index": 1, "address": "192.168.223.11", "vcpus": 2, "memory": "4G"},
+    "node-2": {"role": "node", "index": 2, "address": "192.168.223.12", "vcpus": 2, "memory": "4G"}
+  },
+  "roles": {"head": ["head-1"], "node": ["node-1", "node-2"]},
+  "network": {"name": "schedulers", "cidr": "192.168.223.0/24"},
+  "endpoint": {"address": "192.168.223.10", "port": 6443},
+  "caHash": "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+}`
+
 // wrapper is a hive that is another one with a package set, in which the programs that are written in Haskell are others:
 // the nixpkgs of the tests may lack the list of Haskell packages. %s are the path of the hive's file, of the modules
 // and of the repository. A flake is called with the package set's nixpkgs as its input.
@@ -66,24 +80,30 @@ func TestHivesHaveNoWarnings(t *testing.T) {
 		}
 		files = append(files, found...)
 	}
-	if len(files) < 7 {
+	if len(files) < 9 {
 		t.Fatalf("only %q", files)
 	}
 	withEachNixpkgs(t, func(t *testing.T, nixpkgs string) {
 		t.Setenv("NIX_CONFIG", fixture.NixConfig)
 		t.Setenv("NIX_PATH", "nixpkgs="+nixpkgs)
-		for _, file := range files {
-			name, _ := filepath.Rel(top, file)
+		check := func(name, file, facts string, sets ...nixeval.Set) {
 			t.Run(name, func(t *testing.T) {
-				text := fmt.Sprintf(wrapper, file, top)
-				facts := ""
-				if !strings.Contains(file, "/templates/") {
-					facts = factsOfReference
-				}
-				for _, warning := range evaluateHive(t, text, facts) {
+				for _, warning := range evaluateHive(t, fmt.Sprintf(wrapper, file, top), facts, sets...) {
 					t.Errorf("warning: %s", warning)
 				}
 			})
+		}
+		for _, file := range files {
+			name, _ := filepath.Rel(top, file)
+			facts := ""
+			if !strings.Contains(file, "/templates/") {
+				facts = factsOfReference
+			}
+			check(name, file, facts)
+		}
+		for _, scheduler := range []string{"kubernetes", "slurm"} {
+			file := filepath.Join(top, "templates/schedulers/hive.nix")
+			check("templates/schedulers with "+scheduler, file, factsOfSchedulers, nixeval.Set{Path: []string{"cluster", "scheduler"}, Raw: scheduler})
 		}
 	})
 	t.Run("control", func(t *testing.T) {
@@ -96,8 +116,9 @@ func TestHivesHaveNoWarnings(t *testing.T) {
 	})
 }
 
-// evaluateHive evaluates the systems of all nodes of a hive, with facts if there are any, and returns the warnings.
-func evaluateHive(t *testing.T, text, facts string) []string {
+// evaluateHive evaluates the systems of all nodes of a hive, with facts if there are any and with the given arguments of
+// --set, and returns the warnings.
+func evaluateHive(t *testing.T, text, facts string, sets ...nixeval.Set) []string {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "hive.nix")
@@ -110,7 +131,7 @@ func evaluateHive(t *testing.T, text, facts string) []string {
 	}
 	var mu sync.Mutex
 	var warnings []string
-	e := nixeval.New(nixeval.Options{Source: source, Send: func(ev event.Event) {
+	e := nixeval.New(nixeval.Options{Source: source, Sets: sets, Send: func(ev event.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		if ev.Kind == event.Message {

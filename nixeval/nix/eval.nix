@@ -221,6 +221,41 @@ let
       inherit text value;
     };
 
+  # -- the scheduler -----------------------------------------------------------------
+
+  schedulerNames = attrNames (foldl' (all: s: all // s.schedulers) cluster.schedulers (attrValues roles));
+
+  # The scheduler that the hive or --set chooses, or null.
+  scheduler =
+    let
+      chosen = cluster.scheduler;
+      names = concatStringsSep ", " schedulerNames;
+      fromSet = lib.findFirst (s: s.path == [ "cluster" "scheduler" ]) null checkedSets;
+    in
+    if chosen == null && schedulerNames != [ ] then
+      throwError "${location} has the schedulers ${names}, and cluster.scheduler chooses none; set it, or use --set scheduler=${head schedulerNames}"
+    else if chosen == null || elem chosen schedulerNames then
+      chosen
+    else
+      throwError "${
+        if fromSet != null then "--set ${fromSet.text}" else "cluster.scheduler in ${location} is ${chosen}"
+      }: ${
+        if schedulerNames != [ ] then
+          "the hive has the schedulers ${names}"
+        else
+          "the hive has no schedulers; add cluster.schedulers.${chosen} or roles.ROLE.schedulers.${chosen}"
+      }";
+
+  # Return the modules for the chosen scheduler in `cluster` or in a role.
+  schedulerModules =
+    where: settings:
+    if scheduler == null then
+      [ ]
+    else
+      map (withLocation "${location}, ${where}, scheduler ${scheduler}") (
+        settings.schedulers.${scheduler}.modules or [ ]
+      );
+
   # Return Nix's name for the type of a value, with an article.
   typeWithArticle =
     value:
@@ -290,7 +325,8 @@ let
         };
       }
     ]
-    ++ map (withLocation "${location}, role ${role}") roles.${role}.modules;
+    ++ map (withLocation "${location}, role ${role}") roles.${role}.modules
+    ++ schedulerModules "role ${role}" roles.${role};
 
   roleUnits =
     role:
@@ -352,9 +388,10 @@ let
       ]
       ++ deploymentModules
       ++ [ (withLocation "${location}, defaults" (hive.defaults or { })) ]
+      ++ schedulerModules "cluster" cluster
       ++ unit.modules;
       specialArgs = {
-        inherit name runtime;
+        inherit name runtime scheduler;
         nodes = uncheckedNodes;
       }
       // meta.specialArgs
@@ -474,12 +511,16 @@ let
       named = nodeNames;
       roles = mapAttrs (
         _: r:
-        removeAttrs r [ "modules" ]
+        removeAttrs r [
+          "modules"
+          "schedulers"
+        ]
         // {
           image = if r.image == null then null else toString r.image;
         }
       ) roles;
-      cluster = cluster // {
+      cluster = removeAttrs cluster [ "schedulers" ] // {
+        inherit scheduler;
         declared = hive ? cluster;
       };
       units = attrNames units;
