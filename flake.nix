@@ -27,6 +27,7 @@
       modules = {
         before-switch = ./modules/before-switch.nix;
         guest = ./modules/guest.nix;
+        handover = ./modules/handover;
         image = ./modules/image.nix;
         runtime = ./modules/runtime.nix;
         kubernetes = ./modules/kubernetes;

@@ -16,6 +16,7 @@ let
 in
 {
   imports = [
+    ./handover
     ./image.nix
     ./runtime.nix
   ];

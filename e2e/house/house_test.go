@@ -96,6 +96,7 @@ var rules = []struct {
 	{"e2e/kubernetes", nil},
 	{"e2e/schedulers", nil},
 	{"e2e/slurm", nil},
+	{"e2e/handover", nil},
 	{"e2e/suite", nil},
 	{"e2e/deep", []string{"e2e/suite"}},
 	{"e2e/nixos-tests", nil},

@@ -15,6 +15,7 @@
     ./encryption.nix
     ./engine.nix
     ./flannel.nix
+    ./handover.nix
     ./hardening.nix
     ./images.nix
     ./kubeadm.nix

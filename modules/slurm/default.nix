@@ -9,6 +9,7 @@
     ./controller-daemon.nix
     ./compute-daemon.nix
     ./engine.nix
+    ./handover.nix
     ./login-daemon.nix
     ./munge.nix
     ./programs.nix

@@ -1,0 +1,191 @@
+# shellcheck shell=bash disable=SC2034 # programs read `failed`
+# Functions for programs that clean up after a scheduler. Each function may be called again, and does nothing if nothing is
+# left. A function that does not succeed prints what is left, sets `failed` to 1 and returns, so that the
+# program continues with the rest.
+failed=0
+
+report_failure() { # TEXT
+  echo "$*" >&2
+  failed=1
+}
+
+# cgroup_folders PATTERN...: print the folders of control groups. A pattern is a path below the root. With cgroup v1, a
+# control group has a folder in the hierarchy of each controller and in that of systemd.
+cgroup_folders() {
+  local mount type pattern folder
+  while read -r _ mount type _; do
+    case $type in cgroup | cgroup2) ;; *) continue ;; esac
+    for pattern; do
+      for folder in "$mount"/$pattern; do # the pattern is expanded
+        [ ! -d "$folder" ] || printf '%s\n' "$folder"
+      done
+    done
+  done </proc/self/mounts
+}
+
+# cgroup_processes PATTERN...: print the processes of control groups and of those below.
+cgroup_processes() {
+  local folders
+  mapfile -t folders < <(cgroup_folders "$@")
+  [ ${#folders[@]} -gt 0 ] || return 0
+  find "${folders[@]}" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -nu | grep -vx 0
+}
+
+# processes_in FOLDER PATTERN...: print those processes of control groups whose working directory is FOLDER or below.
+processes_in() {
+  local folder=$1 process
+  shift
+  for process in $(cgroup_processes "$@"); do
+    case $(readlink "/proc/$process/cwd" 2>/dev/null)/ in "$folder"/*) echo "$process" ;; esac
+  done
+}
+
+# end_processes SECONDS COMMAND...: end the processes that the command prints, such as `cgroup_processes kubepods.slice`. They get
+# SIGTERM, and SIGKILL after SECONDS; with 0, they get SIGKILL at once.
+end_processes() {
+  local grace=$1 signal=TERM processes begun=$SECONDS
+  shift
+  [ "$grace" != 0 ] || signal=KILL
+  while
+    mapfile -t processes < <("$@")
+    [ ${#processes[@]} -gt 0 ]
+  do
+    if [ $((SECONDS - begun)) -ge "$grace" ]; then
+      signal=KILL
+    fi
+    if [ $((SECONDS - begun)) -gt $((grace + 15)) ]; then
+      report_failure "these processes do not end: $(ps_names "${processes[@]}")"
+      return
+    fi
+    # Only one SIGTERM: some programs end at once when they get a second one.
+    [ "$signal" = sent ] || kill "-$signal" "${processes[@]}" 2>/dev/null
+    [ "$signal" != TERM ] || signal=sent
+    sleep 0.05
+  done
+}
+
+# ps_names PROCESS...: print each process with its name.
+ps_names() {
+  local process
+  for process; do
+    printf '%s (%s) ' "$process" "$(cat "/proc/$process/comm" 2>/dev/null)"
+  done
+}
+
+# remove_cgroups PATTERN...: remove control groups without processes.
+remove_cgroups() {
+  local folders begun=$SECONDS
+  while
+    mapfile -t folders < <(cgroup_folders "$@")
+    [ ${#folders[@]} -gt 0 ]
+  do
+    if [ $((SECONDS - begun)) -gt 5 ]; then
+      report_failure "these control groups cannot be removed: ${folders[*]}"
+      return
+    fi
+    find "${folders[@]}" -depth -type d -exec rmdir {} \; 2>/dev/null
+    sleep 0.05
+  done
+}
+
+# remove_unit_cgroup UNIT: remove the control group of a unit that does not run. systemd does not do this if the unit left
+# processes running and was removed.
+remove_unit_cgroup() {
+  systemctl is-active --quiet "$1" || remove_cgroups "system.slice/$1"
+}
+
+# stop_slice SLICE: stop a slice whose processes have ended, with all slices and scopes in it.
+stop_slice() {
+  timeout 15 systemctl stop "$1" 2>/dev/null || :
+  remove_cgroups "$1"
+}
+
+# unmount_all REGEX: unmount the file systems whose mount points match an extended regular expression, the last one first.
+unmount_all() {
+  local points point begun=$SECONDS
+  while
+    points=()
+    while read -r _ _ _ _ point _; do
+      printf -v point %b "$point" # spaces are written as \040
+      [[ ! $point =~ $1 ]] || points=("$point" "${points[@]}")
+    done </proc/self/mountinfo
+    [ ${#points[@]} -gt 0 ]
+  do
+    if [ $((SECONDS - begun)) -gt 5 ]; then
+      report_failure "these file systems cannot be unmounted: ${points[*]}; end the processes that use them"
+      return
+    fi
+    umount -- "${points[@]}" 2>/dev/null || sleep 0.1
+  done
+}
+
+# delete_interface NAME...: delete network interfaces, and the interfaces that are ports of them.
+delete_interface() {
+  local name port
+  for name; do
+    [ -e "/sys/class/net/$name" ] || continue
+    for port in "/sys/class/net/$name/brif"/*; do
+      [ ! -e "$port" ] || ip link delete "${port##*/}" 2>/dev/null || :
+    done
+    ip link delete "$name" || [ ! -e "/sys/class/net/$name" ] || report_failure "the interface $name cannot be deleted"
+  done
+}
+
+# delete_network_namespaces PATTERN...: delete named network namespaces, with their interfaces.
+delete_network_namespaces() {
+  local pattern file
+  for pattern; do
+    for file in /run/netns/$pattern; do # the pattern is expanded
+      [ -e "$file" ] || continue
+      ip netns delete "${file##*/}" || report_failure "the network namespace ${file##*/} cannot be deleted"
+    done
+  done
+}
+
+# delete_routes NETWORK: delete the IPv4 routes to a network, and to networks in it.
+delete_routes() {
+  ip -4 route flush root "$1" || report_failure "routes to $1 cannot be deleted"
+}
+
+# delete_firewall_rules CHAINS COMMENTS: delete the chains of iptables whose names match the extended regular expression CHAINS,
+# the rules that jump to them, and the rules with a comment that matches COMMENTS. Other rules are not touched:
+# the firewall of the system may change at the same time.
+delete_firewall_rules() {
+  local program changes begun=$SECONDS
+  for program in iptables ip6tables; do
+    while
+      changes=$("$program-save" 2>/dev/null | firewall_changes "$1" "$2")
+      [ -n "$changes" ]
+    do
+      if [ $((SECONDS - begun)) -gt 10 ]; then
+        report_failure "$program cannot delete these rules: $changes"
+        break
+      fi
+      # It fails if another program has changed a rule since it was read.
+      "$program-restore" --noflush --wait <<<"$changes" || sleep 0.2
+    done
+  done
+}
+
+# firewall_changes CHAINS COMMENTS: read the output of iptables-save, and print the input of iptables-restore for the deletion.
+firewall_changes() {
+  local line chain table='' rules='' flushed='' deleted=''
+  while read -r line; do
+    chain=${line#* }
+    chain=${chain%% *}
+    case $line in
+    '*'*) table=${line#\*} rules='' flushed='' deleted='' ;;
+    :*)
+      chain=${line#:}
+      chain=${chain%% *}
+      [[ ! $chain =~ ^($1) ]] || flushed+="-F $chain"$'\n' deleted+="-X $chain"$'\n'
+      ;;
+    -A*)
+      if [[ ! $chain =~ ^($1) ]] && [[ $line =~ \ -[jg]\ ($1) || $line =~ \ --comment\ \"?($2) ]]; then
+        rules+="-D${line#-A}"$'\n'
+      fi
+      ;;
+    COMMIT) [ -z "$rules$deleted" ] || printf '*%s\n%s%s%sCOMMIT\n' "$table" "$rules" "$flushed" "$deleted" ;;
+    esac
+  done
+}

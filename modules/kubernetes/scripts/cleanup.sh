@@ -1,0 +1,14 @@
+# Containers of the control plane and of pods. They are not ended by the runtime, which does not run any more.
+end_processes 3 cgroup_processes kubepods.slice 'system.slice/crio-*.scope'
+# The runtime's own processes for each pod. Those of other users of containerd have other folders.
+end_processes 0 processes_in /run/containerd/io.containerd.runtime.v2.task/k8s.io system.slice/containerd.service
+end_processes 0 cgroup_processes system.slice/kubelet.service
+stop_slice kubepods.slice
+for unit in containerd.service crio.service kubelet.service; do remove_unit_cgroup "$unit"; done
+
+unmount_all '^/(var/lib/kubelet/(pods|plugins)/|run/containerd/io\.containerd\.(runtime\.v2\.task/k8s\.io|grpc\.v1\.cri)/|(run|var/lib)/containers/storage/)'
+# containerd names them cni-UUID, CRI-O UUID.
+delete_network_namespaces 'cni-*' '????????-????-????-????-????????????'
+delete_interface cni0 flannel.1 flannel-v6.1 kube-ipvs0
+delete_routes "$POD_CIDR"
+delete_firewall_rules 'KUBE-|CNI-|FLANNEL-' 'nixbench(-services|: pods leave as their node|: until the API is back)'
