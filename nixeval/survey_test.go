@@ -94,7 +94,7 @@ builtins.listToAttrs (map (name: {
 	}
 }
 
-// With a specialisation, the survey reads its deployment options: its engine and its keys. The file of the engine is
+// With a specialisation, the survey reads its deployment options: its engine, and its keys in addition to those of the system. The file of the engine is
 // part of the specialisation.
 func TestSurveyOfSpecialisation(t *testing.T) {
 	fixture.Require(t, "nix")
@@ -104,9 +104,10 @@ func TestSurveyOfSpecialisation(t *testing.T) {
   meta.nixpkgs = import ` + fixture.Nixpkgs(t) + ` { system = "x86_64-linux"; };
   a = {
     deployment.engine = { kind = "kubernetes"; role = "worker"; };
+    deployment.keys.token = { text = "only-for-tests"; };
     specialisation.slurm.configuration = { lib, ... }: {
       deployment.engine = lib.mkForce { kind = "slurm"; role = "compute"; order = 20; };
-      deployment.keys.munge.text = "only-for-tests";
+      deployment.keys = lib.mkForce { munge.text = "only-for-tests"; };
     };
   };
   b.deployment.engine = { kind = "kubernetes"; role = "worker"; };
@@ -123,7 +124,7 @@ func TestSurveyOfSpecialisation(t *testing.T) {
 		if got := hive.Unit("a").Deployment.Engine.Kind + " " + hive.Unit("b").Deployment.Engine.Kind; got != want {
 			t.Errorf("specialisation %q: %s, want %s", specialisation, got, want)
 		}
-		if keys := len(hive.Unit("a").Deployment.Keys); (keys == 1) != (specialisation == "slurm") {
+		if keys := len(hive.Unit("a").Deployment.Keys); (keys == 2) != (specialisation == "slurm") {
 			t.Errorf("specialisation %q: %d keys", specialisation, keys)
 		}
 	}

@@ -45,7 +45,7 @@ func TestHandover(t *testing.T) {
 	// The cleanup fails at its end, when nothing of Kubernetes runs any more. Both nodes go back to Kubernetes.
 	c.writeHive("slurm")
 	c.runOn("node-1", "touch /run/handover-fails")
-	if code, out := c.try("apply", "--no-drain", "--rollback-all-on-failure"); code != 8 || !strings.Contains(out, "this cleanup is told to fail") {
+	if code, out := c.try("apply", "--rollback-all-on-failure"); code != 8 || !strings.Contains(out, "this cleanup is told to fail") {
 		t.Errorf("a cleanup that fails: exit code %d", code)
 	}
 	c.checkKubernetes(identity)
@@ -63,6 +63,13 @@ func TestHandover(t *testing.T) {
 	c.writeHive("kubernetes")
 	c.interrupt("node-1", func() { c.virsh("destroy", "bench-node-1") })
 	c.apply("SLURM → Kubernetes, after a power cut")
+	c.checkKubernetes(identity)
+
+	// By specialisation.
+	c.apply("Kubernetes → SLURM, by specialisation", "--specialisation", "slurm")
+	c.checkInventories("by specialisation", slurm)
+	c.waitForOutput(10*time.Second, "head-1", "srun hostname", "node-1")
+	c.apply("SLURM → Kubernetes, back from the specialisation")
 	c.checkKubernetes(identity)
 
 	c.writeHive("none")

@@ -530,8 +530,15 @@ let
       let
         inherit (unchecked.${name}) config;
         selected = if specialisation == null then null else config.specialisation.${specialisation} or null;
+        inherit (selected.configuration) deployment;
       in
-      deploymentOf (if selected == null then config else selected.configuration).deployment;
+      deploymentOf (
+        if selected == null then
+          config.deployment
+        else
+          # The keys of the system, too: the system is evaluated with the specialisation, and may need facts about its keys.
+          deployment // { keys = config.deployment.keys // deployment.keys; }
+      );
     closure = name: closureOf checked.${name}.config.system.build.toplevel;
     image = kind: role: closureOf (imageOf kind role);
     inherit imageDrvs;
