@@ -16,7 +16,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// cluster is a hive with the roles controller, compute and login, whose machines nixbench creates as
+// cluster is a hive with the roles controller, compute, login and accounting, whose machines nixbench creates as
 // containers of the lab's hypervisor.
 type cluster struct {
 	*testing.T
@@ -25,6 +25,9 @@ type cluster struct {
 	image string
 	tags  string // of the role compute, in Nix
 	login int    // the number of login nodes
+	// accounting is the number of nodes with slurmdbd.
+	accounting int
+	output     strings.Builder // of all commands
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -58,8 +61,9 @@ func (c *cluster) writeHive(compute int, settings string) {
   roles.controller = { %[5]s modules = [ %[6]s/controller.nix ]; };
   roles.compute = { count = %[7]d; tags = [ %[8]s ]; %[5]s modules = [ %[6]s/compute.nix ]; };
   roles.login = { count = %[9]d; %[5]s modules = [ %[6]s/login.nix ]; };
+  roles.accounting = { count = %[10]d; %[5]s modules = [ %[6]s/accounting.nix ]; };
 }
-`, nixpkgs, c.l.URI("lxc"), c.l.PoolPath(), settings, machine, modules, compute, c.tags, c.login)
+`, nixpkgs, c.l.URI("lxc"), c.l.PoolPath(), settings, machine, modules, compute, c.tags, c.login, c.accounting)
 	if err := os.WriteFile(filepath.Join(c.dir, "hive.nix"), []byte(text), 0o600); err != nil {
 		c.Fatal(err)
 	}
@@ -86,6 +90,7 @@ func (c *cluster) try(args ...string) (code int, stdout, stderr string) {
 	if err != nil && !errors.As(err, &exit) {
 		c.Fatal(err)
 	}
+	c.output.WriteString(out.String() + diag.String())
 	c.Logf("nixbench %s: exit code %d after %.1f s\n%s%s", strings.Join(args, " "), cmd.ProcessState.ExitCode(), time.Since(begin).Seconds(), out.String(), diag.String())
 	return cmd.ProcessState.ExitCode(), out.String(), diag.String()
 }

@@ -39,6 +39,7 @@ let
     {
       compute ? 2,
       controllers ? 1,
+      accounting ? 0,
       address ? "192.168.222.10",
     }:
     let
@@ -57,12 +58,13 @@ let
       all = {
         controller = nodes "controller" controllers (_: { inherit address; });
         compute = nodes "compute" compute (i: { address = "192.168.222.${toString (i + 20)}"; });
+        accounting = nodes "accounting" accounting (_: { address = "192.168.222.11"; });
       };
     in
     {
       version = 1;
       cluster = "Demo.1";
-      nodes = builtins.listToAttrs (all.controller ++ all.compute);
+      nodes = builtins.listToAttrs (all.controller ++ all.compute ++ all.accounting);
       roles = lib.mapAttrs (_: map (n: n.name)) all;
     };
 
@@ -75,7 +77,8 @@ in
     "controller"
     "compute"
     "login"
-  ];
+  ]
+  ++ [ (drv { role = "accounting"; runtime = facts { accounting = 1; }; }) (drv { role = "controller"; runtime = facts { accounting = 1; }; }) ];
 
   # By the number of compute nodes, and with another address of the controller as the control.
   scaled = lib.genAttrs [ "controller" "compute" "login" ] (
@@ -83,6 +86,27 @@ in
     map (count: drv { inherit role; runtime = facts { compute = count; }; }) [ 1 2 40 ]
     ++ [ (drv { inherit role; runtime = facts { address = "192.168.222.99"; }; }) ]
   );
+
+  # Without a node for accounting, and with one.
+  accounted = lib.genAttrs [ "controller" "compute" "login" ] (
+    role: map (accounting: drv { inherit role; runtime = facts { inherit accounting; }; }) [ 0 1 ]
+  );
+  accounting =
+    let
+      dbd = system { role = "accounting"; runtime = facts { accounting = 1; }; };
+      shared = system { role = "controller"; settings.accountingRole = "controller"; };
+    in
+    {
+      inherit (dbd.services.slurm.dbdserver) dbdHost extraConfig;
+      inherit (dbd.services.mysql) ensureDatabases ensureUsers;
+      units = builtins.filter (n: lib.elem n [ "munged" "mysql" "slurmctld" "slurmd" "slurmdbd" ]) (
+        builtins.attrNames dbd.systemd.services
+      );
+      controller = (system { role = "controller"; runtime = facts { accounting = 1; }; }).services.slurm.extraConfig;
+      sharedHost = shared.services.slurm.dbdserver.dbdHost;
+      sharedAfter = shared.systemd.services.slurmctld.after;
+      inherit (shared.deployment.engine.settings) accounting;
+    };
 
   # Before machines exist.
   image = builtins.filter (n: lib.elem n [ "munged" "slurmctld" "slurmd" ]) (
@@ -112,7 +136,7 @@ in
     };
   };
 
-  engines = lib.genAttrs [ "controller" "compute" "login" ] (
+  engines = lib.genAttrs [ "controller" "compute" "login" "accounting" ] (
     role: (system { inherit role; runtime = null; tags = [ "ssd" ]; }).deployment.engine
   );
 
@@ -122,6 +146,8 @@ in
 
   complaints = {
     none = complaints { role = "compute"; };
+    noAccounting = complaints { role = "accounting"; };
+    twoDatabases = complaints { role = "controller"; runtime = facts { accounting = 2; }; };
     noController = complaints { role = "compute"; runtime = facts { controllers = 0; }; };
     twoControllers = complaints { role = "controller"; runtime = facts { controllers = 2; }; };
   };

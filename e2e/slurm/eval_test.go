@@ -36,6 +36,16 @@ type evaluated struct {
 	}
 	EngineFiles map[string]*string
 	Complaints  map[string][]string
+	Accounted   map[string][]string
+	Accounting  struct {
+		DbdHost, ExtraConfig, Controller, SharedHost string
+		EnsureDatabases, Units, SharedAfter          []string
+		EnsureUsers                                  []struct {
+			Name              string
+			EnsurePermissions map[string]string
+		}
+		Accounting bool
+	}
 }
 
 func evaluate(t *testing.T) (e evaluated) {
@@ -71,6 +81,35 @@ func TestSystemsDoNotDependOnScale(t *testing.T) {
 	}
 }
 
+// Only the controller depends on the node with slurmdbd.
+func TestAccountingSystems(t *testing.T) {
+	e := evaluate(t)
+	for role, s := range e.Accounted {
+		if changed := s[0] != s[1]; changed != (role == "controller") {
+			t.Errorf("%s: the system depends on accounting: %v", role, changed)
+		}
+	}
+	a := e.Accounting
+	if a.DbdHost != "accounting-1" || !strings.Contains(a.ExtraConfig, "DbdAddr=192.168.222.11\n") || !slices.Equal(a.EnsureDatabases, []string{"slurm_acct_db"}) ||
+		len(a.EnsureUsers) != 1 || a.EnsureUsers[0].Name != "slurm" || a.EnsureUsers[0].EnsurePermissions["slurm_acct_db.*"] != "ALL PRIVILEGES" {
+		t.Errorf("%+v", a)
+	}
+	if want := []string{"munged", "mysql", "slurmdbd"}; !slices.Equal(a.Units, want) {
+		t.Errorf("units %q, want %q", a.Units, want)
+	}
+	for _, want := range []string{"AccountingStorageType=accounting_storage/slurmdbd", "AccountingStorageHost=192.168.222.11"} {
+		if !slices.Contains(strings.Split(a.Controller, "\n"), want) {
+			t.Errorf("slurm.conf has no line %q:\n%s", want, a.Controller)
+		}
+	}
+	if strings.Contains(e.Configuration.ExtraConfig, "Accounting") {
+		t.Errorf("slurm.conf without accounting:\n%s", e.Configuration.ExtraConfig)
+	}
+	if a.SharedHost != "controller-1" || !slices.Contains(a.SharedAfter, "slurmdbd.service") || !a.Accounting {
+		t.Errorf("slurmdbd on the controller: %+v", a)
+	}
+}
+
 // slurm.conf has the settings of several modules: a list is merged, another value replaces the default.
 func TestConfiguration(t *testing.T) {
 	e := evaluate(t)
@@ -96,7 +135,7 @@ func TestConfiguration(t *testing.T) {
 	if e.Starts.Plain == e.Starts.Tagged {
 		t.Error("tags do not change how slurmd registers")
 	}
-	for role, want := range map[string]string{"controller": "slurm controller 10 one by one", "compute": "slurm compute 20", "login": "none"} {
+	for role, want := range map[string]string{"accounting": "slurm accounting 0 one by one", "controller": "slurm controller 10 one by one", "compute": "slurm compute 20", "login": "none"} {
 		got := "none"
 		if engine := e.Engines[role]; engine != nil {
 			got = fmt.Sprintf("%s %s %d", engine.Kind, engine.Role, engine.Order)
@@ -132,6 +171,8 @@ func TestComplaints(t *testing.T) {
 		want := map[string]string{
 			"none":           "",
 			"noController":   "nixbench.slurm.controller is not set and the facts have no node of the role controller;",
+			"noAccounting":   "nixbench.slurm.accounting is not set and the facts have no node of the role accounting;",
+			"twoDatabases":   "the role accounting has several nodes, and the SLURM modules support one slurmdbd;",
 			"twoControllers": "the role controller has several nodes, and the SLURM modules support one controller;",
 		}[name]
 		if got := strings.Join(complaints, "\n"); !strings.HasPrefix(got, want) || want == "" && got != "" {
@@ -146,16 +187,24 @@ func TestShellcheck(t *testing.T) {
 	paths := runNix(t, exec.Command("nix-store", append([]string{"--realise"}, systems...)...))
 	paths = runNix(t, exec.Command("nix-store", append([]string{"--query", "--requisites"}, strings.Fields(string(paths))...)...))
 	var scripts []string
+	missing := map[string]bool{"nixbench-slurmd": true, "nixbench-await-slurmdbd": true, "slurmctld-postStart": true, "slurmctld-preStart": true, "slurmdbd-postStart": true}
 	for _, path := range strings.Fields(string(paths)) {
-		switch {
-		case strings.HasSuffix(path, "-nixbench-slurmd"):
+		for name := range missing {
+			switch {
+			case strings.HasSuffix(path, "-unit-script-"+name):
+				path = filepath.Join(path, "bin", name)
+			case !strings.HasSuffix(path, "-"+name):
+				continue
+			}
+			missing[name] = false
 			scripts = append(scripts, path)
-		case strings.HasSuffix(path, "-unit-script-slurmctld-postStart"):
-			scripts = append(scripts, filepath.Join(path, "bin/slurmctld-postStart"))
+			break
 		}
 	}
-	if len(scripts) != 2 {
-		t.Fatalf("the systems have the scripts %q", scripts)
+	for name, is := range missing {
+		if is {
+			t.Errorf("the systems have no script %s", name)
+		}
 	}
 	if problems := fixture.Shellcheck(t, "", scripts...); problems != "" {
 		t.Errorf("shellcheck:\n%s", problems)

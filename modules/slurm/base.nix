@@ -33,6 +33,7 @@ in
           "controller"
           "compute"
           "login"
+          "accounting"
         ]
       );
       default = null;
@@ -73,6 +74,31 @@ in
         defaultText = lib.literalMD "the address of the controller in the facts";
         example = "192.168.222.11";
         description = "Address at which all nodes reach the controller.";
+      };
+    };
+    accountingRole = mkOption {
+      type = types.str;
+      default = "accounting";
+      example = "controller";
+      description = ''
+        Role of the hive whose node runs slurmdbd and its database. If the hive has no such role, the cluster has no
+        accounting. With the value of `controllerRole`, both run on the controller.
+      '';
+    };
+    accounting = {
+      name = mkOption {
+        type = types.nullOr word;
+        default = lib.findFirst (_: true) null (facts.roles.${cfg.accountingRole} or [ ]);
+        defaultText = lib.literalMD "the first node of `accountingRole` in the facts";
+        example = "accounts";
+        description = "Host name of the node with slurmdbd, as `hostname -s` prints it there.";
+      };
+      address = mkOption {
+        type = types.nullOr word;
+        default = (facts.nodes.${toString cfg.accounting.name} or { }).address or null;
+        defaultText = lib.literalMD "the address of that node in the facts";
+        example = "192.168.222.12";
+        description = "Address at which the controller and login nodes reach slurmdbd.";
       };
     };
     features = mkOption {
@@ -157,7 +183,11 @@ in
       type = types.bool;
       internal = true;
       readOnly = true;
-      default = cfg.role != null && cfg.controller.name != null && cfg.controller.address != null;
+      default =
+        if cfg.role == "accounting" then
+          cfg.accounting.name != null && cfg.accounting.address != null
+        else
+          cfg.role != null && cfg.controller.name != null && cfg.controller.address != null;
       description = "Whether the node has all settings that it needs to be part of a cluster.";
     };
   };
@@ -165,12 +195,20 @@ in
   # implementation
   config.assertions = lib.mkIf (cfg.role != null) [
     {
-      assertion = runtime == null || cfg.configured;
+      assertion = runtime == null || cfg.role == "accounting" || cfg.configured;
       message = "nixbench.slurm.controller is not set and the facts have no node of the role ${cfg.controllerRole}; add that role with modules/slurm/controller.nix, or set nixbench.slurm.controllerRole.";
     }
     {
       assertion = lib.length (facts.roles.${cfg.controllerRole} or [ ]) < 2;
       message = "the role ${cfg.controllerRole} has several nodes, and the SLURM modules support one controller; set roles.${cfg.controllerRole}.count to 1.";
+    }
+    {
+      assertion = runtime == null || cfg.role != "accounting" || cfg.configured;
+      message = "nixbench.slurm.accounting is not set and the facts have no node of the role ${cfg.accountingRole}; set nixbench.slurm.accountingRole to the role with modules/slurm/accounting.nix.";
+    }
+    {
+      assertion = lib.length (facts.roles.${cfg.accountingRole} or [ ]) < 2;
+      message = "the role ${cfg.accountingRole} has several nodes, and the SLURM modules support one slurmdbd; set roles.${cfg.accountingRole}.count to 1.";
     }
     {
       assertion = lib.versionAtLeast cfg.package.version "23.11";

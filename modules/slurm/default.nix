@@ -1,9 +1,10 @@
 # All modules of SLURM. They change nothing on a node without `nixbench.slurm.role`. A role of
-# the hive imports ./controller.nix, ./compute.nix or ./login.nix, which import this file and set
-# that option.
+# the hive imports ./controller.nix, ./compute.nix, ./login.nix or ./accounting.nix, which import this file and
+# set that option.
 {
   imports = [
     ../runtime.nix
+    ./accounting-daemon.nix
     ./base.nix
     ./config.nix
     ./controller-daemon.nix

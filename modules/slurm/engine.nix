@@ -11,13 +11,21 @@ let
 in
 {
   config = lib.optionalAttrs (options ? deployment.engine) {
-    deployment.engine = lib.mkIf (cfg.role == "controller" || cfg.role == "compute") {
+    deployment.engine = lib.mkIf (lib.elem cfg.role [ "accounting" "controller" "compute" ]) {
       kind = "slurm";
       inherit (cfg) role;
-      oneByOne = cfg.role == "controller";
-      order = if cfg.role == "controller" then 10 else 20;
+      oneByOne = cfg.role != "compute";
+      # slurmdbd must not be older than slurmctld, nor slurmctld older than slurmd.
+      order =
+        {
+          accounting = 0;
+          controller = 10;
+          compute = 20;
+        }
+        .${cfg.role};
       settings = {
         inherit (cfg) drainTimeout features;
+        accounting = cfg.role == "controller" && cfg.accountingRole == cfg.controllerRole;
         inherit (cfg.package) version;
       };
     };

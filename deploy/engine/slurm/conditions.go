@@ -35,6 +35,11 @@ func (e *Engine) Conditions(deep bool) []check.Condition {
 			return e.explain(ctx, append([]string{e.controller()}, unready...))
 		}},
 	}
+	if name := e.accountingNode(); name != "" {
+		conditions = append(conditions, check.Condition{Name: "slurmdbd answers", Every: pollInterval, Probe: e.checkAccounting, Explain: func(ctx context.Context) string {
+			return e.explainUnit(ctx, name, accountingUnit)
+		}})
+	}
 	if deep && len(e.nodesOf(Compute)) > 0 {
 		conditions = append(conditions,
 			check.Condition{Name: "srun runs on " + count, Probe: e.checkSrun, Every: 2 * time.Second, Limit: deepTimeout},
@@ -111,9 +116,18 @@ func abbreviate(texts []string) string {
 func (e *Engine) explain(ctx context.Context, nodes []string) string {
 	var b strings.Builder
 	for _, name := range nodes[:min(maxExplained, len(nodes))] {
-		if log := e.readLog(ctx, name, logLines); log != "" {
-			fmt.Fprintf(&b, "%s:\n  %s\n", name, strings.ReplaceAll(log, "\n", "\n  "))
+		if text := e.explainUnit(ctx, name, e.unitOf(name)); text != "" {
+			b.WriteString(text + "\n")
 		}
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// explainUnit returns the last log lines of a unit on a node.
+func (e *Engine) explainUnit(ctx context.Context, node, unit string) string {
+	log := e.readLog(ctx, node, unit, logLines)
+	if log == "" {
+		return ""
+	}
+	return node + ":\n  " + strings.ReplaceAll(log, "\n", "\n  ")
 }

@@ -66,7 +66,7 @@ func (e *Engine) undrainOurs(ctx context.Context, nodes []string) error {
 // markAndWait sets the state DRAIN of the nodes in mark with one command, and waits for the jobs of members.
 func (e *Engine) markAndWait(ctx context.Context, members, mark []string, o engine.DrainOptions, report engine.Report) error {
 	if len(mark) > 0 {
-		_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+strings.Join(mark, ","), "state=drain", "reason="+drainReason+"it is about to change")
+		_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+strings.Join(mark, ","), "state=drain", "reason="+drainReason)
 		if err != nil {
 			return &engine.DrainError{Node: mark[0], Err: err}
 		}

@@ -14,8 +14,8 @@ var Kind = engine.Kind{
 	Usage: describeUsage,
 	Help: engine.Help{
 		Check: `SLURM: slurmctld answers, and exactly the hive's compute nodes are registered
-and take or run jobs. --deep runs srun on all compute nodes, and a batch job
-that calls srun.`,
+and take or run jobs. slurmdbd answers if the hive has accounting. --deep runs
+srun on all compute nodes, and a batch job that calls srun.`,
 		Drain: `SLURM: a drained node gets no new jobs. apply waits until its jobs have ended,
 for at most nixbench.slurm.drainTimeout seconds, and cancels none.`,
 		Remove: `SLURM: a removed compute node is deleted from the nodes of slurmctld.`,

@@ -25,28 +25,55 @@ func (e *Engine) listNodes(ctx context.Context) (map[string]node, error) {
 // nameOfValue matches the name of a value. Values may contain spaces.
 var nameOfValue = regexp.MustCompile(`(?:^| )([A-Za-z_]+)=`)
 
-// parseNodes parses the output of `scontrol --oneliner show nodes`. If a line has a name twice, the first value
-// counts, because a reason, which users write, may contain any text.
+// userText and afterReason match the names of the values that users write. SLURM prints them after all others, the reason first.
+var (
+	userText    = regexp.MustCompile(` (Reason|Comment|Extra|InstanceId|InstanceType|ReservationName)=`)
+	afterReason = regexp.MustCompile(` (Comment|Extra|InstanceId|InstanceType|ReservationName)=`)
+)
+
+// reasonForm matches a reason, who has set it and when.
+var reasonForm = regexp.MustCompile(`^(.*) (\[[^\s@\]]+@\d+\])`)
+
+// parseNodes parses the output of `scontrol --oneliner show nodes`. A text of a user may look like other values or
+// contain line breaks, so only lines that have the values of a node count, and of the texts only the reason.
 func parseNodes(out string) map[string]node {
 	all := map[string]node{}
 	for line := range strings.Lines(out) {
-		line = strings.TrimSpace(line)
+		line = strings.TrimRight(line, " \n")
+		if !strings.HasPrefix(line, "NodeName=") {
+			continue
+		}
 		n := node{}
+		if at := userText.FindStringIndex(line); at != nil {
+			if text, isReason := strings.CutPrefix(line[at[0]:], " Reason="); isReason {
+				n["Reason"], n["ReasonSetBy"] = parseReason(text)
+			}
+			line = line[:at[0]]
+		}
 		matches := nameOfValue.FindAllStringSubmatchIndex(line, -1)
 		for i, m := range matches {
 			end := len(line)
 			if i+1 < len(matches) {
 				end = matches[i+1][0]
 			}
-			if name := line[m[2]:m[3]]; n[name] == "" {
-				n[name] = strings.TrimSpace(line[m[1]:end])
-			}
+			n[line[m[2]:m[3]]] = strings.TrimSpace(line[m[1]:end])
 		}
-		if name := n["NodeName"]; name != "" {
-			all[name] = n
+		if n["State"] != "" && n["CPUTot"] != "" {
+			all[n["NodeName"]] = n
 		}
 	}
 	return all
+}
+
+// parseReason splits a reason from the user and the time, as in "bad disk [root@1795363543]". It ends before the next text.
+func parseReason(text string) (reason, setBy string) {
+	if at := afterReason.FindStringIndex(text); at != nil {
+		text = text[:at[0]]
+	}
+	if m := reasonForm.FindStringSubmatch(text); m != nil {
+		return m[1], m[2]
+	}
+	return strings.TrimSpace(text), ""
 }
 
 // states returns the base state, such as IDLE or MIXED, and the flags of a node, such as DRAIN.
@@ -73,14 +100,14 @@ func (n node) isBusy() bool {
 	return n.has("ALLOCATED") || n.has("MIXED") || n.has("COMPLETING") || n["CPUAlloc"] != "0" && n["CPUAlloc"] != ""
 }
 
-// drainReason begins the reason of a drain by nixbench. After a killed run, the next run uncordons only nodes
-// with such a reason. Nodes that an administrator or SLURM has drained stay drained.
-const drainReason = "nixbench: "
+// drainReason is the reason of a drain by nixbench. After a killed run, the next run uncordons only nodes
+// with this reason. Nodes that an administrator or SLURM has drained stay drained.
+const drainReason = "nixbench: it is about to change"
 
-// isDrainedByUs reports whether nixbench has drained the node. SLURM keeps the reason when the drain ends, so the
-// reason alone does not prove this.
+// isDrainedByUs reports whether nixbench has drained the node, and no administrator has changed the reason since. SLURM
+// does not change the reason of a node that is drained already, also if an epilog fails there, and deletes it with the drain.
 func (n node) isDrainedByUs() bool {
-	return n.isDrained() && strings.HasPrefix(n["Reason"], drainReason)
+	return n.isDrained() && n["Reason"] == drainReason
 }
 
 // slurmdStart returns the time, by the clock of the node, at which the slurmd that has registered was started.
@@ -91,7 +118,7 @@ func (n node) slurmdStart() (time.Time, bool) {
 
 // describe returns the state of a node and the reason for it.
 func (n node) describe() string {
-	if reason := n["Reason"]; reason != "" {
+	if reason := strings.TrimSpace(n["Reason"] + " " + n["ReasonSetBy"]); reason != "" {
 		return n["State"] + " (" + reason + ")"
 	}
 	return n["State"]

@@ -14,7 +14,7 @@ import (
 )
 
 // WaitReady implements [engine.Engine]. A compute node is ready when its slurmd has registered since its last
-// start; the controller, when slurmctld answers.
+// start; the controller, when slurmctld answers; the node with slurmdbd, when slurmdbd answers.
 func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Report) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -45,6 +45,9 @@ func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Repor
 // checkReady returns nil if a member works, and for a node that does not belong to the cluster. Otherwise the
 // error is the reason why the member does not work.
 func (e *Engine) checkReady(ctx context.Context, name string) error {
+	if slices.Contains(e.nodesOf(Accounting), name) {
+		return e.checkUnit(ctx, name, accountingUnit)
+	}
 	nodes, err := e.listNodes(ctx)
 	n, isMember := nodes[name]
 	switch {
@@ -112,16 +115,24 @@ func (e *Engine) Inspect(ctx context.Context, name string) error {
 	if unit == "" {
 		return nil
 	}
-	u, err := e.readUnit(ctx, name, unit)
+	return e.checkUnit(ctx, name, unit)
+}
+
+// checkUnit returns an error unless a unit on a node runs. The error contains the last line of the unit's log.
+func (e *Engine) checkUnit(ctx context.Context, node, unit string) error {
+	u, err := e.readUnit(ctx, node, unit)
 	if err != nil || u.state == "running" {
 		return err
 	}
 	err = fmt.Errorf("%s is %s", unit, u.state)
-	if log := e.readLog(ctx, name, 1); log != "" {
+	if log := e.readLog(ctx, node, unit, 1); log != "" {
 		err = fmt.Errorf("%w: %s", err, log)
 	}
 	return err
 }
+
+// accountingUnit is active when slurmdbd answers.
+const accountingUnit = "slurmdbd.service"
 
 // unitOf returns the unit of SLURM's daemon on a node of the hive.
 func (e *Engine) unitOf(name string) string {
@@ -130,15 +141,17 @@ func (e *Engine) unitOf(name string) string {
 		return "slurmctld.service"
 	case slices.Contains(e.nodesOf(Compute), name):
 		return "slurmd.service"
+	case slices.Contains(e.nodesOf(Accounting), name):
+		return accountingUnit
 	}
 	return ""
 }
 
-// readLog returns the last lines of the daemon's log on a node, or an empty string.
-func (e *Engine) readLog(ctx context.Context, name string, lines int) string {
+// readLog returns the last lines of a unit's log on a node, or an empty string.
+func (e *Engine) readLog(ctx context.Context, node, unit string, lines int) string {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	out, err := e.Run(ctx, name, nil, "journalctl", "--no-pager", "--quiet", "--output=cat", "--lines="+strconv.Itoa(lines), "--unit="+e.unitOf(name))
+	out, err := e.Run(ctx, node, nil, "journalctl", "--no-pager", "--quiet", "--output=cat", "--lines="+strconv.Itoa(lines), "--unit="+unit)
 	if err != nil {
 		return ""
 	}
@@ -147,7 +160,7 @@ func (e *Engine) readLog(ctx context.Context, name string, lines int) string {
 
 // newNotReadyError returns a NotReadyError with the last log lines of the node.
 func (e *Engine) newNotReadyError(ctx context.Context, name string, after time.Duration, missing error) error {
-	return &NotReadyError{Node: name, After: after, Missing: missing, Log: e.readLog(context.WithoutCancel(ctx), name, logLines)}
+	return &NotReadyError{Node: name, After: after, Missing: missing, Log: e.readLog(context.WithoutCancel(ctx), name, e.unitOf(name), logLines)}
 }
 
 // NotReadyError is returned if a node does not work in the cluster after a change of the node.

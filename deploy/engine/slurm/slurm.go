@@ -1,8 +1,8 @@
 // Package slurm is the engine for clusters that modules/slurm sets up. It runs SLURM's commands on the
 // controller over the SSH connection of the deployment, so nothing on the operator's machine needs MUNGE's key.
 //
-// The members are the controller and the compute nodes that have registered with it. A drained member has the
-// state DRAIN in SLURM: its jobs continue, and it gets no new ones.
+// The members are the controller, the compute nodes that it lists, and the node with slurmdbd once the controller
+// uses it. A drained member has the state DRAIN in SLURM: its jobs continue, and it gets no new ones.
 package slurm
 
 import (
@@ -21,6 +21,7 @@ import (
 const (
 	Controller = "controller"
 	Compute    = "compute"
+	Accounting = "accounting"
 )
 
 const (
@@ -42,6 +43,7 @@ func New(c engine.Cluster) *Engine { return &Engine{c} }
 type settings struct {
 	DrainTimeout int      `json:"drainTimeout"` // in seconds
 	Features     []string `json:"features"`
+	Accounting   bool     `json:"accounting"` // whether slurmdbd runs on the controller
 	Version      string   `json:"version"`
 }
 
@@ -81,6 +83,21 @@ func (e *Engine) controller() string {
 // cluster does not exist.
 var errNoController = errors.New("no controller is set up yet")
 
+// readConfig returns the settings with which slurmctld runs, by their names.
+func (e *Engine) readConfig(ctx context.Context) (map[string]string, error) {
+	out, err := e.runOnController(ctx, "scontrol", "show", "config")
+	if err != nil {
+		return nil, err
+	}
+	config := map[string]string{}
+	for line := range strings.Lines(out) {
+		if name, value, ok := strings.Cut(line, "="); ok {
+			config[strings.TrimSpace(name)] = strings.TrimSpace(value)
+		}
+	}
+	return config, nil
+}
+
 // runOnController runs one of SLURM's commands on the controller.
 func (e *Engine) runOnController(ctx context.Context, argv ...string) (string, error) {
 	controller := e.controller()
@@ -115,6 +132,15 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 		return nil, fmt.Errorf("slurm: %w", err)
 	}
 	out := map[string]engine.Status{e.controller(): {Ready: true, OneByOne: true}}
+	if name := e.accountingNode(); name != "" && name != e.controller() {
+		config, err := e.readConfig(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("slurm: %w", err)
+		}
+		if config["AccountingStorageType"] == accountingPlugin {
+			out[name] = engine.Status{Ready: true, OneByOne: true}
+		}
+	}
 	for name, n := range nodes {
 		out[name] = engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs()}
 	}

@@ -27,6 +27,9 @@ type controller struct {
 	calls []string
 	fails map[string]string // the error of each command that contains the key
 	job   string            // what srun and sbatch print
+	// accounting is set if slurmctld uses slurmdbd. accounts is what sacctmgr prints about the cluster.
+	accounting bool
+	accounts   string
 }
 
 type standInNode struct {
@@ -43,7 +46,7 @@ type standInNode struct {
 
 // newController returns a cluster with compute nodes that are idle.
 func newController(t *testing.T, compute ...string) *controller {
-	c := &controller{t: t, nodes: map[string]*standInNode{}, fails: map[string]string{}}
+	c := &controller{t: t, nodes: map[string]*standInNode{}, fails: map[string]string{}, accounts: "bench|6817\n"}
 	for _, name := range compute {
 		c.nodes[name] = &standInNode{base: "IDLE", features: "ssd,compute", version: "24.11.5", start: 1000, unit: "running", unitTime: 1000}
 	}
@@ -58,6 +61,11 @@ func (c *controller) engine(compute ...string) *Engine {
 		members = append(members, engine.Member{Node: name, HiveRole: "compute", Engine: nixeval.Engine{Kind: Kind.Name, Role: Compute, Settings: []byte(settings)}})
 	}
 	return New(engine.Cluster{Name: "bench", Members: members, Run: c.run})
+}
+
+// addAccounting adds a node with slurmdbd to the hive.
+func addAccounting(e *Engine, node string) {
+	e.Cluster.Members = append(e.Cluster.Members, engine.Member{Node: node, HiveRole: "accounting", Engine: nixeval.Engine{Kind: Kind.Name, Role: Accounting, OneByOne: true, Settings: []byte(`{"version": "24.11.5"}`)}})
 }
 
 func read(t *testing.T, file string) string {
@@ -116,7 +124,15 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 	case line == "scontrol ping":
 		return []byte(read(c.t, "ping")), nil
 	case line == "scontrol show config":
-		return []byte(read(c.t, "config")), nil
+		storage := "(null)"
+		if c.accounting {
+			storage = accountingPlugin
+		}
+		return []byte(read(c.t, "config") + "AccountingStorageType   = " + storage + "\nClusterName             = bench\n"), nil
+	case strings.HasPrefix(line, "sacctmgr --noheader --parsable2 show cluster bench "):
+		return []byte(c.accounts), nil
+	case line == "sacctmgr show configuration":
+		return []byte(read(c.t, "slurmdbd")), nil
 	case strings.HasPrefix(line, "scontrol update nodename="):
 		return nil, c.update(strings.Split(values["nodename"], ","), values)
 	case strings.HasPrefix(line, "scontrol delete nodename="):
@@ -133,7 +149,7 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 		}
 		return []byte(b.String() + "7 COMPLETED\n"), nil
 	case strings.HasPrefix(line, "systemctl show "):
-		if at == "head" {
+		if c.nodes[at] == nil {
 			return []byte("SubState=running\nActiveEnterTimestamp=@1000\n"), nil
 		}
 		return fmt.Appendf(nil, "SubState=%s\nActiveEnterTimestamp=@%d\n", c.nodes[at].unit, c.nodes[at].unitTime), nil
@@ -157,7 +173,8 @@ func (c *controller) update(nodes []string, values map[string]string) error {
 		switch values["state"] {
 		case "drain":
 			n.flags, n.reason = []string{"DRAIN"}, values["reason"]
-		case "undrain": // keeps the reason, as SLURM does
+		case "undrain":
+			n.reason = ""
 			n.flags = slices.DeleteFunc(n.flags, func(f string) bool { return f == "DRAIN" })
 		}
 		if list, ok := values["availablefeatures"]; ok {
@@ -186,15 +203,48 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// Nodes have the values that SLURM printed; a reason cannot replace them.
+// Nodes have the values that SLURM printed; texts of users cannot replace them.
 func TestParseNodes(t *testing.T) {
 	n := parseNodes(read(t, "node-drained"))["compute-1"]
 	if n == nil || n["State"] != "IDLE+DRAIN+DYNAMIC_NORM" || n["Version"] != "24.11.5" || n["OS"] != "Linux 6.1.0 #1 SMP PREEMPT_DYNAMIC @0" ||
-		n["Reason"] != "nixbench: it is about to change" || !n.isReady() || !n.isDrainedByUs() || n.isBusy() {
+		n["Reason"] != "nixbench: it is about to change State=DOWN" || !n.isReady() || n.isDrainedByUs() || n.isBusy() {
 		t.Errorf("%q", n)
 	}
 	if all := parseNodes("No nodes in the system\n"); len(all) != 0 {
 		t.Errorf("%q", all)
+	}
+}
+
+// The texts that follow a node's values, as SLURM 24.11.5 prints them, and the description of the node.
+func TestParseTexts(t *testing.T) {
+	const ours = " Reason=nixbench: it is about to change [root@1795386144]"
+	for text, want := range map[string]struct {
+		state string
+		ours  bool
+	}{
+		"":                               {"IDLE+DYNAMIC_NORM+DRAIN", false},
+		ours:                             {"IDLE+DYNAMIC_NORM+DRAIN (nixbench: it is about to change [root@1795386144])", true},
+		ours + " Comment=rack 7 [bob@1]": {"IDLE+DYNAMIC_NORM+DRAIN (nixbench: it is about to change [root@1795386144])", true},
+		" Reason=nixbench: it is about to change, and a bad disk [bob@1795386151]":         {"IDLE+DYNAMIC_NORM+DRAIN (nixbench: it is about to change, and a bad disk [bob@1795386151])", false},
+		" Reason=nixbench: it is about to change [root@5] no, a bad disk [bob@1795386151]": {"IDLE+DYNAMIC_NORM+DRAIN (nixbench: it is about to change [root@5] no, a bad disk [bob@1795386151])", false},
+		" Reason=bad disk State=DOWN [root@5] Reason=x [root@1795386144]":                  {"IDLE+DYNAMIC_NORM+DRAIN (bad disk State=DOWN [root@5] Reason=x [root@1795386144])", false},
+		" Reason=first line [root@1795386144]        second State=DOWN line":               {"IDLE+DYNAMIC_NORM+DRAIN (first line [root@1795386144])", false},
+		" Comment=one" + ours: {"IDLE+DYNAMIC_NORM+DRAIN", false},
+		" Comment=one\nNodeName=compute-9 State=IDLE Extra=a=b": {"IDLE+DYNAMIC_NORM+DRAIN", false},
+	} {
+		all := parseNodes(strings.Replace(strings.TrimSuffix(read(t, "node-idle"), "\n"), "State=IDLE+DYNAMIC_NORM", "State=IDLE+DYNAMIC_NORM+DRAIN", 1) + text + "\n")
+		if n := all["compute-1"]; len(all) != 1 || n.describe() != want.state || n.isDrainedByUs() != want.ours || n["SlurmdStartTime"] != "1795363538" {
+			t.Errorf("%q: %q", text, all)
+		}
+	}
+}
+
+// An administrator has added to the reason of a drain by nixbench. The node stays drained.
+func TestExtendedReason(t *testing.T) {
+	c := newController(t, "c-1")
+	c.nodes["c-1"].flags, c.nodes["c-1"].reason = []string{"DRAIN"}, "nixbench: it is about to change, and a bad disk"
+	if err := c.engine("c-1").Uncordon(t.Context(), "c-1"); err != nil || len(c.nodes["c-1"].flags) == 0 {
+		t.Errorf("%v, %+v", err, c.nodes["c-1"])
 	}
 }
 

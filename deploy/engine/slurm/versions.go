@@ -10,10 +10,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// maxSkew is the maximum number of releases that slurmd may be older than slurmctld, and that slurmctld may
-// skip in an upgrade. slurmctld must not be older than slurmd.
-const maxSkew = 2
-
 // Versions implements [engine.Versioned].
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	observed, err := e.observeVersions(ctx)
@@ -43,21 +39,25 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	return changes, e.checkReleases(observed, after)
 }
 
-// observeVersions returns the versions of slurmctld and of each registered slurmd.
+// observeVersions returns the versions of slurmctld, of each registered slurmd, and of slurmdbd if it answers on a node of its own.
 func (e *Engine) observeVersions(ctx context.Context) (map[string]string, error) {
-	out, err := e.runOnController(ctx, "scontrol", "show", "config")
+	config, err := e.readConfig(ctx)
 	if err != nil {
 		return nil, err
 	}
-	version := regexp.MustCompile(`(?m)^SLURM_VERSION\s*=\s*(\S+)`).FindStringSubmatch(out)
-	if version == nil {
+	if config["SLURM_VERSION"] == "" {
 		return nil, errors.New("scontrol show config on the controller printed no SLURM_VERSION")
 	}
 	nodes, err := e.listNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]string{e.controller(): version[1]}
+	all := map[string]string{e.controller(): config["SLURM_VERSION"]}
+	if name := e.accountingNode(); name != "" && name != e.controller() && config["AccountingStorageType"] == accountingPlugin {
+		if version, err := e.observeSlurmdbd(ctx); err == nil {
+			all[name] = version
+		}
+	}
 	for name, n := range nodes {
 		if n["Version"] != "" {
 			all[name] = n["Version"]
@@ -66,39 +66,77 @@ func (e *Engine) observeVersions(ctx context.Context) (map[string]string, error)
 	return all, nil
 }
 
+// observeSlurmdbd returns the version of the slurmdbd that runs.
+func (e *Engine) observeSlurmdbd(ctx context.Context) (string, error) {
+	out, err := e.runOnController(ctx, "sacctmgr", "show", "configuration")
+	if err != nil {
+		return "", err
+	}
+	if m := slurmdbdVersion.FindStringSubmatch(out); m != nil {
+		return m[1], nil
+	}
+	return "", errors.New("sacctmgr show configuration on the controller printed no SLURMDBD_VERSION")
+}
+
+var slurmdbdVersion = regexp.MustCompile(`(?m)^SLURMDBD_VERSION\s*=\s*(\S+)`)
+
 // checkReleases returns a VersionError if the releases after the run are not supported together, or if slurmctld
-// cannot read the state that its running version has written.
+// or slurmdbd cannot read what its running version has written.
 func (e *Engine) checkReleases(observed map[string]string, after map[string]release) error {
 	controller := e.controller()
-	running, known := parseRelease(observed[controller])
-	desired := after[controller]
+	if err := checkUpgrade("slurmctld", controller, observed[controller], after[controller]); err != nil {
+		return err
+	}
+	if name := e.accountingNode(); name != "" && name != controller {
+		if err := checkUpgrade("slurmdbd", name, observed[name], after[name]); err != nil {
+			return err
+		}
+		if err := checkPair("slurmdbd", name, after[name], "slurmctld", controller, after[controller]); err != nil {
+			return err
+		}
+	}
+	for _, name := range e.nodesOf(Compute) {
+		if err := checkPair("slurmctld", controller, after[controller], "slurmd", name, after[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkUpgrade returns a VersionError unless a daemon of the release desired can read the state of the running one.
+func checkUpgrade(daemon, node, observed string, desired release) error {
+	running, known := parseRelease(observed)
 	switch {
-	case !known:
+	case !known || desired == 0:
 		return nil
 	case desired < running:
 		return &engine.VersionError{
-			Text:   fmt.Sprintf("slurm: the controller runs release %s, and nixbench.slurm.package of %s is %s: slurmctld cannot read the state of a newer release", running, controller, desired),
+			Text:   fmt.Sprintf("slurm: %s runs %s of release %s, and its nixbench.slurm.package is %s: %s cannot read the state of a newer release", node, daemon, running, desired, daemon),
 			Remedy: fmt.Sprintf("set nixbench.slurm.package to release %s or later", running),
 		}
-	case desired > running+maxSkew:
+	case running < desired.oldestSupported():
 		return &engine.VersionError{
-			Text:   fmt.Sprintf("slurm: the controller runs release %s, and nixbench.slurm.package of %s is %s: slurmctld cannot read the state of a release that is more than two releases older", running, controller, desired),
-			Remedy: fmt.Sprintf("apply with release %s first", running+maxSkew),
+			Text:   fmt.Sprintf("slurm: %s runs %s of release %s, and its nixbench.slurm.package is %s, which cannot read the state of releases before %s", node, daemon, running, desired, desired.oldestSupported()),
+			Remedy: fmt.Sprintf("apply with release %s first", running.newestReader()),
 		}
 	}
-	for _, m := range e.Cluster.Members {
-		switch r, known := after[m.Node]; {
-		case !known || m.Node == controller || r == 0:
-		case r > desired:
-			return &engine.VersionError{
-				Text:   fmt.Sprintf("slurm: nixbench.slurm.package of %s is release %s, and that of the controller %s: slurmd must not be newer than slurmctld", m.Node, r, desired),
-				Remedy: "apply to the controller first, or to all nodes at once",
-			}
-		case r+maxSkew < desired:
-			return &engine.VersionError{
-				Text:   fmt.Sprintf("slurm: %s has release %s, and nixbench.slurm.package of the controller is %s: slurmd must not be more than two releases older than slurmctld", m.Node, r, desired),
-				Remedy: fmt.Sprintf("apply with release %s to all nodes first", r+maxSkew),
-			}
+	return nil
+}
+
+// checkPair returns a VersionError unless the server, such as slurmctld, accepts the release of the client, such as slurmd.
+func checkPair(server, serverNode string, serverRelease release, client, clientNode string, clientRelease release) error {
+	switch {
+	case serverRelease == 0 || clientRelease == 0:
+		return nil
+	case clientRelease > serverRelease:
+		return &engine.VersionError{
+			Text:   fmt.Sprintf("slurm: nixbench.slurm.package of %s is release %s, and that of %s %s: %s must not be newer than %s", clientNode, clientRelease, serverNode, serverRelease, client, server),
+			Remedy: "apply to " + serverNode + " first, or to all nodes at once",
+		}
+	case clientRelease < serverRelease.oldestSupported():
+		return &engine.VersionError{
+			Text:   fmt.Sprintf("slurm: %s has release %s, and nixbench.slurm.package of %s is %s: this %s does not support a %s before release %s", clientNode, clientRelease, serverNode, serverRelease, server, client, serverRelease.oldestSupported()),
+			Remedy: fmt.Sprintf("apply with release %s to all nodes first", clientRelease.newestReader()),
 		}
 	}
 	return nil
@@ -125,6 +163,27 @@ func parseRelease(version string) (release, bool) {
 		r++
 	}
 	return r, r >= 1
+}
+
+// widerSupport is release 24.11: it and later releases support the three releases before them. Earlier ones support two.
+const widerSupport release = 3
+
+// oldestSupported returns the oldest release whose state r can read and whose daemons r accepts.
+func (r release) oldestSupported() release {
+	if r < widerSupport {
+		return r - 2
+	}
+	return r - 3
+}
+
+// newestReader returns the newest release that can read the state of r.
+func (r release) newestReader() release {
+	for newest := r + 3; newest > r; newest-- {
+		if newest.oldestSupported() <= r {
+			return newest
+		}
+	}
+	return r
 }
 
 func (r release) String() string {

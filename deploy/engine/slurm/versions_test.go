@@ -35,13 +35,14 @@ func TestVersions(t *testing.T) {
 		"no change":                    {"24.11.5", "24.11.5", all, "", "map[]"},
 		"all of them":                  {"25.05.2", "25.05.2", all, "", "map[c-1:{24.11.5 25.05.2} c-2:{24.11.5 25.05.2} head:{24.11.5 25.05.2}]"},
 		"two releases":                 {"25.11.0", "25.11.0", all, "", "map[c-1:{24.11.5 25.11.0} c-2:{24.11.5 25.11.0} head:{24.11.5 25.11.0}]"},
-		"three releases":               {"26.05.0", "26.05.0", all, "", "slurm: the controller runs release 24.11, and nixbench.slurm.package of head is 26.05"},
-		"back":                         {"24.05.1", "24.05.1", all, "", "slurm: the controller runs release 24.11, and nixbench.slurm.package of head is 24.05: slurmctld cannot read the state of a newer release"},
+		"three releases":               {"26.05.0", "26.05.0", all, "", "map[c-1:{24.11.5 26.05.0} c-2:{24.11.5 26.05.0} head:{24.11.5 26.05.0}]"},
+		"four releases":                {"26.11.0", "26.11.0", all, "", "slurm: head runs slurmctld of release 24.11, and its nixbench.slurm.package is 26.11, which cannot read the state of releases before 25.05"},
+		"back":                         {"24.05.1", "24.05.1", all, "", "slurm: head runs slurmctld of release 24.11, and its nixbench.slurm.package is 24.05: slurmctld cannot read the state of a newer release"},
 		"back within the release":      {"24.11.1", "24.11.5", all, "", "map[head:{24.11.5 24.11.1}]"},
 		"the controller alone":         {"25.05.2", "25.05.2", []string{"head"}, "", "map[head:{24.11.5 25.05.2}]"},
-		"compute nodes alone":          {"25.05.2", "25.05.2", all[1:], "", "slurm: nixbench.slurm.package of c-1 is release 25.05, and that of the controller 24.11: slurmd must not be newer"},
-		"a node that stays too old":    {"25.05.2", "25.05.2", all[:2], "23.11.4", "slurm: c-2 has release 23.11, and nixbench.slurm.package of the controller is 25.05: slurmd must not be more than two"},
-		"the old node is upgraded too": {"25.05.2", "25.05.2", all, "23.11.4", "map[c-1:{24.11.5 25.05.2} c-2:{23.11.4 25.05.2} head:{24.11.5 25.05.2}]"},
+		"compute nodes alone":          {"25.05.2", "25.05.2", all[1:], "", "slurm: nixbench.slurm.package of c-1 is release 25.05, and that of head 24.11: slurmd must not be newer"},
+		"a node that stays too old":    {"25.11.2", "25.11.2", all[:2], "23.11.4", "slurm: c-2 has release 23.11, and nixbench.slurm.package of head is 25.11: this slurmctld does not support a slurmd before release 24.05"},
+		"the old node is upgraded too": {"25.11.2", "25.11.2", all, "23.11.4", "map[c-1:{24.11.5 25.11.2} c-2:{23.11.4 25.11.2} head:{24.11.5 25.11.2}]"},
 	} {
 		c := newController(t, "c-1", "c-2")
 		if test.older != "" {
@@ -68,6 +69,47 @@ func TestVersions(t *testing.T) {
 
 func fmtChanges(changes map[string]engine.Change) string {
 	return fmt.Sprint(changes)
+}
+
+func TestSupportedReleases(t *testing.T) {
+	for version, want := range map[string][2]string{"25.05.1": {"23.11", "26.11"}, "26.05.0": {"24.11", "27.11"}, "24.05.1": {"23.05", "25.11"}} {
+		r, _ := parseRelease(version)
+		if got := [2]string{r.oldestSupported().String(), r.newestReader().String()}; got != want {
+			t.Errorf("%s: %q, want %q", version, got, want)
+		}
+	}
+}
+
+// slurmdbd is upgraded before slurmctld.
+func TestVersionsOfSlurmdbd(t *testing.T) {
+	for name, test := range map[string]struct {
+		versions map[string]string // in the hive, by role
+		nodes    []string
+		want     string
+	}{
+		"all":               {map[string]string{Accounting: "25.05.2", Controller: "25.05.2", Compute: "25.05.2"}, []string{"db", "head", "c-1"}, "map[c-1:{24.11.5 25.05.2} db:{24.11.5 25.05.2} head:{24.11.5 25.05.2}]"},
+		"slurmdbd alone":    {map[string]string{Accounting: "25.05.2"}, []string{"db"}, "map[db:{24.11.5 25.05.2}]"},
+		"slurmctld alone":   {map[string]string{Controller: "25.05.2"}, []string{"head"}, "slurm: nixbench.slurm.package of head is release 25.05, and that of db 24.11: slurmctld must not be newer than slurmdbd"},
+		"slurmdbd too new":  {map[string]string{Accounting: "26.11.0"}, []string{"db"}, "slurm: db runs slurmdbd of release 24.11, and its nixbench.slurm.package is 26.11, which cannot read"},
+		"slurmdbd too old":  {map[string]string{Accounting: "24.05.3"}, []string{"db"}, "slurm: db runs slurmdbd of release 24.11, and its nixbench.slurm.package is 24.05: slurmdbd cannot read"},
+		"slurmdbd is added": {map[string]string{Accounting: "24.05.3"}, []string{"db"}, "slurm: nixbench.slurm.package of head is release 24.11, and that of db 24.05: slurmctld must not be newer than slurmdbd"},
+	} {
+		c := newController(t, "c-1")
+		c.accounting = name != "slurmdbd is added"
+		e := c.engine("c-1")
+		addAccounting(e, "db")
+		for i, m := range e.Cluster.Members {
+			version := test.versions[m.Role]
+			if version == "" {
+				version = "24.11.5"
+			}
+			e.Cluster.Members[i].Settings = []byte(`{"version": "` + version + `"}`)
+		}
+		changes, err := e.Versions(t.Context(), test.nodes)
+		if err == nil && fmtChanges(changes) != test.want || err != nil && !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s: %s, %v, want %s", name, fmtChanges(changes), err, test.want)
+		}
+	}
 }
 
 // A controller that does not answer may be repaired by the run.

@@ -3,4 +3,5 @@
 
 packages="$packages
   slurmctld slurmd sackd slurm-client slurm-wlm-basic-plugins munge
+  slurmdbd slurm-wlm-mysql-plugin mariadb-server-core mariadb-client-core
 "

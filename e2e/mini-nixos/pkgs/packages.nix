@@ -174,6 +174,19 @@ in
     ]
     ++ sbin [ "sackd" "slurmctld" "slurmd" "slurmdbd" ];
   };
+  mariadb = fromHostWith {
+    pname = "mariadb-server";
+    version = "11.8-host";
+    programs = [ "my_print_defaults" "resolveip" ];
+    links = {
+      "bin/mysql" = "/usr/bin/mariadb";
+      "bin/mysqld" = "/usr/sbin/mariadbd";
+      "sbin/mariadbd" = "/usr/sbin/mariadbd";
+      "bin/mysql_install_db" = "/usr/bin/mariadb-install-db";
+      "lib/mysql" = "/usr/lib/mysql";
+      "share/mariadb" = "/usr/share/mariadb";
+    };
+  };
   munge = fromHost "munge" [ "munge" "unmunge" "/usr/sbin/mungekey" "/usr/sbin/munged" ];
 
   hello =

@@ -16,6 +16,7 @@
   ./services/cri-o.nix
   ./services/firewall.nix
   ./services/munge.nix
+  ./services/mysql.nix
   ./services/openssh.nix
   ./services/qemu-guest.nix
   ./services/slurm.nix

@@ -48,11 +48,25 @@ let
     chmod +x "$out"/bin/*
   '';
   kill = "${pkgs.coreutils}/bin/kill";
+
+  slurmdbdConf = pkgs.writeText "slurmdbd.conf" ''
+    DbdHost=${cfg.dbdserver.dbdHost}
+    SlurmUser=${cfg.user}
+    StorageType=accounting_storage/mysql
+    StorageUser=${cfg.dbdserver.storageUser}
+    ${cfg.dbdserver.extraConfig}
+  '';
 in
 {
   options.services.slurm = {
     server.enable = option types.bool false "Whether to run slurmctld.";
     client.enable = lib.mkEnableOption "slurm client daemon";
+    dbdserver = {
+      enable = option types.bool false "Whether to run slurmdbd.";
+      dbdHost = option types.str config.networking.hostName "Short host name of the machine with slurmdbd.";
+      storageUser = option types.str cfg.user "User of the database.";
+      extraConfig = text "Further lines of slurmdbd.conf.";
+    };
     enableStools = option types.bool false "Whether to provide slurm.conf without a daemon.";
     package = option types.package pkgs.slurm "The package with SLURM.";
     controlMachine = nullableName null "Short host name of the controller.";
@@ -75,7 +89,7 @@ in
     };
   };
 
-  config = lib.mkIf (cfg.enableStools || cfg.client.enable || cfg.server.enable) {
+  config = lib.mkIf (cfg.enableStools || cfg.client.enable || cfg.server.enable || cfg.dbdserver.enable) {
     environment.systemPackages = [ wrappers ];
     services.munge.enable = lib.mkDefault true;
 
@@ -120,6 +134,27 @@ in
         mkdir -p ${cfg.stateSaveLocation}
         chown -R ${cfg.user}:slurm ${cfg.stateSaveLocation}
       '';
+    };
+
+    systemd.services.slurmdbd = lib.mkIf cfg.dbdserver.enable {
+      path = [ wrappers pkgs.munge pkgs.coreutils ];
+      wantedBy = [ "multi-user.target" ];
+      after = [ "network.target" "munged.service" "mysql.service" ];
+      requires = [ "munged.service" "mysql.service" ];
+      # slurmdbd looks for its file beside the one that SLURM_CONF names.
+      preStart = ''
+        install -m 600 -o ${cfg.user} -T ${slurmdbdConf} "$RUNTIME_DIRECTORY/slurmdbd.conf"
+      '';
+      script = ''
+        export SLURM_CONF=$RUNTIME_DIRECTORY/slurmdbd.conf
+        exec ${cfg.package}/bin/slurmdbd -D
+      '';
+      serviceConfig = {
+        RuntimeDirectory = "slurmdbd";
+        Type = "simple";
+        PIDFile = "/run/slurmdbd.pid";
+        ExecReload = "${kill} -HUP $MAINPID";
+      };
     };
   };
 }

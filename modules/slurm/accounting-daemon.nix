@@ -1,0 +1,97 @@
+# slurmdbd and its database, MariaDB, on the same node. slurmdbd logs in to the database by the name of its user (unix_socket),
+# so there is no password. Compute nodes do not depend on accounting.
+{
+  config,
+  lib,
+  pkgs,
+  ...
+}:
+let
+  cfg = config.nixbench.slurm;
+  inherit (config.services.slurm) stateSaveLocation;
+  enabled = cfg.accounting.name != null && cfg.accounting.address != null;
+  onController = cfg.role == "controller" && cfg.accountingRole == cfg.controllerRole;
+  database = "slurm_acct_db";
+
+  # Waits until a port answers, at most as many seconds as the second argument.
+  awaitPort = pkgs.writeShellScript "nixbench-await-slurmdbd" ''
+    PATH=${lib.makeBinPath [ pkgs.coreutils ]}:$PATH
+    end=$(($(date +%s) + $2))
+    until timeout 1 ${pkgs.runtimeShell} -c "exec 3<> /dev/tcp/$1/6819" 2> /dev/null; do
+      [ "$(date +%s)" -lt "$end" ] || exit 1
+      sleep 0.2
+    done
+  '';
+in
+{
+  config = lib.mkIf (cfg.configured && enabled) (
+    lib.mkMerge [
+      (lib.mkIf (cfg.role == "accounting" || onController) {
+        services.slurm.dbdserver = {
+          enable = true;
+          dbdHost = cfg.accounting.name;
+          extraConfig = ''
+            DbdAddr=${cfg.accounting.address}
+            StorageHost=localhost
+            StorageLoc=${database}
+          '';
+        };
+        services.mysql = {
+          enable = true;
+          package = lib.mkDefault pkgs.mariadb;
+          ensureDatabases = [ database ];
+          ensureUsers = [
+            {
+              name = config.services.slurm.user;
+              ensurePermissions."${database}.*" = "ALL PRIVILEGES";
+            }
+          ];
+          settings.mysqld = {
+            # Only slurmdbd uses the database, by its socket.
+            skip-networking = lib.mkDefault true;
+            # slurmdbd warns about smaller values.
+            innodb_buffer_pool_size = lib.mkDefault "128M";
+            innodb_lock_wait_timeout = lib.mkDefault 900;
+          };
+        };
+        systemd.services.slurmdbd = {
+          startLimitIntervalSec = 0;
+          # Units that are ordered after slurmdbd start when it answers. After an upgrade, slurmdbd first converts its
+          # database, which may take long and must not be interrupted.
+          postStart = ''
+            ${awaitPort} 127.0.0.1 60 || echo "slurmdbd does not answer after 60 s; it may be converting its database" >&2
+          '';
+          serviceConfig = {
+            Restart = "on-failure";
+            RestartSec = 1;
+          };
+        };
+      })
+      (lib.mkIf (cfg.role == "controller") {
+        nixbench.slurm.settings = {
+          AccountingStorageType = "accounting_storage/slurmdbd";
+          AccountingStorageHost = cfg.accounting.address;
+        };
+        systemd.services.slurmctld = {
+          after = lib.mkIf onController [ "slurmdbd.service" ];
+          wants = lib.mkIf onController [ "slurmdbd.service" ];
+          # slurmctld starts without slurmdbd if it knows the id of the cluster, so the wait has a limit.
+          #
+          # A controller that ran without accounting has drawn an id itself. slurmdbd draws another one, and slurmctld
+          # then fails with "CLUSTER ID MISMATCH". If slurmdbd answers, it gives slurmctld the id again, and the file
+          # can be removed. The file also protects the state of another cluster, so it must have the name of this one.
+          preStart = lib.mkAfter ''
+            if ${awaitPort} ${cfg.accounting.address} 30; then
+              # The file has the name and the id, as in: bench|1155
+              case $(cat ${stateSaveLocation}/clustername 2> /dev/null || :) in
+                ${cfg.clusterName} | ${cfg.clusterName}"|"*) rm ${stateSaveLocation}/clustername ;;
+              esac
+            else
+              echo "slurmdbd of ${cfg.accounting.name} does not answer at ${cfg.accounting.address}, port 6819" >&2
+            fi
+          '';
+        };
+      })
+    ]
+  );
+}
