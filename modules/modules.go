@@ -22,5 +22,5 @@ var (
 
 // Files contains the files of all modules. `nixbench init` writes these files.
 //
-//go:embed *.nix kubernetes slurm
+//go:embed *.nix flux kubernetes slurm
 var Files embed.FS

@@ -174,6 +174,11 @@ in
     ]
     ++ sbin [ "sackd" "slurmctld" "slurmd" "slurmdbd" ];
   };
+  flux-core = fromHostWith {
+    pname = "flux-core";
+    version = "0.88.0";
+    programs = [ "/opt/flux/bin/flux" ];
+  };
   munge = fromHost "munge" [ "munge" "unmunge" "/usr/sbin/mungekey" "/usr/sbin/munged" ];
 
   hello =
