@@ -30,6 +30,9 @@
         handover = ./modules/handover;
         image = ./modules/image.nix;
         runtime = ./modules/runtime.nix;
+        flux = ./modules/flux;
+        flux-compute = ./modules/flux/compute.nix;
+        flux-leader = ./modules/flux/leader.nix;
         kubernetes = ./modules/kubernetes;
         kubernetes-control-plane = ./modules/kubernetes/control-plane.nix;
         kubernetes-worker = ./modules/kubernetes/worker.nix;

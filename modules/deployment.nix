@@ -38,6 +38,7 @@ let
     key-ring = "keys";
     key-pair = "private";
     ca = "key";
+    curve = "key";
   };
 
   generated =
@@ -54,7 +55,8 @@ let
           example = "random";
           description = ''
             Kind of the secret: a `token` in the format of kubeadm's bootstrap tokens, `random` bytes,
-            a `key-ring` of random keys, a `key-pair` (ECDSA), or a certificate authority (`ca`). Use a
+            a `key-ring` of random keys, a `key-pair` (ECDSA), a certificate authority (`ca`), or a key pair of
+            CurveZMQ in the file format of `flux keygen` (`curve`). Use a
             key ring for data that are stored encrypted: when a new key is added, the ring keeps the old
             keys, so that older data can be decrypted.
           '';
@@ -76,7 +78,7 @@ let
             Part of the secret that is uploaded as this key: the `text` of a token; random bytes as
             `raw` or `base64`; the `keys` of a ring, each in a line with its name and its base64, and
             the key that encrypts in the first line; the `private` or `public` half of a key pair; the
-            `certificate` or `key` of an authority.
+            `certificate` or `key` of an authority; the `key` of CurveZMQ, a file with both keys.
           '';
         };
         bytes = mkOption {

@@ -22,5 +22,5 @@ var (
 
 // Files contains the files of all modules. `nixbench init` writes these files.
 //
-//go:embed *.nix handover kubernetes slurm
+//go:embed *.nix flux handover kubernetes slurm
 var Files embed.FS

@@ -8,6 +8,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/kubernetescmd"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/flux"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/engine/slurm"
 	"github.com/nixbench/nixbench/deploy/rollout"
@@ -23,6 +24,7 @@ var engineTable = []struct {
 }{
 	{kubernetes.Kind, kubernetescmd.Commands},
 	{slurm.Kind, nil},
+	{flux.Kind, nil},
 }
 
 // engineKinds returns all engines of the table.

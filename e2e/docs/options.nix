@@ -53,15 +53,18 @@ let
         ../../modules/image.nix
         ../../modules/kubernetes
         ../../modules/slurm
+        ../../modules/flux
       ];
     }).options;
   kubernetes = o: builtins.elem "kubernetes" o.loc;
   slurm = o: builtins.elem "slurm" o.loc;
+  flux = o: builtins.elem "flux" o.loc;
 in
 {
   hive = describe (o: !lib.hasInfix "._module" o.name) hive;
   deployment = describe (below "deployment") deployment;
-  node = describe (o: below "nixbench" o && !kubernetes o && !slurm o) { inherit (system) nixbench; };
+  node = describe (o: below "nixbench" o && !kubernetes o && !slurm o && !flux o) { inherit (system) nixbench; };
   kubernetes = describe (o: below "nixbench" o && kubernetes o) { inherit (system) nixbench; };
   slurm = describe (o: below "nixbench" o && slurm o) { inherit (system) nixbench; };
+  flux = describe (o: below "nixbench" o && flux o) { inherit (system) nixbench; };
 }

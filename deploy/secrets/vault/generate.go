@@ -47,8 +47,14 @@ func generateParts(g nixeval.Generated, now time.Time) (map[string][]byte, error
 		return map[string][]byte{"private": private, "public": encodePEM("PUBLIC KEY", public)}, nil
 	case "ca":
 		return generateAuthority(g.Secret, now)
+	case "curve":
+		text, err := generateCurve(g.Secret)
+		if err != nil {
+			return nil, err
+		}
+		return map[string][]byte{"key": text}, nil
 	}
-	return nil, fmt.Errorf("kind: %q is none of token, random, key-ring, key-pair and ca", g.Kind)
+	return nil, fmt.Errorf("kind: %q is none of token, random, key-ring, key-pair, ca and curve", g.Kind)
 }
 
 func randomBytes(n int) ([]byte, error) {

@@ -4,9 +4,9 @@
 cache_dir() { echo "${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/nixbench/lab"; }
 
 # recipes prints the folders with the recipes of the image. There are additional recipes for
-# machines that can be nodes of Kubernetes or SLURM clusters, for machines with cloud-init, and for those that boot a
+# machines that can be nodes of Kubernetes, SLURM or Flux clusters, for machines with cloud-init, and for those that boot a
 # real NixOS.
-recipes() { echo "guest${kubernetes:+ guest-kubernetes}${slurm:+ guest-slurm}${cloud_init:+ guest-cloud-init}${nixos:+ guest-nixos}"; }
+recipes() { echo "guest${kubernetes:+ guest-kubernetes}${slurm:+ guest-slurm}${flux:+ guest-flux}${cloud_init:+ guest-cloud-init}${nixos:+ guest-nixos}"; }
 
 # image_key prints a hash of everything that the image depends on.
 image_key() {
@@ -55,7 +55,7 @@ build_image() {
     for recipe in $(recipes); do
       # shellcheck source=/dev/null
       . "$home/$recipe/recipe.sh"
-      hooks+=(--customize-hook="$(printf '%q "$1"' "$home/$recipe/customise.sh")")
+      [ ! -e "$home/$recipe/customise.sh" ] || hooks+=(--customize-hook="$(printf '%q "$1"' "$home/$recipe/customise.sh")")
     done
     mapfile -t options < <(apt_options)
     # shellcheck disable=SC2086 # a list of words
@@ -86,6 +86,7 @@ build_image() {
 machine_trees() {
   local i parts
   build_image
+  [ -z "$flux" ] || "$home/guest-flux/build" "${NIXBENCH_FLUX_SRC:-}" || exit
   [ -n "$kubernetes" ] || return 0
   for ((i = ${#kubernetes_versions[@]} - 1; i >= 0; i--)); do
     parts=$("$home/../kube/build" "${kubernetes_versions[i]}") || exit

@@ -187,6 +187,11 @@ in
       "share/mariadb" = "/usr/share/mariadb";
     };
   };
+  flux-core = fromHostWith {
+    pname = "flux-core";
+    version = "0.88.0";
+    programs = [ "/opt/flux/bin/flux" ];
+  };
   munge = fromHost "munge" [ "munge" "unmunge" "/usr/sbin/mungekey" "/usr/sbin/munged" ];
 
   hello =

@@ -1,0 +1,122 @@
+package flux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/check"
+)
+
+// maxExplained is the maximum number of nodes whose logs an explanation contains. Further ones usually have the same
+// problem.
+const maxExplained = 3
+
+// Conditions implements [engine.Checker].
+func (e *Engine) Conditions(deep bool) []check.Condition {
+	compute := e.nodesOf(Compute)
+	count := strconv.Itoa(len(compute)) + " compute nodes"
+	if len(compute) == 1 {
+		count = "1 compute node"
+	}
+	conditions := []check.Condition{
+		{Name: "the leader's broker answers and starts jobs", Every: pollInterval, Probe: e.checkLeader, Explain: func(ctx context.Context) string {
+			return e.explain(ctx, []string{e.leader()})
+		}},
+		{Name: count + " online and not drained", Every: pollInterval, Probe: e.checkNodes, Explain: func(ctx context.Context) string {
+			s, _ := e.readStatus(ctx)
+			unready, _ := e.compareNodes(s)
+			return e.explain(ctx, append([]string{e.leader()}, unready...))
+		}},
+	}
+	if deep && len(compute) > 0 {
+		conditions = append(conditions,
+			check.Condition{Name: "flux run runs on " + count, Probe: e.checkRun, Every: 2 * time.Second, Limit: deepTimeout},
+			check.Condition{Name: "a batch job runs on " + count, Probe: e.checkBatch, Every: 2 * time.Second, Limit: deepTimeout})
+	}
+	return conditions
+}
+
+// checkLeader returns nil if the leader's broker answers, and starts the jobs of all queues. Flux itself stops the
+// queues after a crash of the leader.
+func (e *Engine) checkLeader(ctx context.Context) error {
+	s, err := e.readStatus(ctx)
+	if err != nil {
+		return errors.New(lastLine(err))
+	}
+	for _, q := range s.queues {
+		if !q.started {
+			text := "no jobs are started"
+			if q.name != "" {
+				text += " in the queue " + q.name
+			}
+			if q.reason != "" {
+				text += " (" + q.reason + ")"
+			}
+			return errors.New(text + "; on the leader: flux queue start -a")
+		}
+	}
+	return nil
+}
+
+// checkNodes returns nil if the online nodes are exactly the nodes of the hive, and none is drained. Flux itself drains
+// nodes that do not have the configured resources, so a drained node is reported, also if an administrator has drained
+// it.
+func (e *Engine) checkNodes(ctx context.Context) error {
+	s, err := e.readStatus(ctx)
+	if err != nil {
+		return errors.New(lastLine(err))
+	}
+	if _, problems := e.compareNodes(s); len(problems) > 0 {
+		return errors.New(abbreviate(problems))
+	}
+	return nil
+}
+
+// compareNodes compares the nodes of the instance with the hive. It returns the compute nodes of the hive that take no
+// jobs, and a text for each difference.
+func (e *Engine) compareNodes(s status) (unready, problems []string) {
+	for _, name := range e.nodesOf(Compute) {
+		n, configured := s.nodes[name]
+		switch {
+		case !configured:
+			problems = append(problems, name+" is not configured on the leader")
+		case !n.isReady() || n.drained:
+			problems = append(problems, name+" is "+n.describe())
+		default:
+			continue
+		}
+		unready = append(unready, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
+		if s.nodes[name].online && name != e.leader() && !slices.Contains(e.nodesOf(Compute), name) {
+			problems = append(problems, name+" is online and is not in the hive")
+		}
+	}
+	return unready, problems
+}
+
+// abbreviate joins at most six texts, and adds the number of the others.
+func abbreviate(texts []string) string {
+	const most = 6
+	if len(texts) > most {
+		return fmt.Sprintf("%s; and %d more", strings.Join(texts[:most], "; "), len(texts)-most)
+	}
+	return strings.Join(texts, "; ")
+}
+
+// explain returns the last log lines of the brokers on nodes.
+func (e *Engine) explain(ctx context.Context, nodes []string) string {
+	var b strings.Builder
+	for _, name := range nodes[:min(maxExplained, len(nodes))] {
+		if log := e.readLog(ctx, name, logLines); log != "" {
+			fmt.Fprintf(&b, "%s:\n  %s\n", name, strings.ReplaceAll(log, "\n", "\n  "))
+		}
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -1,0 +1,221 @@
+package flux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// Drain implements [engine.Engine]. It also drains nodes of the hive that are offline: after a change of the leader they
+// come back one after the other, and must not get jobs before they are changed.
+func (e *Engine) Drain(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
+	return e.drain(ctx, nodes, o, report, func(name string, n node) bool {
+		return !n.online && !slices.Contains(e.nodesOf(Compute), name)
+	})
+}
+
+// DrainForRemoval implements [engine.MemberRemover].
+func (e *Engine) DrainForRemoval(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
+	return e.drain(ctx, nodes, o, report, func(_ string, n node) bool { return !n.isReady() })
+}
+
+// drain drains the configured nodes among nodes for which leaveOut returns false.
+func (e *Engine) drain(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report, leaveOut func(string, node) bool) error {
+	s, err := e.readStatus(ctx)
+	switch {
+	case errors.Is(err, errNoLeader) || len(nodes) == 0:
+		return nil
+	case err != nil:
+		return &engine.DrainError{Node: nodes[0], Err: err}
+	}
+	var members, marked []string
+	for _, name := range nodes {
+		n, configured := s.nodes[name]
+		if !configured || leaveOut(name, n) {
+			continue
+		}
+		members = append(members, name)
+		if name == e.leader() || !n.drained {
+			marked = append(marked, name)
+		}
+	}
+	if len(members) == 0 {
+		return nil
+	}
+	err = e.mark(ctx, marked, s.queues)
+	if err == nil {
+		err = e.waitForJobs(ctx, members, o.Broken, report)
+	}
+	if err != nil {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*commandTimeout)
+		defer cancel()
+		err = errors.Join(err, e.undrainOurs(late, marked))
+	}
+	return err
+}
+
+// reason is the reason of a drain before a change.
+const reason = drainReason + "it is about to change"
+
+// mark drains compute nodes with one command, and for the leader stops the queues that are started.
+func (e *Engine) mark(ctx context.Context, nodes []string, queues []queue) error {
+	if slices.Contains(nodes, e.leader()) {
+		for _, q := range queues {
+			if !q.started {
+				continue
+			}
+			if _, err := e.runOnLeader(ctx, q.command("stop", "--message="+reason)...); err != nil {
+				return &engine.DrainError{Node: e.leader(), Err: err}
+			}
+		}
+	}
+	if compute := e.withoutLeader(nodes); len(compute) > 0 {
+		if _, err := e.runOnLeader(ctx, "flux", "resource", "drain", strings.Join(compute, ","), reason); err != nil {
+			return &engine.DrainError{Node: compute[0], Err: err}
+		}
+	}
+	return nil
+}
+
+// command returns a command of `flux queue` for this queue.
+func (q queue) command(verb string, options ...string) []string {
+	argv := append([]string{"flux", "queue", verb, "--quiet"}, options...)
+	if q.name != "" {
+		argv = append(argv, q.name)
+	}
+	return argv
+}
+
+func (e *Engine) withoutLeader(nodes []string) []string {
+	return slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { return n == e.leader() })
+}
+
+// waitForJobs waits until no jobs run on the nodes; with the leader, until no jobs run at all. It waits only shortly for
+// broken nodes.
+func (e *Engine) waitForJobs(ctx context.Context, nodes, broken []string, report engine.Report) error {
+	leaderSettings, err := e.settingsOf(e.leader())
+	if err != nil {
+		return err
+	}
+	for _, name := range nodes {
+		report(name, "gets no new jobs")
+	}
+	limit := time.Duration(leaderSettings.DrainTimeout) * time.Second
+	begin := time.Now()
+	reported := map[string]string{}
+	for {
+		s, err := e.readStatus(ctx)
+		var busy []string
+		for _, name := range nodes {
+			isBusy := s.nodes[name].busy
+			if name == e.leader() {
+				isBusy = s.isBusy()
+			}
+			if isBusy && !(slices.Contains(broken, name) && time.Since(begin) > brokenDrainTimeout) {
+				busy = append(busy, name)
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return &engine.DrainError{Node: nodes[0], Err: context.Cause(ctx)}
+		case err != nil && time.Since(begin) > limit:
+			return &engine.DrainError{Node: nodes[0], Err: err}
+		case err == nil && len(busy) == 0:
+			return nil
+		}
+		for _, name := range busy {
+			jobs := e.listJobs(ctx, name)
+			if time.Since(begin) > limit {
+				return &engine.DrainError{Node: name, Err: &JobsRunningError{After: limit, Jobs: jobs, Leader: name == e.leader()}}
+			}
+			if text := "waits for " + formatJobs(jobs); reported[name] != text {
+				reported[name] = text
+				report(name, text)
+			}
+		}
+		sleep(ctx, pollInterval)
+	}
+}
+
+// listJobs returns the ids of the running jobs on a node, for the leader those of all jobs. It returns nil if they cannot
+// be listed.
+func (e *Engine) listJobs(ctx context.Context, node string) []string {
+	argv := []string{"flux", "jobs", "--no-header", "-A", "--filter=running", "--format={id.f58plain}"}
+	if node != e.leader() {
+		argv = append(argv, "--include="+node)
+	}
+	out, err := e.runOnLeader(ctx, argv...)
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(out)
+}
+
+func formatJobs(jobs []string) string {
+	const most = 6
+	switch {
+	case len(jobs) == 0:
+		return "jobs that are ending"
+	case len(jobs) > most:
+		return fmt.Sprintf("jobs %s and %d more", strings.Join(jobs[:most], ", "), len(jobs)-most)
+	}
+	return "jobs " + strings.Join(jobs, ", ")
+}
+
+// JobsRunningError is returned if jobs have not ended within the time limit of a drain.
+type JobsRunningError struct {
+	After  time.Duration
+	Jobs   []string // their ids
+	Leader bool     // the leader is drained, so these are the jobs of all nodes
+}
+
+func (e *JobsRunningError) Error() string {
+	if e.Leader {
+		return fmt.Sprintf("a restart of the leader ends all jobs, and after %v there still are %s", e.After, formatJobs(e.Jobs))
+	}
+	return fmt.Sprintf("after %v it still has %s", e.After, formatJobs(e.Jobs))
+}
+
+// Hint returns what to do about the jobs.
+func (e *JobsRunningError) Hint() string {
+	return "wait for the jobs, or cancel them (flux cancel); nixbench.flux.drainTimeout of the leader is the time limit; --no-drain does not wait, and ends jobs if the broker restarts"
+}
+
+// Uncordon implements [engine.Engine].
+func (e *Engine) Uncordon(ctx context.Context, name string) error {
+	return e.undrainOurs(ctx, []string{name})
+}
+
+// undrainOurs ends the drain of those of the nodes that nixbench has drained: an administrator may have drained one of
+// them meanwhile.
+func (e *Engine) undrainOurs(ctx context.Context, nodes []string) error {
+	s, err := e.readStatus(ctx)
+	if errors.Is(err, errNoLeader) || len(nodes) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ours := slices.DeleteFunc(e.withoutLeader(nodes), func(name string) bool { return !s.nodes[name].isDrainedByUs() })
+	if len(ours) > 0 {
+		if _, err := e.runOnLeader(ctx, "flux", "resource", "undrain", strings.Join(ours, ",")); err != nil {
+			return err
+		}
+	}
+	if !slices.Contains(nodes, e.leader()) {
+		return nil
+	}
+	for _, q := range s.queues {
+		if q.isStoppedByUs() {
+			if _, err := e.runOnLeader(ctx, q.command("start")...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package flux
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// status is what the leader reports about the instance.
+type status struct {
+	nodes  map[string]node // all configured nodes, also those that do not exist
+	queues []queue
+}
+
+// node is the state of a configured node.
+type node struct {
+	online  bool
+	torpid  bool // the broker has not answered for a while
+	drained bool // gets no new jobs
+	busy    bool // jobs run on the node
+	reason  string
+}
+
+// queue is a queue of jobs. The only queue of an instance without named queues has an empty name.
+type queue struct {
+	name    string
+	started bool // jobs of the queue are started
+	reason  string
+}
+
+// statusScript prints the states of the nodes, an empty line, and the states of the queues.
+const statusScript = `flux resource status --states=all --no-header --format='{statex}|{status}|{nodelist}|{reason}' &&
+echo && flux queue status`
+
+// readStatus asks the leader for the state of the instance.
+func (e *Engine) readStatus(ctx context.Context) (status, error) {
+	out, err := e.runOnLeader(ctx, "sh", "-c", statusScript)
+	if err != nil {
+		return status{}, err
+	}
+	return parseStatus(out)
+}
+
+func parseStatus(out string) (status, error) {
+	nodes, queues, complete := strings.Cut(out, "\n\n")
+	s := status{nodes: map[string]node{}}
+	for line := range strings.Lines(nodes) {
+		fields := strings.SplitN(strings.TrimSpace(line), "|", 4)
+		if len(fields) != 4 {
+			return s, fmt.Errorf("flux resource status on the leader printed %q", line)
+		}
+		names, err := expandHosts(fields[2])
+		if err != nil {
+			return s, err
+		}
+		for _, name := range names {
+			s.nodes[name] = s.nodes[name].withState(fields[0], fields[1], fields[3])
+		}
+	}
+	if s.queues = parseQueues(queues); !complete || len(s.queues) == 0 {
+		return s, fmt.Errorf("flux queue status on the leader printed %q", queues)
+	}
+	return s, nil
+}
+
+// withState returns the node with one more of its states. A node may be in several states, such as avail and
+// allocated.
+func (n node) withState(state, presence, reason string) node {
+	n.online = n.online || presence == "online"
+	switch state {
+	case "drained":
+		n.drained, n.reason = true, reason
+	case "draining":
+		n.drained, n.busy, n.reason = true, true, reason
+	case "allocated", "housekeeping":
+		n.busy = true
+	case "torpid":
+		n.torpid = true
+	}
+	return n
+}
+
+// startStatus matches the state of a queue, with its name unless it is the only one.
+var startStatus = regexp.MustCompile(`(?m)^(?:(\S+): )?Scheduling is (started|stopped)(?:: (.*))?$`)
+
+func parseQueues(out string) []queue {
+	var queues []queue
+	for _, m := range startStatus.FindAllStringSubmatch(out, -1) {
+		queues = append(queues, queue{name: m[1], started: m[2] == "started", reason: strings.TrimSpace(m[3])})
+	}
+	return queues
+}
+
+// drainReason begins the reason of a drain by nixbench, and of a stopped queue. After a killed run, the next run ends
+// only such drains. Nodes that an administrator or Flux itself has drained stay drained.
+const drainReason = "nixbench: "
+
+// isReady reports whether the broker works, so that the node can run jobs unless it is drained.
+func (n node) isReady() bool { return n.online && !n.torpid }
+
+// isDrainedByUs reports whether nixbench has drained the node.
+func (n node) isDrainedByUs() bool { return n.drained && strings.HasPrefix(n.reason, drainReason) }
+
+// isStoppedByUs reports whether nixbench has stopped the queue.
+func (q queue) isStoppedByUs() bool { return !q.started && strings.HasPrefix(q.reason, drainReason) }
+
+// isStoppedByUs reports whether nixbench has stopped a queue.
+func (s status) isStoppedByUs() bool { return slices.ContainsFunc(s.queues, queue.isStoppedByUs) }
+
+// isBusy reports whether jobs run on any node.
+func (s status) isBusy() bool {
+	for _, n := range s.nodes {
+		if n.busy {
+			return true
+		}
+	}
+	return false
+}
+
+// describe returns the state of a node that is not ready or drained, and the reason for it.
+func (n node) describe() string {
+	switch {
+	case !n.online:
+		return "offline"
+	case n.torpid:
+		return "online and does not answer"
+	case n.drained && n.reason != "":
+		return "drained (" + n.reason + ")"
+	case n.drained:
+		return "drained"
+	}
+	return "online"
+}

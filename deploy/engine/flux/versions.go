@@ -1,0 +1,61 @@
+package flux
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// Versions implements [engine.Versioned]. Brokers of different versions do not connect to each other, so all nodes of the
+// instance must have the same version after a run.
+func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
+	out, err := e.runOnLeader(ctx, "flux", "getattr", "version")
+	running := strings.TrimSpace(out)
+	if err != nil || running == "" {
+		return nil, nil // not an error: this may be the first deployment, or a deployment that repairs the instance
+	}
+	members, err := e.Members(ctx)
+	if err != nil {
+		return nil, nil
+	}
+	changes := map[string]engine.Change{}
+	desired := map[string]string{} // the versions when the run has ended
+	for _, m := range e.Cluster.Members {
+		_, isMember := members[m.Node]
+		if isMember {
+			desired[m.Node] = running
+		}
+		if !slices.Contains(nodes, m.Node) {
+			continue
+		}
+		s, err := e.settingsOf(m.Node)
+		if err != nil {
+			return nil, err
+		}
+		if s.Version == "" {
+			continue
+		}
+		desired[m.Node] = s.Version
+		if isMember && s.Version != running {
+			changes[m.Node] = engine.Change{From: running, To: s.Version}
+		}
+	}
+	return changes, e.checkSameVersion(desired)
+}
+
+// checkSameVersion returns a VersionError if a node would have another version than the leader.
+func (e *Engine) checkSameVersion(desired map[string]string) error {
+	leader := e.leader()
+	for _, m := range e.Cluster.Members {
+		if version := desired[m.Node]; version != "" && version != desired[leader] {
+			return &engine.VersionError{
+				Text:   fmt.Sprintf("flux: after this run %s would have version %s, and the leader %s version %s: Flux connects only brokers of the same version", m.Node, version, leader, desired[leader]),
+				Remedy: "set nixbench.flux.package to the same version on all nodes, and apply to all nodes at once",
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,5 @@
+# A node that runs jobs.
+{
+  imports = [ ./default.nix ];
+  nixbench.flux.role = "compute";
+}
