@@ -135,13 +135,14 @@ const owner = "cd / && setpriv --reuid=flux --regid=flux --init-groups -- "
 // submit submits a job on the leader and returns its id.
 func (c *cluster) submit(options, command string) string {
 	c.Helper()
-	return c.runOn("leader-1", owner+"flux submit "+options+" "+command)
+	// Without a UTF-8 locale, Flux prints the first character of an id as f.
+	return strings.Replace(c.runOn("leader-1", owner+"flux submit "+options+" "+command), "ƒ", "f", 1)
 }
 
 // waitForJob waits until a job has ended, and checks that it was started once and has succeeded.
 func (c *cluster) waitForJob(limit time.Duration, id string) {
 	c.Helper()
-	c.waitForOutput(limit, "leader-1", "flux jobs --no-header --format='{status} {returncode}' "+id+"; flux job eventlog "+id+" | grep -c ' start '", "COMPLETED 0\n1")
+	c.waitForOutput(limit, "leader-1", "flux jobs --no-header --format='{status} {returncode}' "+id+"; flux job eventlog "+id+" | grep -cE ' start( |$)'", "COMPLETED 0\n1")
 }
 
 // nodeStates returns a line for each node, which changes when the node is deployed, rebooted or recreated.

@@ -51,7 +51,7 @@ func TestLifecycle(t *testing.T) {
 
 	// A drained node fails the check, and another run does not end the drain.
 	c.runOn("leader-1", "flux resource drain compute-2 bad disk")
-	if code, _, diag := c.try("check", "--timeout", "2s"); code != 9 || !strings.Contains(diag, "compute-2 is drained (bad disk)") {
+	if code, _, diag := c.try("check", "--timeout", "8s"); code != 9 || !strings.Contains(diag, "compute-2 is drained (bad disk)") {
 		t.Errorf("check with a drained node: exit code %d", code)
 	}
 	c.runOn("leader-1", "flux resource undrain compute-2")

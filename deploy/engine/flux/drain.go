@@ -65,13 +65,8 @@ const reason = drainReason + "it is about to change"
 // mark drains compute nodes with one command, and for the leader stops the queues that are started.
 func (e *Engine) mark(ctx context.Context, nodes []string, queues []queue) error {
 	if slices.Contains(nodes, e.leader()) {
-		for _, q := range queues {
-			if !q.started {
-				continue
-			}
-			if _, err := e.runOnLeader(ctx, q.command("stop", "--message="+reason)...); err != nil {
-				return &engine.DrainError{Node: e.leader(), Err: err}
-			}
+		if err := e.stopQueues(ctx, queues); err != nil {
+			return &engine.DrainError{Node: e.leader(), Err: err}
 		}
 	}
 	if compute := e.withoutLeader(nodes); len(compute) > 0 {
@@ -80,6 +75,48 @@ func (e *Engine) mark(ctx context.Context, nodes []string, queues []queue) error
 		}
 	}
 	return nil
+}
+
+// stopQueues stops the queues that are started. It writes their names to stoppedKey before.
+func (e *Engine) stopQueues(ctx context.Context, queues []queue) error {
+	var keys []string
+	for _, q := range queues {
+		if q.started || q.isStoppedByUs() {
+			keys = append(keys, q.key())
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	if _, err := e.runOnLeader(ctx, "flux", "kvs", "put", stoppedKey+"="+strings.Join(keys, " ")); err != nil {
+		return err
+	}
+	for _, q := range queues {
+		if q.started {
+			if _, err := e.runOnLeader(ctx, q.command("stop", "--message="+reason)...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// startQueues starts the queues that nixbench has stopped, and removes stoppedKey afterwards.
+func (e *Engine) startQueues(ctx context.Context, queues []queue) error {
+	marked := false
+	for _, q := range queues {
+		marked = marked || q.marked
+		if q.isStoppedByUs() {
+			if _, err := e.runOnLeader(ctx, q.command("start")...); err != nil {
+				return err
+			}
+		}
+	}
+	if !marked {
+		return nil
+	}
+	_, err := e.runOnLeader(ctx, "flux", "kvs", "unlink", stoppedKey)
+	return err
 }
 
 // command returns a command of `flux queue` for this queue.
@@ -210,12 +247,5 @@ func (e *Engine) undrainOurs(ctx context.Context, nodes []string) error {
 	if !slices.Contains(nodes, e.leader()) {
 		return nil
 	}
-	for _, q := range s.queues {
-		if q.isStoppedByUs() {
-			if _, err := e.runOnLeader(ctx, q.command("start")...); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return e.startQueues(ctx, s.queues)
 }

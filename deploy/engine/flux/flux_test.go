@@ -27,10 +27,11 @@ type instance struct {
 		stopped bool
 		reason  string
 	}
-	calls []string
-	fails map[string]string // the error of each command that contains the key
-	ran   string            // what flux run prints
-	units map[string]string // the sub-state of flux.service, if it is not running
+	stopped string // the value of nixbench.stopped
+	calls   []string
+	fails   map[string]string // the error of each command that contains the key
+	ran     string            // what flux run prints
+	units   map[string]string // the sub-state of flux.service, if it is not running
 }
 
 type standInNode struct {
@@ -103,6 +104,7 @@ func (i *instance) status() string {
 	default:
 		b.WriteString("Job submission is enabled\nScheduling is started\n")
 	}
+	b.WriteString("\n" + i.stopped + "\n")
 	return b.String()
 }
 
@@ -129,6 +131,12 @@ func (i *instance) run(ctx context.Context, at string, _ io.Reader, argv ...stri
 		return nil, i.drain(strings.Split(argv[3], ","), argv[2] == "drain", argv[4:])
 	case line == "flux queue stop --quiet --message="+reason:
 		i.queue.stopped, i.queue.reason = true, reason
+		return nil, nil
+	case strings.HasPrefix(line, "flux kvs put nixbench.stopped="):
+		_, i.stopped, _ = strings.Cut(argv[3], "=")
+		return nil, nil
+	case line == "flux kvs unlink nixbench.stopped" && i.stopped != "":
+		i.stopped = ""
 		return nil, nil
 	case line == "flux queue start --quiet":
 		i.queue.stopped, i.queue.reason = false, ""
@@ -220,6 +228,34 @@ func TestDrainLeader(t *testing.T) {
 	err := e.Drain(t.Context(), []string{"head"}, engine.DrainOptions{}, quiet)
 	if err == nil || err.Error() != "head: drain: a restart of the leader ends all jobs, and after 1s there still are jobs f12" || i.queue.stopped {
 		t.Errorf("%v, %+v", err, i.queue)
+	}
+}
+
+// A restart of the leader's broker removes the reason of a stopped queue. The scheduler starts after the broker.
+func TestLeaderRestarts(t *testing.T) {
+	i := newInstance(t, "c-1")
+	e := i.engine("c-1")
+	if err := e.Drain(t.Context(), []string{"head"}, engine.DrainOptions{}, quiet); err != nil {
+		t.Fatal(err)
+	}
+	i.queue.reason = noScheduler
+	if err := e.checkReady(t.Context(), "head"); err == nil || err.Error() != "the scheduler has not started" {
+		t.Error(err)
+	}
+	i.queue.reason = ""
+	e = i.engine("c-1") // of another run
+	if err := e.WaitReady(t.Context(), "head", quiet); err != nil {
+		t.Error(err)
+	}
+	if members, err := e.Members(t.Context()); err != nil || !members["head"].Drained {
+		t.Errorf("%v, %v", members, err)
+	}
+	if err := e.Uncordon(t.Context(), "head"); err != nil || i.queue.stopped || i.stopped != "" {
+		t.Errorf("%v, %+v, %q", err, i.queue, i.stopped)
+	}
+	i.queue.stopped = true // by an administrator, without a reason
+	if members, err := e.Members(t.Context()); err != nil || members["head"].Drained {
+		t.Errorf("%v, %v", members, err)
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// WaitReady implements [engine.Engine]. A node is ready when its broker runs and is online.
+// WaitReady implements [engine.Engine]. A node is ready when its broker runs and is online,
+// and the leader also when the scheduler runs: until then it cannot be seen which queues are stopped.
 func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Report) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -62,6 +63,8 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 		return nil
 	case !n.isReady():
 		return errors.New("it is " + n.describe())
+	case name == e.leader() && slices.ContainsFunc(s.queues, func(q queue) bool { return q.reason == noScheduler }):
+		return errors.New("the scheduler has not started")
 	}
 	return nil
 }

@@ -28,11 +28,17 @@ type queue struct {
 	name    string
 	started bool // jobs of the queue are started
 	reason  string
+	marked  bool // stoppedKey contains the queue
 }
 
-// statusScript prints the states of the nodes, an empty line, and the states of the queues.
+// stoppedKey is a key in Flux' key-value store. It contains the names of the queues that nixbench has stopped. The reason
+// of a stopped queue is not enough: when the leader's broker ends, Flux itself stops all queues, without a reason, and so
+// a queue that was stopped before is still stopped afterwards, but has lost its reason.
+const stoppedKey = "nixbench.stopped"
+
+// statusScript prints the states of the nodes, the states of the queues, and stoppedKey, each followed by an empty line.
 const statusScript = `flux resource status --states=all --no-header --format='{statex}|{status}|{nodelist}|{reason}' &&
-echo && flux queue status`
+echo && flux queue status && echo && { flux kvs get ` + stoppedKey + ` 2> /dev/null; echo; }`
 
 // readStatus asks the leader for the state of the instance.
 func (e *Engine) readStatus(ctx context.Context) (status, error) {
@@ -44,7 +50,8 @@ func (e *Engine) readStatus(ctx context.Context) (status, error) {
 }
 
 func parseStatus(out string) (status, error) {
-	nodes, queues, complete := strings.Cut(out, "\n\n")
+	nodes, rest, _ := strings.Cut(out, "\n\n")
+	queues, stopped, complete := strings.Cut(rest, "\n\n")
 	s := status{nodes: map[string]node{}}
 	for line := range strings.Lines(nodes) {
 		fields := strings.SplitN(strings.TrimSpace(line), "|", 4)
@@ -59,7 +66,7 @@ func parseStatus(out string) (status, error) {
 			s.nodes[name] = s.nodes[name].withState(fields[0], fields[1], fields[3])
 		}
 	}
-	if s.queues = parseQueues(queues); !complete || len(s.queues) == 0 {
+	if s.queues = parseQueues(queues, strings.Fields(stopped)); !complete || len(s.queues) == 0 {
 		return s, fmt.Errorf("flux queue status on the leader printed %q", queues)
 	}
 	return s, nil
@@ -85,10 +92,13 @@ func (n node) withState(state, presence, reason string) node {
 // startStatus matches the state of a queue, with its name unless it is the only one.
 var startStatus = regexp.MustCompile(`(?m)^(?:(\S+): )?Scheduling is (started|stopped)(?:: (.*))?$`)
 
-func parseQueues(out string) []queue {
+// parseQueues parses the states of the queues. stopped contains the words in stoppedKey.
+func parseQueues(out string, stopped []string) []queue {
 	var queues []queue
 	for _, m := range startStatus.FindAllStringSubmatch(out, -1) {
-		queues = append(queues, queue{name: m[1], started: m[2] == "started", reason: strings.TrimSpace(m[3])})
+		q := queue{name: m[1], started: m[2] == "started", reason: strings.TrimSpace(m[3])}
+		q.marked = slices.Contains(stopped, q.key())
+		queues = append(queues, q)
 	}
 	return queues
 }
@@ -103,8 +113,22 @@ func (n node) isReady() bool { return n.online && !n.torpid }
 // isDrainedByUs reports whether nixbench has drained the node.
 func (n node) isDrainedByUs() bool { return n.drained && strings.HasPrefix(n.reason, drainReason) }
 
-// isStoppedByUs reports whether nixbench has stopped the queue.
-func (q queue) isStoppedByUs() bool { return !q.started && strings.HasPrefix(q.reason, drainReason) }
+// isStoppedByUs reports whether nixbench has stopped the queue. An administrator who has stopped it again since then has
+// usually given a reason.
+func (q queue) isStoppedByUs() bool {
+	return !q.started && (strings.HasPrefix(q.reason, drainReason) || q.marked && q.reason == "")
+}
+
+// key returns the word for the queue in stoppedKey.
+func (q queue) key() string {
+	if q.name == "" {
+		return "all"
+	}
+	return q.name
+}
+
+// noScheduler is the reason of all queues until Flux has loaded the scheduler, after the start of the leader's broker.
+const noScheduler = "Scheduler is offline"
 
 // isStoppedByUs reports whether nixbench has stopped a queue.
 func (s status) isStoppedByUs() bool { return slices.ContainsFunc(s.queues, queue.isStoppedByUs) }

@@ -26,7 +26,7 @@ func TestParseStatus(t *testing.T) {
 	if len(s.nodes) != 65 || len(s.queues) != 1 || !s.queues[0].started {
 		t.Errorf("%d nodes, %+v", len(s.nodes), s.queues)
 	}
-	for _, broken := range []string{"", "avail|online|c-[1-2]|\n", "avail|online\n\nScheduling is started\n", "avail|online|c-[2-1]|\n\nScheduling is started\n"} {
+	for _, broken := range []string{"", "avail|online|c-[1-2]|\n", "avail|online\n\nScheduling is started\n\n", "avail|online|c-[2-1]|\n\nScheduling is started\n\n", "avail|online|c-1|\n\nScheduling is started\n"} {
 		if s, err := parseStatus(broken); err == nil {
 			t.Errorf("%q: %+v", broken, s)
 		}
@@ -38,7 +38,7 @@ func TestParseQueues(t *testing.T) {
 		read(t, "queue-stopped"): {{reason: reason}},
 		"batch: Job submission is enabled\nbatch: Scheduling is started\ndebug: Job submission is disabled: Scheduling is odd\ndebug: Scheduling is stopped\n": {{name: "batch", started: true}, {name: "debug"}},
 	} {
-		if got := parseQueues(text); !slices.Equal(got, want) {
+		if got := parseQueues(text, nil); !slices.Equal(got, want) {
 			t.Errorf("%q: %+v, want %+v", text, got, want)
 		}
 	}
@@ -79,7 +79,7 @@ func FuzzExpandHosts(f *testing.F) {
 
 // A node without a state that Flux reports has no state.
 func TestStates(t *testing.T) {
-	s, err := parseStatus("torpid|online|c-1|\ndrained|offline|c-2|a | b\nhousekeeping|online|c-3|\n\nScheduling is started\n")
+	s, err := parseStatus("torpid|online|c-1|\ndrained|offline|c-2|a | b\nhousekeeping|online|c-3|\n\nScheduling is started\n\n\n")
 	if err != nil || !maps.Equal(s.nodes, map[string]node{"c-1": {online: true, torpid: true}, "c-2": {drained: true, reason: "a | b"}, "c-3": {online: true, busy: true}}) {
 		t.Errorf("%+v, %v", s.nodes, err)
 	}
