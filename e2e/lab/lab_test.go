@@ -234,6 +234,13 @@ func checkKubernetes(t *testing.T, l *Lab) {
 			cd /var/lib/containerd; mount -t overlay overlay -o lowerdir=l,upperdir=u,workdir=w /mnt/o
 			sysctl -qw vm.overcommit_memory=1 kernel.panic=10 kernel.panic_on_oops=1 net.ipv4.ip_forward=1`)
 	}
+	// A frozen process, as runc leaves it when it is killed while it changes a container's devices.
+	l.Run(t, "m1", `
+		set -e
+		setsid sleep 300 </dev/null >/dev/null 2>&1 &
+		mkdir /sys/fs/cgroup/freezer/frozen
+		echo $! > /sys/fs/cgroup/freezer/frozen/cgroup.procs
+		echo FROZEN > /sys/fs/cgroup/freezer/frozen/freezer.state`)
 	if got := l.Run(t, "m1", "find /sys/fs/cgroup -name 'only-m2'; cat /sys/fs/cgroup/memory/../cpuset/only-m1/cpuset.cpus | wc -l"); got != "1" {
 		t.Errorf("m1 sees m2's cgroups: %q", got)
 	}

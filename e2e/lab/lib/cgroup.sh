@@ -66,6 +66,15 @@ left_cgroups() {
   [ ${#mounts[@]} -eq 0 ] || find "${mounts[@]}" -xdev -type d -name "$lab_id" -prune 2>/dev/null
 }
 
+# thaw_cgroups lets frozen processes in these cgroups go on. With cgroup v1 they do not end when they are killed. runc
+# freezes a container for a moment, and leaves it frozen if runc is killed then.
+thaw_cgroups() {
+  local state
+  while read -r state; do
+    { echo THAWED >"$state"; } 2>/dev/null || true
+  done < <([ $# -eq 0 ] || find "$@" -name freezer.state 2>/dev/null)
+}
+
 # lab_pids prints every process that is in one of these cgroups.
 lab_pids() {
   [ $# -eq 0 ] || find "$@" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -un | grep -vx 0 || true

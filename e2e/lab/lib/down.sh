@@ -16,6 +16,7 @@ end_world() {
     done
     [ $SECONDS -lt $deadline ] || die "these processes of the lab do not end: ${pids[*]}"
     kill -KILL "${pids[@]}" 2>/dev/null || true
+    thaw_cgroups ${groups[@]+"${groups[@]}"}
     ended+=("${pids[@]}")
     sleep 0.02
   done
