@@ -50,6 +50,10 @@ let
       ../../modules/slurm/compute.nix
       { nixbench.slurm.controllerRole = "node"; }
     ];
+    accounting = system [
+      ../../modules/slurm/accounting.nix
+      { nixbench.slurm.accountingRole = "node"; }
+    ];
     both = system [
       ../../modules/kubernetes/worker.nix
       ../../modules/slurm/compute.nix

@@ -51,6 +51,7 @@ func TestUnits(t *testing.T) {
 		"none": noScheduler, "guest": noScheduler,
 		"kubernetes": "nixbench-handover-kubernetes containerd kubelet nixbench-kubernetes nixbench-pod-network",
 		"slurm":      "nixbench-handover-slurm slurmd",
+		"accounting": "nixbench-handover-slurm slurmdbd",
 		"both":       "nixbench-handover-kubernetes-slurm containerd kubelet nixbench-kubernetes nixbench-pod-network slurmd",
 	}, got); diff != "" {
 		t.Error(diff)
