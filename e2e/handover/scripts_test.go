@@ -52,6 +52,7 @@ func TestUnits(t *testing.T) {
 		"kubernetes": "nixbench-handover-kubernetes containerd kubelet nixbench-kubernetes nixbench-pod-network",
 		"slurm":      "nixbench-handover-slurm slurmd",
 		"accounting": "nixbench-handover-slurm slurmdbd",
+		"flux":       "nixbench-handover-flux flux",
 		"both":       "nixbench-handover-kubernetes-slurm containerd kubelet nixbench-kubernetes nixbench-pod-network slurmd",
 	}, got); diff != "" {
 		t.Error(diff)
@@ -63,7 +64,7 @@ func TestUnits(t *testing.T) {
 	var scripts []string
 	for _, path := range paths {
 		switch base := filepath.Base(path)[33:]; base {
-		case "nixbench-handover", "nixbench-cleanup-slurm":
+		case "nixbench-handover", "nixbench-cleanup-slurm", "nixbench-cleanup-flux":
 			scripts = append(scripts, path)
 		case "nixbench-cleanup-kubernetes":
 			scripts = append(scripts, path)
@@ -73,7 +74,7 @@ func TestUnits(t *testing.T) {
 			}
 		}
 	}
-	if len(scripts) < 4 {
+	if len(scripts) < 5 {
 		t.Errorf("the systems have the scripts %q", scripts)
 	}
 	if problems := fixture.Shellcheck(t, "", append([]string{"--external-sources"}, scripts...)...); problems != "" {
