@@ -188,6 +188,40 @@ COMMIT
 	}
 }
 
+// All file systems below a folder are unmounted, also if the names of their mount points have unusual characters.
+func TestUnmountAll(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root mounts file systems")
+	}
+	script := `. ../../modules/handover/functions.sh
+for name in pods "pods/a 1" 'pods/a\b' 'pods/a\0401' other; do mkdir -p "$0/$name"; mount -t tmpfs none "$0/$name" || exit; done
+mkdir "$0/pods/a 1/inner"; mount -t tmpfs none "$0/pods/a 1/inner" || exit
+unmount_all "^$0/pods"
+echo "failed: $failed, left: $(grep -c "$0" /proc/self/mountinfo)"
+`
+	out, err := exec.Command("unshare", "--mount", "bash", "-c", script, t.TempDir()).CombinedOutput()
+	if want := "failed: 0, left: 1\n"; err != nil || string(out) != want {
+		t.Errorf("%v: %q, want %q", err, out, want)
+	}
+}
+
+// The control group of a unit stays if processes are in it that the cleanup has left alone, such as containers of other
+// users of containerd.
+func TestRemoveUnitCgroup(t *testing.T) {
+	script := `. ../../modules/handover/functions.sh
+systemctl() { return 3; }
+cgroup_folders() { [ ! -d "$dir/$1" ] || echo "$dir/$1"; }
+dir=$0; mkdir -p "$dir/system.slice/used.service" "$dir/system.slice/empty.service/below"
+echo 7 >"$dir/system.slice/used.service/cgroup.procs"
+for unit in used.service empty.service absent.service; do remove_unit_cgroup "$unit"; done
+echo "failed: $failed, left: $(ls "$dir/system.slice")"
+`
+	out, err := exec.Command("bash", "-c", script, t.TempDir()).CombinedOutput()
+	if want := "failed: 0, left: used.service\n"; err != nil || string(out) != want {
+		t.Errorf("%v: %q, want %q", err, out, want)
+	}
+}
+
 // end_processes sends SIGTERM once, and SIGKILL to a process that ignores it. Other processes continue.
 func TestEndProcesses(t *testing.T) {
 	script := `. ../../modules/handover/functions.sh

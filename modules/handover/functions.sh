@@ -89,9 +89,9 @@ remove_cgroups() {
 }
 
 # remove_unit_cgroup UNIT: remove the control group of a unit that does not run. systemd does not do this if the unit left
-# processes running and was removed.
+# processes running and was removed. A control group stays if processes are in it that the program leaves alone.
 remove_unit_cgroup() {
-  systemctl is-active --quiet "$1" || remove_cgroups "system.slice/$1"
+  systemctl is-active --quiet "$1" || [ -n "$(cgroup_processes "system.slice/$1")" ] || remove_cgroups "system.slice/$1"
 }
 
 # stop_slice SLICE: stop a slice whose processes have ended, with all slices and scopes in it.
@@ -106,7 +106,7 @@ unmount_all() {
   while
     points=()
     while read -r _ _ _ _ point _; do
-      printf -v point %b "$point" # spaces are written as \040
+      printf -v point %b "${point//\\/\\0}" # spaces are written as \040, and %b needs \0040
       [[ ! $point =~ $1 ]] || points=("$point" "${points[@]}")
     done </proc/self/mountinfo
     [ ${#points[@]} -gt 0 ]
