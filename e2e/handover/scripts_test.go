@@ -154,6 +154,7 @@ func TestFirewallChanges(t *testing.T) {
 -A OUTPUT -d 10.96.0.0/16 -m comment --comment nixbench-services -j DROP
 -A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -j DROP
 -A nixos-fw -m comment --comment "not of KUBE-FIREWALL" -j ACCEPT
+-A nixos-fw -m comment --comment "said \"was -j KUBE-X\" once" -j LOG --log-prefix "-j KUBE-Y"
 -A nixos-fw -p tcp --dport 22 -g KUBE-ODD
 COMMIT
 # Completed

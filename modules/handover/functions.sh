@@ -169,7 +169,7 @@ delete_firewall_rules() {
 
 # firewall_changes CHAINS COMMENTS: read the output of iptables-save, and print the input of iptables-restore for the deletion.
 firewall_changes() {
-  local line chain table='' rules='' flushed='' deleted=''
+  local line bare chain table='' rules='' flushed='' deleted='' quoted='"([^"\\]|\\.)*"'
   while read -r line; do
     chain=${line#* }
     chain=${chain%% *}
@@ -181,7 +181,10 @@ firewall_changes() {
       [[ ! $chain =~ ^($1) ]] || flushed+="-F $chain"$'\n' deleted+="-X $chain"$'\n'
       ;;
     -A*)
-      if [[ ! $chain =~ ^($1) ]] && [[ $line =~ \ -[jg]\ ($1) || $line =~ \ --comment\ \"?($2) ]]; then
+      [[ ! $chain =~ ^($1) ]] || continue # the chain is flushed
+      bare=$line # without comments and prefixes of log lines, which may contain any text
+      while [[ $bare =~ $quoted ]]; do bare=${bare/"${BASH_REMATCH[0]}"/}; done
+      if [[ $bare =~ \ -[jg]\ ($1) || $line =~ \ --comment\ \"?($2) ]]; then
         rules+="-D${line#-A}"$'\n'
       fi
       ;;
