@@ -50,6 +50,17 @@ let
       ../../modules/slurm/compute.nix
       { nixbench.slurm.controllerRole = "node"; }
     ];
+    accounting = system [
+      ../../modules/slurm/accounting.nix
+      { nixbench.slurm.accountingRole = "node"; }
+    ];
+    flux = system [
+      ../../modules/flux/compute.nix
+      {
+        nixbench.flux.leaderRole = "node";
+        nixbench.flux.computeRoles = lib.mkForce { };
+      }
+    ];
     both = system [
       ../../modules/kubernetes/worker.nix
       ../../modules/slurm/compute.nix

@@ -51,6 +51,8 @@ func TestUnits(t *testing.T) {
 		"none": noScheduler, "guest": noScheduler,
 		"kubernetes": "nixbench-handover-kubernetes containerd kubelet nixbench-kubernetes nixbench-pod-network",
 		"slurm":      "nixbench-handover-slurm slurmd",
+		"accounting": "nixbench-handover-slurm slurmdbd",
+		"flux":       "nixbench-handover-flux flux",
 		"both":       "nixbench-handover-kubernetes-slurm containerd kubelet nixbench-kubernetes nixbench-pod-network slurmd",
 	}, got); diff != "" {
 		t.Error(diff)
@@ -62,7 +64,7 @@ func TestUnits(t *testing.T) {
 	var scripts []string
 	for _, path := range paths {
 		switch base := filepath.Base(path)[33:]; base {
-		case "nixbench-handover", "nixbench-cleanup-slurm":
+		case "nixbench-handover", "nixbench-cleanup-slurm", "nixbench-cleanup-flux":
 			scripts = append(scripts, path)
 		case "nixbench-cleanup-kubernetes":
 			scripts = append(scripts, path)
@@ -72,7 +74,7 @@ func TestUnits(t *testing.T) {
 			}
 		}
 	}
-	if len(scripts) < 4 {
+	if len(scripts) < 5 {
 		t.Errorf("the systems have the scripts %q", scripts)
 	}
 	if problems := fixture.Shellcheck(t, "", append([]string{"--external-sources"}, scripts...)...); problems != "" {
@@ -152,6 +154,7 @@ func TestFirewallChanges(t *testing.T) {
 -A OUTPUT -d 10.96.0.0/16 -m comment --comment nixbench-services -j DROP
 -A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -j DROP
 -A nixos-fw -m comment --comment "not of KUBE-FIREWALL" -j ACCEPT
+-A nixos-fw -m comment --comment "said \"was -j KUBE-X\" once" -j LOG --log-prefix "-j KUBE-Y"
 -A nixos-fw -p tcp --dport 22 -g KUBE-ODD
 COMMIT
 # Completed
@@ -183,6 +186,40 @@ COMMIT
 	out, err := cmd.CombinedOutput()
 	if diff := cmp.Diff(want, string(out)); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+// All file systems below a folder are unmounted, also if the names of their mount points have unusual characters.
+func TestUnmountAll(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root mounts file systems")
+	}
+	script := `. ../../modules/handover/functions.sh
+for name in pods "pods/a 1" 'pods/a\b' 'pods/a\0401' other; do mkdir -p "$0/$name"; mount -t tmpfs none "$0/$name" || exit; done
+mkdir "$0/pods/a 1/inner"; mount -t tmpfs none "$0/pods/a 1/inner" || exit
+unmount_all "^$0/pods"
+echo "failed: $failed, left: $(grep -c "$0" /proc/self/mountinfo)"
+`
+	out, err := exec.Command("unshare", "--mount", "bash", "-c", script, t.TempDir()).CombinedOutput()
+	if want := "failed: 0, left: 1\n"; err != nil || string(out) != want {
+		t.Errorf("%v: %q, want %q", err, out, want)
+	}
+}
+
+// The control group of a unit stays if processes are in it that the cleanup has left alone, such as containers of other
+// users of containerd.
+func TestRemoveUnitCgroup(t *testing.T) {
+	script := `. ../../modules/handover/functions.sh
+systemctl() { return 3; }
+cgroup_folders() { [ ! -d "$dir/$1" ] || echo "$dir/$1"; }
+dir=$0; mkdir -p "$dir/system.slice/used.service" "$dir/system.slice/empty.service/below"
+echo 7 >"$dir/system.slice/used.service/cgroup.procs"
+for unit in used.service empty.service absent.service; do remove_unit_cgroup "$unit"; done
+echo "failed: $failed, left: $(ls "$dir/system.slice")"
+`
+	out, err := exec.Command("bash", "-c", script, t.TempDir()).CombinedOutput()
+	if want := "failed: 0, left: used.service\n"; err != nil || string(out) != want {
+		t.Errorf("%v: %q, want %q", err, out, want)
 	}
 }
 

@@ -8,5 +8,6 @@
     ./certificate.nix
     ./config.nix
     ./engine.nix
+    ./handover.nix
   ];
 }

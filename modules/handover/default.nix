@@ -104,8 +104,8 @@ in
         delete_interface cilium_host
       '';
       description = ''
-        The schedulers of the node, and how the next system cleans up after them. The modules of Kubernetes and SLURM set
-        this option. Add commands to `cleanup` if a pod network of your own leaves something running.
+        The schedulers of the node, and how the next system cleans up after them. The modules of Kubernetes, SLURM and Flux
+        set this option. Add commands to `cleanup` if a pod network of your own leaves something running.
       '';
     };
     timeout = mkOption {

@@ -89,9 +89,9 @@ remove_cgroups() {
 }
 
 # remove_unit_cgroup UNIT: remove the control group of a unit that does not run. systemd does not do this if the unit left
-# processes running and was removed.
+# processes running and was removed. A control group stays if processes are in it that the program leaves alone.
 remove_unit_cgroup() {
-  systemctl is-active --quiet "$1" || remove_cgroups "system.slice/$1"
+  systemctl is-active --quiet "$1" || [ -n "$(cgroup_processes "system.slice/$1")" ] || remove_cgroups "system.slice/$1"
 }
 
 # stop_slice SLICE: stop a slice whose processes have ended, with all slices and scopes in it.
@@ -106,7 +106,7 @@ unmount_all() {
   while
     points=()
     while read -r _ _ _ _ point _; do
-      printf -v point %b "$point" # spaces are written as \040
+      printf -v point %b "${point//\\/\\0}" # spaces are written as \040, and %b needs \0040
       [[ ! $point =~ $1 ]] || points=("$point" "${points[@]}")
     done </proc/self/mountinfo
     [ ${#points[@]} -gt 0 ]
@@ -169,7 +169,7 @@ delete_firewall_rules() {
 
 # firewall_changes CHAINS COMMENTS: read the output of iptables-save, and print the input of iptables-restore for the deletion.
 firewall_changes() {
-  local line chain table='' rules='' flushed='' deleted=''
+  local line bare chain table='' rules='' flushed='' deleted='' quoted='"([^"\\]|\\.)*"'
   while read -r line; do
     chain=${line#* }
     chain=${chain%% *}
@@ -181,7 +181,10 @@ firewall_changes() {
       [[ ! $chain =~ ^($1) ]] || flushed+="-F $chain"$'\n' deleted+="-X $chain"$'\n'
       ;;
     -A*)
-      if [[ ! $chain =~ ^($1) ]] && [[ $line =~ \ -[jg]\ ($1) || $line =~ \ --comment\ \"?($2) ]]; then
+      [[ ! $chain =~ ^($1) ]] || continue # the chain is flushed
+      bare=$line # without comments and prefixes of log lines, which may contain any text
+      while [[ $bare =~ $quoted ]]; do bare=${bare/"${BASH_REMATCH[0]}"/}; done
+      if [[ $bare =~ \ -[jg]\ ($1) || $line =~ \ --comment\ \"?($2) ]]; then
         rules+="-D${line#-A}"$'\n'
       fi
       ;;

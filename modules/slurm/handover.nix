@@ -8,6 +8,7 @@
 let
   cfg = config.nixbench.slurm;
   daemons = {
+    accounting = "slurmdbd";
     controller = "slurmctld";
     compute = "slurmd";
     login = "sackd";
