@@ -242,3 +242,32 @@ kill "$other" && echo "other was left alone"
 		t.Errorf("%v: %q, want %q", err, out, want)
 	}
 }
+
+// With cgroup v1, a frozen process ends only after it has been thawed.
+func TestEndFrozenProcesses(t *testing.T) {
+	const freezer = "/sys/fs/cgroup/freezer"
+	group, err := os.MkdirTemp(freezer, "nixbench-test-*")
+	if err != nil {
+		t.Skipf("needs root and the freezer of cgroup v1: %v", err)
+	}
+	t.Cleanup(func() {
+		os.WriteFile(filepath.Join(group, "freezer.state"), []byte("THAWED"), 0)
+		os.Remove(group)
+	})
+	script := `. ../../modules/handover/functions.sh
+sleep 60 >/dev/null 2>&1 & frozen=$!
+disown -a
+echo $frozen >$GROUP/cgroup.procs
+echo FROZEN >$GROUP/freezer.state
+until [ "$(cat $GROUP/freezer.state)" = FROZEN ]; do sleep 0.01; done
+end_processes 5 cgroup_processes "${GROUP##*/}"
+echo "failed: $failed"
+rmdir "$GROUP" && echo "the group is empty"
+`
+	cmd := exec.Command("timeout", "30", "bash", "-c", script)
+	cmd.Env = append(os.Environ(), "GROUP="+group)
+	out, err := cmd.CombinedOutput()
+	if want := "failed: 0\nthe group is empty\n"; err != nil || string(out) != want {
+		t.Errorf("%v: %q, want %q", err, out, want)
+	}
+}

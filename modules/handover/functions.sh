@@ -57,11 +57,27 @@ end_processes() {
       report_failure "these processes do not end: $(ps_names "${processes[@]}")"
       return
     fi
+    thaw_processes "${processes[@]}"
     # Only one SIGTERM: some programs end at once when they get a second one.
     [ "$signal" = sent ] || kill "-$signal" "${processes[@]}" 2>/dev/null
     [ "$signal" != TERM ] || signal=sent
     sleep 0.05
   done
+}
+
+# thaw_processes PROCESS...: let frozen processes go on. With cgroup v1 they get no signal, not even SIGKILL. runc freezes a
+# container for a moment, and leaves it frozen if runc is killed then.
+thaw_processes() {
+  local mount= folder type options process controllers path
+  while read -r _ folder type options _; do
+    case $type,$options, in cgroup,*,freezer,*) mount=$folder ;; esac
+  done </proc/self/mounts
+  [ -n "$mount" ] || return 0
+  for process; do
+    while IFS=: read -r _ controllers path; do
+      [ "$controllers" != freezer ] || [ ! -e "$mount$path/freezer.state" ] || echo THAWED >"$mount$path/freezer.state"
+    done <"/proc/$process/cgroup"
+  done 2>/dev/null
 }
 
 # ps_names PROCESS...: print each process with its name.
