@@ -39,6 +39,7 @@ type app struct {
 
 	ongoing   ongoingWork // phases and nodes in progress, shown when Ctrl-C does not end the command at once
 	recording atomic.Bool // a run is being recorded: an interrupt must uncordon its nodes and end its record
+	paused    atomic.Bool // the command of an engine uses the terminal: an interrupt must wait, so that it can remove its files
 
 	// flags of all commands
 	file, flake string

@@ -68,4 +68,11 @@ func (v engineView) Note(text string) {
 	v.a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: text})
 }
 
+// Pause implements [enginecmd.View]. f may run another program, so an interrupt waits for the end of f.
+func (v engineView) Pause(f func()) {
+	v.a.paused.Store(true)
+	defer v.a.paused.Store(false)
+	v.View.Pause(f)
+}
+
 func (v engineView) JSON() bool { return v.a.json }

@@ -100,20 +100,26 @@ func defaultAPIPort(hive *nixeval.Hive) int {
 	return 0
 }
 
-// describeNewClusters returns, for each cluster of the hive that did not exist in the state before, how to use it.
+// describeNewClusters returns, for each cluster of the hive that no node ran in the state before, how to use it.
 func describeNewClusters(hive *nixeval.Hive, before *state.State) []string {
 	members := engine.MembersByKind(hive)
 	var out []string
 	for _, k := range engine.KindsOf(hive, engineKinds()) {
 		existed := false
 		for _, m := range members[k.Name] {
-			existed = existed || before.Nodes[m.Node].LastConfirmed != nil
+			existed = existed || ranEngine(before.Nodes[m.Node], k.Name)
 		}
 		if usage := describeUsage(k, members); usage != "" && !existed {
 			out = append(out, usage)
 		}
 	}
 	return out
+}
+
+// ranEngine reports whether the last system of a node had the engine. A state of an earlier nixbench does not contain
+// it: then ranEngine returns true for any system.
+func ranEngine(n state.Node, kind string) bool {
+	return n.LastConfirmed != nil && (n.Engine == kind || n.Engine == "" && len(n.Memberships) == 0)
 }
 
 // describeUsage returns how to use the cluster of a kind, or an empty string. members are the members by kind.

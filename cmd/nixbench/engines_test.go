@@ -60,7 +60,8 @@ func TestDefaultAPIPort(t *testing.T) {
 	}
 }
 
-// After the first deployment of a cluster nixbench shows how to use it, and not after others.
+// After the first deployment of a cluster, and after a change of the scheduler, nixbench shows how to use the cluster, and
+// not after others.
 func TestDescribeNewClusters(t *testing.T) {
 	hive := hiveOf(slurm.Controller, kubernetes.Kind, slurm.Kind)
 	before := &state.State{Nodes: map[string]state.Node{}}
@@ -70,6 +71,21 @@ func TestDescribeNewClusters(t *testing.T) {
 	before.Nodes["slurm"] = state.Node{LastConfirmed: &state.Deployment{}}
 	if got := describeNewClusters(hive, before); len(got) != 1 || !strings.Contains(got[0], "kubectl") {
 		t.Errorf("SLURM exists: %q", got)
+	}
+	for name, test := range map[string]struct {
+		before state.Node
+		want   int
+	}{
+		"another scheduler before": {state.Node{Engine: "kubernetes", Memberships: map[string]state.Membership{"kubernetes": {}}}, 1},
+		"back to SLURM":            {state.Node{Engine: "kubernetes", Memberships: map[string]state.Membership{"kubernetes": {}, "slurm": {}}}, 1},
+		"none in between":          {state.Node{Memberships: map[string]state.Membership{"slurm": {}}}, 1},
+		"SLURM before":             {state.Node{Engine: "slurm", Memberships: map[string]state.Membership{"slurm": {}}}, 0},
+	} {
+		test.before.LastConfirmed = &state.Deployment{}
+		before := &state.State{Nodes: map[string]state.Node{"slurm": test.before}}
+		if got := describeNewClusters(hiveOf(slurm.Controller, slurm.Kind), before); len(got) != test.want {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 	if got := describeNewClusters(hiveOf(slurm.Compute, slurm.Kind), &state.State{}); got != nil {
 		t.Errorf("without a controller: %q", got)

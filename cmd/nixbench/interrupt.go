@@ -77,7 +77,7 @@ func (u *ongoingWork) String() string {
 // watchInterrupt waits until the command is interrupted. It then reports the unfinished work, and
 // calls exit if the command does not end within giveUpAfter. The next run then finds the same state
 // as after a killed run. watchInterrupt returns when ended is closed, which means that the command
-// ended.
+// ended. If an engine's command uses the terminal, nothing is reported.
 func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 	select {
 	case <-a.ctx.Done():
@@ -85,6 +85,10 @@ func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 		return
 	}
 	if waitClosed(ended, reportAfter) {
+		return
+	}
+	if a.paused.Load() {
+		a.giveUp(ended, exit)
 		return
 	}
 	reported := make(chan struct{})
@@ -105,6 +109,11 @@ func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 		}
 		writeStderr("note: " + text)
 	}
+	a.giveUp(ended, exit)
+}
+
+// giveUp calls exit if the command does not end within giveUpAfter.
+func (a *app) giveUp(ended <-chan struct{}, exit func(code int)) {
 	if !waitClosed(ended, giveUpAfter) {
 		writeStderr(fmt.Sprintf("error: interrupted; %s did not end within %v", &a.ongoing, giveUpAfter))
 		exit(exitInterrupted)

@@ -15,7 +15,7 @@ import (
 // The format versions that this nixbench writes.
 const (
 	version    = 3 // of state.json
-	runVersion = 1 // of a run's run.json
+	runVersion = 2 // of a run's run.json
 )
 
 // upgrade converts the fields of a file from one format version to the next one.
@@ -26,6 +26,13 @@ func upgrades() map[int]upgrade {
 	return map[int]upgrade{
 		1: func(map[string]json.RawMessage) error { return nil }, // version 1 had no machines
 		2: func(map[string]json.RawMessage) error { return nil }, // version 2 had no memberships
+	}
+}
+
+// runUpgrades returns the upgrades of run.json, as upgrades does for state.json.
+func runUpgrades() map[int]upgrade {
+	return map[int]upgrade{
+		1: func(map[string]json.RawMessage) error { return nil }, // version 1 had no scheduler
 	}
 }
 

@@ -13,22 +13,30 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// A state of the previous version is read without loss.
+// States of the previous versions are read without loss. Version 1 had no machines, version 2 no memberships.
 func TestOldStateLoads(t *testing.T) {
-	d := Dir(filepath.Join(t.TempDir(), ".nixbench", "c"))
-	if err := d.Create(); err != nil {
-		t.Fatal(err)
-	}
-	old := `{"version":1,"nodes":{"a":{"good":{"path":"/p","run":"r","time":"2026-11-21T02:00:00Z"},"paths":["/p"]}},"intents":[]}`
-	if err := os.WriteFile(d.stateFile(), []byte(old), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := d.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.Version != version || s.Nodes["a"].LastConfirmed.Path != "/p" || s.Cluster != nil || len(s.Machines) != 0 {
-		t.Errorf("%+v", s)
+	for _, test := range []struct {
+		machines int
+		old      string
+	}{
+		{0, `{"version":1,"nodes":{"a":{"good":{"path":"/p","run":"r","time":"2026-11-21T02:00:00Z"},"paths":["/p"]}},"intents":[]}`},
+		{1, `{"version":2,"nodes":{"a":{"good":{"path":"/p","run":"r","time":"2026-11-21T02:00:00Z"},"paths":["/p"]}},"intents":[],
+			"cluster":{"id":"c","hypervisors":{}},"machines":{"a":{"role":"w"}}}`},
+	} {
+		d := Dir(filepath.Join(t.TempDir(), ".nixbench", "c"))
+		if err := d.Create(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(d.stateFile(), []byte(test.old), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := d.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := s.Nodes["a"]; s.Version != version || n.LastConfirmed.Path != "/p" || n.Engine != "" || (s.Cluster != nil) != (test.machines > 0) || len(s.Machines) != test.machines {
+			t.Errorf("%+v", s)
+		}
 	}
 }
 

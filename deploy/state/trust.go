@@ -130,6 +130,9 @@ func (v *verifier) checkAll(top, dir string) error {
 	return v.checkSecrets(filepath.Join(dir, "secrets"), open)
 }
 
+// folders are the folders in the state folder of a cluster. Each may be a symbolic link to a folder.
+var folders = []string{"runs", "gcroots", "secrets"}
+
 // publicFiles are the files in the state folder of a cluster that contain no secrets.
 var publicFiles = []string{"lock", "state.json", "runtime.json", "known_hosts", "images.json"}
 
@@ -142,7 +145,7 @@ func (v *verifier) checkFiles(dir string, open bool) error {
 	}
 	for _, e := range entries {
 		secret := !slices.Contains(publicFiles, e.Name())
-		if secret && e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+		if secret && e.IsDir() || slices.Contains(folders, e.Name()) || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
 		info, err := e.Info()

@@ -77,6 +77,20 @@ func TestAccessFilesAreSecret(t *testing.T) {
 	refused(t, d, link, "it is a symbolic link")
 }
 
+// Folders of the state may be symbolic links of the user, so that they can be on another disk.
+func TestFoldersMayBeLinks(t *testing.T) {
+	d := used(t)
+	for _, name := range []string{"runs", "gcroots", "secrets"} {
+		path, elsewhere := filepath.Join(string(d), name), filepath.Join(t.TempDir(), name)
+		if err := errors.Join(os.MkdirAll(path, 0o700), os.Rename(path, elsewhere), os.Symlink(elsewhere, path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if loose, err := d.Verify(); len(loose) > 0 || err != nil {
+		t.Errorf("%v, %v", loose, err)
+	}
+}
+
 // When run as root, this is the attack: another user creates the folder before nixbench does.
 func TestAFolderOfAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {

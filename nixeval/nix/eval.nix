@@ -206,7 +206,13 @@ let
         else if isString current || isPath current then
           s.raw
         else if current == null then
-          if s.raw == "null" then null else s.raw
+          if s.raw == "null" then
+            null
+          # The only number that is null by default.
+          else if isInt json && s.path == [ "cluster" "endpoint" "port" ] then
+            json
+          else
+            s.raw
         else if isList current && lib.last s.path != "modules" then
           if isList json then json else lib.splitString "," s.raw
         else if isAttrs current then

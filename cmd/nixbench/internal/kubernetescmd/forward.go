@@ -93,6 +93,9 @@ func connectTunnel(ctx context.Context, cluster *enginecmd.Cluster, access *kube
 		cancel()
 		errs = append(errs, err)
 	}
+	if len(errs) == 0 {
+		errs = append(errs, errors.New("the API cannot be forwarded: the hive has no control plane"))
+	}
 	return nil, errors.Join(errs...)
 }
 
