@@ -68,7 +68,7 @@ end_processes() {
 # thaw_processes PROCESS...: let frozen processes go on. With cgroup v1 they get no signal, not even SIGKILL. runc freezes a
 # container for a moment, and leaves it frozen if runc is killed then.
 thaw_processes() {
-  local mount= folder type options process controllers path
+  local mount='' folder type options process controllers path
   while read -r _ folder type options _; do
     case $type,$options, in cgroup,*,freezer,*) mount=$folder ;; esac
   done </proc/self/mounts
