@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
@@ -73,12 +74,23 @@ func TestKeyIsNotLeaked(t *testing.T) {
 	}
 }
 
+// partOf returns 24 bytes of the key without a NUL, because NULs end the lines that searchScript searches. It begins at a
+// multiple of three, as a group of characters of base64 does.
+func partOf(key []byte) []byte {
+	i := 300
+	for bytes.IndexByte(key[i:i+24], 0) >= 0 {
+		i += 3
+	}
+	return key[i : i+24]
+}
+
 // formsOf returns a part of the key in several encodings.
 func formsOf(key []byte) map[string]string {
+	part := partOf(key)
 	return map[string]string{
-		"bytes":  string(key[300:324]),
-		"base64": base64.StdEncoding.EncodeToString(key[300:324]),
-		"hex":    hex.EncodeToString(key[300:324]),
+		"bytes":  string(part),
+		"base64": base64.StdEncoding.EncodeToString(part),
+		"hex":    hex.EncodeToString(part),
 	}
 }
 
@@ -86,7 +98,7 @@ func formsOf(key []byte) map[string]string {
 func searchScript(key []byte) string {
 	forms := formsOf(key)
 	raw := ""
-	for _, b := range key[300:324] {
+	for _, b := range partOf(key) {
 		raw += fmt.Sprintf("\\x%02x", b)
 	}
 	pattern := strings.Join([]string{raw, strings.NewReplacer("+", "\\+").Replace(forms["base64"]), forms["hex"]}, "|")
