@@ -190,7 +190,7 @@ func (a *app) surveyHive(e *nixeval.Evaluator) (*nixeval.Hive, error) {
 		if _, err := facts.Load(dir.Facts()); err == nil {
 			e.Facts = dir.Facts()
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return nil, &hintedError{fmt.Errorf("facts: %w", err), "remove the file; nixbench apply writes a new one"}
+			return nil, failure.WithHint(fmt.Errorf("facts: %w", err), "remove the file; nixbench apply writes a new one")
 		}
 	}
 	return hive, nil
@@ -237,7 +237,7 @@ func (a *app) selectNodes(e *nixeval.Evaluator, on []string) (*nixeval.Hive, []n
 	nodes, err := selector.Select(hive)
 	if err != nil && len(hive.Nodes) == 0 {
 		if recorded, _ := a.dir.Load(); recorded != nil && len(recorded.Machines) > 0 {
-			err = &hintedError{err, "nixbench destroy removes the machines of its former nodes"}
+			err = failure.WithHint(err, "nixbench destroy removes the machines of its former nodes")
 		}
 	}
 	return hive, nodes, err

@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -102,7 +103,7 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 	}
 	d := hive.Unit(node.Unit).Deployment
 	if !d.AllowLocalDeployment {
-		return &hintedError{newUsageError("%s: deployment.allowLocalDeployment is false", node.Name), "to deploy this machine, set it to true for " + node.Name}
+		return failure.WithHint(newUsageError("%s: deployment.allowLocalDeployment is false", node.Name), "to deploy this machine, set it to true for "+node.Name)
 	}
 	if goal == "build" || goal == "push" {
 		return a.buildOnly(e, hive, []nixeval.Node{node}, false, false)
@@ -113,7 +114,7 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 	var escalation []string
 	if os.Geteuid() != 0 {
 		if !flags.sudo {
-			return &hintedError{newUsageError("apply-local: switching needs root"), "--sudo evaluates and builds as the current user, and switches as root"}
+			return failure.WithHint(newUsageError("apply-local: switching needs root"), "--sudo evaluates and builds as the current user, and switches as root")
 		}
 		escalation = d.PrivilegeEscalationCommand
 	}
@@ -153,5 +154,5 @@ func findLocalNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 			}
 		}
 	}
-	return nixeval.Node{}, &hintedError{newUsageError("apply-local: the host name of this machine is %s, and the hive has no node with this name", host), fmt.Sprintf("--node selects the node; the hive has %d", len(hive.Nodes))}
+	return nixeval.Node{}, failure.WithHint(newUsageError("apply-local: the host name of this machine is %s, and the hive has no node with this name", host), fmt.Sprintf("--node selects the node; the hive has %d", len(hive.Nodes)))
 }

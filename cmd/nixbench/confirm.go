@@ -25,7 +25,7 @@ func (a *app) requireConfirmation(command string, on []string, yes bool) error {
 	if len(on) > 0 || yes || a.canAsk() {
 		return nil
 	}
-	return &hintedError{newUsageError("%s: --on or --yes is required without a terminal", command), "--on selects nodes, --yes confirms all nodes"}
+	return failure.WithHint(newUsageError("%s: --on or --yes is required without a terminal", command), "--on selects nodes, --yes confirms all nodes")
 }
 
 // checkApplyAll returns an error if a command without --on would select all nodes although
@@ -34,7 +34,7 @@ func checkApplyAll(command string, e *nixeval.Evaluator, hive *nixeval.Hive, on 
 	if hive.Meta.AllowApplyAll || len(on) > 0 {
 		return nil
 	}
-	return &hintedError{newUsageError("%s: meta.allowApplyAll is false in %s, so --on must select the nodes", command, e.Source), "for all of them: --on '*'"}
+	return failure.WithHint(newUsageError("%s: meta.allowApplyAll is false in %s, so --on must select the nodes", command, e.Source), "for all of them: --on '*'")
 }
 
 // confirm asks the user the question, unless --on or --yes is set. It returns

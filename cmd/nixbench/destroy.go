@@ -11,6 +11,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/selection"
@@ -166,12 +167,13 @@ func checkForgetHypervisor(name string, hive *nixeval.Hive, recorded *state.Stat
 		return nil
 	}
 	if _, ok := recorded.Cluster.Hypervisors[name]; !ok {
-		return &hintedError{newUsageError("--forget-hypervisor %s: nixbench has created nothing on it", name),
-			"this cluster has objects on " + strings.Join(slices.Sorted(maps.Keys(recorded.Cluster.Hypervisors)), ", ")}
+		return failure.WithHint(newUsageError("--forget-hypervisor %s: nixbench has created nothing on it", name),
+			"this cluster has objects on "+strings.Join(slices.Sorted(maps.Keys(recorded.Cluster.Hypervisors)), ", "))
+
 	}
 	if hive.Cluster != nil && len(hive.Nodes) > 0 {
 		if _, named := hive.Cluster.Hypervisors[name]; named {
-			return &hintedError{newUsageError("--forget-hypervisor %s: the hive still contains it", name), "remove it from cluster.hypervisors first"}
+			return failure.WithHint(newUsageError("--forget-hypervisor %s: the hive still contains it", name), "remove it from cluster.hypervisors first")
 		}
 	}
 	return nil

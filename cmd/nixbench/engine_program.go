@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -43,7 +44,7 @@ func newWrongClusterError(command string, kind engine.Kind, hive *nixeval.Hive) 
 	text := fmt.Sprintf("%s: no node of the hive is a member of a %s cluster", command, kind.Title)
 	others := engine.KindsOf(hive, engineKinds())
 	if len(others) == 0 {
-		return &hintedError{newUsageError("%s", text), "members import modules/" + kind.Name}
+		return failure.WithHint(newUsageError("%s", text), "members import modules/"+kind.Name)
 	}
 	var titles, hints []string
 	members := engine.MembersByKind(hive)
@@ -53,7 +54,7 @@ func newWrongClusterError(command string, kind engine.Kind, hive *nixeval.Hive) 
 			hints = append(hints, usage)
 		}
 	}
-	return &hintedError{newUsageError("%s: its cluster is %s", text, strings.Join(titles, " and ")), strings.Join(hints, "; ")}
+	return failure.WithHint(newUsageError("%s: its cluster is %s", text, strings.Join(titles, " and ")), strings.Join(hints, "; "))
 }
 
 func (p engineProgram) View() enginecmd.View { return engineView{p.a.view, p.a} }

@@ -53,16 +53,6 @@ func newUsageError(format string, args ...any) error {
 	return &usageError{err: fmt.Errorf(format, args...)}
 }
 
-// hintedError is an error with a hint about what to do.
-type hintedError struct {
-	err  error
-	hint string
-}
-
-func (e *hintedError) Error() string { return e.err.Error() }
-func (e *hintedError) Unwrap() error { return e.err }
-func (e *hintedError) Hint() string  { return e.hint }
-
 // exitCodes contains the exit code for each kind of error.
 var exitCodes = map[failure.Kind]int{
 	failure.Interrupted: exitInterrupted,

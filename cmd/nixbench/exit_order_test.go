@@ -19,6 +19,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/node"
@@ -118,7 +119,7 @@ func TestExitCodeOfWrappedError(t *testing.T) {
 		}, true},
 		{11, func(err error) error { return &rollout.AdjustError{Err: err} }, false},
 		{14, func(err error) error { return &remote.TimeoutError{Err: err} }, false},
-		{15, func(err error) error { return &hintedError{err: err} }, false},
+		{15, func(err error) error { return failure.WithHint(err, "") }, false},
 	}
 	for _, w := range wrappers {
 		for i, group := range exitOrder {

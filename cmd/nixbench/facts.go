@@ -11,6 +11,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/facts"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 func (a *app) factsCommand() *cobra.Command {
@@ -57,7 +58,7 @@ func (a *app) showFacts() error {
 	}
 	r, err := facts.Load(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &hintedError{fmt.Errorf("there are no facts yet: %w", err), "nixbench apply writes them when it boots machines; --facts FILE uses another file"}
+		return failure.WithHint(fmt.Errorf("there are no facts yet: %w", err), "nixbench apply writes them when it boots machines; --facts FILE uses another file")
 	}
 	if err != nil {
 		return err

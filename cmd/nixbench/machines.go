@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
@@ -38,7 +39,7 @@ func (a *app) confirmChanges(changes []provision.Change, yes bool) error {
 // it requires yes.
 func (a *app) askAboutList(command, question string, list []string, yes bool) error {
 	if !yes && !a.canAsk() {
-		return &hintedError{newUsageError("%s: --yes is required without a terminal, because this would happen:\n%s", command, strings.Join(list, "\n")), "--yes confirms it"}
+		return failure.WithHint(newUsageError("%s: --yes is required without a terminal, because this would happen:\n%s", command, strings.Join(list, "\n")), "--yes confirms it")
 	}
 	a.announce(func(w io.Writer) {
 		for _, line := range list {

@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/selection"
@@ -152,7 +153,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 	}
 	return a.runRecorded(e, hive, "rollback", func(s *session) error {
 		if now := s.store.State(); !reflect.DeepEqual(now.Nodes, recorded.Nodes) {
-			return &hintedError{errors.New("rollback: another run has changed nodes in the meantime"), "show the plan again: nixbench rollback --dry-run"}
+			return failure.WithHint(errors.New("rollback: another run has changed nodes in the meantime"), "show the plan again: nixbench rollback --dry-run")
 		}
 		d := &deploy.Deployer{Fleet: conns, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: engines}
 		results, err := d.Rollback(a.ctx, steps, o)

@@ -16,6 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -63,7 +64,7 @@ func (a *app) listRuns(dir state.Dir) error {
 		return err
 	}
 	if len(runs) == 0 {
-		return &hintedError{fmt.Errorf("there are no runs yet in %s", dir), "nixbench apply records one"}
+		return failure.WithHint(fmt.Errorf("there are no runs yet in %s", dir), "nixbench apply records one")
 	}
 	rows := []ui.Row{{"RUN", "STATUS", "TOOK", "NODES"}}
 	for _, r := range runs {
@@ -106,7 +107,7 @@ func (a *app) showLog(run *state.Run, node string) error {
 	log, err := run.NodeLog(node)
 	if errors.Is(err, fs.ErrNotExist) {
 		if !slices.ContainsFunc(run.Nodes, func(n state.NodeResult) bool { return n.Node == node }) {
-			return &hintedError{newUsageError("node %[2]s was not part of run %[1]s", run.ID, node), "nixbench runs " + run.ID + " lists its nodes"}
+			return failure.WithHint(newUsageError("node %[2]s was not part of run %[1]s", run.ID, node), "nixbench runs "+run.ID+" lists its nodes")
 		}
 		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: fmt.Sprintf("%s has no log of run %s", node, run.ID)})
 		a.view.Result("", func(io.Writer) {})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -70,7 +71,7 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	}
 	program, err := exec.LookPath("ssh")
 	if err != nil {
-		return &hintedError{fmt.Errorf("%s: %w", name, err), "install OpenSSH's client"}
+		return failure.WithHint(fmt.Errorf("%s: %w", name, err), "install OpenSSH's client")
 	}
 	argv := buildSSHArgv(target, a.dir.KnownHosts(), acceptNew, command)
 	if err := a.view.Close(); err != nil {
@@ -113,7 +114,7 @@ func findNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 			return n, nil
 		}
 	}
-	return nixeval.Node{}, &hintedError{newUsageError("there is no node %s in the hive", name), "nixbench eval lists the nodes"}
+	return nixeval.Node{}, failure.WithHint(newUsageError("there is no node %s in the hive", name), "nixbench eval lists the nodes")
 }
 
 // buildSSHArgv returns OpenSSH's command line for a target. known is the file with the host keys of

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // maxSelection is the maximum size of a selection on stdin, in bytes.
@@ -21,7 +23,7 @@ func (a *app) readSelection(on []string) ([]string, error) {
 		return on, nil
 	}
 	if term.IsTerminal(int(os.Stdin.Fd())) {
-		return nil, &hintedError{newUsageError("--on -: stdin is a terminal"), "write the nodes to stdin, such as: echo web-1 db | nixbench … --on -"}
+		return nil, failure.WithHint(newUsageError("--on -: stdin is a terminal"), "write the nodes to stdin, such as: echo web-1 db | nixbench … --on -")
 	}
 	text, err := readAllOrCancel(a.ctx, os.Stdin, maxSelection)
 	if err != nil {

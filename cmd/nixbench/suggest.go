@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 var mistypedRE = regexp.MustCompile(`^(unknown flag: --|unknown command "|invalid argument ")([^"=\s]+)`)
@@ -43,7 +45,7 @@ func suggestCorrection(cmd *cobra.Command, err error) error {
 	}
 	usage.err = fmt.Errorf("%s", text)
 	if near := findNearestWord(m[2], words); near != "" {
-		return &hintedError{usage, fmt.Sprintf("did you mean %s%s? See %s --help", prefix, near, cmd.CommandPath())}
+		return failure.WithHint(usage, fmt.Sprintf("did you mean %s%s? See %s --help", prefix, near, cmd.CommandPath()))
 	}
 	return usage
 }

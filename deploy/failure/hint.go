@@ -19,3 +19,14 @@ func Hint(err error) string {
 	}
 	return ""
 }
+
+// WithHint returns err with the same message and a hint, which hides the hints of its causes unless it is empty.
+func WithHint(err error, hint string) error { return &hinted{err, hint} }
+
+type hinted struct {
+	error
+	hint string
+}
+
+func (e *hinted) Hint() string  { return e.hint }
+func (e *hinted) Unwrap() error { return e.error }

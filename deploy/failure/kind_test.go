@@ -29,15 +29,8 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
-type hinted struct {
-	error
-	hint string
-}
-
-func (h hinted) Hint() string { return h.hint }
-
 func TestHint(t *testing.T) {
-	plain, one, none := errors.New("x"), hinted{errors.New("y"), "one"}, hinted{errors.New("z"), ""}
+	plain, one, none := errors.New("x"), WithHint(errors.New("y"), "one"), WithHint(errors.New("z"), "")
 	for _, test := range []struct {
 		err  error
 		want string
@@ -46,7 +39,8 @@ func TestHint(t *testing.T) {
 		{none, ""},
 		{fmt.Errorf("x: %w", one), "one"},
 		{errors.Join(plain, none, one), "one"},
-		{hinted{one, "outer"}, "outer"},
+		{WithHint(one, "outer"), "outer"},
+		{WithHint(one, ""), "one"},
 	} {
 		if got := Hint(test.err); got != test.want {
 			t.Errorf("%v: hint %q, want %q", test.err, got, test.want)

@@ -62,17 +62,6 @@ func UsageError(format string, args ...any) error {
 	return failure.WithKind(failure.Usage, fmt.Errorf(format, args...))
 }
 
-// WithHint returns err with a hint for the user about what to do.
-func WithHint(err error, hint string) error { return &hinted{err, hint} }
-
-type hinted struct {
-	error
-	hint string
-}
-
-func (e *hinted) Unwrap() error { return e.error }
-func (e *hinted) Hint() string  { return e.hint }
-
 // ExitError is returned by a command that has run another program in its place: nixbench ends with the exit code
 // of that program, and shows no error, because the program has shown its own.
 type ExitError struct {

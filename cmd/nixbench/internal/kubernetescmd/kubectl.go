@@ -15,6 +15,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 const kubectlLong = `Run the kubectl of this machine with the administrator's kubeconfig of the
@@ -57,7 +58,7 @@ func runKubectl(ctx context.Context, program enginecmd.Program, args []string, f
 	}
 	path, err := exec.LookPath("kubectl")
 	if err != nil {
-		return enginecmd.WithHint(errors.New("kubectl is not installed on this machine"),
+		return failure.WithHint(errors.New("kubectl is not installed on this machine"),
 			"install it, or run it on a control plane: nixbench ssh NODE -- kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes")
 	}
 	cluster, err := program.OpenCluster("kubectl", kubernetes.Kind, flags.acceptNew)

@@ -18,6 +18,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // mergeKubeconfig merges newFile into the user's kubeconfig, and returns the path of the user's
@@ -32,13 +33,13 @@ func mergeKubeconfig(ctx context.Context, newFile string, access *kubernetes.Acc
 	defer cancel()
 	existing, err := readConfigs(ctx, []string{target}, "-o", "json")
 	if errors.Is(err, exec.ErrNotFound) {
-		return "", enginecmd.WithHint(errors.New("--merge: kubectl is not installed on this machine"), "without it: export KUBECONFIG="+newFile)
+		return "", failure.WithHint(errors.New("--merge: kubectl is not installed on this machine"), "without it: export KUBECONFIG="+newFile)
 	}
 	if err != nil {
 		return "", err
 	}
 	if why := findConflict(existing, access); why != "" {
-		return "", enginecmd.WithHint(enginecmd.UsageError("--merge: %s has %s; nothing was changed", target, why),
+		return "", failure.WithHint(enginecmd.UsageError("--merge: %s has %s; nothing was changed", target, why),
 			fmt.Sprintf("--context NAME uses another name; to remove an entry of a cluster that no longer exists: kubectl config delete-cluster %s; kubectl config delete-context %[1]s", access.Cluster))
 	}
 	// If several files set the same field, kubectl uses the value of the first file. So the order
