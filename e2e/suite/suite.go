@@ -25,7 +25,7 @@ type Suite struct {
 var All = []Suite{
 	{"kubernetes", []string{
 		"e2e/kubernetes", "e2e/kube", "modules/kubernetes", "modules/before-switch.nix",
-		"deploy/engine", ":!deploy/engine/flux", ":!deploy/engine/slurm", "deploy/rollout", ":(glob)deploy/*drain*", ":(glob)deploy/*member*", ":(glob)deploy/*roll*",
+		"deploy/engine", ":!deploy/engine/batch", ":!deploy/engine/flux", ":!deploy/engine/slurm", "deploy/rollout", ":(glob)deploy/*drain*", ":(glob)deploy/*member*", ":(glob)deploy/*roll*",
 	}},
 	{"provision", []string{
 		"e2e/provision", "modules/guest.nix", "modules/image.nix",

@@ -3,32 +3,23 @@ package flux
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
-
-// maxExplained is the maximum number of nodes whose logs an explanation contains. Further ones usually have the same
-// problem.
-const maxExplained = 3
 
 // Conditions implements [engine.Checker].
 func (e *Engine) Conditions(deep bool) []check.Condition {
 	compute := e.nodesOf(Compute)
-	count := strconv.Itoa(len(compute)) + " compute nodes"
-	if len(compute) == 1 {
-		count = "1 compute node"
-	}
+	count := batch.CountComputeNodes(len(compute))
 	conditions := []check.Condition{
-		{Name: "the leader's broker answers and starts jobs", Every: pollInterval, Probe: e.checkLeader, Explain: func(ctx context.Context) string {
+		{Name: "the leader's broker answers and starts jobs", Every: batch.PollInterval, Probe: e.checkLeader, Explain: func(ctx context.Context) string {
 			return e.explain(ctx, []string{e.leader()})
 		}},
-		{Name: count + " online and not drained", Every: pollInterval, Probe: e.checkNodes, Explain: func(ctx context.Context) string {
+		{Name: count + " online and not drained", Every: batch.PollInterval, Probe: e.checkNodes, Explain: func(ctx context.Context) string {
 			s, _ := e.readStatus(ctx)
 			unready, _ := e.compareNodes(s)
 			return e.explain(ctx, append([]string{e.leader()}, unready...))
@@ -47,7 +38,7 @@ func (e *Engine) Conditions(deep bool) []check.Condition {
 func (e *Engine) checkLeader(ctx context.Context) error {
 	s, err := e.readStatus(ctx)
 	if err != nil {
-		return errors.New(lastLine(err))
+		return errors.New(batch.LastLine(err))
 	}
 	for _, q := range s.queues {
 		if !q.started {
@@ -70,10 +61,10 @@ func (e *Engine) checkLeader(ctx context.Context) error {
 func (e *Engine) checkNodes(ctx context.Context) error {
 	s, err := e.readStatus(ctx)
 	if err != nil {
-		return errors.New(lastLine(err))
+		return errors.New(batch.LastLine(err))
 	}
 	if _, problems := e.compareNodes(s); len(problems) > 0 {
-		return errors.New(abbreviate(problems))
+		return errors.New(batch.Abbreviate(problems))
 	}
 	return nil
 }
@@ -101,22 +92,7 @@ func (e *Engine) compareNodes(s status) (unready, problems []string) {
 	return unready, problems
 }
 
-// abbreviate joins at most six texts, and adds the number of the others.
-func abbreviate(texts []string) string {
-	const most = 6
-	if len(texts) > most {
-		return fmt.Sprintf("%s; and %d more", strings.Join(texts[:most], "; "), len(texts)-most)
-	}
-	return strings.Join(texts, "; ")
-}
-
 // explain returns the last log lines of the brokers on nodes.
 func (e *Engine) explain(ctx context.Context, nodes []string) string {
-	var b strings.Builder
-	for _, name := range nodes[:min(maxExplained, len(nodes))] {
-		if log := e.readLog(ctx, name, logLines); log != "" {
-			fmt.Fprintf(&b, "%s:\n  %s\n", name, strings.ReplaceAll(log, "\n", "\n  "))
-		}
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return batch.Explain(ctx, e.Cluster, nodes, func(string) string { return brokerLog })
 }

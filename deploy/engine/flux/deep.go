@@ -2,13 +2,14 @@ package flux
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
 const deepTimeout = 2 * time.Minute
@@ -25,7 +26,7 @@ func (e *Engine) jobOptions(job string) []string {
 
 // checkRun returns nil if flux run starts a task on each compute node.
 func (e *Engine) checkRun(ctx context.Context) error {
-	job := newCheckJob()
+	job := batch.NewCheckJob()
 	argv := append([]string{"flux", "run"}, e.jobOptions(job)...)
 	out, err := e.runJob(ctx, job, append(argv, "uname", "-n")...)
 	if err != nil {
@@ -45,7 +46,7 @@ const batchScript = `id=$(flux batch --output=/dev/null --error=/dev/null "$@" -
 
 // checkBatch returns nil if a batch job on all compute nodes succeeds.
 func (e *Engine) checkBatch(ctx context.Context) error {
-	job := newCheckJob()
+	job := batch.NewCheckJob()
 	script := "NODES=" + strconv.Itoa(len(e.nodesOf(Compute))) + "\n" + batchScript
 	_, err := e.runJob(ctx, job, append([]string{"sh", "-c", script, "sh"}, e.jobOptions(job)...)...)
 	return err
@@ -53,9 +54,6 @@ func (e *Engine) checkBatch(ctx context.Context) error {
 
 // cancelScript cancels the job that its argument describes, if there is one.
 const cancelScript = `! flux pgrep "$1" > /dev/null || flux pkill "$1"`
-
-// newCheckJob returns a name for the job of a deep check, by which only this job is cancelled.
-func newCheckJob() string { return "nixbench-check-" + strings.ToLower(rand.Text()[:8]) }
 
 // runJob runs a command that waits for the job of this name. If it fails, the job is cancelled.
 func (e *Engine) runJob(ctx context.Context, job string, argv ...string) (string, error) {
@@ -67,14 +65,14 @@ func (e *Engine) runJob(ctx context.Context, job string, argv ...string) (string
 	if err == nil {
 		return string(out), nil
 	}
-	text := lastLine(err)
+	text := batch.LastLine(err)
 	if ctx.Err() != nil {
 		text = "the job has not ended in time; on the leader: flux jobs -A"
 	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if _, err := e.runOnLeader(late, append(slices.Clone(asOwner), "sh", "-c", cancelScript, "sh", "name:"+job)...); err != nil {
-		text += "; its job cannot be cancelled: " + lastLine(err)
+		text += "; its job cannot be cancelled: " + batch.LastLine(err)
 	}
 	return "", errors.New(text)
 }

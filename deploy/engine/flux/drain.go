@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
 // Drain implements [engine.Engine]. It also drains nodes of the hive that are offline: after a change of the leader they
@@ -132,51 +133,23 @@ func (e *Engine) withoutLeader(nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { return n == e.leader() })
 }
 
-// waitForJobs waits until no jobs run on the nodes; with the leader, until no jobs run at all. It waits only shortly for
-// broken nodes.
+// waitForJobs waits until no jobs run on the nodes; with the leader, until no jobs run at all.
 func (e *Engine) waitForJobs(ctx context.Context, nodes, broken []string, report engine.Report) error {
-	leaderSettings, err := e.settingsOf(e.leader())
+	s, err := e.settingsOf(e.leader())
 	if err != nil {
 		return err
 	}
-	for _, name := range nodes {
-		report(name, "gets no new jobs")
-	}
-	limit := time.Duration(leaderSettings.DrainTimeout) * time.Second
-	begin := time.Now()
-	reported := map[string]string{}
-	for {
-		s, err := e.readStatus(ctx)
-		var busy []string
-		for _, name := range nodes {
-			isBusy := s.nodes[name].busy
-			if name == e.leader() {
-				isBusy = s.isBusy()
-			}
-			if isBusy && !(slices.Contains(broken, name) && time.Since(begin) > brokenDrainTimeout) {
-				busy = append(busy, name)
-			}
-		}
-		switch {
-		case ctx.Err() != nil:
-			return &engine.DrainError{Node: nodes[0], Err: context.Cause(ctx)}
-		case err != nil && time.Since(begin) > limit:
-			return &engine.DrainError{Node: nodes[0], Err: err}
-		case err == nil && len(busy) == 0:
-			return nil
-		}
-		for _, name := range busy {
-			jobs := e.listJobs(ctx, name)
-			if time.Since(begin) > limit {
-				return &engine.DrainError{Node: name, Err: &JobsRunningError{After: limit, Jobs: jobs, Leader: name == e.leader()}}
-			}
-			if text := "waits for " + formatJobs(jobs); reported[name] != text {
-				reported[name] = text
-				report(name, text)
-			}
-		}
-		sleep(ctx, pollInterval)
-	}
+	limit := time.Duration(s.DrainTimeout) * time.Second
+	return batch.WaitForJobs(ctx, batch.JobWait{
+		Nodes: nodes, Broken: broken, Limit: limit, List: e.listJobs, Report: report,
+		Observe: func(ctx context.Context) (func(string) bool, error) {
+			s, err := e.readStatus(ctx)
+			return func(name string) bool { return s.nodes[name].busy || name == e.leader() && s.isBusy() }, err
+		},
+		NewError: func(name string, jobs []string) error {
+			return &JobsRunningError{After: limit, Jobs: jobs, Leader: name == e.leader()}
+		},
+	})
 }
 
 // listJobs returns the ids of the running jobs on a node, for the leader those of all jobs. It returns nil if they cannot
@@ -193,17 +166,6 @@ func (e *Engine) listJobs(ctx context.Context, node string) []string {
 	return strings.Fields(out)
 }
 
-func formatJobs(jobs []string) string {
-	const most = 6
-	switch {
-	case len(jobs) == 0:
-		return "jobs that are ending"
-	case len(jobs) > most:
-		return fmt.Sprintf("jobs %s and %d more", strings.Join(jobs[:most], ", "), len(jobs)-most)
-	}
-	return "jobs " + strings.Join(jobs, ", ")
-}
-
 // JobsRunningError is returned if jobs have not ended within the time limit of a drain.
 type JobsRunningError struct {
 	After  time.Duration
@@ -213,9 +175,9 @@ type JobsRunningError struct {
 
 func (e *JobsRunningError) Error() string {
 	if e.Leader {
-		return fmt.Sprintf("a restart of the leader ends all jobs, and after %v there still are %s", e.After, formatJobs(e.Jobs))
+		return fmt.Sprintf("a restart of the leader ends all jobs, and after %v there still are %s", e.After, batch.FormatJobs(e.Jobs))
 	}
-	return fmt.Sprintf("after %v it still has %s", e.After, formatJobs(e.Jobs))
+	return fmt.Sprintf("after %v it still has %s", e.After, batch.FormatJobs(e.Jobs))
 }
 
 // Hint returns what to do about the jobs.

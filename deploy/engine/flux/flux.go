@@ -8,14 +8,13 @@ package flux
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
 // Roles of members.
@@ -24,14 +23,7 @@ const (
 	Compute = "compute"
 )
 
-const (
-	commandTimeout = 20 * time.Second
-	readyTimeout   = 5 * time.Minute
-	pollInterval   = 300 * time.Millisecond
-	// brokenDrainTimeout is the time limit of a drain of a node whose broker does not work: the leader cannot observe
-	// the end of the node's jobs.
-	brokenDrainTimeout = 10 * time.Second
-)
+const commandTimeout = 20 * time.Second
 
 // Engine implements [engine.Engine] for an instance of Flux.
 type Engine struct{ engine.Cluster }
@@ -48,34 +40,15 @@ type settings struct {
 // settingsOf returns the settings of a node of the hive.
 func (e *Engine) settingsOf(node string) (settings, error) {
 	s := settings{DrainTimeout: 300}
-	for _, m := range e.Cluster.Members {
-		if m.Node == node && len(m.Settings) > 0 {
-			if err := json.Unmarshal(m.Settings, &s); err != nil {
-				return s, fmt.Errorf("%s.deployment.engine.settings: %w", node, err)
-			}
-		}
-	}
-	return s, nil
+	err := batch.ReadSettings(e.Cluster.Members, node, &s)
+	return s, err
 }
 
 // nodesOf returns the nodes of the hive that have a role.
-func (e *Engine) nodesOf(role string) []string {
-	var out []string
-	for _, m := range e.Cluster.Members {
-		if m.Role == role {
-			out = append(out, m.Node)
-		}
-	}
-	return out
-}
+func (e *Engine) nodesOf(role string) []string { return batch.NodesOf(e.Cluster.Members, role) }
 
 // leader returns the node of rank 0, or an empty string if the hive has none.
-func (e *Engine) leader() string {
-	for _, node := range e.nodesOf(Leader) {
-		return node
-	}
-	return ""
-}
+func (e *Engine) leader() string { return batch.FirstOf(e.Cluster.Members, Leader) }
 
 // errNoLeader is returned if the hive has no leader, or if it has not been set up yet, so that the instance does not
 // exist.
@@ -120,20 +93,4 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	}
 	out[e.leader()] = engine.Status{Ready: true, Drained: s.isStoppedByUs(), OneByOne: true}
 	return out, nil
-}
-
-// sleep waits for the duration d and returns true. It returns false at once when the context ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// lastLine returns the last line of an error, which contains the cause.
-func lastLine(err error) string {
-	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
-	return lines[len(lines)-1]
 }

@@ -153,14 +153,14 @@ func (i *instance) run(ctx context.Context, at string, _ io.Reader, argv ...stri
 	case strings.HasPrefix(line, "flux overlay disconnect "):
 		i.nodes[argv[3]].offline = true
 		return nil, nil
-	case line == "systemctl show --property=SubState --value flux.service":
+	case line == "systemctl show --timestamp=unix --property=SubState,ActiveEnterTimestamp flux.service":
 		state := i.units[at]
 		if n := i.nodes[at]; state == "" && n != nil && n.offline {
 			state = "auto-restart"
 		} else if state == "" {
 			state = "running"
 		}
-		return []byte(state + "\n"), nil
+		return []byte("SubState=" + state + "\nActiveEnterTimestamp=@1000\n"), nil
 	case strings.HasPrefix(line, "systemctl stop "):
 		i.nodes[at].offline = true
 		return nil, nil

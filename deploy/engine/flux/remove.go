@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -24,7 +25,7 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 	case name == e.leader() || !configured || !n.online && !n.drained:
 		return nil
 	}
-	stopErr := e.systemctl(ctx, name, "stop") // may fail: the machine may be lost, or new and without Flux
+	stopErr := batch.ControlUnit(ctx, e.Cluster, name, "stop", unit) // may fail: the machine may be lost, or new and without Flux
 	if stopErr != nil && n.online {
 		// The leader notices only later that a machine does not answer any more.
 		_, _ = e.runOnLeader(ctx, "flux", "overlay", "disconnect", name)
@@ -33,7 +34,7 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 		_, err = e.runOnLeader(ctx, "flux", "resource", "undrain", name)
 	}
 	if err != nil && stopErr == nil {
-		err = errors.Join(err, e.systemctl(context.WithoutCancel(ctx), name, "start"))
+		err = errors.Join(err, batch.ControlUnit(context.WithoutCancel(ctx), e.Cluster, name, "start", unit))
 	}
 	if err != nil {
 		return failure.On(name, err)
@@ -50,16 +51,8 @@ func (e *Engine) awaitOffline(ctx context.Context, name string) error {
 		if err == nil && !s.nodes[name].online {
 			return nil
 		}
-		if !sleep(ctx, pollInterval) {
+		if !batch.Sleep(ctx, batch.PollInterval) {
 			return errors.Join(errors.New("its broker is still online"), err)
 		}
 	}
-}
-
-// systemctl starts or stops the broker on a node.
-func (e *Engine) systemctl(ctx context.Context, name, verb string) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	_, err := e.Run(ctx, name, nil, "systemctl", verb, unit)
-	return err
 }

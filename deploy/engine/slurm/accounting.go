@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
 // accountingPlugin is the value of AccountingStorageType in a cluster that uses slurmdbd.
@@ -28,7 +30,7 @@ func (e *Engine) accountingNode() string {
 func (e *Engine) checkAccounting(ctx context.Context) error {
 	config, err := e.readConfig(ctx)
 	if err != nil {
-		return errors.New(lastLine(err))
+		return errors.New(batch.LastLine(err))
 	}
 	if config["AccountingStorageType"] != accountingPlugin {
 		return fmt.Errorf("slurmctld runs without accounting: AccountingStorageType is %s", config["AccountingStorageType"])
@@ -36,7 +38,7 @@ func (e *Engine) checkAccounting(ctx context.Context) error {
 	name := config["ClusterName"]
 	out, err := e.runOnController(ctx, "sacctmgr", "--noheader", "--parsable2", "show", "cluster", name, "format=cluster,controlport")
 	if err != nil {
-		return errors.New(lastLine(err))
+		return errors.New(batch.LastLine(err))
 	}
 	for line := range strings.Lines(out) {
 		if cluster, port, ok := strings.Cut(strings.TrimSpace(line), "|"); ok && cluster == name && port != "0" && port != "" {

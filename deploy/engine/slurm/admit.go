@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
 // admitTimeout is the time limit for the answer of a controller that has just been deployed.
@@ -59,7 +61,7 @@ func (e *Engine) awaitNodes(ctx context.Context) (map[string]node, error) {
 	defer cancel()
 	for {
 		nodes, err := e.listNodes(ctx)
-		if err == nil || errors.Is(err, errNoController) || !sleep(ctx, pollInterval) {
+		if err == nil || errors.Is(err, errNoController) || !batch.Sleep(ctx, batch.PollInterval) {
 			return nodes, err
 		}
 	}

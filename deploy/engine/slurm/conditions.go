@@ -3,41 +3,31 @@ package slurm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
-const (
-	deepTimeout = 2 * time.Minute
-	logLines    = 10
-	// maxExplained is the maximum number of nodes whose logs an explanation contains. Further ones usually have
-	// the same problem.
-	maxExplained = 3
-)
+const deepTimeout = 2 * time.Minute
 
 // Conditions implements [engine.Checker].
 func (e *Engine) Conditions(deep bool) []check.Condition {
-	count := strconv.Itoa(len(e.nodesOf(Compute))) + " compute nodes"
-	if len(e.nodesOf(Compute)) == 1 {
-		count = "1 compute node"
-	}
+	count := batch.CountComputeNodes(len(e.nodesOf(Compute)))
 	conditions := []check.Condition{
-		{Name: "slurmctld answers", Every: pollInterval, Probe: e.checkController, Explain: func(ctx context.Context) string {
+		{Name: "slurmctld answers", Every: batch.PollInterval, Probe: e.checkController, Explain: func(ctx context.Context) string {
 			return e.explain(ctx, []string{e.controller()})
 		}},
-		{Name: count + " idle or running jobs", Every: pollInterval, Probe: e.checkNodes, Explain: func(ctx context.Context) string {
+		{Name: count + " idle or running jobs", Every: batch.PollInterval, Probe: e.checkNodes, Explain: func(ctx context.Context) string {
 			unready, _, _ := e.compareNodes(ctx)
 			return e.explain(ctx, append([]string{e.controller()}, unready...))
 		}},
 	}
 	if name := e.accountingNode(); name != "" {
-		conditions = append(conditions, check.Condition{Name: "slurmdbd answers", Every: pollInterval, Probe: e.checkAccounting, Explain: func(ctx context.Context) string {
-			return e.explainUnit(ctx, name, accountingUnit)
+		conditions = append(conditions, check.Condition{Name: "slurmdbd answers", Every: batch.PollInterval, Probe: e.checkAccounting, Explain: func(ctx context.Context) string {
+			return batch.Explain(ctx, e.Cluster, []string{name}, func(string) string { return logOf(accountingUnit) })
 		}})
 	}
 	if deep && len(e.nodesOf(Compute)) > 0 {
@@ -53,7 +43,7 @@ func (e *Engine) checkController(ctx context.Context) error {
 	out, err := e.runOnController(ctx, "scontrol", "ping")
 	switch {
 	case err != nil:
-		return errors.New(lastLine(err))
+		return errors.New(batch.LastLine(err))
 	case !strings.Contains(out, "is UP"):
 		return errors.New(strings.TrimSpace(out))
 	}
@@ -67,9 +57,9 @@ func (e *Engine) checkNodes(ctx context.Context) error {
 	_, problems, err := e.compareNodes(ctx)
 	switch {
 	case err != nil:
-		return errors.New(lastLine(err))
+		return errors.New(batch.LastLine(err))
 	case len(problems) > 0:
-		return errors.New(abbreviate(problems))
+		return errors.New(batch.Abbreviate(problems))
 	}
 	return nil
 }
@@ -103,31 +93,7 @@ func (e *Engine) compareNodes(ctx context.Context) (unready, problems []string, 
 	return unready, append(problems, extra...), nil
 }
 
-// abbreviate joins at most six texts, and adds the number of the others.
-func abbreviate(texts []string) string {
-	const most = 6
-	if len(texts) > most {
-		return fmt.Sprintf("%s; and %d more", strings.Join(texts[:most], "; "), len(texts)-most)
-	}
-	return strings.Join(texts, "; ")
-}
-
 // explain returns the last log lines of SLURM's daemons on nodes.
 func (e *Engine) explain(ctx context.Context, nodes []string) string {
-	var b strings.Builder
-	for _, name := range nodes[:min(maxExplained, len(nodes))] {
-		if text := e.explainUnit(ctx, name, e.unitOf(name)); text != "" {
-			b.WriteString(text + "\n")
-		}
-	}
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
-// explainUnit returns the last log lines of a unit on a node.
-func (e *Engine) explainUnit(ctx context.Context, node, unit string) string {
-	log := e.readLog(ctx, node, unit, logLines)
-	if log == "" {
-		return ""
-	}
-	return node + ":\n  " + strings.ReplaceAll(log, "\n", "\n  ")
+	return batch.Explain(ctx, e.Cluster, nodes, func(node string) string { return logOf(e.unitOf(node)) })
 }

@@ -2,17 +2,15 @@ package slurm
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-)
 
-// newCheckJob returns a name for the job of a deep check, by which only this job is cancelled.
-func newCheckJob() string { return "nixbench-check-" + strings.ToLower(rand.Text()[:8]) }
+	"github.com/nixbench/nixbench/deploy/engine/batch"
+)
 
 // jobOptions returns the options of a job with one task on each compute node.
 func (e *Engine) jobOptions(job string) []string {
@@ -23,7 +21,7 @@ func (e *Engine) jobOptions(job string) []string {
 
 // checkSrun returns nil if srun starts a task on each compute node.
 func (e *Engine) checkSrun(ctx context.Context) error {
-	job := newCheckJob()
+	job := batch.NewCheckJob()
 	argv := append([]string{"srun", "--immediate=20"}, e.jobOptions(job)...)
 	out, err := e.runJob(ctx, job, "", append(argv, "printenv", "SLURMD_NODENAME")...)
 	if err != nil {
@@ -45,7 +43,7 @@ const batchScript = `#!/bin/sh
 
 // checkBatch returns nil if a batch job that calls srun succeeds.
 func (e *Engine) checkBatch(ctx context.Context) error {
-	job := newCheckJob()
+	job := batch.NewCheckJob()
 	argv := append([]string{"sbatch", "--wait", "--output=/dev/null"}, e.jobOptions(job)...)
 	_, err := e.runJob(ctx, job, batchScript, argv...)
 	return err
@@ -61,14 +59,14 @@ func (e *Engine) runJob(ctx context.Context, job, stdin string, argv ...string) 
 	if err == nil {
 		return string(out), nil
 	}
-	text := lastLine(err)
+	text := batch.LastLine(err)
 	if ctx.Err() != nil {
 		text = argv[0] + ": the job has not ended in time; on the controller: squeue"
 	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if _, err := e.runOnController(late, "scancel", "--quiet", "--name="+job); err != nil {
-		text += "; its job cannot be cancelled: " + lastLine(err)
+		text += "; its job cannot be cancelled: " + batch.LastLine(err)
 	}
 	return "", errors.New(text)
 }

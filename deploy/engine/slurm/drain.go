@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
 // Drain implements [engine.Engine]. It waits for the jobs of all members, also of those that an
@@ -71,49 +72,19 @@ func (e *Engine) markAndWait(ctx context.Context, members, mark []string, o engi
 			return &engine.DrainError{Node: mark[0], Err: err}
 		}
 	}
-	for _, name := range members {
-		report(name, "gets no new jobs")
-	}
 	s, err := e.settingsOf(e.controller())
 	if err != nil {
 		return err
 	}
-	return e.waitForJobs(ctx, members, o.Broken, time.Duration(s.DrainTimeout)*time.Second, report)
-}
-
-// waitForJobs waits until no jobs run on the nodes. It waits only shortly for broken nodes.
-func (e *Engine) waitForJobs(ctx context.Context, nodes, broken []string, limit time.Duration, report engine.Report) error {
-	begin := time.Now()
-	reported := map[string]string{}
-	for {
-		registered, err := e.listNodes(ctx)
-		var busy []string
-		for _, name := range nodes {
-			n, isMember := registered[name]
-			if isMember && n.isBusy() && !(slices.Contains(broken, name) && time.Since(begin) > brokenDrainTimeout) {
-				busy = append(busy, name)
-			}
-		}
-		switch {
-		case ctx.Err() != nil:
-			return &engine.DrainError{Node: nodes[0], Err: context.Cause(ctx)}
-		case err != nil && time.Since(begin) > limit:
-			return &engine.DrainError{Node: nodes[0], Err: err}
-		case err == nil && len(busy) == 0:
-			return nil
-		}
-		for _, name := range busy {
-			jobs := e.listJobs(ctx, name)
-			if time.Since(begin) > limit {
-				return &engine.DrainError{Node: name, Err: &JobsRunningError{After: limit, Jobs: jobs}}
-			}
-			if text := "waits for " + formatJobs(jobs); reported[name] != text {
-				reported[name] = text
-				report(name, text)
-			}
-		}
-		sleep(ctx, pollInterval)
-	}
+	limit := time.Duration(s.DrainTimeout) * time.Second
+	return batch.WaitForJobs(ctx, batch.JobWait{
+		Nodes: members, Broken: o.Broken, Limit: limit, List: e.listJobs, Report: report,
+		Observe: func(ctx context.Context) (func(string) bool, error) {
+			registered, err := e.listNodes(ctx)
+			return func(name string) bool { n, isMember := registered[name]; return isMember && n.isBusy() }, err
+		},
+		NewError: func(_ string, jobs []string) error { return &JobsRunningError{After: limit, Jobs: jobs} },
+	})
 }
 
 // listJobs returns the ids of the jobs on a node, or nil if they cannot be listed.
@@ -132,17 +103,6 @@ func (e *Engine) listJobs(ctx context.Context, node string) []string {
 	return jobs
 }
 
-func formatJobs(jobs []string) string {
-	const most = 6
-	switch {
-	case len(jobs) == 0:
-		return "jobs that are ending"
-	case len(jobs) > most:
-		return fmt.Sprintf("jobs %s and %d more", strings.Join(jobs[:most], ", "), len(jobs)-most)
-	}
-	return "jobs " + strings.Join(jobs, ", ")
-}
-
 // JobsRunningError is returned if the jobs of a node have not ended within the time limit of a drain.
 type JobsRunningError struct {
 	After time.Duration
@@ -150,7 +110,7 @@ type JobsRunningError struct {
 }
 
 func (e *JobsRunningError) Error() string {
-	return fmt.Sprintf("after %v it still has %s", e.After, formatJobs(e.Jobs))
+	return fmt.Sprintf("after %v it still has %s", e.After, batch.FormatJobs(e.Jobs))
 }
 
 // Hint returns what to do about the jobs.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -19,20 +20,12 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 	case nodes[name] == nil:
 		return nil
 	}
-	stopErr := e.systemctl(ctx, name, "stop") // may fail: the machine may be lost, or new and without slurmd
+	stopErr := batch.ControlUnit(ctx, e.Cluster, name, "stop", "slurmd.service") // may fail: the machine may be lost, or new and without slurmd
 	if _, err = e.runOnController(ctx, "scontrol", "delete", "nodename="+name); err == nil {
 		return nil
 	}
 	if stopErr == nil {
-		err = errors.Join(err, e.systemctl(context.WithoutCancel(ctx), name, "start"))
+		err = errors.Join(err, batch.ControlUnit(context.WithoutCancel(ctx), e.Cluster, name, "start", "slurmd.service"))
 	}
 	return failure.On(name, err)
-}
-
-// systemctl starts or stops slurmd on a node.
-func (e *Engine) systemctl(ctx context.Context, name, verb string) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	_, err := e.Run(ctx, name, nil, "systemctl", verb, "slurmd.service")
-	return err
 }

@@ -7,7 +7,6 @@ package slurm
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
 // Roles of members.
@@ -24,14 +24,7 @@ const (
 	Accounting = "accounting"
 )
 
-const (
-	commandTimeout = 15 * time.Second
-	readyTimeout   = 5 * time.Minute
-	pollInterval   = 300 * time.Millisecond
-	// brokenDrainTimeout is the time limit of a drain of a node whose slurmd does not work: the controller cannot
-	// observe the end of the node's jobs.
-	brokenDrainTimeout = 10 * time.Second
-)
+const commandTimeout = 15 * time.Second
 
 // Engine implements [engine.Engine] for a SLURM cluster.
 type Engine struct{ engine.Cluster }
@@ -50,34 +43,15 @@ type settings struct {
 // settingsOf returns the settings of a node of the hive.
 func (e *Engine) settingsOf(node string) (settings, error) {
 	s := settings{DrainTimeout: 300}
-	for _, m := range e.Cluster.Members {
-		if m.Node == node && len(m.Settings) > 0 {
-			if err := json.Unmarshal(m.Settings, &s); err != nil {
-				return s, fmt.Errorf("%s.deployment.engine.settings: %w", node, err)
-			}
-		}
-	}
-	return s, nil
+	err := batch.ReadSettings(e.Cluster.Members, node, &s)
+	return s, err
 }
 
 // nodesOf returns the nodes of the hive that have a role.
-func (e *Engine) nodesOf(role string) []string {
-	var out []string
-	for _, m := range e.Cluster.Members {
-		if m.Role == role {
-			out = append(out, m.Node)
-		}
-	}
-	return out
-}
+func (e *Engine) nodesOf(role string) []string { return batch.NodesOf(e.Cluster.Members, role) }
 
 // controller returns the node with slurmctld, or an empty string if the hive has none.
-func (e *Engine) controller() string {
-	for _, node := range e.nodesOf(Controller) {
-		return node
-	}
-	return ""
-}
+func (e *Engine) controller() string { return batch.FirstOf(e.Cluster.Members, Controller) }
 
 // errNoController is returned if the hive has no controller, or if it has not been set up yet, so that the
 // cluster does not exist.
@@ -145,20 +119,4 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 		out[name] = engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs()}
 	}
 	return out, nil
-}
-
-// sleep waits for the duration d and returns true. It returns false at once when the context ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// lastLine returns the last line of an error, which contains the cause.
-func lastLine(err error) string {
-	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
-	return lines[len(lines)-1]
 }
