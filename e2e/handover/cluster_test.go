@@ -21,10 +21,11 @@ func newCluster(t *testing.T) *cluster {
 	return &cluster{guests.New(t, program, 8*time.Minute, "--kubernetes", "--slurm", "--size", "6G")}
 }
 
-// hive has the placeholders NIXPKGS, URI, POOL, MODULES, IMAGE and SCHEDULER. The cleanup of each scheduler waits while
-// /run/handover-waits exists, and fails if /run/handover-fails exists. The systems with Kubernetes have a
+// hive has the placeholders NIXPKGS, URI, POOL, MODULES, LAB, IMAGE and SCHEDULER. The cleanup of each scheduler waits
+// while /run/handover-waits exists, and fails if /run/handover-fails exists. The systems with Kubernetes have a
 // specialisation with SLURM.
 const hive = `let
+  container = import LAB/kubernetes-node.nix;
   scheduler = "SCHEDULER";
   schedulers = {
     none.head = MODULES/handover;
@@ -34,12 +35,9 @@ const hive = `let
     slurm.head = MODULES/slurm/controller.nix;
     slurm.node = MODULES/slurm/compute.nix;
   };
-  role = name: {
+  role = name: container.machine // {
     image = "IMAGE";
-    init = "/usr/sbin/lab-init-kubernetes";
     vcpus = 2;
-    memory = "3G";
-    xml = "<domain><features><capabilities policy='allow'/></features><devices><hostdev mode='capabilities' type='misc'><source><char>/dev/kmsg</char></source></hostdev></devices></domain>";
     modules = [
       schedulers.${scheduler}.${name}
       {
@@ -51,19 +49,9 @@ const hive = `let
     ];
   };
   kubernetes = {
-    networking.nameservers = [ "192.168.222.1" ];
-    virtualisation.containerd.settings.plugins."io.containerd.grpc.v1.cri".restrict_oom_score_adj = true;
-    nixbench.kubernetes = {
-      images = [ "/usr/share/nixbench-kube/images/probe-1.tar" ];
-      settings.kubelet = {
-        failSwapOn = false;
-        failCgroupV1 = false;
-        imageGCHighThresholdPercent = 100;
-        evictionHard = { "memory.available" = "100Mi"; "nodefs.available" = "1%"; "nodefs.inodesFree" = "1%"; "imagefs.available" = "1%"; };
-      };
-      settings.proxy.conntrack = { maxPerCore = 0; min = 0; };
-      probe = { image = "localhost/probe:1"; serve = [ "/probe" "serve" ]; get = [ "/probe" "get" ]; };
-    };
+    imports = [ container.module ];
+    networking.nameservers = [ "192.168.222.1" ]; # kubelets pass it on to pods
+    nixbench.kubernetes.images = [ "/usr/share/nixbench-kube/images/probe-1.tar" ];
   };
   slurm.nixbench.slurm.controllerRole = "head";
 in
@@ -94,7 +82,7 @@ in
 func (c *cluster) writeHive(scheduler string) {
 	c.Helper()
 	c.WriteHiveFile(strings.NewReplacer("NIXPKGS", nixpkgs, "URI", c.Lab.URI("lxc"), "POOL", c.Lab.PoolPath(),
-		"MODULES", c.Path("../../modules"), "IMAGE", c.Image, "SCHEDULER", scheduler).Replace(hive))
+		"MODULES", c.Path("../../modules"), "LAB", c.Path("../lab"), "IMAGE", c.Image, "SCHEDULER", scheduler).Replace(hive))
 }
 
 // apply runs nixbench apply, which must succeed, and logs how long it has taken.
