@@ -2,12 +2,7 @@ package handover
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,32 +10,22 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nixbench/nixbench/e2e/fixture"
-	"github.com/nixbench/nixbench/e2e/lab"
+	"github.com/nixbench/nixbench/e2e/guests"
 )
 
 // cluster is a hive with the nodes head-1 and node-1, which run Kubernetes, SLURM, or no scheduler. nixbench creates
 // their machines as containers of the lab's hypervisor.
-type cluster struct {
-	*testing.T
-	l     *lab.Lab
-	dir   string
-	image string
-}
+type cluster struct{ *guests.Cluster }
 
 func newCluster(t *testing.T) *cluster {
-	if os.Getenv("NIXBENCH_E2E") == "" {
-		t.Skip("needs NIXBENCH_E2E=1")
-	}
-	c := &cluster{T: t, dir: t.TempDir(), image: lab.Image(t, "container", "--kubernetes", "--slurm", "--size", "6G")}
-	c.l = lab.Hypervisor(t)
-	return c
+	return &cluster{guests.New(t, program, 8*time.Minute, "--kubernetes", "--slurm", "--size", "6G")}
 }
 
-// hive has the placeholders NIXPKGS, URI, POOL, MODULES, IMAGE and SCHEDULER. The cleanup of each scheduler waits while
-// /run/handover-waits exists, and fails if /run/handover-fails exists. The systems with Kubernetes have a
+// hive has the placeholders NIXPKGS, URI, POOL, MODULES, LAB, IMAGE and SCHEDULER. The cleanup of each scheduler waits
+// while /run/handover-waits exists, and fails if /run/handover-fails exists. The systems with Kubernetes have a
 // specialisation with SLURM.
 const hive = `let
+  container = import LAB/kubernetes-node.nix;
   scheduler = "SCHEDULER";
   schedulers = {
     none.head = MODULES/handover;
@@ -50,12 +35,9 @@ const hive = `let
     slurm.head = MODULES/slurm/controller.nix;
     slurm.node = MODULES/slurm/compute.nix;
   };
-  role = name: {
+  role = name: container.machine // {
     image = "IMAGE";
-    init = "/usr/sbin/lab-init-kubernetes";
     vcpus = 2;
-    memory = "3G";
-    xml = "<domain><features><capabilities policy='allow'/></features><devices><hostdev mode='capabilities' type='misc'><source><char>/dev/kmsg</char></source></hostdev></devices></domain>";
     modules = [
       schedulers.${scheduler}.${name}
       {
@@ -67,19 +49,9 @@ const hive = `let
     ];
   };
   kubernetes = {
-    networking.nameservers = [ "192.168.222.1" ];
-    virtualisation.containerd.settings.plugins."io.containerd.grpc.v1.cri".restrict_oom_score_adj = true;
-    nixbench.kubernetes = {
-      images = [ "/usr/share/nixbench-kube/images/probe-1.tar" ];
-      settings.kubelet = {
-        failSwapOn = false;
-        failCgroupV1 = false;
-        imageGCHighThresholdPercent = 100;
-        evictionHard = { "memory.available" = "100Mi"; "nodefs.available" = "1%"; "nodefs.inodesFree" = "1%"; "imagefs.available" = "1%"; };
-      };
-      settings.proxy.conntrack = { maxPerCore = 0; min = 0; };
-      probe = { image = "localhost/probe:1"; serve = [ "/probe" "serve" ]; get = [ "/probe" "get" ]; };
-    };
+    imports = [ container.module ];
+    networking.nameservers = [ "192.168.222.1" ]; # kubelets pass it on to pods
+    nixbench.kubernetes.images = [ "/usr/share/nixbench-kube/images/probe-1.tar" ];
   };
   slurm.nixbench.slurm.controllerRole = "head";
 in
@@ -109,46 +81,15 @@ in
 // writeHive writes hive.nix, with kubernetes, slurm or none.
 func (c *cluster) writeHive(scheduler string) {
 	c.Helper()
-	modules, err := filepath.Abs("../../modules")
-	if err != nil {
-		c.Fatal(err)
-	}
-	text := strings.NewReplacer("NIXPKGS", nixpkgs, "URI", c.l.URI("lxc"), "POOL", c.l.PoolPath(), "MODULES", modules, "IMAGE", c.image, "SCHEDULER", scheduler).Replace(hive)
-	if err := os.WriteFile(filepath.Join(c.dir, "hive.nix"), []byte(text), 0o600); err != nil {
-		c.Fatal(err)
-	}
-}
-
-func (c *cluster) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := c.l.Command(ctx, program, args...)
-	cmd.Dir = c.dir
-	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "HOME="+c.dir, "NO_COLOR=1", "SSH_AUTH_SOCK=")
-	return cmd
-}
-
-// try runs nixbench in the lab's network.
-func (c *cluster) try(args ...string) (code int, output string) {
-	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), 8*time.Minute)
-	defer cancel()
-	begin := time.Now()
-	cmd := c.command(ctx, args...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		c.Fatal(err)
-	}
-	c.Logf("nixbench %s: exit code %d after %.1f s\n%s", strings.Join(args, " "), cmd.ProcessState.ExitCode(), time.Since(begin).Seconds(), out.String())
-	return cmd.ProcessState.ExitCode(), out.String()
+	c.WriteHiveFile(strings.NewReplacer("NIXPKGS", nixpkgs, "URI", c.Lab.URI("lxc"), "POOL", c.Lab.PoolPath(),
+		"MODULES", c.Path("../../modules"), "LAB", c.Path("../lab"), "IMAGE", c.Image, "SCHEDULER", scheduler).Replace(hive))
 }
 
 // apply runs nixbench apply, which must succeed, and logs how long it has taken.
 func (c *cluster) apply(what string, args ...string) {
 	c.Helper()
 	begin := time.Now()
-	if code, _ := c.try(append([]string{"apply"}, args...)...); code != 0 {
+	if code, _, _ := c.Try(append([]string{"apply"}, args...)...); code != 0 {
 		c.Fatalf("%s: exit code %d", what, code)
 	}
 	c.Logf("FIGURE %s: %.1f s", what, time.Since(begin).Seconds())
@@ -158,48 +99,18 @@ func (c *cluster) apply(what string, args ...string) {
 // kills nixbench.
 func (c *cluster) interrupt(node string, then func()) {
 	c.Helper()
-	c.runOn(node, "touch /run/handover-waits")
-	cmd := c.command(c.Context(), "apply")
+	c.RunOn(node, "touch /run/handover-waits")
+	cmd := c.Command(c.Context(), "apply")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		c.Fatal(err)
 	}
-	c.waitForOutput(time.Minute, node, "ls /run/handover-waiting", "/run/handover-waiting")
+	c.WaitForOutput(time.Minute, node, "ls /run/handover-waiting", "/run/handover-waiting")
 	then()
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	c.Logf("nixbench apply, killed while %s was cleaned up:\n%s", node, out.String())
-}
-
-// tryOn runs a script on a node, and returns what it prints.
-func (c *cluster) tryOn(node, script string) (string, error) {
-	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
-	defer cancel()
-	out, err := c.command(ctx, "ssh", node, "--", "{ "+script+"\n} 2>&1").Output()
-	return strings.TrimSpace(string(out)), err
-}
-
-// runOn runs a script on a node, which must succeed, and returns what it prints.
-func (c *cluster) runOn(node, script string) string {
-	c.Helper()
-	out, err := c.tryOn(node, script)
-	if err != nil {
-		c.Fatalf("%s: %s: %v\n%s", node, script, err, out)
-	}
-	return out
-}
-
-// waitForOutput waits until the script on the node prints want.
-func (c *cluster) waitForOutput(limit time.Duration, node, script, want string) {
-	c.Helper()
-	var got string
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if got, _ = c.tryOn(node, script); got == want {
-			return
-		}
-	}
-	c.Fatalf("%s: %s: %q after %s, want %q", node, script, got, limit, want)
 }
 
 // inventory prints everything on a node that a scheduler may leave behind: processes with their control groups, control
@@ -229,7 +140,7 @@ func (c *cluster) inventories() map[string]string {
 	c.Helper()
 	all := map[string]string{}
 	for _, node := range []string{"head-1", "node-1"} {
-		all[node] = keyUnits.ReplaceAllString(c.runOn(node, inventory), "")
+		all[node] = keyUnits.ReplaceAllString(c.RunOn(node, inventory), "")
 	}
 	return all
 }
@@ -260,21 +171,21 @@ END
 // checkKubernetes waits until both nodes are ready and the Deployment is available, and checks the identity of the cluster.
 func (c *cluster) checkKubernetes(identity string) {
 	c.Helper()
-	c.waitForOutput(90*time.Second, "head-1", kubectl+`get nodes --no-headers | awk '{ print $1, $2 }' | tr '\n' ';'`, "head-1 Ready;node-1 Ready;")
-	c.waitForOutput(90*time.Second, "head-1", kubectl+"get deployment web -o jsonpath={.status.availableReplicas}", "2")
+	c.WaitForOutput(90*time.Second, "head-1", kubectl+`get nodes --no-headers | awk '{ print $1, $2 }' | tr '\n' ';'`, "head-1 Ready;node-1 Ready;")
+	c.WaitForOutput(90*time.Second, "head-1", kubectl+"get deployment web -o jsonpath={.status.availableReplicas}", "2")
 	if got := c.identity(); got != identity {
 		c.Errorf("the identity of the cluster is %s, and it was %s", got, identity)
 	}
 }
 
 func (c *cluster) identity() string {
-	return c.runOn("head-1", kubectl+"get namespace kube-system -o jsonpath={.metadata.uid}")
+	return c.RunOn("head-1", kubectl+"get namespace kube-system -o jsonpath={.metadata.uid}")
 }
 
 // virsh runs virsh on the hypervisor of the containers.
 func (c *cluster) virsh(args ...string) {
 	c.Helper()
-	if out, err := c.l.Command(c.Context(), "virsh", append([]string{"-q", "-c", c.l.URI("lxc")}, args...)...).CombinedOutput(); err != nil {
+	if out, err := c.Lab.Command(c.Context(), "virsh", append([]string{"-q", "-c", c.Lab.URI("lxc")}, args...)...).CombinedOutput(); err != nil {
 		c.Fatalf("virsh %s: %v\n%s", fmt.Sprint(args), err, out)
 	}
 }

@@ -18,7 +18,7 @@ func TestHandover(t *testing.T) {
 	c.writeHive("slurm")
 	c.apply("no scheduler → SLURM")
 	slurm := c.inventories()
-	job := c.runOn("head-1", "sbatch --parsable --hold --chdir=/ --output=/dev/null --wrap='sleep 1'")
+	job := c.RunOn("head-1", "sbatch --parsable --hold --chdir=/ --output=/dev/null --wrap='sleep 1'")
 
 	c.writeHive("kubernetes")
 	c.apply("SLURM → Kubernetes, a new cluster")
@@ -30,13 +30,13 @@ func TestHandover(t *testing.T) {
 		}
 	}
 	identity := c.identity()
-	c.runOn("head-1", deployment)
+	c.RunOn("head-1", deployment)
 	c.checkKubernetes(identity)
 
 	c.writeHive("slurm")
 	c.apply("Kubernetes → SLURM")
 	c.checkInventories("Kubernetes → SLURM", slurm)
-	c.waitForOutput(time.Second, "head-1", "squeue --noheader --format='%i %T %r'", job+" PENDING JobHeldUser")
+	c.WaitForOutput(time.Second, "head-1", "squeue --noheader --format='%i %T %r'", job+" PENDING JobHeldUser")
 
 	c.writeHive("kubernetes")
 	c.apply("SLURM → Kubernetes")
@@ -44,20 +44,20 @@ func TestHandover(t *testing.T) {
 
 	// The cleanup fails at its end, when nothing of Kubernetes runs any more. Both nodes go back to Kubernetes.
 	c.writeHive("slurm")
-	c.runOn("node-1", "touch /run/handover-fails")
-	if code, out := c.try("apply", "--rollback-all-on-failure"); code != 8 || !strings.Contains(out, "this cleanup is told to fail") {
+	c.RunOn("node-1", "touch /run/handover-fails")
+	if code, out, diag := c.Try("apply", "--rollback-all-on-failure"); code != 8 || !strings.Contains(out+diag, "this cleanup is told to fail") {
 		t.Errorf("a cleanup that fails: exit code %d", code)
 	}
 	c.checkKubernetes(identity)
-	c.runOn("node-1", "rm /run/handover-fails")
+	c.RunOn("node-1", "rm /run/handover-fails")
 
 	// nixbench is killed while a node is cleaned up. The next run finishes the handover.
 	c.interrupt("node-1", func() {})
-	c.runOn("node-1", "rm /run/handover-waits")
+	c.RunOn("node-1", "rm /run/handover-waits")
 	c.apply("Kubernetes → SLURM, after a killed run")
 	c.checkInventories("after a killed run", slurm)
-	c.runOn("head-1", "scontrol release "+job)
-	c.waitForOutput(70*time.Second, "head-1", "scontrol show job "+job+" | grep -o JobState=COMPLETED", "JobState=COMPLETED")
+	c.RunOn("head-1", "scontrol release "+job)
+	c.WaitForOutput(70*time.Second, "head-1", "scontrol show job "+job+" | grep -o JobState=COMPLETED", "JobState=COMPLETED")
 
 	// The node loses its power while it is cleaned up.
 	c.writeHive("kubernetes")
@@ -68,7 +68,7 @@ func TestHandover(t *testing.T) {
 	// By specialisation.
 	c.apply("Kubernetes → SLURM, by specialisation", "--specialisation", "slurm")
 	c.checkInventories("by specialisation", slurm)
-	c.waitForOutput(10*time.Second, "head-1", "srun hostname", "node-1")
+	c.WaitForOutput(10*time.Second, "head-1", "srun hostname", "node-1")
 	c.apply("SLURM → Kubernetes, back from the specialisation")
 	c.checkKubernetes(identity)
 

@@ -89,6 +89,7 @@ var rules = []struct {
 	{"e2e/docs", nil},
 	{"e2e/sample", nil},
 	{"e2e/faults", []string{"e2e/fixture", "e2e/lab"}},
+	{"e2e/guests", []string{"e2e/fixture", "e2e/lab"}},
 	{"e2e/provision", nil},
 	{"e2e/house", nil},
 	{"e2e/flake", nil},

@@ -15,22 +15,22 @@ func TestCreate(t *testing.T) {
 		t.Run(scheduler, func(t *testing.T) {
 			c := newCluster(t)
 			began := time.Now()
-			out := c.run("apply", "--set", "scheduler="+scheduler)
+			out := c.Run("apply", "--set", "scheduler="+scheduler)
 			t.Logf("%s from an empty hypervisor to 1 + 2 nodes: %.1f s", scheduler, time.Since(began).Seconds())
 			if !strings.Contains(out, "3 nodes in 2 units, scheduler "+scheduler) {
 				t.Error("apply does not print the scheduler")
 			}
-			if got := c.run("ssh", "head-1", "--", use.script); !strings.HasSuffix(got, use.want) {
-				t.Errorf("%s: %q, want %q", use.script, got, use.want)
+			if code, got, _ := c.Try("ssh", "head-1", "--", use.script); code != 0 || !strings.HasSuffix(got, use.want) {
+				t.Errorf("%s: exit code %d, %q, want %q", use.script, code, got, use.want)
 			}
-			c.run("check", "--deep", "--set", "scheduler="+scheduler)
-			if out := c.run("apply", "--set", "scheduler="+scheduler); strings.Count(out, "unchanged") < 3 {
+			c.Run("check", "--deep", "--set", "scheduler="+scheduler)
+			if out := c.Run("apply", "--set", "scheduler="+scheduler); strings.Count(out, "unchanged") < 3 {
 				t.Error("a second apply is not a no-op")
 			}
-			if out := c.run("runs", "last"); !strings.Contains(out, "\nscheduler "+scheduler+"\n") {
+			if out := c.Run("runs", "last"); !strings.Contains(out, "\nscheduler "+scheduler+"\n") {
 				t.Error("the record of the run does not have the scheduler")
 			}
-			c.run("destroy", "--yes")
+			c.Run("destroy", "--yes")
 		})
 	}
 }

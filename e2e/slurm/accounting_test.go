@@ -15,53 +15,53 @@ func account(job string) string {
 func TestAccounting(t *testing.T) {
 	c := newCluster(t)
 	c.writeHive(2, "")
-	c.run("apply")
-	computes := c.nodeStates("compute-1", "compute-2")
+	c.Run("apply")
+	computes := c.NodeStates("compute-1", "compute-2")
 	before := c.submit("--nodes=2", "srun sleep 25")
-	c.waitForOutput(10*time.Second, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 2")
+	c.WaitForOutput(10*time.Second, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 2")
 
 	c.accounting = 1
 	c.writeHive(2, "")
 	began := time.Now()
-	c.run("apply")
+	c.Run("apply")
 	t.Logf("accounting turned on: %.1f s", time.Since(began).Seconds())
-	if now := c.nodeStates("compute-1", "compute-2"); now != computes {
+	if now := c.NodeStates("compute-1", "compute-2"); now != computes {
 		t.Errorf("accounting has changed compute nodes: from\n%s\nto\n%s", computes, now)
 	}
 	c.waitForJob(40*time.Second, before)
 	after := c.submit("--nodes=2", "srun hostname")
 	for _, node := range []string{"controller-1", "compute-1"} {
-		c.waitForOutput(20*time.Second, node, account(after), "COMPLETED")
+		c.WaitForOutput(20*time.Second, node, account(after), "COMPLETED")
 	}
-	c.waitForOutput(20*time.Second, "controller-1", account(before), "COMPLETED")
-	c.run("check", "--deep")
-	if out := c.run("apply"); strings.Count(out, "unchanged") < 4 {
+	c.WaitForOutput(20*time.Second, "controller-1", account(before), "COMPLETED")
+	c.Run("check", "--deep")
+	if out := c.Run("apply"); strings.Count(out, "unchanged") < 4 {
 		t.Error("a second apply is not a no-op")
 	}
 
 	// Without slurmdbd the cluster works, also after a restart of slurmctld. The check fails. Jobs of that time are
 	// accounted later.
-	c.runOn("accounting-1", "systemctl stop slurmdbd.service")
-	if code, _, diag := c.try("check", "--timeout", "10s"); code != 9 || !strings.Contains(diag, "slurmdbd answers: ") {
+	c.RunOn("accounting-1", "systemctl stop slurmdbd.service")
+	if code, _, diag := c.Try("check", "--timeout", "10s"); code != 9 || !strings.Contains(diag, "slurmdbd answers: ") {
 		t.Errorf("check without slurmdbd: exit code %d", code)
 	}
-	c.runOn("controller-1", "systemctl restart --no-block slurmctld.service")
-	c.waitForOutput(90*time.Second, "controller-1", "scontrol ping | grep -c 'is UP'", "1")
+	c.RunOn("controller-1", "systemctl restart --no-block slurmctld.service")
+	c.WaitForOutput(90*time.Second, "controller-1", "scontrol ping | grep -c 'is UP'", "1")
 	offline := c.submit("", "hostname")
 	c.waitForJob(20*time.Second, offline)
-	c.runOn("accounting-1", "systemctl start slurmdbd.service")
-	c.waitForOutput(60*time.Second, "controller-1", account(offline), "COMPLETED")
-	c.run("check")
+	c.RunOn("accounting-1", "systemctl start slurmdbd.service")
+	c.WaitForOutput(60*time.Second, "controller-1", account(offline), "COMPLETED")
+	c.Run("check")
 }
 
 // The controller has the database. All nodes are created at the same time.
 func TestAccountingOnController(t *testing.T) {
 	c := newCluster(t)
 	c.writeHive(1, `nixbench.slurm.accountingRole = "controller";`)
-	c.run("apply")
+	c.Run("apply")
 	job := c.submit("", "hostname")
-	c.waitForOutput(30*time.Second, "controller-1", account(job), "COMPLETED")
-	c.run("reboot", "--on", "controller-1", "--yes")
+	c.WaitForOutput(30*time.Second, "controller-1", account(job), "COMPLETED")
+	c.Run("reboot", "--on", "controller-1", "--yes")
 	job = c.submit("", "hostname")
-	c.waitForOutput(30*time.Second, "controller-1", account(job), "COMPLETED")
+	c.WaitForOutput(30*time.Second, "controller-1", account(job), "COMPLETED")
 }

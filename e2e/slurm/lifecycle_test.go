@@ -16,53 +16,53 @@ func TestLifecycle(t *testing.T) {
 	c.writeHive(2, "")
 	began := time.Now()
 	const usage = "nixbench exec --on controller-1 -- sinfo shows the nodes of the cluster"
-	if out := c.run("apply"); !strings.Contains(out, usage) {
+	if out := c.Run("apply"); !strings.Contains(out, usage) {
 		t.Error("the first apply does not show how to use the cluster")
 	}
 	t.Logf("from an empty hypervisor to 1 + 2 nodes: %.1f s", time.Since(began).Seconds())
-	c.checkOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
-	c.checkOutput("controller-1", "srun -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
-	c.checkOutput("compute-1", "srun --partition=compute --constraint='ssd&compute' -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
-	if out := c.run("exec", "--on", "controller-1", "--", "srun", "hostname"); !strings.Contains(out, "compute-") {
+	c.CheckOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
+	c.CheckOutput("controller-1", "srun -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	c.CheckOutput("compute-1", "srun --partition=compute --constraint='ssd&compute' -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	if out := c.Run("exec", "--on", "controller-1", "--", "srun", "hostname"); !strings.Contains(out, "compute-") {
 		t.Error("srun as the note has it runs no job")
 	}
-	if code, _, diag := c.try("kubeconfig"); code != 2 || !strings.Contains(diag, "its cluster is SLURM") {
+	if code, _, diag := c.Try("kubeconfig"); code != 2 || !strings.Contains(diag, "its cluster is SLURM") {
 		t.Errorf("kubeconfig: exit code %d\n%s", code, diag)
 	}
-	c.run("status", "--check")
-	c.run("check", "--deep")
-	if out := c.run("apply"); strings.Count(out, "unchanged") < 3 || strings.Contains(out, usage) {
+	c.Run("status", "--check")
+	c.Run("check", "--deep")
+	if out := c.Run("apply"); strings.Count(out, "unchanged") < 3 || strings.Contains(out, usage) {
 		t.Error("a second apply is not a no-op")
 	}
 
-	c.run("plan")
+	c.Run("plan")
 
 	// Scaling does not change the other nodes.
-	others := c.nodeStates("controller-1", "compute-1", "compute-2")
-	c.run("apply", "--set", "roles.compute.count=3")
-	c.checkOutput("controller-1", registered, "compute-1 idle;compute-2 idle;compute-3 idle;")
+	others := c.NodeStates("controller-1", "compute-1", "compute-2")
+	c.Run("apply", "--set", "roles.compute.count=3")
+	c.CheckOutput("controller-1", registered, "compute-1 idle;compute-2 idle;compute-3 idle;")
 	job := c.submit("--nodes=3", "srun sleep 6")
-	c.waitForOutput(10*time.Second, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 3")
-	if out := c.run("apply", "--set", "roles.compute.count=2", "--yes", "-v"); !strings.Contains(out, "waits for jobs "+job) {
+	c.WaitForOutput(10*time.Second, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 3")
+	if out := c.Run("apply", "--set", "roles.compute.count=2", "--yes", "-v"); !strings.Contains(out, "waits for jobs "+job) {
 		t.Errorf("the drain has not reported job %s", job)
 	}
 	c.waitForJob(time.Second, job)
-	c.checkOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
-	if now := c.nodeStates("controller-1", "compute-1", "compute-2"); now != others {
+	c.CheckOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
+	if now := c.NodeStates("controller-1", "compute-1", "compute-2"); now != others {
 		t.Errorf("scaling has changed other nodes: from\n%s\nto\n%s", others, now)
 	}
-	c.run("check")
+	c.Run("check")
 
 	// A drained node fails the check, and another run does not end the drain.
-	c.runOn("controller-1", "scontrol update nodename=compute-2 state=drain reason='bad disk'")
-	if code, _, diag := c.try("check", "--timeout", "2s"); code != 9 || !strings.Contains(diag, "compute-2 is IDLE+DRAIN+DYNAMIC_NORM (bad disk [root@") {
+	c.RunOn("controller-1", "scontrol update nodename=compute-2 state=drain reason='bad disk'")
+	if code, _, diag := c.Try("check", "--timeout", "2s"); code != 9 || !strings.Contains(diag, "compute-2 is IDLE+DRAIN+DYNAMIC_NORM (bad disk [root@") {
 		t.Errorf("check with a drained node: exit code %d", code)
 	}
-	c.runOn("controller-1", "scontrol update nodename=compute-2 state=undrain")
+	c.RunOn("controller-1", "scontrol update nodename=compute-2 state=undrain")
 
 	// A recreated controller has no list of nodes. They register again.
-	c.run("destroy", "--on", "controller-1", "--yes")
-	c.run("apply")
-	c.checkOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
-	c.run("destroy", "--yes")
+	c.Run("destroy", "--on", "controller-1", "--yes")
+	c.Run("apply")
+	c.CheckOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
+	c.Run("destroy", "--yes")
 }

@@ -28,12 +28,12 @@ func TestKeyIsNotLeaked(t *testing.T) {
 	control := rand.Text()
 	c.writeHive(1, fmt.Sprintf(`environment.etc.control.text = "%s";`, control))
 	stop := watchProcesses()
-	c.run("apply")
-	c.run("check")
+	c.Run("apply")
+	c.Run("check")
 	processes := stop()
 
 	nodes := []string{"accounting-1", "compute-1", "controller-1", "login-1"}
-	encoded := c.runOn(nodes[0], "base64 -w0 "+mungeKey)
+	encoded := c.RunOn(nodes[0], "base64 -w0 "+mungeKey)
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil || len(key) != 1024 {
 		t.Fatalf("the key has %d bytes: %v", len(key), err)
@@ -41,7 +41,7 @@ func TestKeyIsNotLeaked(t *testing.T) {
 	forms := formsOf(key)
 	for where, s := range map[string]struct{ text, control string }{
 		"processes": {processes, "scontrol\x00--oneliner"},
-		"output":    {c.output.String(), "controller-1"},
+		"output":    {c.Output.String(), "controller-1"},
 		"journals":  {c.journals(nodes), "Starting slurmctld.service"},
 	} {
 		if !strings.Contains(s.text, s.control) {
@@ -62,15 +62,15 @@ func TestKeyIsNotLeaked(t *testing.T) {
 	if found := filesWith(t, slices.Collect(maps.Values(forms)), added...); len(found) > 0 {
 		t.Errorf("the store has the key: %q", found)
 	}
-	found := filesWith(t, slices.Collect(maps.Values(forms)), c.dir)
+	found := filesWith(t, slices.Collect(maps.Values(forms)), c.Dir)
 	if len(found) != 1 || !strings.Contains(found[0], "/secrets/") {
 		t.Errorf("the state folder has the key in %q, want the vault alone", found)
 	}
 
 	// Files of the nodes.
 	for _, node := range nodes {
-		c.checkOutput(node, "stat -c '%U %a' "+mungeKey+"; base64 -w0 "+mungeKey, "munge 400\n"+encoded)
-		c.checkOutput(node, searchScript(key), mungeKey+"\n/var/tmp/base64\n/var/tmp/hex")
+		c.CheckOutput(node, "stat -c '%U %a' "+mungeKey+"; base64 -w0 "+mungeKey, "munge 400\n"+encoded)
+		c.CheckOutput(node, searchScript(key), mungeKey+"\n/var/tmp/base64\n/var/tmp/hex")
 	}
 }
 
@@ -112,7 +112,7 @@ func (c *cluster) journals(nodes []string) string {
 	c.Helper()
 	var all []string
 	for _, node := range nodes {
-		all = append(all, c.runOn(node, "journalctl --no-pager --quiet --boot"))
+		all = append(all, c.RunOn(node, "journalctl --no-pager --quiet --boot"))
 	}
 	return strings.Join(all, "\n")
 }
