@@ -75,4 +75,9 @@ func TestHandover(t *testing.T) {
 	c.writeHive("none")
 	c.apply("Kubernetes → no scheduler")
 	c.checkInventories("Kubernetes → no scheduler", none)
+
+	if code, _, _ := c.Try("rollback", "--yes"); code != 0 {
+		t.Fatalf("rollback to Kubernetes: exit code %d", code)
+	}
+	c.checkKubernetes(identity)
 }

@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,18 +62,16 @@ func TestEnginesAreNamedOnce(t *testing.T) {
 	}
 }
 
-// engineNames returns the names of the engines: the folders in deploy/engine, except that of the tests.
+// engineNames returns the names of the engines: the folders in deploy/engine with a file kind.go.
 func engineNames(t *testing.T, top string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(top, "deploy/engine"))
+	files, err := filepath.Glob(filepath.Join(top, "deploy/engine/*/kind.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []string
-	for _, e := range entries {
-		if e.IsDir() && e.Name() != "enginetest" {
-			out = append(out, e.Name())
-		}
+	for _, file := range files {
+		out = append(out, filepath.Base(filepath.Dir(file)))
 	}
 	if !slices.Contains(out, "kubernetes") {
 		t.Fatalf("engines: %q", out)
