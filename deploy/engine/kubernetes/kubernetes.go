@@ -38,7 +38,8 @@ const (
 	drainTimeout       = 5 * time.Minute
 	resetTimeout       = 2 * time.Minute
 	readyTimeout       = 5 * time.Minute
-	etcdRemovalTimeout = 20 * time.Second // of the retries while etcd refuses the removal of a member
+	etcdctlTimeout     = 10 * time.Second // of one request
+	etcdRemovalTimeout = time.Minute      // of the retries while etcd refuses the removal of a member
 	// maxLeaseAge is the maximum age of a working kubelet's lease. A kubelet renews its lease every ten
 	// seconds.
 	maxLeaseAge  = 20 * time.Second

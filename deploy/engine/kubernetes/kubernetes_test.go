@@ -71,6 +71,8 @@ func controlPlane(isReady bool) object {
 
 const etcdOfThree = `{"members":[{"ID":"a1","name":"cp-1","clientURLs":["https://cp-1:2379"]},{"ID":"b2","name":"cp-2","clientURLs":["https://cp-2:2379"]},{"ID":"c3","name":"cp-3","clientURLs":["https://cp-3:2379"]}]}`
 
+const etcdOfTwo = `{"members":[{"ID":"a1","name":"cp-1","clientURLs":["https://cp-1:2379"]},{"ID":"b2","name":"cp-2","clientURLs":["https://cp-2:2379"]}]}`
+
 func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
 	if c.silent[on] && argv[0] == "kubectl" {
 		<-ctx.Done()

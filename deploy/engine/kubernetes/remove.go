@@ -67,49 +67,58 @@ func (e *Engine) IsControlPlane(node string) bool {
 
 // removeEtcdMember removes the etcd member of a control plane that is being removed or does not exist any
 // more. While etcd counts a member that is down, the failure of another member can lose quorum. etcd
-// refuses the removal if it would lose quorum.
+// refuses the removal if it would lose quorum. removeEtcdMember retries a removal for etcdRemovalTimeout if
+// etcd may accept it later.
 func (e *Engine) removeEtcdMember(ctx context.Context, node string) error {
-	var last error
-	for _, other := range e.controlPlanes() {
-		if other == node {
-			continue
-		}
-		list, err := e.runEtcdctl(ctx, other, "", "member", "list", "-w", "json", "--hex")
-		if err != nil {
-			last = err
-			continue
-		}
-		members := gjson.GetBytes(list, "members").Array()
-		for _, m := range members {
-			if m.Get("name").String() != node {
-				continue
-			}
-			return e.removeEtcdMemberWithRetry(ctx, other, m, members)
-		}
-		return nil
-	}
-	return last
-}
-
-// removeEtcdMemberWithRetry removes the etcd member m with etcdctl on the node from. It retries for
-// etcdRemovalTimeout, because etcd counts a restarted member as healthy only after some seconds. all contains
-// all etcd members.
-func (e *Engine) removeEtcdMemberWithRetry(ctx context.Context, from string, m gjson.Result, all []gjson.Result) error {
 	for end := time.Now().Add(etcdRemovalTimeout); ; {
-		_, err := e.runEtcdctl(ctx, from, "", "member", "remove", etcdMemberID(m))
-		if err == nil {
-			return nil
-		}
-		if down := e.listFailedEtcdMembers(ctx, from, m.Get("name").String(), all); len(down) > 0 {
-			return fmt.Errorf("removing its member would lose quorum, because etcd is down on %s; repair that one first: %w", abbreviateList(down), err)
-		}
-		if time.Now().After(end) || !strings.Contains(err.Error(), "unhealthy cluster") {
+		mayAcceptLater, err := e.tryRemoveEtcdMember(ctx, node)
+		if err == nil || !mayAcceptLater || time.Now().After(end) {
 			return err
 		}
 		if !sleep(ctx, pollInterval) {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// tryRemoveEtcdMember lists the members of etcd and removes that of the node. It returns nil if etcd has no such
+// member: an earlier removal may have succeeded although etcdctl did not receive the answer. If the removal
+// fails, tryRemoveEtcdMember reports whether etcd may accept it later.
+func (e *Engine) tryRemoveEtcdMember(ctx context.Context, node string) (mayAcceptLater bool, err error) {
+	for _, other := range e.controlPlanes() {
+		if other == node {
+			continue
+		}
+		var list []byte
+		list, err = e.runEtcdctl(ctx, other, "", "member", "list", "-w", "json", "--hex")
+		if err != nil {
+			continue
+		}
+		members := gjson.GetBytes(list, "members").Array()
+		i := slices.IndexFunc(members, func(m gjson.Result) bool { return m.Get("name").String() == node })
+		if i < 0 {
+			return false, nil
+		}
+		_, err = e.runEtcdctl(ctx, other, "", "member", "remove", etcdMemberID(members[i]))
+		if err == nil {
+			return false, nil
+		}
+		if isEtcdTimeout(err) {
+			return true, err
+		}
+		if down := e.listFailedEtcdMembers(ctx, other, node, members); len(down) > 0 {
+			return false, fmt.Errorf("removing its member would lose quorum, because etcd is down on %s; repair that one first: %w", abbreviateList(down), err)
+		}
+		return strings.Contains(err.Error(), "unhealthy cluster"), err // it counts a restarted member as healthy only after some seconds
+	}
+	return false, err
+}
+
+// isEtcdTimeout reports whether etcd did not answer a request in time, such as while it elects a leader or while the
+// disk is slow.
+func isEtcdTimeout(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "context deadline exceeded") ||
+		strings.Contains(err.Error(), "request timed out")
 }
 
 // listFailedEtcdMembers returns the names of the etcd members that do not answer, without the member of node.
@@ -139,11 +148,12 @@ func etcdMemberID(m gjson.Result) string {
 }
 
 // runEtcdctl runs etcdctl on a control plane. etcdctl connects to url, or to the local etcd member if url is
-// empty.
+// empty. etcdctl's own timeout is shorter than commandTimeout, so that its error reaches the user.
 func (e *Engine) runEtcdctl(ctx context.Context, node, url string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	const pki = "/etc/kubernetes/pki/etcd/"
 	return e.Run(ctx, node, nil, append([]string{"etcdctl", "--endpoints=" + cmp.Or(url, "https://127.0.0.1:2379"),
+		"--command-timeout=" + etcdctlTimeout.String(),
 		"--cacert=" + pki + "ca.crt", "--cert=" + pki + "server.crt", "--key=" + pki + "server.key"}, args...)...)
 }
