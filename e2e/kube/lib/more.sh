@@ -33,3 +33,12 @@ build_flannel() {
   ln -s busybox "$tree/usr/bin/cp"
   image "$tree" "ghcr.io/flannel-io/flannel:$version"
 }
+
+# build_scheduler_plugins builds the image of a kube-scheduler with the plugins of scheduler-plugins, such as Coscheduling.
+build_scheduler_plugins() {
+  local tree=$work/tree
+  mkdir -p "$tree/bin"
+  go_build "$part" "$tree/bin/kube-scheduler" -ldflags '-s -w' sigs.k8s.io/scheduler-plugins/cmd/scheduler
+  go_build parts "$work/bin/" -ldflags '-s -w' ./mkimage
+  image "$tree" "registry.k8s.io/scheduler-plugins/kube-scheduler:${part#scheduler-plugins-}"
+}
