@@ -10,6 +10,7 @@
     ./bootstrap.nix
     ./bridge.nix
     ./certificates.nix
+    ./checks.nix
     ./cni.nix
     ./container-runtime.nix
     ./encryption.nix

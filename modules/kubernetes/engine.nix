@@ -66,7 +66,8 @@ in
         taints = cfg.nodeTaints;
         # The number of days, or null if control planes do not renew certificates.
         renewBefore = if cfg.certificates.renew then cfg.certificates.renewBefore else null;
-      };
+      }
+      // lib.optionalAttrs (cfg.role == "control-plane") { inherit (cfg) checks; };
     };
 
     nixbench.kubernetes.controlPlanes = lib.mkIf (cfg.role == "control-plane" && runtime != null) (

@@ -22,6 +22,7 @@ func (e *Engine) Conditions(deep bool) []check.Condition {
 		{Name: formatCount(len(e.Cluster.Members), "node") + " Ready", Probe: e.checkNodesReady, Explain: e.explainNodes},
 		{Name: "system pods run", Probe: e.checkSystemPods, Explain: e.explainSystemPods},
 	}
+	conditions = append(conditions, e.objectConditions()...)
 	if deep {
 		conditions = append(conditions, check.Condition{
 			Name: "pods reach each other and a Service", Probe: e.checkPodNetwork, Every: 2 * time.Second, Limit: deepTimeout,
