@@ -51,7 +51,8 @@ e2e-deep: kube kube-deep
 	go run ./e2e/deep $(SUITES)
 
 # Build the programs of Kubernetes nodes, which takes minutes if they are not cached: a test
-# that has to wait for the build may exceed its time limit. Only a deep test needs CRI-O and flannel.
+# that has to wait for the build may exceed its time limit. Only deep tests need CRI-O, flannel
+# and scheduler-plugins.
 kube:
 	e2e/kube/build > /dev/null
 	e2e/kube/build v1.34.3 > /dev/null
@@ -60,6 +61,7 @@ kube:
 kube-deep:
 	e2e/kube/build cri-o-v1.34.0 > /dev/null
 	e2e/kube/build flannel-v0.28.4 > /dev/null
+	e2e/kube/build scheduler-plugins-v0.34.7 > /dev/null
 
 # Inject faults into runs of nixbench, and check that the next run repairs everything; as root,
 # after `e2e/lab/lab install`. It runs SEEDS seeds, beginning with SEED, WORKERS of them at the same

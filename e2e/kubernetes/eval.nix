@@ -342,6 +342,37 @@ in
     runtime = facts 1;
     settings.containerRuntime.name = "cri-o";
   };
+  # Further schedulers: one for gangs, with settings of the hive, and a plain one.
+  schedulers =
+    let
+      settings.schedulers = {
+        gangs = {
+          coscheduling.enable = true;
+          coscheduling.permitWaitingTimeSeconds = 20;
+          profile.plugins.multiPoint.enabled = [ { name = "Theirs"; } ];
+          settings.parallelism = 4;
+        };
+        plain.replicas = 2;
+      };
+      told = role: system {
+        inherit role settings;
+        runtime = facts 2;
+        deployed = true;
+      };
+      inherit (told "control-plane") deployment nixbench;
+    in
+    {
+      images = lib.mapAttrs (_: s: s.image) nixbench.kubernetes.schedulers;
+      config = nixbench.kubernetes.schedulers.gangs.settings;
+      inherit (deployment.engine.settings) checks;
+      manifests = map (m: m.name) nixbench.kubernetes.manifests;
+      # A worker has no part of them.
+      worker = (told "worker").system.build.toplevel.drvPath == (system {
+        role = "worker";
+        runtime = facts 2;
+        deployed = true;
+      }).system.build.toplevel.drvPath;
+    };
 
   complaints = {
     none = wrong "worker" { };
@@ -414,6 +445,8 @@ in
       nodePorts.from = 32000;
       nodePorts.to = 31000;
     };
+    scheduler = wrong "control-plane" { schedulers.default-scheduler = { }; };
+    schedulerName = wrong "control-plane" { schedulers.Gangs = { }; };
     endpoint = complaints (system {
       role = "worker";
       runtime = builtins.removeAttrs (facts 1) [

@@ -97,6 +97,26 @@ type evaluated struct {
 	}
 	Kinds      []string
 	Crio       string
+	Schedulers struct {
+		Images map[string]string
+		Config struct {
+			Parallelism    int
+			LeaderElection struct{ ResourceName string }
+			Profiles       []struct {
+				SchedulerName string
+				Plugins       struct {
+					MultiPoint, QueueSort struct{ Enabled, Disabled []struct{ Name string } }
+				}
+				PluginConfig []struct {
+					Name string
+					Args struct{ PermitWaitingTimeSeconds int }
+				}
+			}
+		}
+		Checks    map[string]struct{ Resource, Namespace, Condition string }
+		Manifests []string
+		Worker    bool
+	}
 	Complaints map[string][]string
 }
 
@@ -295,42 +315,68 @@ func TestHardeningOptions(t *testing.T) {
 	}
 }
 
+// The settings of further schedulers are merged with the defaults, and the engine checks their Deployments.
+func TestFurtherSchedulers(t *testing.T) {
+	s := evaluate(t).Schedulers
+	if got, want := s.Images["gangs"]+" "+s.Images["plain"], "registry.k8s.io/scheduler-plugins/kube-scheduler:v0.34.7 registry.k8s.io/kube-scheduler:v1.34.4"; got != want {
+		t.Errorf("the images are %s, want %s", got, want)
+	}
+	if len(s.Config.Profiles) != 1 || s.Config.Parallelism != 4 || s.Config.LeaderElection.ResourceName != "gangs" {
+		t.Fatalf("the configuration is %+v", s.Config)
+	}
+	p := s.Config.Profiles[0]
+	if got := fmt.Sprintf("%s %v %v %v", p.SchedulerName, p.Plugins.MultiPoint.Enabled, p.Plugins.QueueSort, p.PluginConfig); got != "gangs [{Coscheduling} {Theirs}] {[{Coscheduling}] [{*}]} [{Coscheduling {20}}]" {
+		t.Errorf("the profile is %s", got)
+	}
+	if got := fmt.Sprint(s.Checks); got != "map[scheduler-gangs:{deployment.apps/gangs kube-system Available} scheduler-plain:{deployment.apps/plain kube-system Available}]" {
+		t.Errorf("the checks are %s", got)
+	}
+	if !slices.Contains(s.Manifests, "schedulers.json") {
+		t.Errorf("the manifests are %v", s.Manifests)
+	}
+	if !s.Worker {
+		t.Error("schedulers change the system of a worker")
+	}
+}
+
 // Each failed assertion names the option and the remedy.
 func TestAssertions(t *testing.T) {
 	e := evaluate(t)
 	want := map[string][]string{
-		"none":       nil,
-		"fewer":      nil,
-		"fine":       nil,
-		"overlap":    {"nixbench.kubernetes.podCidr", "nixbench.kubernetes.serviceCidr", "another network"},
-		"small":      {"nixbench.kubernetes.podCidr (10.244.0.0/20) is too small", "Make podCidr a /17", "maxPods"},
-		"wide":       {"nixbench.kubernetes.nodeCidr", "make it a /20", "flannel"},
-		"label":      {"nixbench.kubernetes.nodeLabels", "node-role.kubernetes.io/worker", "domain of your own"},
-		"reserved":   {"nixbench.kubernetes.nodeLabels has kubernetes.io/hostname", "remove it"},
-		"granted":    nil,
-		"key":        {`nixbench.kubernetes.nodeLabels has "-a"`, "at most 63"},
-		"domain":     {`nixbench.kubernetes.nodeLabels has "Example.org/a/b"`, "a domain and a /"},
-		"value":      {`nixbench.kubernetes.nodeLabels."a" has an invalid value`, "begins and ends"},
-		"taint":      {`nixbench.kubernetes.nodeTaints has "a=b,c"`, "the rules for labels"},
-		"condition":  {`nixbench.kubernetes.nodeTaints has "node.kubernetes.io/not-ready"`, "domain of your own"},
-		"twice":      {`nixbench.kubernetes.nodeTaints has "a:NoSchedule" more than once`, "only one taint"},
-		"effects":    nil,
-		"rotation":   {"nixbench.kubernetes.settings.kubelet.rotateCertificates is off", "renew = false"},
-		"byHand":     nil,
-		"early":      {"nixbench.kubernetes.certificates.renewBefore (365 days)", "lower it"},
-		"short":      {"nixbench.kubernetes.certificates.renewBefore (60 days)", "certificateValidityPeriod"},
-		"old":        {"nixbench.kubernetes.version is 1.30.2", "newer nixbench.kubernetes.package"},
-		"other":      {"nixbench.kubernetes.version (1.33.1)", "leave the version out"},
-		"suites":     {"nixbench.kubernetes.tls.cipherSuites has no effect", `minVersion = "1.2"`},
-		"older":      nil,
-		"etcdSuites": {"nixbench.kubernetes.etcd.extraArgs", `tls-min-version = "TLS1.2"`},
-		"etcdTLS":    {"etcd does not start"},
-		"etcdOlder":  nil,
-		"logQuery":   {"enableSystemLogQuery needs enableSystemLogHandler", "enableSystemLogHandler = true"},
-		"logHandler": nil,
-		"audit":      {"nixbench.kubernetes.audit.policy", "rules = ["},
-		"ports":      {"nixbench.kubernetes.nodePorts.from", "exchange them"},
-		"endpoint":   {"nixbench.kubernetes.endpoint.address is not set", "set it to", "nixbench.kubernetes.caHash is not set"},
+		"none":          nil,
+		"fewer":         nil,
+		"fine":          nil,
+		"overlap":       {"nixbench.kubernetes.podCidr", "nixbench.kubernetes.serviceCidr", "another network"},
+		"small":         {"nixbench.kubernetes.podCidr (10.244.0.0/20) is too small", "Make podCidr a /17", "maxPods"},
+		"wide":          {"nixbench.kubernetes.nodeCidr", "make it a /20", "flannel"},
+		"label":         {"nixbench.kubernetes.nodeLabels", "node-role.kubernetes.io/worker", "domain of your own"},
+		"reserved":      {"nixbench.kubernetes.nodeLabels has kubernetes.io/hostname", "remove it"},
+		"granted":       nil,
+		"key":           {`nixbench.kubernetes.nodeLabels has "-a"`, "at most 63"},
+		"domain":        {`nixbench.kubernetes.nodeLabels has "Example.org/a/b"`, "a domain and a /"},
+		"value":         {`nixbench.kubernetes.nodeLabels."a" has an invalid value`, "begins and ends"},
+		"taint":         {`nixbench.kubernetes.nodeTaints has "a=b,c"`, "the rules for labels"},
+		"condition":     {`nixbench.kubernetes.nodeTaints has "node.kubernetes.io/not-ready"`, "domain of your own"},
+		"twice":         {`nixbench.kubernetes.nodeTaints has "a:NoSchedule" more than once`, "only one taint"},
+		"effects":       nil,
+		"rotation":      {"nixbench.kubernetes.settings.kubelet.rotateCertificates is off", "renew = false"},
+		"byHand":        nil,
+		"early":         {"nixbench.kubernetes.certificates.renewBefore (365 days)", "lower it"},
+		"short":         {"nixbench.kubernetes.certificates.renewBefore (60 days)", "certificateValidityPeriod"},
+		"old":           {"nixbench.kubernetes.version is 1.30.2", "newer nixbench.kubernetes.package"},
+		"other":         {"nixbench.kubernetes.version (1.33.1)", "leave the version out"},
+		"suites":        {"nixbench.kubernetes.tls.cipherSuites has no effect", `minVersion = "1.2"`},
+		"older":         nil,
+		"etcdSuites":    {"nixbench.kubernetes.etcd.extraArgs", `tls-min-version = "TLS1.2"`},
+		"etcdTLS":       {"etcd does not start"},
+		"etcdOlder":     nil,
+		"logQuery":      {"enableSystemLogQuery needs enableSystemLogHandler", "enableSystemLogHandler = true"},
+		"logHandler":    nil,
+		"audit":         {"nixbench.kubernetes.audit.policy", "rules = ["},
+		"ports":         {"nixbench.kubernetes.nodePorts.from", "exchange them"},
+		"scheduler":     {"nixbench.kubernetes.schedulers.default-scheduler", "neither default-scheduler"},
+		"schedulerName": {"nixbench.kubernetes.schedulers.Gangs", "use lowercase letters"},
+		"endpoint":      {"nixbench.kubernetes.endpoint.address is not set", "set it to", "nixbench.kubernetes.caHash is not set"},
 	}
 	for name, parts := range want {
 		got := strings.Join(e.Complaints[name], "\n")

@@ -23,6 +23,7 @@
     ./kubelet.nix
     ./latency.nix
     ./network.nix
+    ./schedulers.nix
     ./secrets.nix
   ];
 }
