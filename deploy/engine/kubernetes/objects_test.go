@@ -1,6 +1,9 @@
 package kubernetes
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestCheckObjectCondition(t *testing.T) {
 	for _, test := range []struct{ name, object, want string }{
@@ -20,5 +23,24 @@ func TestCheckObjectCondition(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
+	}
+}
+
+// The conditions contain the checks of the control planes' settings, in the order of their names.
+func TestObjectConditions(t *testing.T) {
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true)}, refuse: map[string]string{
+		"kubectl get queue/default -o json":                     `cp-1: exit status 1: Error from server (NotFound): queues "default" not found`,
+		"kubectl get deployment.apps/gangs -o json -n a-system": "cp-1: connection refused",
+	}}
+	e := c.engine("w-1", "cp-1")
+	e.Cluster.Members[1].Settings = []byte(`{"checks":{
+		"b":{"resource":"queue/default","namespace":null,"condition":null},
+		"a":{"resource":"deployment.apps/gangs","namespace":"a-system","condition":"Available"}}}`)
+	var got []string
+	for _, condition := range e.Conditions(false)[3:] {
+		got = append(got, condition.Name+": "+condition.Probe(t.Context()).Error())
+	}
+	if want := "deployment.apps/gangs is Available: cp-1: connection refused, queue/default exists: it does not exist"; strings.Join(got, ", ") != want {
+		t.Errorf("%q, want %s", got, want)
 	}
 }
