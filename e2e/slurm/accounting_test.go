@@ -52,6 +52,31 @@ func TestAccounting(t *testing.T) {
 	c.RunOn("accounting-1", "systemctl start slurmdbd.service")
 	c.WaitForOutput(60*time.Second, "controller-1", account(offline), "COMPLETED")
 	c.Run("check")
+
+	// slurmctld has given up its own id once, and not at each start. Its state is protected from the database of another cluster.
+	const adoptions = "journalctl --no-pager --unit=slurmctld | grep -c 'accounting is new'; true"
+	c.CheckOutput("controller-1", adoptions, "1")
+	c.RunOn("controller-1", "systemctl restart slurmctld.service")
+	c.CheckOutput("controller-1", adoptions, "1")
+	c.RunOn("controller-1", `systemctl stop slurmctld.service; cp -p /var/spool/slurmctld/clustername /root/; sed -i 's/|.*/|1/' /var/spool/slurmctld/clustername
+systemctl start --no-block slurmctld.service`)
+	c.WaitForOutput(20*time.Second, "controller-1", "journalctl --no-pager --unit=slurmctld | grep -q 'CLUSTER ID MISMATCH' && echo refused", "refused")
+	c.RunOn("controller-1", "systemctl stop slurmctld.service; cp -p /root/clustername /var/spool/slurmctld/; systemctl start slurmctld.service")
+	c.Run("check")
+
+	// A recreated node with slurmdbd has a new database. slurmctld registers there, while a job runs.
+	running := c.submit("--nodes=2", "srun sleep 20")
+	c.WaitForOutput(70*time.Second, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 2")
+	c.Run("destroy", "--on", "accounting-1", "--yes")
+	c.Run("apply")
+	c.CheckOutput("controller-1", adoptions, "2")
+	c.waitForJob(40*time.Second, running)
+	later := c.submit("", "hostname")
+	c.WaitForOutput(20*time.Second, "controller-1", account(later), "COMPLETED")
+	if now := c.NodeStates("compute-1", "compute-2"); now != computes {
+		t.Errorf("the new database has changed compute nodes: from\n%s\nto\n%s", computes, now)
+	}
+	c.Run("check", "--deep")
 }
 
 // The controller has the database. All nodes are created at the same time.

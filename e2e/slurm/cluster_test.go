@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func (c *cluster) writeHive(compute int, settings string) {
   meta.nixpkgs = import %[1]s { system = "x86_64-linux"; };
   meta.name = "bench";
   cluster.hypervisors.default = { uri = "%[2]s"; poolPath = "%[3]s"; };
-  defaults = { pkgs, ... }: {
+  defaults = { config, pkgs, ... }: {
     system.stateVersion = "25.05";
     services.openssh.enable = true;
     boot.isContainer = true;
@@ -56,4 +57,21 @@ func (c *cluster) waitForJob(limit time.Duration, id string) {
 	c.Helper()
 	c.WaitForOutput(limit, "controller-1", "scontrol show job "+id+" | grep -oE '(JobState|Restarts|ExitCode)=[^ ]*' | tr '\n' ' '",
 		"JobState=COMPLETED Restarts=0 ExitCode=0:0")
+}
+
+// seconds returns the time, in seconds since 1970, that a script on a node prints.
+func (c *cluster) seconds(node, script string) int64 {
+	c.Helper()
+	out := c.RunOn(node, script)
+	n, err := strconv.ParseInt(out, 10, 64)
+	if err != nil {
+		c.Fatalf("%s: %s: %q", node, script, out)
+	}
+	return n
+}
+
+// startOf returns the time, in seconds since 1970, at which systemd last began to start a unit on a node.
+func (c *cluster) startOf(node, unit string) int64 {
+	c.Helper()
+	return c.seconds(node, "systemctl show --timestamp=unix --property=ExecMainStartTimestamp --value "+unit+".service | tr -d @")
 }

@@ -57,7 +57,7 @@ func TestRollingChange(t *testing.T) {
 	// After a killed run a node is drained. The next run ends this drain, although it changes nothing else.
 	c.RunOn("controller-1", "scontrol update nodename=compute-1 state=drain reason='nixbench: it is about to change'")
 	c.Run("apply")
-	c.WaitForOutput(10*time.Second, "controller-1", registered, "compute-1 idle;compute-2 idle;")
+	c.WaitForOutput(70*time.Second, "controller-1", registered, "compute-1 idle;compute-2 idle;")
 
 	// A reboot waits for the job of the node. The node finds the cluster again by itself.
 	long = c.submit("--nodelist=compute-2", "sleep 5")

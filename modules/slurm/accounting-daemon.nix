@@ -13,6 +13,9 @@ let
   onController = cfg.role == "controller" && cfg.accountingRole == cfg.controllerRole;
   database = "slurm_acct_db";
 
+  # Has the address of the slurmdbd whose id the cluster has.
+  adopted = "${stateSaveLocation}/nixbench-accounting";
+
   # Waits until a port answers, at most as many seconds as the second argument.
   awaitPort = pkgs.writeShellScript "nixbench-await-slurmdbd" ''
     PATH=${lib.makeBinPath [ pkgs.coreutils ]}:$PATH
@@ -24,9 +27,12 @@ let
   '';
 in
 {
-  config = lib.mkIf (cfg.configured && enabled) (
+  config = lib.mkIf cfg.configured (
     lib.mkMerge [
-      (lib.mkIf (cfg.role == "accounting" || onController) {
+      (lib.mkIf (cfg.role == "controller" && !enabled) {
+        systemd.services.slurmctld.preStart = lib.mkAfter "rm -f ${adopted}";
+      })
+      (lib.mkIf (enabled && (cfg.role == "accounting" || onController)) {
         services.slurm.dbdserver = {
           enable = true;
           dbdHost = cfg.accounting.name;
@@ -67,7 +73,7 @@ in
           };
         };
       })
-      (lib.mkIf (cfg.role == "controller") {
+      (lib.mkIf (enabled && cfg.role == "controller") {
         nixbench.slurm.settings = {
           AccountingStorageType = "accounting_storage/slurmdbd";
           AccountingStorageHost = cfg.accounting.address;
@@ -78,16 +84,21 @@ in
           # slurmctld starts without slurmdbd if it knows the id of the cluster, so the wait has a limit.
           #
           # A controller that ran without accounting has drawn an id itself. slurmdbd draws another one, and slurmctld
-          # then fails with "CLUSTER ID MISMATCH". If slurmdbd answers, it gives slurmctld the id again, and the file
-          # can be removed. The file also protects the state of another cluster, so it must have the name of this one.
+          # then fails with "CLUSTER ID MISMATCH". So the file with this id is removed once, when accounting has been turned on
+          # or has moved to another node, and slurmdbd gives slurmctld the id. Later the file stays: it protects the state of slurmctld from
+          # the database of another cluster.
           preStart = lib.mkAfter ''
-            if ${awaitPort} ${cfg.accounting.address} 30; then
-              # The file has the name and the id, as in: bench|1155
-              case $(cat ${stateSaveLocation}/clustername 2> /dev/null || :) in
-                ${cfg.clusterName} | ${cfg.clusterName}"|"*) rm ${stateSaveLocation}/clustername ;;
-              esac
-            else
+            if ! ${awaitPort} ${cfg.accounting.address} 30; then
               echo "slurmdbd of ${cfg.accounting.name} does not answer at ${cfg.accounting.address}, port 6819" >&2
+            elif [ "$(cat ${adopted} 2> /dev/null || :)" != ${cfg.accounting.address} ]; then
+              # The file has the name of the cluster and the id, as in: bench|1155
+              case $(cat ${stateSaveLocation}/clustername 2> /dev/null || :) in
+                ${cfg.clusterName} | ${cfg.clusterName}"|"*)
+                  echo "accounting is new: slurmctld takes the id of the cluster from slurmdbd"
+                  rm ${stateSaveLocation}/clustername
+                  ;;
+              esac
+              echo ${cfg.accounting.address} > ${adopted}
             fi
           '';
         };

@@ -66,3 +66,31 @@ func TestAccountingCondition(t *testing.T) {
 		t.Errorf("a cluster without accounting: %q", strings.Join(c.calls, "\n"))
 	}
 }
+
+// A recreated node with slurmdbd has a new database, in which only a restarted slurmctld registers. A restart that changes nothing is left out.
+func TestAdmitAccounting(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(c *controller)
+		want   bool
+		fails  bool
+	}{
+		"a new database":  {func(c *controller) { c.accounts = "" }, true, false},
+		"an old database": {func(*controller) {}, false, false},
+		"not used yet":    {func(c *controller) { c.accounting = false }, false, false},
+		"no cluster yet":  {func(c *controller) { c.fails["scontrol"] = "sudo: scontrol: command not found" }, false, false},
+		"no restart": {func(c *controller) {
+			c.accounts = ""
+			c.fails["systemctl restart slurmctld"] = "Job for slurmctld.service failed"
+		}, true, true},
+	} {
+		c := newController(t, "c-1")
+		c.accounting = true
+		test.change(c)
+		e := c.engine("c-1")
+		addAccounting(e, "db")
+		err := e.Admit(t.Context(), "db")
+		if restarted := c.called("head: sh -c " + registerScript + " /var/spool/slurmctld"); restarted != test.want || (err != nil) != test.fails {
+			t.Errorf("%s: restarted %v, %v", name, restarted, err)
+		}
+	}
+}

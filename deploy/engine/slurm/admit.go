@@ -20,10 +20,13 @@ since=${since#@}
 
 // Admit implements [engine.Admitter]. slurmd registers only when it starts. If the controller was recreated, it has
 // lost its list of nodes, so Admit restarts slurmd on a compute node that is not registered; for the controller,
-// on all such nodes of the hive. The jobs of a node continue.
+// on all such nodes of the hive. The jobs of a node continue. If the node with slurmdbd was recreated, Admit restarts slurmctld,
+// which registers with the new database only when it starts.
 func (e *Engine) Admit(ctx context.Context, name string) error {
 	var nodes []string
 	switch {
+	case slices.Contains(e.nodesOf(Accounting), name):
+		return e.admitAccounting(ctx)
 	case name == e.controller():
 		nodes = e.nodesOf(Compute)
 	case slices.Contains(e.nodesOf(Compute), name):
