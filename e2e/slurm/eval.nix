@@ -12,6 +12,7 @@ let
       runtime ? facts { },
       settings ? { },
       tags ? [ ],
+      container ? false,
     }:
     (import (nixpkgs + "/nixos/lib/eval-config.nix") {
       inherit lib;
@@ -30,6 +31,7 @@ let
           system.stateVersion = "25.05";
           nixbench.slurm = settings;
           deployment.tags = tags;
+          boot.isContainer = container;
         }
       ];
     }).config;
@@ -87,6 +89,27 @@ in
     ++ [ (drv { inherit role; runtime = facts { address = "192.168.222.99"; }; }) ]
   );
 
+  # The same with a static list.
+  static = lib.genAttrs [ "controller" "compute" "login" ] (
+    role: map (count: drv { inherit role; runtime = facts { compute = count; }; settings.membership = "static"; }) [ 1 2 ]
+  );
+  staticConfiguration = (system {
+    role = "controller";
+    settings = {
+      membership = "static";
+      staticRoles.compute.Feature = [ "ssd" ];
+      staticNodes = {
+        big = { NodeAddr = "192.168.222.40"; CPUs = 64; };
+        compute-2.RealMemory = 1000;
+      };
+    };
+  }).services.slurm;
+  staticContainers = (system {
+    role = "controller";
+    settings.membership = "static";
+    container = true;
+  }).services.slurm.nodeName;
+
   # Without a node for accounting, and with one.
   accounted = lib.genAttrs [ "controller" "compute" "login" ] (
     role: map (accounting: drv { inherit role; runtime = facts { inherit accounting; }; }) [ 0 1 ]
@@ -135,6 +158,10 @@ in
       settings.node.Gres = "gpu:1";
     };
   };
+  scripts = lib.mapAttrs (_: membership: builtins.readFile (start { role = "compute"; settings = { inherit membership; }; })) {
+    dynamic = "dynamic";
+    static = "static";
+  };
 
   engines = lib.genAttrs [ "controller" "compute" "login" "accounting" ] (
     role: (system { inherit role; runtime = null; tags = [ "ssd" ]; }).deployment.engine
@@ -146,6 +173,9 @@ in
 
   complaints = {
     none = complaints { role = "compute"; };
+    static = complaints { role = "compute"; settings.membership = "static"; };
+    staticRole = complaints { role = "compute"; settings = { membership = "static"; staticRoles.gpu = { }; }; };
+    noStaticNode = complaints { role = "controller"; runtime = facts { compute = 0; }; settings.membership = "static"; };
     noAccounting = complaints { role = "accounting"; };
     twoDatabases = complaints { role = "controller"; runtime = facts { accounting = 2; }; };
     noController = complaints { role = "compute"; runtime = facts { controllers = 0; }; };

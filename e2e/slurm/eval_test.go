@@ -23,7 +23,14 @@ type evaluated struct {
 		PartitionName []string
 		ExtraConfig   string
 	}
+	Static              map[string][]string
+	StaticContainers    []string
+	StaticConfiguration struct {
+		NodeName    []string
+		ExtraConfig string
+	}
 	Starts  struct{ Plain, Tagged string }
+	Scripts map[string]string // of slurmd, by membership
 	Engines map[string]*struct {
 		Kind, Role string
 		OneByOne   bool
@@ -77,6 +84,38 @@ func TestSystemsDoNotDependOnScale(t *testing.T) {
 		}
 		if s[3] == s[0] {
 			t.Errorf("%s: the system does not depend on the address of the controller", role)
+		}
+	}
+}
+
+// With a static list, only the system of the controller depends on the number of compute nodes.
+func TestStaticSystems(t *testing.T) {
+	e := evaluate(t)
+	for role, s := range e.Static {
+		if changed := s[0] != s[1]; changed != (role == "controller") {
+			t.Errorf("%s: the system depends on the number of compute nodes: %v", role, changed)
+		}
+	}
+	want := []string{
+		"big CPUs=64 NodeAddr=192.168.222.40",
+		"compute-1 CPUs=2 Feature=compute,ssd NodeAddr=192.168.222.20 RealMemory=3776 State=UNKNOWN",
+		"compute-2 CPUs=2 Feature=compute,ssd NodeAddr=192.168.222.21 RealMemory=1000 State=UNKNOWN",
+	}
+	if c := e.StaticConfiguration; !slices.Equal(c.NodeName, want) || strings.Contains(c.ExtraConfig, "MaxNodeCount") || strings.Contains(c.ExtraConfig, "TreeWidth") {
+		t.Errorf("nodes %q, want %q; slurm.conf:\n%s", c.NodeName, want, c.ExtraConfig)
+	}
+	if !strings.Contains(strings.Join(e.StaticContainers, "\n"), "compute-2 CPUs=2 Feature=compute NodeAddr=192.168.222.21 RealMemory=4096 State=UNKNOWN") {
+		t.Errorf("containers: %q", e.StaticContainers)
+	}
+	for membership, script := range e.Scripts {
+		dynamic := membership == "dynamic"
+		if strings.Contains(script, " -Z ") != dynamic || strings.Contains(script, "Feature=compute") != dynamic {
+			t.Errorf("slurmd of a %s node is started by\n%s", membership, script)
+		}
+	}
+	for _, want := range []string{"MaxNodeCount=1024", "TreeWidth=65533"} {
+		if !slices.Contains(strings.Split(e.Configuration.ExtraConfig, "\n"), want) {
+			t.Errorf("slurm.conf of a cluster with dynamic nodes has no line %q", want)
 		}
 	}
 }
@@ -170,6 +209,9 @@ func TestComplaints(t *testing.T) {
 	for name, complaints := range evaluate(t).Complaints {
 		want := map[string]string{
 			"none":           "",
+			"static":         "",
+			"staticRole":     "nixbench.slurm.membership is static, and nixbench.slurm.staticRoles has no role compute;",
+			"noStaticNode":   "nixbench.slurm.membership is static, and the facts have no node of the roles in nixbench.slurm.staticRoles;",
 			"noController":   "nixbench.slurm.controller is not set and the facts have no node of the role controller;",
 			"noAccounting":   "nixbench.slurm.accounting is not set and the facts have no node of the role accounting;",
 			"twoDatabases":   "the role accounting has several nodes, and the SLURM modules support one slurmdbd;",

@@ -1,8 +1,9 @@
 # The options of the cluster.
 #
-# Only the controller has a slurm.conf: the other nodes get it from the controller ("configless"), and
+# Only the controller has a slurm.conf: the other nodes get it from the controller ("configless"). By default,
 # compute nodes register with it ("dynamic nodes"). So the system of a node depends only on the
-# address of the controller, and no system changes when compute nodes are added or removed.
+# address of the controller, and no system changes when compute nodes are added or removed. With a static list
+# (static-nodes.nix), the system of the controller changes.
 {
   config,
   lib,

@@ -20,25 +20,26 @@ let
   machine = (facts.nodes or { }).${firstNode} or { };
   features = lib.unique (cfg.features ++ lib.optional (roleName != null) roleName);
 
-  # The number of MiB of a size such as 512M or 4G.
-  mebibytes =
-    size:
-    let
-      parts = builtins.match "([0-9]+)([KMGT])" size;
-      units = {
-        K = 1.0 / 1024;
-        M = 1;
-        G = 1024;
-        T = 1024 * 1024;
-      };
-    in
-    builtins.floor (builtins.fromJSON (lib.head parts) * units.${lib.last parts});
+  mebibytes = import ./mebibytes.nix;
+  isStatic = cfg.membership == "static";
 
   # How the node registers: slurmd's --conf has the syntax of a NodeName line in slurm.conf.
   settings = cfg.node // lib.optionalAttrs (features != [ ]) {
     Feature = lib.concatStringsSep "," features;
   };
   words = lib.mapAttrsToList (n: v: "${n}=${if builtins.isBool v then (if v then "YES" else "NO") else toString v}") settings;
+
+  # A node that is added starts before the controller has the new list. slurmd would end, and the switch of the node would fail. With -G,
+  # slurmd fetches the list, ends, and fails if the list does not have the node.
+  awaitList = ''
+    until timeout 5 ${slurmd} -G --conf-server ${address} > /dev/null 2>&1; do
+      if [ "$(date +%s)" -gt "$end" ]; then
+        echo "slurm.conf of the controller ${toString cfg.controller.name} does not have this node; systemd starts slurmd again" >&2
+        exit 1
+      fi
+      sleep 0.5
+    done
+  '';
 
   # If the controller does not answer, slurmd itself tries again only after ten seconds. Each try has a
   # time limit, because a connection whose first packet a firewall drops would take a minute.
@@ -52,14 +53,24 @@ let
       fi
       sleep 0.2
     done
-    exec ${slurmd} -D -Z --conf-server ${address} ${
-      lib.optionalString (words != [ ]) "--conf ${lib.escapeShellArg (lib.concatStringsSep " " words)}"
+    ${lib.optionalString isStatic awaitList}
+    exec ${slurmd} -D --conf-server ${address} ${
+      lib.optionalString (!isStatic) "-Z"
+    } ${
+      lib.optionalString (!isStatic && words != [ ]) "--conf ${lib.escapeShellArg (lib.concatStringsSep " " words)}"
     }
   '';
 in
 {
   config = lib.mkIf (cfg.configured && cfg.role == "compute") {
     services.slurm.client.enable = true;
+
+    assertions = [
+      {
+        assertion = !isStatic || roleName == null || cfg.staticRoles ? ${roleName};
+        message = "nixbench.slurm.membership is static, and nixbench.slurm.staticRoles has no role ${toString roleName}; add it on all nodes.";
+      }
+    ];
 
     # In a container, slurmd detects the processors and the memory of the host.
     nixbench.slurm.node = lib.mkIf (config.boot.isContainer && machine ? vcpus && machine ? memory) {

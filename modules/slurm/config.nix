@@ -47,11 +47,13 @@ in
       # The ports on which srun listens. Without this range, srun uses any port, which no firewall opens.
       SrunPortRange = "60001-63000";
       SlurmdSpoolDir = "/var/spool/slurmd";
+    }
+    // lib.optionalAttrs (cfg.membership == "dynamic") {
       # The maximum number of dynamic nodes.
-      MaxNodeCount = 1024;
+      MaxNodeCount = lib.mkDefault 1024;
       # Nodes do not know the addresses of dynamic nodes, so the controller sends messages to all
       # nodes itself.
-      TreeWidth = 65533;
+      TreeWidth = lib.mkDefault 65533;
     }
     // lib.optionalAttrs cfg.cgroup.enable {
       TaskPlugin = lib.mkDefault [
@@ -66,6 +68,9 @@ in
     services.slurm = lib.mkIf (cfg.role == "controller") {
       inherit (cfg) clusterName;
       procTrackType = cfg.settings.ProctrackType;
+      nodeName = lib.optionals (cfg.membership == "static") (
+        lib.mapAttrsToList (n: settings: "${n} ${formatWords settings}") cfg.staticNodes
+      );
       partitionName = lib.mapAttrsToList (n: settings: "${n} ${formatWords settings}") cfg.partitions;
       extraConfig =
         "SlurmctldHost=${cfg.controller.name}(${cfg.controller.address})\n"

@@ -14,5 +14,6 @@
     ./login-daemon.nix
     ./munge.nix
     ./programs.nix
+    ./static-nodes.nix
   ];
 }

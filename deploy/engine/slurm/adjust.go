@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Adjust implements [engine.Adjuster] for the features of compute nodes. slurmd reports them only when it
-// registers for the first time.
+// Adjust implements [engine.Adjuster] for the features of dynamic compute nodes. slurmd reports them only when it
+// registers for the first time. The features of static nodes are in slurm.conf.
 func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error) {
 	registered, err := e.listNodes(ctx)
 	if errors.Is(err, errNoController) {
@@ -24,7 +24,7 @@ func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (map[stri
 	changes := map[string][]string{}
 	for _, m := range e.Cluster.Members {
 		n, isMember := registered[m.Node]
-		if !isMember || m.Role != Compute || !slices.Contains(nodes, m.Node) {
+		if !isMember || n.isStatic() || m.Role != Compute || !slices.Contains(nodes, m.Node) {
 			continue
 		}
 		want, err := e.featuresOf(m)

@@ -95,6 +95,31 @@ func (n node) isReady() bool {
 // isDrained reports whether the node gets no new jobs.
 func (n node) isDrained() bool { return n.has("DRAIN") }
 
+// isStatic reports whether slurm.conf has the node. Other nodes have registered as dynamic nodes.
+func (n node) isStatic() bool { return !n.has("DYNAMIC_NORM") }
+
+// isRemoved reports whether [Engine.RemoveMember] has removed a node of a static list, and its slurmd has not registered since. SLURM
+// keeps the reason when the slurmd registers, so its start is compared with the time of the reason.
+func (n node) isRemoved() bool {
+	if !n.has("DOWN") || n["Reason"] != removedReason {
+		return false
+	}
+	start, known := n.slurmdStart()
+	return !known || !start.After(n.reasonTime())
+}
+
+// timeOfReason matches the end of who has set a reason and when.
+var timeOfReason = regexp.MustCompile(`@(\d+)\]$`)
+
+// reasonTime returns the time, by the clock of the controller, at which the reason was set, or 1970 if it is unknown.
+func (n node) reasonTime() time.Time {
+	var seconds int64
+	if m := timeOfReason.FindStringSubmatch(n["ReasonSetBy"]); m != nil {
+		seconds, _ = strconv.ParseInt(m[1], 10, 64)
+	}
+	return time.Unix(seconds, 0)
+}
+
 // isBusy reports whether jobs run on the node or are ending.
 func (n node) isBusy() bool {
 	return n.has("ALLOCATED") || n.has("MIXED") || n.has("COMPLETING") || n["CPUAlloc"] != "0" && n["CPUAlloc"] != ""

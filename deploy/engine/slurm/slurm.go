@@ -1,7 +1,7 @@
 // Package slurm is the engine for clusters that modules/slurm sets up. It runs SLURM's commands on the
 // controller over the SSH connection of the deployment, so nothing on the operator's machine needs MUNGE's key.
 //
-// The members are the controller, the compute nodes that it lists, and the node with slurmdbd once the controller
+// The members are the controller, the compute nodes that it lists and that were not removed, and the node with slurmdbd once the controller
 // uses it. A drained member has the state DRAIN in SLURM: its jobs continue, and it gets no new ones.
 package slurm
 
@@ -116,6 +116,9 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 		}
 	}
 	for name, n := range nodes {
+		if n.isRemoved() {
+			continue
+		}
 		out[name] = engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs()}
 	}
 	return out, nil

@@ -33,6 +33,7 @@ type controller struct {
 }
 
 type standInNode struct {
+	static   bool     // whether the node is in slurm.conf
 	flags    []string // such as DRAIN
 	base     string   // the base state, such as IDLE
 	reason   string
@@ -83,7 +84,11 @@ func (c *controller) show() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
 		n := c.nodes[name]
-		state := strings.Join(append([]string{n.base, "DYNAMIC_NORM"}, n.flags...), "+")
+		states := append([]string{n.base}, n.flags...)
+		if !n.static {
+			states = slices.Insert(states, 1, "DYNAMIC_NORM")
+		}
+		state := strings.Join(states, "+")
 		allocated := "CPUAlloc=0"
 		if len(n.jobs) > 0 {
 			allocated, state = "CPUAlloc=1", strings.Replace(state, "IDLE", "MIXED", 1)
@@ -137,7 +142,7 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 		return nil, c.update(strings.Split(values["nodename"], ","), values)
 	case strings.HasPrefix(line, "scontrol delete nodename="):
 		n := c.nodes[values["nodename"]]
-		if n == nil || len(n.jobs) > 0 {
+		if n == nil || n.static || len(n.jobs) > 0 {
 			return nil, errors.New("head: scontrol: exit status 1: delete_node: Requested nodes are busy")
 		}
 		delete(c.nodes, values["nodename"])
@@ -153,6 +158,9 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 			return []byte("SubState=running\nActiveEnterTimestamp=@1000\n"), nil
 		}
 		return fmt.Appendf(nil, "SubState=%s\nActiveEnterTimestamp=@%d\n", c.nodes[at].unit, c.nodes[at].unitTime), nil
+	case strings.HasPrefix(line, "sh -c "+registerScript):
+		c.accounts = "bench|6817\n"
+		return nil, nil
 	case strings.HasPrefix(line, "systemctl "), strings.HasPrefix(line, "scancel "), line == "sh -c "+restartScript:
 		return nil, nil
 	case strings.HasPrefix(line, "srun "), strings.HasPrefix(line, "sbatch "):
@@ -171,10 +179,14 @@ func (c *controller) update(nodes []string, values map[string]string) error {
 			return errors.New("head: scontrol: exit status 1: slurm_update error: Invalid node name specified")
 		}
 		switch values["state"] {
+		case "down":
+			n.base, n.reason = "DOWN", values["reason"]
 		case "drain":
 			n.flags, n.reason = []string{"DRAIN"}, values["reason"]
 		case "undrain":
-			n.reason = ""
+			if n.base != "DOWN" {
+				n.reason = ""
+			}
 			n.flags = slices.DeleteFunc(n.flags, func(f string) bool { return f == "DRAIN" })
 		}
 		if list, ok := values["availablefeatures"]; ok {
@@ -185,22 +197,61 @@ func (c *controller) update(nodes []string, values map[string]string) error {
 }
 
 // called reports whether a command that contains the text was run.
-func (c *controller) called(text string) bool {
-	return slices.ContainsFunc(c.calls, func(call string) bool { return strings.Contains(call, text) })
+func (c *controller) called(text string) bool { return c.index(text) >= 0 }
+
+// index returns the number of the first command that contains the text, or -1.
+func (c *controller) index(text string) int {
+	return slices.IndexFunc(c.calls, func(call string) bool { return strings.Contains(call, text) })
 }
 
 func quiet(_, _ string) {}
 
 func TestContract(t *testing.T) {
-	enginetest.Run(t, func(t *testing.T) *enginetest.Cluster {
-		c := newController(t, "c-1", "c-2")
-		return &enginetest.Cluster{
-			Engine: c.engine("c-1", "c-2"), Nodes: [3]string{"head", "c-1", "c-2"},
-			BlockDrain: func(name string) { c.nodes[name].jobs = []string{"12"} },
-			Break:      func(name string) { c.nodes[name].base = "DOWN" },
-			Reopen:     func() engine.Engine { return c.engine("c-1", "c-2") },
-		}
-	})
+	for name, static := range map[string]bool{"dynamic": false, "static": true} {
+		t.Run(name, func(t *testing.T) {
+			enginetest.Run(t, func(t *testing.T) *enginetest.Cluster {
+				c := newController(t, "c-1", "c-2")
+				for _, n := range c.nodes {
+					n.static = static
+				}
+				return &enginetest.Cluster{
+					Engine: c.engine("c-1", "c-2"), Nodes: [3]string{"head", "c-1", "c-2"},
+					BlockDrain: func(name string) { c.nodes[name].jobs = []string{"12"} },
+					Break:      func(name string) { c.nodes[name].base = "DOWN" },
+					Reopen:     func() engine.Engine { return c.engine("c-1", "c-2") },
+				}
+			})
+		})
+	}
+}
+
+// A removed node of a static list takes no jobs before its slurmd registers again, and takes jobs then.
+func TestRemoveStaticNode(t *testing.T) {
+	c := newController(t, "c-1")
+	n := c.nodes["c-1"]
+	n.static, n.flags, n.reason = true, []string{"DRAIN"}, drainReason
+	e := c.engine("c-1")
+	if err := e.RemoveMember(t.Context(), "c-1"); err != nil || n.base != "DOWN" || n.reason != removedReason || len(n.flags) > 0 {
+		t.Errorf("%v, %+v", err, n)
+	}
+	if down, undrain := c.index("state=down"), c.index("state=undrain"); down < 0 || undrain < down {
+		t.Errorf("the drain ends before the node is down: %q", c.calls)
+	}
+	if members, err := e.Members(t.Context()); err != nil || len(members) != 1 {
+		t.Errorf("%v, %v", members, err)
+	}
+	n.base = "IDLE" // its slurmd has registered
+	if members, err := e.Members(t.Context()); err != nil || !members["c-1"].Ready || members["c-1"].Drained {
+		t.Errorf("%v, %v", members, err)
+	}
+	n.base, n.start = "DOWN", 1795363544 // and has failed later
+	if members, err := e.Members(t.Context()); err != nil || len(members) != 2 || members["c-1"].Ready {
+		t.Errorf("%v, %v", members, err)
+	}
+	n.flags, n.reason = []string{"DRAIN"}, "bad disk"
+	if err := e.RemoveMember(t.Context(), "c-1"); err != nil || len(n.flags) != 1 {
+		t.Errorf("the drain by an administrator has ended: %v, %+v", err, n)
+	}
 }
 
 // Nodes have the values that SLURM printed; texts of users cannot replace them.
@@ -365,6 +416,10 @@ func TestAdjust(t *testing.T) {
 		if changed := c.nodes["c-2"].features == "ssd,compute"; changed == dry {
 			t.Errorf("dry %v: features %s", dry, c.nodes["c-2"].features)
 		}
+	}
+	c.nodes["c-2"].features, c.nodes["c-2"].static = "compute", true // the features of a static node are in slurm.conf
+	if changes, err := e.Adjust(t.Context(), []string{"c-2"}, false); err != nil || len(changes) > 0 {
+		t.Errorf("%v, %v", changes, err)
 	}
 }
 
