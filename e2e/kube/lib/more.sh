@@ -42,3 +42,17 @@ build_scheduler_plugins() {
   go_build parts "$work/bin/" -ldflags '-s -w' ./mkimage
   image "$tree" "registry.k8s.io/scheduler-plugins/kube-scheduler:${part#scheduler-plugins-}"
 }
+
+# build_volcano builds the images of Volcano that the manifest of the source names.
+build_volcano() {
+  local tree=$work/tree program tag
+  tag=$(sed -n 's|.*image: docker.io/volcanosh/vc-scheduler:||p' "$folder/installer/volcano-development.yaml")
+  mkdir -p "$work/volcano"
+  go_build "$folder" "$work/volcano/" -ldflags '-s -w' ./cmd/scheduler ./cmd/controller-manager ./cmd/webhook-manager
+  go_build parts "$work/bin/" -ldflags '-s -w' ./mkimage
+  for program in scheduler controller-manager webhook-manager; do
+    mkdir -p "$tree"
+    mv "$work/volcano/$program" "$tree/vc-$program"
+    image "$tree" "docker.io/volcanosh/vc-$program:$tag" -entrypoint "/vc-$program"
+  done
+}

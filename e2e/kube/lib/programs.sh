@@ -2,14 +2,14 @@
 # The programs, from their Go modules.
 
 # go_build FOLDER TARGET [FLAG…] PACKAGE…: build main packages with the go.mod and
-# go.sum in src/FOLDER. GOPROXY and caches are the user's; other settings are fixed, so
+# go.sum in src/FOLDER, or in FOLDER if this is an absolute path. GOPROXY and caches are the user's; other settings are fixed, so
 # that the result does not depend on them. The build has a low priority, because it uses
 # all processors for minutes, and a time limit.
 go_build() {
   local folder=$1 target=$2 started=$SECONDS
   shift 2
   (
-    cd "$home/src/$folder" || exit
+    cd "$home/src" && cd "$folder" || exit
     export CGO_ENABLED=${cgo:-0} GOWORK=off GOFLAGS=
     timeout -k 10 2700 nice -n 10 go build -mod=readonly -trimpath -buildvcs=false -o "$target" "$@"
   )
