@@ -106,7 +106,14 @@ in
   systems = map (args: drv ({ runtime = facts 2; deployed = true; } // args)) [
     {
       role = "control-plane";
-      settings.encryptionAtRest.enable = true;
+      settings = {
+        encryptionAtRest.enable = true;
+        volcano = {
+          enable = true;
+          manifest = builtins.toFile "volcano.yaml" "kind: Job\nmetadata:\n  name: volcano-admission-init\n---\nkind: Namespace\n";
+          images = [ ];
+        };
+      };
     }
     {
       role = "worker";
@@ -372,6 +379,44 @@ in
         runtime = facts 2;
         deployed = true;
       }).system.build.toplevel.drvPath;
+    };
+
+  # Volcano, with a manifest of the hive and without a package.
+  volcano =
+    let
+      settings.volcano = {
+        enable = true;
+        manifest = ./eval.nix;
+        images = [ ];
+      };
+      told =
+        role: keys:
+        system {
+          inherit role settings;
+          runtime = facts 1 // {
+            secrets.volcano-ca-key = {
+              path = "/run/keys/volcano-ca.key";
+              sha256 = builtins.hashString "sha256" keys;
+            };
+          };
+          deployed = true;
+        };
+      head = told "control-plane" "a";
+    in
+    {
+      checks = lib.mapAttrs (_: c: c.resource) head.deployment.engine.settings.checks;
+      keys = lib.filterAttrs (name: _: lib.hasPrefix "volcano" name) (
+        lib.mapAttrs (_: k: "${k.path} ${k.generated.kind} ${k.generated.part}") head.deployment.keys
+      );
+      authority = {
+        inherit (head.systemd.services.nixbench-volcano.environment) CA_KEY CA_CERT;
+      };
+      # A new authority restarts the unit of control planes, and changes no worker.
+      changed = map (role: (told role "a").system.build.toplevel.drvPath != (told role "b").system.build.toplevel.drvPath) [
+        "control-plane"
+        "worker"
+      ];
+      workerKeys = builtins.attrNames (told "worker" "a").deployment.keys;
     };
 
   complaints = {

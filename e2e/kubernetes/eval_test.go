@@ -117,6 +117,11 @@ type evaluated struct {
 		Manifests []string
 		Worker    bool
 	}
+	Volcano struct {
+		Checks, Keys, Authority map[string]string
+		Changed                 []bool
+		WorkerKeys              []string
+	}
 	Complaints map[string][]string
 }
 
@@ -336,6 +341,26 @@ func TestFurtherSchedulers(t *testing.T) {
 	}
 	if !s.Worker {
 		t.Error("schedulers change the system of a worker")
+	}
+}
+
+// Volcano has an authority of its own, on control planes only, and checks for its programs and its queue.
+func TestVolcanoSystems(t *testing.T) {
+	v := evaluate(t).Volcano
+	if got, want := fmt.Sprint(v.Keys), "map[volcano-ca-crt:/var/lib/nixbench/secrets/volcano-ca.crt ca certificate volcano-ca-key:/var/lib/nixbench/secrets/volcano-ca.key ca key]"; got != want {
+		t.Errorf("the keys are %s, want %s", got, want)
+	}
+	if got, want := fmt.Sprint(v.Authority), "map[CA_CERT:/var/lib/nixbench/secrets/volcano-ca.crt CA_KEY:/run/keys/volcano-ca.key]"; got != want {
+		t.Errorf("the paths of the authority are %s, want %s", got, want)
+	}
+	if len(v.Checks) != 4 || v.Checks["volcano-queue"] != "queue.scheduling.volcano.sh/default" {
+		t.Errorf("the checks are %v", v.Checks)
+	}
+	if !slices.Equal(v.Changed, []bool{true, false}) {
+		t.Errorf("another authority changes control planes and workers: %v", v.Changed)
+	}
+	if strings.Contains(strings.Join(v.WorkerKeys, " "), "volcano") {
+		t.Errorf("a worker has the keys %v", v.WorkerKeys)
 	}
 }
 

@@ -25,5 +25,6 @@
     ./network.nix
     ./schedulers.nix
     ./secrets.nix
+    ./volcano.nix
   ];
 }
