@@ -50,8 +50,8 @@ func TestCoscheduling(t *testing.T) {
 	g.createJob("control", 6, "default-scheduler")
 	g.waitForOutput(60*time.Second, "cp-1", admin+"get job control -o jsonpath='{.status.ready}'", "2")
 	g.runOn("cp-1", admin+"delete job control fits --wait --cascade=foreground")
-	// Now all six fit.
-	g.waitForOutput(90*time.Second, "cp-1", admin+"get job large -o jsonpath='{.status.ready}'", "6")
+	// Now all six fit. The scheduler looks at pods that it could not place again after five minutes at the latest.
+	g.waitForOutput(330*time.Second, "cp-1", admin+"get job large -o jsonpath='{.status.ready}'", "6")
 
 	// The scheduler keeps its lease and its setting when it is changed; without a pod it is missed.
 	g.writeHive(1, 2, scheduler+"schedulers.gangs.settings.parallelism = 4;")
