@@ -2,6 +2,7 @@
 //
 //	probe serve [ADDRESS]     answer HTTP with the host's name (default: :8080)
 //	probe get URL [TIMES]     print what URL answers, one line each time
+//	probe sleep SECONDS       end after some seconds, such as 0.5
 //
 // get opens a connection for each request, so that a Service can choose a pod for each.
 package main
@@ -35,8 +36,25 @@ func run(args []string) error {
 			return err
 		}
 		return get(args[1], times)
+	case len(args) == 2 && args[0] == "sleep":
+		duration, err := time.ParseDuration(args[1] + "s")
+		if err != nil {
+			return err
+		}
+		select {
+		case <-stop():
+		case <-time.After(duration):
+		}
+		return nil
 	}
-	return fmt.Errorf("usage: probe serve [ADDRESS] | probe get URL [TIMES]")
+	return fmt.Errorf("usage: probe serve [ADDRESS] | probe get URL [TIMES] | probe sleep SECONDS")
+}
+
+// stop returns a channel that receives the signals that end a program. The first process of a container has no default action for them.
+func stop() <-chan os.Signal {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	return signals
 }
 
 func serve(address string) error {
@@ -44,9 +62,7 @@ func serve(address string) error {
 	if err != nil {
 		return err
 	}
-	// The first process of a container has no default action for signals.
-	end := make(chan os.Signal, 1)
-	signal.Notify(end, syscall.SIGINT, syscall.SIGTERM)
+	end := stop()
 	go func() { <-end; os.Exit(0) }()
 	return http.ListenAndServe(address, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, name)
