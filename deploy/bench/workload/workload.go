@@ -1,0 +1,149 @@
+// Package workload contains the lists of jobs that benchmarks submit to a scheduler.
+//
+// A list is a file with one JSON object per line (jobs.jsonl). Two benchmarks had the same workload if the hashes of their files are equal.
+package workload
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"slices"
+)
+
+// Job is a job of a workload. Times are in seconds. Numbers that are 0 in the file get the defaults that are named here.
+type Job struct {
+	ID      string   `json:"id"`
+	Submit  float64  `json:"submit"`           // when the job is submitted, after the start of the trial
+	Nodes   int      `json:"nodes,omitempty"`  // number of nodes; default: 1
+	Tasks   int      `json:"tasks,omitempty"`  // number of processes, all nodes together; default: one per node
+	CPUs    int      `json:"cpus,omitempty"`   // processors of each task; default: 1
+	Memory  int      `json:"memory,omitempty"` // MiB of each task; 0: the job requests none
+	Runtime float64  `json:"runtime"`          // how long each task runs
+	User    string   `json:"user,omitempty"`   // who submitted the job; kept in the results
+	Queue   string   `json:"queue,omitempty"`  // the partition or queue of the scheduler; empty: its default
+	Gang    bool     `json:"gang,omitempty"`   // all tasks must start together
+	After   []string `json:"after,omitempty"`  // the job is submitted when these jobs have ended
+}
+
+var idForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
+
+// maxJobs limits the memory that a workload needs.
+const maxJobs = 1_000_000
+
+// Read reads a list of jobs, sets defaults, and checks the list. Its order is the order of submission.
+func Read(r io.Reader) ([]Job, error) {
+	var out []Job
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		if len(out) == maxJobs {
+			return nil, fmt.Errorf("line %d: a workload has at most %d jobs", n, maxJobs)
+		}
+		var j Job
+		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&j); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		out = append(out, j)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	return Prepare(out)
+}
+
+// Prepare sets the defaults of jobs, sorts them by their time of submission, and checks them.
+func Prepare(jobs []Job) ([]Job, error) {
+	if len(jobs) == 0 {
+		return nil, fmt.Errorf("the workload has no jobs")
+	}
+	jobs = slices.Clone(jobs)
+	for i := range jobs {
+		j := &jobs[i]
+		j.Nodes = max(j.Nodes, 1)
+		if j.Tasks == 0 {
+			j.Tasks = j.Nodes
+		}
+		if j.CPUs == 0 {
+			j.CPUs = 1
+		}
+	}
+	slices.SortStableFunc(jobs, func(a, b Job) int {
+		switch {
+		case a.Submit < b.Submit:
+			return -1
+		case a.Submit > b.Submit:
+			return 1
+		}
+		return 0
+	})
+	seen := map[string]bool{}
+	for i, j := range jobs {
+		if err := j.check(seen); err != nil {
+			return nil, fmt.Errorf("job %d (%s): %w", i+1, j.ID, err)
+		}
+		seen[j.ID] = true
+	}
+	return jobs, nil
+}
+
+// check checks a job. seen contains the ids of the jobs before it.
+func (j Job) check(seen map[string]bool) error {
+	isTime := func(t float64) bool { return t >= 0 && t <= 366*86400 && !math.IsNaN(t) }
+	switch {
+	case !idForm.MatchString(j.ID):
+		return fmt.Errorf("an id has 1 to 40 of the characters a-z, 0-9 and -, and neither begins nor ends with -")
+	case seen[j.ID]:
+		return fmt.Errorf("there are two jobs with this id")
+	case !isTime(j.Submit), !isTime(j.Runtime):
+		return fmt.Errorf("submit (%v) and runtime (%v) must be between 0 and a year of seconds", j.Submit, j.Runtime)
+	case j.Tasks < j.Nodes:
+		return fmt.Errorf("%d tasks cannot use %d nodes", j.Tasks, j.Nodes)
+	case j.CPUs < 0 || j.Memory < 0:
+		return fmt.Errorf("cpus (%d) and memory (%d) must not be negative", j.CPUs, j.Memory)
+	}
+	for _, a := range j.After {
+		if !seen[a] {
+			return fmt.Errorf("no job before it has the id %s, which `after` names", a)
+		}
+	}
+	return nil
+}
+
+// Encode returns the file of a list that [Prepare] has returned.
+func Encode(jobs []Job) []byte {
+	var b bytes.Buffer
+	for _, j := range jobs {
+		line, err := json.Marshal(j)
+		if err != nil {
+			panic(err) // Prepare accepts only finite numbers
+		}
+		b.Write(append(line, '\n'))
+	}
+	return b.Bytes()
+}
+
+// Hash returns the identity of a list: `sha256:` and 64 hexadecimal digits.
+func Hash(jobs []Job) string {
+	sum := sha256.Sum256(Encode(jobs))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// Tasks returns the number of tasks of all jobs.
+func Tasks(jobs []Job) int {
+	n := 0
+	for _, j := range jobs {
+		n += j.Tasks
+	}
+	return n
+}
