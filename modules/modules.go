@@ -10,6 +10,8 @@ import "embed"
 var (
 	//go:embed hive.nix
 	Hive string
+	//go:embed benchmarks.nix
+	Benchmarks string
 	//go:embed deployment.nix
 	Deployment string
 	//go:embed engine.nix

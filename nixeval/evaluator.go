@@ -215,6 +215,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 	}
 	return fmt.Sprintf(`raw: (%s) ((%s) {
   hiveOptions = %s;
+  benchmarkOptions = %s;
   deploymentModules = [ %s %s %s ];
   sharedRoleModule = %s;
   location = %s;
@@ -225,6 +226,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 } raw)`,
 		function, evalNix,
 		module("hive.nix", modules.Hive),
+		module("benchmarks.nix", modules.Benchmarks),
 		module("deployment.nix", modules.Deployment),
 		module("engine.nix", modules.Engine),
 		module("keys.nix", modules.Keys),

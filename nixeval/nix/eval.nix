@@ -2,9 +2,10 @@
 # nothing is written into the user's folder. The file must work with Nix 2.8 and later, with `lib` of
 # nixpkgs 25.05 and later, and in pure mode. An older nixpkgs is refused with a message.
 {
-  # Modules of nixbench, as values: the options of the hive (meta, cluster, roles), the modules of
+  # Modules of nixbench, as values: the options of the hive (meta, cluster, roles, and benchmarks), the modules of
   # every node, and the module of every role whose nodes share one closure.
   hiveOptions,
+  benchmarkOptions,
   deploymentModules,
   sharedRoleModule,
   # The hive's name for messages: a file, or a flake output.
@@ -56,6 +57,7 @@ let
     "defaults"
     "roles"
     "cluster"
+    "benchmarks"
   ];
 
   hive =
@@ -499,8 +501,61 @@ let
     inherit (toplevel) system;
   };
 
+  # -- benchmarks ----------------------------------------------------------------
+
+  # Evaluate benchmarks, whose definitions are in `where`.
+  evalBenchmarks =
+    where: value:
+    mapAttrs describeBenchmark
+      (lib.evalModules {
+        modules = [
+          benchmarkOptions
+          {
+            _file = where;
+            config.benchmarks = value;
+          }
+        ];
+      }).config.benchmarks;
+
+  # Return a benchmark as JSON can contain it: the levels as text, as --set has them, and the cells that are not excluded.
+  describeBenchmark =
+    name: b:
+    let
+      # Without a factor workload, all workloads of the benchmark but those that nixbench adds.
+      own = filter (w: w != "null" && w != "gang") (attrNames b.workloads);
+      factors = {
+        workload = if own == [ ] then [ "null" ] else own;
+      }
+      // b.matrix;
+      toText =
+        level: if isBool level then (if level then "true" else "false") else toString level;
+      combinations = foldl' (
+        all: factor: lib.concatMap (cell: map (level: cell // { ${factor} = level; }) factors.${factor}) all
+      ) [ { } ] (attrNames factors);
+      cells = filter (c: !b.exclude c) combinations;
+      unknown = filter (w: !(b.workloads ? ${w})) factors.workload;
+      removePaths = w: w // { trace = if w.trace == null then null else toString w.trace; };
+    in
+    if unknown != [ ] then
+      throwError "benchmarks.${name}: matrix.workload has ${head unknown}, and workloads has ${concatStringsSep ", " (attrNames b.workloads)}"
+    else if cells == [ ] then
+      throwError "benchmarks.${name}: exclude leaves out every cell"
+    else
+      removeAttrs b [
+        "matrix"
+        "exclude"
+      ]
+      // {
+        factors = mapAttrs (_: map toText) factors;
+        cells = map (mapAttrs (_: toText)) cells;
+        workloads = mapAttrs (_: removePaths) (lib.getAttrs factors.workload b.workloads);
+      };
+
   # The functions for a hive that this file evaluates.
   native = {
+    benchmarks = evalBenchmarks location (hive.benchmarks or { });
+    # Return the benchmark with this value alone, which is not in the hive.
+    benchmarkOf = value: (evalBenchmarks "the command line" { adhoc = value; }).adhoc;
     inherit lib;
     pkgs = nixpkgs;
     nodes = byNode checked;
@@ -563,6 +618,9 @@ let
   # The same functions for a hive that Colmena's makeHive has evaluated. It has closures, but no
   # roles and no facts.
   fromColmena = {
+    benchmarks = { };
+    benchmarkOf =
+      _: throwError "${location} is a hive that Colmena has evaluated; it has no roles, so there is nothing to benchmark";
     inherit (hive) nodes;
     inherit (hive.introspect (args: args)) lib pkgs;
     skeleton =

@@ -1,0 +1,333 @@
+# The option `benchmarks` of a hive. A benchmark may be a function of { lib, … }, whose lib.jobs makes lists of jobs.
+{ lib, ... }:
+let
+  inherit (lib) mkOption types;
+
+  # Return a duration in seconds: a number of seconds, or a text such as "250ms", "1s" or "5m".
+  seconds =
+    value:
+    let
+      match = builtins.match "([0-9]+)(\\.[0-9]+)?(ms|s|m|h)" value;
+      unit = builtins.elemAt match 2;
+      number = builtins.fromJSON (
+        builtins.elemAt match 0 + (if builtins.elemAt match 1 == null then "" else builtins.elemAt match 1)
+      );
+    in
+    if !builtins.isString value then
+      value
+    else if match == null then
+      throw "nixbench: a duration is a number of seconds, or a text such as \"250ms\", \"1s\" or \"5m\"; it is \"${value}\""
+    else if unit == "ms" then
+      number / 1000.0
+    else if unit == "m" then
+      number * 60
+    else if unit == "h" then
+      number * 3600
+    else
+      number;
+
+  number = types.either types.ints.unsigned types.float;
+  share = types.addCheck number (x: x >= 0 && x <= 1) // {
+    description = "number between 0 and 1";
+  };
+  duration = types.either number (types.strMatching "[0-9]+(\\.[0-9]+)?(ms|s|m|h)") // {
+    description = "number of seconds, or a text such as 250ms or 5m";
+  };
+
+  # Return the list with the jobs f 0, f 1, …, with ids.
+  generate =
+    count: f:
+    builtins.genList (i: { id = "j${toString (i + 1)}"; } // f i) count;
+  elementOf = list: i: builtins.elemAt list (lib.mod i (builtins.length list));
+
+  # Functions that return lists of jobs.
+  jobs = {
+    # Jobs that end at once: they measure what the scheduler itself can do.
+    null =
+      {
+        jobs,
+        cpus ? 1,
+      }:
+      generate jobs (_: {
+        inherit cpus;
+        runtime = 0;
+      });
+    # Jobs with one task that runs for some time.
+    sleep =
+      {
+        jobs,
+        runtime,
+        cpus ? 1,
+        memory ? 0,
+      }:
+      generate jobs (_: {
+        inherit cpus memory;
+        runtime = seconds runtime;
+      });
+    # Jobs whose tasks, one per node, must start together.
+    gang =
+      {
+        jobs,
+        size,
+        runtime,
+        cpus ? 1,
+      }:
+      generate jobs (_: {
+        inherit cpus;
+        nodes = size;
+        gang = true;
+        runtime = seconds runtime;
+      });
+    # Gangs of different sizes, in turn.
+    mixed =
+      {
+        jobs,
+        sizes,
+        runtime,
+        cpus ? 1,
+      }:
+      generate jobs (i: {
+        inherit cpus;
+        nodes = elementOf sizes i;
+        gang = elementOf sizes i > 1;
+        runtime = seconds runtime;
+      });
+  };
+
+  workload = {
+    options = {
+      jobs = mkOption {
+        type = types.listOf types.raw;
+        default = [ ];
+        example = lib.literalExpression ''lib.jobs.gang { jobs = 20; size = 4; runtime = "1s"; }'';
+        description = ''
+          Jobs: attribute sets with `id`, and optionally `submit` (seconds after the start; default: `arrival` decides), `nodes` (1),
+          `tasks` (one per node), `cpus` (of each task; 1), `memory` (MiB of each task), `runtime` (seconds; 0), `user`, `queue`, `gang`
+          (false), and `after` (a list of ids). `lib.jobs.null`, `sleep`, `gang` and `mixed` return such lists.
+        '';
+      };
+      trace = mkOption {
+        type = types.nullOr types.path;
+        default = null;
+        description = "File in the Standard Workload Format whose jobs are submitted, instead of `jobs`.";
+      };
+      traceJobs = mkOption {
+        type = types.ints.positive;
+        default = 1000;
+        description = "Number of jobs of the trace that are used, from its beginning.";
+      };
+      traceSpeed = mkOption {
+        type = types.addCheck number (x: x > 0);
+        default = 1;
+        description = "Factor by which the times of submission and the run times in the trace are divided.";
+      };
+      arrival = mkOption {
+        type = types.either (types.enum [ "burst" ]) (
+          types.submodule {
+            options = {
+              rate = mkOption {
+                type = types.addCheck number (x: x > 0);
+                description = "Jobs per second.";
+              };
+              poisson = mkOption {
+                type = types.bool;
+                default = false;
+                description = "Whether the times between jobs are random, with an exponential distribution.";
+              };
+            };
+          }
+        );
+        default = "burst";
+        example = {
+          rate = 10;
+        };
+        description = "When jobs without `submit` are submitted: all at the start (`burst`), or at a rate.";
+      };
+      timeLimit = mkOption {
+        type = duration;
+        default = "10m";
+        apply = seconds;
+        description = "Time after which a trial ends with the result that it did not finish.";
+      };
+      kubernetes = {
+        image = mkOption {
+          type = types.str;
+          default = "busybox:stable";
+          description = "Image of the pods. All workers must have it, or its pull is measured too.";
+        };
+        command = mkOption {
+          type = types.listOf types.str;
+          default = [
+            "sleep"
+            "{runtime}"
+          ];
+          description = "Command of the pods; `{runtime}` is replaced by the seconds that the job runs.";
+        };
+        scheduler = mkOption {
+          type = types.str;
+          default = "";
+          example = "gangs";
+          description = "`schedulerName` of the pods; empty: the default scheduler.";
+        };
+        gangs = mkOption {
+          type = types.enum [
+            ""
+            "coscheduling"
+            "volcano"
+          ];
+          default = "";
+          description = "How gangs are submitted: as a PodGroup of coscheduling, as a Job of Volcano, or (empty) as a Job whose pods are placed one by one.";
+        };
+      };
+    };
+  };
+
+  benchmark =
+    { config, ... }:
+    {
+      options = {
+        matrix = mkOption {
+          type = types.attrsOf (
+            types.nonEmptyListOf (
+              types.oneOf [
+                types.int
+                types.bool
+                types.str
+              ]
+            )
+          );
+          default = { };
+          example = {
+            "roles.worker.count" = [
+              2
+              4
+              8
+            ];
+            scheduler = [
+              "kubernetes"
+              "slurm"
+            ];
+            workload = [ "gang" ];
+          };
+          description = ''
+            Factors with their levels. A cell is a choice of one level per factor. A factor is a path that `--set` accepts, `scheduler`,
+            `workload` (names in `workloads`), or `repeat`, which changes nothing: the difference between its levels is the noise floor.
+          '';
+        };
+        exclude = mkOption {
+          type = types.functionTo types.bool;
+          default = _: false;
+          defaultText = lib.literalExpression "cell: false";
+          example = lib.literalExpression ''cell: cell.scheduler == "kubernetes" && cell.workload == "gang"'';
+          description = "Function of a cell that returns whether the cell is left out.";
+        };
+        workloads = mkOption {
+          type = types.attrsOf (types.submodule workload);
+          default = { };
+          description = "Workloads, by name. `null` (100 jobs that end at once) and `gang` (10 gangs of two) exist unless they are set.";
+        };
+        repetitions = mkOption {
+          type = types.ints.positive;
+          default = 6;
+          description = "Number of blocks. A block is one pass over all cells.";
+        };
+        warmup = mkOption {
+          type = types.ints.unsigned;
+          default = 0;
+          description = "Number of blocks before the others whose results are not used.";
+        };
+        seed = mkOption {
+          type = types.ints.unsigned;
+          default = 1;
+          description = "Seed of the order of trials, and of random times of submission.";
+        };
+        order = mkOption {
+          type = types.enum [
+            "blocks"
+            "cheap"
+          ];
+          default = "blocks";
+          description = ''
+            `blocks`: in each block, the order of the configurations (all factors but the workload) is random, and the workloads within
+            each. `cheap`: all trials of a configuration follow each other, which saves time, and confounds the configuration with time.
+          '';
+        };
+        reset = mkOption {
+          type = types.enum [
+            "fresh"
+            "clean"
+          ];
+          default = "fresh";
+          description = ''
+            What happens before a trial. `fresh`: its machines are created again. `clean`: the jobs of earlier trials are removed, and
+            machines and systems change only where the configuration does, so trials depend on earlier ones.
+          '';
+        };
+        settle = mkOption {
+          type = duration;
+          default = "5s";
+          apply = seconds;
+          description = "Time between the end of the deployment, or of the cleaning, and the start of the workload.";
+        };
+        retries = mkOption {
+          type = types.ints.unsigned;
+          default = 2;
+          description = "How often a trial whose verdict is invalid, or that failed, is repeated at the end of its block.";
+        };
+        quiet = {
+          steal = mkOption {
+            type = share;
+            default = 1.0e-2;
+            description = "Share of the processor time that other virtual machines may take from the machines of the benchmark.";
+          };
+          foreignCpu = mkOption {
+            type = share;
+            default = 5.0e-2;
+            description = "Share of the processor time that programs outside of the benchmark may use.";
+          };
+          psiCpu = mkOption {
+            type = share;
+            default = 5.0e-2;
+            description = "Share of the time in which a program may wait for a processor. Beyond it, a trial is suspect.";
+          };
+          canary = mkOption {
+            type = share;
+            default = 5.0e-2;
+            description = "Relative change of the time of a fixed computation, before and after the trial.";
+          };
+        };
+        claims = mkOption {
+          type = types.attrsOf types.str;
+          default = { };
+          example = {
+            slurm-faster = "ratio(throughput, scheduler, slurm, kubernetes) > 1.5";
+          };
+          description = "Statements about ratios of metrics, which are evaluated with the confidence interval of the ratio.";
+        };
+      };
+      config.workloads = {
+        null.jobs = lib.mkDefault (jobs.null { jobs = 100; });
+        gang.jobs = lib.mkDefault (
+          jobs.gang {
+            jobs = 10;
+            size = 2;
+            runtime = 1;
+          }
+        );
+      };
+    };
+in
+{
+  options.benchmarks = mkOption {
+    type = types.attrsOf (
+      types.submoduleWith {
+        modules = [ benchmark ];
+        specialArgs.lib = lib // {
+          inherit jobs;
+        };
+      }
+    );
+    default = { };
+    description = "Benchmarks of schedulers, by name. [bench.md](bench.md) explains them.";
+  };
+}

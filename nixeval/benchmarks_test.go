@@ -1,0 +1,81 @@
+package nixeval
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
+)
+
+// newBenchmarkEvaluator returns an evaluator of a hive with these benchmarks, in Nix. Its node cannot be evaluated.
+func newBenchmarkEvaluator(t *testing.T, benchmarks string) *Evaluator {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "hive.nix")
+	text := fmt.Sprintf("{ meta.nixpkgs = import %s { }; node = throw \"a node was evaluated\"; benchmarks = %s; }", fixture.Nixpkgs(t), benchmarks)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return New(Options{Source: Source{File: file, Dir: filepath.Dir(file)}})
+}
+
+// The cells are the combinations of all levels that are not excluded. Durations and sizes become numbers.
+func TestBenchmarks(t *testing.T) {
+	e := newBenchmarkEvaluator(t, `{
+    gang = { lib, ... }: {
+      matrix = { "roles.worker.count" = [ 2 4 ]; scheduler = [ "kubernetes" "slurm" ]; workload = [ "gang" "null" ]; };
+      exclude = cell: cell.scheduler == "kubernetes" && cell.workload == "gang" || cell."roles.worker.count" > 2 && cell.workload == "null";
+      workloads.gang = { jobs = lib.jobs.gang { jobs = 2; size = 3; runtime = "250ms"; }; arrival.rate = 2.5; timeLimit = "2m"; };
+      claims.faster = "ratio(throughput, scheduler, slurm, kubernetes) > 1.5";
+    };
+    defaults = { };
+    own = { lib, ... }: { workloads.mixed.jobs = lib.jobs.mixed { jobs = 3; sizes = [ 1 2 ]; runtime = 0.5; }; };
+  }`)
+	all, err := e.Benchmarks(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cells []string
+	for _, c := range all["gang"].Cells {
+		cells = append(cells, c["roles.worker.count"]+" "+c["scheduler"]+" "+c["workload"])
+	}
+	if diff := cmp.Diff([]string{"2 kubernetes null", "2 slurm gang", "2 slurm null", "4 slurm gang"}, cells); diff != "" {
+		t.Error(diff)
+	}
+	w := all["gang"].Workloads["gang"]
+	if diff := cmp.Diff(Arrival{Rate: 2.5}, w.Arrival); diff != "" || w.TimeLimit != 120 || len(w.Jobs) != 2 {
+		t.Errorf("%+v", w)
+	}
+	if got, want := string(w.Jobs[1]), `{"cpus":1,"gang":true,"id":"j2","nodes":3,"runtime":0.25}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if d := all["defaults"]; len(d.Cells) != 1 || d.Cells[0]["workload"] != "null" || len(d.Workloads["null"].Jobs) != 100 || d.Repetitions != 6 || d.Quiet.ForeignCPU != 0.05 || d.Settle != 5 {
+		t.Errorf("%+v", d)
+	}
+	if o := all["own"]; len(o.Cells) != 1 || len(o.Workloads["mixed"].Jobs) != 3 {
+		t.Errorf("a benchmark without a factor workload has the cells %v, want one with its own workload", o.Cells)
+	}
+
+	adHoc, err := e.BenchmarkOf(t.Context(), map[string]any{"matrix": map[string]any{"repeat": []string{"a", "b"}}, "repetitions": 2})
+	if err != nil || len(adHoc.Cells) != 2 || adHoc.Repetitions != 2 {
+		t.Errorf("%+v, %v", adHoc, err)
+	}
+}
+
+func TestInvalidBenchmarks(t *testing.T) {
+	for benchmarks, want := range map[string]string{
+		`{ b.matrix.workload = [ "none" ]; }`:        "benchmarks.b: matrix.workload has none, and workloads has gang, null",
+		`{ b.exclude = _: true; }`:                   "benchmarks.b: exclude leaves out every cell",
+		`{ b.repetition = 3; }`:                      "benchmarks.b.repetition' does not exist",
+		`{ b.workloads.w.timeLimit = "5 minutes"; }`: "timeLimit",
+		`{ b = { lib, ... }: { workloads.w.jobs = lib.jobs.sleep { jobs = 1; runtime = "1 s"; }; }; }`: `a duration is a number of seconds`,
+	} {
+		if _, err := newBenchmarkEvaluator(t, benchmarks).Benchmarks(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", benchmarks, err, want)
+		}
+	}
+}
