@@ -77,7 +77,7 @@ func (a *app) rootCommand() *cobra.Command {
 	)
 	root.AddCommand(a.engineCommands()...)
 	root.AddCommand(
-		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.secretsCommand(), a.versionCommand(), a.nixInfoCommand(), a.manCommand(),
+		a.benchCommand(), a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.secretsCommand(), a.versionCommand(), a.nixInfoCommand(), a.manCommand(),
 		a.genCompletionsCommand(root),
 	)
 	a.registerCompletion(root)

@@ -1,0 +1,411 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/bench"
+	"github.com/nixbench/nixbench/deploy/bench/workload"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+const benchLong = `Measure schedulers: execute workloads on clusters of different sizes and with different
+schedulers, in a random order, each trial on new machines.
+
+A benchmark is an entry of benchmarks in the hive (docs/bench.md):
+
+  benchmarks.null = {
+    matrix = {
+      "roles.worker.count" = [ 2 4 ];
+      scheduler = [ "kubernetes" "slurm" ];
+      workload = [ "null" ];
+    };
+    repetitions = 6;
+  };
+
+An execution of a benchmark is a sweep. Everything is evaluated and built before its first
+trial, from a copy of the hive, so later edits do not change a sweep.`
+
+func (a *app) benchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure and compare schedulers",
+		Long:  benchLong,
+		Args:  cobra.NoArgs,
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(a.benchPlanCommand(), a.benchRunCommand(), a.benchListCommand(), a.benchShowCommand())
+	return cmd
+}
+
+// benchFlags select a benchmark of the hive, or describe one on the command line.
+type benchFlags struct {
+	vary        []string
+	workloads   []string
+	repetitions int
+	seed        int
+}
+
+func (f *benchFlags) add(cmd *cobra.Command) {
+	set := cmd.Flags()
+	set.SortFlags = false
+	set.StringArrayVar(&f.vary, "vary", nil, "a factor and its levels, `PATH=LEVEL,…`, for a benchmark that is not in the hive; repeatable")
+	set.StringSliceVar(&f.workloads, "workload", nil, "`NAMES` of workloads, with --vary: null or gang")
+	set.IntVar(&f.repetitions, "repetitions", 0, "number of blocks (default: that of the benchmark)")
+	set.IntVar(&f.seed, "seed", -1, "seed of the order (default: that of the benchmark)")
+}
+
+// find returns the name and the value of the benchmark that the arguments and flags select.
+func (f *benchFlags) find(ctx context.Context, e *nixeval.Evaluator, args []string) (string, nixeval.Benchmark, error) {
+	var none nixeval.Benchmark
+	if len(f.vary) == 0 && len(f.workloads) == 0 {
+		all, err := e.Benchmarks(ctx)
+		if err != nil {
+			return "", none, err
+		}
+		names := sortedNames(all)
+		switch {
+		case len(names) == 0:
+			return "", none, failure.WithHint(newUsageError("%s has no benchmarks", e.Source), "add benchmarks.NAME to the hive, or use --vary roles.ROLE.count=2,4")
+		case len(args) == 0 && len(names) == 1:
+			args = names
+		case len(args) == 0:
+			return "", none, newUsageError("%s has several benchmarks; choose one of: %s", e.Source, strings.Join(names, ", "))
+		}
+		b, ok := all[args[0]]
+		if !ok {
+			return "", none, newUsageError("there is no benchmarks.%s; %s has: %s", args[0], e.Source, strings.Join(names, ", "))
+		}
+		return args[0], f.override(b), nil
+	}
+	if len(args) > 0 {
+		return "", none, newUsageError("--vary and --workload describe a benchmark, and %s names one; use one of them", args[0])
+	}
+	matrix := map[string][]string{}
+	for _, v := range f.vary {
+		factor, levels, ok := strings.Cut(v, "=")
+		if !ok || factor == "" || levels == "" {
+			return "", none, newUsageError("--vary needs a path and levels: --vary roles.worker.count=2,4 (it is %s)", v)
+		}
+		matrix[factor] = strings.Split(levels, ",")
+	}
+	if len(f.workloads) > 0 {
+		matrix["workload"] = f.workloads
+	}
+	b, err := e.BenchmarkOf(ctx, map[string]any{"matrix": matrix})
+	return "adhoc", f.override(b), err
+}
+
+// override returns the benchmark with the values of flags.
+func (f *benchFlags) override(b nixeval.Benchmark) nixeval.Benchmark {
+	if f.repetitions > 0 {
+		b.Repetitions = f.repetitions
+	}
+	if f.seed >= 0 {
+		b.Seed = uint64(f.seed)
+	}
+	return b
+}
+
+// benchSubject is the benchmark of a command, with its workloads.
+type benchSubject struct {
+	eval *nixeval.Evaluator
+	name string
+	nixeval.Benchmark
+	jobs map[string][]workload.Job
+}
+
+func (a *app) loadBenchmark(flags benchFlags, args []string) (*benchSubject, error) {
+	if flags.repetitions < 0 {
+		return nil, newUsageError("--repetitions must be greater than 0 (it is %d)", flags.repetitions)
+	}
+	e, err := a.newEvaluator()
+	if err != nil {
+		return nil, err
+	}
+	s := &benchSubject{eval: e, jobs: map[string][]workload.Job{}}
+	if s.name, s.Benchmark, err = flags.find(a.ctx, e, args); err != nil {
+		return nil, err
+	}
+	if err := bench.Check(s.name, s.Benchmark); err != nil {
+		return nil, newUsageError("%w", err)
+	}
+	for name, w := range s.Workloads {
+		if s.jobs[name], err = bench.MakeJobs(name, w, s.Seed); err != nil {
+			return nil, newUsageError("benchmarks.%s.%w", s.name, err)
+		}
+	}
+	return s, nil
+}
+
+func (a *app) benchPlanCommand() *cobra.Command {
+	var flags benchFlags
+	cmd := &cobra.Command{
+		Use:   "plan [BENCHMARK]",
+		Short: "Show the cells and the trials of a benchmark",
+		Long: `Show the cells, the workloads and the trials of a benchmark, in their order. Nothing is
+built and no machine is contacted.`,
+		Example: `  nixbench bench plan gang
+  nixbench bench plan --vary roles.worker.count=2,4 --vary scheduler=kubernetes,slurm --workload null`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = a.withView(func(args []string) error {
+		s, err := a.loadBenchmark(flags, args)
+		if err != nil {
+			return err
+		}
+		a.showBenchPlan(s)
+		return nil
+	})
+	flags.add(cmd)
+	return cmd
+}
+
+func (a *app) showBenchPlan(s *benchSubject) {
+	configurations, trials := bench.Plan(s.Benchmark)
+	workloads := map[string]bench.Workload{}
+	rows := []ui.Row{{"WORKLOAD", "JOBS", "TASKS", "HASH"}}
+	for _, name := range sortedNames(s.jobs) {
+		w := bench.Workload{Hash: workload.Hash(s.jobs[name]), Jobs: len(s.jobs[name]), Tasks: workload.Tasks(s.jobs[name])}
+		workloads[name] = w
+		rows = append(rows, ui.Row{name, fmt.Sprint(w.Jobs), fmt.Sprint(w.Tasks), w.Hash[:19]})
+	}
+	order := []ui.Row{{"TRIAL", "BLOCK", "CELL"}}
+	for _, t := range trials {
+		block := fmt.Sprint(t.Block)
+		if t.Block == 0 {
+			block = "warm-up"
+		}
+		order = append(order, ui.Row{fmt.Sprint(t.Number), block, t.String()})
+	}
+	a.view.Result(map[string]any{"name": s.name, "configurations": configurations, "workloads": workloads, "trials": trials}, func(w io.Writer) {
+		fmt.Fprintf(w, "benchmark %s: %d cells in %d configurations, %d blocks, %d trials, seed %d, order %s, reset %s\n\n",
+			s.name, len(s.Cells), len(configurations), s.Repetitions, len(trials), s.Seed, s.Order, s.Reset)
+		ui.Table(w, rows)
+		fmt.Fprintln(w)
+		ui.Table(w, order)
+		if s.Order == bench.Cheap {
+			fmt.Fprintln(w, "\nwith order \"cheap\", configurations are confounded with time: a drift of the machine looks like a difference between them")
+		}
+	})
+}
+
+func (a *app) benchRunCommand() *cobra.Command {
+	var flags benchFlags
+	var anew bool
+	cmd := &cobra.Command{
+		Use:   "run [BENCHMARK]",
+		Short: "Execute a benchmark, or continue one that was interrupted",
+		Long: `Execute a benchmark. Its last sweep is continued if it is not complete and the benchmark
+is still the same; otherwise a new sweep begins. Trials that are invalid, because something
+else used the machine, or that failed, are repeated at the end of their block.
+
+The machines belong to the sweep, not to a cluster that was deployed from the hive. They are
+removed at the end.`,
+		Example: `  nixbench bench run gang
+  nixbench bench run --vary roles.worker.count=2,4,8 --vary scheduler=kubernetes,slurm --workload null
+  nixbench bench run gang --new`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = a.withView(func(args []string) error { return a.benchRun(flags, args, anew) })
+	flags.add(cmd)
+	cmd.Flags().BoolVar(&anew, "new", false, "begin a new sweep, also if the last one is not complete")
+	return cmd
+}
+
+// sweepsFolder returns the folder of the hive's sweeps.
+func (a *app) sweepsFolder() string { return filepath.Join(string(a.dir), "benchmarks") }
+
+func (a *app) benchRun(flags benchFlags, args []string, anew bool) error {
+	s, err := a.loadBenchmark(flags, args)
+	if err != nil {
+		return err
+	}
+	if _, err := a.surveyHive(s.eval); err != nil {
+		return err
+	}
+	if err := a.dir.Create(); err != nil {
+		return err
+	}
+	lock, err := state.Dir(a.sweepsFolder()).Lock(a.ctx, state.Self("bench run"))
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
+	store, err := a.findOrFreeze(s, anew)
+	if err != nil {
+		return err
+	}
+	return a.runSweep(store)
+}
+
+// findOrFreeze returns the sweep to continue, or a new one.
+func (a *app) findOrFreeze(s *benchSubject, anew bool) (*bench.Store, error) {
+	all, err := bench.List(a.sweepsFolder())
+	if err != nil {
+		return nil, err
+	}
+	for _, st := range slices.Backward(all) {
+		p, err := st.Progress()
+		if err != nil {
+			return nil, err
+		}
+		if st.Sweep.Name != s.name || p.Done == p.Trials || anew {
+			continue
+		}
+		if !st.IsOf(s.Benchmark, s.jobs) {
+			a.note("the sweep %s is not complete, and the benchmark was changed since; a new sweep begins", st.Sweep.ID)
+			break
+		}
+		a.note("continuing the sweep %s: %d of %d trials are done", st.Sweep.ID, p.Done, p.Trials)
+		return st, nil
+	}
+	return a.freeze(s)
+}
+
+// note shows a message.
+func (a *app) note(format string, args ...any) {
+	a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: fmt.Sprintf(format, args...)})
+}
+
+// freeze copies the source of the hive, and builds the systems of all configurations.
+func (a *app) freeze(s *benchSubject) (*bench.Store, error) {
+	now := time.Now()
+	sweep := bench.Sweep{
+		ID: bench.NewID(s.name, now), Name: s.name, Created: now.UTC(), Hive: s.eval.Source.String(), Revision: readGitRevision(a.ctx, s.eval.Source.Dir),
+		Nixbench: readBuildVersion().Version, Benchmark: s.Benchmark, Sets: a.sets,
+	}
+	sweep.Configurations, sweep.Trials = bench.Plan(s.Benchmark)
+	folder := filepath.Join(a.sweepsFolder(), sweep.ID)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
+	err := a.freezeInto(folder, s, &sweep)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(folder)) // no machine exists
+	}
+	return bench.Create(folder, sweep, s.jobs)
+}
+
+func (a *app) freezeInto(folder string, s *benchSubject, sweep *bench.Sweep) error {
+	src := s.eval.Source
+	copied, hash, err := bench.CopySource(a.ctx, src.Dir, filepath.Join(folder, "source"))
+	if err != nil {
+		return err
+	}
+	sweep.Source, sweep.SourceHash = copied, hash
+	if sweep.Flake, sweep.Attr = src.IsFlake(), src.Attr; !sweep.Flake {
+		sweep.Source = filepath.Join(copied, filepath.Base(src.File))
+	}
+	cluster := a.newBenchCluster(folder, *sweep)
+	log, err := os.OpenFile(filepath.Join(folder, "freeze.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	for i := range sweep.Configurations {
+		c := &sweep.Configurations[i]
+		wait := event.Sink(a.sendEvent).Wait(event.Event{Phase: event.Build, Text: fmt.Sprintf("configuration %d of %d: %s", i+1, len(sweep.Configurations), strings.Join(c.Sets(), " "))})
+		c.Systems, err = cluster.Freeze(a.ctx, *c, log)
+		wait.End()
+		if err != nil {
+			return fmt.Errorf("%s: %w", bench.FormatCell(c.Levels), err)
+		}
+	}
+	return cluster.keepReservation()
+}
+
+// newBenchCluster returns the cluster of a sweep.
+func (a *app) newBenchCluster(folder string, sweep bench.Sweep) *benchCluster {
+	c := &benchCluster{app: a, folder: folder, source: filepath.Join(folder, "source", sweep.Source), sets: sweep.Sets, first: sweep.Configurations[0].Sets()}
+	if c.flake = sweep.Flake; c.flake && sweep.Attr != "" {
+		c.source += "#" + sweep.Attr
+	}
+	return c
+}
+
+// runSweep executes the trials that are left, and removes the machines.
+func (a *app) runSweep(store *bench.Store) error {
+	sweep := store.Sweep
+	a.recording.Store(true) // an interrupt waits until the operation in progress has ended
+	cluster := a.newBenchCluster(store.Folder, sweep)
+	sink := event.Sink(a.sendEvent)
+	var wait *event.Wait
+	endWait := func() {
+		if wait != nil {
+			wait.End()
+			wait = nil
+		}
+	}
+	defer endWait()
+	r := &bench.Runner{
+		Store: store, Cluster: cluster, Observe: newObserver(store),
+		Step: func(t bench.Trial, what string) {
+			endWait()
+			wait = sink.Wait(event.Event{Phase: event.Check, Text: fmt.Sprintf("trial %d of %d, %s: %s", t.Number, len(sweep.Trials), what, t)})
+		},
+		End: func(t bench.Trial, at bench.Attempt) {
+			endWait()
+			a.note("%s", describeAttempt(t, at, len(sweep.Trials)))
+		},
+	}
+	a.note("sweep %s: %d trials; results are in %s", sweep.ID, len(sweep.Trials), store.Folder)
+	began := time.Now()
+	runErr := r.Run(a.ctx)
+	endWait()
+	if runErr != nil {
+		return runErr // the machines stay, since the next run continues
+	}
+	if err := cluster.Remove(a.ctx, io.Discard); err != nil {
+		return fmt.Errorf("remove the machines of the sweep: %w", err)
+	}
+	p, err := store.Progress()
+	if err != nil {
+		return err
+	}
+	a.note("%s", describeProgress(p, time.Since(began)))
+	return a.showSweep(store)
+}
+
+// describeAttempt returns the line about an attempt.
+func describeAttempt(t bench.Trial, at bench.Attempt, trials int) string {
+	text := fmt.Sprintf("trial %d of %d: %s: %s", t.Number, trials, t, at.State)
+	if at.State != bench.Failed {
+		text += fmt.Sprintf(", %d of %d jobs", at.Result.Finished, at.Result.Jobs)
+		for _, m := range []string{"throughput", "schedule_p50", "makespan"} {
+			if v, ok := at.Result.Metrics[m]; ok {
+				text += fmt.Sprintf(", %s %.4g", m, v)
+			}
+		}
+	}
+	if len(at.Limited) > 0 {
+		text += ", limited by " + strings.Join(at.Limited, " and ")
+	}
+	if len(at.Reasons) > 0 {
+		text += ": " + strings.Join(at.Reasons, "; ")
+	}
+	return text
+}
+
+// describeProgress returns how many trials counted, and which share of the time was measurement.
+func describeProgress(p bench.Progress, took time.Duration) string {
+	text := fmt.Sprintf("%d of %d trials in %v: %d valid, %d suspect, %d invalid, %d failed attempts", p.Done, p.Trials, took.Round(time.Second),
+		p.States[bench.Valid], p.States[bench.Suspect], p.States[bench.Invalid], p.States[bench.Failed])
+	if p.Elapsed > 0 {
+		text += fmt.Sprintf("; workloads ran in %.0f %% of the time", 100*p.Played/p.Elapsed)
+	}
+	return text
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/bench"
+	"github.com/nixbench/nixbench/deploy/bench/player"
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// benchCluster deploys the configurations of a sweep from the sweep's copy of the hive. The cluster has its own state folder, beside that
+// copy, so it never changes the machines of a cluster that runs from the original.
+type benchCluster struct {
+	app    *app
+	folder string    // of the sweep
+	source string    // the hive in the copy: a file, or the folder of a flake
+	sets   []string  // --set of the command, which apply to all configurations
+	first  []string  // --set of one configuration, with which the hive can be evaluated
+	state  state.Dir // of the cluster; set by reserve
+	flake  bool
+}
+
+// newApp returns an app for one command on the copy, that writes what it shows to log.
+func (c *benchCluster) newApp(ctx context.Context, sets []string, log io.Writer) *app {
+	parent := c.app
+	sub := newApp(ctx, parent.connect)
+	sub.sets = append(slices.Clone(c.sets), sets...)
+	sub.nixOptions, sub.showTrace, sub.impure = parent.nixOptions, parent.showTrace, parent.impure
+	sub.evalWorkers, sub.evalNodeLimit, sub.color = parent.evalWorkers, parent.evalNodeLimit, "never"
+	if c.flake {
+		sub.flake = c.source
+	} else {
+		sub.file = c.source
+	}
+	sub.viewOnce.Do(func() { sub.view = ui.New(ui.Options{Out: log, Err: log, Verbose: true, Color: "never"}) })
+	return sub
+}
+
+// Freeze assigns the addresses of a configuration's nodes, and evaluates and builds their systems, without a machine. Garbage collector
+// roots in the sweep's folder protect them.
+func (c *benchCluster) Freeze(ctx context.Context, configuration bench.Configuration, log io.Writer) (map[string]bench.System, error) {
+	sub := c.newApp(ctx, configuration.Sets(), log)
+	defer sub.view.Close()
+	e, hive, nodes, err := sub.loadNodes(nil)
+	if err != nil {
+		return nil, err
+	}
+	c.state = sub.dir
+	if kinds := engine.MembersByKind(hive); len(kinds) != 1 && len(hive.Broken) == 0 {
+		return nil, failure.WithHint(fmt.Errorf("the hive has nodes of %d engines, and a benchmark needs one scheduler", len(kinds)),
+			"import the modules of a scheduler, or choose one: docs/schedulers.md")
+	}
+	var built []deploy.Closure
+	err = sub.runRecorded(e, hive, "bench", func(s *session) error {
+		if err := reserve(ctx, sub.newMachines(e, hive, s.send), s); err != nil {
+			return err
+		}
+		facts := ""
+		if durable.Exists(sub.dir.Facts()) {
+			facts = sub.dir.Facts()
+		}
+		var err error
+		built, err = deploy.Build(ctx, e.WithFacts(facts), hive.WithKeys(nodes), nodes, false)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	systems, links := map[string]bench.System{}, map[string]string{}
+	for _, b := range built {
+		systems[b.Node] = bench.System{Drv: b.Drv, Path: b.Path}
+		links[filepath.Join(c.folder, "gcroots", filepath.Base(b.Path))] = b.Path
+	}
+	if err := os.MkdirAll(filepath.Join(c.folder, "gcroots"), 0o700); err != nil {
+		return nil, err
+	}
+	return systems, e.Keep(ctx, links)
+}
+
+// reserve records the addresses and the keys of the hive's machines, as apply does before it creates them.
+func reserve(ctx context.Context, m *machines.Manager, s *session) error {
+	if !m.HasMachines(s.store.State()) {
+		return failure.WithHint(errors.New("the hive has no roles"), "a benchmark creates its machines; describe them in `roles` (docs/provisioning.md)")
+	}
+	plan, err := m.MakePlan(ctx, s.store.State(), nil, false)
+	if err != nil {
+		return err
+	}
+	defer plan.Close()
+	if !plan.Network.Mode.Ours() {
+		return failure.WithHint(fmt.Errorf("the addresses in a network of mode %s are known only when machines run", plan.Network.Mode),
+			"a benchmark needs a network that nixbench manages (cluster.network.mode = \"nat\" or \"isolated\"), so that all systems can be built before the first trial")
+	}
+	starter := &machines.Starter{Manager: m, Store: s.store, RunID: s.record.ID()}
+	return starter.AskAndRecord(plan, s.record, false)
+}
+
+// keepReservation copies the cluster's state before its first machine, with addresses and keys. Remove restores it.
+func (c *benchCluster) keepReservation() error {
+	return copyState(string(c.state), filepath.Join(c.folder, "reservation"))
+}
+
+// copyState copies a state folder without records of runs, roots and locks.
+func copyState(from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, name)
+		switch {
+		case d.IsDir() && (name == "runs" || name == "gcroots"):
+			return fs.SkipDir
+		case d.IsDir():
+			return os.MkdirAll(target, 0o700)
+		case name == "lock" || !d.Type().IsRegular():
+			return nil
+		}
+		data, err := durable.Read(path, durable.RecordSize)
+		if err != nil {
+			return err
+		}
+		return durable.Write(target, data)
+	})
+}
+
+// Remove implements [bench.Cluster].
+func (c *benchCluster) Remove(ctx context.Context, log io.Writer) error {
+	sub := c.newApp(ctx, c.first, log)
+	defer sub.view.Close()
+	e, err := sub.newEvaluator()
+	if err != nil {
+		return err
+	}
+	if _, err := sub.surveyHive(e); err != nil {
+		return err
+	}
+	c.state = sub.dir
+	recorded, err := c.state.Load()
+	if err != nil {
+		return err
+	}
+	if hasMachines(recorded) {
+		if err := sub.destroy(destroyFlags{parallel: 10, yes: true}); err != nil {
+			return err
+		}
+	}
+	lock, err := c.state.Lock(ctx, state.Self("bench"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(copyState(filepath.Join(c.folder, "reservation"), string(c.state)), lock.Unlock())
+}
+
+// hasMachines reports whether a machine of the state may exist.
+func hasMachines(s *state.State) bool {
+	for _, m := range s.Machines {
+		if m.Image != nil || m.Created != nil {
+			return true
+		}
+	}
+	return len(s.Intents) > 0
+}
+
+// Deploy implements [bench.Cluster].
+func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configuration, log io.Writer) (*bench.Running, error) {
+	sub := c.newApp(ctx, configuration.Sets(), log)
+	defer sub.view.Close()
+	flags, err := defaultApplyFlags()
+	if err != nil {
+		return nil, err
+	}
+	if err := sub.apply(node.Switch, flags); err != nil {
+		return nil, err
+	}
+	e, err := sub.newEvaluator()
+	if err != nil {
+		return nil, err
+	}
+	hive, err := sub.surveyHive(e)
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := sub.dir.Load()
+	if err != nil {
+		return nil, err
+	}
+	out := &bench.Running{Systems: map[string]string{}, Doubts: doubts(hive, recorded)}
+	for _, n := range hive.Nodes {
+		if d := recorded.Nodes[n.Name].LastConfirmed; d != nil {
+			out.Systems[n.Name] = d.Path
+		}
+	}
+	f := sub.newFleet(hive, fleetFlags{parallel: 10}, nil)
+	out.Close = f.Close
+	for kind, members := range engine.MembersByKind(hive) {
+		for _, m := range members {
+			if !m.OneByOne {
+				out.Nodes++
+				out.CPUs += hive.Roles[m.HiveRole].VCPUs
+			}
+		}
+		cluster := engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}
+		out.Player = func(w nixeval.BenchmarkWorkload) player.Player { return newPlayer(kind, cluster, w) }
+	}
+	return out, nil
+}
+
+// defaultApplyFlags returns the defaults of apply's flags, with --yes.
+func defaultApplyFlags() (applyFlags, error) {
+	var flags applyFlags
+	cmd := &cobra.Command{}
+	flags.addTo(cmd)
+	return flags, cmd.ParseFlags([]string{"--yes"})
+}
+
+// doubts returns why no result of a cluster is valid without reservations.
+func doubts(hive *nixeval.Hive, recorded *state.State) []string {
+	var out []string
+	for _, n := range hive.Nodes {
+		if !machines.Boots(hive, n) {
+			out = append(out, n.Name+" is not a machine of nixbench: it is not created again for a trial")
+		}
+	}
+	used := map[string]bool{}
+	for _, m := range recorded.Machines {
+		used[m.Hypervisor] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		uri := recorded.Cluster.Hypervisors[name].URI
+		switch {
+		case strings.Contains(uri, "+ssh://"), strings.Contains(uri, "+tls://"), strings.Contains(uri, "+tcp://"):
+			out = append(out, "the hypervisor "+name+" is another computer, whose load was not observed")
+		case strings.HasPrefix(uri, "qemu") && !durable.Exists("/dev/kvm"):
+			out = append(out, "the machines are emulated, without KVM: only ratios mean something")
+		}
+	}
+	return out
+}

@@ -1,0 +1,272 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/bench/player"
+	"github.com/nixbench/nixbench/deploy/bench/trial"
+	"github.com/nixbench/nixbench/deploy/bench/workload"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Cluster deploys the configurations of a sweep.
+type Cluster interface {
+	// Deploy makes the cluster of a configuration, or changes the existing one. It writes what it does to log.
+	Deploy(ctx context.Context, c Configuration, log io.Writer) (*Running, error)
+	// Remove removes all machines, if there are any, so that the next Deploy creates them with the same addresses and keys.
+	Remove(ctx context.Context, log io.Writer) error
+}
+
+// Running is a deployed cluster.
+type Running struct {
+	Systems map[string]string // store paths by node
+	Nodes   int               // nodes that run jobs
+	CPUs    int               // processors of these nodes
+	Doubts  []string          // why no result of this cluster is more than suspect
+	Player  func(nixeval.BenchmarkWorkload) player.Player
+	Close   func()
+}
+
+// Observer observes the hypervisor during a trial. The function that it returns ends the observation.
+type Observer func(ctx context.Context) (stop func() Observation)
+
+// Observation is what an observer has seen.
+type Observation struct {
+	State   string // valid, suspect or invalid
+	Reasons []string
+	Report  []byte // JSON
+}
+
+// Runner executes the trials of a sweep.
+type Runner struct {
+	Store   *Store
+	Cluster Cluster
+	Observe Observer
+	Begin   func(t Trial, attempt int)     // called before an attempt; nil: not called
+	Step    func(t Trial, what string)     // called when an attempt goes on to another phase; nil: not called
+	End     func(t Trial, attempt Attempt) // called after an attempt; nil: not called
+}
+
+// Run executes the trials that have no result yet. A trial that is invalid or that failed is repeated at the end of its group. Run returns
+// an error only if ctx ends or the folder of the sweep cannot be used; a trial that cannot be measured is in the results.
+func (r *Runner) Run(ctx context.Context) error {
+	trials := r.Store.Sweep.Trials
+	for len(trials) > 0 {
+		n := 1
+		for n < len(trials) && trials[n].Group == trials[0].Group {
+			n++
+		}
+		for range r.Store.Sweep.Benchmark.Retries + 1 {
+			again := false
+			for _, t := range trials[:n] {
+				counts, err := r.runOnce(ctx, t)
+				if err != nil {
+					return err
+				}
+				again = again || !counts
+			}
+			if !again {
+				break
+			}
+		}
+		trials = trials[n:]
+	}
+	return nil
+}
+
+// runOnce makes an attempt of a trial, unless the trial has a result or no attempt is left. It reports whether the trial is done.
+func (r *Runner) runOnce(ctx context.Context, t Trial) (done bool, err error) {
+	all, err := r.Store.Attempts(t.Number)
+	if err != nil || r.Store.isDone(all) {
+		return true, err
+	}
+	number, folder, err := r.Store.begin(t.Number)
+	if err != nil {
+		return false, err
+	}
+	log, err := os.OpenFile(filepath.Join(folder, "apply.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return false, err
+	}
+	defer log.Close()
+	if r.Begin != nil {
+		r.Begin(t, number)
+	}
+	a := &attempt{Runner: r, trial: t, log: log, Attempt: Attempt{Trial: t.Number, Number: number, Began: time.Now().UTC(), Phases: map[string]float64{}}}
+	failure := a.execute(ctx)
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx) // no result: the attempt does not count
+	}
+	if failure != nil {
+		a.State, a.Reasons = Failed, append(a.Reasons, failure.Error())
+	}
+	a.Ended = time.Now().UTC()
+	if err := r.Store.finish(a.Attempt, a.events); err != nil {
+		return false, err
+	}
+	if r.End != nil {
+		r.End(t, a.Attempt)
+	}
+	return a.Counts(), nil
+}
+
+// attempt is an attempt in progress.
+type attempt struct {
+	*Runner
+	Attempt
+	trial  Trial
+	log    io.Writer
+	events []player.Event
+}
+
+// phase calls f, and records how long it took.
+func (a *attempt) phase(name string, f func() error) error {
+	if a.Step != nil {
+		a.Step(a.trial, name)
+	}
+	began := time.Now()
+	err := f()
+	a.Phases[name] += time.Since(began).Seconds()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func (a *attempt) execute(ctx context.Context) error {
+	sweep := a.Store.Sweep
+	configuration := sweep.Configurations[a.trial.Configuration]
+	jobs, err := a.Store.Jobs(a.trial.Cell[workloadFactor])
+	if err != nil {
+		return err
+	}
+	var running *Running
+	if err := a.phase("deploy", func() error {
+		if sweep.Benchmark.Reset == Fresh {
+			if err := a.Cluster.Remove(ctx, a.log); err != nil {
+				return err
+			}
+		}
+		running, err = a.Cluster.Deploy(ctx, configuration, a.log)
+		return err
+	}); err != nil {
+		return err
+	}
+	defer running.Close()
+	a.Systems = running.Systems
+	if err := compareSystems(configuration.Systems, running.Systems); err != nil {
+		return err
+	}
+	p := running.Player(sweep.Benchmark.Workloads[a.trial.Cell[workloadFactor]])
+	if err := a.phase("clean", func() error { return p.Clean(ctx) }); err != nil {
+		return err
+	}
+	if a.Limits, err = p.Limits(ctx); err != nil {
+		return fmt.Errorf("the limits of the scheduler: %w", err)
+	}
+	if err := a.phase("settle", func() error {
+		select {
+		case <-time.After(seconds(sweep.Benchmark.Settle)):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}); err != nil {
+		return err
+	}
+	return a.play(ctx, p, jobs, running)
+}
+
+// play submits the jobs, and measures and judges the trial.
+func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job, running *Running) error {
+	before, err := p.Usage(ctx)
+	if err != nil {
+		return fmt.Errorf("the usage of the scheduler: %w", err)
+	}
+	stop := a.Observe(ctx)
+	stopped := sync.OnceValue(stop)
+	defer stopped()
+	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Cell[workloadFactor]].TimeLimit)
+	playCtx, cancel := context.WithTimeoutCause(ctx, limit, errTimeLimit)
+	defer cancel()
+	start := time.Now()
+	playErr := a.phase("play", func() error {
+		return p.Play(playCtx, jobs, start, func(e player.Event) { a.events = append(a.events, e) })
+	})
+	observation := stopped()
+	if playErr != nil && !errors.Is(playErr, errTimeLimit) {
+		return playErr
+	}
+	a.Result = trial.Measure(jobs, start, a.events, running.Nodes, running.CPUs)
+	after, err := p.Usage(ctx)
+	if err != nil {
+		return fmt.Errorf("the usage of the scheduler: %w", err)
+	}
+	a.addUsage(before, after)
+	a.State, a.Reasons, a.Noise = observation.State, observation.Reasons, observation.Report
+	if a.State == Valid && len(running.Doubts) > 0 {
+		a.State = Suspect
+	}
+	a.Reasons = append(a.Reasons, running.Doubts...)
+	if playErr != nil {
+		a.Reasons = append(a.Reasons, fmt.Sprintf("%d of %d jobs finished in %v, the time limit", a.Result.Finished, len(jobs), limit))
+	}
+	a.Limited = limitedBy(a.Limits, a.Result.Metrics)
+	return a.phase("clean", func() error { return p.Clean(ctx) })
+}
+
+// errTimeLimit is the cause of the end of a workload that takes too long. That it did not finish is a result.
+var errTimeLimit = errors.New("the time limit of the workload has passed")
+
+// addUsage records what the scheduler's parts have used, and the sums as metrics.
+func (a *attempt) addUsage(before, after map[string]player.Usage) {
+	a.Usage = map[string]player.Usage{}
+	var cpu, memory float64
+	for part, u := range after {
+		u.CPU = max(0, u.CPU-before[part].CPU) // a part that was started again has used less
+		a.Usage[part] = u
+		cpu, memory = cpu+u.CPU, memory+float64(u.Memory)
+	}
+	if len(after) > 0 && a.Result.Metrics != nil {
+		a.Result.Metrics["scheduler_cpu"], a.Result.Metrics["scheduler_memory"] = cpu, memory
+	}
+}
+
+// nearLimit is the relative distance from a limit within which a rate counts as limited by it.
+const nearLimit = 0.03
+
+// rateMetrics are the metrics that are rates of events, by the kind of the events.
+var rateMetrics = map[string]string{player.Bound: "bind_rate", player.Created: "create_rate"}
+
+// limitedBy returns the names of the limits that the measured rates reach.
+func limitedBy(limits []player.Limit, metrics map[string]float64) []string {
+	var out []string
+	for _, l := range limits {
+		rate, ok := metrics[rateMetrics[l.Kind]]
+		if ok && l.Rate > 0 && rate >= l.Rate*(1-nearLimit) && rate <= l.Rate*(1+nearLimit) {
+			out = append(out, l.Name)
+		}
+	}
+	return out
+}
+
+// compareSystems returns an error if nodes run other systems than those that were frozen.
+func compareSystems(frozen map[string]System, running map[string]string) error {
+	for _, node := range slices.Sorted(maps.Keys(frozen)) {
+		if got := running[node]; got != frozen[node].Path {
+			return fmt.Errorf("%s runs %s, and the sweep has frozen %s", node, got, frozen[node].Path)
+		}
+	}
+	return nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

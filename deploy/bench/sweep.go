@@ -1,0 +1,186 @@
+package bench
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/bench/workload"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Factors that do not change the configuration of the cluster.
+const (
+	workloadFactor = "workload"
+	repeatFactor   = "repeat"
+)
+
+// Orders and resets of a benchmark.
+const (
+	Cheap = "cheap"
+	Fresh = "fresh"
+)
+
+// Sweep is a benchmark with everything that is frozen before its first trial.
+type Sweep struct {
+	Version        int                 `json:"version"`
+	ID             string              `json:"id"`
+	Name           string              `json:"name"`
+	Created        time.Time           `json:"created"`
+	Hive           string              `json:"hive"` // as the user named it
+	Revision       string              `json:"revision,omitempty"`
+	Source         string              `json:"source"` // the file of the hive, or the folder of the flake, in the sweep's copy of the source
+	Flake          bool                `json:"flake,omitempty"`
+	Attr           string              `json:"attr,omitempty"` // of the flake, as the user named it
+	Sets           []string            `json:"sets,omitempty"` // --set of the command, for all configurations
+	SourceHash     string              `json:"sourceHash"`
+	Nixbench       string              `json:"nixbench"`
+	Benchmark      nixeval.Benchmark   `json:"benchmark"` // without the jobs of workloads
+	Workloads      map[string]Workload `json:"workloads"`
+	Configurations []Configuration     `json:"configurations"`
+	Trials         []Trial             `json:"trials"` // in their order
+}
+
+// Workload is the identity of a workload.
+type Workload struct {
+	Hash  string `json:"hash"`
+	Jobs  int    `json:"jobs"`
+	Tasks int    `json:"tasks"`
+}
+
+// Configuration is a combination of the levels that determine machines and systems. Several trials have the same one.
+type Configuration struct {
+	Levels  map[string]string `json:"levels"`
+	Systems map[string]System `json:"systems,omitempty"` // by node, frozen
+}
+
+// System is the system of a node.
+type System struct {
+	Drv  string `json:"drv"`
+	Path string `json:"path"`
+}
+
+// Trial is a planned trial.
+type Trial struct {
+	Number        int               `json:"number"` // from 1
+	Block         int               `json:"block"`  // from 1; 0: it is before the blocks, and its result is not used
+	Group         int               `json:"group"`  // trials that are invalid are repeated at the end of their group
+	Cell          map[string]string `json:"cell"`
+	Configuration int               `json:"configuration"` // index in Sweep.Configurations
+}
+
+// Cell returns the levels of a trial as text: factors in alphabetical order.
+func (t Trial) String() string { return FormatCell(t.Cell) }
+
+// FormatCell returns `roles.worker.count=2 scheduler=slurm workload=null`.
+func FormatCell(cell map[string]string) string {
+	var out []string
+	for _, f := range slices.Sorted(maps.Keys(cell)) {
+		out = append(out, f+"="+cell[f])
+	}
+	return strings.Join(out, " ")
+}
+
+// configurationOf returns the levels of a cell that determine machines and systems.
+func configurationOf(cell map[string]string) map[string]string {
+	out := maps.Clone(cell)
+	delete(out, workloadFactor)
+	delete(out, repeatFactor)
+	return out
+}
+
+// Sets returns the arguments of --set for the configuration.
+func (c Configuration) Sets() []string {
+	var out []string
+	for _, f := range slices.Sorted(maps.Keys(c.Levels)) {
+		out = append(out, f+"="+c.Levels[f])
+	}
+	return out
+}
+
+// Plan returns the configurations of a benchmark and its trials in their order. The seed alone determines the order, so that a repetition
+// of the sweep has the same one.
+func Plan(b nixeval.Benchmark) ([]Configuration, []Trial) {
+	var configurations []Configuration
+	cells := map[int][]map[string]string{} // by index of the configuration
+	for _, cell := range b.Cells {
+		levels := configurationOf(cell)
+		i := slices.IndexFunc(configurations, func(c Configuration) bool { return maps.Equal(c.Levels, levels) })
+		if i < 0 {
+			i = len(configurations)
+			configurations = append(configurations, Configuration{Levels: levels})
+		}
+		cells[i] = append(cells[i], cell)
+	}
+	var trials []Trial
+	add := func(configuration, block, group int, random *rand.Rand) {
+		for _, i := range random.Perm(len(cells[configuration])) {
+			trials = append(trials, Trial{Number: len(trials) + 1, Block: block, Group: group, Cell: cells[configuration][i], Configuration: configuration})
+		}
+	}
+	blocks := make([]int, b.Warmup, b.Warmup+b.Repetitions) // warm-up blocks are 0
+	for i := range b.Repetitions {
+		blocks = append(blocks, i+1)
+	}
+	if b.Order == Cheap {
+		order := rand.New(rand.NewPCG(b.Seed, 0)).Perm(len(configurations))
+		for group, c := range order {
+			for i, block := range blocks {
+				add(c, block, group, rand.New(rand.NewPCG(b.Seed, uint64(1+group*len(blocks)+i))))
+			}
+		}
+		return configurations, trials
+	}
+	for group, block := range blocks {
+		random := rand.New(rand.NewPCG(b.Seed, uint64(group)))
+		for _, c := range random.Perm(len(configurations)) {
+			add(c, block, group, random)
+		}
+	}
+	return configurations, trials
+}
+
+// NewID returns the id of a sweep: its time, and the name of its benchmark.
+func NewID(name string, now time.Time) string {
+	return now.UTC().Format("20060102T150405Z") + "-" + name
+}
+
+// Check returns an error if the factors of a benchmark cannot be set.
+func Check(name string, b nixeval.Benchmark) error {
+	if !nameForm.MatchString(name) {
+		return fmt.Errorf("benchmarks.%s: a name has the characters A-Z, a-z, 0-9, - and _", name)
+	}
+	for _, f := range slices.Sorted(maps.Keys(b.Factors)) {
+		if f == workloadFactor || f == repeatFactor {
+			continue
+		}
+		if _, err := nixeval.ParseSet(f + "=" + b.Factors[f][0]); err != nil {
+			return fmt.Errorf("benchmarks.%s: the factor %s: %w; a factor is a path that --set accepts, scheduler, workload or repeat", name, f, err)
+		}
+	}
+	return nil
+}
+
+// hashOf returns the SHA-256 of data with its prefix.
+func hashOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// IsOf reports whether the sweep executes a benchmark with these jobs.
+func (st *Store) IsOf(b nixeval.Benchmark, jobs map[string][]workload.Job) bool {
+	for name, list := range jobs {
+		if st.Sweep.Workloads[name].Hash != workload.Hash(list) {
+			return false
+		}
+	}
+	old := st.Sweep.Benchmark
+	_, trials := Plan(b)
+	return reflect.DeepEqual(trials, st.Sweep.Trials) && old.Quiet == b.Quiet && old.Reset == b.Reset && old.Settle == b.Settle && old.Retries == b.Retries
+}
