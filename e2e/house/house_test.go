@@ -50,6 +50,7 @@ var rules = []struct {
 	{"deploy/bench/workload", nil},
 	{"deploy/bench/player", []string{"deploy/bench/workload"}},
 	{"deploy/bench/trial", []string{"deploy/bench/player", "deploy/bench/workload"}},
+	{"deploy/bench/stats", nil},
 	{"deploy/provision", nil},
 	{"deploy/check", []string{"nixeval"}},
 	{"deploy/engine", []string{"nixeval", "deploy/check"}},
