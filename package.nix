@@ -44,7 +44,7 @@ buildGoModule {
   };
 
   # Run scripts/vendor-hash --write after go.mod or go.sum has changed.
-  vendorHash = "sha256-5aRLAkJa5FuNNDvuhz8RwhdlnBTd/h7yiUFmyoi7Iy8=";
+  vendorHash = "sha256-5xEBLgkuKX/kM9KfMZvl+B683ASkfGVWotsdxNSHbhk=";
 
   subPackages = [ "cmd/nixbench" ];
   nativeBuildInputs = [

@@ -123,12 +123,9 @@ func (j Job) check(seen map[string]bool) error {
 // Encode returns the file of a list that [Prepare] has returned.
 func Encode(jobs []Job) []byte {
 	var b bytes.Buffer
+	lines := json.NewEncoder(&b)
 	for _, j := range jobs {
-		line, err := json.Marshal(j)
-		if err != nil {
-			panic(err) // Prepare accepts only finite numbers
-		}
-		b.Write(append(line, '\n'))
+		_ = lines.Encode(j) // it cannot fail, because Prepare accepts only finite numbers
 	}
 	return b.Bytes()
 }

@@ -1,0 +1,214 @@
+package stats
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/aclements/go-moremath/stats"
+)
+
+// MinBlocks is the minimum number of blocks for an interval. With fewer blocks, the true median is outside of the range of all values
+// with a probability of more than 5 %.
+const MinBlocks = 6
+
+// Margin is the difference that the answer "same" allows.
+const Margin = 0.03
+
+// resamples is the number of resamples of a bootstrap.
+const resamples = 10_000
+
+// maxMore is the maximum number of further blocks that an answer suggests.
+const maxMore = 1000
+
+// Comparison is the ratio of the medians of two cells.
+type Comparison struct {
+	Metric   string    `json:"metric"`
+	Ratio    float64   `json:"ratio"`
+	Interval *Interval `json:"interval,omitempty"` // absent with fewer than MinBlocks blocks
+	Blocks   int       `json:"blocks"`             // number of blocks with both cells
+	P        float64   `json:"p"`                  // the probability of such a difference between equal cells, after Holm for all comparisons; without an interval 1
+	Answer   string    `json:"answer"`             // more, less, same within ±3 %, or unclear: about N more blocks
+}
+
+// Ratio returns the ratio of the medians of a and b in the blocks that contain both. Its interval is from a percentile bootstrap over
+// blocks, and always the same for the same samples. It returns false if no block contains both, or if a value is not greater than 0.
+func Ratio(a, b []Sample, metric string) (Comparison, bool) {
+	x, y := pairBlocks(a, b, metric)
+	if len(x) == 0 || slices.Min(x) <= 0 || slices.Min(y) <= 0 {
+		return Comparison{}, false
+	}
+	c := Comparison{Metric: metric, Ratio: middle(x) / middle(y), Blocks: len(x), P: 1}
+	if len(x) >= MinBlocks {
+		c.Interval = bootstrap(x, y)
+		c.P = compareLogs(x, y)
+	}
+	c.Answer = c.answer()
+	return c, true
+}
+
+// pairBlocks returns the values of a and b in each block that contains both.
+func pairBlocks(a, b []Sample, metric string) (x, y []float64) {
+	byBlock := func(samples []Sample) map[int][]float64 {
+		out := map[int][]float64{}
+		for _, s := range samples {
+			if v, have := s.Metrics[metric]; have && !math.IsNaN(v) && !math.IsInf(v, 0) {
+				out[s.Block] = append(out[s.Block], v)
+			}
+		}
+		return out
+	}
+	first, second := byBlock(a), byBlock(b)
+	var blocks []int
+	for n := range first {
+		if len(second[n]) > 0 {
+			blocks = append(blocks, n)
+		}
+	}
+	slices.Sort(blocks)
+	for _, n := range blocks {
+		x = append(x, middle(first[n]))
+		y = append(y, middle(second[n]))
+	}
+	return x, y
+}
+
+// middle returns the median.
+func middle(values []float64) float64 {
+	s := slices.Sorted(slices.Values(values))
+	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
+}
+
+// bootstrap returns the interval of the ratio of the medians.
+func bootstrap(x, y []float64) *Interval {
+	r := rand.New(rand.NewPCG(1, 2))
+	px, py := newPicker(x), newPicker(y)
+	counts := make([]int, len(x))
+	ratios := make([]float64, resamples)
+	for i := range ratios {
+		clear(counts)
+		for range x {
+			counts[r.IntN(len(x))]++
+		}
+		ratios[i] = px.median(counts) / py.median(counts)
+	}
+	slices.Sort(ratios)
+	tail := int(math.Round(resamples * (1 - Confidence) / 2))
+	return &Interval{ratios[tail], ratios[resamples-1-tail]}
+}
+
+// picker computes medians of resamples without sorting each of them.
+type picker struct {
+	values []float64
+	order  []int // indices of values, sorted by value
+}
+
+func newPicker(values []float64) picker {
+	p := picker{values: values}
+	for i := range values {
+		p.order = append(p.order, i)
+	}
+	slices.SortFunc(p.order, func(i, k int) int {
+		switch {
+		case values[i] < values[k]:
+			return -1
+		case values[i] > values[k]:
+			return 1
+		}
+		return 0
+	})
+	return p
+}
+
+// median returns the median of a resample that contains the value i counts[i] times.
+func (p picker) median(counts []int) float64 {
+	low, high := (len(counts)-1)/2, len(counts)/2 // the positions of the two middle values
+	var a float64
+	seen := 0
+	for _, i := range p.order {
+		before := seen
+		seen += counts[i]
+		if before <= low && low < seen {
+			a = p.values[i]
+		}
+		if high < seen {
+			return (a + p.values[i]) / 2
+		}
+	}
+	return a
+}
+
+// compareLogs returns the probability of such a difference between equal cells: the paired t-test of the logarithms. The bootstrap alone
+// finds too many differences with few blocks.
+func compareLogs(x, y []float64) float64 {
+	a, b := make([]float64, len(x)), make([]float64, len(x))
+	for i := range x {
+		a[i], b[i] = math.Log(x[i]), math.Log(y[i])
+	}
+	t, err := stats.PairedTTest(a, b, 0, stats.LocationDiffers)
+	switch {
+	case errors.Is(err, stats.ErrZeroVariance) && a[0] != b[0]:
+		return 0 // the same ratio in all blocks
+	case err != nil:
+		return 1
+	}
+	return t.P
+}
+
+// Holm corrects the probabilities of all comparisons of a page for their number, and updates their answers.
+func Holm(all []*Comparison) {
+	sorted := slices.Clone(all)
+	slices.SortStableFunc(sorted, func(a, b *Comparison) int {
+		switch {
+		case a.P < b.P:
+			return -1
+		case a.P > b.P:
+			return 1
+		}
+		return 0
+	})
+	p := 0.0
+	for i, c := range sorted {
+		p = max(p, min(1, c.P*float64(len(sorted)-i)))
+		c.P = p
+		c.Answer = c.answer()
+	}
+}
+
+// answer returns the result in words.
+func (c Comparison) answer() string {
+	if c.Interval == nil {
+		return describeMore(MinBlocks - c.Blocks)
+	}
+	i := *c.Interval
+	switch {
+	case i.Low >= 1-Margin && i.High <= 1+Margin:
+		return fmt.Sprintf("same within ±%.0f %%", 100*Margin)
+	case c.P < 1-Confidence && i.Low > 1:
+		return "more"
+	case c.P < 1-Confidence && i.High < 1:
+		return "less"
+	}
+	return describeMore(c.more())
+}
+
+// more estimates how many more blocks give an answer. The width of an interval shrinks with the square root of the number of blocks.
+func (c Comparison) more() int {
+	half := math.Log(c.Interval.High/c.Interval.Low) / 2
+	distance := math.Abs(math.Log(c.Ratio))
+	needed := max(distance, math.Log(1+Margin)-distance) // the half width that excludes 1, or that is within the margin
+	blocks := float64(c.Blocks) * (half / needed) * (half / needed)
+	return int(math.Ceil(min(blocks-float64(c.Blocks), maxMore+1)))
+}
+
+func describeMore(n int) string {
+	switch {
+	case n > maxMore:
+		return fmt.Sprintf("unclear: more than %d more blocks", maxMore)
+	case n <= 1:
+		return "unclear: about 1 more block"
+	}
+	return fmt.Sprintf("unclear: about %d more blocks", n)
+}

@@ -1,0 +1,108 @@
+// Package stats compares the trials of a sweep.
+//
+// A sweep repeats all its cells in blocks: a block contains each cell once, at about the same time. [Ratio] compares two cells block by block, so
+// that slow changes of the machines, which are the same for both, cancel out. [Holm] corrects for the number of comparisons, because of twenty
+// comparisons of equal cells one would otherwise find a difference. A [Claim] is an expectation about a ratio, in a text.
+package stats
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"golang.org/x/perf/benchmath"
+)
+
+// Sample is a trial: the cell that it measured, by factor, the block that it is part of, and its number in the sweep.
+type Sample struct {
+	Cell    map[string]string  `json:"cell"`
+	Block   int                `json:"block"`
+	Order   int                `json:"order"`
+	Metrics map[string]float64 `json:"metrics"` // a metric that the trial could not measure is absent
+}
+
+// Confidence is the level of all intervals, if the number of trials allows one.
+const Confidence = 0.95
+
+// Interval is a confidence interval.
+type Interval struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// Summary is the median of a metric. The interval is absent with fewer than [MinBlocks] values.
+type Summary struct {
+	Median   float64   `json:"median"`
+	Interval *Interval `json:"interval,omitempty"`
+	Count    int       `json:"count"`
+}
+
+// Median returns the median of a metric with its confidence interval, which assumes no distribution. It returns false if no sample has the metric.
+func Median(samples []Sample, metric string) (Summary, bool) {
+	var values []float64
+	for _, s := range samples {
+		if v, have := s.Metrics[metric]; have && !math.IsNaN(v) {
+			values = append(values, v)
+		}
+	}
+	if len(values) == 0 {
+		return Summary{}, false
+	}
+	b := benchmath.AssumeNothing.Summary(benchmath.NewSample(values, &benchmath.DefaultThresholds), Confidence)
+	out := Summary{Median: b.Center, Count: len(values)}
+	if !math.IsInf(b.Lo, 0) && !math.IsInf(b.Hi, 0) {
+		out.Interval = &Interval{b.Lo, b.Hi}
+	}
+	return out, true
+}
+
+// Name returns the name of a cell: its factors and levels, in the order of the factors' names.
+func Name(cell map[string]string) string {
+	var parts []string
+	for _, f := range slices.Sorted(maps.Keys(cell)) {
+		parts = append(parts, f+"="+cell[f])
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Group is the samples of one combination of levels.
+type Group struct {
+	Cell    map[string]string
+	Samples []Sample
+}
+
+// GroupBy groups samples by their cells without some factors, in the order of their first samples.
+func GroupBy(samples []Sample, without ...string) []Group {
+	var out []Group
+	index := map[string]int{}
+	for _, s := range samples {
+		cell := maps.Clone(s.Cell)
+		for _, f := range without {
+			delete(cell, f)
+		}
+		var key strings.Builder
+		for _, f := range slices.Sorted(maps.Keys(cell)) {
+			key.WriteString(f + "\x00" + cell[f] + "\x00")
+		}
+		i, known := index[key.String()]
+		if !known {
+			i = len(out)
+			index[key.String()] = i
+			out = append(out, Group{Cell: cell})
+		}
+		out[i].Samples = append(out[i].Samples, s)
+	}
+	return out
+}
+
+// Select returns the samples of the given level of a factor.
+func Select(samples []Sample, factor, level string) []Sample {
+	var out []Sample
+	for _, s := range samples {
+		if l, have := s.Cell[factor]; have && l == level {
+			out = append(out, s)
+		}
+	}
+	return out
+}
