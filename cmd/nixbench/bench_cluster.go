@@ -23,6 +23,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -65,9 +66,10 @@ func (c *benchCluster) Freeze(ctx context.Context, configuration bench.Configura
 		return nil, err
 	}
 	c.state = sub.dir
-	if kinds := engine.MembersByKind(hive); len(kinds) != 1 && len(hive.Broken) == 0 {
-		return nil, failure.WithHint(fmt.Errorf("the hive has nodes of %d engines, and a benchmark needs one scheduler", len(kinds)),
-			"import the modules of a scheduler, or choose one: docs/schedulers.md")
+	if len(hive.Broken) == 0 {
+		if err := checkEngine(hive); err != nil {
+			return nil, err
+		}
 	}
 	var built []deploy.Closure
 	err = sub.runRecorded(e, hive, "bench", func(s *session) error {
@@ -94,6 +96,19 @@ func (c *benchCluster) Freeze(ctx context.Context, configuration bench.Configura
 		return nil, err
 	}
 	return systems, e.Keep(ctx, links)
+}
+
+// checkEngine returns an error unless the nodes run one scheduler, to which jobs can be submitted.
+func checkEngine(hive *nixeval.Hive) error {
+	kinds := engine.KindsOf(hive, engineKinds())
+	switch {
+	case len(kinds) != 1:
+		return failure.WithHint(fmt.Errorf("the hive has nodes of %d engines, and a benchmark needs one scheduler", len(kinds)),
+			"import the modules of one scheduler, or choose one with the factor scheduler (docs/schedulers.md)")
+	case playerOf(kinds[0].Name) == nil:
+		return fmt.Errorf("nixbench cannot submit the jobs of a benchmark to %s", kinds[0].Title)
+	}
+	return nil
 }
 
 // reserve records the addresses and the keys of the hive's machines, as apply does before it creates them.
@@ -209,6 +224,7 @@ func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configura
 	}
 	out := &bench.Running{Systems: map[string]string{}, Doubts: doubts(hive, recorded)}
 	for _, n := range hive.Nodes {
+		out.Domains = append(out.Domains, provision.Cluster{Name: hive.ClusterName()}.Domain(n.Name))
 		if d := recorded.Nodes[n.Name].LastConfirmed; d != nil {
 			out.Systems[n.Name] = d.Path
 		}
@@ -223,7 +239,8 @@ func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configura
 			}
 		}
 		cluster := engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}
-		out.Player = func(w nixeval.BenchmarkWorkload) player.Player { return newPlayer(kind, cluster, w) }
+		newPlayer := playerOf(kind)
+		out.Player = func(w nixeval.BenchmarkWorkload) player.Player { return newPlayer(cluster, w.Kubernetes) }
 	}
 	return out, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/kubernetescmd"
+	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/flux"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
@@ -16,15 +17,16 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// engineTable lists the engines that nixbench supports, with the commands that only one engine has. An engine consists of
+// engineTable lists the engines that nixbench supports, with the commands that only one engine has, and its player for benchmarks. An engine consists of
 // the packages in its line and its NixOS modules; no other code names it.
 var engineTable = []struct {
 	kind     engine.Kind
-	commands enginecmd.Commands // nil: none
+	commands enginecmd.Commands                                         // nil: none
+	player   func(engine.Cluster, nixeval.KubernetesJobs) player.Player // nil: none
 }{
-	{kubernetes.Kind, kubernetescmd.Commands},
-	{slurm.Kind, nil},
-	{flux.Kind, nil},
+	{kubernetes.Kind, kubernetescmd.Commands, nil},
+	{slurm.Kind, nil, nil},
+	{flux.Kind, nil, nil},
 }
 
 // engineKinds returns all engines of the table.

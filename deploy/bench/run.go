@@ -29,6 +29,7 @@ type Cluster interface {
 // Running is a deployed cluster.
 type Running struct {
 	Systems map[string]string // store paths by node
+	Domains []string          // names of the machines on their hypervisors
 	Nodes   int               // nodes that run jobs
 	CPUs    int               // processors of these nodes
 	Doubts  []string          // why no result of this cluster is more than suspect
@@ -36,8 +37,9 @@ type Running struct {
 	Close   func()
 }
 
-// Observer observes the hypervisor during a trial. The function that it returns ends the observation.
-type Observer func(ctx context.Context) (stop func() Observation)
+// Observer observes this computer during a trial, on which the given machines belong to the benchmark. The function that it returns ends
+// the observation.
+type Observer func(ctx context.Context, domains []string) (stop func() Observation)
 
 // Observation is what an observer has seen.
 type Observation struct {
@@ -192,7 +194,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	if err != nil {
 		return fmt.Errorf("the usage of the scheduler: %w", err)
 	}
-	stop := a.Observe(ctx)
+	stop := a.Observe(ctx, running.Domains)
 	stopped := sync.OnceValue(stop)
 	defer stopped()
 	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Cell[workloadFactor]].TimeLimit)
