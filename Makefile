@@ -43,7 +43,7 @@ test-other-nix:
 e2e: kube
 	go run ./e2e/deep -list
 	NIXBENCH_E2E=1 NIXBENCH_DEEP=changed go test -count=1 -p 2 -parallel 2 -timeout 70m -skip '^(TestScripts|TestShellcheck)$$' \
-	  ./e2e/... $$(git grep -lE 'NIXBENCH_E2E|e2e/lab"' -- bench cmd deploy nixeval | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+	  ./e2e/... $$(git grep -lE 'NIXBENCH_E2E|e2e/lab"' -- internal cmd deploy nixeval | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 # Run all tests of suites with deep tests, from a clean tree, and record that they passed.
 SUITES ?= kubernetes provision
@@ -85,11 +85,11 @@ demo:
 demo-down:
 	demo/down
 
-# Measurements that need no machines. As root, `go run ./bench deploy` measures deployments in the lab; `-h` lists its flags.
+# Measurements that need no machines. As root, `go run ./internal/bench deploy` measures deployments in the lab; `-h` lists its flags.
 bench:
-	go run ./bench instantiate
-	go run ./bench noop
-	go run ./bench fleet
+	go run ./internal/bench instantiate
+	go run ./internal/bench noop
+	go run ./internal/bench fleet
 
 # Write generated files, and the files that test scripts compare with.
 update:

@@ -263,7 +263,7 @@ let
             machines and systems change only where the configuration does, so trials depend on earlier ones.
           '';
         };
-        settle = mkOption {
+        pause = mkOption {
           type = duration;
           default = "5s";
           apply = seconds;

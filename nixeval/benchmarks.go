@@ -17,7 +17,7 @@ type Benchmark struct {
 	Seed        uint64                       `json:"seed"`
 	Order       string                       `json:"order"`
 	Reset       string                       `json:"reset"`
-	Settle      float64                      `json:"settle"` // in seconds
+	Pause       float64                      `json:"pause"` // in seconds, before a workload starts
 	Retries     int                          `json:"retries"`
 	Quiet       Quiet                        `json:"quiet"`
 	Claims      map[string]string            `json:"claims"`
@@ -39,7 +39,8 @@ type BenchmarkWorkload struct {
 	TraceSpeed float64           `json:"traceSpeed"`
 	Arrival    Arrival           `json:"arrival"`
 	TimeLimit  float64           `json:"timeLimit"` // in seconds
-	Kubernetes KubernetesJobs    `json:"kubernetes"`
+	// Players contains settings for the players of engines, by the kind of the engine.
+	Players map[string]json.RawMessage `json:"players"`
 }
 
 // Arrival is when the jobs of a workload are submitted. Rate 0 is all at once.
@@ -56,14 +57,6 @@ func (a *Arrival) UnmarshalJSON(data []byte) error {
 	}
 	type plain Arrival
 	return json.Unmarshal(data, (*plain)(a))
-}
-
-// KubernetesJobs is how jobs become pods.
-type KubernetesJobs struct {
-	Image     string   `json:"image"`
-	Command   []string `json:"command"`
-	Scheduler string   `json:"scheduler"`
-	Gangs     string   `json:"gangs"`
 }
 
 // Benchmarks evaluates the benchmarks of the hive, by name. It evaluates no node.

@@ -30,7 +30,7 @@ A benchmark is an entry of benchmarks in the hive (docs/bench.md):
   benchmarks.null = {
     matrix = {
       "roles.worker.count" = [ 2 4 ];
-      scheduler = [ "kubernetes" "slurm" ];
+      scheduler = [ "one" "other" ];
       workload = [ "null" ];
     };
     repetitions = 6;
@@ -159,7 +159,7 @@ func (a *app) benchPlanCommand() *cobra.Command {
 		Long: `Show the cells, the workloads and the trials of a benchmark, in their order. Nothing is
 built and no machine is contacted.`,
 		Example: `  nixbench bench plan gang
-  nixbench bench plan --vary roles.worker.count=2,4 --vary scheduler=kubernetes,slurm --workload null`,
+  nixbench bench plan --vary roles.worker.count=2,4 --vary scheduler=one,other --workload null`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
@@ -205,7 +205,7 @@ func (a *app) showBenchPlan(s *benchSubject) {
 
 func (a *app) benchRunCommand() *cobra.Command {
 	var flags benchFlags
-	var anew bool
+	var startNew bool
 	cmd := &cobra.Command{
 		Use:   "run [BENCHMARK]",
 		Short: "Execute a benchmark, or continue one that was interrupted",
@@ -216,20 +216,20 @@ else used the machine, or that failed, are repeated at the end of their block.
 The machines belong to the sweep, not to a cluster that was deployed from the hive. They are
 removed at the end.`,
 		Example: `  nixbench bench run gang
-  nixbench bench run --vary roles.worker.count=2,4,8 --vary scheduler=kubernetes,slurm --workload null
+  nixbench bench run --vary roles.worker.count=2,4,8 --vary scheduler=one,other --workload null
   nixbench bench run gang --new`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = a.withView(func(args []string) error { return a.benchRun(flags, args, anew) })
+	cmd.RunE = a.withView(func(args []string) error { return a.benchRun(flags, args, startNew) })
 	flags.add(cmd)
-	cmd.Flags().BoolVar(&anew, "new", false, "begin a new sweep, also if the last one is not complete")
+	cmd.Flags().BoolVar(&startNew, "new", false, "begin a new sweep, also if the last one is not complete")
 	return cmd
 }
 
 // sweepsFolder returns the folder of the hive's sweeps.
 func (a *app) sweepsFolder() string { return filepath.Join(string(a.dir), "benchmarks") }
 
-func (a *app) benchRun(flags benchFlags, args []string, anew bool) error {
+func (a *app) benchRun(flags benchFlags, args []string, startNew bool) error {
 	s, err := a.loadBenchmark(flags, args)
 	if err != nil {
 		return err
@@ -245,7 +245,7 @@ func (a *app) benchRun(flags benchFlags, args []string, anew bool) error {
 		return err
 	}
 	defer lock.Unlock()
-	store, err := a.findOrFreeze(s, anew)
+	store, err := a.findOrFreeze(s, startNew)
 	if err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func (a *app) benchRun(flags benchFlags, args []string, anew bool) error {
 }
 
 // findOrFreeze returns the sweep to continue, or a new one.
-func (a *app) findOrFreeze(s *benchSubject, anew bool) (*bench.Store, error) {
+func (a *app) findOrFreeze(s *benchSubject, startNew bool) (*bench.Store, error) {
 	all, err := bench.List(a.sweepsFolder())
 	if err != nil {
 		return nil, err
@@ -263,7 +263,7 @@ func (a *app) findOrFreeze(s *benchSubject, anew bool) (*bench.Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		if st.Sweep.Name != s.name || p.Done == p.Trials || anew {
+		if st.Sweep.Name != s.name || p.Done == p.Trials || startNew {
 			continue
 		}
 		if !st.IsOf(s.Benchmark, s.jobs) {

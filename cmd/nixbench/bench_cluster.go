@@ -240,7 +240,7 @@ func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configura
 		}
 		cluster := engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}
 		newPlayer := playerOf(kind)
-		out.Player = func(w nixeval.BenchmarkWorkload) player.Player { return newPlayer(cluster, w.Kubernetes) }
+		out.Player = func(w nixeval.BenchmarkWorkload) (player.Player, error) { return newPlayer(cluster, w.Players[kind]) }
 	}
 	return out, nil
 }

@@ -12,11 +12,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/bench/noise"
 	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
+// newPlayer returns the player for a cluster, with its settings in a workload.
+type newPlayer func(engine.Cluster, json.RawMessage) (player.Player, error)
+
 // playerOf returns the constructor of the player for an engine, or nil if there is none for it.
-func playerOf(kind string) func(engine.Cluster, nixeval.KubernetesJobs) player.Player {
+func playerOf(kind string) newPlayer {
 	for _, e := range engineTable {
 		if e.kind.Name == kind {
 			return e.player

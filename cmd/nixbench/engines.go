@@ -7,7 +7,6 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/kubernetescmd"
-	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/flux"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
@@ -21,8 +20,8 @@ import (
 // the packages in its line and its NixOS modules; no other code names it.
 var engineTable = []struct {
 	kind     engine.Kind
-	commands enginecmd.Commands                                         // nil: none
-	player   func(engine.Cluster, nixeval.KubernetesJobs) player.Player // nil: none
+	commands enginecmd.Commands // nil: none
+	player   newPlayer          // nil: none
 }{
 	{kubernetes.Kind, kubernetescmd.Commands, nil},
 	{slurm.Kind, nil, nil},

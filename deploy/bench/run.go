@@ -33,7 +33,7 @@ type Running struct {
 	Nodes   int               // nodes that run jobs
 	CPUs    int               // processors of these nodes
 	Doubts  []string          // why no result of this cluster is more than suspect
-	Player  func(nixeval.BenchmarkWorkload) player.Player
+	Player  func(nixeval.BenchmarkWorkload) (player.Player, error)
 	Close   func()
 }
 
@@ -168,16 +168,19 @@ func (a *attempt) execute(ctx context.Context) error {
 	if err := compareSystems(configuration.Systems, running.Systems); err != nil {
 		return err
 	}
-	p := running.Player(sweep.Benchmark.Workloads[a.trial.Cell[workloadFactor]])
+	p, err := running.Player(sweep.Benchmark.Workloads[a.trial.Cell[workloadFactor]])
+	if err != nil {
+		return err
+	}
 	if err := a.phase("clean", func() error { return p.Clean(ctx) }); err != nil {
 		return err
 	}
 	if a.Limits, err = p.Limits(ctx); err != nil {
 		return fmt.Errorf("the limits of the scheduler: %w", err)
 	}
-	if err := a.phase("settle", func() error {
+	if err := a.phase("pause", func() error {
 		select {
-		case <-time.After(seconds(sweep.Benchmark.Settle)):
+		case <-time.After(seconds(sweep.Benchmark.Pause)):
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)

@@ -53,7 +53,7 @@ func (c *fakeCluster) Deploy(_ context.Context, _ Configuration, log io.Writer) 
 			return nil, err
 		}
 	}
-	return &Running{Systems: c.systems, Nodes: 2, CPUs: 4, Close: func() {}, Player: func(nixeval.BenchmarkWorkload) player.Player { return null.New(c.options) }}, nil
+	return &Running{Systems: c.systems, Nodes: 2, CPUs: 4, Close: func() {}, Player: func(nixeval.BenchmarkWorkload) (player.Player, error) { return null.New(c.options), nil }}, nil
 }
 
 // newRunner returns a runner of a new sweep, whose machine is quiet.

@@ -182,5 +182,5 @@ func (st *Store) IsOf(b nixeval.Benchmark, jobs map[string][]workload.Job) bool 
 	}
 	old := st.Sweep.Benchmark
 	_, trials := Plan(b)
-	return reflect.DeepEqual(trials, st.Sweep.Trials) && old.Quiet == b.Quiet && old.Reset == b.Reset && old.Settle == b.Settle && old.Retries == b.Retries
+	return reflect.DeepEqual(trials, st.Sweep.Trials) && old.Quiet == b.Quiet && old.Reset == b.Reset && old.Pause == b.Pause && old.Retries == b.Retries
 }

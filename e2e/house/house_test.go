@@ -83,13 +83,9 @@ var rules = []struct {
 	{"deploy/bench/player", []string{"deploy/bench/workload"}},
 	{"deploy/bench/player/playertest", []string{"deploy/bench/player", "deploy/bench/workload"}},
 	{"deploy/bench/player/null", []string{"deploy/bench/player", "deploy/bench/workload"}},
-	{"deploy/bench/player/slurm", []string{"deploy/bench/player", "deploy/bench/workload", "deploy/engine"}},
-	{"deploy/bench/player/kubernetes", []string{"deploy/bench/player", "deploy/bench/workload", "deploy/engine"}},
 	{"deploy/bench/trial", []string{"deploy/bench/player", "deploy/bench/workload"}},
 	{"deploy/bench/stats", nil},
 	{"deploy/bench/noise", nil},
-	{"deploy/bench/page", []string{"deploy/bench/stats", "deploy/bench/trial"}},
-	{"deploy/bench/export", []string{"deploy/bench/workload"}},
 	{"deploy/bench", []string{"nixeval", "deploy/bench/player", "deploy/bench/trial", "deploy/bench/workload"}},
 	{"cmd/nixbench/internal/ui", nil},
 	{"cmd/nixbench/internal/enginecmd", []string{"nixeval", "deploy/engine", "deploy/fleet", "deploy/state"}},
@@ -117,9 +113,9 @@ var rules = []struct {
 	{"e2e/suite", nil},
 	{"e2e/deep", []string{"e2e/suite"}},
 	{"e2e/nixos-tests", nil},
-	{"bench/memgroup", nil},
-	{"bench/deployments", []string{"e2e/fixture", "e2e/lab"}},
-	{"bench", []string{"bench/deployments", "bench/memgroup", "nixeval", "deploy", "deploy/fleet", "deploy/node", "deploy/state", "deploy/remote", "deploy/remote/sshtest", "deploy/closure", "deploy/secrets", "deploy/activate", "e2e/fixture"}},
+	{"internal/bench/memgroup", nil},
+	{"internal/bench/deployments", []string{"e2e/fixture", "e2e/lab"}},
+	{"internal/bench", []string{"internal/bench/deployments", "internal/bench/memgroup", "nixeval", "deploy", "deploy/fleet", "deploy/node", "deploy/state", "deploy/remote", "deploy/remote/sshtest", "deploy/closure", "deploy/secrets", "deploy/activate", "e2e/fixture"}},
 }
 
 func root(t *testing.T) string {

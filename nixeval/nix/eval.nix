@@ -534,7 +534,13 @@ let
       ) [ { } ] (attrNames factors);
       cells = filter (c: !b.exclude c) combinations;
       unknown = filter (w: !(b.workloads ? ${w})) factors.workload;
-      removePaths = w: w // { trace = if w.trace == null then null else toString w.trace; };
+      describeWorkload =
+        w:
+        removeAttrs w [ "kubernetes" ]
+        // {
+          trace = if w.trace == null then null else toString w.trace;
+          players = { inherit (w) kubernetes; };
+        };
     in
     if unknown != [ ] then
       throwError "benchmarks.${name}: matrix.workload has ${head unknown}, and workloads has ${concatStringsSep ", " (attrNames b.workloads)}"
@@ -548,7 +554,7 @@ let
       // {
         factors = mapAttrs (_: map toText) factors;
         cells = map (mapAttrs (_: toText)) cells;
-        workloads = mapAttrs (_: removePaths) (lib.getAttrs factors.workload b.workloads);
+        workloads = mapAttrs (_: describeWorkload) (lib.getAttrs factors.workload b.workloads);
       };
 
   # The functions for a hive that this file evaluates.

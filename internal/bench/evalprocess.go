@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nixbench/nixbench/bench/memgroup"
+	"github.com/nixbench/nixbench/internal/bench/memgroup"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/nixeval"
 )

@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/nixbench/nixbench/bench/memgroup"
+	"github.com/nixbench/nixbench/internal/bench/memgroup"
 )
 
 // evalRow is the measured evaluation of one hive.

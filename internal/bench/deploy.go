@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/nixbench/nixbench/bench/deployments"
+	"github.com/nixbench/nixbench/internal/bench/deployments"
 )
 
 // benchDeploy measures deployments to the machines of a lab, with one program or with two in turn.

@@ -68,7 +68,7 @@ func (o *Options) validate() error {
 func buildProgram(ctx context.Context, target string) error {
 	_, file, _, _ := runtime.Caller(0)
 	build := exec.CommandContext(ctx, "go", "build", "-o", target, "./cmd/nixbench")
-	build.Dir = filepath.Join(filepath.Dir(file), "../..")
+	build.Dir = filepath.Join(filepath.Dir(file), "../../..")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build in %s: %w\n%s", build.Dir, err, out)
 	}
