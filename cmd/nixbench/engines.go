@@ -7,6 +7,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/kubernetescmd"
+	slurmplayer "github.com/nixbench/nixbench/deploy/bench/player/slurm"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/flux"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
@@ -24,7 +25,7 @@ var engineTable = []struct {
 	player   newPlayer          // nil: none
 }{
 	{kubernetes.Kind, kubernetescmd.Commands, nil},
-	{slurm.Kind, nil, nil},
+	{slurm.Kind, nil, slurmplayer.New},
 	{flux.Kind, nil, nil},
 }
 

@@ -19,7 +19,7 @@ var namesOfEngines = map[string]string{
 
 // TestEnginesAreNamedOnce fails if an identifier, a string or an import path of the program names an engine outside of the
 // engine's own packages and of namesOfEngines. An engine has the name of its folder in deploy/engine; its packages
-// are in this folder, in modules/NAME and in cmd/nixbench/internal/NAMEcmd. Comments may give engines as examples.
+// are in this folder, in modules/NAME, in deploy/bench/player/NAME and in cmd/nixbench/internal/NAMEcmd. Comments may give engines as examples.
 func TestEnginesAreNamedOnce(t *testing.T) {
 	top := root(t)
 	kinds := engineNames(t, top)
@@ -80,9 +80,8 @@ func engineNames(t *testing.T, top string) []string {
 }
 
 func isPackageOfEngine(file, kind string) bool {
-	return slices.ContainsFunc([]string{"deploy/engine/" + kind, "modules/" + kind, "cmd/nixbench/internal/" + kind + "cmd"}, func(dir string) bool {
-		return strings.HasPrefix(file, dir+"/")
-	})
+	dirs := []string{"deploy/engine/" + kind, "deploy/bench/player/" + kind, "modules/" + kind, "cmd/nixbench/internal/" + kind + "cmd"}
+	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(file, dir+"/") })
 }
 
 // findName returns the positions of the identifiers and strings of a file that contain name in any case.

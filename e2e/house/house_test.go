@@ -83,6 +83,7 @@ var rules = []struct {
 	{"deploy/bench/player", []string{"deploy/bench/workload"}},
 	{"deploy/bench/player/playertest", []string{"deploy/bench/player", "deploy/bench/workload"}},
 	{"deploy/bench/player/null", []string{"deploy/bench/player", "deploy/bench/workload"}},
+	{"deploy/bench/player/slurm", []string{"deploy/bench/player", "deploy/bench/workload", "deploy/engine"}},
 	{"deploy/bench/trial", []string{"deploy/bench/player", "deploy/bench/workload"}},
 	{"deploy/bench/stats", nil},
 	{"deploy/bench/noise", nil},

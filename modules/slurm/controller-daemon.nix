@@ -18,6 +18,9 @@ in
       serviceConfig = {
         Restart = "on-failure";
         RestartSec = 1;
+        # Benchmarks read the times of jobs from the log of slurmctld. By default, journald drops messages after the first 10,000 in
+        # 30 seconds.
+        LogRateLimitIntervalSec = 0;
       };
       # The other nodes fetch the configuration when slurmd starts. If it has changed since then,
       # they fetch it again now. A node that does not answer fetches it at its next start.

@@ -1,0 +1,98 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/bench/player"
+)
+
+// schedulerParameters are the parts of SchedulerParameters that limit how many jobs are placed, with the defaults in the manual of
+// slurm.conf.
+var schedulerParameters = []struct{ name, byDefault string }{
+	{"batch_sched_delay", "3"},       // seconds that the main scheduler may wait after the submission or the end of a batch job
+	{"sched_interval", "60"},         // seconds between two runs of the main scheduler over all jobs
+	{"sched_min_interval", "2"},      // microseconds between two runs of the main scheduler
+	{"default_queue_depth", "100"},   // jobs that a run tests that an event has caused
+	{"partition_job_depth", "0"},     // the same by partition; 0: no limit
+	{"sched_max_job_start", "0"},     // jobs that a run starts; 0: no limit
+	{"max_rpc_cnt", "0"},             // active requests with which the schedulers wait; 0: they do not wait
+	{"bf_interval", "30"},            // seconds between two runs of the backfill scheduler
+	{"bf_max_job_test", "500"},       // jobs that a run of the backfill scheduler tests
+	{"bf_max_job_start", "0"},        // jobs that a run of the backfill scheduler starts; 0: no limit
+	{"bf_yield_interval", "2000000"}, // microseconds after which the backfill scheduler lets other requests run
+	{"bf_yield_sleep", "500000"},     // microseconds for which it does so
+}
+
+// flags are the parts of SchedulerParameters without a value that change when jobs are placed.
+var flags = []string{"defer", "defer_batch", "bf_continue"}
+
+// Limits implements [player.Player]. No limit is a rate: both schedulers start jobs, and their runs depend on the load.
+func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
+	config, err := p.readConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limits := []player.Limit{{Name: "nixbench: sbatch commands at the same time", Value: "1"}}
+	for _, name := range []string{"SchedulerType", "MaxJobCount", "MaxArraySize"} {
+		if config[name] != "" {
+			limits = append(limits, player.Limit{Name: "slurmctld: " + name, Value: config[name]})
+		}
+	}
+	set := map[string]string{}
+	for part := range strings.SplitSeq(config["SchedulerParameters"], ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		set[name] = value
+	}
+	for _, s := range schedulerParameters {
+		value := set[s.name]
+		if value == "" {
+			value = s.byDefault + " (default)"
+		}
+		limits = append(limits, player.Limit{Name: "SchedulerParameters: " + s.name, Value: value})
+	}
+	for _, name := range flags {
+		if _, isSet := set[name]; isSet {
+			limits = append(limits, player.Limit{Name: "SchedulerParameters: " + name, Value: "set"})
+		}
+	}
+	return limits, nil
+}
+
+// readConfig returns the settings with which slurmctld runs, by their names.
+func (p *Player) readConfig(ctx context.Context) (map[string]string, error) {
+	out, err := p.run(ctx, "scontrol", "show", "config")
+	if err != nil {
+		return nil, fmt.Errorf("slurm: read the configuration: %w", err)
+	}
+	config := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		if name, value, ok := strings.Cut(line, "="); ok {
+			config[strings.TrimSpace(name)] = strings.TrimSpace(value)
+		}
+	}
+	return config, nil
+}
+
+// largestArray is the largest array that the player submits: MaxArraySize is 1001 by default, and ids of tasks must be smaller.
+const largestArray = 1000
+
+// arraySize returns how many jobs an array may have.
+func arraySize(config map[string]string) int {
+	n, err := strconv.Atoi(config["MaxArraySize"])
+	if err != nil {
+		return 1 // without arrays, all jobs can be submitted
+	}
+	return max(1, min(n-1, largestArray))
+}
+
+// checkLogLevel returns an error if slurmctld does not log the events of jobs.
+func checkLogLevel(config map[string]string) error {
+	switch level := config["SlurmctldDebug"]; level {
+	case "quiet", "fatal", "error":
+		return fmt.Errorf("slurm: slurmctld does not log the events of jobs: set SlurmctldDebug to info instead of %s", level)
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Kinds of records of slurmctld's log.
+const (
+	created = iota
+	placed
+	status // how the job has ended; a record ended follows
+	ended
+	killed // the job has failed, and no record ended follows
+)
+
+// record is a line of the log of slurmctld about a job.
+type record struct {
+	at   time.Time // on the clock of the controller
+	kind int
+	id   string // the id of a job, of an array, or of a task of an array, such as 4_1
+	text string // the nodes of a placed job, or why a job has failed
+}
+
+// forms are the messages that slurmctld of SLURM 24.11 to 25.11 logs at the level info. A job is written as JobId=3, and a task of an
+// array with its own job id in parentheses, as in JobId=4_1(7).
+var forms = []struct {
+	kind int
+	form *regexp.Regexp
+	text string // before the text that the form matches
+}{
+	{created, regexp.MustCompile(`_slurm_rpc_submit_batch_job: JobId=(\S+) InitPrio=()`), ""},
+	{placed, regexp.MustCompile(`sched: Allocate JobId=(\S+) NodeList=(\S+)`), ""},
+	{placed, regexp.MustCompile(`_start_job: Started JobId=(\S+) in \S+ on (\S+)`), ""},
+	{status, regexp.MustCompile(`_job_complete: JobId=(\S+) WEXITSTATUS (\d+)`), "exit status "},
+	{status, regexp.MustCompile(`_job_complete: JobId=(\S+) WTERMSIG (\d+)`), "signal "},
+	{status, regexp.MustCompile(`_job_complete: JobId=(\S+) (OOM failure)`), ""},
+	{status, regexp.MustCompile(`_job_complete: JobId=(\S+) (cancelled by .*)`), ""},
+	{ended, regexp.MustCompile(`_job_complete: JobId=(\S+) done()`), ""},
+	{killed, regexp.MustCompile(`Time limit exhausted for JobId=(\S+)()`), "the time limit has passed"},
+	{killed, regexp.MustCompile(`Killing JobId=(\S+) on (failed node \S+)`), ""},
+}
+
+// success is the text of the status of a job without an error.
+const success = "exit status 0"
+
+// parseMessage returns the record in a message, without its time.
+func parseMessage(message string) (record, bool) {
+	if !strings.Contains(message, "JobId=") {
+		return record{}, false
+	}
+	for _, f := range forms {
+		if m := f.form.FindStringSubmatch(message); m != nil {
+			id, _, _ := strings.Cut(m[1], "(")
+			return record{kind: f.kind, id: strings.TrimSuffix(id, "_*"), text: f.text + m[2]}, true
+		}
+	}
+	return record{}, false
+}
+
+// parseLog returns the records in the output of journalctl, and the cursor of its last entry, or an empty string.
+func parseLog(out []byte) (records []record, cursor string, err error) {
+	for line := range bytes.Lines(out) {
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var e struct {
+			Cursor   string          `json:"__CURSOR"`
+			Received string          `json:"__REALTIME_TIMESTAMP"`
+			Sent     string          `json:"_SOURCE_REALTIME_TIMESTAMP"` // only with syslog
+			Message  json.RawMessage `json:"MESSAGE"`                    // numbers if it is no text
+		}
+		if err := json.Unmarshal(line, &e); err != nil || e.Cursor == "" {
+			return nil, "", fmt.Errorf("journalctl printed %.100q", line)
+		}
+		cursor = e.Cursor
+		var message string
+		if json.Unmarshal(e.Message, &message) != nil {
+			continue
+		}
+		r, ok := parseMessage(message)
+		if !ok {
+			continue
+		}
+		microseconds, err := strconv.ParseInt(e.Sent, 10, 64)
+		if err != nil {
+			if microseconds, err = strconv.ParseInt(e.Received, 10, 64); err != nil {
+				return nil, "", fmt.Errorf("journalctl printed an entry without a time: %.100q", line)
+			}
+		}
+		r.at = time.UnixMicro(microseconds)
+		records = append(records, r)
+	}
+	return records, cursor, nil
+}
+
+// logEnd returns the cursor of the end of the journal.
+func (p *Player) logEnd(ctx context.Context) (string, error) {
+	out, err := p.run(ctx, "journalctl", "--no-pager", "--lines=0", "--show-cursor")
+	if err != nil {
+		return "", fmt.Errorf("slurm: read the journal: %w", err)
+	}
+	_, cursor, ok := strings.Cut(string(out), "-- cursor: ")
+	if !ok {
+		return "", fmt.Errorf("slurm: read the journal: journalctl printed no cursor: %.100q", out)
+	}
+	return strings.TrimSpace(cursor), nil
+}
+
+// readLog returns the records after a cursor, and the cursor of the last entry.
+func (p *Player) readLog(ctx context.Context, cursor string) ([]record, string, error) {
+	out, err := p.run(ctx, "journalctl", "--quiet", "--no-pager", "--unit=slurmctld.service", "--output=json",
+		"--output-fields=MESSAGE,_SOURCE_REALTIME_TIMESTAMP", "--after-cursor="+cursor)
+	if err != nil {
+		return nil, cursor, fmt.Errorf("slurm: read the log of slurmctld: %w", err)
+	}
+	records, last, err := parseLog(out)
+	if err != nil {
+		return nil, cursor, fmt.Errorf("slurm: read the log of slurmctld: %w", err)
+	}
+	if last == "" {
+		last = cursor
+	}
+	return records, last, nil
+}

@@ -1,0 +1,145 @@
+// Package slurm is the player for clusters that modules/slurm sets up. It runs sbatch on the controller, and reads the times of the
+// jobs' events from the log of slurmctld, which has microseconds and needs no accounting.
+//
+// SLURM starts a job as soon as it has chosen the nodes, so the events bound and start of a job have the same time. The events have no
+// tasks. Jobs with the same properties that are submitted one after the other at the same time become a job array, which is one request
+// to slurmctld.
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nixbench/nixbench/deploy/bench/player"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/batch"
+	slurmengine "github.com/nixbench/nixbench/deploy/engine/slurm"
+)
+
+// jobName is the name of all jobs of the player in SLURM, by which Clean finds them.
+const jobName = "nixbench-bench"
+
+const (
+	commandTimeout = time.Minute
+	cleanTimeout   = 5 * time.Minute
+)
+
+// Player implements [player.Player].
+type Player struct {
+	cluster engine.Cluster
+	poll    time.Duration // time between two reads of the log
+	quiet   time.Duration // time without events after which the player looks for missing ones
+}
+
+// New returns the player of a cluster. It runs no command.
+func New(c engine.Cluster) player.Player {
+	return &Player{cluster: c, poll: time.Second, quiet: 10 * time.Second}
+}
+
+// run runs a command on the controller, at most for one minute.
+func (p *Player) run(ctx context.Context, argv ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	return p.runLong(ctx, nil, argv...)
+}
+
+// runLong runs a command on the controller until ctx ends.
+func (p *Player) runLong(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
+	controller := batch.FirstOf(p.cluster.Members, slurmengine.Controller)
+	if controller == "" {
+		return nil, fmt.Errorf("slurm: the hive has no node with the role %s", slurmengine.Controller)
+	}
+	return p.cluster.Run(ctx, controller, stdin, argv...)
+}
+
+// Clean implements [player.Player]. A job that does not react to its end is removed by SLURM after KillWait.
+func (p *Player) Clean(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("SLURM has not removed the jobs within %v", cleanTimeout))
+	defer cancel()
+	for {
+		if _, err := p.run(ctx, "scancel", "--quiet", "--name="+jobName); err != nil {
+			return fmt.Errorf("slurm: cancel the jobs: %w", err)
+		}
+		left, err := p.listJobs(ctx)
+		switch {
+		case err != nil:
+			return err
+		case len(left) == 0:
+			return nil
+		case !batch.Sleep(ctx, batch.PollInterval):
+			return fmt.Errorf("slurm: %d jobs remain: %w", len(left), context.Cause(ctx))
+		}
+	}
+}
+
+// listJobs returns the ids of the player's jobs that have not ended, such as 3 or 4_1.
+func (p *Player) listJobs(ctx context.Context) (map[string]bool, error) {
+	out, err := p.run(ctx, "squeue", "--noheader", "--array", "--name="+jobName, "--format=%i")
+	if err != nil {
+		return nil, fmt.Errorf("slurm: list the jobs: %w", err)
+	}
+	jobs := map[string]bool{}
+	for id := range strings.FieldsSeq(string(out)) {
+		jobs[id] = true
+	}
+	return jobs, nil
+}
+
+// Usage implements [player.Player]. The usage of slurmd is the sum over all compute nodes.
+func (p *Player) Usage(ctx context.Context) (map[string]player.Usage, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	units := map[string][]string{
+		slurmengine.Controller: {"slurmctld.service", "slurmdbd.service"},
+		slurmengine.Accounting: {"slurmdbd.service"},
+		slurmengine.Compute:    {"slurmd.service"},
+	}
+	outputs := make([][]byte, len(p.cluster.Members))
+	var g errgroup.Group
+	g.SetLimit(8)
+	for i, m := range p.cluster.Members {
+		if names := units[m.Role]; names != nil {
+			g.Go(func() (err error) {
+				argv := append([]string{"systemctl", "show", "--property=Id,CPUUsageNSec,MemoryCurrent"}, names...)
+				outputs[i], err = p.cluster.Run(ctx, m.Node, nil, argv...)
+				return err
+			})
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return nil, fmt.Errorf("slurm: read the usage: %w", err)
+	}
+	total := map[string]player.Usage{}
+	for _, out := range outputs {
+		for unit, u := range parseUsage(string(out)) {
+			part := strings.TrimSuffix(unit, ".service")
+			total[part] = player.Usage{CPU: total[part].CPU + u.CPU, Memory: total[part].Memory + u.Memory}
+		}
+	}
+	return total, nil
+}
+
+// parseUsage returns the usage of the units in the output of systemctl show. It leaves out units that do not run: systemd prints
+// `[not set]`, or the largest number, for what it does not measure.
+func parseUsage(out string) map[string]player.Usage {
+	units := map[string]player.Usage{}
+	for block := range strings.SplitSeq(out, "\n\n") {
+		values := map[string]string{}
+		for line := range strings.Lines(block) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+			values[name] = value
+		}
+		nanoseconds, errCPU := strconv.ParseInt(values["CPUUsageNSec"], 10, 64)
+		memory, errMemory := strconv.ParseInt(values["MemoryCurrent"], 10, 64)
+		if values["Id"] != "" && errCPU == nil && errMemory == nil {
+			units[values["Id"]] = player.Usage{CPU: float64(nanoseconds) / 1e9, Memory: memory}
+		}
+	}
+	return units
+}
