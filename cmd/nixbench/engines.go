@@ -1,12 +1,14 @@
 package main
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/kubernetescmd"
+	"github.com/nixbench/nixbench/deploy/bench/player"
 	slurmplayer "github.com/nixbench/nixbench/deploy/bench/player/slurm"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/flux"
@@ -25,7 +27,7 @@ var engineTable = []struct {
 	player   newPlayer          // nil: none
 }{
 	{kubernetes.Kind, kubernetescmd.Commands, nil},
-	{slurm.Kind, nil, slurmplayer.New},
+	{slurm.Kind, nil, func(c engine.Cluster, _ json.RawMessage) (player.Player, error) { return slurmplayer.New(c), nil }},
 	{flux.Kind, nil, nil},
 }
 
