@@ -111,6 +111,7 @@ var rules = []struct {
 	{"e2e/handover", nil},
 	{"e2e/flux", nil},
 	{"e2e/volcano", nil},
+	{"e2e/bench", nil},
 	{"e2e/suite", nil},
 	{"e2e/deep", []string{"e2e/suite"}},
 	{"e2e/nixos-tests", nil},
