@@ -1,0 +1,180 @@
+package noise
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// topPrograms is the number of foreign programs in a report.
+const topPrograms = 3
+
+// canaryTime limits the canary after a trial, which runs also when the context of the trial has ended.
+const canaryTime = 30 * time.Second
+
+// Options are the options of a monitor.
+type Options struct {
+	Source     Source
+	Dir        string        // where the canary writes a temporary file, such as the folder of the sweep
+	Reference  Canary        // of the machine without load; without one, the canary after the trial is compared with that before it
+	Interval   time.Duration // between two samples; default: 1 s
+	Unobserved []string      // hypervisors with machines of the benchmark that this monitor cannot observe
+}
+
+// Report contains what a monitor has observed. Shares are between 0 and 1; those of processors are of all processors of the machine.
+type Report struct {
+	Began          time.Time     `json:"began"`
+	Duration       time.Duration `json:"duration"` // from the first sample to the last one
+	Steal          *float64      `json:"steal,omitempty"`
+	ForeignCPU     *float64      `json:"foreignCPU,omitempty"`
+	UnseenCPU      *float64      `json:"unseenCPU,omitempty"` // of processes that were not visible, or ran only between two samples
+	PSICPU         *float64      `json:"psiCPU,omitempty"`    // share of the time in which a process waited for a processor
+	Throttled      *float64      `json:"throttled,omitempty"` // number of periods
+	SwapPages      *float64      `json:"swapPages,omitempty"`
+	FrequencyMin   *float64      `json:"frequencyMin,omitempty"` // the lowest frequency of the processor that was the fastest at that time, as a share
+	KernelMessages *float64      `json:"kernelMessages,omitempty"`
+	Foreign        []Program     `json:"foreign,omitempty"` // the foreign programs that used the most
+	Before         *Canary       `json:"before,omitempty"`
+	After          *Canary       `json:"after,omitempty"`
+	SpinRatio      *float64      `json:"spinRatio,omitempty"` // that of Before and After that is further from 1: its Spin divided by that of the reference
+	Unobserved     []string      `json:"unobserved,omitempty"`
+	Notes          []string      `json:"notes,omitempty"` // what is worth to know, but is not judged
+	Samples        []Sample      `json:"samples"`
+}
+
+// Monitor takes samples in the background.
+type Monitor struct {
+	options Options
+	sampler *Sampler
+	before  *Canary
+	notes   []string
+	samples []Sample // only the goroutine uses them until it has ended
+	stop    context.CancelFunc
+	done    chan struct{}
+}
+
+// Start measures the canary, takes the first sample, and takes samples in the background until Stop is called or ctx ends.
+// It returns an error only if ctx has ended before. Stop must be called.
+func Start(ctx context.Context, o Options) (*Monitor, error) {
+	if o.Interval <= 0 {
+		o.Interval = time.Second
+	}
+	m := &Monitor{options: o, done: make(chan struct{})}
+	m.before = m.canary(ctx)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	m.sampler = NewSampler(o.Source)
+	m.samples = append(m.samples, m.sampler.Sample())
+	ctx, m.stop = context.WithCancel(ctx)
+	go m.run(ctx)
+	return m, nil
+}
+
+func (m *Monitor) canary(ctx context.Context) *Canary {
+	c, err := RunCanary(ctx, m.options.Dir)
+	if err != nil {
+		m.notes = append(m.notes, err.Error())
+		return nil
+	}
+	return &c
+}
+
+func (m *Monitor) run(ctx context.Context) {
+	defer close(m.done)
+	tick := time.NewTicker(m.options.Interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			m.samples = append(m.samples, m.sampler.Sample())
+			return
+		case <-tick.C:
+			m.samples = append(m.samples, m.sampler.Sample())
+		}
+	}
+}
+
+// Stop takes the last sample, measures the canary again, and returns the report. It must be called once.
+func (m *Monitor) Stop() Report {
+	m.stop()
+	<-m.done
+	m.sampler.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), canaryTime)
+	defer cancel()
+	after := m.canary(ctx)
+	r := summarize(m.samples)
+	r.Foreign = m.sampler.processes.top(topPrograms)
+	r.Before, r.After, r.Unobserved = m.before, after, m.options.Unobserved
+	r.SpinRatio = spinRatio(m.options.Reference, m.before, after)
+	r.Notes = append(m.notes, r.Notes...)
+	return r
+}
+
+// spinRatio returns the ratio to the reference that is further from 1.
+func spinRatio(reference Canary, before, after *Canary) (out *float64) {
+	if reference.Spin == 0 && before != nil {
+		reference, before = *before, nil
+	}
+	if reference.Spin == 0 {
+		return nil
+	}
+	for _, c := range []*Canary{before, after} {
+		if c == nil {
+			continue
+		}
+		if ratio := c.Spin.Seconds() / reference.Spin.Seconds(); out == nil || deviation(ratio) > deviation(*out) {
+			out = &ratio
+		}
+	}
+	return out
+}
+
+func deviation(ratio float64) float64 { return max(ratio-1, 1-ratio) }
+
+// summarize computes what samples have in common, of which there is at least one.
+func summarize(samples []Sample) Report {
+	first, last := samples[0], samples[len(samples)-1]
+	r := Report{Began: first.Time, Duration: last.Time.Sub(first.Time), Samples: samples}
+	total := increase(first.Total, last.Total)
+	r.Steal = share(increase(first.Steal, last.Steal), total)
+	r.ForeignCPU = share(increase(first.Foreign, last.Foreign), total)
+	r.UnseenCPU = share(increase(first.Unseen, last.Unseen), total)
+	r.PSICPU = share(increase(first.Pressure, last.Pressure), new(r.Duration.Seconds()))
+	r.Throttled = increase(first.Throttled, last.Throttled)
+	r.SwapPages = increase(first.SwapPages, last.SwapPages)
+	r.KernelMessages = increase(first.Messages, last.Messages)
+	for _, s := range samples {
+		if s.Frequency != nil && (r.FrequencyMin == nil || *s.Frequency < *r.FrequencyMin) {
+			r.FrequencyMin = s.Frequency
+		}
+	}
+	note := func(v *float64, text string) {
+		if v != nil && *v > 0 {
+			r.Notes = append(r.Notes, fmt.Sprintf(text, *v))
+		}
+	}
+	note(r.SwapPages, "%.0f pages were swapped in or out")
+	note(r.Throttled, "a limit of a cgroup stopped this process in %.0f periods")
+	note(r.KernelMessages, "the kernel logged %.0f warnings or errors")
+	if last.ClockWrong != nil && *last.ClockWrong {
+		r.Notes = append(r.Notes, "the clock of this machine is not synchronised")
+	}
+	return r
+}
+
+// increase returns nil if one of the values does not exist. A counter that has become smaller, such as one of a machine that was restored, has
+// no increase.
+func increase(first, last *float64) *float64 {
+	if first == nil || last == nil {
+		return nil
+	}
+	return new(max(*last-*first, 0))
+}
+
+func share(part, whole *float64) *float64 {
+	if part == nil || whole == nil || *whole <= 0 {
+		return nil
+	}
+	return new(*part / *whole)
+}

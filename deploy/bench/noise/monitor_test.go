@@ -1,0 +1,151 @@
+package noise
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// spinVariable makes the test program a process that uses a processor until it ends.
+const spinVariable = "NOISE_TEST_SPIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(spinVariable) != "" {
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+			runtime.KeepAlive(work(100_000))
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// startSpinning starts a process that uses a processor until the test ends. Its program has the given name.
+func startSpinning(t *testing.T, name string) int {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), name)
+	if err := os.Symlink(self, program); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), spinVariable+"=1")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd.Process.Pid
+}
+
+// TestPlantedProcess: a busy process is foreign, unless it belongs to the tree of the benchmark.
+func TestPlantedProcess(t *testing.T) {
+	id := startSpinning(t, "planted")
+	own, foreign := NewSampler(Source{}), NewSampler(Source{})
+	foreign.self = id + 1<<23 // no process: this process and its child do not belong to the benchmark
+	defer own.Close()
+	defer foreign.Close()
+	own.Sample()
+	foreign.Sample()
+	time.Sleep(1500 * time.Millisecond)
+	own.Sample()
+	last := foreign.Sample()
+	isPlanted := func(p Program) bool { return p.PID == id && p.Name == "planted" }
+	if i := slices.IndexFunc(foreign.processes.top(10), isPlanted); i < 0 || foreign.processes.top(10)[i].Seconds < 0.1 || *last.Foreign < 0.1 {
+		t.Errorf("the planted process is not foreign: %+v, %s s", foreign.processes.top(10), text(last.Foreign))
+	}
+	if slices.ContainsFunc(own.processes.top(1000), isPlanted) {
+		t.Errorf("a child of this process is foreign: %+v", own.processes.top(1000))
+	}
+}
+
+func TestMonitor(t *testing.T) {
+	dir := t.TempDir()
+	m, err := Start(t.Context(), Options{Dir: dir, Interval: 20 * time.Millisecond, Unobserved: []string{"hv-2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	r := m.Stop()
+	if r.Duration < 100*time.Millisecond || len(r.Samples) < 3 || r.ForeignCPU == nil || r.Before == nil || r.After == nil || r.SpinRatio == nil {
+		t.Errorf("%+v", r)
+	}
+	for _, c := range []*Canary{r.Before, r.After} {
+		if c != nil && (c.Spin <= 0 || c.Fsync <= 0 || c.Pipe <= 0 || c.Waiting < 0 || c.Waiting > 1) {
+			t.Errorf("a canary without a value: %+v", c)
+		}
+	}
+	if v := DefaultThresholds().Judge(r); v.State == Valid || !slices.Contains(v.Reasons, "noise of hv-2 was not observed") {
+		t.Errorf("%+v", v)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("the canary leaves %v, %v", files, err)
+	}
+}
+
+func TestMonitorEnds(t *testing.T) {
+	interrupted := errors.New("interrupted")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	m, err := Start(ctx, Options{Dir: filepath.Join(t.TempDir(), "missing")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel(interrupted)
+	r := m.Stop()
+	if len(r.Samples) != 2 || r.Before != nil || r.After != nil || r.SpinRatio != nil || len(r.Notes) < 2 || !strings.Contains(r.Notes[0], "measure the disk") {
+		t.Errorf("%d samples, %+v", len(r.Samples), r.Notes)
+	}
+	if _, err := Start(ctx, Options{Dir: t.TempDir()}); !errors.Is(err, interrupted) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestSummarize(t *testing.T) {
+	at := func(seconds float64, s Sample) Sample {
+		s.Time = time.Unix(1000, 0).Add(time.Duration(seconds * float64(time.Second)))
+		return s
+	}
+	r := summarize([]Sample{
+		at(0, Sample{Total: new(100.0), Steal: new(5.0), Foreign: new(0.0), Pressure: new(3.0), SwapPages: new(7.0), Frequency: new(1.0)}),
+		at(5, Sample{Frequency: new(0.5)}),
+		at(10, Sample{Total: new(120.0), Steal: new(6.0), Foreign: new(4.0), Unseen: new(1.0), Pressure: new(4.0), SwapPages: new(9.0),
+			Frequency: new(0.9), ClockWrong: new(true)}),
+	})
+	same(t, "steal", r.Steal, 0.05)
+	same(t, "foreign", r.ForeignCPU, 0.2)
+	same(t, "pressure", r.PSICPU, 0.1)
+	same(t, "swapped pages", r.SwapPages, 2)
+	same(t, "frequency", r.FrequencyMin, 0.5)
+	if r.Duration != 10*time.Second || r.UnseenCPU != nil || r.Throttled != nil || r.KernelMessages != nil {
+		t.Errorf("%+v", r)
+	}
+	want := []string{"2 pages were swapped in or out", "the clock of this machine is not synchronised"}
+	if diff := cmp.Diff(want, r.Notes); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSpinRatio(t *testing.T) {
+	c := func(ms int) *Canary { return &Canary{Spin: time.Duration(ms) * time.Millisecond} }
+	same(t, "without a reference", spinRatio(Canary{}, c(20), c(30)), 1.5)
+	same(t, "the slower one", spinRatio(*c(20), c(22), c(21)), 1.1)
+	same(t, "the faster one", spinRatio(*c(20), c(21), c(10)), 0.5)
+	for _, got := range []*float64{spinRatio(Canary{}, nil, c(20)), spinRatio(Canary{}, c(20), nil), spinRatio(*c(20), nil, nil)} {
+		if got != nil {
+			t.Errorf("a ratio of what was not measured: %v", *got)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+// Package noise observes the machine on which the machines of a benchmark run, and judges by limits that are declared before a trial
+// whether something other than the benchmark used the machine during the trial.
+//
+//	m, err := noise.Start(ctx, noise.Options{Source: noise.Source{OwnCgroups: []string{"/machine.slice/"}}, Dir: dir})
+//	// the trial
+//	verdict := noise.DefaultThresholds().Judge(m.Stop())
+//
+// Values that the machine does not have, such as the processor frequency in a virtual machine, are left out. They are never 0.
+package noise
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ticks is the unit of processor time in /proc: 1/ticks seconds. The interface between Linux and programs fixes it.
+const ticks = 100
+
+// maxFrequencies is the number of processors whose frequency is read, because a read can interrupt the processor.
+const maxFrequencies = 16
+
+// Source is the machine that is observed, and the processes on it that belong to the benchmark. This process and its descendants belong to
+// it, too.
+type Source struct {
+	Root       string   // folder that contains proc, sys and dev; default: /
+	OwnCgroups []string // processes whose cgroup begins with one of these paths belong to the benchmark
+	OwnParents []int    // these processes and their descendants belong to the benchmark
+}
+
+// Sample contains the counters of the machine at one time. Times are in seconds.
+type Sample struct {
+	Time       time.Time `json:"time"`
+	Total      *float64  `json:"total,omitempty"`      // time of all processors since the boot, also idle
+	Steal      *float64  `json:"steal,omitempty"`      // time that the hypervisor used for other machines, since the boot
+	Foreign    *float64  `json:"foreign,omitempty"`    // processor time of processes outside of the benchmark, since the first sample
+	Unseen     *float64  `json:"unseen,omitempty"`     // processor time of no visible process, since the first sample; can be slightly negative
+	Pressure   *float64  `json:"pressure,omitempty"`   // time during which a process waited for a processor, since the boot
+	SwapPages  *float64  `json:"swapPages,omitempty"`  // pages swapped in or out since the boot
+	Throttled  *float64  `json:"throttled,omitempty"`  // periods in which a limit stopped the cgroup of this process or one above it
+	Frequency  *float64  `json:"frequency,omitempty"`  // of the fastest processor, as a share of its maximum
+	Messages   *float64  `json:"messages,omitempty"`   // warnings and errors of the kernel since the first sample
+	ClockWrong *bool     `json:"clockWrong,omitempty"` // the kernel's clock is not synchronised
+	Offset     *float64  `json:"offset,omitempty"`     // by which the kernel still corrects its clock
+}
+
+// Sampler takes samples of a machine. Its zero value is not usable, see [NewSampler].
+type Sampler struct {
+	source    Source
+	self      int
+	processes processes
+	kmsg      *kernelLog
+	throttle  []string
+	frequency [][2]string // the files of the current and of the maximum frequency
+	adjtimex  func(*unix.Timex) (int, error)
+	buffer    []byte
+}
+
+// NewSampler prepares samples. Close must be called after the last one.
+func NewSampler(source Source) *Sampler {
+	if source.Root == "" {
+		source.Root = "/"
+	}
+	s := &Sampler{source: source, self: os.Getpid(), adjtimex: unix.Adjtimex, buffer: make([]byte, 64<<10)}
+	s.kmsg = openKernelLog(s.path("dev/kmsg"))
+	s.throttle = s.throttleFiles()
+	current, _ := filepath.Glob(s.path("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")) // the pattern is correct
+	for _, c := range current[:min(len(current), maxFrequencies)] {
+		s.frequency = append(s.frequency, [2]string{c, filepath.Join(filepath.Dir(c), "cpuinfo_max_freq")})
+	}
+	return s
+}
+
+// Close releases the log of the kernel.
+func (s *Sampler) Close() { s.kmsg.close() }
+
+func (s *Sampler) path(name string) string { return filepath.Join(s.source.Root, name) }
+
+// Sample reads all counters.
+func (s *Sampler) Sample() Sample {
+	out := Sample{Time: time.Now()}
+	if busy, total, steal, ok := s.processorTime(); ok {
+		out.Total, out.Steal = &total, steal
+		if s.processes.update(s, busy) {
+			out.Foreign, out.Unseen = new(s.processes.foreign/ticks), new(s.processes.unseen/ticks)
+		}
+	}
+	if line, ok := lineOf(s.read(s.path("proc/pressure/cpu")), "some "); ok {
+		if _, text, ok := strings.Cut(line, "total="); ok {
+			out.Pressure = number(text, 1e6)
+		}
+	}
+	vmstat := s.read(s.path("proc/vmstat"))
+	in, okIn := lineOf(vmstat, "pswpin ")
+	pages, okOut := lineOf(vmstat, "pswpout ")
+	if okIn && okOut {
+		out.SwapPages = sum(number(in, 1), number(pages, 1))
+	}
+	for _, file := range s.throttle {
+		if line, ok := lineOf(s.read(file), "nr_throttled "); ok {
+			out.Throttled = sum(out.Throttled, number(line, 1))
+		}
+	}
+	for _, files := range s.frequency {
+		current, most := number(string(s.read(files[0])), 1), number(string(s.read(files[1])), 1)
+		if current != nil && most != nil && *most > 0 && (out.Frequency == nil || *out.Frequency < *current / *most) {
+			out.Frequency = new(*current / *most)
+		}
+	}
+	out.Messages = s.kmsg.count()
+	s.readClock(&out)
+	return out
+}
+
+// processorTime returns the times of all processors: in programs and the kernel without interrupts in ticks, and in total and stolen in
+// seconds.
+func (s *Sampler) processorTime() (busy, total float64, steal *float64, ok bool) {
+	line, ok := lineOf(s.read(s.path("proc/stat")), "cpu ")
+	fields := strings.Fields(line)
+	if !ok || len(fields) < 4 {
+		return 0, 0, nil, false
+	}
+	for i, f := range fields[:min(len(fields), 8)] { // guest time, which follows, is contained in user time
+		v, err := strconv.ParseFloat(f, 64)
+		if err != nil {
+			return 0, 0, nil, false
+		}
+		total += v / ticks
+		switch i {
+		case 0, 1, 2: // user, nice, system
+			busy += v
+		case 7:
+			steal = new(v / ticks)
+		}
+	}
+	return busy, total, steal, true
+}
+
+// throttleFiles returns the files with the throttling of the cgroup of this process and of the cgroups above it.
+func (s *Sampler) throttleFiles() (files []string) {
+	for line := range strings.Lines(string(s.read(s.path("proc/" + strconv.Itoa(s.self) + "/cgroup")))) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 || !strings.HasPrefix(parts[2], "/") {
+			continue
+		}
+		folders := []string{".", "unified"} // the second: version 2 beside version 1
+		if parts[1] != "" {
+			if !slices.Contains(strings.Split(parts[1], ","), "cpu") {
+				continue
+			}
+			folders = []string{parts[1]}
+		}
+		for _, folder := range folders {
+			for path := filepath.Clean(parts[2]); ; path = filepath.Dir(path) {
+				file := filepath.Join(s.path("sys/fs/cgroup"), folder, path, "cpu.stat")
+				if _, ok := lineOf(s.read(file), "nr_throttled "); ok {
+					files = append(files, file)
+				}
+				if path == "/" {
+					break
+				}
+			}
+		}
+	}
+	return files
+}
+
+// readClock adds the state of the kernel's clock. It needs no privilege because it changes nothing.
+func (s *Sampler) readClock(out *Sample) {
+	var t unix.Timex
+	if _, err := s.adjtimex(&t); err != nil {
+		return
+	}
+	unit := 1e6
+	if t.Status&unix.STA_NANO != 0 {
+		unit = 1e9
+	}
+	out.ClockWrong, out.Offset = new(t.Status&unix.STA_UNSYNC != 0), new(float64(t.Offset)/unit)
+}
+
+// read returns the content of a file of /proc or /sys, or nil. The next call overwrites it. It uses system calls directly, because the
+// files are many and the packages of Go need three times as many calls.
+func (s *Sampler) read(path string) []byte { return s.readUntil(path, false) }
+
+// readUntil is like read. With once, it reads once, which is enough for files that the kernel writes as one piece.
+func (s *Sampler) readUntil(path string, once bool) []byte {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	for n := 0; ; {
+		if n == len(s.buffer) {
+			s.buffer = append(s.buffer, make([]byte, n)...)
+		}
+		m, err := unix.Read(fd, s.buffer[n:])
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return nil
+		case m == 0:
+			return s.buffer[:n]
+		default:
+			n += m
+			if once {
+				return s.buffer[:n]
+			}
+		}
+	}
+}
+
+// lineOf returns the rest of the first line that begins with the prefix.
+func lineOf(text []byte, prefix string) (string, bool) {
+	for line := range bytes.Lines(text) {
+		if rest, ok := bytes.CutPrefix(line, []byte(prefix)); ok {
+			return strings.TrimSpace(string(rest)), true
+		}
+	}
+	return "", false
+}
+
+// number returns a number in the given unit, or nil if the text is none.
+func number(text string, unit float64) *float64 {
+	v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return new(v / unit)
+}
+
+// sum adds numbers, of which nil ones do not exist.
+func sum(a, b *float64) *float64 {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return new(*a + *b)
+}
