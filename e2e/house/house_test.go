@@ -83,6 +83,7 @@ var rules = []struct {
 	{"deploy/bench/player", []string{"deploy/bench/workload"}},
 	{"deploy/bench/trial", []string{"deploy/bench/player", "deploy/bench/workload"}},
 	{"deploy/bench/noise", nil},
+	{"deploy/bench/export", []string{"deploy/bench/workload"}},
 	{"cmd/nixbench/internal/ui", nil},
 	{"cmd/nixbench/internal/enginecmd", []string{"nixeval", "deploy/engine", "deploy/fleet", "deploy/state"}},
 	{"cmd/nixbench/internal/kubernetescmd", []string{"deploy/engine/kubernetes", "deploy/state", "cmd/nixbench/internal/enginecmd"}},
