@@ -38,15 +38,20 @@ func sweep() Sweep {
 			{Cell: "c-1", Block: 1, Order: 1, Attempt: 1, Verdict: "valid", Started: at(10), Ended: at(400), Events: "trials/1/events.jsonl",
 				Metrics: map[string]float64{"makespan": 389.5, "tasks": 1000000, "wait p99/median": 1e-7},
 				Jobs: []Job{
-					{Job: workload.Job{ID: "c", Submit: 20, Nodes: 2, Tasks: 4, CPUs: 2, Memory: 512, User: "bob", After: []string{"a", "b"}}, Submitted: new(20.4)},
-					{Job: workload.Job{ID: "a", Nodes: 1, Tasks: 1, CPUs: 1, User: "alice", Queue: "long jobs"}, Submitted: new(0.0), Started: new(1.5), Ended: new(11.4)},
-					{Job: workload.Job{ID: "b", Submit: 3, Nodes: 1, Tasks: 3, CPUs: 1, User: "bob", Queue: "short"}, Submitted: new(3.0), Started: new(3.2), Ended: new(18.0), Failed: true},
+					{Job: workload.Job{ID: "c", Submit: 20, Nodes: 2, Tasks: 4, CPUs: 2, Memory: 512, User: "bob", After: []string{"a", "b"}},
+						Submitted: new(20.4)},
+					{Job: workload.Job{ID: "a", Nodes: 1, Tasks: 1, CPUs: 1, User: "alice", Queue: "long jobs"},
+						Submitted: new(0.0), Started: new(1.5), Ended: new(11.4)},
+					{Job: workload.Job{ID: "b", Submit: 3, Nodes: 1, Tasks: 3, CPUs: 1, User: "bob", Queue: "short"},
+						Submitted: new(3.0), Started: new(3.2), Ended: new(18.0), Failed: true},
 				}},
-			{Cell: "c-2", Block: 1, Order: 2, Attempt: 1, Verdict: "invalid", Ended: at(900), Metrics: map[string]float64{"makespan": math.Inf(1), "x.y": 1, "x-y": math.NaN()}},
+			{Cell: "c-2", Block: 1, Order: 2, Attempt: 1, Verdict: "invalid", Ended: at(900),
+				Metrics: map[string]float64{"makespan": math.Inf(1), "x.y": 1, "x-y": math.NaN()}},
 			{Cell: "c-2", Block: 1, Order: 3, Attempt: 2, Verdict: "invalid", Metrics: nil},
 			{Cell: "c-1", Block: 2, Order: 4, Attempt: 1, Verdict: "valid", Metrics: map[string]float64{"makespan": 12}},
 		},
-		Files: []File{{"sweep.json", 12, strings.Repeat("ab", 32)}, {"trials/a b#1.jsonl", 0, strings.Repeat("0", 64)}, {"x:y", 1, strings.Repeat("1", 64)}},
+		Files: []File{{"sweep.json", 12, strings.Repeat("ab", 32)},
+			{"trials/a b#1.jsonl", 0, strings.Repeat("0", 64)}, {"x:y", 1, strings.Repeat("1", 64)}},
 	}
 }
 
@@ -184,6 +189,18 @@ func TestSWFForm(t *testing.T) {
 		if !strings.HasPrefix(line, "; ") && !regexp.MustCompile(`^-?\d+( -?\d+){17}\n$`).MatchString(line) {
 			t.Errorf("no header and no record: %q", line)
 		}
+	}
+}
+
+// TestSWFIsReadAgain: an exported trial is a trace that a workload can be made of.
+func TestSWFIsReadAgain(t *testing.T) {
+	var b bytes.Buffer
+	if err := firstTrial(&b, sweep()); err != nil {
+		t.Fatal(err)
+	}
+	jobs, dropped, err := workload.ReadSWF(&b, workload.SWFOptions{})
+	if len(jobs) != 2 || dropped.Runtime != 1 || err != nil || jobs[0].Runtime != 10 || jobs[1].Submit != 3 {
+		t.Errorf("%+v, %+v, %v", jobs, dropped, err)
 	}
 }
 
