@@ -105,7 +105,8 @@ func TestMonitorEnds(t *testing.T) {
 	}
 	cancel(interrupted)
 	r := m.Stop()
-	if len(r.Samples) != 2 || r.Before != nil || r.After != nil || r.SpinRatio != nil || len(r.Notes) < 2 || !strings.Contains(r.Notes[0], "measure the disk") {
+	if len(r.Samples) != 2 || r.Before != nil || r.After != nil || r.SpinRatio != nil || len(r.Notes) < 2 ||
+		!strings.Contains(r.Notes[0], "measure the disk") {
 		t.Errorf("%d samples, %+v", len(r.Samples), r.Notes)
 	}
 	if _, err := Start(ctx, Options{Dir: t.TempDir()}); !errors.Is(err, interrupted) {

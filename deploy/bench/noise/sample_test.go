@@ -98,7 +98,8 @@ func TestSample(t *testing.T) {
 		x.Status, x.Offset = unix.STA_UNSYNC|unix.STA_NANO, 2_000_000
 		return 5, nil
 	}
-	f.write("dev/kmsg", "3,1,1,-;before the first sample\n4,2,1,-;a warning\n SUBSYSTEM=cpu\n6,3,1,-;information\n12,4,1,-;of a program\n0,5,1,-;serious\n")
+	f.write("dev/kmsg", "3,1,1,-;before the first sample\n"+
+		"4,2,1,-;a warning\n SUBSYSTEM=cpu\n6,3,1,-;information\n12,4,1,-;of a program\n0,5,1,-;serious\n")
 	got := s.Sample()
 	same(t, "total", got.Total, 10)
 	same(t, "steal", got.Steal, 1)

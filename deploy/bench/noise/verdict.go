@@ -83,7 +83,7 @@ func (t Thresholds) Judge(r Report) Verdict {
 		v.add(Invalid, "fixed work took %s longer than in the reference (limit: %s)", percent(*slower), percent(t.Canary))
 	}
 	if slower != nil && t.Canary >= 0 && -*slower > t.Canary {
-		v.add(Suspect, "fixed work took %s less time than in the reference (limit: %s): the reference was disturbed, or the processors have become faster",
+		v.add(Suspect, "fixed work took %s less time than in the reference (limit: %s): the reference was disturbed, or the processors became faster",
 			percent(-*slower), percent(t.Canary))
 	}
 	for _, h := range r.Unobserved {

@@ -32,7 +32,8 @@ func TestJudge(t *testing.T) {
 		{"slower", DefaultThresholds(), func(r *Report) { r.SpinRatio = new(2.5) },
 			Verdict{Invalid, []string{"fixed work took 150 % longer than in the reference (limit: 5 %)"}}},
 		{"faster", DefaultThresholds(), func(r *Report) { r.SpinRatio = new(0.8) },
-			Verdict{Suspect, []string{"fixed work took 20 % less time than in the reference (limit: 5 %): the reference was disturbed, or the processors have become faster"}}},
+			Verdict{Suspect, []string{"fixed work took 20 % less time than in the reference (limit: 5 %): " +
+				"the reference was disturbed, or the processors became faster"}}},
 		{"unseen", DefaultThresholds(), func(r *Report) { r.UnseenCPU = new(0.051) },
 			Verdict{Suspect, []string{"processes that were not visible, or ran only briefly, used 5.1 % of the processors (limit: 5 %)"}}},
 		{"a hypervisor", DefaultThresholds(), func(r *Report) { r.Unobserved = []string{"hv-2"} },
@@ -42,7 +43,8 @@ func TestJudge(t *testing.T) {
 		{"nothing observed", DefaultThresholds(), func(r *Report) { *r = Report{} },
 			Verdict{Suspect, []string{"steal was not observed", "the processor time of foreign processes was not observed",
 				"the pressure on the processors was not observed", "the speed of the processors before and after the trial was not observed"}}},
-		{"nothing judged", Thresholds{-1, -1, -1, -1}, func(r *Report) { *r = Report{Steal: new(1.0), SpinRatio: new(9.0), UnseenCPU: new(1.0)} }, Verdict{State: Valid}},
+		{"nothing judged", Thresholds{-1, -1, -1, -1}, func(r *Report) { *r = Report{Steal: new(1.0), SpinRatio: new(9.0), UnseenCPU: new(1.0)} },
+			Verdict{State: Valid}},
 		{"a limit of 0", Thresholds{Steal: 0, ForeignCPU: 1, PSICPU: 1, Canary: 1}, func(r *Report) { r.Steal = new(0.001) },
 			Verdict{Invalid, []string{"the hypervisor used 0.1 % of the processors for other machines (limit: 0 %)"}}},
 	} {

@@ -123,9 +123,9 @@ func (j Job) check(seen map[string]bool) error {
 // Encode returns the file of a list that [Prepare] has returned.
 func Encode(jobs []Job) []byte {
 	var b bytes.Buffer
-	lines := json.NewEncoder(&b)
 	for _, j := range jobs {
-		_ = lines.Encode(j) // it cannot fail, because Prepare accepts only finite numbers
+		line, _ := json.Marshal(j) // cannot fail: Prepare accepts only finite numbers
+		b.Write(append(line, '\n'))
 	}
 	return b.Bytes()
 }

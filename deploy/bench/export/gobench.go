@@ -1,0 +1,84 @@
+package export
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// GoBench writes the benchmark format of Go, which benchstat reads. A trial is a line with the factors in its name and the metrics as units.
+// The verdict is configuration, so that benchstat does not mix trials with different verdicts. Blocks and attempts are not written, so that
+// benchstat treats the trials of a cell as repetitions.
+func GoBench(w io.Writer, s Sweep) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "sweep: %s\nsweep-id: %s\n", oneLine(s.Name), oneLine(s.ID))
+	if s.Version != "" {
+		fmt.Fprintf(b, "nixbench: %s\n", oneLine(s.Version))
+	}
+	if !s.Started.IsZero() {
+		fmt.Fprintf(b, "started: %s\n", s.Started.UTC().Format(time.RFC3339))
+	}
+	verdict := ""
+	for _, t := range s.Trials {
+		levels, err := s.levels(t)
+		if err != nil {
+			return err
+		}
+		line := ""
+		for _, name := range t.metricNames() {
+			if v := t.Metrics[name]; !math.IsNaN(v) {
+				line += " " + format(v) + " " + escapeWord(name, "%")
+			}
+		}
+		if line == "" {
+			continue // the format has no lines without a value
+		}
+		if t.Verdict != verdict {
+			verdict = t.Verdict
+			fmt.Fprintf(b, "\nverdict: %s\n", oneLine(verdict))
+		}
+		fmt.Fprintf(b, "%s 1%s\n", s.benchmarkName(levels), line)
+	}
+	return b.Flush()
+}
+
+// processorSuffix is what the format takes for a number of processors at the end of a name.
+var processorSuffix = regexp.MustCompile(`-(\d+)$`)
+
+func (s Sweep) benchmarkName(levels []string) string {
+	name := "BenchmarkTrial"
+	for i, f := range s.Factors {
+		name += "/" + escapeWord(f.Name, "%/=") + "=" + escapeWord(levels[i], "%/")
+	}
+	return processorSuffix.ReplaceAllString(name, "%2D$1")
+}
+
+// escapeWord replaces the characters that separate words, and those in separators, by their codes, as in addresses.
+func escapeWord(text, separators string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsSpace(r) || !unicode.IsPrint(r) || strings.ContainsRune(separators, r) {
+			for _, c := range []byte(string(r)) {
+				fmt.Fprintf(&b, "%%%02X", c)
+			}
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// oneLine replaces control characters, such as line ends, by spaces.
+func oneLine(text string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text))
+}

@@ -1,0 +1,125 @@
+package export
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+)
+
+// The states of a job in the Standard Workload Format.
+const (
+	swfUnknown   = -1
+	swfFailed    = 0
+	swfCompleted = 1
+)
+
+// SWF writes the jobs of a trial in the Standard Workload Format, version 2.2. The format has whole seconds, numbers instead of names, and -1
+// for what is unknown.
+func SWF(w io.Writer, s Sweep, t Trial) error {
+	jobs := slices.Clone(t.Jobs)
+	slices.SortStableFunc(jobs, func(a, b Job) int { return cmp.Compare(a.submit(), b.submit()) })
+	users, queues, numbers := map[string]int{}, map[string]int{}, map[string]int{}
+	var userNames, queueNames []string
+	enter := func(names map[string]int, list *[]string, name string) {
+		if name != "" && names[name] == 0 {
+			*list = append(*list, name)
+			names[name] = len(*list)
+		}
+	}
+	for i, j := range jobs {
+		numbers[j.ID] = i + 1
+		enter(users, &userNames, j.User)
+		enter(queues, &queueNames, j.Queue)
+	}
+
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "; Version: 2.2\n; Computer: nixbench, cell %s\n; Note: sweep %s (%s), block %d, order %d, attempt %d, %s\n",
+		oneLine(t.Cell), oneLine(s.Name), oneLine(s.ID), t.Block, t.Order, t.Attempt, oneLine(t.Verdict))
+	if t.Events != "" {
+		fmt.Fprintf(b, "; Note: times are rounded to seconds; %s has the times in microseconds\n", oneLine(t.Events))
+	}
+	fmt.Fprintf(b, "; MaxJobs: %d\n; MaxRecords: %d\n; Preemption: No\n", len(jobs), len(jobs))
+	if !t.Started.IsZero() {
+		fmt.Fprintf(b, "; UnixStartTime: %d\n; TimeZoneString: UTC\n; StartTime: %s\n", t.Started.Unix(), t.Started.UTC().Format(time.UnixDate))
+	}
+	if !t.Ended.IsZero() {
+		fmt.Fprintf(b, "; EndTime: %s\n", t.Ended.UTC().Format(time.UnixDate))
+	}
+	if len(queueNames) > 0 {
+		fmt.Fprintf(b, "; MaxQueues: %d\n", len(queueNames))
+	}
+	for i, q := range queueNames {
+		fmt.Fprintf(b, "; Queue: %d %s\n", i+1, oneLine(q))
+	}
+	for i, u := range userNames {
+		fmt.Fprintf(b, "; Note: user %d is %s\n", i+1, oneLine(u))
+	}
+	for i, j := range jobs {
+		r := j.record()
+		r[0] = i + 1
+		r[11], r[14] = orUnknown(users[j.User]), orUnknown(queues[j.Queue])
+		// The format has one preceding job: that which has ended last, and with which the submission began.
+		var last *Job
+		for _, id := range j.After {
+			if n := numbers[id]; n > 0 && jobs[n-1].Ended != nil && (last == nil || *jobs[n-1].Ended > *last.Ended) {
+				last = &jobs[n-1]
+				r[16], r[17] = n, max(0, round(j.submit()-*last.Ended))
+			}
+		}
+		for k, v := range r {
+			if k > 0 {
+				b.WriteByte(' ')
+			}
+			fmt.Fprint(b, v)
+		}
+		b.WriteByte('\n')
+	}
+	return b.Flush()
+}
+
+// submit returns when the job was submitted, or when the workload submits it if it was not.
+func (j Job) submit() float64 {
+	if j.Submitted != nil {
+		return *j.Submitted
+	}
+	return j.Submit
+}
+
+// record returns the columns that depend only on the job.
+func (j Job) record() (r [18]int) {
+	for i := range r {
+		r[i] = swfUnknown
+	}
+	r[1] = max(0, round(j.submit()))
+	if j.Started != nil {
+		r[2] = max(0, round(*j.Started-j.submit()))
+		r[4] = j.Tasks * j.CPUs
+	}
+	if j.Started != nil && j.Ended != nil {
+		r[3] = max(0, round(*j.Ended-*j.Started))
+	}
+	r[7] = j.Tasks * j.CPUs
+	if j.Memory > 0 && j.CPUs > 0 {
+		r[9] = j.Memory * 1024 / j.CPUs // KiB of each processor
+	}
+	switch {
+	case j.Failed:
+		r[10] = swfFailed
+	case j.Ended != nil:
+		r[10] = swfCompleted
+	}
+	return r
+}
+
+func round(seconds float64) int { return int(math.Round(seconds)) }
+
+func orUnknown(n int) int {
+	if n == 0 {
+		return swfUnknown
+	}
+	return n
+}

@@ -1,0 +1,159 @@
+package workload
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// SWFOptions scale a trace to a smaller cluster and a shorter time.
+type SWFOptions struct {
+	MaxJobs     int     // only so many of the first jobs that can be used; 0: all
+	Compression float64 // times of submission and run times are divided by it, so that the load remains the same; 0: 1
+	CPUsPerNode int     // of the cluster; 0: 1
+}
+
+// SWFDropped counts the jobs of a trace that cannot be used, each by the first reason that applies.
+type SWFDropped struct {
+	Partial    int `json:"partial"`    // a part of a job that was interrupted; the trace has the whole job, too
+	Submit     int `json:"submit"`     // no time of submission
+	Runtime    int `json:"runtime"`    // no run time, such as a job that was cancelled while it waited
+	Processors int `json:"processors"` // neither requested nor allocated processors
+}
+
+// Columns of the Standard Workload Format. A value of -1 is unknown.
+const (
+	swfNumber    = 0
+	swfSubmit    = 1
+	swfRuntime   = 3
+	swfAllocated = 4
+	swfRequested = 7
+	swfStatus    = 10
+	swfUser      = 11
+	swfPreceding = 16
+	swfColumns   = 18
+)
+
+// maxProcessors is the largest number of processors of a job of a trace.
+const maxProcessors = 100_000_000
+
+// ReadSWF reads a trace in the Standard Workload Format. The first job is submitted at 0. A job gets as many nodes as its processors need, with one
+// task on each, and the same number of processors on all: its requested ones, or those that it was allocated if the trace does not have the former.
+// The tasks of a job on several nodes are a gang. A job with a preceding job is submitted after that has ended.
+//
+// Queues and memory are not taken over, because they are those of the machine of the trace.
+func ReadSWF(r io.Reader, o SWFOptions) ([]Job, SWFDropped, error) {
+	var dropped SWFDropped
+	if o.Compression == 0 {
+		o.Compression = 1
+	}
+	if o.CPUsPerNode == 0 {
+		o.CPUsPerNode = 1
+	}
+	if o.MaxJobs < 0 || o.CPUsPerNode < 0 || !(o.Compression > 0) || math.IsInf(o.Compression, 0) {
+		return nil, dropped, fmt.Errorf("the number of jobs (%d), the processors of a node (%d) and the compression of time (%v) must be positive",
+			o.MaxJobs, o.CPUsPerNode, o.Compression)
+	}
+	var jobs []Job
+	submits := map[string]float64{} // by the id of the job
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan() && (o.MaxJobs == 0 || len(jobs) < o.MaxJobs); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, ";") {
+			continue
+		}
+		v, err := parseSWF(line)
+		if err != nil {
+			return nil, dropped, fmt.Errorf("line %d: %w", n, err)
+		}
+		if dropped.drop(v) {
+			continue
+		}
+		if len(jobs) == maxJobs {
+			return nil, dropped, fmt.Errorf("line %d: a workload has at most %d jobs", n, maxJobs)
+		}
+		j := o.job(v)
+		if before, ok := submits[swfID(v[swfPreceding])]; ok && before <= j.Submit {
+			j.After = []string{swfID(v[swfPreceding])}
+		}
+		submits[j.ID] = j.Submit
+		jobs = append(jobs, j)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, dropped, err
+	}
+	first := math.Inf(1)
+	for _, j := range jobs {
+		first = min(first, j.Submit)
+	}
+	for i := range jobs {
+		jobs[i].Submit -= first
+	}
+	jobs, err := Prepare(jobs)
+	if err != nil {
+		return nil, dropped, fmt.Errorf("trace: %w (dropped jobs: %d without a run time, %d without processors, "+
+			"%d without a time of submission, %d parts of jobs)", err, dropped.Runtime, dropped.Processors, dropped.Submit, dropped.Partial)
+	}
+	return jobs, dropped, nil
+}
+
+func parseSWF(line string) (v [swfColumns]float64, err error) {
+	fields := strings.Fields(line)
+	if len(fields) != swfColumns {
+		return v, fmt.Errorf("a job of a trace has %d columns, not %d", swfColumns, len(fields))
+	}
+	for i, f := range fields {
+		if v[i], err = strconv.ParseFloat(f, 64); err != nil || math.IsNaN(v[i]) || math.IsInf(v[i], 0) {
+			return v, fmt.Errorf("column %d: %q is no number", i+1, f)
+		}
+	}
+	if v[swfNumber] < 0 || v[swfNumber] > 1e15 || processors(v) > maxProcessors {
+		return v, fmt.Errorf("the number of the job (%v) must not be negative, and it can have at most %d processors", v[swfNumber], maxProcessors)
+	}
+	return v, nil
+}
+
+// processors returns the processors of a job, which are not positive if they are unknown.
+func processors(v [swfColumns]float64) float64 {
+	if v[swfRequested] > 0 {
+		return v[swfRequested]
+	}
+	return v[swfAllocated]
+}
+
+// drop reports whether a job cannot be used, and counts it in this case.
+func (d *SWFDropped) drop(v [swfColumns]float64) bool {
+	switch {
+	case v[swfStatus] >= 2 && v[swfStatus] <= 4:
+		d.Partial++
+	case v[swfSubmit] < 0:
+		d.Submit++
+	case v[swfRuntime] < 0:
+		d.Runtime++
+	case processors(v) <= 0:
+		d.Processors++
+	default:
+		return false
+	}
+	return true
+}
+
+func (o SWFOptions) job(v [swfColumns]float64) Job {
+	cpus := max(1, int(math.Ceil(processors(v))))
+	nodes := (cpus + o.CPUsPerNode - 1) / o.CPUsPerNode
+	j := Job{
+		ID: swfID(v[swfNumber]), Submit: v[swfSubmit] / o.Compression, Runtime: v[swfRuntime] / o.Compression,
+		Nodes: nodes, Tasks: nodes, CPUs: (cpus + nodes - 1) / nodes, Gang: nodes > 1,
+	}
+	if v[swfUser] >= 0 {
+		j.User = fmt.Sprintf("user-%.0f", v[swfUser])
+	}
+	return j
+}
+
+// swfID returns the id of the job with a number.
+func swfID(number float64) string { return fmt.Sprintf("job-%.0f", number) }

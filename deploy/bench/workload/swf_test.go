@@ -1,0 +1,98 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const trace = `; Version: 2.2
+; MaxProcs: 64
+
+  1 100  5   60  8 -1 -1 -1 -1 -1 1  3 -1 -1 2 -1 -1 -1
+  2 110 -1   -1 -1 -1 -1  4 -1 -1 5  3 -1 -1 2 -1 -1 -1
+  3 120  0   30 -1 -1 -1 -1 -1 -1 1  3 -1 -1 2 -1 -1 -1
+  4 130  0   30  4 -1 -1 10 -1 -1 0 -1 -1 -1 2 -1  1 10
+  5  -1  0   30  4 -1 -1  4 -1 -1 1  1 -1 -1 2 -1 -1 -1
+  6 140  0   10  4 -1 -1  4 -1 -1 2  1 -1 -1 2 -1 -1 -1
+  6 140  0   40  4 -1 -1  4 -1 -1 1  1 -1 -1 2 -1  2 -1
+  7 140  0    0  1 -1 -1  1 -1 -1 5  1 -1 -1 2 -1  9 -1
+`
+
+func TestReadSWF(t *testing.T) {
+	all := []Job{
+		{ID: "job-1", Submit: 0, Nodes: 2, Tasks: 2, CPUs: 4, Runtime: 30, User: "user-3", Gang: true},
+		{ID: "job-4", Submit: 15, Nodes: 3, Tasks: 3, CPUs: 4, Runtime: 15, Gang: true, After: []string{"job-1"}},
+		{ID: "job-6", Submit: 20, Nodes: 1, Tasks: 1, CPUs: 4, Runtime: 20, User: "user-1"},
+		{ID: "job-7", Submit: 20, Nodes: 1, Tasks: 1, CPUs: 1, Runtime: 0, User: "user-1"},
+	}
+	for _, tt := range []struct {
+		name    string
+		options SWFOptions
+		want    []Job
+		dropped SWFDropped
+	}{
+		{"all", SWFOptions{Compression: 2, CPUsPerNode: 4}, all, SWFDropped{Partial: 1, Submit: 1, Runtime: 1, Processors: 1}},
+		{"some", SWFOptions{MaxJobs: 2, Compression: 2, CPUsPerNode: 4}, all[:2], SWFDropped{Runtime: 1, Processors: 1}},
+		{"defaults", SWFOptions{MaxJobs: 1}, []Job{{ID: "job-1", Nodes: 8, Tasks: 8, CPUs: 1, Runtime: 60, User: "user-3", Gang: true}}, SWFDropped{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, dropped, err := ReadSWF(strings.NewReader(trace), tt.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(tt.dropped, dropped); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestReadSWFUnordered: a trace that is not sorted begins at 0, too, and a job does not precede one that was submitted before it.
+func TestReadSWFUnordered(t *testing.T) {
+	got, _, err := ReadSWF(strings.NewReader("1 50 0 1 1 -1 -1 1 -1 -1 1 -1 -1 -1 -1 -1 -1 -1\n"+
+		"2 20 0 1 1 -1 -1 1 -1 -1 1 -1 -1 -1 -1 -1 1 0\n"), SWFOptions{})
+	want := []Job{{ID: "job-2", Nodes: 1, Tasks: 1, CPUs: 1, Runtime: 1}, {ID: "job-1", Submit: 30, Nodes: 1, Tasks: 1, CPUs: 1, Runtime: 1}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+}
+
+func TestReadSWFErrors(t *testing.T) {
+	record := func(number, submit, runtime, cpus string) string {
+		return fmt.Sprintf("%s %s 0 %s %s -1 -1 -1 -1 -1 1 -1 -1 -1 -1 -1 -1 -1\n", number, submit, runtime, cpus)
+	}
+	one := record("1", "0", "1", "1")
+	for _, tt := range []struct {
+		name, trace string
+		options     SWFOptions
+		want        string
+	}{
+		{"no jobs", "; only a header\n", SWFOptions{}, "the workload has no jobs"},
+		{"all dropped", record("1", "0", "-1", "1") + record("2", "0", "1", "0"), SWFOptions{}, "1 without a run time, 1 without processors"},
+		{"columns", one + "1 2 3\n", SWFOptions{}, "line 2: a job of a trace has 18 columns, not 3"},
+		{"no number", record("1", "0", "x", "1"), SWFOptions{}, `line 1: column 4: "x" is no number`},
+		{"not a number", record("1", "0", "NaN", "1"), SWFOptions{}, "column 4"},
+		{"too many processors", record("1", "0", "1", "1e12"), SWFOptions{}, "at most 100000000 processors"},
+		{"twice", one + one, SWFOptions{}, "two jobs with this id"},
+		{"too long", one + record("2", "1e9", "1", "1"), SWFOptions{}, "a year of seconds"},
+		{"negative compression", one, SWFOptions{Compression: -1}, "must be positive"},
+		{"negative limit", one, SWFOptions{MaxJobs: -1}, "must be positive"},
+		{"negative nodes", one, SWFOptions{CPUsPerNode: -1}, "must be positive"},
+	} {
+		if _, _, err := ReadSWF(strings.NewReader(tt.trace), tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: the error is %v", tt.name, err)
+		}
+	}
+	broken := errors.New("connection lost")
+	if _, _, err := ReadSWF(iotest.ErrReader(broken), SWFOptions{}); !errors.Is(err, broken) {
+		t.Errorf("the error is %v", err)
+	}
+}
