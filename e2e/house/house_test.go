@@ -84,6 +84,7 @@ var rules = []struct {
 	{"deploy/bench/player", []string{"deploy/bench/workload"}},
 	{"deploy/bench/player/playertest", []string{"deploy/bench/player", "deploy/bench/workload"}},
 	{"deploy/bench/player/null", []string{"deploy/bench/player", "deploy/bench/workload"}},
+	{"deploy/bench/player/kubernetes", []string{"deploy/bench/player", "deploy/bench/workload", "deploy/engine", "deploy/engine/batch", "deploy/engine/kubernetes"}},
 	{"deploy/bench/player/slurm", []string{"deploy/bench/player", "deploy/bench/workload", "deploy/engine", "deploy/engine/batch", "deploy/engine/slurm"}},
 	{"cmd/nixbench/internal/ui", nil},
 	{"cmd/nixbench/internal/enginecmd", []string{"nixeval", "deploy/engine", "deploy/fleet", "deploy/state"}},
