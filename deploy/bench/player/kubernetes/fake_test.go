@@ -1,0 +1,227 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// ahead is what the clock of the fake control plane is ahead.
+const ahead = 7 * time.Second
+
+// line is a line of the watch, which is printed at a time.
+type line struct {
+	at   time.Time
+	text string
+}
+
+// fakeCluster is a control plane whose programs print what kubectl, tail and systemd print. Its nodes have room for all pods.
+type fakeCluster struct {
+	t         *testing.T
+	mu        sync.Mutex
+	namespace bool
+	objects   map[string]map[string]any // by kind and name
+	lines     []line
+	watching  bool
+	printed   strings.Builder
+	calls     []string
+	count     map[string]int
+	answer    map[string]func(n int) (string, error) // by program: an answer instead of the usual one, if it is not empty
+	files     map[string]string
+	exit      string // exit status of the pods, if they fail
+}
+
+func newFake(t *testing.T) *fakeCluster {
+	return &fakeCluster{t: t, objects: map[string]map[string]any{}, count: map[string]int{}, answer: map[string]func(int) (string, error){}, files: map[string]string{
+		manifests + "/kube-scheduler.yaml":          "spec:\n  containers:\n  - command:\n    - kube-scheduler\n    - --bind-address=127.0.0.1\n    - --kube-api-qps=200\n",
+		manifests + "/kube-controller-manager.yaml": "spec:\n  containers:\n  - command:\n    - kube-controller-manager\n    - --controllers=*,bootstrapsigner\n",
+	}}
+}
+
+func (f *fakeCluster) player(o Options) *Player {
+	member := func(node, role, settings string) engine.Member {
+		return engine.Member{Node: node, Engine: nixeval.Engine{Kind: "kubernetes", Role: role, Settings: []byte(settings)}}
+	}
+	if o.Image == "" {
+		o.Image, o.Command = "localhost/sleep:1", []string{"/bin/sleep", "{runtime}"}
+	}
+	p := New(engine.Cluster{Name: "bench", Run: f.run, Members: []engine.Member{
+		member("worker-1", "worker", ""), member("cp-1", "control-plane", `{"port": 7443}`), member("cp-2", "control-plane", ""),
+	}}, o).(*Player)
+	p.poll, p.quiet = 20*time.Millisecond, 100*time.Millisecond
+	return p
+}
+
+func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	var input []byte
+	if stdin != nil {
+		var err error
+		if input, err = io.ReadAll(stdin); err != nil {
+			return nil, err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, node+": "+strings.Join(argv, " "))
+	f.count[argv[0]]++
+	if a := f.answer[argv[0]]; a != nil {
+		if out, err := a(f.count[argv[0]]); out != "" || err != nil {
+			return []byte(out), err
+		}
+	}
+	now := time.Now()
+	switch script := string(input); {
+	case argv[0] == "sh" && script == usageScript:
+		return []byte("etcd|2048|812 (etcd) S 1 812 812 0 -1 4194560 9 0 0 0 150 50 0 0 20 0 9 0 100 1 1\n"), nil
+	case node != "cp-1":
+		return nil, fmt.Errorf("%s: %q", node, argv)
+	case argv[0] == "date":
+		return strconv.AppendInt(nil, now.Add(ahead).UnixNano(), 10), nil
+	case argv[0] == "sh":
+		f.watching = strings.Contains(script, "systemd-run")
+		f.printed.Reset()
+		if f.watching {
+			for _, o := range f.objects {
+				if o["kind"] == "Pod" {
+					f.add(now, "ADDED|"+firstPodName+"||||Pending||")
+				}
+			}
+		}
+	case argv[0] == "tail":
+		return f.tail(argv, now)
+	case argv[0] == "cat":
+		if text, ok := f.files[argv[1]]; ok {
+			return []byte(text), nil
+		}
+		return nil, fmt.Errorf("cat: %s: No such file or directory", argv[1])
+	case argv[0] == "systemctl":
+		if !f.watching {
+			return nil, errors.New("exit status 3")
+		}
+	case argv[0] == "kubectl":
+		if argv[3] != "--server=https://127.0.0.1:7443" {
+			f.t.Errorf("unexpected command %q", argv)
+		}
+		return f.kubectl(argv[5:], input)
+	default:
+		f.t.Errorf("unexpected command %q", argv)
+	}
+	return nil, nil
+}
+
+func (f *fakeCluster) add(at time.Time, text string) {
+	us := at.Add(ahead).UnixMicro()
+	f.lines = append(f.lines, line{at, fmt.Sprintf("%d.%06d|%s\n", us/1e6, us%1e6, text)})
+}
+
+// tail prints the lines that are due. The last one is incomplete at first.
+func (f *fakeCluster) tail(argv []string, now time.Time) ([]byte, error) {
+	if !f.watching {
+		return nil, errors.New("tail: cannot open")
+	}
+	slices.SortStableFunc(f.lines, func(a, b line) int { return cmp.Compare(a.at.UnixMicro(), b.at.UnixMicro()) })
+	for len(f.lines) > 0 && !f.lines[0].at.After(now) {
+		f.printed.WriteString(f.lines[0].text)
+		f.lines = f.lines[1:]
+	}
+	from, err := strconv.Atoi(strings.TrimPrefix(argv[1], "--bytes=+"))
+	if err != nil || argv[2] != watchFile {
+		f.t.Errorf("unexpected command %q", argv)
+	}
+	out := f.printed.String()[from-1:]
+	if f.count["tail"]%3 == 0 && len(out) > 5 {
+		out = out[:len(out)-5]
+	}
+	return []byte(out), nil
+}
+
+func (f *fakeCluster) kubectl(args []string, input []byte) ([]byte, error) {
+	switch args[0] + " " + args[1] {
+	case "create namespace":
+		if f.namespace {
+			return nil, errors.New(`Error from server (AlreadyExists): namespaces "nixbench-bench" already exists`)
+		}
+		f.namespace = true
+	case "delete namespace":
+		f.namespace, f.objects, f.lines = false, map[string]map[string]any{}, nil
+	case "get nodes":
+		return []byte(`{"items": [{"spec": {}, "status": {"allocatable": {"pods": "110"}}}, {"spec": {"unschedulable": true}, "status": {"allocatable": {"pods": "110"}}}]}`), nil
+	case "create --validate=false":
+		var o map[string]any
+		if err := json.Unmarshal(input, &o); err != nil {
+			return nil, err
+		}
+		if f.count["kubectl"] == 2 && o["kind"] == "Pod" {
+			return nil, errors.New(`Error from server (Forbidden): pods "x" is forbidden: error looking up service account nixbench-bench/default: serviceaccount "default" not found`)
+		}
+		items, isList := o["items"].([]any)
+		if !isList {
+			items = []any{o}
+		}
+		var errs []error
+		for _, i := range items {
+			errs = append(errs, f.create(i.(map[string]any)))
+		}
+		return nil, errors.Join(errs...)
+	default:
+		f.t.Errorf("unexpected command %q", args)
+	}
+	return nil, nil
+}
+
+// create creates an object. The pods of a Job run as soon as it exists.
+func (f *fakeCluster) create(o map[string]any) error {
+	metadata := o["metadata"].(map[string]any)
+	kind, name := o["kind"].(string), metadata["name"].(string)
+	if !f.namespace || metadata["namespace"] != namespace {
+		return fmt.Errorf("Error from server (NotFound): error when creating \"STDIN\": namespaces %q not found", metadata["namespace"])
+	}
+	if f.objects[kind+"/"+name] != nil {
+		return fmt.Errorf("Error from server (AlreadyExists): error when creating \"STDIN\": jobs.batch %q already exists", name)
+	}
+	f.objects[kind+"/"+name] = o
+	if kind != "Job" {
+		return nil
+	}
+	spec := o["spec"].(map[string]any)
+	pod := spec["template"].(map[string]any)["spec"].(map[string]any)
+	command := pod["containers"].([]any)[0].(map[string]any)["command"].([]any)
+	seconds, err := strconv.ParseFloat(command[len(command)-1].(string), 64)
+	if err != nil {
+		return err
+	}
+	for i := range int(spec["completions"].(float64)) {
+		index := ""
+		if spec["completionMode"] == "Indexed" {
+			index = strconv.Itoa(i)
+		}
+		id := fmt.Sprintf("%s-%d|%s|%s", name, i, name, index)
+		at := time.Now()
+		f.add(at, "ADDED|"+id+"||Pending||")
+		f.add(at.Add(time.Millisecond), "MODIFIED|"+id+"|worker-1|Pending||")
+		f.add(at.Add(2*time.Millisecond), "MODIFIED|"+id+"|worker-1|Running||")
+		end := at.Add(3*time.Millisecond + time.Duration(seconds*float64(time.Second)))
+		phase := "Succeeded|0|"
+		if f.exit != "" {
+			phase = "Failed|" + f.exit + "|"
+		}
+		f.add(end, "MODIFIED|"+id+"|worker-1|"+phase)
+		f.add(end.Add(time.Millisecond), "DELETED|"+id+"|worker-1|"+phase)
+	}
+	return nil
+}

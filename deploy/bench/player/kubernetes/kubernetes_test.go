@@ -1,0 +1,266 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/bench/player"
+	"github.com/nixbench/nixbench/deploy/bench/player/playertest"
+	"github.com/nixbench/nixbench/deploy/bench/workload"
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+func TestContract(t *testing.T) {
+	playertest.Run(t, func(t *testing.T) player.Player { return newFake(t).player(Options{}) })
+}
+
+// play runs jobs on a fake cluster with a time limit.
+func play(t *testing.T, f *fakeCluster, o Options, jobs []workload.Job) ([]player.Event, error) {
+	t.Helper()
+	prepared, err := workload.Prepare(jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return playertest.Play(ctx, f.player(o), prepared, time.Now())
+}
+
+// The tasks of a job have events of their own. The times are those of this machine.
+func TestTasks(t *testing.T) {
+	begin := time.Now()
+	events, err := play(t, newFake(t), Options{}, []workload.Job{{ID: "a", Nodes: 2, Runtime: 0.05}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, e := range events {
+		got[e.Kind] = got[e.Kind]*10 + 1 + e.Task
+		if e.Time.Before(begin) || e.Time.After(time.Now()) {
+			t.Errorf("%s at %v", e.Kind, e.Time.Sub(begin))
+		}
+	}
+	// Task 1, task 2 and the job, but the job is created with its first task.
+	want := map[string]int{player.Submit: 1, player.Created: 213, player.Bound: 231, player.Start: 231, player.Finish: 231}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFailedPod(t *testing.T) {
+	f := newFake(t)
+	f.exit = "3"
+	events, err := play(t, f, Options{}, []workload.Job{{ID: "a", Runtime: 0.01}, {ID: "b", After: []string{"a"}}})
+	if last := events[len(events)-1]; err != nil || last.Kind != player.Failed || last.Text != "exit status 3" || last.Job != "b" {
+		t.Errorf("%+v, %v", events, err)
+	}
+}
+
+// A refused Job fails; the others of the same command run.
+func TestRefused(t *testing.T) {
+	f := newFake(t)
+	f.objects["Job/b"] = map[string]any{"kind": "Job"}
+	events, err := play(t, f, Options{}, []workload.Job{{ID: "a"}, {ID: "b"}, {ID: "c"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := map[string]string{}
+	for _, e := range events {
+		if e.Kind == player.Finish || e.Kind == player.Failed {
+			ends[e.Job] = e.Kind + e.Text
+		}
+	}
+	want := map[string]string{"a": "finish", "c": "finish", "b": `failedError from server (AlreadyExists): error when creating "STDIN": jobs.batch "b" already exists`}
+	if diff := cmp.Diff(want, ends); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Errors and answers that are no answers end Play, or are tried again.
+func TestAnswers(t *testing.T) {
+	lost := errors.New("connection lost")
+	for name, test := range map[string]struct {
+		program string
+		from    int // the first of the answers that are replaced
+		to      int
+		out     string
+		err     error
+		want    string // empty: no error
+	}{
+		"no clock":            {"date", 1, 1, "", lost, "read the clock: connection lost"},
+		"no namespace":        {"kubectl", 1, 1, "", lost, "create the namespace"},
+		"no first pod":        {"kubectl", 3, 3, "", lost, "create a pod: connection lost"},
+		"no job":              {"kubectl", 4, 4, "", lost, "create jobs: connection lost"},
+		"no watch":            {"sh", 1, 1, "", lost, "start the watch"},
+		"a failed read":       {"tail", 2, 4, "", lost, ""},
+		"no file":             {"tail", 2, 1000, "", lost, "read the watch: connection lost"},
+		"a line with garbage": {"tail", 2, 1000, "garbage\n", nil, "unexpected line"},
+		"a line with no time": {"tail", 2, 1000, "now|ADDED|a|a||||||\n", nil, "without a time"},
+		"an ended watch":      {"tail", 2, 1000, "1.5", nil, "has ended on the control plane"},
+	} {
+		f := newFake(t)
+		f.answer[test.program] = func(n int) (string, error) {
+			if n >= test.from && n <= test.to {
+				return test.out, test.err
+			}
+			return "", nil
+		}
+		if name == "an ended watch" {
+			f.answer["systemctl"] = func(int) (string, error) { return "", errors.New("exit status 3") }
+		}
+		_, err := play(t, f, Options{}, []workload.Job{{ID: "a", Runtime: 0.1}})
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if f.watching && test.program != "sh" {
+			t.Errorf("%s: the watch still runs", name)
+		}
+	}
+	for _, p := range []player.Player{New(engine.Cluster{}, Options{}), newFake(t).player(Options{Image: "x"}), newFake(t).player(Options{Image: "x", Command: []string{"x"}, Gangs: "none"})} {
+		if err := p.Play(t.Context(), []workload.Job{{ID: "a"}}, time.Now(), func(player.Event) {}); err == nil {
+			t.Error("wrong options are accepted")
+		}
+	}
+}
+
+func TestParseChange(t *testing.T) {
+	got, err := parseChange("1700000000.000123|MODIFIED|a-0-x7|a|4|worker-1|Failed|137|Evicted")
+	want := change{at: time.Unix(1700000000, 123000), pod: "a-0-x7", job: "a", task: 5, node: "worker-1", phase: "Failed", text: "Evicted"}
+	if err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, line := range []string{"", "1.000000|ADDED", "1.0|ADDED|p|a|0|||0|", "x.000000|ADDED|p|a|0|||0|", "1.000000|ADDED|p|a|-1|||0|", "1.000000|ADDED|p|a|x|||0|"} {
+		if got, err := parseChange(line); err == nil {
+			t.Errorf("%q: %+v", line, got)
+		}
+	}
+}
+
+// The scripts are valid, and the program adds a time to each line.
+func TestScripts(t *testing.T) {
+	argv := []string{"printf", `%s\n`, "ADDED|it's|a|0|||0|"}
+	for shell, text := range map[string]string{"sh": startScript(argv), "bash": watchProgram(argv), "dash": stopScript + usageScript} {
+		cmd := exec.Command(shell, "-n")
+		cmd.Stdin = strings.NewReader(text)
+		if out, err := cmd.CombinedOutput(); err != nil && !errors.Is(err, exec.ErrNotFound) {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	out, err := exec.Command("bash", "-c", strings.Replace(watchProgram(argv), "sleep 0.1", "exit", 1)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := parseChange(strings.TrimSuffix(string(out), "\n"))
+	if err != nil || c.pod != "it's" || time.Since(c.at).Abs() > time.Minute {
+		t.Errorf("%q: %+v, %v", out, c, err)
+	}
+}
+
+// The script finds processes of this machine, if there are any, in the expected form.
+func TestUsageScript(t *testing.T) {
+	cmd := exec.Command("sh", "-s")
+	cmd.Stdin = strings.NewReader(strings.Replace(usageScript, "kube-scheduler |", "kube-scheduler | sh |", 1))
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	usage := map[string]player.Usage{}
+	if err := addUsage(usage, string(out)); err != nil || usage["sh"].Memory < 100<<10 {
+		t.Errorf("%+v, %v", usage, err)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	got, err := newFake(t).player(Options{}).Usage(t.Context())
+	if diff := cmp.Diff(map[string]player.Usage{"etcd": {CPU: 6, Memory: 6 << 20}}, got); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	for _, out := range []string{"etcd\n", "etcd|1|1 (etcd) S\n", "etcd|x|812 (etcd) S 1 812 812 0 -1 4194560 9 0 0 0 150 50 0 0\n"} {
+		if err := addUsage(map[string]player.Usage{}, out); err == nil {
+			t.Errorf("%q is accepted", out)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	f := newFake(t)
+	read := func(o Options) map[string]player.Limit {
+		limits, err := f.player(o).Limits(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]player.Limit{}
+		for _, l := range limits {
+			got[l.Name] = l
+		}
+		return got
+	}
+	got := read(Options{})
+	for name, want := range map[string]player.Limit{
+		"kube-scheduler: kube-api-qps":                  {Value: "200", Rate: 200, Kind: player.Bound},
+		"kube-scheduler: kube-api-burst":                {Value: "100 (default)"},
+		"kube-controller-manager: kube-api-qps":         {Value: "20 (default)", Rate: 20, Kind: player.Created},
+		"kube-controller-manager: concurrent-job-syncs": {Value: "5 (default)"},
+		"kubelet: maxPods":                              {Value: "110 on 1 nodes"},
+	} {
+		if want.Name = name; got[name] != want {
+			t.Errorf("%+v, want %+v", got[name], want)
+		}
+	}
+	f.files[manifests+"/kube-scheduler.yaml"] += "    - --config=/etc/kubernetes/scheduler.yaml\n"
+	for text, want := range map[string]player.Limit{
+		"clientConnection:\n  qps: 300\n": {Value: "300", Rate: 300, Kind: player.Bound},
+		`{"clientConnection":{"qps":-1}}`: {Value: "-1"},
+		"kind: X\n":                       {Value: "50 (default)", Rate: 50, Kind: player.Bound},
+	} {
+		f.files["/etc/kubernetes/scheduler.yaml"] = text
+		want.Name = "kube-scheduler: clientConnection.qps"
+		if got := read(Options{}); got[want.Name] != want || got["kube-scheduler: kube-api-qps"].Name != "" {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+	if got := read(Options{Scheduler: "gangs"}); got["kube-scheduler: config"].Name != "" {
+		t.Errorf("%+v", got)
+	}
+	delete(f.files, manifests+"/kube-controller-manager.yaml")
+	if _, err := f.player(Options{}).Limits(t.Context()); err == nil {
+		t.Error("no manifest, and no error")
+	}
+}
+
+// A gang has a PodGroup, and pods on several nodes are spread.
+func TestObjects(t *testing.T) {
+	jobs, err := workload.Prepare([]workload.Job{{ID: "gang", Nodes: 2, Tasks: 4, CPUs: 3, Memory: 64, Runtime: 1.5, Gang: true}, {ID: "single", Gang: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for gangs, want := range map[string][]string{
+		"":           {`"kind":"Job"`, `"completions":4`, `"parallelism":4`, `"completionMode":"Indexed"`, `"cpu":"3"`, `"memory":"64Mi"`, `["/bin/sleep","1.5"]`, `"maxSkew":1`, `"schedulerName":"s"`},
+		Coscheduling: {`"apiVersion":"scheduling.x-k8s.io/v1alpha1"`, `"minMember":4`, `"scheduling.x-k8s.io/pod-group":"gang"`},
+		Volcano:      {`"apiVersion":"scheduling.volcano.sh/v1beta1"`, `"minMember":4`, `"scheduling.k8s.io/group-name":"gang"`},
+	} {
+		list, err := newFake(t).player(Options{Gangs: gangs, Scheduler: "s"}).jobList(jobs)
+		if err != nil || !json.Valid(list) {
+			t.Fatal(err)
+		}
+		for _, w := range want {
+			if !strings.Contains(string(list), w) {
+				t.Errorf("%q: %s is not in %s", gangs, w, list)
+			}
+		}
+		wantGroups := 1
+		if gangs == "" {
+			wantGroups = 0
+		}
+		if groups := strings.Count(string(list), `"kind":"PodGroup"`); groups != wantGroups {
+			t.Errorf("%q: %d groups", gangs, groups)
+		}
+	}
+}

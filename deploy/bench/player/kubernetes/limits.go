@@ -1,0 +1,142 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/bench/player"
+)
+
+// manifests is the folder of the static pods.
+const manifests = "/etc/kubernetes/manifests"
+
+// flag is a flag of a static pod that limits how fast jobs run, with its default.
+type flag struct{ name, byDefault string }
+
+// schedulerFlags and controllerFlags: kube-scheduler sends events with a client of its own, so a binding is one request of the client
+// with the limit. In kube-controller-manager, each controller has a client with the limit; the one for Jobs creates pods,
+// updates the status of Jobs, removes finalizers of pods and sends events, so that fewer pods per second are created than the limit.
+var (
+	schedulerFlags  = []flag{{"kube-api-qps", "50"}, {"kube-api-burst", "100"}}
+	controllerFlags = []flag{{"kube-api-qps", "20"}, {"kube-api-burst", "30"}, {"concurrent-job-syncs", "5"}}
+)
+
+// Limits implements [player.Player]. Limits of a scheduler that is no static pod are not read.
+func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
+	limits := []player.Limit{{Name: "nixbench: kubectl create", Value: strconv.Itoa(maxCreates) + " at the same time, each with one request after the other"}}
+	if p.o.Scheduler == "" || p.o.Scheduler == "default-scheduler" {
+		manifest, err := p.readManifest(ctx, "kube-scheduler")
+		if err != nil {
+			return nil, err
+		}
+		limits = append(limits, flagLimits("kube-scheduler", manifest, schedulerFlags, player.Bound)...)
+		if file := manifest["config"]; file != "" { // kube-scheduler then ignores the flags
+			limits = []player.Limit{limits[0], {Name: "kube-scheduler: config", Value: file}}
+			qps, err := p.readQPS(ctx, file)
+			if err != nil {
+				return nil, err
+			}
+			limits = append(limits, newLimit("kube-scheduler: clientConnection.qps", qps, "50", player.Bound))
+		}
+	}
+	manifest, err := p.readManifest(ctx, "kube-controller-manager")
+	if err != nil {
+		return nil, err
+	}
+	limits = append(limits, flagLimits("kube-controller-manager", manifest, controllerFlags, player.Created)...)
+	pods, err := p.readMaxPods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(limits, pods), nil
+}
+
+// readManifest returns the flags of a static pod.
+func (p *Player) readManifest(ctx context.Context, name string) (map[string]string, error) {
+	out, err := p.run(ctx, nil, "cat", manifests+"/"+name+".yaml")
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: read the flags of %s: %w", name, err)
+	}
+	flags := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		if m := flagLine.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
+			flags[m[1]] = m[2]
+		}
+	}
+	return flags, nil
+}
+
+// flagLine matches an argument in the manifests that kubeadm writes.
+var flagLine = regexp.MustCompile(`^- ['"]?--([a-z0-9-]+)=(.*?)['"]?$`)
+
+// flagLimits returns the limits of flags. kube-api-qps limits events of a kind.
+func flagLimits(program string, manifest map[string]string, flags []flag, kind string) []player.Limit {
+	var limits []player.Limit
+	for _, f := range flags {
+		of := ""
+		if f.name == "kube-api-qps" {
+			of = kind
+		}
+		limits = append(limits, newLimit(program+": "+f.name, manifest[f.name], f.byDefault, of))
+	}
+	return limits
+}
+
+// newLimit returns a limit with a value or its default. If kind is set, the value is a rate; a negative rate is no limit.
+func newLimit(name, value, byDefault, kind string) player.Limit {
+	l := player.Limit{Name: name, Value: value}
+	if value == "" {
+		l.Value, value = byDefault+" (default)", byDefault
+	}
+	if rate, err := strconv.ParseFloat(value, 64); err == nil && rate > 0 && kind != "" {
+		l.Rate, l.Kind = rate, kind
+	}
+	return l
+}
+
+// qpsLine matches clientConnection.qps in a configuration of kube-scheduler, in YAML or JSON.
+var qpsLine = regexp.MustCompile(`(?:^|[\s{,"])qps"?:\s*(-?[0-9.]+)`)
+
+// readQPS returns the rate in a configuration of kube-scheduler, or an empty string.
+func (p *Player) readQPS(ctx context.Context, file string) (string, error) {
+	out, err := p.run(ctx, nil, "cat", file)
+	if err != nil {
+		return "", fmt.Errorf("kubernetes: read the configuration of kube-scheduler: %w", err)
+	}
+	if m := qpsLine.FindSubmatch(out); m != nil {
+		return string(m[1]), nil
+	}
+	return "", nil
+}
+
+// readMaxPods returns how many pods the nodes can run.
+func (p *Player) readMaxPods(ctx context.Context) (player.Limit, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	out, err := p.runKubectl(ctx, nil, "get", "nodes", "--output=json")
+	if err != nil {
+		return player.Limit{}, fmt.Errorf("kubernetes: list the nodes: %w", err)
+	}
+	var list struct {
+		Items []struct {
+			Spec   struct{ Unschedulable bool }
+			Status struct{ Allocatable struct{ Pods string } }
+		}
+	}
+	if err := json.Unmarshal(out, &list); err != nil {
+		return player.Limit{}, fmt.Errorf("kubernetes: list the nodes: %w", err)
+	}
+	total, nodes := 0, 0
+	for _, n := range list.Items {
+		pods, err := strconv.Atoi(n.Status.Allocatable.Pods)
+		if err == nil && !n.Spec.Unschedulable {
+			total += pods
+			nodes++
+		}
+	}
+	return player.Limit{Name: "kubelet: maxPods", Value: fmt.Sprintf("%d on %d nodes", total, nodes)}, nil
+}

@@ -1,0 +1,351 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/bench/player"
+	"github.com/nixbench/nixbench/deploy/bench/workload"
+	"github.com/nixbench/nixbench/deploy/engine/batch"
+)
+
+const (
+	maxCreates   = 4                // kubectl create commands at the same time
+	maxObjects   = 100              // jobs of one command
+	maxFailures  = 5                // reads of the watch that may fail one after the other
+	lastRead     = 3 * time.Second  // the time limit of the commands after the context has ended
+	setupTimeout = 30 * time.Second // of the start of the watch
+)
+
+// Play implements [player.Player]. Each time of submission has its own kubectl create command, and more for many jobs. While all commands
+// are in use, jobs that become due wait.
+func (p *Player) Play(ctx context.Context, jobs []workload.Job, start time.Time, send func(player.Event)) error {
+	if err := p.check(jobs); err != nil {
+		return err
+	}
+	clock, err := player.ReadClock(ctx, func(ctx context.Context) ([]byte, error) { return p.run(ctx, nil, "date", "+%s%N") })
+	if err == nil {
+		err = p.setUp(ctx)
+	}
+	defer p.stopWatch(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	}
+	return p.follow(ctx, newTrial(jobs, clock, start, send))
+}
+
+// setUp creates the namespace and starts the watch. It returns when the watch has begun, so that no change has a time that is too late,
+// and when pods can be created: they need the service account of the namespace.
+func (p *Player) setUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout, fmt.Errorf("the watch has not begun within %v", setupTimeout))
+	defer cancel()
+	_, err := p.runKubectl(ctx, nil, "create", "namespace", namespace)
+	if err != nil && !strings.Contains(err.Error(), "(AlreadyExists)") {
+		return fmt.Errorf("kubernetes: create the namespace %s: %w", namespace, err)
+	}
+	pod, err := p.firstPod()
+	if err != nil {
+		return err
+	}
+	for {
+		_, err := p.runKubectl(ctx, pod, "create", "--validate=false", "--filename=-")
+		if err == nil || strings.Contains(err.Error(), "(AlreadyExists)") {
+			break
+		}
+		if !strings.Contains(err.Error(), "serviceaccount") || !batch.Sleep(ctx, batch.PollInterval) {
+			return fmt.Errorf("kubernetes: create a pod: %w", err)
+		}
+	}
+	if err := p.startWatch(ctx); err != nil {
+		return err
+	}
+	for {
+		changes, _, err := p.readWatch(ctx, 0)
+		for _, c := range changes {
+			if c.pod == firstPodName {
+				return nil
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if !batch.Sleep(ctx, batch.PollInterval) {
+			return fmt.Errorf("kubernetes: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// creation is the result of a kubectl create command.
+type creation struct {
+	jobs []workload.Job
+	err  error
+}
+
+// reading is the result of a read of the watch.
+type reading struct {
+	changes []change
+	offset  int
+	err     error
+}
+
+// follow submits jobs and reads the watch until all jobs have ended.
+func (p *Player) follow(ctx context.Context, t *trial) error {
+	creations := make(chan creation, maxCreates)
+	readings := make(chan reading, 1)
+	creating, failures, offset := 0, 0, 0
+	isReading := false
+	read, active := time.Now(), time.Now()
+	for len(t.ended) < len(t.jobs) {
+		now := time.Now()
+		for creating < maxCreates {
+			jobs := t.take(now)
+			if len(jobs) == 0 {
+				break
+			}
+			creating++
+			t.reportSubmission(jobs)
+			go func() { creations <- creation{jobs, p.create(ctx, jobs)} }()
+		}
+		wake := t.nextDue(now.Add(p.poll), creating < maxCreates)
+		if !isReading && !now.Before(read.Add(p.poll)) {
+			isReading = true
+			go func() {
+				var r reading
+				r.changes, r.offset, r.err = p.readWatch(ctx, offset)
+				readings <- r
+			}()
+		} else if !isReading && read.Add(p.poll).Before(wake) {
+			wake = read.Add(p.poll)
+		}
+		timer := time.NewTimer(time.Until(wake))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return p.stop(ctx, t, offset)
+		case <-timer.C:
+		case c := <-creations:
+			creating--
+			active = time.Now()
+			if c.err != nil && ctx.Err() == nil {
+				if err := t.refuse(c); err != nil {
+					return err
+				}
+			}
+		case r := <-readings:
+			isReading, read = false, time.Now()
+			if r.err != nil {
+				if failures++; failures == maxFailures && ctx.Err() == nil {
+					return r.err
+				}
+				break
+			}
+			failures, offset = 0, r.offset
+			if len(r.changes) > 0 {
+				active = time.Now()
+			}
+			t.addChanges(r.changes)
+			if time.Since(active) > p.quiet {
+				active = time.Now()
+				if err := p.checkWatch(ctx); err != nil && ctx.Err() == nil {
+					return err
+				}
+			}
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// stop sends the events until the end of ctx and returns its cause.
+func (p *Player) stop(ctx context.Context, t *trial, offset int) error {
+	cause := context.Cause(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastRead)
+	defer cancel()
+	if changes, _, err := p.readWatch(ctx, offset); err == nil {
+		t.addChanges(changes)
+	}
+	return cause
+}
+
+// checkWatch returns an error if the watch does not run.
+func (p *Player) checkWatch(ctx context.Context) error {
+	if _, err := p.run(ctx, nil, "systemctl", "--quiet", "is-active", watchUnit); err != nil {
+		return fmt.Errorf("kubernetes: %s has ended on the control plane: %w", watchUnit, err)
+	}
+	return nil
+}
+
+// create creates the objects of jobs.
+func (p *Player) create(ctx context.Context, jobs []workload.Job) error {
+	list, err := p.jobList(jobs)
+	if err != nil {
+		return err
+	}
+	_, err = p.runKubectl(ctx, list, "create", "--validate=false", "--output=name", "--filename=-")
+	return err
+}
+
+// trial is the state of the jobs of Play.
+type trial struct {
+	jobs    map[string]*job
+	due     []*job // jobs that have not been submitted and wait for their time, in its order
+	ready   []*job // jobs that can be submitted
+	waiting map[string][]*job
+	ended   map[string]bool
+	clock   player.Clock
+	send    func(player.Event)
+}
+
+// job is the state of a job.
+type job struct {
+	workload.Job
+	at       time.Time // when it is submitted
+	isDue    bool
+	blockers int                     // jobs of After that have not ended
+	seen     map[string]map[int]bool // by kind of event: the tasks that have had it
+	last     map[string]time.Time    // by kind of event: when the last task had it
+}
+
+func newTrial(jobs []workload.Job, clock player.Clock, start time.Time, send func(player.Event)) *trial {
+	t := &trial{jobs: map[string]*job{}, waiting: map[string][]*job{}, ended: map[string]bool{}, clock: clock, send: send}
+	for _, w := range jobs {
+		j := &job{Job: w, at: start.Add(time.Duration(w.Submit * float64(time.Second))), blockers: len(w.After),
+			seen: map[string]map[int]bool{}, last: map[string]time.Time{}}
+		t.jobs[w.ID] = j
+		t.due = append(t.due, j)
+		for _, a := range w.After {
+			t.waiting[a] = append(t.waiting[a], j)
+		}
+	}
+	return t
+}
+
+// take returns jobs that are submitted by the next command.
+func (t *trial) take(now time.Time) []workload.Job {
+	for ; len(t.due) > 0 && !t.due[0].at.After(now); t.due = t.due[1:] {
+		t.due[0].isDue = true
+		if t.due[0].blockers == 0 {
+			t.ready = append(t.ready, t.due[0])
+		}
+	}
+	var jobs []workload.Job
+	for ; len(t.ready) > 0 && len(jobs) < maxObjects; t.ready = t.ready[1:] {
+		jobs = append(jobs, t.ready[0].Job)
+	}
+	return jobs
+}
+
+// nextDue returns the time of the next submission, or latest if it is later or cannot be used.
+func (t *trial) nextDue(latest time.Time, isFree bool) time.Time {
+	if isFree && len(t.due) > 0 && t.due[0].at.Before(latest) {
+		return t.due[0].at
+	}
+	return latest
+}
+
+// reportSubmission sends the events of jobs that are submitted now.
+func (t *trial) reportSubmission(jobs []workload.Job) {
+	now := time.Now()
+	for _, j := range jobs {
+		t.send(player.Event{Time: now, Kind: player.Submit, Job: j.ID})
+	}
+}
+
+// refuse sends the events of jobs that kubectl could not create. kubectl creates the other objects of a list, and prints a line with the
+// name of each refused object. refuse returns an error if the message names no job: kubectl could not create any.
+func (t *trial) refuse(c creation) error {
+	now := time.Now()
+	found := false
+	for line := range strings.Lines(c.err.Error()) {
+		for _, j := range c.jobs {
+			if strings.Contains(line, `"`+j.ID+`"`) {
+				found = true
+				t.end(t.jobs[j.ID], player.Event{Time: now, Kind: player.Failed, Job: j.ID, Text: strings.TrimSpace(line)})
+			}
+		}
+	}
+	if !found {
+		return fmt.Errorf("kubernetes: create jobs: %w", c.err)
+	}
+	return nil
+}
+
+// addChanges sends the events of changes of pods.
+func (t *trial) addChanges(changes []change) {
+	for _, c := range changes {
+		if j := t.jobs[c.job]; j != nil && c.task <= j.Tasks {
+			t.addChange(j, c)
+		}
+	}
+}
+
+// addChange sends the events that follow from the state of a pod, unless its task has had them. The completion index of a pod without
+// one is 0: such a job has one task.
+func (t *trial) addChange(j *job, c change) {
+	at := t.clock.Local(c.at)
+	t.report(j, c, at, player.Created)
+	if c.node != "" {
+		t.report(j, c, at, player.Bound)
+	}
+	switch {
+	case c.phase == "Running" && !c.deleted:
+		t.report(j, c, at, player.Start)
+	case c.phase == "Succeeded":
+		t.report(j, c, at, player.Finish)
+	case c.phase == "Failed", c.deleted:
+		if c.text == "" {
+			c.text = "pod " + c.pod + " was deleted"
+		}
+		t.report(j, c, at, player.Failed)
+	}
+}
+
+// report sends an event of a task, and the event of the job that follows: the job is created with its first task, has failed with the first
+// failed task, and has another event with its last task. A job with one task has only events of the job.
+func (t *trial) report(j *job, c change, at time.Time, kind string) {
+	if t.ended[j.ID] || j.seen[kind][c.task] || j.seen[player.Finish][c.task] {
+		return
+	}
+	if j.seen[kind] == nil {
+		j.seen[kind] = map[int]bool{}
+	}
+	j.seen[kind][c.task] = true
+	if at.After(j.last[kind]) {
+		j.last[kind] = at
+	}
+	e := player.Event{Time: at, Kind: kind, Job: j.ID, Node: c.node}
+	if kind == player.Failed {
+		e.Text = c.text
+	}
+	if j.Tasks > 1 {
+		e.Task = c.task
+		t.send(e)
+		e.Task, e.Node, e.Time = 0, "", j.last[kind]
+	}
+	switch n := len(j.seen[kind]); {
+	case kind == player.Created && n > 1, kind != player.Created && kind != player.Failed && n < j.Tasks:
+	case kind == player.Finish, kind == player.Failed:
+		t.end(j, e)
+	default:
+		t.send(e)
+	}
+}
+
+// end sends the last event of a job, and releases the jobs that have waited only for this one.
+func (t *trial) end(j *job, e player.Event) {
+	if t.ended[j.ID] {
+		return
+	}
+	t.ended[j.ID] = true
+	t.send(e)
+	for _, w := range t.waiting[j.ID] {
+		if w.blockers--; w.blockers == 0 && w.isDue {
+			t.ready = append(t.ready, w)
+		}
+	}
+}
