@@ -176,10 +176,13 @@ func TestContent(t *testing.T) {
 func TestHostileTexts(t *testing.T) {
 	const evil = `<script>alert(1)</script>"' onload=x &amp; javascript:x </style><img src=//evil.example/x>`
 	in := Input{
-		Sweep: evil, Revision: evil, Order: evil, Notes: []string{evil}, Cells: []map[string]string{{evil: evil, "n": "1"}, {evil: evil, "n": "2"}, {evil: "b", "n": "2"}},
-		Limits: []Limit{{Name: evil, Value: evil, Rate: 1, Kind: evil, Cell: map[string]string{evil: evil}}}, Closures: []Closure{{evil, evil, []string{evil}}},
-		Claims:  []stats.ClaimResult{{Claim: stats.Claim{Text: evil}, Verdict: evil, Reason: evil, Parts: []stats.ClaimPart{{Cell: map[string]string{evil: evil}, Verdict: evil}}}},
-		Metrics: []string{evil, "wait_p50"},
+		Sweep: evil, Revision: evil, Order: evil, Notes: []string{evil}, Metrics: []string{evil, "wait_p50"},
+		Cells:    []map[string]string{{evil: evil, "n": "1"}, {evil: evil, "n": "2"}, {evil: "b", "n": "2"}},
+		Limits:   []Limit{{Name: evil, Value: evil, Rate: 1, Kind: evil, Cell: map[string]string{evil: evil}}},
+		Closures: []Closure{{evil, evil, []string{evil}}},
+		Claims: []stats.ClaimResult{{
+			Claim: stats.Claim{Text: evil}, Verdict: evil, Reason: evil, Parts: []stats.ClaimPart{{Cell: map[string]string{evil: evil}, Verdict: evil}},
+		}},
 	}
 	for i, c := range in.Cells {
 		for block := range 6 {
@@ -230,7 +233,8 @@ func TestSelfContained(t *testing.T) {
 // TestStrange: sweeps without trials, with one trial, and with strange values give a page.
 func TestStrange(t *testing.T) {
 	one := func(metrics map[string]float64) Input {
-		return Input{Sweep: "one", Cells: []map[string]string{{}}, Trials: []Trial{{Sample: stats.Sample{Cell: map[string]string{}, Metrics: metrics}, Verdict: Valid, Complete: true}}}
+		trial := Trial{Sample: stats.Sample{Cell: map[string]string{}, Metrics: metrics}, Verdict: Valid, Complete: true}
+		return Input{Sweep: "one", Cells: []map[string]string{{}}, Trials: []Trial{trial}}
 	}
 	for name, in := range map[string]Input{
 		"nothing":     {},

@@ -51,7 +51,7 @@ type claimView struct {
 	Parts                        []claimPart
 }
 
-type claimPart struct{ Cell, Ratio, Interval, Verdict, Class string }
+type claimPart struct{ Cell, Ratio, Interval, Verdict string }
 
 type medianRow struct {
 	Cell, Class string
@@ -85,9 +85,11 @@ type latencyRow struct {
 }
 
 type ratioView struct {
-	Metric, A, B, Cell, Ratio, Interval, P, Answer, Class string
-	Blocks                                                int
-	From, Width, At                                       string // of the bar of the interval
+	Metric, Factor, A, B, Cell string
+	Ratio, Interval, P, Answer string
+	Class                      string
+	Blocks                     int
+	From, Width, At            string // of the bar of the interval
 }
 
 type stripCell struct{ Letter, Class, Title string }
@@ -188,15 +190,15 @@ func countVerdicts(trials []Trial) []count {
 	return out
 }
 
-// verdictClasses are the CSS classes of claims and answers.
-var verdictClasses = map[string]string{stats.Holds: "good", stats.Refuted: "bad", stats.Unclear: "open"}
+// verdictClasses are the CSS classes of claims that are not unclear.
+var verdictClasses = map[string]string{stats.Holds: "good", stats.Refuted: "bad"}
 
 func viewClaim(c stats.ClaimResult) claimView {
 	out := claimView{Text: c.Claim.Text, Verdict: c.Verdict, Class: verdictClasses[c.Verdict], Reason: c.Reason}
 	for _, p := range c.Parts {
 		out.Parts = append(out.Parts, claimPart{
 			Cell: nameCell(p.Cell), Ratio: formatRatio(p.Comparison.Ratio), Interval: formatInterval(p.Comparison.Interval),
-			Verdict: p.Verdict, Class: verdictClasses[p.Verdict],
+			Verdict: p.Verdict,
 		})
 	}
 	return out
@@ -339,16 +341,24 @@ func viewRatios(ratios []ratio) []ratioView {
 	for _, r := range ratios {
 		class, _, _ := strings.Cut(r.Answer, " ")
 		x := ratioView{
-			Metric: r.Metric, A: r.factor + "=" + r.a, B: r.factor + "=" + r.b, Cell: stats.Name(r.cell), Blocks: r.Blocks,
-			Ratio: formatRatio(r.Ratio), Interval: formatInterval(r.Interval), Answer: r.Answer, Class: "a-" + strings.TrimSuffix(class, ":"), At: percent(at(r.Ratio)), P: "–",
+			Metric: r.Metric, Factor: r.factor, A: r.a, B: r.b, Cell: stats.Name(r.cell), Ratio: formatRatio(r.Ratio), Interval: formatInterval(r.Interval),
+			Answer: r.Answer, Class: "a-" + strings.TrimSuffix(class, ":"), Blocks: r.Blocks, At: percent(at(r.Ratio)),
 		}
 		if i := r.Interval; i != nil {
 			x.From, x.Width = percent(at(i.Low)), percent(at(i.High)-at(i.Low))
-			x.P = fmt.Sprintf("%.3f", r.P)
+			x.P = formatP(r.P)
 		}
 		out = append(out, x)
 	}
 	return out
+}
+
+// formatP returns a probability. Smaller ones than 0.001 are estimates of no meaning.
+func formatP(p float64) string {
+	if p < 0.001 {
+		return "< 0.001"
+	}
+	return fmt.Sprintf("%.3f", p)
 }
 
 // summariseFloor returns the largest difference between the medians of equal cells.

@@ -29,7 +29,7 @@ type Comparison struct {
 	Ratio    float64   `json:"ratio"`
 	Interval *Interval `json:"interval,omitempty"` // absent with fewer than MinBlocks blocks
 	Blocks   int       `json:"blocks"`             // number of blocks with both cells
-	P        float64   `json:"p"`                  // the probability of such a difference between equal cells, after Holm for all comparisons; without an interval 1
+	P        float64   `json:"p"`                  // the probability of such a difference between equal cells, see Holm; without an interval 1
 	Answer   string    `json:"answer"`             // more, less, same within ±3 %, or unclear: about N more blocks
 }
 
