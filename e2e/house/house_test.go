@@ -51,7 +51,7 @@ var rules = []struct {
 	{"deploy/bench/player", []string{"deploy/bench/workload"}},
 	{"deploy/bench/trial", []string{"deploy/bench/player", "deploy/bench/workload"}},
 	{"deploy/bench/stats", nil},
-	{"deploy/bench/page", []string{"deploy/bench/stats", "deploy/bench/trial", "deploy/report"}},
+	{"deploy/bench/page", []string{"deploy/bench/player", "deploy/bench/stats", "deploy/bench/trial", "deploy/report"}},
 	{"deploy/provision", nil},
 	{"deploy/check", []string{"nixeval"}},
 	{"deploy/engine", []string{"nixeval", "deploy/check"}},

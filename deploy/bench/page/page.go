@@ -9,6 +9,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/bench/stats"
 	"github.com/nixbench/nixbench/deploy/report"
 )
@@ -49,11 +50,8 @@ type Trial struct {
 
 // Limit is a limit with which a scheduler ran.
 type Limit struct {
-	Cell  map[string]string // the levels for which it is the limit; empty: all cells
-	Name  string
-	Value string
-	Rate  float64 // events per second that follow from it; 0: it is no rate
-	Kind  string  // kind of these events, as in package player
+	player.Limit
+	Cell map[string]string // the levels for which it is the limit; empty: all cells
 }
 
 // Closure is the difference between the systems of two cells.

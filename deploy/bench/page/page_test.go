@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/bench/stats"
 )
 
@@ -25,12 +26,13 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // example returns a sweep of two schedulers with 10, 30 and 100 nodes and an A/A cell. The throughput of one of them falls with the nodes.
 func example(t *testing.T) Input {
 	t.Helper()
+	defaults := map[string]string{"scheduler": "default"}
 	in := Input{
 		Sweep: "schedulers", Started: time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC), Revision: "3f2a9c1", Order: "random in blocks", Seed: 7,
 		Notes: []string{"emulated machines: no absolute figures"},
 		Limits: []Limit{
-			{Name: "kube-scheduler: kube-api-qps", Value: "50", Rate: 50, Kind: "bound", Cell: map[string]string{"scheduler": "default"}},
-			{Name: "slurmctld: SchedulerParameters", Value: "default_queue_depth=100"},
+			{Limit: player.Limit{Name: "kube-scheduler: kube-api-qps", Value: "50", Rate: 50, Kind: player.Bound}, Cell: defaults},
+			{Limit: player.Limit{Name: "slurmctld: SchedulerParameters", Value: "default_queue_depth=100"}},
 		},
 		Closures: []Closure{{A: "scheduler=default", B: "scheduler=volcano", Lines: []string{"volcano: ∅ → 1.13.0, +61.2 MiB"}}},
 	}
@@ -178,7 +180,7 @@ func TestHostileTexts(t *testing.T) {
 	in := Input{
 		Sweep: evil, Revision: evil, Order: evil, Notes: []string{evil}, Metrics: []string{evil, "wait_p50"},
 		Cells:    []map[string]string{{evil: evil, "n": "1"}, {evil: evil, "n": "2"}, {evil: "b", "n": "2"}},
-		Limits:   []Limit{{Name: evil, Value: evil, Rate: 1, Kind: evil, Cell: map[string]string{evil: evil}}},
+		Limits:   []Limit{{player.Limit{Name: evil, Value: evil, Rate: 1, Kind: evil}, map[string]string{evil: evil}}},
 		Closures: []Closure{{evil, evil, []string{evil}}},
 		Claims: []stats.ClaimResult{{
 			Claim: stats.Claim{Text: evil}, Verdict: evil, Reason: evil, Parts: []stats.ClaimPart{{Cell: map[string]string{evil: evil}, Verdict: evil}},

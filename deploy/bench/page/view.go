@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/bench/stats"
 	"github.com/nixbench/nixbench/deploy/bench/trial"
 )
@@ -367,7 +368,7 @@ func summariseFloor(floor []ratio) string {
 		return ""
 	}
 	worst := slices.MaxFunc(floor, func(a, b ratio) int { return cmp.Compare(math.Abs(math.Log(a.Ratio)), math.Abs(math.Log(b.Ratio))) })
-	return fmt.Sprintf("The medians of equal cells differ by up to %.1f %% (%s). Smaller differences between other cells mean nothing.",
+	return fmt.Sprintf("The medians of equal cells differ by up to %.1f %% (%s). Differences of this size between other cells can be noise.",
 		100*(math.Exp(math.Abs(math.Log(worst.Ratio)))-1), worst.Metric)
 }
 
@@ -398,7 +399,7 @@ func (v *view) addTrials(trials []Trial) {
 	}
 }
 
-// viewLimit finds the cells whose rate is within nearLimit of a limit, or above it. Limits of submissions and finished jobs concern jobs,
+// viewLimit finds the cells whose rate is within nearLimit of a limit. Limits of submissions and finished jobs concern jobs,
 // all others placements.
 func viewLimit(l Limit, cells []stats.Group) limitView {
 	out := limitView{Cell: nameCell(l.Cell), Name: l.Name, Value: l.Value, Rate: "–"}
@@ -407,7 +408,7 @@ func viewLimit(l Limit, cells []stats.Group) limitView {
 	}
 	out.Rate = formatNumber(l.Rate) + " /s"
 	metric := "bind_rate"
-	if l.Kind == "submit" || l.Kind == "finish" {
+	if l.Kind == player.Submit || l.Kind == player.Finish {
 		metric = "throughput"
 	}
 	var near []string
@@ -416,7 +417,7 @@ func viewLimit(l Limit, cells []stats.Group) limitView {
 		for f, level := range l.Cell {
 			applies = applies && g.Cell[f] == level
 		}
-		if s, ok := stats.Median(g.Samples, metric); ok && applies && s.Median >= l.Rate*(1-nearLimit) {
+		if s, ok := stats.Median(g.Samples, metric); ok && applies && math.Abs(s.Median/l.Rate-1) <= nearLimit {
 			near = append(near, nameCell(g.Cell))
 		}
 	}
