@@ -8,18 +8,19 @@ import (
 	"io"
 )
 
-//go:embed page.html style.css
+//go:embed page.html
 var files embed.FS
+
+//go:embed style.css
+var style string
+
+// Style returns the style of the project's pages. It is embedded in nixbench, so it is safe.
+func Style() template.CSS { return template.CSS(style) }
 
 // Write writes the HTML page about s to w. If before is not nil, the page compares s with before.
 func Write(w io.Writer, s Subject, before *Subject) error {
-	style, err := files.ReadFile("style.css")
-	if err != nil {
-		return err
-	}
 	t, err := template.New("page.html").Funcs(template.FuncMap{
-		// The style is embedded in nixbench, so it is safe.
-		"style": func() template.CSS { return template.CSS(style) },
+		"style": Style,
 		"class": phaseClass,
 		"dict":  makeDict,
 	}).ParseFS(files, "page.html")

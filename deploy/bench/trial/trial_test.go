@@ -107,6 +107,23 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
+// TestAfterFailure: a job that waits for others should be submitted when the last of them ends, also with an error.
+func TestAfterFailure(t *testing.T) {
+	jobs := prepare(t,
+		workload.Job{ID: "a"}, workload.Job{ID: "b"}, workload.Job{ID: "c", After: []string{"a", "b"}}, workload.Job{ID: "d", Submit: 9, After: []string{"a"}},
+	)
+	events := []player.Event{
+		event(2, player.Finish, "a", 0), event(4, player.Failed, "b", 0), event(4.5, player.Submit, "c", 0), event(9.25, player.Submit, "d", 0),
+	}
+	if got := Measure(jobs, began, events, 1, 0).Metrics["submit_error_max"]; math.Abs(got-0.5) > 1e-9 {
+		t.Errorf("c is %v s late, want 0.5", got)
+	}
+	// Without the end of b, the time at which c should be submitted is unknown.
+	if got := Measure(jobs, began, append(events[:1:1], events[2:]...), 1, 0).Metrics["submit_error_max"]; math.Abs(got-0.25) > 1e-9 {
+		t.Errorf("d is %v s late, want 0.25", got)
+	}
+}
+
 // TestBindRate: the rate is that of the middle of the placements, so that slow first and last ones do not count.
 func TestBindRate(t *testing.T) {
 	var jobs []workload.Job
