@@ -9,6 +9,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/kubernetescmd"
 	"github.com/nixbench/nixbench/deploy/bench/player"
+	kubernetesplayer "github.com/nixbench/nixbench/deploy/bench/player/kubernetes"
 	slurmplayer "github.com/nixbench/nixbench/deploy/bench/player/slurm"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/flux"
@@ -26,9 +27,18 @@ var engineTable = []struct {
 	commands enginecmd.Commands // nil: none
 	player   newPlayer          // nil: none
 }{
-	{kubernetes.Kind, kubernetescmd.Commands, nil},
+	{kubernetes.Kind, kubernetescmd.Commands, newKubernetesPlayer},
 	{slurm.Kind, nil, func(c engine.Cluster, _ json.RawMessage) (player.Player, error) { return slurmplayer.New(c), nil }},
 	{flux.Kind, nil, nil},
+}
+
+// newKubernetesPlayer returns a player with the settings of a workload.
+func newKubernetesPlayer(c engine.Cluster, settings json.RawMessage) (player.Player, error) {
+	var o kubernetesplayer.Options
+	if err := json.Unmarshal(settings, &o); err != nil {
+		return nil, err
+	}
+	return kubernetesplayer.New(c, o), nil
 }
 
 // engineKinds returns all engines of the table.
