@@ -147,7 +147,7 @@ func (a *attempt) phase(name string, f func() error) error {
 func (a *attempt) execute(ctx context.Context) error {
 	sweep := a.Store.Sweep
 	configuration := sweep.Configurations[a.trial.Configuration]
-	jobs, err := a.Store.Jobs(a.trial.Cell[workloadFactor])
+	jobs, err := a.Store.Jobs(a.trial.Workload())
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (a *attempt) execute(ctx context.Context) error {
 	if err := compareSystems(configuration.Systems, running.Systems); err != nil {
 		return err
 	}
-	p, err := running.Player(sweep.Benchmark.Workloads[a.trial.Cell[workloadFactor]])
+	p, err := running.Player(sweep.Benchmark.Workloads[a.trial.Workload()])
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	stop := a.Observe(ctx, running.Domains)
 	stopped := sync.OnceValue(stop)
 	defer stopped()
-	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Cell[workloadFactor]].TimeLimit)
+	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Workload()].TimeLimit)
 	playCtx, cancel := context.WithTimeoutCause(ctx, limit, errTimeLimit)
 	defer cancel()
 	start := time.Now()

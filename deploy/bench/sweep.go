@@ -75,8 +75,11 @@ type Trial struct {
 	Configuration int               `json:"configuration"` // index in Sweep.Configurations
 }
 
-// Cell returns the levels of a trial as text: factors in alphabetical order.
+// String returns the cell of the trial.
 func (t Trial) String() string { return FormatCell(t.Cell) }
+
+// Workload returns the name of the trial's workload.
+func (t Trial) Workload() string { return t.Cell[workloadFactor] }
 
 // FormatCell returns `roles.worker.count=2 scheduler=slurm workload=null`.
 func FormatCell(cell map[string]string) string {

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/bench"
+	"github.com/nixbench/nixbench/deploy/bench/export"
+	"github.com/nixbench/nixbench/deploy/bench/page"
+	"github.com/nixbench/nixbench/deploy/bench/player"
+	"github.com/nixbench/nixbench/deploy/bench/stats"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// evaluateClaims evaluates the claims of a sweep with the results that count.
+func evaluateClaims(b nixeval.Benchmark, trials []page.Trial) ([]stats.ClaimResult, error) {
+	var samples []stats.Sample
+	for _, t := range trials {
+		if t.Verdict != page.Invalid {
+			samples = append(samples, t.Sample)
+		}
+	}
+	var out []stats.ClaimResult
+	for _, name := range sortedNames(b.Claims) {
+		claim, err := stats.ParseClaim(b.Claims[name])
+		if err != nil {
+			return nil, fmt.Errorf("claims.%s: %w", name, err)
+		}
+		out = append(out, claim.Evaluate(samples))
+	}
+	return out, nil
+}
+
+// analyseSweep reads the results of a sweep. Trials before the blocks are left out.
+func analyseSweep(st *bench.Store) (page.Input, error) {
+	s := st.Sweep
+	in := page.Input{Sweep: s.ID, Started: s.Created, Revision: s.Revision, Order: s.Benchmark.Order, Seed: s.Benchmark.Seed, Cells: s.Benchmark.Cells}
+	if s.Benchmark.Order == bench.Cheap {
+		in.Notes = append(in.Notes, "Order \"cheap\": differences between configurations are confounded with time.")
+	}
+	if s.Benchmark.Reset != bench.Fresh {
+		in.Notes = append(in.Notes, "Reset \"clean\": trials on the same machines are not independent.")
+	}
+	doubts := map[string]bool{}
+	limits := map[string][]page.Limit{} // by the levels of their configuration
+	order := 0
+	for _, t := range s.Trials {
+		attempts, err := st.Attempts(t.Number)
+		if err != nil {
+			return in, err
+		}
+		for _, a := range attempts {
+			if t.Block == 0 || a.State == bench.Failed {
+				continue
+			}
+			order++
+			in.Trials = append(in.Trials, page.Trial{
+				Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Order: order, Metrics: a.Result.Metrics},
+				Verdict: a.State, Reasons: a.Reasons, Complete: a.Result.Complete,
+			})
+			for _, d := range a.Reasons {
+				if strings.Contains(d, "emulated") {
+					doubts[d] = true
+				}
+			}
+			levels := s.Configurations[t.Configuration].Levels
+			if key := bench.FormatCell(levels); limits[key] == nil {
+				limits[key] = toPageLimits(a.Limits, levels)
+			}
+		}
+	}
+	for _, key := range sortedNames(limits) {
+		in.Limits = append(in.Limits, limits[key]...)
+	}
+	in.Notes = append(in.Notes, slices.Sorted(maps.Keys(doubts))...)
+	var err error
+	in.Claims, err = evaluateClaims(s.Benchmark, in.Trials)
+	return in, err
+}
+
+func toPageLimits(limits []player.Limit, levels map[string]string) []page.Limit {
+	out := []page.Limit{}
+	for _, l := range limits {
+		out = append(out, page.Limit{Limit: l, Cell: levels})
+	}
+	return out
+}
+
+// toExport returns the results of a sweep for its export.
+func toExport(st *bench.Store) (export.Sweep, error) {
+	s := st.Sweep
+	out := export.Sweep{Name: s.Name, ID: s.ID, Version: s.Nixbench, Started: s.Created, Ended: s.Created}
+	for _, f := range sortedNames(s.Benchmark.Factors) {
+		out.Factors = append(out.Factors, export.Factor{Name: f, Levels: s.Benchmark.Factors[f]})
+	}
+	for _, c := range s.Benchmark.Cells {
+		out.Cells = append(out.Cells, export.Cell{Name: bench.FormatCell(c), Levels: c})
+	}
+	for _, t := range s.Trials {
+		attempts, err := st.Attempts(t.Number)
+		if err != nil {
+			return out, err
+		}
+		for _, a := range attempts {
+			x := export.Trial{
+				Cell: t.String(), Block: t.Block, Order: t.Number, Attempt: a.Number, Verdict: a.State, Started: a.Began, Ended: a.Ended,
+				Metrics: a.Result.Metrics, Events: fmt.Sprintf("trials/%d/%d/events.jsonl", t.Number, a.Number),
+			}
+			if x.Jobs, err = exportJobs(st, t, a); err != nil {
+				return out, err
+			}
+			out.Trials = append(out.Trials, x)
+			out.Ended = a.Ended
+		}
+	}
+	return out, nil
+}
+
+// exportJobs returns the jobs of an attempt with the times of their events.
+func exportJobs(st *bench.Store, t bench.Trial, a bench.Attempt) ([]export.Job, error) {
+	jobs, err := st.Jobs(t.Workload())
+	if err != nil {
+		return nil, err
+	}
+	events, err := st.Events(a)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]export.Job, len(jobs))
+	index := map[string]int{}
+	for i, j := range jobs {
+		out[i].Job, index[j.ID] = j, i
+	}
+	for _, e := range events {
+		i, ok := index[e.Job]
+		if !ok {
+			continue
+		}
+		at := e.Time.Sub(a.Result.Began).Seconds()
+		j := &out[i]
+		switch e.Kind {
+		case player.Submit:
+			j.Submitted = &at
+		case player.Start, player.Bound:
+			if j.Started == nil || e.Kind == player.Start && *j.Started < at {
+				j.Started = &at
+			}
+		case player.Finish:
+			if j.Ended == nil || *j.Ended < at {
+				j.Ended = &at
+			}
+		case player.Failed:
+			j.Ended, j.Failed = &at, true
+		}
+	}
+	return out, nil
+}
