@@ -101,7 +101,7 @@ func (p *Player) runKubectl(ctx context.Context, stdin []byte, args ...string) (
 
 // Clean implements [player.Player]. It removes the namespace, which contains all objects, and the watch.
 func (p *Player) Clean(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("Kubernetes has not removed the namespace %s within %v", namespace, cleanTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("the namespace %s still exists after %v", namespace, cleanTimeout))
 	defer cancel()
 	if _, err := p.run(ctx, strings.NewReader(stopScript), "sh", "-s"); err != nil {
 		return fmt.Errorf("kubernetes: stop the watch: %w", err)

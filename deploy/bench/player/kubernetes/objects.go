@@ -20,7 +20,8 @@ type object map[string]any
 
 // firstPod returns the pod with which the watch begins. It is never placed, because no scheduler has its scheduler's name.
 func (p *Player) firstPod() ([]byte, error) {
-	return json.Marshal(object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": firstPodName, "namespace": namespace, "labels": object{benchLabel: "1"}},
+	return json.Marshal(object{"apiVersion": "v1", "kind": "Pod",
+		"metadata": object{"name": firstPodName, "namespace": namespace, "labels": object{benchLabel: "1"}},
 		"spec": object{"schedulerName": "nixbench-none", "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
 			"containers": []object{{"name": "none", "image": p.o.Image}}}})
 }
@@ -55,7 +56,8 @@ func (p *Player) podGroup(j workload.Job) object {
 	if p.o.Gangs == Volcano {
 		version = "scheduling.volcano.sh/v1beta1"
 	}
-	return object{"apiVersion": version, "kind": "PodGroup", "metadata": object{"name": j.ID, "namespace": namespace}, "spec": object{"minMember": j.Tasks}}
+	return object{"apiVersion": version, "kind": "PodGroup", "metadata": object{"name": j.ID, "namespace": namespace},
+		"spec": object{"minMember": j.Tasks}}
 }
 
 // job returns the Job of a job.
@@ -79,7 +81,8 @@ func (p *Player) job(j workload.Job) object {
 	}
 	pod := object{
 		"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false, "enableServiceLinks": false,
-		"containers": []object{{"name": "task", "image": p.o.Image, "imagePullPolicy": "IfNotPresent", "command": command, "resources": object{"requests": requests}}},
+		"containers": []object{{"name": "task", "image": p.o.Image, "imagePullPolicy": "IfNotPresent", "command": command,
+			"resources": object{"requests": requests}}},
 	}
 	if p.o.Scheduler != "" {
 		pod["schedulerName"] = p.o.Scheduler

@@ -145,7 +145,8 @@ func (s *scheduler) submit(job int) {
 	now := time.Now()
 	s.send(player.Event{Time: now, Kind: player.Submit, Job: j.ID})
 	if s.o.Nodes > 0 && (j.Nodes > s.o.Nodes || s.perNode(j) > s.o.CPUs) {
-		s.send(player.Event{Time: now, Kind: player.Failed, Job: j.ID, Text: fmt.Sprintf("%d nodes with %d processors each cannot run the job", s.o.Nodes, s.o.CPUs)})
+		text := fmt.Sprintf("%d nodes with %d processors each cannot run the job", s.o.Nodes, s.o.CPUs)
+		s.send(player.Event{Time: now, Kind: player.Failed, Job: j.ID, Text: text})
 		s.end(job)
 		return
 	}

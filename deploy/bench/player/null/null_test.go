@@ -127,12 +127,13 @@ func TestImpossible(t *testing.T) {
 	}
 }
 
-// The reference is faster than any scheduler that is measured with it.
+// The reference is faster than any scheduler that is measured with it. BenchmarkPlay measures how fast; the limit here allows for a loaded
+// machine, and fails if the time of a job grows with the number of jobs.
 func TestSpeed(t *testing.T) {
 	const n = 20000
 	begin := time.Now()
 	events := play(t, null.Options{Nodes: 100, CPUs: 4}, equal(n, workload.Job{}))
-	if took := time.Since(begin); took > 2*time.Second || len(times(events, player.Finish)) != n {
+	if took := time.Since(begin); took > 10*time.Second || len(times(events, player.Finish)) != n {
 		t.Errorf("%d of %d jobs in %v", len(times(events, player.Finish)), n, took)
 	}
 }

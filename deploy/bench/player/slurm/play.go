@@ -326,6 +326,6 @@ func (t *trial) checkComplete() error {
 
 // newMissingError returns the error for a job whose events the log does not contain.
 func newMissingError(job, id string) error {
-	return fmt.Errorf("slurm: the journal of the controller does not contain all events of job %s (%s in SLURM); "+
-		"set LogRateLimitIntervalSec=0 for slurmctld.service, SlurmctldDebug=info, and no SlurmctldLogFile", job, id)
+	return fmt.Errorf("slurm: the journal of the controller does not contain all events of job %s (%s in SLURM): "+
+		"the job was cancelled, or messages are missing; set LogRateLimitIntervalSec=0 for slurmctld.service, SlurmctldDebug=info, and no SlurmctldLogFile", job, id)
 }
