@@ -175,3 +175,16 @@ func distinctValues(units []string, f func(string) string) []string {
 	}
 	return out
 }
+
+// Requisites returns the store paths in the closures of paths, in alphabetical order.
+func (e *Evaluator) Requisites(ctx context.Context, paths []string) ([]string, error) {
+	argv := append([]string{"nix-store", "--query", "--requisites", "--"}, paths...)
+	log := newNixLog(e.Send, event.Build)
+	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine})
+	if err != nil {
+		return nil, newProcessError(argv, err, log)
+	}
+	all := strings.Fields(string(out))
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/bench"
+	"github.com/nixbench/nixbench/deploy/bench/stats"
 	"github.com/nixbench/nixbench/deploy/bench/workload"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -47,7 +49,8 @@ func (a *app) benchCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(a.benchPlanCommand(), a.benchRunCommand(), a.benchListCommand(), a.benchShowCommand())
+	cmd.AddCommand(a.benchPlanCommand(), a.benchRunCommand(), a.benchListCommand(), a.benchShowCommand(),
+		a.benchCompareCommand(), a.benchExportCommand(), a.benchReplayCommand())
 	return cmd
 }
 
@@ -142,6 +145,11 @@ func (a *app) loadBenchmark(flags benchFlags, args []string) (*benchSubject, err
 	}
 	if err := bench.Check(s.name, s.Benchmark); err != nil {
 		return nil, newUsageError("%w", err)
+	}
+	for _, name := range sortedNames(s.Claims) {
+		if _, err := stats.ParseClaim(s.Claims[name]); err != nil {
+			return nil, newUsageError("benchmarks.%s.claims.%s: %w", s.name, name, err)
+		}
 	}
 	for name, w := range s.Workloads {
 		if s.jobs[name], err = bench.MakeJobs(name, w, s.Seed); err != nil {
@@ -286,9 +294,12 @@ func (a *app) freeze(s *benchSubject) (*bench.Store, error) {
 	now := time.Now()
 	sweep := bench.Sweep{
 		ID: bench.NewID(s.name, now), Name: s.name, Created: now.UTC(), Hive: s.eval.Source.String(), Revision: readGitRevision(a.ctx, s.eval.Source.Dir),
-		Nixbench: readBuildVersion().Version, Benchmark: s.Benchmark, Sets: a.sets,
+		Nixbench: readBuildVersion().Version, Host: bench.ReadHost("/"), Benchmark: s.Benchmark, Sets: a.sets,
 	}
 	sweep.Configurations, sweep.Trials = bench.Plan(s.Benchmark)
+	if err := bench.RemoveIncomplete(a.sweepsFolder()); err != nil {
+		return nil, err
+	}
 	folder := filepath.Join(a.sweepsFolder(), sweep.ID)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
@@ -310,6 +321,11 @@ func (a *app) freezeInto(folder string, s *benchSubject, sweep *bench.Sweep) err
 	if sweep.Flake, sweep.Attr = src.IsFlake(), src.Attr; !sweep.Flake {
 		sweep.Source = filepath.Join(copied, filepath.Base(src.File))
 	}
+	return a.buildSweep(folder, sweep)
+}
+
+// buildSweep evaluates and builds the systems of all configurations from the sweep's copy of the source.
+func (a *app) buildSweep(folder string, sweep *bench.Sweep) error {
 	cluster := a.newBenchCluster(folder, *sweep)
 	log, err := os.OpenFile(filepath.Join(folder, "freeze.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -319,7 +335,7 @@ func (a *app) freezeInto(folder string, s *benchSubject, sweep *bench.Sweep) err
 	for i := range sweep.Configurations {
 		c := &sweep.Configurations[i]
 		wait := event.Sink(a.sendEvent).Wait(event.Event{Phase: event.Build, Text: fmt.Sprintf("configuration %d of %d: %s", i+1, len(sweep.Configurations), strings.Join(c.Sets(), " "))})
-		c.Systems, err = cluster.Freeze(a.ctx, *c, log)
+		err = cluster.Freeze(a.ctx, c, log)
 		wait.End()
 		if err != nil {
 			return fmt.Errorf("%s: %w", bench.FormatCell(c.Levels), err)
@@ -331,8 +347,12 @@ func (a *app) freezeInto(folder string, s *benchSubject, sweep *bench.Sweep) err
 // newBenchCluster returns the cluster of a sweep.
 func (a *app) newBenchCluster(folder string, sweep bench.Sweep) *benchCluster {
 	c := &benchCluster{app: a, folder: folder, source: filepath.Join(folder, "source", sweep.Source), sets: sweep.Sets, first: sweep.Configurations[0].Sets()}
-	if c.flake = sweep.Flake; c.flake && sweep.Attr != "" {
-		c.source += "#" + sweep.Attr
+	if c.flake = sweep.Flake; c.flake {
+		// Not a path alone: Nix would look for the flake in the git repository that contains the folder of the sweep.
+		c.source = "path:" + (&url.URL{Path: c.source}).EscapedPath()
+		if sweep.Attr != "" {
+			c.source += "#" + sweep.Attr
+		}
 	}
 	return c
 }
@@ -377,7 +397,7 @@ func (a *app) runSweep(store *bench.Store) error {
 		return err
 	}
 	a.note("%s", describeProgress(p, time.Since(began)))
-	return a.showSweep(store)
+	return a.showSweep(store, false)
 }
 
 // describeAttempt returns the line about an attempt.

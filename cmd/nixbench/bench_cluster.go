@@ -56,19 +56,19 @@ func (c *benchCluster) newApp(ctx context.Context, sets []string, log io.Writer)
 	return sub
 }
 
-// Freeze assigns the addresses of a configuration's nodes, and evaluates and builds their systems, without a machine. Garbage collector
+// Freeze assigns the addresses of a configuration's nodes, and evaluates and builds their systems, without a machine. It sets them in the configuration. Garbage collector
 // roots in the sweep's folder protect them.
-func (c *benchCluster) Freeze(ctx context.Context, configuration bench.Configuration, log io.Writer) (map[string]bench.System, error) {
+func (c *benchCluster) Freeze(ctx context.Context, configuration *bench.Configuration, log io.Writer) error {
 	sub := c.newApp(ctx, configuration.Sets(), log)
 	defer sub.view.Close()
 	e, hive, nodes, err := sub.loadNodes(nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c.state = sub.dir
 	if len(hive.Broken) == 0 {
 		if err := checkEngine(hive); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	var built []deploy.Closure
@@ -85,17 +85,22 @@ func (c *benchCluster) Freeze(ctx context.Context, configuration bench.Configura
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	systems, links := map[string]bench.System{}, map[string]string{}
+	configuration.Systems = map[string]bench.System{}
+	links := map[string]string{}
 	for _, b := range built {
-		systems[b.Node] = bench.System{Drv: b.Drv, Path: b.Path}
+		configuration.Systems[b.Node] = bench.System{Drv: b.Drv, Path: b.Path}
 		links[filepath.Join(c.folder, "gcroots", filepath.Base(b.Path))] = b.Path
 	}
 	if err := os.MkdirAll(filepath.Join(c.folder, "gcroots"), 0o700); err != nil {
-		return nil, err
+		return err
 	}
-	return systems, e.Keep(ctx, links)
+	if err := e.Keep(ctx, links); err != nil {
+		return err
+	}
+	configuration.Closure, err = e.Requisites(ctx, slices.Collect(maps.Values(links)))
+	return err
 }
 
 // checkEngine returns an error unless the nodes run one scheduler, to which jobs can be submitted.

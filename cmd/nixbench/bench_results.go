@@ -71,6 +71,11 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 			}
 		}
 	}
+	for i, c := range s.Configurations[1:] {
+		if lines := bench.DescribeClosures(s.Configurations[i].Closure, c.Closure); len(lines) > 0 {
+			in.Closures = append(in.Closures, page.Closure{A: bench.FormatCell(s.Configurations[i].Levels), B: bench.FormatCell(c.Levels), Lines: lines})
+		}
+	}
 	for _, key := range sortedNames(limits) {
 		in.Limits = append(in.Limits, limits[key]...)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/bench"
+	"github.com/nixbench/nixbench/deploy/bench/page"
 )
 
 func (a *app) benchListCommand() *cobra.Command {
@@ -60,6 +61,13 @@ func (a *app) listSweeps() ([]*bench.Store, error) {
 
 // findSweep opens the sweep that an argument names; without one, the last.
 func (a *app) findSweep(args []string) (*bench.Store, error) {
+	if len(args) > 0 && strings.Contains(args[0], "/") {
+		st, err := bench.Open(args[0])
+		if err != nil {
+			return nil, newUsageError("%s is no folder of a sweep: %w", args[0], err)
+		}
+		return st, nil
+	}
 	all, err := a.listSweeps()
 	if err != nil {
 		return nil, err
@@ -76,27 +84,65 @@ func (a *app) findSweep(args []string) (*bench.Store, error) {
 }
 
 func (a *app) benchShowCommand() *cobra.Command {
+	var html, trials bool
+	var out string
 	cmd := &cobra.Command{
 		Use:   "show [SWEEP]",
-		Short: "Show the results of a sweep",
-		Long: `Show the results of a sweep: the median of each metric for each cell, and each trial. SWEEP is
-the beginning of a sweep's id; the default is the last one.`,
+		Short: "Show the results of a sweep, or write them as an HTML page",
+		Long: `Show the results of a sweep: the median of each metric for each cell, the ratios between
+levels, and the claims; with --trials each trial. With --html, write them as one HTML page,
+with drawings, that needs no other files.
+
+SWEEP is the beginning of a sweep's id, "last" (the default), or the folder of a sweep.`,
+		Example: `  nixbench bench show
+  nixbench bench show last --html -o results.html`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
+		if !html && out != "" {
+			return newUsageError("bench show: -o requires --html")
+		}
 		st, err := a.findSweep(args)
 		if err != nil {
 			return err
 		}
-		return a.showSweep(st)
+		if html {
+			return a.writeSweepPage(st, out)
+		}
+		return a.showSweep(st, trials)
 	})
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.BoolVar(&trials, "trials", false, "also show each trial")
+	f.BoolVar(&html, "html", false, "write an HTML page")
+	f.StringVarP(&out, "output", "o", "", "write the page to `FILE` (default: the id of the sweep with .html)")
 	return cmd
 }
 
+// writeSweepPage writes the page of a sweep.
+func (a *app) writeSweepPage(st *bench.Store, out string) error {
+	in, err := analyseSweep(st)
+	if err != nil {
+		return err
+	}
+	if out == "" {
+		out = st.Sweep.ID + ".html"
+	}
+	if err := writeFile(out, func(w io.Writer) error { return page.Render(w, in) }); err != nil {
+		return err
+	}
+	a.view.Result(out, func(w io.Writer) { fmt.Fprintln(w, out) })
+	return nil
+}
+
 // showSweep shows the results of a sweep.
-func (a *app) showSweep(st *bench.Store) error {
+func (a *app) showSweep(st *bench.Store, withTrials bool) error {
+	in, err := analyseSweep(st)
+	if err != nil {
+		return err
+	}
 	rows := []ui.Row{{"TRIAL", "BLOCK", "CELL", "STATE", "JOBS/S", "P50", "P99", "MAKESPAN", "REASON"}}
-	var attempts []bench.Attempt
+	attempts := []bench.Attempt{}
 	for _, t := range st.Sweep.Trials {
 		all, err := st.Attempts(t.Number)
 		if err != nil {
@@ -112,8 +158,22 @@ func (a *app) showSweep(st *bench.Store) error {
 	if err != nil {
 		return err
 	}
-	a.view.Result(map[string]any{"sweep": st.Sweep, "progress": p, "attempts": attempts}, func(w io.Writer) {
-		ui.Table(w, rows)
+	a.view.Result(map[string]any{"sweep": st.Sweep, "progress": p, "attempts": attempts, "claims": in.Claims}, func(w io.Writer) {
+		for _, n := range in.Notes {
+			fmt.Fprintln(w, n)
+		}
+		for _, t := range page.Text(in) {
+			fmt.Fprintf(w, "%s\n\n", t.Title)
+			table := []ui.Row{ui.Row(t.Head)}
+			for _, r := range t.Rows {
+				table = append(table, ui.Row(r))
+			}
+			ui.Table(w, table)
+			fmt.Fprintln(w)
+		}
+		if withTrials {
+			ui.Table(w, rows)
+		}
 	})
 	return nil
 }

@@ -70,7 +70,7 @@ func (a *app) confirm(question string, on []string, yes bool) error {
 // announce prints to stderr what the command is about to do. It prints nothing with --json.
 func (a *app) announce(show func(io.Writer)) {
 	if !a.json {
-		a.view.Pause(func() { show(os.Stderr) })
+		a.view.Pause(func() { show(a.view.Stderr()) })
 	}
 }
 

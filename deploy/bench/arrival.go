@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/bench/workload"
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -25,6 +26,9 @@ func MakeJobs(name string, w nixeval.BenchmarkWorkload, seed uint64) ([]workload
 }
 
 func decodeJobs(w nixeval.BenchmarkWorkload, seed uint64) ([]workload.Job, error) {
+	if w.Trace != nil {
+		return readTrace(*w.Trace, w)
+	}
 	times := newArrivals(w.Arrival, seed)
 	var out []workload.Job
 	for i, text := range w.Jobs {
@@ -58,4 +62,18 @@ func newArrivals(a nixeval.Arrival, seed uint64) func() float64 {
 		}
 		return now
 	}
+}
+
+// readTrace reads the jobs of a file in the Standard Workload Format.
+func readTrace(file string, w nixeval.BenchmarkWorkload) ([]workload.Job, error) {
+	f, _, err := durable.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	jobs, _, err := workload.ReadSWF(f, workload.SWFOptions{MaxJobs: w.TraceJobs, Compression: w.TraceSpeed})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return jobs, nil
 }

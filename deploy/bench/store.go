@@ -88,6 +88,11 @@ func Create(folder string, s Sweep, jobs map[string][]workload.Job) (*Store, err
 		w.Jobs, w.Trace = []json.RawMessage{}, nil // they are in the file
 		s.Benchmark.Workloads[name] = w
 	}
+	return Repeat(folder, s)
+}
+
+// Repeat writes a frozen sweep into its folder, which has its source and its workloads already.
+func Repeat(folder string, s Sweep) (*Store, error) {
 	data, err := json.MarshalIndent(s, "", " ")
 	if err != nil {
 		return nil, err
@@ -132,6 +137,23 @@ func List(folder string) ([]*Store, error) {
 		out = append(out, st)
 	}
 	return out, nil
+}
+
+// RemoveIncomplete removes the folders of sweeps that were interrupted before everything was frozen. They have had no machines.
+func RemoveIncomplete(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(folder, e.Name())
+		if _, err := os.Stat(filepath.Join(path, "sweep.json")); e.IsDir() && errors.Is(err, fs.ErrNotExist) {
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func workloadFile(folder, name string) string {

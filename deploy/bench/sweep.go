@@ -41,7 +41,9 @@ type Sweep struct {
 	Sets           []string            `json:"sets,omitempty"` // --set of the command, for all configurations
 	SourceHash     string              `json:"sourceHash"`
 	Nixbench       string              `json:"nixbench"`
-	Benchmark      nixeval.Benchmark   `json:"benchmark"` // without the jobs of workloads
+	Host           Host                `json:"host"`
+	RepeatOf       string              `json:"repeatOf,omitempty"` // the id of the sweep that this one repeats
+	Benchmark      nixeval.Benchmark   `json:"benchmark"`          // without the jobs of workloads
 	Workloads      map[string]Workload `json:"workloads"`
 	Configurations []Configuration     `json:"configurations"`
 	Trials         []Trial             `json:"trials"` // in their order
@@ -58,6 +60,7 @@ type Workload struct {
 type Configuration struct {
 	Levels  map[string]string `json:"levels"`
 	Systems map[string]System `json:"systems,omitempty"` // by node, frozen
+	Closure []string          `json:"closure,omitempty"` // all store paths of the systems
 }
 
 // System is the system of a node.

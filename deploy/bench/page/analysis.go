@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/bench/trial"
 )
 
-// mainMetrics are the metrics of drawings and comparisons, unless the input has others.
-var mainMetrics = []string{"throughput", "bind_rate", "makespan", "wait_p50", "wait_p99", "slowdown_p99"}
+// MainMetrics are the metrics of drawings and comparisons, unless the input has others.
+var MainMetrics = []string{"throughput", "bind_rate", "makespan", "wait_p50", "wait_p99", "slowdown_p99"}
 
 // analysis is what the page and the text have in common.
 type analysis struct {
@@ -82,7 +82,7 @@ func sortTrials(in Input) []Trial {
 // presentMetrics returns the metrics of wanted, or the main ones, that a sample has.
 func presentMetrics(wanted []string, samples []stats.Sample) []string {
 	if len(wanted) == 0 {
-		wanted = mainMetrics
+		wanted = MainMetrics
 	}
 	var out []string
 	for _, m := range wanted {

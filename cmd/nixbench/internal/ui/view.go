@@ -127,6 +127,9 @@ func (v *View) Problems(code int, problems []Problem) {
 	v.r.showProblems(code, problems)
 }
 
+// Stderr returns the writer for progress and questions. Write to it only within [View.Pause].
+func (v *View) Stderr() io.Writer { return v.err }
+
 // Pause removes the live lines and runs f, which may ask the user a question. Until f returns, the
 // view writes nothing.
 func (v *View) Pause(f func()) {

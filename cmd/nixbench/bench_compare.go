@@ -1,0 +1,310 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/bench"
+	"github.com/nixbench/nixbench/deploy/bench/export"
+	"github.com/nixbench/nixbench/deploy/bench/page"
+	"github.com/nixbench/nixbench/deploy/bench/stats"
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+func (a *app) benchCompareCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "compare SWEEP SWEEP",
+		Short: "Compare the results of two sweeps, and show in what the sweeps differ",
+		Long: `Compare the medians of the cells that two sweeps have in common, and list in what else the
+sweeps differ: systems, workloads, computer, order. If that is more than one thing, a
+difference between the results has no single cause: it is confounded.
+
+SWEEP is the beginning of a sweep's id, "last", or the folder of a sweep.`,
+		Example: `  nixbench bench compare 20261123T1200 last`,
+		Args:    cobra.ExactArgs(2),
+	}
+	cmd.RunE = a.withView(func(args []string) error {
+		x, err := a.findSweep(args[:1])
+		if err != nil {
+			return err
+		}
+		y, err := a.findSweep(args[1:])
+		if err != nil {
+			return err
+		}
+		return a.compareSweeps(x, y)
+	})
+	return cmd
+}
+
+// comparison is the ratio of a metric of one cell between two sweeps.
+type comparison struct {
+	Cell   map[string]string `json:"cell"`
+	Metric string            `json:"metric"`
+	stats.Comparison
+}
+
+func (a *app) compareSweeps(x, y *bench.Store) error {
+	differences := bench.Compare(x.Sweep, y.Sweep)
+	before, err := analyseSweep(x)
+	if err != nil {
+		return err
+	}
+	after, err := analyseSweep(y)
+	if err != nil {
+		return err
+	}
+	var results []comparison
+	var all []*stats.Comparison
+	for _, cell := range before.Cells {
+		for _, metric := range page.MainMetrics {
+			if c, ok := stats.Ratio(samplesOf(after, cell), samplesOf(before, cell), metric); ok {
+				results = append(results, comparison{cell, metric, c})
+			}
+		}
+	}
+	for i := range results {
+		all = append(all, &results[i].Comparison)
+	}
+	stats.Holm(all)
+	a.view.Result(map[string]any{"differences": differences, "ratios": results}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s against %s\n\n", y.Sweep.ID, x.Sweep.ID)
+		switch len(differences) {
+		case 0:
+			fmt.Fprintln(w, "the sweeps are equal: systems, workloads, order and computer")
+		case 1:
+			fmt.Fprintln(w, "the sweeps differ in one thing:")
+		default:
+			fmt.Fprintf(w, "confounded: the sweeps differ in %d things, so a difference between the results has no single cause:\n", len(differences))
+		}
+		for _, d := range differences {
+			fmt.Fprintf(w, "  %s: %s | %s\n", d.What, d.A, d.B)
+		}
+		rows := []ui.Row{{"CELL", "METRIC", "RATIO", "ANSWER"}}
+		for _, r := range results {
+			rows = append(rows, ui.Row{bench.FormatCell(r.Cell), r.Metric, fmt.Sprintf("%.3g", r.Ratio), r.Answer})
+		}
+		if len(rows) > 1 {
+			fmt.Fprintln(w)
+			ui.Table(w, rows)
+		}
+	})
+	return nil
+}
+
+// samplesOf returns the results of a cell that count.
+func samplesOf(in page.Input, cell map[string]string) []stats.Sample {
+	var out []stats.Sample
+	for _, t := range in.Trials {
+		if t.Verdict != page.Invalid && maps.Equal(t.Cell, cell) {
+			out = append(out, t.Sample)
+		}
+	}
+	return out
+}
+
+// exporters are the formats of bench export.
+var exporters = map[string]func(io.Writer, export.Sweep) error{
+	"csv": export.CSV, "gobench": export.GoBench, "openmetrics": export.OpenMetrics, "ro-crate": export.Crate,
+}
+
+func (a *app) benchExportCommand() *cobra.Command {
+	format := "csv"
+	var out string
+	var trial int
+	cmd := &cobra.Command{
+		Use:   "export [SWEEP]",
+		Short: "Write the results of a sweep for another program",
+		Long: `Write the results of a sweep for another program.
+
+Formats:
+  csv          one row for each trial and metric (the default)
+  gobench      the benchmark format of Go, for benchstat
+  swf          the Standard Workload Format: the jobs of one trial (--trial)
+  openmetrics  for a monitoring system
+  ro-crate     metadata that describe all files of the sweep
+  archive      everything from which nixbench bench replay repeats the sweep, with the
+               results, as tar.gz; it contains no secrets of the cluster`,
+		Example: `  nixbench bench export > results.csv
+  nixbench bench export last --format archive -o sweep.tar.gz`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = a.withView(func(args []string) error {
+		st, err := a.findSweep(args)
+		if err != nil {
+			return err
+		}
+		return a.exportSweep(st, format, out, trial)
+	})
+	f := cmd.Flags()
+	f.SortFlags = false
+	addChoice(f, &format, "format", []string{"csv", "gobench", "swf", "openmetrics", "ro-crate", "archive"}, "`FORMAT`: csv, gobench, swf, openmetrics, ro-crate or archive")
+	f.StringVarP(&out, "output", "o", "", "write to `FILE` instead of stdout")
+	f.IntVar(&trial, "trial", 0, "the `NUMBER` of the trial, with --format swf")
+	return cmd
+}
+
+func (a *app) exportSweep(st *bench.Store, format, out string, trial int) error {
+	if (format == "swf") != (trial > 0) {
+		return newUsageError("bench export: --trial NUMBER and --format swf require each other")
+	}
+	if out == "" && format == "archive" && term.IsTerminal(int(os.Stdout.Fd())) {
+		return newUsageError("bench export: an archive is no text for a terminal; use -o FILE")
+	}
+	write := st.WriteArchive
+	if format != "archive" {
+		sweep, err := toExport(st)
+		if err != nil {
+			return err
+		}
+		if format == "ro-crate" {
+			if sweep.Files, err = export.Files(os.DirFS(st.Folder)); err != nil {
+				return err
+			}
+			sweep.Files = withoutState(sweep.Files)
+		}
+		write = func(w io.Writer) error { return exporters[format](w, sweep) }
+		if format == "swf" {
+			write = func(w io.Writer) error { return writeTrialSWF(w, sweep, trial) }
+		}
+	}
+	if out != "" {
+		return writeFile(out, write)
+	}
+	var failed error
+	a.view.Pause(func() { failed = write(os.Stdout) })
+	return failed
+}
+
+// withoutState returns the files of a sweep that its archive contains.
+func withoutState(files []export.File) []export.File {
+	var out []export.File
+	for _, f := range files {
+		if bench.IsArchived(f.Path) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// writeTrialSWF writes the jobs of a trial's result.
+func writeTrialSWF(w io.Writer, sweep export.Sweep, number int) error {
+	for _, t := range sweep.Trials {
+		if t.Order == number && (t.Verdict == bench.Valid || t.Verdict == bench.Suspect) {
+			return export.SWF(w, sweep, t)
+		}
+	}
+	return newUsageError("trial %d of %s has no result; nixbench bench show lists the trials", number, sweep.ID)
+}
+
+// writeFile writes a file completely or not at all.
+func writeFile(file string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	if err := errors.Join(write(f), f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}
+
+func (a *app) benchReplayCommand() *cobra.Command {
+	var folder string
+	cmd := &cobra.Command{
+		Use:   "replay ARCHIVE",
+		Short: "Repeat a sweep from its archive",
+		Long: `Repeat a sweep: build its systems from the frozen source, report which store paths are
+identical, execute the same trials in the same order, and evaluate the claims. ARCHIVE is a
+file of nixbench bench export --format archive. The new sweep is in a folder of its own; the
+same command continues it after an interrupt.`,
+		Example: `  nixbench bench replay sweep.tar.gz
+  nixbench bench show ./sweep-replay`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.RunE = a.withView(func(args []string) error {
+		if folder == "" {
+			folder = strings.TrimSuffix(strings.TrimSuffix(filepath.Base(args[0]), ".gz"), ".tar") + "-replay"
+		}
+		return a.benchReplay(args[0], folder)
+	})
+	cmd.Flags().StringVar(&folder, "dir", "", "create the new sweep in `FOLDER` (default: the name of the archive with -replay, in the working directory)")
+	return cmd
+}
+
+func (a *app) benchReplay(archive, folder string) error {
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return err
+	}
+	st, err := bench.Open(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(folder); err == nil {
+			return newUsageError("bench replay: %s exists and has no complete sweep; remove it, or choose another folder with --dir", folder)
+		}
+		st, err = a.freezeReplay(archive, folder)
+	}
+	if err != nil {
+		return err
+	}
+	lock, err := state.Dir(filepath.Join(folder, "lock.d")).Lock(a.ctx, state.Self("bench replay"))
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
+	return a.runSweep(st)
+}
+
+// freezeReplay extracts an archive, builds its systems, and compares them with those of the original.
+func (a *app) freezeReplay(archive, folder string) (*bench.Store, error) {
+	f, _, err := durable.Open(archive)
+	if err != nil {
+		return nil, newUsageError("bench replay: %w", err)
+	}
+	defer f.Close()
+	st, err := a.extractReplay(f, folder)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", archive, err), os.RemoveAll(folder)) // no machine exists
+	}
+	return st, nil
+}
+
+func (a *app) extractReplay(f io.Reader, folder string) (*bench.Store, error) {
+	if err := bench.ReadArchive(f, folder); err != nil {
+		return nil, err
+	}
+	original, err := bench.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(filepath.Join(folder, "sweep.json")); err != nil { // until everything is built
+		return nil, err
+	}
+	now := time.Now()
+	sweep := original.Sweep
+	sweep.RepeatOf, sweep.ID, sweep.Created, sweep.Nixbench, sweep.Host = sweep.ID, bench.NewID(sweep.Name, now), now.UTC(), readBuildVersion().Version, bench.ReadHost("/")
+	sweep.Configurations = append([]bench.Configuration{}, sweep.Configurations...)
+	if err := a.buildSweep(folder, &sweep); err != nil {
+		return nil, err
+	}
+	same, all := 0, 0
+	for i, c := range sweep.Configurations {
+		changed, total := bench.CompareClosures(original.Sweep.Configurations[i].Closure, c.Closure)
+		same, all = same+total-len(changed), all+total
+	}
+	a.note("%d of %d store paths identical to those of %s", same, all, sweep.RepeatOf)
+	return bench.Repeat(folder, sweep)
+}

@@ -1,0 +1,148 @@
+package bench
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// archived are the entries of a sweep's folder that its archive contains. Keys, tokens and the state of the cluster are not among them.
+var archived = []string{"sweep.json", "source", "workloads", "trials"}
+
+// IsArchived reports whether the archive of a sweep contains the file with this path in the sweep's folder.
+func IsArchived(path string) bool {
+	parts := strings.Split(path, "/")
+	return slices.Contains(archived, parts[0]) && !slices.Contains(parts, ".nixbench")
+}
+
+// WriteArchive writes the sweep as a compressed tar file, from which it can be repeated. Equal sweeps have equal archives.
+func (st *Store) WriteArchive(w io.Writer) error {
+	z := gzip.NewWriter(w)
+	t := tar.NewWriter(z)
+	for _, entry := range archived {
+		err := filepath.WalkDir(filepath.Join(st.Folder, entry), func(path string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) && entry == "trials" {
+				return nil // the sweep has not begun
+			}
+			if err != nil {
+				return err
+			}
+			if d.IsDir() && d.Name() == ".nixbench" {
+				return fs.SkipDir // the state of the sweep's cluster, with its secrets
+			}
+			return st.addToArchive(t, path, d)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return errors.Join(t.Close(), z.Close())
+}
+
+func (st *Store) addToArchive(t *tar.Writer, path string, d fs.DirEntry) error {
+	name, err := filepath.Rel(st.Folder, path)
+	if err != nil {
+		return err
+	}
+	info, err := d.Info()
+	if err != nil {
+		return err
+	}
+	link := ""
+	if info.Mode()&fs.ModeSymlink != 0 {
+		if link, err = os.Readlink(path); err != nil {
+			return err
+		}
+	}
+	if !info.IsDir() && !info.Mode().IsRegular() && link == "" {
+		return nil
+	}
+	header, err := tar.FileInfoHeader(info, link)
+	if err != nil {
+		return err
+	}
+	header.Name, header.ModTime, header.Uid, header.Gid, header.Uname, header.Gname = st.Sweep.ID+"/"+filepath.ToSlash(name), time.Unix(0, 0), 0, 0, "", ""
+	if err := t.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(t, f)
+	return err
+}
+
+// maxArchive limits the size of an archive's content.
+const maxArchive = 4 << 30
+
+// ReadArchive extracts sweep.json, the source and the workloads of an archive into a folder that does not exist.
+func ReadArchive(r io.Reader, folder string) error {
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return fmt.Errorf("it is no archive of a sweep: %w", err)
+	}
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	left := int64(maxArchive)
+	for t := tar.NewReader(z); ; {
+		h, err := t.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("it is no archive of a sweep: %w", err)
+		}
+		_, name, _ := strings.Cut(filepath.ToSlash(filepath.Clean(h.Name)), "/")
+		first, _, _ := strings.Cut(name, "/")
+		if !slices.Contains(archived, first) || first == "trials" {
+			continue
+		}
+		if left -= h.Size; left < 0 {
+			return fmt.Errorf("the archive contains more than %d GiB", maxArchive>>30)
+		}
+		if err := extract(root, name, h, t); err != nil {
+			return fmt.Errorf("%s: %w", h.Name, err)
+		}
+	}
+}
+
+// extract writes an entry of an archive below root. The root prevents that a link leads out of it.
+func extract(root *os.Root, name string, h *tar.Header, content io.Reader) error {
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return root.MkdirAll(name, 0o755)
+	case tar.TypeSymlink:
+		return root.Symlink(h.Linkname, name)
+	case tar.TypeReg:
+		mode := fs.FileMode(0o644)
+		if h.Mode&0o100 != 0 {
+			mode = 0o755
+		}
+		f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, content)
+		return errors.Join(err, f.Close())
+	}
+	return errors.New("it is neither a file, a folder nor a symbolic link")
+}

@@ -1,0 +1,40 @@
+package bench
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// Host describes the computer on which nixbench and, unless a hypervisor is remote, the machines of a sweep run.
+type Host struct {
+	Kernel string `json:"kernel"`
+	CPU    string `json:"cpu"`
+	CPUs   int    `json:"cpus"`
+	Memory int    `json:"memory"` // MiB
+}
+
+// ReadHost describes this computer. What cannot be read is left out. root is the folder with proc.
+func ReadHost(root string) Host {
+	h := Host{CPUs: runtime.NumCPU()}
+	read := func(name string) string {
+		data, _ := os.ReadFile(filepath.Join(root, "proc", name))
+		return string(data)
+	}
+	h.Kernel = strings.TrimSpace(read("sys/kernel/osrelease"))
+	for line := range strings.Lines(read("cpuinfo")) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			h.CPU = strings.TrimSpace(value)
+			break
+		}
+	}
+	for line := range strings.Lines(read("meminfo")) {
+		if value, ok := strings.CutPrefix(line, "MemTotal:"); ok {
+			kib, _ := strconv.Atoi(strings.Fields(value)[0])
+			h.Memory = kib / 1024
+		}
+	}
+	return h
+}
