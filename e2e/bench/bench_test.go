@@ -1,10 +1,12 @@
 package bench
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -59,69 +61,148 @@ func (c *cluster) show(args ...string) gjson.Result {
 	return gjson.Parse(lines[len(lines)-1]).Get("result")
 }
 
-// A sweep over two sizes gives a result for each trial, on the systems that were built before the first one. An interrupted sweep
-// continues, and an edit of the hive does not reach it.
+// A sweep over two sizes is killed in its first trial, and continues, on the systems that were built before that trial: an edit of the hive
+// does not reach it. Its archive has no secrets, and a repetition from it, elsewhere, has the same systems and trials.
 func TestSweep(t *testing.T) {
 	c := newCluster(t)
 	const benchmarks = `{
     small = { lib, ... }: {
       matrix = { "roles.compute.count" = [ 1 2 ]; workload = [ "burst" ]; };
-      workloads.burst = { jobs = lib.jobs.null { jobs = 30; }; timeLimit = "2m"; };
-      repetitions = 2;
+      workloads.burst = { jobs = lib.jobs.null { jobs = 20; }; timeLimit = "3m"; };
+      repetitions = 1;
       pause = 1;
       quiet = { steal = 1; foreignCpu = 1; psiCpu = 1; canary = 1; };
+      claims.finishes = "ratio(throughput, roles.compute.count, 2, 1) > 0";
     };
   }`
 	c.writeHive(benchmarks, "")
-	if out := c.Run("bench", "plan"); !strings.Contains(out, "2 cells in 2 configurations, 2 blocks, 4 trials") {
+	if out := c.Run("bench", "plan"); !strings.Contains(out, "2 cells in 2 configurations, 1 blocks, 2 trials") {
 		t.Error("bench plan does not describe the sweep")
 	}
-	began := time.Now()
-	c.Run("bench", "run")
-	t.Logf("4 trials: %.1f s", time.Since(began).Seconds())
+	c.killInTrial()
+	frozen := c.show().Get("sweep.configurations")
+
+	c.writeHive(benchmarks, `environment.etc.edited.text = "x";`)
+	if out := c.Run("bench", "run"); !strings.Contains(out, "continuing the sweep") || !strings.Contains(out, "2 of 2 trials") {
+		t.Error("bench run has not continued the sweep")
+	}
 	s := c.show()
-	if got := s.Get("progress.done").Int(); got != 4 {
-		t.Fatalf("%d of 4 trials are done: %s", got, s.Get("attempts"))
+	if s.Get("sweep.configurations").Raw != frozen.Raw {
+		t.Error("the sweep has changed")
 	}
-	for _, a := range s.Get("attempts").Array() {
-		if a.Get("result.finished").Int() != 30 || a.Get("result.metrics.throughput").Float() <= 0 || a.Get("result.metrics.schedule_p50").Float() <= 0 {
-			t.Errorf("trial %s: %s", a.Get("trial"), a)
-		}
-		t.Logf("trial %s: %s jobs/s, %s", a.Get("trial"), a.Get("result.metrics.throughput"), a.Get("phases"))
-	}
-	if machines := c.virshList(); machines != "" {
+	c.checkAttempts(s, 2, 20)
+	if machines := c.listMachines(); machines != "" {
 		t.Errorf("the machines of the sweep remain: %s", machines)
+	}
+	c.Run("bench", "show", "--html", "-o", "page.html")
+	if _, csv, _ := c.Try("bench", "export", "--format", "csv"); strings.Count(csv, ",throughput,") != 2 {
+		t.Errorf("the CSV has not one throughput per trial:\n%s", csv)
+	}
+
+	c.Run("bench", "export", "--format", "archive", "-o", "sweep.tar.gz")
+	list, err := exec.Command("tar", "-tzf", filepath.Join(c.Dir, "sweep.tar.gz")).Output()
+	if err != nil || !strings.Contains(string(list), "/source/hive.nix\n") || !strings.Contains(string(list), "/events.jsonl\n") {
+		t.Errorf("the archive has:\n%s\n%v", list, err)
+	}
+	for _, secret := range []string{".nixbench", "secrets", "known_hosts", "id_ed25519"} {
+		if strings.Contains(string(list), secret) {
+			t.Errorf("the archive has %s", secret)
+		}
+	}
+	out := c.Run("bench", "replay", "sweep.tar.gz")
+	m := regexp.MustCompile(`(\d+) of (\d+) store paths identical`).FindStringSubmatch(out)
+	if m == nil || m[1] != m[2] || m[1] == "0" {
+		t.Errorf("the repetition reports %v", m)
+	}
+	c.checkAttempts(c.show(filepath.Join(c.Dir, "sweep-replay")), 2, 20)
+	if out := c.Run("bench", "compare", "last", "./sweep-replay"); !strings.Contains(out, "the sweeps are equal") {
+		t.Error("compare finds a difference between a sweep and its repetition")
 	}
 }
 
-// virshList returns the names of all containers.
-func (c *cluster) virshList() string {
+// killInTrial starts a sweep, and kills nixbench when the jobs of the first trial run.
+func (c *cluster) killInTrial() {
+	c.Helper()
+	cmd := c.Command(c.Context(), "bench", "run")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		c.Fatal(err)
+	}
+	c.waitForCluster()
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	c.Logf("nixbench bench run, killed:\n%s", out.String())
+	if done := c.show().Get("progress.done").Int(); done != 0 {
+		c.Errorf("%d trials were done before the kill", done)
+	}
+}
+
+// waitForCluster waits until the first trial has deployed its cluster.
+func (c *cluster) waitForCluster() {
+	c.Helper()
+	for end := time.Now().Add(4 * time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		logs, _ := filepath.Glob(filepath.Join(c.Dir, ".nixbench", "bench", "benchmarks", "*", "trials", "1", "1", "apply.log"))
+		for _, log := range logs {
+			if text, err := os.ReadFile(log); err == nil && strings.Contains(string(text), "without failed units") {
+				return
+			}
+		}
+	}
+	c.Fatal("the first trial has not deployed its cluster in four minutes")
+}
+
+// checkAttempts checks that a sweep has this number of trials, each with a result in which all jobs have finished.
+func (c *cluster) checkAttempts(s gjson.Result, trials, jobs int64) {
+	c.Helper()
+	if got := s.Get("progress.done").Int(); got != trials || int64(len(s.Get("attempts").Array())) != trials {
+		c.Fatalf("%d of %d trials are done: %s", got, trials, s.Get("attempts"))
+	}
+	for _, a := range s.Get("attempts").Array() {
+		if a.Get("result.finished").Int() != jobs || a.Get("result.metrics.throughput").Float() <= 0 || a.Get("state").String() != "valid" || !a.Get("usage").IsObject() {
+			c.Errorf("trial %s: %s", a.Get("trial"), a)
+		}
+		c.Logf("trial %s: %.3g jobs/s, p50 %.3g s, %s", a.Get("trial"), a.Get("result.metrics.throughput").Float(), a.Get("result.metrics.schedule_p50").Float(), a.Get("phases"))
+	}
+}
+
+// The same workload on the same machines with two schedulers.
+func TestSchedulers(t *testing.T) {
+	c := &cluster{guests.New(t, program, 15*time.Minute, "--kubernetes", "--slurm", "--size", "6G")}
+	c.WriteHiveFile(fmt.Sprintf(`let hive = import %s { nixpkgs = %s; uri = %q; poolPath = %q; image = %q; }; in
+hive // {
+  benchmarks.both = { lib, ... }: {
+    matrix = { scheduler = [ "kubernetes" "slurm" ]; "roles.node.count" = [ 1 ]; workload = [ "burst" ]; };
+    workloads.burst = {
+      jobs = lib.jobs.null { jobs = 10; } ++ [ { id = "gang"; tasks = 2; runtime = 0.5; } { id = "last"; after = [ "gang" "j1" ]; } ];
+      timeLimit = "5m";
+      kubernetes = { image = "localhost/probe:1"; command = [ "/probe" "sleep" "{runtime}" ]; };
+    };
+    repetitions = 1;
+    pause = 1;
+    quiet = { steal = 1; foreignCpu = 1; psiCpu = 1; canary = 1; };
+  };
+}
+`, c.Path("../schedulers/hive.nix"), nixpkgs, c.Lab.URI("lxc"), c.Lab.PoolPath(), c.Image))
+	out := c.Run("bench", "run")
+	s := c.show()
+	c.checkAttempts(s, 2, 12)
+	if !strings.Contains(out, "scheduler=kubernetes") || !strings.Contains(out, "scheduler=slurm") {
+		t.Error("the result does not name both schedulers")
+	}
+	for _, a := range s.Get("attempts").Array() {
+		if len(a.Get("limits").Array()) == 0 || len(a.Get("usage").Map()) == 0 {
+			t.Errorf("trial %s has no limits or no usage: %s", a.Get("trial"), a)
+		}
+	}
+}
+
+// listMachines returns the names of all containers.
+func (c *cluster) listMachines() string {
 	c.Helper()
 	out, err := c.Lab.Command(c.Context(), "virsh", "-q", "-c", c.Lab.URI("lxc"), "list", "--all", "--name").Output()
 	if err != nil {
 		c.Fatal(err)
 	}
 	return strings.TrimSpace(string(out))
-}
-
-// sweepFolder returns the folder of the last sweep.
-func (c *cluster) sweepFolder() string {
-	c.Helper()
-	all, _ := filepath.Glob(filepath.Join(c.Dir, ".nixbench", "bench", "benchmarks", "*-*"))
-	if len(all) == 0 {
-		c.Fatal("there is no sweep")
-	}
-	return all[len(all)-1]
-}
-
-// read decodes a JSON file of a sweep.
-func read(t *testing.T, file string, v any) {
-	t.Helper()
-	data, err := os.ReadFile(file)
-	if err == nil {
-		err = json.Unmarshal(data, v)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
