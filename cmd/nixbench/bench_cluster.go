@@ -66,41 +66,72 @@ func (c *benchCluster) Freeze(ctx context.Context, configuration *bench.Configur
 		return err
 	}
 	c.state = sub.dir
+	if err := c.shareReservation(); err != nil {
+		return err
+	}
 	if len(hive.Broken) == 0 {
 		if err := checkEngine(hive); err != nil {
 			return err
 		}
 	}
-	var built []deploy.Closure
+	var built, repeated []deploy.Closure
 	err = sub.runRecorded(e, hive, "bench", func(s *session) error {
 		if err := reserve(ctx, sub.newMachines(e, hive, s.send), s); err != nil {
 			return err
 		}
-		facts := ""
-		if durable.Exists(sub.dir.Facts()) {
-			facts = sub.dir.Facts()
+		facts, err := c.keepFacts(configuration, sub.dir)
+		if err != nil {
+			return err
 		}
-		var err error
-		built, err = deploy.Build(ctx, e.WithFacts(facts), hive.WithKeys(nodes), nodes, false)
+		if repeated, err = deploy.Build(ctx, e.WithFacts(facts), hive.WithKeys(nodes), nodes, false); err != nil {
+			return err
+		}
+		if built = repeated; facts == "" || facts == sub.dir.Facts() {
+			return nil
+		}
+		built, err = deploy.Build(ctx, e.WithFacts(sub.dir.Facts()), hive.WithKeys(nodes), nodes, false)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	configuration.Systems = map[string]bench.System{}
-	links := map[string]string{}
 	for _, b := range built {
 		configuration.Systems[b.Node] = bench.System{Drv: b.Drv, Path: b.Path}
-		links[filepath.Join(c.folder, "gcroots", filepath.Base(b.Path))] = b.Path
 	}
-	if err := os.MkdirAll(filepath.Join(c.folder, "gcroots"), 0o700); err != nil {
-		return err
+	links := map[string]string{}
+	for _, b := range slices.Concat(built, repeated) {
+		links[filepath.Join(c.folder, "gcroots", filepath.Base(b.Path))] = b.Path
 	}
 	if err := e.Keep(ctx, links); err != nil {
 		return err
 	}
-	configuration.Closure, err = e.Requisites(ctx, slices.Collect(maps.Values(links)))
+	var systems []string
+	for _, b := range repeated {
+		systems = append(systems, b.Path)
+	}
+	configuration.Closure, err = e.Requisites(ctx, systems)
 	return err
+}
+
+// keepFacts returns the file with the facts from which the closure of a configuration is built: addresses, and hashes of keys. In a
+// repetition they are the facts of the original sweep. Otherwise they are those of the sweep's cluster, which keepFacts copies into the sweep.
+func (c *benchCluster) keepFacts(configuration *bench.Configuration, dir state.Dir) (string, error) {
+	kept := filepath.Join(c.folder, "facts", configuration.FactsFile())
+	if durable.Exists(kept) {
+		return kept, nil
+	}
+	if !durable.Exists(dir.Facts()) {
+		return "", nil
+	}
+	data, err := durable.Read(dir.Facts(), durable.RecordSize)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(kept), 0o700); err != nil {
+		return "", err
+	}
+	return dir.Facts(), durable.Write(kept, data)
 }
 
 // checkEngine returns an error unless the nodes run one scheduler, to which jobs can be submitted.
@@ -136,7 +167,25 @@ func reserve(ctx context.Context, m *machines.Manager, s *session) error {
 
 // keepReservation copies the cluster's state before its first machine, with addresses and keys. Remove restores it.
 func (c *benchCluster) keepReservation() error {
-	return copyState(string(c.state), filepath.Join(c.folder, "reservation"))
+	return errors.Join(copyState(string(c.state), filepath.Join(c.folder, "reservation")), copyState(string(c.state), c.sharedReservation()))
+}
+
+// sharedReservation returns the folder with the addresses and keys of the last sweep of the hive. Sweeps of one hive have the same ones, so
+// that their systems differ only in what was changed.
+func (c *benchCluster) sharedReservation() string {
+	return filepath.Join(filepath.Dir(c.folder), "reservation")
+}
+
+// shareReservation copies the addresses and keys of the last sweep of the hive, before the first configuration is built.
+func (c *benchCluster) shareReservation() error {
+	_, err := os.Stat(string(c.state))
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, err := os.Stat(c.sharedReservation()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return copyState(c.sharedReservation(), string(c.state))
 }
 
 // copyState copies a state folder without records of runs, roots and locks.

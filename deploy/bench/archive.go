@@ -15,7 +15,7 @@ import (
 )
 
 // archived are the entries of a sweep's folder that its archive contains. Keys, tokens and the state of the cluster are not among them.
-var archived = []string{"sweep.json", "source", "workloads", "trials"}
+var archived = []string{"sweep.json", "source", "facts", "workloads", "trials"}
 
 // IsArchived reports whether the archive of a sweep contains the file with this path in the sweep's folder.
 func IsArchived(path string) bool {
@@ -29,8 +29,8 @@ func (st *Store) WriteArchive(w io.Writer) error {
 	t := tar.NewWriter(z)
 	for _, entry := range archived {
 		err := filepath.WalkDir(filepath.Join(st.Folder, entry), func(path string, d fs.DirEntry, err error) error {
-			if errors.Is(err, fs.ErrNotExist) && entry == "trials" {
-				return nil // the sweep has not begun
+			if errors.Is(err, fs.ErrNotExist) && (entry == "trials" || entry == "facts") {
+				return nil // the sweep has not begun, or has no facts
 			}
 			if err != nil {
 				return err

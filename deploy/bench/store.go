@@ -25,6 +25,8 @@ import (
 //
 //	sweep.json              everything that is frozen; it is written last, so a sweep without it does not exist
 //	source/                 a copy of the hive
+//	facts/                  addresses and hashes of keys, from which the systems are built
+//	reservation/            the state of the cluster before its first machine, with its keys
 //	workloads/NAME.jsonl    the jobs
 //	trials/N/A/             attempt A of trial N
 //	trials/N/A/apply.log    what the deployment printed
@@ -34,6 +36,8 @@ type Store struct {
 	Folder string
 	Sweep  Sweep
 }
+
+var idForm = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z-`)
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,60}$`)
 
@@ -147,7 +151,7 @@ func RemoveIncomplete(folder string) error {
 	}
 	for _, e := range entries {
 		path := filepath.Join(folder, e.Name())
-		if _, err := os.Stat(filepath.Join(path, "sweep.json")); e.IsDir() && errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(path, "sweep.json")); idForm.MatchString(e.Name()) && errors.Is(err, fs.ErrNotExist) {
 			if err := os.RemoveAll(path); err != nil {
 				return err
 			}

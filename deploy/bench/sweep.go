@@ -60,7 +60,9 @@ type Workload struct {
 type Configuration struct {
 	Levels  map[string]string `json:"levels"`
 	Systems map[string]System `json:"systems,omitempty"` // by node, frozen
-	Closure []string          `json:"closure,omitempty"` // all store paths of the systems
+	// Closure contains all store paths of the systems. In a repetition, they are built from the facts of the original sweep, since the
+	// cluster of the repetition has other keys.
+	Closure []string `json:"closure,omitempty"`
 }
 
 // System is the system of a node.
@@ -108,6 +110,11 @@ func (c Configuration) Sets() []string {
 		out = append(out, f+"="+c.Levels[f])
 	}
 	return out
+}
+
+// FactsFile returns the name of the file with the facts of the configuration.
+func (c Configuration) FactsFile() string {
+	return hashOf([]byte(strings.Join(c.Sets(), "\n")))[len("sha256:"):][:16] + ".json"
 }
 
 // Plan returns the configurations of a benchmark and its trials in their order. The seed alone determines the order, so that a repetition

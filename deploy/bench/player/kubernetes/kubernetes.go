@@ -10,11 +10,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -116,71 +113,18 @@ func (p *Player) Clean(ctx context.Context) error {
 	return nil
 }
 
-// usageScript prints a line for each process of Kubernetes: its name, its file stat, and its resident memory. The kernel cuts names
-// to 15 characters.
-const usageScript = `for d in /proc/[0-9]*; do
-	read -r name 2> /dev/null < "$d/comm" || continue
-	case $name in
-	kube-scheduler | kube-controller | kube-apiserver | etcd | kubelet | containerd | vc-scheduler | vc-controller-m)
-		read -r stat 2> /dev/null < "$d/stat" || continue
-		while read -r key kib unit; do
-			[ "$key" != VmRSS: ] || printf '%s|%s|%s\n' "$name" "$kib" "$stat"
-		done 2> /dev/null < "$d/status" ;;
-	esac
-done
-`
-
-// longNames are the names of programs that the kernel cuts.
-var longNames = map[string]string{"kube-controller": "kube-controller-manager", "vc-controller-m": "vc-controller-manager"}
+// programs are the programs of Kubernetes, and of schedulers beside the default one.
+var programs = []string{"kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd", "kubelet", "containerd", "vc-scheduler", "vc-controller-manager"}
 
 // Usage implements [player.Player]. The usage of a part is the sum over all nodes.
 func (p *Player) Usage(ctx context.Context) (map[string]player.Usage, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	outputs := make([][]byte, len(p.cluster.Members))
-	var g errgroup.Group
-	g.SetLimit(8)
-	for i, m := range p.cluster.Members {
-		g.Go(func() (err error) {
-			outputs[i], err = p.cluster.Run(ctx, m.Node, strings.NewReader(usageScript), "sh", "-s")
-			return err
-		})
+	var nodes []string
+	for _, m := range p.cluster.Members {
+		nodes = append(nodes, m.Node)
 	}
-	if err := g.Wait(); err != nil {
+	usage, err := player.ReadUsage(ctx, p.cluster.Run, nodes, programs)
+	if err != nil {
 		return nil, fmt.Errorf("kubernetes: read the usage: %w", err)
 	}
-	total := map[string]player.Usage{}
-	for i, out := range outputs {
-		if err := addUsage(total, string(out)); err != nil {
-			return nil, fmt.Errorf("kubernetes: %s: read the usage: %w", p.cluster.Members[i].Node, err)
-		}
-	}
-	return total, nil
-}
-
-// addUsage adds the usage in the output of usageScript. The fields of stat after the name in parentheses begin with the third; utime and
-// stime are the 14th and 15th, in ticks of 10 ms.
-func addUsage(total map[string]player.Usage, out string) error {
-	for line := range strings.Lines(out) {
-		parts := strings.SplitN(strings.TrimSpace(line), "|", 3)
-		if len(parts) != 3 {
-			return fmt.Errorf("unexpected line %.100q", line)
-		}
-		fields := strings.Fields(parts[2][strings.LastIndexByte(parts[2], ')')+1:])
-		if len(fields) < 13 {
-			return fmt.Errorf("unexpected line %.100q", line)
-		}
-		user, errUser := strconv.ParseInt(fields[11], 10, 64)
-		system, errSystem := strconv.ParseInt(fields[12], 10, 64)
-		kib, errMemory := strconv.ParseInt(parts[1], 10, 64)
-		if errUser != nil || errSystem != nil || errMemory != nil {
-			return fmt.Errorf("unexpected line %.100q", line)
-		}
-		name := parts[0]
-		if long := longNames[name]; long != "" {
-			name = long
-		}
-		total[name] = player.Usage{CPU: total[name].CPU + float64(user+system)/100, Memory: total[name].Memory + kib<<10}
-	}
-	return nil
+	return usage, nil
 }

@@ -119,7 +119,10 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 			return []byte(out), err
 		}
 	}
-	if node != "head" && argv[0] != "systemctl" {
+	if len(argv) > 2 && argv[0] == "sh" && argv[2] == "--" {
+		return []byte(usage(node)), nil
+	}
+	if node != "head" {
 		return nil, fmt.Errorf("%s: %s: command not found", node, argv[0])
 	}
 	now := time.Now()
@@ -148,8 +151,6 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 		for _, j := range f.jobs {
 			j.cancelled = j.end.After(now)
 		}
-	case "systemctl":
-		out = f.units(argv)
 	default:
 		return nil, fmt.Errorf("unexpected command %q", argv)
 	}
@@ -255,15 +256,11 @@ func (f *fakeCluster) journal(argv []string, now time.Time) string {
 	return b.String()
 }
 
-// units answers to systemctl show. slurmdbd does not run.
-func (f *fakeCluster) units(argv []string) string {
-	var blocks []string
-	for _, unit := range argv[3:] {
-		cpu, memory := "1500000000", "1048576"
-		if unit == "slurmdbd.service" {
-			cpu, memory = "[not set]", "[not set]"
-		}
-		blocks = append(blocks, fmt.Sprintf("Id=%s\nMemoryCurrent=%s\nCPUUsageNSec=%s\n", unit, memory, cpu))
+// usage answers to the script of [player.ReadUsage].
+func usage(node string) string {
+	daemon := "slurmd"
+	if node == "head" {
+		daemon = "slurmctld"
 	}
-	return strings.Join(blocks, "\n")
+	return daemon + "|1024|812 (" + daemon + ") S 1 812 812 0 -1 4194560 9 0 0 0 100 50 0 0 20 0 9 0 100 1 1\n"
 }

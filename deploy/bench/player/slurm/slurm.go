@@ -10,11 +10,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -93,53 +90,13 @@ func (p *Player) listJobs(ctx context.Context) (map[string]bool, error) {
 
 // Usage implements [player.Player]. The usage of slurmd is the sum over all compute nodes.
 func (p *Player) Usage(ctx context.Context) (map[string]player.Usage, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	units := map[string][]string{
-		slurmengine.Controller: {"slurmctld.service", "slurmdbd.service"},
-		slurmengine.Accounting: {"slurmdbd.service"},
-		slurmengine.Compute:    {"slurmd.service"},
+	var nodes []string
+	for _, m := range p.cluster.Members {
+		nodes = append(nodes, m.Node)
 	}
-	outputs := make([][]byte, len(p.cluster.Members))
-	var g errgroup.Group
-	g.SetLimit(8)
-	for i, m := range p.cluster.Members {
-		if names := units[m.Role]; names != nil {
-			g.Go(func() (err error) {
-				argv := append([]string{"systemctl", "show", "--property=Id,CPUUsageNSec,MemoryCurrent"}, names...)
-				outputs[i], err = p.cluster.Run(ctx, m.Node, nil, argv...)
-				return err
-			})
-		}
-	}
-	if err := g.Wait(); err != nil {
+	usage, err := player.ReadUsage(ctx, p.cluster.Run, nodes, []string{"slurmctld", "slurmdbd", "slurmd"})
+	if err != nil {
 		return nil, fmt.Errorf("slurm: read the usage: %w", err)
 	}
-	total := map[string]player.Usage{}
-	for _, out := range outputs {
-		for unit, u := range parseUsage(string(out)) {
-			part := strings.TrimSuffix(unit, ".service")
-			total[part] = player.Usage{CPU: total[part].CPU + u.CPU, Memory: total[part].Memory + u.Memory}
-		}
-	}
-	return total, nil
-}
-
-// parseUsage returns the usage of the units in the output of systemctl show. It leaves out units that do not run: systemd prints
-// `[not set]`, or the largest number, for what it does not measure.
-func parseUsage(out string) map[string]player.Usage {
-	units := map[string]player.Usage{}
-	for block := range strings.SplitSeq(out, "\n\n") {
-		values := map[string]string{}
-		for line := range strings.Lines(block) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-			values[name] = value
-		}
-		nanoseconds, errCPU := strconv.ParseInt(values["CPUUsageNSec"], 10, 64)
-		memory, errMemory := strconv.ParseInt(values["MemoryCurrent"], 10, 64)
-		if values["Id"] != "" && errCPU == nil && errMemory == nil {
-			units[values["Id"]] = player.Usage{CPU: float64(nanoseconds) / 1e9, Memory: memory}
-		}
-	}
-	return units
+	return usage, nil
 }

@@ -1,0 +1,91 @@
+package player
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// usageScript prints a line for each process that has one of the names in its arguments: the name, the resident memory in KiB, and the
+// file stat.
+const usageScript = `wanted=" $* "
+for d in /proc/[0-9]*; do
+	read -r name 2> /dev/null < "$d/comm" || continue
+	case $wanted in
+	*" $name "*)
+		read -r stat 2> /dev/null < "$d/stat" || continue
+		while read -r key kib unit; do
+			[ "$key" != VmRSS: ] || printf '%s|%s|%s\n' "$name" "$kib" "$stat"
+		done 2> /dev/null < "$d/status" ;;
+	esac
+done
+`
+
+// maxComm is the length to which the kernel cuts the name of a process.
+const maxComm = 15
+
+// usageTimeout is the time limit for the usage of all nodes.
+const usageTimeout = 30 * time.Second
+
+// ReadUsage returns what programs use on nodes, the sum over all nodes and processes, by the name of the program. Programs that do not run
+// are left out. run runs a command on a node.
+func ReadUsage(ctx context.Context, run func(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error), nodes, programs []string) (map[string]Usage, error) {
+	ctx, cancel := context.WithTimeout(ctx, usageTimeout)
+	defer cancel()
+	argv := []string{"sh", "-s", "--"}
+	full := map[string]string{}
+	for _, p := range programs {
+		name := p[:min(len(p), maxComm)]
+		full[name] = p
+		argv = append(argv, name)
+	}
+	outputs := make([][]byte, len(nodes))
+	var g errgroup.Group
+	g.SetLimit(8)
+	for i, node := range nodes {
+		g.Go(func() (err error) {
+			outputs[i], err = run(ctx, node, strings.NewReader(usageScript), argv...)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	total := map[string]Usage{}
+	for i, out := range outputs {
+		for line := range strings.Lines(string(out)) {
+			name, u, err := parseUsage(strings.TrimSpace(line))
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", nodes[i], err)
+			}
+			name = full[name]
+			total[name] = Usage{CPU: total[name].CPU + u.CPU, Memory: total[name].Memory + u.Memory}
+		}
+	}
+	return total, nil
+}
+
+// parseUsage parses a line of usageScript. The fields of stat after the name in parentheses begin with the third; utime and stime are the
+// 14th and 15th, in ticks of 10 ms.
+func parseUsage(line string) (string, Usage, error) {
+	parts := strings.SplitN(line, "|", 3)
+	if len(parts) != 3 {
+		return "", Usage{}, fmt.Errorf("unexpected line %.100q", line)
+	}
+	fields := strings.Fields(parts[2][strings.LastIndexByte(parts[2], ')')+1:])
+	if len(fields) < 13 {
+		return "", Usage{}, fmt.Errorf("unexpected line %.100q", line)
+	}
+	user, errUser := strconv.ParseInt(fields[11], 10, 64)
+	system, errSystem := strconv.ParseInt(fields[12], 10, 64)
+	kib, errMemory := strconv.ParseInt(parts[1], 10, 64)
+	if errUser != nil || errSystem != nil || errMemory != nil {
+		return "", Usage{}, fmt.Errorf("unexpected line %.100q", line)
+	}
+	return parts[0], Usage{CPU: float64(user+system) / 100, Memory: kib << 10}, nil
+}
