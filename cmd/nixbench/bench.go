@@ -347,6 +347,9 @@ func (a *app) buildSweep(folder string, sweep *bench.Sweep) error {
 // newBenchCluster returns the cluster of a sweep.
 func (a *app) newBenchCluster(folder string, sweep bench.Sweep) *benchCluster {
 	c := &benchCluster{app: a, folder: folder, source: filepath.Join(folder, "source", sweep.Source), sets: sweep.Sets, first: sweep.Configurations[0].Sets()}
+	if sweep.RepeatOf == "" {
+		c.shared = filepath.Join(filepath.Dir(folder), "reservation")
+	}
 	if c.flake = sweep.Flake; c.flake {
 		// Not a path alone: Nix would look for the flake in the git repository that contains the folder of the sweep.
 		c.source = "path:" + (&url.URL{Path: c.source}).EscapedPath()

@@ -66,7 +66,7 @@ func (c *benchCluster) Freeze(ctx context.Context, configuration *bench.Configur
 		return err
 	}
 	c.state = sub.dir
-	if err := c.shareReservation(); err != nil {
+	if err := c.takeReservation(); err != nil {
 		return err
 	}
 	if len(hive.Broken) == 0 {
@@ -167,25 +167,19 @@ func reserve(ctx context.Context, m *machines.Manager, s *session) error {
 
 // keepReservation copies the cluster's state before its first machine, with addresses and keys. Remove restores it.
 func (c *benchCluster) keepReservation() error {
-	return errors.Join(copyState(string(c.state), filepath.Join(c.folder, "reservation")), copyState(string(c.state), c.sharedReservation()))
-}
-
-// sharedReservation returns the folder with the addresses and keys of the last sweep of the hive. Sweeps of one hive have the same ones, so
-// that their systems differ only in what was changed.
-func (c *benchCluster) sharedReservation() string {
-	return filepath.Join(filepath.Dir(c.folder), "reservation")
-}
-
-// shareReservation copies the addresses and keys of the last sweep of the hive, before the first configuration is built.
-func (c *benchCluster) shareReservation() error {
-	_, err := os.Stat(string(c.state))
-	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return err
+	err := copyState(string(c.state), filepath.Join(c.folder, "reservation"))
+	if err == nil && c.shared != "" {
+		err = copyState(string(c.state), c.shared)
 	}
-	if _, err := os.Stat(c.sharedReservation()); errors.Is(err, fs.ErrNotExist) {
+	return err
+}
+
+// takeReservation copies the addresses and keys of the last sweep of the hive, before the first configuration is built.
+func (c *benchCluster) takeReservation() error {
+	if c.shared == "" || durable.Exists(filepath.Join(string(c.state), "state.json")) || !durable.Exists(filepath.Join(c.shared, "state.json")) {
 		return nil
 	}
-	return copyState(c.sharedReservation(), string(c.state))
+	return copyState(c.shared, string(c.state))
 }
 
 // copyState copies a state folder without records of runs, roots and locks.

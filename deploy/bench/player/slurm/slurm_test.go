@@ -178,7 +178,7 @@ func TestClean(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	got, err := newFake(t).player().Usage(t.Context())
-	want := map[string]player.Usage{"slurmctld": {CPU: 1.5, Memory: 1 << 20}, "slurmd": {CPU: 3, Memory: 2 << 20}}
+	want := map[string]player.Usage{"slurmctld": {CPU: 1.5, Memory: 1 << 20}, "slurmd": {CPU: 4.5, Memory: 3 << 20}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
 	}
