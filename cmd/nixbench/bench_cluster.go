@@ -32,12 +32,15 @@ import (
 // copy, so it never changes the machines of a cluster that runs from the original.
 type benchCluster struct {
 	app    *app
-	folder string    // of the sweep
-	source string    // the hive in the copy: a file, or the folder of a flake
+	folder string // of the sweep
+	source string // the hive in the copy: a file, or a flake reference
+	flake  bool
 	sets   []string  // --set of the command, which apply to all configurations
 	first  []string  // --set of one configuration, with which the hive can be evaluated
-	state  state.Dir // of the cluster; set by reserve
-	flake  bool
+	state  state.Dir // of the cluster; set when the hive has been surveyed
+	// shared is the folder with the addresses and keys of the last sweep of the hive. Sweeps of one hive have the same ones, so that
+	// their systems differ only in what was changed. It is empty for a repetition, which is independent of the hive.
+	shared string
 }
 
 // newApp returns an app for one command on the copy, that writes what it shows to log.
