@@ -116,6 +116,11 @@ let
         default = 1000;
         description = "Number of jobs of the trace that are used, from its beginning.";
       };
+      traceCpus = mkOption {
+        type = types.ints.positive;
+        default = 1;
+        description = "Processors of a node of this cluster. A job of the trace that had more of them gets several nodes.";
+      };
       traceSpeed = mkOption {
         type = types.addCheck number (x: x > 0);
         default = 1;

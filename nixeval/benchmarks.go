@@ -36,6 +36,7 @@ type BenchmarkWorkload struct {
 	Jobs       []json.RawMessage `json:"jobs"`
 	Trace      *string           `json:"trace"` // path of a file in the Standard Workload Format
 	TraceJobs  int               `json:"traceJobs"`
+	TraceCPUs  int               `json:"traceCpus"`
 	TraceSpeed float64           `json:"traceSpeed"`
 	Arrival    Arrival           `json:"arrival"`
 	TimeLimit  float64           `json:"timeLimit"` // in seconds

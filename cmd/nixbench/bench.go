@@ -50,7 +50,7 @@ func (a *app) benchCommand() *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(a.benchPlanCommand(), a.benchRunCommand(), a.benchListCommand(), a.benchShowCommand(),
-		a.benchCompareCommand(), a.benchExportCommand(), a.benchReplayCommand())
+		a.benchCompareCommand(), a.benchDestroyCommand(), a.benchExportCommand(), a.benchReplayCommand())
 	return cmd
 }
 
@@ -234,6 +234,35 @@ removed at the end.`,
 	return cmd
 }
 
+func (a *app) benchDestroyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "destroy [FOLDER]",
+		Short: "Remove the machines of interrupted sweeps",
+		Long: `Remove the machines of the hive's sweeps that were interrupted, or of the sweep in FOLDER,
+such as a repetition. Their results remain, and nixbench bench run continues them.`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = a.withView(func(args []string) error {
+		if len(args) > 0 {
+			st, err := bench.Open(args[0])
+			if err != nil {
+				return newUsageError("%s is no folder of a sweep: %w", args[0], err)
+			}
+			return a.newBenchCluster(st.Folder, st.Sweep).Remove(a.ctx, io.Discard)
+		}
+		if _, _, err := a.surveyForState(); err != nil {
+			return err
+		}
+		lock, err := state.Dir(a.sweepsFolder()).Lock(a.ctx, state.Self("bench destroy"))
+		if err != nil {
+			return err
+		}
+		defer lock.Unlock()
+		return a.removeSweepMachines("")
+	})
+	return cmd
+}
+
 // sweepsFolder returns the folder of the hive's sweeps.
 func (a *app) sweepsFolder() string { return filepath.Join(string(a.dir), "benchmarks") }
 
@@ -242,7 +271,11 @@ func (a *app) benchRun(flags benchFlags, args []string, startNew bool) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.surveyHive(s.eval); err != nil {
+	hive, err := a.surveyHive(s.eval)
+	if err != nil {
+		return err
+	}
+	if err := a.checkNotDeployed(hive); err != nil {
 		return err
 	}
 	if err := a.dir.Create(); err != nil {
@@ -257,7 +290,46 @@ func (a *app) benchRun(flags benchFlags, args []string, startNew bool) error {
 	if err != nil {
 		return err
 	}
+	if err := a.removeSweepMachines(store.Sweep.ID); err != nil {
+		return err
+	}
 	return a.runSweep(store)
+}
+
+// removeSweepMachines removes the machines of all sweeps of the hive but one, whose id may be empty. Machines of several sweeps would have the
+// same names.
+func (a *app) removeSweepMachines(except string) error {
+	all, err := bench.List(a.sweepsFolder())
+	if err != nil {
+		return err
+	}
+	for _, st := range all {
+		if st.Sweep.ID == except {
+			continue
+		}
+		c := a.newBenchCluster(st.Folder, st.Sweep)
+		exist, err := c.hasMachines()
+		if err != nil {
+			return err
+		}
+		if exist {
+			a.note("removing the machines of the sweep %s", st.Sweep.ID)
+			if err := c.Remove(a.ctx, io.Discard); err != nil {
+				return fmt.Errorf("remove the machines of the sweep %s: %w", st.Sweep.ID, err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkNotDeployed returns an error if machines of the hive's own cluster exist: those of a sweep would have the same names.
+func (a *app) checkNotDeployed(hive *nixeval.Hive) error {
+	recorded, err := a.dir.Load()
+	if err != nil || !hasMachines(recorded) {
+		return err
+	}
+	return failure.WithHint(newUsageError("the cluster %s is deployed from this hive, and the machines of a benchmark would have the same names", hive.ClusterName()),
+		"remove it first: nixbench destroy; or benchmark a copy of the hive with another cluster.name and cluster.network")
 }
 
 // findOrFreeze returns the sweep to continue, or a new one.
@@ -266,20 +338,20 @@ func (a *app) findOrFreeze(s *benchSubject, startNew bool) (*bench.Store, error)
 	if err != nil {
 		return nil, err
 	}
-	for _, st := range slices.Backward(all) {
-		p, err := st.Progress()
-		if err != nil {
+	all = slices.DeleteFunc(all, func(st *bench.Store) bool { return st.Sweep.Name != s.name })
+	if len(all) > 0 && !startNew {
+		last := all[len(all)-1]
+		p, err := last.Progress()
+		switch {
+		case err != nil:
 			return nil, err
+		case p.Done == p.Trials:
+		case last.IsOf(s.Benchmark, s.jobs, a.sets):
+			a.note("continuing the sweep %s: %d of %d trials are done", last.Sweep.ID, p.Done, p.Trials)
+			return last, nil
+		default:
+			a.note("the benchmark was changed since the sweep %s, which is not complete; a new sweep begins", last.Sweep.ID)
 		}
-		if st.Sweep.Name != s.name || p.Done == p.Trials || startNew {
-			continue
-		}
-		if !st.IsOf(s.Benchmark, s.jobs) {
-			a.note("the sweep %s is not complete, and the benchmark was changed since; a new sweep begins", st.Sweep.ID)
-			break
-		}
-		a.note("continuing the sweep %s: %d of %d trials are done", st.Sweep.ID, p.Done, p.Trials)
-		return st, nil
 	}
 	return a.freeze(s)
 }
@@ -313,19 +385,28 @@ func (a *app) freeze(s *benchSubject) (*bench.Store, error) {
 
 func (a *app) freezeInto(folder string, s *benchSubject, sweep *bench.Sweep) error {
 	src := s.eval.Source
-	copied, hash, err := bench.CopySource(a.ctx, src.Dir, filepath.Join(folder, "source"))
+	inGit := strings.HasPrefix(src.Flake, "git+file:")
+	if src.IsFlake() && !inGit && !src.Copied {
+		return failure.WithHint(newUsageError("the flake %s is not on this computer, and a sweep keeps a copy of its source", src.Flake), "clone it, and use --flake FOLDER")
+	}
+	copied, err := bench.CopySource(a.ctx, src.Dir, filepath.Join(folder, "source"), inGit)
 	if err != nil {
 		return err
 	}
-	sweep.Source, sweep.SourceHash = copied, hash
-	if sweep.Flake, sweep.Attr = src.IsFlake(), src.Attr; !sweep.Flake {
-		sweep.Source = filepath.Join(copied, filepath.Base(src.File))
+	sweep.Source, sweep.SourceHash, sweep.Untracked = copied.Folder, copied.Hash, copied.Untracked
+	if sweep.Flake, sweep.Git, sweep.Attr = src.IsFlake(), inGit, src.Attr; !sweep.Flake {
+		sweep.Source = filepath.Join(copied.Folder, filepath.Base(src.File))
 	}
 	return a.buildSweep(folder, sweep)
 }
 
 // buildSweep evaluates and builds the systems of all configurations from the sweep's copy of the source.
 func (a *app) buildSweep(folder string, sweep *bench.Sweep) error {
+	if sweep.Git {
+		if err := bench.TrackSource(a.ctx, filepath.Join(folder, "source")); err != nil {
+			return err
+		}
+	}
 	cluster := a.newBenchCluster(folder, *sweep)
 	log, err := os.OpenFile(filepath.Join(folder, "freeze.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -341,6 +422,7 @@ func (a *app) buildSweep(folder string, sweep *bench.Sweep) error {
 			return fmt.Errorf("%s: %w", bench.FormatCell(c.Levels), err)
 		}
 	}
+	sweep.Cluster = cluster.name
 	return cluster.keepReservation()
 }
 
@@ -351,12 +433,15 @@ func (a *app) newBenchCluster(folder string, sweep bench.Sweep) *benchCluster {
 		c.shared = filepath.Join(filepath.Dir(folder), "reservation")
 	}
 	if c.flake = sweep.Flake; c.flake {
-		// Not a path alone: Nix would look for the flake in the git repository that contains the folder of the sweep.
-		c.source = "path:" + (&url.URL{Path: c.source}).EscapedPath()
+		if !sweep.Git {
+			// Not a path alone: Nix would look for the flake in the git repository that contains the folder of the sweep.
+			c.source = "path:" + (&url.URL{Path: c.source}).EscapedPath()
+		}
 		if sweep.Attr != "" {
 			c.source += "#" + sweep.Attr
 		}
 	}
+	c.name = sweep.Cluster
 	return c
 }
 
@@ -390,7 +475,8 @@ func (a *app) runSweep(store *bench.Store) error {
 	runErr := r.Run(a.ctx)
 	endWait()
 	if runErr != nil {
-		return runErr // the machines stay, since the next run continues
+		a.note("the machines of the sweep remain; the same command continues it, and nixbench bench destroy removes them")
+		return runErr
 	}
 	if err := cluster.Remove(a.ctx, io.Discard); err != nil {
 		return fmt.Errorf("remove the machines of the sweep: %w", err)
@@ -400,8 +486,50 @@ func (a *app) runSweep(store *bench.Store) error {
 		return err
 	}
 	a.note("%s", describeProgress(p, time.Since(began)))
-	return a.showSweep(store, false)
+	if err := a.showSweep(store, false); err != nil {
+		return err
+	}
+	return checkSweep(store)
 }
+
+// checkSweep returns an error if a trial has no result, or if a claim does not hold.
+func checkSweep(store *bench.Store) error {
+	var missing []string
+	for _, t := range store.Sweep.Trials {
+		a, err := store.Result(t.Number)
+		if err != nil {
+			return err
+		}
+		if a == nil {
+			missing = append(missing, fmt.Sprintf("trial %d (%s)", t.Number, t))
+		}
+	}
+	if len(missing) > 0 {
+		return failure.WithHint(&sweepError{fmt.Sprintf("%d of %d trials have no result: %s", len(missing), len(store.Sweep.Trials), strings.Join(missing, ", "))},
+			"nixbench bench show --trials shows why")
+	}
+	in, err := analyseSweep(store)
+	if err != nil {
+		return err
+	}
+	for _, c := range in.Claims {
+		if c.Verdict == stats.Refuted {
+			missing = append(missing, c.Claim.Text)
+		}
+	}
+	if len(missing) > 0 {
+		return &sweepError{"the results refute: " + strings.Join(missing, "; ")}
+	}
+	return nil
+}
+
+// sweepError means that a sweep is executed, and its results are not what the benchmark wants.
+type sweepError struct{ text string }
+
+func (e *sweepError) Error() string { return e.text }
+
+// Kind implements [failure.Classified].
+func (e *sweepError) Kind() failure.Kind { return failure.Check }
 
 // describeAttempt returns the line about an attempt.
 func describeAttempt(t bench.Trial, at bench.Attempt, trials int) string {

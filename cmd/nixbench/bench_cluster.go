@@ -37,7 +37,8 @@ type benchCluster struct {
 	flake  bool
 	sets   []string  // --set of the command, which apply to all configurations
 	first  []string  // --set of one configuration, with which the hive can be evaluated
-	state  state.Dir // of the cluster; set when the hive has been surveyed
+	name   string    // of the cluster; empty until the hive has been surveyed
+	state  state.Dir // of the cluster; empty until the hive has been surveyed
 	// shared is the folder with the addresses and keys of the last sweep of the hive. Sweeps of one hive have the same ones, so that
 	// their systems differ only in what was changed. It is empty for a repetition, which is independent of the hive.
 	shared string
@@ -68,9 +69,12 @@ func (c *benchCluster) Freeze(ctx context.Context, configuration *bench.Configur
 	if err != nil {
 		return err
 	}
-	c.state = sub.dir
+	c.state, c.name = sub.dir, hive.ClusterName()
 	if err := c.takeReservation(); err != nil {
 		return err
+	}
+	if !hive.Meta.AllowApplyAll {
+		return newUsageError("meta.allowApplyAll is false in the hive, and a benchmark deploys all its nodes")
 	}
 	if len(hive.Broken) == 0 {
 		if err := checkEngine(hive); err != nil {
@@ -170,7 +174,7 @@ func reserve(ctx context.Context, m *machines.Manager, s *session) error {
 
 // keepReservation copies the cluster's state before its first machine, with addresses and keys. Remove restores it.
 func (c *benchCluster) keepReservation() error {
-	err := copyState(string(c.state), filepath.Join(c.folder, "reservation"))
+	err := copyState(string(c.state), filepath.Join(c.folder, ".nixbench", "reservation"))
 	if err == nil && c.shared != "" {
 		err = copyState(string(c.state), c.shared)
 	}
@@ -212,6 +216,23 @@ func copyState(from, to string) error {
 	})
 }
 
+// hasMachines reports whether machines of the sweep may exist.
+func (c *benchCluster) hasMachines() (bool, error) {
+	source, err := nixeval.ParseFileSource(c.source)
+	if c.flake {
+		source, err = nixeval.ParseFlakeSource(c.source)
+	}
+	if err != nil {
+		return false, err
+	}
+	dir, err := state.Locate(source, c.name)
+	if err != nil {
+		return false, err
+	}
+	recorded, err := dir.Load()
+	return err == nil && hasMachines(recorded), err
+}
+
 // Remove implements [bench.Cluster].
 func (c *benchCluster) Remove(ctx context.Context, log io.Writer) error {
 	sub := c.newApp(ctx, c.first, log)
@@ -237,7 +258,7 @@ func (c *benchCluster) Remove(ctx context.Context, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(copyState(filepath.Join(c.folder, "reservation"), string(c.state)), lock.Unlock())
+	return errors.Join(copyState(filepath.Join(c.folder, ".nixbench", "reservation"), string(c.state)), lock.Unlock())
 }
 
 // hasMachines reports whether a machine of the state may exist.

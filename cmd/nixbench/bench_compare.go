@@ -164,6 +164,9 @@ func (a *app) exportSweep(st *bench.Store, format, out string, trial int) error 
 		return newUsageError("bench export: an archive is no text for a terminal; use -o FILE")
 	}
 	write := st.WriteArchive
+	if untracked := st.Sweep.Untracked; format == "archive" && len(untracked) > 0 {
+		a.note("the archive contains %d files that git does not track: %s", len(untracked), strings.Join(untracked, ", "))
+	}
 	if format != "archive" {
 		sweep, err := toExport(st)
 		if err != nil {
@@ -250,6 +253,11 @@ func (a *app) benchReplay(archive, folder string) error {
 	if err != nil {
 		return err
 	}
+	lock, err := state.Dir(filepath.Join(filepath.Dir(folder), ".nixbench", "replay")).Lock(a.ctx, state.Self("bench replay"))
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
 	st, err := bench.Open(folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(folder); err == nil {
@@ -260,11 +268,6 @@ func (a *app) benchReplay(archive, folder string) error {
 	if err != nil {
 		return err
 	}
-	lock, err := state.Dir(filepath.Join(folder, "lock.d")).Lock(a.ctx, state.Self("bench replay"))
-	if err != nil {
-		return err
-	}
-	defer lock.Unlock()
 	return a.runSweep(st)
 }
 
@@ -291,6 +294,9 @@ func (a *app) extractReplay(f io.Reader, folder string) (*bench.Store, error) {
 		return nil, err
 	}
 	if err := os.Remove(filepath.Join(folder, "sweep.json")); err != nil { // until everything is built
+		return nil, err
+	}
+	if err := durable.Write(filepath.Join(folder, ".gitignore"), []byte("*\n")); err != nil { // the folder has keys of the cluster
 		return nil, err
 	}
 	now := time.Now()

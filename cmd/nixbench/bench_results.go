@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/bench"
 	"github.com/nixbench/nixbench/deploy/bench/export"
@@ -45,7 +46,7 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 	}
 	doubts := map[string]bool{}
 	limits := map[string][]page.Limit{} // by the levels of their configuration
-	order := 0
+	var began []time.Time               // of each of in.Trials
 	for _, t := range s.Trials {
 		attempts, err := st.Attempts(t.Number)
 		if err != nil {
@@ -55,9 +56,9 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 			if t.Block == 0 || a.State == bench.Failed {
 				continue
 			}
-			order++
+			began = append(began, a.Began)
 			in.Trials = append(in.Trials, page.Trial{
-				Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Order: order, Metrics: a.Result.Metrics},
+				Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics},
 				Verdict: a.State, Reasons: a.Reasons, Complete: a.Result.Complete,
 			})
 			for _, d := range a.Reasons {
@@ -68,6 +69,17 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 			levels := s.Configurations[t.Configuration].Levels
 			if key := bench.FormatCell(levels); limits[key] == nil {
 				limits[key] = toPageLimits(a.Limits, levels)
+			}
+		}
+		if t.Block > 0 && !slices.ContainsFunc(attempts, bench.Attempt.Counts) {
+			in.Notes = append(in.Notes, fmt.Sprintf("Trial %d (%s) has no result.", t.Number, t))
+		}
+	}
+	for i := range in.Trials { // repeated trials ran later
+		in.Trials[i].Order = 1
+		for _, other := range began {
+			if other.Before(began[i]) {
+				in.Trials[i].Order++
 			}
 		}
 	}
@@ -109,6 +121,9 @@ func toExport(st *bench.Store) (export.Sweep, error) {
 			return out, err
 		}
 		for _, a := range attempts {
+			if t.Block == 0 || a.State == bench.Failed {
+				continue // it is no result
+			}
 			x := export.Trial{
 				Cell: t.String(), Block: t.Block, Order: t.Number, Attempt: a.Number, Verdict: a.State, Started: a.Began, Ended: a.Ended,
 				Metrics: a.Result.Metrics, Events: fmt.Sprintf("trials/%d/%d/events.jsonl", t.Number, a.Number),

@@ -20,8 +20,11 @@ var archived = []string{"sweep.json", "source", "facts", "workloads", "trials"}
 // IsArchived reports whether the archive of a sweep contains the file with this path in the sweep's folder.
 func IsArchived(path string) bool {
 	parts := strings.Split(path, "/")
-	return slices.Contains(archived, parts[0]) && !slices.Contains(parts, ".nixbench")
+	return slices.Contains(archived, parts[0]) && !slices.ContainsFunc(parts, func(p string) bool { return excluded[p] })
 }
+
+// excluded are the folders of a source that are not part of it: the state of clusters, with their secrets, and the repository.
+var excluded = map[string]bool{".nixbench": true, ".git": true}
 
 // WriteArchive writes the sweep as a compressed tar file, from which it can be repeated. Equal sweeps have equal archives.
 func (st *Store) WriteArchive(w io.Writer) error {
@@ -35,8 +38,8 @@ func (st *Store) WriteArchive(w io.Writer) error {
 			if err != nil {
 				return err
 			}
-			if d.IsDir() && d.Name() == ".nixbench" {
-				return fs.SkipDir // the state of the sweep's cluster, with its secrets
+			if d.IsDir() && excluded[d.Name()] {
+				return fs.SkipDir
 			}
 			return st.addToArchive(t, path, d)
 		})
@@ -109,8 +112,7 @@ func ReadArchive(r io.Reader, folder string) error {
 			return fmt.Errorf("it is no archive of a sweep: %w", err)
 		}
 		_, name, _ := strings.Cut(filepath.ToSlash(filepath.Clean(h.Name)), "/")
-		first, _, _ := strings.Cut(name, "/")
-		if !slices.Contains(archived, first) || first == "trials" {
+		if first, _, _ := strings.Cut(name, "/"); !IsArchived(name) || first == "trials" {
 			continue
 		}
 		if left -= h.Size; left < 0 {

@@ -71,7 +71,7 @@ func readTrace(file string, w nixeval.BenchmarkWorkload) ([]workload.Job, error)
 		return nil, err
 	}
 	defer f.Close()
-	jobs, _, err := workload.ReadSWF(f, workload.SWFOptions{MaxJobs: w.TraceJobs, Compression: w.TraceSpeed})
+	jobs, _, err := workload.ReadSWF(f, workload.SWFOptions{MaxJobs: w.TraceJobs, Compression: w.TraceSpeed, CPUsPerNode: w.TraceCPUs})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

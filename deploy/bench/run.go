@@ -56,6 +56,8 @@ type Runner struct {
 	Begin   func(t Trial, attempt int)     // called before an attempt; nil: not called
 	Step    func(t Trial, what string)     // called when an attempt goes on to another phase; nil: not called
 	End     func(t Trial, attempt Attempt) // called after an attempt; nil: not called
+	// known is set while the cluster has no remains of an attempt that failed, or of another process.
+	known bool
 }
 
 // Run executes the trials that have no result yet. A trial that is invalid or that failed is repeated at the end of its group. Run returns
@@ -105,6 +107,7 @@ func (r *Runner) runOnce(ctx context.Context, t Trial) (done bool, err error) {
 	}
 	a := &attempt{Runner: r, trial: t, log: log, Attempt: Attempt{Trial: t.Number, Number: number, Began: time.Now().UTC(), Phases: map[string]float64{}}}
 	failure := a.execute(ctx)
+	r.known = r.known && failure == nil && ctx.Err() == nil
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx) // no result: the attempt does not count
 	}
@@ -153,12 +156,14 @@ func (a *attempt) execute(ctx context.Context) error {
 	}
 	var running *Running
 	if err := a.phase("deploy", func() error {
-		if sweep.Benchmark.Reset == Fresh {
+		if sweep.Benchmark.Reset == Fresh || !a.known {
 			if err := a.Cluster.Remove(ctx, a.log); err != nil {
 				return err
 			}
 		}
+		a.known = false // until the attempt has succeeded
 		running, err = a.Cluster.Deploy(ctx, configuration, a.log)
+		a.known = err == nil
 		return err
 	}); err != nil {
 		return err
@@ -207,17 +212,22 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	playErr := a.phase("play", func() error {
 		return p.Play(playCtx, jobs, start, func(e player.Event) { a.events = append(a.events, e) })
 	})
+	unfinished := errors.Is(playErr, errTimeLimit)
+	var cleanErr error
+	if unfinished { // jobs that still run would slow down the canary
+		cleanErr = a.phase("clean", func() error { return p.Clean(ctx) })
+	}
 	observation := stopped()
-	if playErr != nil && !errors.Is(playErr, errTimeLimit) {
+	if playErr != nil && !unfinished {
 		return playErr
 	}
 	a.Result = trial.Measure(jobs, start, a.events, running.Nodes, running.CPUs)
-	after, err := p.Usage(ctx)
-	if err != nil {
-		return fmt.Errorf("the usage of the scheduler: %w", err)
-	}
-	a.addUsage(before, after)
 	a.State, a.Reasons, a.Noise = observation.State, observation.Reasons, observation.Report
+	if after, err := p.Usage(ctx); err == nil {
+		a.addUsage(before, after)
+	} else {
+		a.Reasons = append(a.Reasons, "the usage of the scheduler: "+err.Error())
+	}
 	if a.State == Valid && len(running.Doubts) > 0 {
 		a.State = Suspect
 	}
@@ -226,7 +236,14 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 		a.Reasons = append(a.Reasons, fmt.Sprintf("%d of %d jobs finished in %v, the time limit", a.Result.Finished, len(jobs), limit))
 	}
 	a.Limited = limitedBy(a.Limits, a.Result.Metrics)
-	return a.phase("clean", func() error { return p.Clean(ctx) })
+	if !unfinished && a.Store.Sweep.Benchmark.Reset != Fresh {
+		cleanErr = a.phase("clean", func() error { return p.Clean(ctx) })
+	}
+	if cleanErr != nil { // the result counts, and the next attempt gets a new cluster
+		a.known = false
+		a.Reasons = append(a.Reasons, cleanErr.Error())
+	}
+	return nil
 }
 
 // errTimeLimit is the cause of the end of a workload that takes too long. That it did not finish is a result.

@@ -59,7 +59,7 @@ func (c *fakeCluster) Deploy(_ context.Context, _ Configuration, log io.Writer) 
 // newRunner returns a runner of a new sweep, whose machine is quiet.
 func newRunner(t *testing.T, b nixeval.Benchmark, c *fakeCluster) *Runner {
 	t.Helper()
-	s := Sweep{ID: "x", Name: "x", Benchmark: b}
+	s := Sweep{ID: "x", Name: "x", Benchmark: b, Source: "hive.nix"}
 	s.Configurations, s.Trials = Plan(b)
 	for i := range s.Configurations {
 		s.Configurations[i].Systems = map[string]System{"w-1": {Path: "/nix/store/s"}}
@@ -301,9 +301,9 @@ func TestCopySource(t *testing.T) {
 		}
 	}
 	to := t.TempDir()
-	folder, hash, err := CopySource(t.Context(), from, to)
-	if err != nil || folder != "." {
-		t.Fatal(folder, err)
+	s, err := CopySource(t.Context(), from, to, false)
+	if err != nil || s.Folder != "." || s.Git {
+		t.Fatal(s, err)
 	}
 	if _, err := os.Stat(filepath.Join(to, ".nixbench")); err == nil {
 		t.Error("the state folder was copied")
@@ -314,7 +314,7 @@ func TestCopySource(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(from, "sub/a.nix"), []byte("2"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, other, err := CopySource(t.Context(), from, t.TempDir()); err != nil || other == hash {
+	if other, err := CopySource(t.Context(), from, t.TempDir(), false); err != nil || other.Hash == s.Hash {
 		t.Errorf("a changed file gives the same hash, %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -20,69 +21,96 @@ import (
 // maxSource limits the size of the copied source.
 const maxSource = 256 << 20
 
-// CopySource copies the files that the hive in a folder may read into the folder `to`: those that git tracks or does not ignore in the
-// repository of the folder, or else all files in the folder. It returns the path of the folder's copy relative to `to`, and a hash of all
-// copied files.
-func CopySource(ctx context.Context, from, to string) (folder, hash string, err error) {
-	from, err = filepath.EvalSymlinks(from)
+// Source is a copy of the files that a hive may read.
+type Source struct {
+	Folder    string   // of the hive, in the copy
+	Hash      string   // of all files
+	Git       bool     // the original is in a repository of git
+	Untracked []string // files in the copy that git does not track
+}
+
+// CopySource copies the files that the hive in a folder may read. In a repository of git, these are all files of the repository that git
+// does not ignore, or with onlyTracked, as for a flake, those that it tracks. Elsewhere they are the files in the folder.
+func CopySource(ctx context.Context, from, to string, onlyTracked bool) (Source, error) {
+	from, err := filepath.EvalSymlinks(from)
 	if err != nil {
-		return "", "", err
+		return Source{}, err
 	}
-	root, files, err := sourceFiles(ctx, from)
+	root, files, s, err := listSource(ctx, from, onlyTracked)
 	if err != nil {
-		return "", "", err
+		return s, err
 	}
 	sum := sha256.New()
 	total := int64(0)
 	for _, file := range files {
 		size, err := copyFile(filepath.Join(root, file), filepath.Join(to, file), file, sum)
 		if err != nil {
-			return "", "", err
+			return s, err
 		}
 		if total += size; total > maxSource {
-			return "", "", fmt.Errorf("%s has more than %d MiB of files, and a sweep keeps a copy; ignore those that the hive does not need in .gitignore, or move the hive to a folder of its own", root, maxSource>>20)
+			return s, fmt.Errorf("%s has more than %d MiB of files, and a sweep keeps a copy; ignore those that the hive does not need in .gitignore, or move the hive to a folder of its own", root, maxSource>>20)
 		}
 	}
-	folder, err = filepath.Rel(root, from)
-	return folder, "sha256:" + hex.EncodeToString(sum.Sum(nil)), err
+	s.Hash = "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	s.Folder, err = filepath.Rel(root, from)
+	return s, err
 }
 
-// sourceFiles returns the files to copy, relative to a folder.
-func sourceFiles(ctx context.Context, from string) (root string, files []string, err error) {
+// listSource returns the files to copy, relative to a folder.
+func listSource(ctx context.Context, from string, onlyTracked bool) (root string, files []string, s Source, err error) {
 	top, err := exec.CommandContext(ctx, "git", "-C", from, "rev-parse", "--show-toplevel").Output()
-	if err == nil {
-		root = strings.TrimSuffix(string(top), "\n")
-		out, err := exec.CommandContext(ctx, "git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
-		if err != nil {
-			return "", nil, fmt.Errorf("git ls-files in %s: %w", root, err)
-		}
-		for _, name := range bytes.Split(out, []byte{0}) {
-			if info, err := os.Lstat(filepath.Join(root, string(name))); err == nil && len(name) > 0 && !info.IsDir() { // not deleted, and no submodule
-				files = append(files, string(name))
-			}
-		}
-	} else {
-		root = from
-		err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			if d.IsDir() && (d.Name() == ".nixbench" || d.Name() == ".git") {
-				return fs.SkipDir
-			}
-			if !d.IsDir() {
-				name, err := filepath.Rel(from, path)
-				files = append(files, name)
-				return err
-			}
-			return nil
-		})
-		if err != nil {
-			return "", nil, err
+	if err != nil {
+		files, err = listFolder(from)
+		return from, files, s, err
+	}
+	root, s.Git = strings.TrimSuffix(string(top), "\n"), true
+	if files, err = gitFiles(ctx, root, "--cached"); err == nil && !onlyTracked {
+		s.Untracked, err = gitFiles(ctx, root, "--others", "--exclude-standard")
+	}
+	files = append(files, s.Untracked...)
+	slices.Sort(files)
+	return root, slices.Compact(files), s, err
+}
+
+// gitFiles returns files of a repository that exist. Submodules are left out.
+func gitFiles(ctx context.Context, root string, flags ...string) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "git", append([]string{"-C", root, "ls-files", "-z"}, flags...)...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("git ls-files in %s: %w", root, err)
+	}
+	var files []string
+	for _, name := range bytes.Split(out, []byte{0}) {
+		if info, err := os.Lstat(filepath.Join(root, string(name))); err == nil && len(name) > 0 && !info.IsDir() && !isExcluded(string(name)) {
+			files = append(files, string(name))
 		}
 	}
+	return files, nil
+}
+
+// isExcluded reports whether a file is in one of the excluded folders.
+func isExcluded(name string) bool {
+	return slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return excluded[part] })
+}
+
+// listFolder returns the files in a folder. It leaves out folders of sweeps, such as those of repetitions.
+func listFolder(from string) ([]string, error) {
+	var files []string
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if excluded[d.Name()] || path != from && durable.Exists(filepath.Join(path, "sweep.json")) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		name, err := filepath.Rel(from, path)
+		files = append(files, name)
+		return err
+	})
 	slices.Sort(files)
-	return root, slices.Compact(files), nil
+	return files, err
 }
 
 // copyFile copies a file or a symbolic link, and adds its name, kind and content to sum.
@@ -116,4 +144,14 @@ func copyFile(from, to, name string, sum io.Writer) (int64, error) {
 	fmt.Fprintf(sum, "file %q %o %d\n", name, mode, len(data))
 	_, _ = sum.Write(data)
 	return info.Size(), os.WriteFile(to, data, mode)
+}
+
+// TrackSource makes the copy of a source a repository of git that tracks all its files, as Nix needs for a flake.
+func TrackSource(ctx context.Context, folder string) error {
+	for _, args := range [][]string{{"init", "--quiet"}, {"add", "--all", "--force"}} {
+		if out, err := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...).CombinedOutput(); err != nil {
+			return errors.New("git " + args[0] + " in the copy of the source: " + strings.TrimSpace(string(out)))
+		}
+	}
+	return nil
 }

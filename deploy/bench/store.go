@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -26,7 +25,7 @@ import (
 //	sweep.json              everything that is frozen; it is written last, so a sweep without it does not exist
 //	source/                 a copy of the hive
 //	facts/                  addresses and hashes of keys, from which the systems are built
-//	reservation/            the state of the cluster before its first machine, with its keys
+//	.nixbench/reservation/  the state of the cluster before its first machine, with its keys
 //	workloads/NAME.jsonl    the jobs
 //	trials/N/A/             attempt A of trial N
 //	trials/N/A/apply.log    what the deployment printed
@@ -82,15 +81,12 @@ func Create(folder string, s Sweep, jobs map[string][]workload.Job) (*Store, err
 		return nil, err
 	}
 	s.Workloads = map[string]Workload{}
-	s.Benchmark.Workloads = maps.Clone(s.Benchmark.Workloads)
+	s.Benchmark = withoutJobs(s.Benchmark)
 	for name, list := range jobs {
 		if err := durable.Write(workloadFile(folder, name), workload.Encode(list)); err != nil {
 			return nil, err
 		}
 		s.Workloads[name] = Workload{Hash: workload.Hash(list), Jobs: len(list), Tasks: workload.Tasks(list)}
-		w := s.Benchmark.Workloads[name]
-		w.Jobs, w.Trace = []json.RawMessage{}, nil // they are in the file
-		s.Benchmark.Workloads[name] = w
 	}
 	return Repeat(folder, s)
 }
@@ -117,7 +113,23 @@ func Open(folder string) (*Store, error) {
 	if st.Sweep.Version != formatVersion {
 		return nil, fmt.Errorf("%s: sweep.json has the version %d, and this nixbench reads version %d", folder, st.Sweep.Version, formatVersion)
 	}
+	if err := st.Sweep.validate(); err != nil {
+		return nil, fmt.Errorf("%s: sweep.json: %w", folder, err)
+	}
 	return st, nil
+}
+
+// validate returns an error if the sweep is not one that this program can have written.
+func (s Sweep) validate() error {
+	if len(s.Configurations) == 0 || !filepath.IsLocal(s.Source) {
+		return errors.New("it has no configurations, or its source is outside of its folder")
+	}
+	for _, t := range s.Trials {
+		if t.Configuration < 0 || t.Configuration >= len(s.Configurations) || !nameForm.MatchString(t.Workload()) {
+			return fmt.Errorf("trial %d has no configuration or no workload", t.Number)
+		}
+	}
+	return nil
 }
 
 // List opens all sweeps in a folder, the oldest first. Folders without a complete sweep are left out.

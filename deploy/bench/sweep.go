@@ -1,12 +1,13 @@
 package bench
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -37,8 +38,11 @@ type Sweep struct {
 	Revision       string              `json:"revision,omitempty"`
 	Source         string              `json:"source"` // the file of the hive, or the folder of the flake, in the sweep's copy of the source
 	Flake          bool                `json:"flake,omitempty"`
-	Attr           string              `json:"attr,omitempty"` // of the flake, as the user named it
-	Sets           []string            `json:"sets,omitempty"` // --set of the command, for all configurations
+	Git            bool                `json:"git,omitempty"`       // the flake has only the files that git tracks
+	Untracked      []string            `json:"untracked,omitempty"` // files of the source that git does not track
+	Cluster        string              `json:"cluster,omitempty"`   // the name of the cluster
+	Attr           string              `json:"attr,omitempty"`      // of the flake, as the user named it
+	Sets           []string            `json:"sets,omitempty"`      // --set of the command, for all configurations
 	SourceHash     string              `json:"sourceHash"`
 	Nixbench       string              `json:"nixbench"`
 	Host           Host                `json:"host"`
@@ -186,14 +190,24 @@ func hashOf(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// IsOf reports whether the sweep executes a benchmark with these jobs.
-func (st *Store) IsOf(b nixeval.Benchmark, jobs map[string][]workload.Job) bool {
+// IsOf reports whether the sweep executes a benchmark with these jobs and these arguments of --set.
+func (st *Store) IsOf(b nixeval.Benchmark, jobs map[string][]workload.Job, sets []string) bool {
 	for name, list := range jobs {
 		if st.Sweep.Workloads[name].Hash != workload.Hash(list) {
 			return false
 		}
 	}
-	old := st.Sweep.Benchmark
-	_, trials := Plan(b)
-	return reflect.DeepEqual(trials, st.Sweep.Trials) && old.Quiet == b.Quiet && old.Reset == b.Reset && old.Pause == b.Pause && old.Retries == b.Retries
+	old, errOld := json.Marshal(withoutJobs(st.Sweep.Benchmark))
+	now, errNow := json.Marshal(withoutJobs(b))
+	return errOld == nil && errNow == nil && bytes.Equal(old, now) && slices.Equal(st.Sweep.Sets, sets)
+}
+
+// withoutJobs returns the benchmark without its jobs, which are in files of their own.
+func withoutJobs(b nixeval.Benchmark) nixeval.Benchmark {
+	b.Workloads = maps.Clone(b.Workloads)
+	for name, w := range b.Workloads {
+		w.Jobs, w.Trace = []json.RawMessage{}, nil
+		b.Workloads[name] = w
+	}
+	return b
 }
