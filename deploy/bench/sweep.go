@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -178,12 +176,6 @@ func Check(name string, b nixeval.Benchmark) error {
 		}
 	}
 	return nil
-}
-
-// hashOf returns the SHA-256 of data with its prefix.
-func hashOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // IsOf reports whether the sweep executes a benchmark with these jobs.
