@@ -109,6 +109,7 @@ let
       trace = mkOption {
         type = types.nullOr types.path;
         default = null;
+        example = lib.literalExpression "./log.swf";
         description = "File in the Standard Workload Format whose jobs are submitted, instead of `jobs`.";
       };
       traceJobs = mkOption {
@@ -181,7 +182,8 @@ let
             "volcano"
           ];
           default = "";
-          description = "How gangs are submitted: as a PodGroup of coscheduling, as a Job of Volcano, or (empty) as a Job whose pods are placed one by one.";
+          example = "coscheduling";
+          description = "Scheduler of gangs: a gang gets a PodGroup of coscheduling or of Volcano, or (empty) none, so that its pods are placed one by one.";
         };
       };
     };
@@ -229,6 +231,7 @@ let
         workloads = mkOption {
           type = types.attrsOf (types.submodule workload);
           default = { };
+          example = lib.literalExpression ''{ burst.jobs = lib.jobs.null { jobs = 500; }; }'';
           description = "Workloads, by name. `null` (100 jobs that end at once) and `gang` (10 gangs of two) exist unless they are set.";
         };
         repetitions = mkOption {
@@ -283,7 +286,7 @@ let
           steal = mkOption {
             type = share;
             default = 1.0e-2;
-            description = "Share of the processor time that other virtual machines may take from the machines of the benchmark.";
+            description = "Share of the processor time that the hypervisor of this computer may use for other machines.";
           };
           foreignCpu = mkOption {
             type = share;
@@ -333,6 +336,12 @@ in
       }
     );
     default = { };
+    example = {
+      sizes.matrix."roles.worker.count" = [
+        2
+        4
+      ];
+    };
     description = "Benchmarks of schedulers, by name. [bench.md](bench.md) explains them.";
   };
 }

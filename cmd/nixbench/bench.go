@@ -20,6 +20,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/bench/workload"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -71,10 +72,13 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 	set.IntVar(&f.seed, "seed", -1, "seed of the order (default: that of the benchmark)")
 }
 
+// describe reports whether the flags describe a benchmark that is not in the hive.
+func (f *benchFlags) describe() bool { return len(f.vary) > 0 || len(f.workloads) > 0 }
+
 // find returns the name and the value of the benchmark that the arguments and flags select.
 func (f *benchFlags) find(ctx context.Context, e *nixeval.Evaluator, args []string) (string, nixeval.Benchmark, error) {
 	var none nixeval.Benchmark
-	if len(f.vary) == 0 && len(f.workloads) == 0 {
+	if !f.describe() {
 		all, err := e.Benchmarks(ctx)
 		if err != nil {
 			return "", none, err
@@ -103,10 +107,18 @@ func (f *benchFlags) find(ctx context.Context, e *nixeval.Evaluator, args []stri
 		if !ok || factor == "" || levels == "" {
 			return "", none, newUsageError("--vary needs a path and levels: --vary roles.worker.count=2,4 (it is %s)", v)
 		}
+		if matrix[factor] != nil {
+			return "", none, newUsageError("--vary names the factor %s twice; write all its levels once: --vary %s=LEVEL,…", factor, factor)
+		}
 		matrix[factor] = strings.Split(levels, ",")
 	}
 	if len(f.workloads) > 0 {
 		matrix["workload"] = f.workloads
+	}
+	for _, w := range matrix["workload"] {
+		if w != "null" && w != "gang" {
+			return "", none, newUsageError("there is no workload %s; with --vary there are: null, gang. Other workloads need a benchmark in the hive", w)
+		}
 	}
 	b, err := e.BenchmarkOf(ctx, map[string]any{"matrix": matrix})
 	return "adhoc", f.override(b), err
@@ -135,6 +147,9 @@ func (a *app) loadBenchmark(flags benchFlags, args []string) (*benchSubject, err
 	if flags.repetitions < 0 {
 		return nil, newUsageError("--repetitions must be greater than 0 (it is %d)", flags.repetitions)
 	}
+	if flags.seed < -1 {
+		return nil, newUsageError("--seed must not be negative (it is %d)", flags.seed)
+	}
 	e, err := a.newEvaluator()
 	if err != nil {
 		return nil, err
@@ -143,20 +158,34 @@ func (a *app) loadBenchmark(flags benchFlags, args []string) (*benchSubject, err
 	if s.name, s.Benchmark, err = flags.find(a.ctx, e, args); err != nil {
 		return nil, err
 	}
+	if err := s.check(); err != nil {
+		kind := failure.Evaluation
+		if flags.describe() {
+			kind = failure.Usage
+		}
+		return nil, failure.WithKind(kind, err)
+	}
+	return s, nil
+}
+
+// check checks what the options of a benchmark do not, and makes the jobs of its workloads.
+func (s *benchSubject) check() error {
 	if err := bench.Check(s.name, s.Benchmark); err != nil {
-		return nil, newUsageError("%w", err)
+		return err
 	}
 	for _, name := range sortedNames(s.Claims) {
 		if _, err := stats.ParseClaim(s.Claims[name]); err != nil {
-			return nil, newUsageError("benchmarks.%s.claims.%s: %w", s.name, name, err)
+			return fmt.Errorf("benchmarks.%s.claims.%s: %w", s.name, name, err)
 		}
 	}
-	for name, w := range s.Workloads {
-		if s.jobs[name], err = bench.MakeJobs(name, w, s.Seed); err != nil {
-			return nil, newUsageError("benchmarks.%s.%w", s.name, err)
+	for _, name := range sortedNames(s.Workloads) {
+		jobs, err := bench.MakeJobs(name, s.Workloads[name], s.Seed)
+		if err != nil {
+			return fmt.Errorf("benchmarks.%s.%w", s.name, err)
 		}
+		s.jobs[name] = jobs
 	}
-	return s, nil
+	return nil
 }
 
 func (a *app) benchPlanCommand() *cobra.Command {
@@ -200,8 +229,8 @@ func (a *app) showBenchPlan(s *benchSubject) {
 		order = append(order, ui.Row{fmt.Sprint(t.Number), block, t.String()})
 	}
 	a.view.Result(map[string]any{"name": s.name, "configurations": configurations, "workloads": workloads, "trials": trials}, func(w io.Writer) {
-		fmt.Fprintf(w, "benchmark %s: %d cells in %d configurations, %d blocks, %d trials, seed %d, order %s, reset %s\n\n",
-			s.name, len(s.Cells), len(configurations), s.Repetitions, len(trials), s.Seed, s.Order, s.Reset)
+		fmt.Fprintf(w, "benchmark %s: %s in %s, %s, %s, seed %d, order %s, reset %s\n\n", s.name, fleet.Count(len(s.Cells), "cell"),
+			fleet.Count(len(configurations), "configuration"), fleet.Count(s.Repetitions, "block"), fleet.Count(len(trials), "trial"), s.Seed, s.Order, s.Reset)
 		ui.Table(w, rows)
 		fmt.Fprintln(w)
 		ui.Table(w, order)
@@ -418,8 +447,11 @@ func (a *app) buildSweep(folder string, sweep *bench.Sweep) error {
 		wait := event.Sink(a.sendEvent).Wait(event.Event{Phase: event.Build, Text: fmt.Sprintf("configuration %d of %d: %s", i+1, len(sweep.Configurations), strings.Join(c.Sets(), " "))})
 		err = cluster.Freeze(a.ctx, c, log)
 		wait.End()
+		if err != nil && len(c.Levels) > 0 {
+			err = fmt.Errorf("%s: %w", bench.FormatCell(c.Levels), err)
+		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", bench.FormatCell(c.Levels), err)
+			return err
 		}
 	}
 	sweep.Cluster = cluster.name

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -76,6 +75,10 @@ func (c *benchCluster) Freeze(ctx context.Context, configuration *bench.Configur
 	if !hive.Meta.AllowApplyAll {
 		return newUsageError("meta.allowApplyAll is false in the hive, and a benchmark deploys all its nodes")
 	}
+	if !slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool { return machines.Boots(hive, n) }) {
+		return failure.WithHint(newUsageError("no node of the hive is a machine that nixbench creates, and a benchmark creates its machines"),
+			"describe them in roles (docs/provisioning.md)")
+	}
 	if len(hive.Broken) == 0 {
 		if err := checkEngine(hive); err != nil {
 			return err
@@ -144,28 +147,27 @@ func (c *benchCluster) keepFacts(configuration *bench.Configuration, dir state.D
 // checkEngine returns an error unless the nodes run one scheduler, to which jobs can be submitted.
 func checkEngine(hive *nixeval.Hive) error {
 	kinds := engine.KindsOf(hive, engineKinds())
+	const hint = "import the modules of one scheduler, or choose one with the factor scheduler (docs/schedulers.md)"
 	switch {
-	case len(kinds) != 1:
-		return failure.WithHint(fmt.Errorf("the hive has nodes of %d engines, and a benchmark needs one scheduler", len(kinds)),
-			"import the modules of one scheduler, or choose one with the factor scheduler (docs/schedulers.md)")
+	case len(kinds) == 0:
+		return failure.WithHint(newUsageError("no node of the hive runs a scheduler, and a benchmark needs one"), hint)
+	case len(kinds) > 1:
+		return failure.WithHint(newUsageError("the nodes of the hive run %s and %s, and a benchmark needs one scheduler", kinds[0].Title, kinds[1].Title), hint)
 	case playerOf(kinds[0].Name) == nil:
-		return fmt.Errorf("nixbench cannot submit the jobs of a benchmark to %s", kinds[0].Title)
+		return newUsageError("nixbench cannot submit the jobs of a benchmark to %s", kinds[0].Title)
 	}
 	return nil
 }
 
 // reserve records the addresses and the keys of the hive's machines, as apply does before it creates them.
 func reserve(ctx context.Context, m *machines.Manager, s *session) error {
-	if !m.HasMachines(s.store.State()) {
-		return failure.WithHint(errors.New("the hive has no roles"), "a benchmark creates its machines; describe them in `roles` (docs/provisioning.md)")
-	}
 	plan, err := m.MakePlan(ctx, s.store.State(), nil, false)
 	if err != nil {
 		return err
 	}
 	defer plan.Close()
 	if !plan.Network.Mode.Ours() {
-		return failure.WithHint(fmt.Errorf("the addresses in a network of mode %s are known only when machines run", plan.Network.Mode),
+		return failure.WithHint(newUsageError("the addresses in a network of mode %s are known only when machines run", plan.Network.Mode),
 			"a benchmark needs a network that nixbench manages (cluster.network.mode = \"nat\" or \"isolated\"), so that all systems can be built before the first trial")
 	}
 	starter := &machines.Starter{Manager: m, Store: s.store, RunID: s.record.ID()}

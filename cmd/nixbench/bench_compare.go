@@ -142,6 +142,9 @@ Formats:
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
+		if (format == "swf") != (trial > 0) {
+			return newUsageError("bench export: --trial NUMBER and --format swf require each other")
+		}
 		st, err := a.findSweep(args)
 		if err != nil {
 			return err
@@ -157,9 +160,6 @@ Formats:
 }
 
 func (a *app) exportSweep(st *bench.Store, format, out string, trial int) error {
-	if (format == "swf") != (trial > 0) {
-		return newUsageError("bench export: --trial NUMBER and --format swf require each other")
-	}
 	if out == "" && format == "archive" && term.IsTerminal(int(os.Stdout.Fd())) {
 		return newUsageError("bench export: an archive is no text for a terminal; use -o FILE")
 	}
@@ -287,7 +287,7 @@ func (a *app) freezeReplay(archive, folder string) (*bench.Store, error) {
 
 func (a *app) extractReplay(f io.Reader, folder string) (*bench.Store, error) {
 	if err := bench.ReadArchive(f, folder); err != nil {
-		return nil, err
+		return nil, newUsageError("%w", err)
 	}
 	original, err := bench.Open(folder)
 	if err != nil {

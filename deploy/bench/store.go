@@ -327,6 +327,8 @@ func Find(all []*Store, ref string) (*Store, error) {
 		}
 	}
 	switch {
+	case len(all) == 0:
+		return nil, errors.New("there are no sweeps yet; nixbench bench run executes a benchmark")
 	case len(found) == 0:
 		return nil, fmt.Errorf("there is no sweep %s; nixbench bench list shows the sweeps", ref)
 	case ref == "last" || len(found) == 1:

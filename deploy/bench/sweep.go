@@ -168,17 +168,24 @@ func NewID(name string, now time.Time) string {
 	return now.UTC().Format("20060102T150405Z") + "-" + name
 }
 
-// Check returns an error if the factors of a benchmark cannot be set.
+// Check returns an error if the factors of a benchmark cannot be set, or have a level twice.
 func Check(name string, b nixeval.Benchmark) error {
 	if !nameForm.MatchString(name) {
 		return fmt.Errorf("benchmarks.%s: a name has the characters A-Z, a-z, 0-9, - and _", name)
 	}
 	for _, f := range slices.Sorted(maps.Keys(b.Factors)) {
+		seen := map[string]bool{}
+		for _, level := range b.Factors[f] {
+			if seen[level] {
+				return fmt.Errorf("benchmarks.%s: the factor %s has the level %q twice; the factor repeat measures a cell several times", name, f, level)
+			}
+			seen[level] = true
+		}
 		if f == workloadFactor || f == repeatFactor {
 			continue
 		}
 		if _, err := nixeval.ParseSet(f + "=" + b.Factors[f][0]); err != nil {
-			return fmt.Errorf("benchmarks.%s: the factor %s: %w; a factor is a path that --set accepts, scheduler, workload or repeat", name, f, err)
+			return fmt.Errorf("benchmarks.%s: the factor %s: %v; a factor is a path that --set accepts, scheduler, workload or repeat", name, f, err)
 		}
 	}
 	return nil

@@ -38,6 +38,7 @@ let
 
   below = prefix: o: builtins.head o.loc == prefix && !lib.hasInfix "._module" o.name && !lib.hasPrefix "deployment.engine." o.name;
   hive = declared ../../modules/hive.nix { };
+  benchmarks = declared ../../modules/benchmarks.nix { };
   deployment = declared ../../modules/deployment.nix { name = "web"; };
 
   system =
@@ -62,6 +63,7 @@ let
 in
 {
   hive = describe (o: !lib.hasInfix "._module" o.name) hive;
+  benchmarks = describe (o: !lib.hasInfix "._module" o.name) benchmarks;
   deployment = describe (below "deployment") deployment;
   node = describe (o: below "nixbench" o && !kubernetes o && !slurm o && !flux o) { inherit (system) nixbench; };
   kubernetes = describe (o: below "nixbench" o && kubernetes o) { inherit (system) nixbench; };

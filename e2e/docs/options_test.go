@@ -29,6 +29,7 @@ type option struct {
 // sections are the sections of options.md; key is the attribute of options.nix.
 var sections = []struct{ key, title, text string }{
 	{"hive", "The hive", "What a hive may say beside its nodes. Everything else at its top is a node, or `defaults` of all nodes; [hive.md](hive.md) explains."},
+	{"benchmarks", "Benchmarks", "In `benchmarks` of the hive, which may be functions of `{ lib, ... }`; [bench.md](bench.md) is the guide."},
 	{"deployment", "How a node is deployed", "In the configuration of each node. Names, types and defaults are Colmena's; what is new is `generated` keys."},
 	{"node", "Guests and their nodes", "NixOS options of `modules/guest.nix`, `modules/image.nix`, and of `modules/runtime.nix`, `modules/handover` and `modules/before-switch.nix`, which the modules of Kubernetes import (those of SLURM and Flux import the first two of the three)."},
 	{"kubernetes", "Kubernetes", "NixOS options of `modules/kubernetes`; [kubernetes.md](kubernetes.md) is the guide. \"The facts\" are `runtime`, the module argument that says what is known once machines are there."},
