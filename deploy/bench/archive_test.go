@@ -1,0 +1,160 @@
+package bench
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An archive has the source, the jobs and the results, and neither the state of the cluster nor the repository. It is equal when it is written
+// again.
+func TestArchive(t *testing.T) {
+	r := newRunner(t, benchmark(), &fakeCluster{})
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	folder := r.Store.Folder
+	for name, text := range map[string]string{
+		"source/hive.nix": "{ }", "source/sub/.nixbench/x/secrets/key": "SECRET", "source/.git/config": "SECRET", ".nixbench/reservation/secrets/key": "SECRET",
+		"facts/a.json": "{ }", "gcroots/x": "SECRET",
+	} {
+		write(t, filepath.Join(folder, name), text)
+	}
+	if err := os.Symlink("hive.nix", filepath.Join(folder, "source/link.nix")); err != nil {
+		t.Fatal(err)
+	}
+	var a, b bytes.Buffer
+	if err := r.Store.WriteArchive(&a); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	if err := os.Chtimes(filepath.Join(folder, "source/hive.nix"), now, now.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Store.WriteArchive(&b); err != nil || !bytes.Equal(a.Bytes(), b.Bytes()) {
+		t.Errorf("two archives of a sweep differ, %v", err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(a.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if _, err := text.ReadFrom(z); err != nil || strings.Contains(text.String(), "SECRET") || !strings.Contains(text.String(), "result.json") {
+		t.Errorf("the archive has a secret, or no result, %v", err)
+	}
+
+	to := filepath.Join(t.TempDir(), "copy")
+	if err := ReadArchive(&a, to); err != nil {
+		t.Fatal(err)
+	}
+	st, err := Open(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r.Store.Sweep, st.Sweep); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := st.Jobs("a"); err != nil {
+		t.Error(err)
+	}
+	if target, err := os.Readlink(filepath.Join(to, "source/link.nix")); err != nil || target != "hive.nix" {
+		t.Errorf("%q, %v", target, err)
+	}
+	if p, err := st.Progress(); err != nil || p.Done != 0 {
+		t.Errorf("the copy has results: %+v, %v", p, err)
+	}
+}
+
+// An archive from elsewhere can neither write outside of its folder nor bring the state of a cluster.
+func TestHostileArchive(t *testing.T) {
+	for name, link := range map[string]string{
+		"x/source/../../../evil": "", "x/source/.nixbench/c/state.json": "", "/source/evil": "", "x/source/out/evil": "../../..", "x/workloads/dev": "device",
+	} {
+		dir := t.TempDir()
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		w := tar.NewWriter(z)
+		var headers []*tar.Header
+		switch link {
+		case "":
+		case "device":
+			headers = append(headers, &tar.Header{Name: name, Typeflag: tar.TypeChar, Mode: 0o644})
+		default:
+			headers = append(headers, &tar.Header{Name: filepath.Dir(name), Typeflag: tar.TypeSymlink, Linkname: link})
+		}
+		headers = append(headers, &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: 4})
+		for _, h := range headers {
+			if err := w.WriteHeader(h); err != nil {
+				t.Fatal(err)
+			}
+			if h.Size > 0 {
+				_, _ = w.Write([]byte("evil"))
+			}
+		}
+		_ = w.Close()
+		_ = z.Close()
+		err := ReadArchive(&b, filepath.Join(dir, "sweep"))
+		outside := ""
+		_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, _ error) error {
+			if d.Type().IsRegular() && (!strings.HasPrefix(path, filepath.Join(dir, "sweep")+"/") || strings.Contains(path, ".nixbench")) {
+				outside = path
+			}
+			return nil
+		})
+		if outside != "" {
+			t.Errorf("%s: wrote %s", name, outside)
+		}
+		if link != "" && err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+	for text, want := range map[string]string{
+		`{"version":1,"source":"../x","configurations":[{}]}`: "its source is outside", `{"version":1,"source":"hive.nix"}`: "no configurations",
+		`{"version":1,"source":"hive.nix","configurations":[{}],"trials":[{"number":3,"configuration":7,"cell":{"workload":"a"}}]}`: "trial 3",
+		`{"version":1,"source":"hive.nix","configurations":[{}],"trials":[{"number":3,"cell":{"workload":"../a"}}]}`:                "trial 3",
+		`{"version":9}`: "version 9",
+	} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "sweep.json"), text)
+		if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	a := Sweep{Nixbench: "1", Workloads: map[string]Workload{"w": {Hash: "h"}}, Configurations: []Configuration{{
+		Levels: map[string]string{"scheduler": "one"}, Closure: []string{"/nix/store/aaa-etc", "/nix/store/bbb-bash-5", "/nix/store/ccc-curl-8"},
+	}}}
+	if got := Compare(a, a); got != nil {
+		t.Errorf("a sweep differs from itself: %v", got)
+	}
+	b := a
+	b.Workloads = map[string]Workload{"w": {Hash: "other"}}
+	b.Configurations = []Configuration{{Levels: a.Configurations[0].Levels, Closure: []string{"/nix/store/ddd-etc", "/nix/store/bbb-bash-5", "/nix/store/ccc-curl-8"}}}
+	want := []Difference{{"the workload w", "h", "other"}, {"the systems of scheduler=one", "differ in 2 of 4 paths", "etc"}}
+	if diff := cmp.Diff(want, Compare(a, b)); diff != "" {
+		t.Error(diff)
+	}
+	got := DescribeClosures(a.Configurations[0].Closure, append([]string{"/nix/store/eee-new-1"}, b.Configurations[0].Closure[:2]...))
+	if diff := cmp.Diff([]string{"- curl-8", "changed: etc", "+ new-1"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
