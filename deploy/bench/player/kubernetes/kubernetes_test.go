@@ -30,7 +30,8 @@ func play(t *testing.T, f *fakeCluster, o Options, jobs []workload.Job) ([]playe
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return playertest.Play(ctx, f.player(o), prepared, time.Now())
+	events, _, err := playertest.Play(ctx, f.player(o), prepared)
+	return events, err
 }
 
 // The tasks of a job have events of their own. The times are those of this machine.
@@ -124,7 +125,7 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	for _, p := range []player.Player{New(engine.Cluster{}, Options{}), newFake(t).player(Options{Image: "x"}), newFake(t).player(Options{Image: "x", Command: []string{"x"}, Gangs: "none"})} {
-		if err := p.Play(t.Context(), []workload.Job{{ID: "a"}}, time.Now(), func(player.Event) {}); err == nil {
+		if err := p.Play(t.Context(), []workload.Job{{ID: "a"}}, time.Now, func(player.Event) {}); err == nil {
 			t.Error("wrong options are accepted")
 		}
 	}

@@ -21,7 +21,7 @@ const (
 
 // Play implements [player.Player]. Each time of submission has its own kubectl create command, and more for many jobs. While all commands
 // are in use, jobs that become due wait.
-func (p *Player) Play(ctx context.Context, jobs []workload.Job, start time.Time, send func(player.Event)) error {
+func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	if err := p.check(jobs); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, start time.Time,
 	case err != nil:
 		return err
 	}
-	return p.follow(ctx, newTrial(jobs, clock, start, send))
+	return p.follow(ctx, newTrial(jobs, clock, begin(), send))
 }
 
 // setUp creates the namespace and starts the watch. It returns when the watch has begun, so that no change has a time that is too late,

@@ -19,7 +19,7 @@ const (
 
 // Play implements [player.Player]. Scripts with sbatch commands run one after the other: while one runs, jobs that become due wait and
 // are submitted together by the next one.
-func (p *Player) Play(ctx context.Context, jobs []workload.Job, start time.Time, send func(player.Event)) error {
+func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	config, err := p.readConfig(ctx)
 	if err == nil {
 		err = checkLogLevel(config)
@@ -39,7 +39,7 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, start time.Time,
 		return err
 	}
 	t := newTrial(jobs, clock, send)
-	return p.follow(ctx, t, arraySize(config), start, cursor)
+	return p.follow(ctx, t, arraySize(config), begin(), cursor)
 }
 
 // submission is the result of a script.

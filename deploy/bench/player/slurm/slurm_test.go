@@ -30,7 +30,8 @@ func play(t *testing.T, f *fakeCluster, jobs []workload.Job) ([]player.Event, er
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return playertest.Play(ctx, f.player(), prepared, time.Now())
+	events, _, err := playertest.Play(ctx, f.player(), prepared)
+	return events, err
 }
 
 func equal(n int, prefix string, j workload.Job) []workload.Job {
