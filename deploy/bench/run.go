@@ -205,7 +205,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	if playErr != nil && !errors.Is(playErr, errTimeLimit) {
 		return playErr
 	}
-	a.Result = trial.Measure(jobs, a.start, a.events, running.Nodes, running.CPUs)
+	a.Result = trial.Measure(jobs, a.start, a.ended, a.events, running.Nodes, running.CPUs)
 	after, err := p.Usage(ctx)
 	if err != nil {
 		return fmt.Errorf("the usage of the scheduler: %w", err)
