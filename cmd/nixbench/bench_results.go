@@ -57,7 +57,7 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 			}
 			order++
 			in.Trials = append(in.Trials, page.Trial{
-				Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Order: order, Metrics: a.Result.Metrics},
+				Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Order: order, Metrics: a.Result.Metrics, Incomplete: !a.Result.Complete},
 				Verdict: a.State, Reasons: a.Reasons, Complete: a.Result.Complete,
 			})
 			for _, d := range a.Reasons {
