@@ -77,6 +77,10 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	_, all := strings.CutPrefix(strings.Join(argv, "\x00"), "sh\x00-c\x00"+createProgram+"\x00sh\x00")
+	if all {
+		argv = argv[4:]
+	}
 	f.calls = append(f.calls, node+": "+strings.Join(argv, " "))
 	f.count[argv[0]]++
 	if a := f.answer[argv[0]]; a != nil {
@@ -117,7 +121,17 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 		if argv[3] != "--server=https://127.0.0.1:7443" {
 			f.t.Errorf("unexpected command %q", argv)
 		}
-		return f.kubectl(argv[5:], input)
+		out, err := f.kubectl(argv[5:], input)
+		switch {
+		case all && err != nil:
+			return fmt.Appendf(out, "%v\nexit status 1\n", err), nil
+		case all:
+			return append(out, "exit status 0\n"...), nil
+		case err != nil: // as [remote.RunError]
+			text := err.Error()
+			err = errors.New(text[max(0, len(text)-4<<10):])
+		}
+		return out, err
 	default:
 		f.t.Errorf("unexpected command %q", argv)
 	}
@@ -173,11 +187,16 @@ func (f *fakeCluster) kubectl(args []string, input []byte) ([]byte, error) {
 		if !isList {
 			items = []any{o}
 		}
+		var out []byte
 		var errs []error
 		for _, i := range items {
-			errs = append(errs, f.create(i.(map[string]any)))
+			err := f.create(i.(map[string]any))
+			if errs = append(errs, err); err == nil {
+				kind, name := i.(map[string]any)["kind"].(string), i.(map[string]any)["metadata"].(map[string]any)["name"]
+				out = fmt.Appendf(out, "%s/%s\n", map[string]string{"Job": "job.batch", "Pod": "pod"}[kind], name)
+			}
 		}
-		return nil, errors.Join(errs...)
+		return out, errors.Join(errs...)
 	default:
 		f.t.Errorf("unexpected command %q", args)
 	}

@@ -1,8 +1,10 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -83,6 +85,7 @@ func (p *Player) setUp(ctx context.Context) error {
 // creation is the result of a kubectl create command.
 type creation struct {
 	jobs []workload.Job
+	out  []byte // what the command printed, see createProgram
 	err  error
 }
 
@@ -109,7 +112,10 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 			}
 			creating++
 			t.reportSubmission(jobs)
-			go func() { creations <- creation{jobs, p.create(ctx, jobs)} }()
+			go func() {
+				out, err := p.create(ctx, jobs)
+				creations <- creation{jobs, out, err}
+			}()
 		}
 		wake := t.nextDue(now.Add(p.poll), creating < maxCreates)
 		if !isReading && !now.Before(read.Add(p.poll)) {
@@ -131,8 +137,8 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 		case c := <-creations:
 			creating--
 			active = time.Now()
-			if c.err != nil && ctx.Err() == nil {
-				if err := t.refuse(c); err != nil {
+			if ctx.Err() == nil {
+				if err := t.addCreation(c); err != nil {
 					return err
 				}
 			}
@@ -180,14 +186,24 @@ func (p *Player) checkWatch(ctx context.Context) error {
 	return nil
 }
 
-// create creates the objects of jobs.
-func (p *Player) create(ctx context.Context, jobs []workload.Job) error {
+// createProgram runs kubectl and prints all that it prints, because an error would contain only the end of stderr, and its exit status.
+const createProgram = `"$@" 2>&1
+echo "` + exitStatus + `$?"`
+
+// exitStatus begins the last line of createProgram.
+const exitStatus = "exit status "
+
+// create creates the objects of jobs. It returns the output of createProgram.
+func (p *Player) create(ctx context.Context, jobs []workload.Job) ([]byte, error) {
 	list, err := p.jobList(jobs)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = p.runKubectl(ctx, list, "create", "--validate=false", "--output=name", "--filename=-")
-	return err
+	argv, err := p.kubectl("create", "--validate=false", "--output=name", "--filename=-")
+	if err != nil {
+		return nil, err
+	}
+	return p.runLong(ctx, bytes.NewReader(list), append([]string{"sh", "-c", createProgram, "sh"}, argv...)...)
 }
 
 // trial is the state of the jobs of Play.
@@ -256,21 +272,47 @@ func (t *trial) reportSubmission(jobs []workload.Job) {
 	}
 }
 
-// refuse sends the events of jobs that kubectl could not create. kubectl creates the other objects of a list, and prints a line with the
-// name of each refused object. refuse returns an error if the message names no job: kubectl could not create any.
-func (t *trial) refuse(c creation) error {
-	now := time.Now()
-	found := false
-	for line := range strings.Lines(c.err.Error()) {
-		for _, j := range c.jobs {
-			if strings.Contains(line, `"`+j.ID+`"`) {
-				found = true
-				t.end(t.jobs[j.ID], player.Event{Time: now, Kind: player.Failed, Job: j.ID, Text: strings.TrimSpace(line)})
-			}
+// addCreation sends the events of jobs that kubectl has not created. kubectl creates the other objects of a list, and prints a line with the
+// name of each created object, and one for each error. addCreation returns an error if kubectl failed and that concerns no job in particular.
+func (t *trial) addCreation(c creation) error {
+	if c.err != nil {
+		return fmt.Errorf("kubernetes: create jobs: %w", c.err)
+	}
+	text := strings.TrimSpace(string(c.out))
+	lines := strings.Split(text, "\n")
+	last := lines[len(lines)-1]
+	if !strings.HasPrefix(last, exitStatus) {
+		return fmt.Errorf("kubernetes: create jobs: the output of kubectl is incomplete: %.500q", text)
+	}
+	created := map[string]bool{}
+	var messages []string
+	for _, line := range lines[:len(lines)-1] {
+		if job, ok := strings.CutPrefix(line, "job.batch/"); ok {
+			created[job] = true
+		} else if strings.Contains(line, " ") { // no name of another object
+			messages = append(messages, strings.TrimSpace(line))
 		}
 	}
-	if !found {
-		return fmt.Errorf("kubernetes: create jobs: %w", c.err)
+	now := time.Now()
+	refused := 0
+	for _, j := range c.jobs {
+		i := slices.IndexFunc(messages, func(m string) bool { return strings.Contains(m, `"`+j.ID+`"`) })
+		if i < 0 && created[j.ID] {
+			continue
+		}
+		e := player.Event{Time: now, Kind: player.Failed, Job: j.ID, Text: "kubectl has not created the Job, and printed no error"}
+		if i >= 0 {
+			e.Text = messages[i]
+		} else if len(messages) > 0 {
+			e.Text = messages[len(messages)-1]
+		}
+		if i >= 0 || len(created) > 0 {
+			refused++
+			t.end(t.jobs[j.ID], e)
+		}
+	}
+	if refused == 0 && last != exitStatus+"0" {
+		return fmt.Errorf("kubernetes: create jobs: kubectl failed with %s: %.500s", last, strings.Join(messages, "\n"))
 	}
 	return nil
 }
