@@ -74,6 +74,14 @@ func (a *attempt) doubt(reasons ...string) {
 	a.Reasons = append(a.Reasons, reasons...)
 }
 
+// doubtsOf returns the doubts of a player about its last workload.
+func doubtsOf(p player.Player) []string {
+	if d, ok := p.(player.Doubter); ok {
+		return d.Doubts()
+	}
+	return nil
+}
+
 // Jobs may be submitted late by maxLate seconds, or by this share of the duration of the workload.
 const (
 	maxLate      = 1.0

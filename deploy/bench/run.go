@@ -213,6 +213,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	a.addUsage(before, after)
 	a.State, a.Reasons, a.Noise = observation.State, observation.Reasons, observation.Report
 	a.doubt(running.Doubts...)
+	a.doubt(doubtsOf(p)...)
 	a.doubt(a.lateness()...)
 	if playErr != nil {
 		a.Reasons = append(a.Reasons, fmt.Sprintf("%d of %d jobs finished in %v, the time limit", a.Result.Finished, len(jobs), limit))

@@ -336,7 +336,10 @@ type slowPlayer struct {
 	player.Player
 	setup, late time.Duration
 	never       bool // it does not begin the workload
+	doubts      []string
 }
+
+func (p slowPlayer) Doubts() []string { return p.doubts }
 
 func (p slowPlayer) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	select {
@@ -395,6 +398,14 @@ func TestPrepare(t *testing.T) {
 	}
 	a, err = playOnce(t, slowPlayer{setup: 30 * time.Second}, `{"id":"x"}`, `{"id":"y","runtime":60}`)
 	if err != nil || a.Phases["play"] != 10 || !slices.Contains(a.Reasons, "1 of 2 jobs finished in 10s, the time limit") {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// A trial of which the player has doubts is suspect.
+func TestDoubts(t *testing.T) {
+	a, err := playOnce(t, slowPlayer{doubts: []string{"the clock drifted"}}, `{"id":"x"}`)
+	if err != nil || a.State != Suspect || !slices.Equal(a.Reasons, []string{"the clock drifted"}) {
 		t.Errorf("%+v, %v", a, err)
 	}
 }

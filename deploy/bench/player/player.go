@@ -52,6 +52,12 @@ type Player interface {
 	Usage(ctx context.Context) (map[string]Usage, error)
 }
 
+// Doubter is an optional interface of a player.
+type Doubter interface {
+	// Doubts returns why the result of the last Play is no more than suspect, such as a clock that has changed.
+	Doubts() []string
+}
+
 // Usage is what one part of a scheduler has used.
 type Usage struct {
 	CPU    float64 `json:"cpu"`    // processor seconds since its start

@@ -40,7 +40,8 @@ type fakeCluster struct {
 	count     map[string]int
 	answer    map[string]func(n int) (string, error) // by program: an answer instead of the usual one, if it is not empty
 	files     map[string]string
-	exit      string // exit status of the pods, if they fail
+	drift     time.Duration // what the clock is ahead at the end, in addition
+	exit      string        // exit status of the pods, if they fail
 }
 
 func newFake(t *testing.T) *fakeCluster {
@@ -95,6 +96,9 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	case node != "cp-1":
 		return nil, fmt.Errorf("%s: %q", node, argv)
 	case argv[0] == "date":
+		if f.count["date"] > 5 {
+			now = now.Add(f.drift)
+		}
 		return strconv.AppendInt(nil, now.Add(ahead).UnixNano(), 10), nil
 	case argv[0] == "sh":
 		f.watching = strings.Contains(script, "systemd-run")

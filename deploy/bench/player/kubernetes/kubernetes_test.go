@@ -86,6 +86,50 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A job of several in a command is submitted when its pod exists, or when the command ends; a single one when the command starts.
+func TestSubmitTimes(t *testing.T) {
+	start := time.Now()
+	jobs, err := workload.Prepare([]workload.Job{{ID: "a"}, {ID: "b"}, {ID: "c"}, {ID: "single"}, {ID: "later", Submit: 9}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]time.Time{}
+	tr := newTrial(jobs, start, func(e player.Event) {
+		if e.Kind == player.Submit {
+			got[e.Job] = e.Time
+		}
+	})
+	tr.addSubmission(jobs[:3])
+	tr.addSubmission(jobs[3:4])
+	started, pod, end := tr.jobs["a"].started, start.Add(time.Second), start.Add(3*time.Second)
+	tr.addChanges([]change{{at: pod.Add(ahead), pod: "b-0", job: "b", task: 1}, {at: start.Add(ahead - time.Minute), pod: "c-0", job: "c", task: 1}})
+	if err := tr.addCreation(creation{jobs: jobs[:3], out: []byte("job.batch/a\njob.batch/b\njob.batch/c\nexit status 0\n"), at: end}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.addCreation(creation{jobs: jobs[3:4], out: []byte("job.batch/single\nexit status 0\n"), at: end}); err != nil {
+		t.Fatal(err)
+	}
+	tr.sendEvents(player.Clocks{Before: player.Clock{Offset: ahead}})
+	want := map[string]time.Time{"a": end, "b": pod, "c": started, "single": tr.jobs["single"].started}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A clock that drifts during the workload is a doubt.
+func TestDrift(t *testing.T) {
+	f := newFake(t)
+	f.drift = 10 * time.Second
+	p := f.player(Options{})
+	jobs, err := workload.Prepare([]workload.Job{{ID: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil || len(p.Doubts()) != 1 {
+		t.Errorf("%q, %v", p.Doubts(), err)
+	}
+}
+
 // All refused jobs fail, also if the messages are longer than the end of stderr in an error.
 func TestManyRefused(t *testing.T) {
 	f := newFake(t)
@@ -129,7 +173,7 @@ func TestAddCreation(t *testing.T) {
 		"":              `kubernetes: create jobs: the output of kubectl is incomplete: ""`,
 	} {
 		got := ""
-		tr := newTrial(jobs, player.Clock{}, time.Now(), func(e player.Event) { got += e.Job + ": " + e.Text + "; " })
+		tr := newTrial(jobs, time.Now(), func(e player.Event) { got += e.Job + ": " + e.Text + "; " })
 		if err := tr.addCreation(creation{jobs: jobs, out: []byte(out)}); err != nil {
 			got = err.Error()
 		}

@@ -206,7 +206,7 @@ func Check(jobs []workload.Job, start time.Time, events []player.Event) []string
 			}
 		}
 		intended := start.Add(time.Duration(j.Submit * float64(time.Second)))
-		if has[player.Submit].Before(intended) {
+		if has[player.Submit].Before(intended.Add(-clockError)) {
 			addf("job %s was submitted %v too early", j.ID, intended.Sub(has[player.Submit]))
 		}
 		for _, a := range j.After {
