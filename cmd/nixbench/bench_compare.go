@@ -94,7 +94,7 @@ func (a *app) compareSweeps(x, y *bench.Store) error {
 		}
 		rows := []ui.Row{{"CELL", "METRIC", "RATIO", "ANSWER"}}
 		for _, r := range results {
-			rows = append(rows, ui.Row{bench.FormatCell(r.Cell), r.Metric, fmt.Sprintf("%.3g", r.Ratio), r.Answer})
+			rows = append(rows, ui.Row{bench.FormatCell(r.Cell), r.Metric, formatRatio(r.Ratio), r.Answer})
 		}
 		if len(rows) > 1 {
 			fmt.Fprintln(w)
@@ -102,6 +102,14 @@ func (a *app) compareSweeps(x, y *bench.Store) error {
 		}
 	})
 	return nil
+}
+
+// formatRatio returns a ratio, or a dash if it is unknown.
+func formatRatio(r float64) string {
+	if r == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.3g", r)
 }
 
 // samplesOf returns the results of a cell that count.

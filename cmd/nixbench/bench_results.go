@@ -58,7 +58,7 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 			}
 			began = append(began, a.Began)
 			in.Trials = append(in.Trials, page.Trial{
-				Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics},
+				Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics, Incomplete: !a.Result.Complete},
 				Verdict: a.State, Reasons: a.Reasons, Complete: a.Result.Complete,
 			})
 			for _, d := range a.Reasons {

@@ -131,16 +131,15 @@ type attempt struct {
 	trial  Trial
 	log    io.Writer
 	events []player.Event
+	start  time.Time // from which submission times count
+	ended  time.Time // when the workload ended, or its time limit
 }
 
 // phase calls f, and records how long it took.
 func (a *attempt) phase(name string, f func() error) error {
-	if a.Step != nil {
-		a.Step(a.trial, name)
-	}
-	began := time.Now()
+	timer := a.enter(name)
 	err := f()
-	a.Phases[name] += time.Since(began).Seconds()
+	timer.leave()
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -206,12 +205,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	stopped := sync.OnceValue(stop)
 	defer stopped()
 	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Workload()].TimeLimit)
-	playCtx, cancel := context.WithTimeoutCause(ctx, limit, errTimeLimit)
-	defer cancel()
-	start := time.Now()
-	playErr := a.phase("play", func() error {
-		return p.Play(playCtx, jobs, start, func(e player.Event) { a.events = append(a.events, e) })
-	})
+	playErr := a.submit(ctx, p, jobs, limit)
 	unfinished := errors.Is(playErr, errTimeLimit)
 	var cleanErr error
 	if unfinished { // jobs that still run would slow down the canary
@@ -221,17 +215,16 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	if playErr != nil && !unfinished {
 		return playErr
 	}
-	a.Result = trial.Measure(jobs, start, a.events, running.Nodes, running.CPUs)
+	a.Result = trial.Measure(jobs, a.start, a.ended, a.events, running.Nodes, running.CPUs)
 	a.State, a.Reasons, a.Noise = observation.State, observation.Reasons, observation.Report
 	if after, err := p.Usage(ctx); err == nil {
 		a.addUsage(before, after)
 	} else {
 		a.Reasons = append(a.Reasons, "the usage of the scheduler: "+err.Error())
 	}
-	if a.State == Valid && len(running.Doubts) > 0 {
-		a.State = Suspect
-	}
-	a.Reasons = append(a.Reasons, running.Doubts...)
+	a.doubt(running.Doubts...)
+	a.doubt(doubtsOf(p)...)
+	a.doubt(a.lateness()...)
 	if playErr != nil {
 		a.Reasons = append(a.Reasons, fmt.Sprintf("%d of %d jobs finished in %v, the time limit", a.Result.Finished, len(jobs), limit))
 	}
@@ -245,9 +238,6 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	}
 	return nil
 }
-
-// errTimeLimit is the cause of the end of a workload that takes too long. That it did not finish is a result.
-var errTimeLimit = errors.New("the time limit of the workload has passed")
 
 // addUsage records what the scheduler's parts have used, and the sums as metrics.
 func (a *attempt) addUsage(before, after map[string]player.Usage) {

@@ -11,11 +11,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/bench/player/null"
+	"github.com/nixbench/nixbench/deploy/bench/trial"
 	"github.com/nixbench/nixbench/deploy/bench/workload"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -266,6 +269,15 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
+// Each rate that a limit is compared with is measured.
+func TestRateMetrics(t *testing.T) {
+	for kind, name := range rateMetrics {
+		if !slices.ContainsFunc(trial.Metrics, func(m trial.Metric) bool { return m.Name == name }) {
+			t.Errorf("%s of events %s is no metric", name, kind)
+		}
+	}
+}
+
 // A rate at the limit of the scheduler is labelled with it.
 func TestLimited(t *testing.T) {
 	b := benchmark()
@@ -316,5 +328,104 @@ func TestCopySource(t *testing.T) {
 	}
 	if other, err := CopySource(t.Context(), from, t.TempDir(), false); err != nil || other.Hash == s.Hash {
 		t.Errorf("a changed file gives the same hash, %v", err)
+	}
+}
+
+// slowPlayer is a player whose setup takes some time, and which submits jobs late.
+type slowPlayer struct {
+	player.Player
+	setup, late time.Duration
+	never       bool // it does not begin the workload
+	doubts      []string
+}
+
+func (p slowPlayer) Doubts() []string { return p.doubts }
+
+func (p slowPlayer) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
+	select {
+	case <-time.After(p.setup):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if p.never {
+		return nil
+	}
+	return p.Player.Play(ctx, jobs, func() time.Time {
+		start := begin()
+		if again := begin(); again != start {
+			return time.Time{}
+		}
+		time.Sleep(p.late)
+		return start
+	}, send)
+}
+
+// playOnce runs one trial with a time limit of 10 s, in simulated time.
+func playOnce(t *testing.T, p slowPlayer, jobs ...string) (Attempt, error) {
+	t.Helper()
+	var a *attempt
+	var err error
+	synctest.Test(t, func(t *testing.T) {
+		w := nixeval.BenchmarkWorkload{TimeLimit: 10}
+		for _, j := range jobs {
+			w.Jobs = append(w.Jobs, []byte(j))
+		}
+		b := nixeval.Benchmark{Factors: map[string][]string{"workload": {"a"}}, Repetitions: 1, Reset: Fresh, Order: "blocks",
+			Workloads: map[string]nixeval.BenchmarkWorkload{"a": w}, Cells: []map[string]string{{"workload": "a"}}}
+		r := newRunner(t, b, &fakeCluster{})
+		list, makeErr := MakeJobs("a", w, 1)
+		if makeErr != nil {
+			t.Fatal(makeErr)
+		}
+		p.Player = null.New(null.Options{})
+		a = &attempt{Runner: r, trial: r.Store.Sweep.Trials[0], Attempt: Attempt{Phases: map[string]float64{}}}
+		err = a.play(t.Context(), p, list, &Running{Nodes: 2, CPUs: 4})
+	})
+	return a.Attempt, err
+}
+
+// The setup of the player is no part of the workload, and has its own time limit.
+func TestPrepare(t *testing.T) {
+	a, err := playOnce(t, slowPlayer{setup: 30 * time.Second}, `{"id":"x","runtime":4}`)
+	if err != nil || a.State != Valid || a.Result.Metrics["makespan"] != 4 || a.Phases["prepare"] != 30 || a.Phases["play"] != 4 {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if _, err = playOnce(t, slowPlayer{setup: time.Hour}, `{"id":"x"}`); err == nil || err.Error() != "prepare: the player's setup took longer than 2m0s" {
+		t.Error(err)
+	}
+	if _, err = playOnce(t, slowPlayer{never: true}, `{"id":"x"}`); err == nil || err.Error() != "prepare: the player has not begun the workload" {
+		t.Error(err)
+	}
+	a, err = playOnce(t, slowPlayer{setup: 30 * time.Second}, `{"id":"x"}`, `{"id":"y","runtime":60}`)
+	if err != nil || a.Phases["play"] != 10 || !slices.Contains(a.Reasons, "1 of 2 jobs finished in 10s, the time limit") {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// A trial of which the player has doubts is suspect.
+func TestDoubts(t *testing.T) {
+	a, err := playOnce(t, slowPlayer{doubts: []string{"the clock drifted"}}, `{"id":"x"}`)
+	if err != nil || a.State != Suspect || !slices.Equal(a.Reasons, []string{"the clock drifted"}) {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// A trial whose jobs were submitted late is suspect.
+func TestLateness(t *testing.T) {
+	for _, c := range []struct {
+		late    time.Duration
+		runtime int
+		want    string
+	}{
+		{900 * time.Millisecond, 0, Valid}, {1500 * time.Millisecond, 5, Suspect}, {1500 * time.Millisecond, 60, Suspect}, // the last one does not finish
+	} {
+		a, err := playOnce(t, slowPlayer{late: c.late}, fmt.Sprintf(`{"id":"x","runtime":%d}`, c.runtime))
+		if err != nil || a.State != c.want || (c.want == Suspect) != (len(a.Reasons) > 0 && strings.HasPrefix(a.Reasons[0], "jobs were submitted up to 1.5 s late")) {
+			t.Errorf("%v late: %s %q, %v", c.late, a.State, a.Reasons, err)
+		}
+	}
+	a := attempt{Attempt: Attempt{Result: trial.Result{Metrics: map[string]float64{"submit_error_max": 2.3, "makespan": 500}}}}
+	if got := a.lateness(); got != nil {
+		t.Errorf("less than 1 %% of the makespan: %q", got)
 	}
 }

@@ -53,7 +53,7 @@ type Attempt struct {
 	Ended   time.Time `json:"ended"`
 	State   string    `json:"state"` // valid, suspect, invalid, or failed
 	Reasons []string  `json:"reasons,omitempty"`
-	// Phases has the seconds that the parts of the attempt took: deploy, pause, play, clean.
+	// Phases has the seconds that the parts of the attempt took: deploy, clean, pause, prepare, play.
 	Phases  map[string]float64      `json:"phases"`
 	Systems map[string]string       `json:"systems,omitempty"` // store paths by node, as the nodes run them
 	Limits  []player.Limit          `json:"limits,omitempty"`

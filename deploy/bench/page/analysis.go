@@ -44,7 +44,9 @@ func analyse(in Input) analysis {
 	var samples []stats.Sample
 	for _, t := range a.all {
 		if t.Verdict != Invalid {
-			samples = append(samples, t.Sample)
+			s := t.Sample
+			s.Incomplete = !t.Complete
+			samples = append(samples, s)
 		}
 	}
 	a.cells = stats.GroupBy(samples)

@@ -274,3 +274,29 @@ func TestTicks(t *testing.T) {
 		}
 	}
 }
+
+// A ratio that is unknown because trials did not finish has no mark, and no number.
+func TestUnfinished(t *testing.T) {
+	in := Input{Metrics: []string{"m"}}
+	for block := 1; block <= 6; block++ {
+		for _, level := range []string{"a", "b"} {
+			c := map[string]string{"s": level}
+			trial := Trial{Sample: stats.Sample{Cell: c, Block: block, Order: len(in.Trials) + 1, Metrics: map[string]float64{"m": 2}}, Verdict: Valid, Complete: true}
+			if level == "a" && block == 1 {
+				trial.Metrics, trial.Complete = nil, false
+			}
+			in.Trials = append(in.Trials, trial)
+		}
+	}
+	page := render(t, in)
+	if !strings.Contains(page, "unclear: 1 of 12 trials did not finish") || strings.Contains(page, "Inf") || strings.Contains(page, "NaN") || strings.Contains(page, `cx=""`) {
+		t.Error(page)
+	}
+	var text strings.Builder
+	for _, table := range Text(in) {
+		fmt.Fprintln(&text, table.Rows)
+	}
+	if !strings.Contains(text.String(), "– – unclear: 1 of 12 trials did not finish") {
+		t.Error(text.String())
+	}
+}

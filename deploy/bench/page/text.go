@@ -35,7 +35,7 @@ func Text(in Input) []Table {
 	for _, c := range in.Claims {
 		for _, p := range c.Parts {
 			claims.Rows = append(claims.Rows, []string{
-				c.Claim.Text, stats.Name(p.Cell), formatRatio(p.Comparison.Ratio), formatInterval(p.Comparison.Interval), p.Verdict,
+				c.Claim.Text, stats.Name(p.Cell), formatRatio(p.Comparison.Ratio), formatInterval(p.Comparison.Interval), describeVerdict(p),
 			})
 		}
 		if len(c.Parts) == 0 {
@@ -79,7 +79,21 @@ func formatUnit(v float64, metric string) string {
 	return formatNumber(v)
 }
 
-func formatRatio(r float64) string { return "×" + formatNumber(r) }
+// formatRatio returns a ratio, or a dash if it is unknown.
+func formatRatio(r float64) string {
+	if r == 0 {
+		return "–"
+	}
+	return "×" + formatNumber(r)
+}
+
+// describeVerdict returns the verdict of a part of a claim with its reason.
+func describeVerdict(p stats.ClaimPart) string {
+	if p.Reason == "" {
+		return p.Verdict
+	}
+	return p.Verdict + ": " + p.Reason
+}
 
 // formatInterval returns an interval, or a dash if too few trials allow none.
 func formatInterval(i *stats.Interval) string {

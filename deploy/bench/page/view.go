@@ -199,7 +199,7 @@ func viewClaim(c stats.ClaimResult) claimView {
 	for _, p := range c.Parts {
 		out.Parts = append(out.Parts, claimPart{
 			Cell: nameCell(p.Cell), Ratio: formatRatio(p.Comparison.Ratio), Interval: formatInterval(p.Comparison.Interval),
-			Verdict: p.Verdict,
+			Verdict: describeVerdict(p),
 		})
 	}
 	return out
@@ -332,7 +332,9 @@ func anchor(at, first, last float64) string {
 func viewRatios(ratios []ratio) []ratioView {
 	reach := math.Log(1.1)
 	for _, r := range ratios {
-		reach = max(reach, math.Abs(math.Log(r.Ratio)))
+		if r.Ratio > 0 {
+			reach = max(reach, math.Abs(math.Log(r.Ratio)))
+		}
 		if i := r.Interval; i != nil {
 			reach = max(reach, math.Abs(math.Log(i.Low)), math.Abs(math.Log(i.High)))
 		}
@@ -343,7 +345,10 @@ func viewRatios(ratios []ratio) []ratioView {
 		class, _, _ := strings.Cut(r.Answer, " ")
 		x := ratioView{
 			Metric: r.Metric, Factor: r.factor, A: r.a, B: r.b, Cell: stats.Name(r.cell), Ratio: formatRatio(r.Ratio), Interval: formatInterval(r.Interval),
-			Answer: r.Answer, Class: "a-" + strings.TrimSuffix(class, ":"), Blocks: r.Blocks, At: percent(at(r.Ratio)),
+			Answer: r.Answer, Class: "a-" + strings.TrimSuffix(class, ":"), Blocks: r.Blocks,
+		}
+		if r.Ratio > 0 {
+			x.At = percent(at(r.Ratio))
 		}
 		if i := r.Interval; i != nil {
 			x.From, x.Width = percent(at(i.Low)), percent(at(i.High)-at(i.Low))
@@ -364,6 +369,7 @@ func formatP(p float64) string {
 
 // summariseFloor returns the largest difference between the medians of equal cells.
 func summariseFloor(floor []ratio) string {
+	floor = slices.DeleteFunc(slices.Clone(floor), func(r ratio) bool { return r.Ratio == 0 })
 	if len(floor) == 0 {
 		return ""
 	}
@@ -400,7 +406,7 @@ func (v *view) addTrials(trials []Trial) {
 }
 
 // viewLimit finds the cells whose rate is within nearLimit of a limit. Limits of submissions and finished jobs concern jobs,
-// all others placements.
+// and limits of creations their rate; all others concern placements.
 func viewLimit(l Limit, cells []stats.Group) limitView {
 	out := limitView{Cell: nameCell(l.Cell), Name: l.Name, Value: l.Value, Rate: "–"}
 	if l.Rate <= 0 {
@@ -408,7 +414,10 @@ func viewLimit(l Limit, cells []stats.Group) limitView {
 	}
 	out.Rate = formatNumber(l.Rate) + " /s"
 	metric := "bind_rate"
-	if l.Kind == player.Submit || l.Kind == player.Finish {
+	switch l.Kind {
+	case player.Created:
+		metric = "create_rate"
+	case player.Submit, player.Finish:
 		metric = "throughput"
 	}
 	var near []string

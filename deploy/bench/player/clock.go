@@ -11,11 +11,21 @@ import (
 // clockReads is the number of times that [ReadClock] reads a clock. The fastest answer has the smallest error.
 const clockReads = 5
 
-// Clock converts times of a node's clock.
+// againTimeout is the time limit of [ReadClockAgain].
+const againTimeout = 5 * time.Second
+
+// maxDrift is the change of a clock during a workload that is no doubt, beside the errors of its readings.
+const maxDrift = time.Millisecond
+
+// Clock is a reading of a node's clock.
 type Clock struct {
 	Offset time.Duration // what the clock of the node is ahead of the clock of this machine
 	Error  time.Duration // the maximum error of Offset: half of the time of the fastest round trip
+	At     time.Time     // what the clock of the node showed
 }
+
+// Clocks converts times of a node's clock between two readings of it.
+type Clocks struct{ Before, After Clock }
 
 // ReadClock compares the clock of a node with the clock of this machine. date runs `date +%s%N` on the node.
 func ReadClock(ctx context.Context, date func(context.Context) ([]byte, error)) (Clock, error) {
@@ -32,11 +42,47 @@ func ReadClock(ctx context.Context, date func(context.Context) ([]byte, error)) 
 			return Clock{}, fmt.Errorf("read the clock: date printed %.60q", out)
 		}
 		if i == 0 || half < best.Error {
-			best = Clock{Offset: time.Unix(0, nanoseconds).Sub(sent.Add(half)), Error: half}
+			at := time.Unix(0, nanoseconds)
+			best = Clock{Offset: at.Sub(sent.Add(half)), Error: half, At: at}
 		}
 	}
 	return best, nil
 }
 
-// Local returns the time on this machine's clock at which the clock of the node had the given time.
-func (c Clock) Local(onNode time.Time) time.Time { return onNode.Add(-c.Offset) }
+// ReadClockAgain reads the clock of a node after a workload, also if ctx has ended, and returns doubts about the times between the readings.
+func ReadClockAgain(ctx context.Context, before Clock, date func(context.Context) ([]byte, error)) (Clocks, []string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), againTimeout)
+	defer cancel()
+	after, err := ReadClock(ctx, date)
+	if err != nil {
+		return Clocks{before, before}, []string{fmt.Sprintf("the clock of the scheduler's node could not be compared after the workload: %v", err)}
+	}
+	drift, allowed := (after.Offset - before.Offset).Abs(), before.Error+after.Error+maxDrift
+	if drift <= allowed {
+		return Clocks{before, after}, nil
+	}
+	return Clocks{before, after}, []string{fmt.Sprintf("the clock of the scheduler's node drifted by %v during the workload, and its readings explain %v",
+		drift.Round(time.Microsecond), allowed.Round(time.Microsecond))}
+}
+
+// Local returns the time on this machine's clock at which the clock of the node had the given time. The offset is that of the nearest reading,
+// and changes evenly between both.
+func (c Clocks) Local(onNode time.Time) time.Time {
+	offset := c.Before.Offset
+	if all := c.After.At.Sub(c.Before.At); all > 0 {
+		share := min(max(onNode.Sub(c.Before.At).Seconds()/all.Seconds(), 0), 1)
+		offset += time.Duration(share * float64(c.After.Offset-c.Before.Offset))
+	}
+	return onNode.Add(-offset)
+}
+
+// ParseTime parses a time as bash has it in EPOCHREALTIME: seconds with six decimals.
+func ParseTime(text string) (time.Time, error) {
+	seconds, microseconds, _ := strings.Cut(text, ".")
+	s, errSeconds := strconv.ParseInt(seconds, 10, 64)
+	us, errMicroseconds := strconv.ParseUint(microseconds, 10, 32)
+	if errSeconds != nil || errMicroseconds != nil || len(microseconds) != 6 {
+		return time.Time{}, fmt.Errorf("unexpected time %.60q", text)
+	}
+	return time.Unix(s, int64(us)*1000), nil
+}

@@ -41,14 +41,21 @@ type Limit struct {
 type Player interface {
 	// Limits returns the limits with which the scheduler runs.
 	Limits(ctx context.Context) ([]Limit, error)
-	// Play submits jobs and sends events until all jobs have ended, or ctx ends. Submission times count from start. It calls send
-	// from one goroutine at a time, in any order of the events' times. When ctx ends, it returns the cause of the end, and has sent
-	// the events until then.
-	Play(ctx context.Context, jobs []workload.Job, start time.Time, send func(Event)) error
+	// Play prepares itself and calls begin once, which returns the start from which the submission times of jobs count. It then submits
+	// the jobs and sends events until all jobs have ended, or ctx ends. It calls begin and send from one goroutine at a time, send in
+	// any order of the events' times, perhaps not before the end. When ctx ends, it returns the cause of the end, and has sent the
+	// events until then.
+	Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(Event)) error
 	// Clean removes all jobs that Play has submitted, also in another process, and waits until the scheduler has none of them.
 	Clean(ctx context.Context) error
 	// Usage returns the processor seconds that the parts of the scheduler have used since they started, and their memory in bytes, by part.
 	Usage(ctx context.Context) (map[string]Usage, error)
+}
+
+// Doubter is an optional interface of a player.
+type Doubter interface {
+	// Doubts returns why the result of the last Play is no more than suspect, such as a clock that has changed.
+	Doubts() []string
 }
 
 // Usage is what one part of a scheduler has used.

@@ -44,6 +44,7 @@ type ClaimPart struct {
 	Cell       map[string]string `json:"cell,omitempty"`
 	Comparison Comparison        `json:"comparison"`
 	Verdict    string            `json:"verdict"`
+	Reason     string            `json:"reason,omitempty"` // why the levels could not be compared
 }
 
 // ParseClaim parses a claim. Errors contain the column, which counts characters from 1.
@@ -176,9 +177,14 @@ func (c Claim) Evaluate(samples []Sample) ClaimResult {
 	out := ClaimResult{Claim: c, Verdict: Unclear}
 	for _, g := range GroupBy(samples, c.Factor) {
 		comparison, ok := Ratio(Select(g.Samples, c.Factor, c.A), Select(g.Samples, c.Factor, c.B), c.Metric)
-		if ok {
-			out.Parts = append(out.Parts, ClaimPart{Cell: g.Cell, Comparison: comparison, Verdict: c.judge(comparison.Interval)})
+		if !ok {
+			continue
 		}
+		p := ClaimPart{Cell: g.Cell, Comparison: comparison, Verdict: c.judge(comparison.Interval)}
+		if comparison.Unfinished > 0 {
+			p.Reason = strings.TrimPrefix(comparison.Answer, Unclear+": ")
+		}
+		out.Parts = append(out.Parts, p)
 	}
 	if len(out.Parts) == 0 {
 		out.Reason = fmt.Sprintf("no block has trials of both %s=%s and %s=%s with a %s greater than 0", c.Factor, c.A, c.Factor, c.B, c.Metric)

@@ -25,22 +25,31 @@ const maxMore = 1000
 
 // Comparison is the ratio of the medians of two cells.
 type Comparison struct {
-	Metric   string    `json:"metric"`
-	Ratio    float64   `json:"ratio"`
-	Interval *Interval `json:"interval,omitempty"` // absent with fewer than MinBlocks blocks
-	Blocks   int       `json:"blocks"`             // number of blocks with both cells
-	P        float64   `json:"p"`                  // the probability of such a difference between equal cells, see Holm; without an interval 1
-	Answer   string    `json:"answer"`             // more, less, same within ±3 %, or unclear: about N more blocks
+	Metric     string    `json:"metric"`
+	Ratio      float64   `json:"ratio,omitempty"`      // absent if trials are unfinished
+	Interval   *Interval `json:"interval,omitempty"`   // absent with fewer than MinBlocks blocks
+	Blocks     int       `json:"blocks"`               // number of blocks with both cells
+	P          float64   `json:"p"`                    // the probability of such a difference between equal cells, see Holm; without an interval 1
+	Answer     string    `json:"answer"`               // more, less, same within ±3 %, or unclear with the reason
+	Trials     int       `json:"trials"`               // number of trials in these blocks
+	Unfinished int       `json:"unfinished,omitempty"` // how many of them are incomplete and have no value
 }
 
 // Ratio returns the ratio of the medians of a and b in the blocks that contain both. Its interval is from a percentile bootstrap over
-// blocks, and always the same for the same samples. It returns false if no block contains both, or if a value is not greater than 0.
+// blocks, and always the same for the same samples. It returns false if no block contains both, or if a value is not greater than 0. If an
+// incomplete trial of these blocks has no such value, the ratio is unknown: the other trials alone would favour a cell that finishes rarely.
 func Ratio(a, b []Sample, metric string) (Comparison, bool) {
-	x, y := pairBlocks(a, b, metric)
+	a, b, blocks := pairBlocks(a, b)
+	c := Comparison{Metric: metric, Blocks: len(blocks), P: 1, Trials: len(a) + len(b), Unfinished: countUnfinished(metric, a, b)}
+	if c.Unfinished > 0 {
+		c.Answer = c.answer()
+		return c, isMeasured(metric, a, b)
+	}
+	x, y := medians(a, b, blocks, metric)
 	if len(x) == 0 || slices.Min(x) <= 0 || slices.Min(y) <= 0 {
 		return Comparison{}, false
 	}
-	c := Comparison{Metric: metric, Ratio: middle(x) / middle(y), Blocks: len(x), P: 1}
+	c.Ratio, c.Blocks = middle(x)/middle(y), len(x)
 	if len(x) >= MinBlocks {
 		c.Interval = bootstrap(x, y)
 		c.P = compareLogs(x, y)
@@ -49,28 +58,71 @@ func Ratio(a, b []Sample, metric string) (Comparison, bool) {
 	return c, true
 }
 
-// pairBlocks returns the values of a and b in each block that contains both.
-func pairBlocks(a, b []Sample, metric string) (x, y []float64) {
-	byBlock := func(samples []Sample) map[int][]float64 {
-		out := map[int][]float64{}
-		for _, s := range samples {
-			if v, have := s.Metrics[metric]; have && !math.IsNaN(v) && !math.IsInf(v, 0) {
-				out[s.Block] = append(out[s.Block], v)
-			}
-		}
-		return out
+// pairBlocks returns the samples in blocks that contain both a and b, and these blocks.
+func pairBlocks(a, b []Sample) (inA, inB []Sample, blocks []int) {
+	in := func(samples []Sample, block int) bool {
+		return slices.ContainsFunc(samples, func(s Sample) bool { return s.Block == block })
 	}
-	first, second := byBlock(a), byBlock(b)
-	var blocks []int
-	for n := range first {
-		if len(second[n]) > 0 {
-			blocks = append(blocks, n)
+	for _, s := range a {
+		if in(b, s.Block) {
+			inA = append(inA, s)
+			blocks = append(blocks, s.Block)
+		}
+	}
+	for _, s := range b {
+		if in(a, s.Block) {
+			inB = append(inB, s)
 		}
 	}
 	slices.Sort(blocks)
+	return inA, inB, slices.Compact(blocks)
+}
+
+// value returns the value of a metric, if the trial has measured it.
+func (s Sample) value(metric string) (float64, bool) {
+	v, have := s.Metrics[metric]
+	return v, have && !math.IsNaN(v) && !math.IsInf(v, 0)
+}
+
+// countUnfinished returns the number of incomplete samples whose value cannot be compared.
+func countUnfinished(metric string, cells ...[]Sample) int {
+	n := 0
+	for _, s := range slices.Concat(cells...) {
+		if v, ok := s.value(metric); s.Incomplete && (!ok || v <= 0) {
+			n++
+		}
+	}
+	return n
+}
+
+// isMeasured reports whether trials of this kind have a metric: a sample has it, or none is complete.
+func isMeasured(metric string, cells ...[]Sample) bool {
+	complete := false
+	for _, s := range slices.Concat(cells...) {
+		if _, ok := s.value(metric); ok {
+			return true
+		}
+		complete = complete || !s.Incomplete
+	}
+	return !complete
+}
+
+// medians returns the medians of a and b in each of the blocks in which both have values.
+func medians(a, b []Sample, blocks []int, metric string) (x, y []float64) {
+	in := func(samples []Sample, block int) (values []float64) {
+		for _, s := range samples {
+			if v, ok := s.value(metric); ok && s.Block == block {
+				values = append(values, v)
+			}
+		}
+		return values
+	}
 	for _, n := range blocks {
-		x = append(x, middle(first[n]))
-		y = append(y, middle(second[n]))
+		first, second := in(a, n), in(b, n)
+		if len(first) > 0 && len(second) > 0 {
+			x = append(x, middle(first))
+			y = append(y, middle(second))
+		}
 	}
 	return x, y
 }
@@ -179,6 +231,9 @@ func Holm(all []*Comparison) {
 
 // answer returns the result in words.
 func (c Comparison) answer() string {
+	if c.Unfinished > 0 {
+		return fmt.Sprintf("unclear: %d of %d trials did not finish", c.Unfinished, c.Trials)
+	}
 	if c.Interval == nil {
 		return describeMore(MinBlocks - c.Blocks)
 	}

@@ -16,10 +16,11 @@ import (
 
 // Sample is a trial: the cell that it measured, by factor, the block that it is part of, and its number in the sweep.
 type Sample struct {
-	Cell    map[string]string  `json:"cell"`
-	Block   int                `json:"block"`
-	Order   int                `json:"order"`
-	Metrics map[string]float64 `json:"metrics"` // a metric that the trial could not measure is absent
+	Cell       map[string]string  `json:"cell"`
+	Block      int                `json:"block"`
+	Order      int                `json:"order"`
+	Metrics    map[string]float64 `json:"metrics"`              // a metric that the trial could not measure is absent
+	Incomplete bool               `json:"incomplete,omitempty"` // not all jobs finished
 }
 
 // Confidence is the level of all intervals, if the number of trials allows one.

@@ -247,3 +247,61 @@ func TestEvaluate(t *testing.T) {
 		}
 	}
 }
+
+// Incomplete trials without a value must not make the others of their cell count alone.
+func TestUnfinished(t *testing.T) {
+	metrics := func(m, throughput float64) map[string]float64 {
+		out := map[string]float64{"throughput": throughput}
+		if m > 0 {
+			out["m"] = m
+		}
+		return out
+	}
+	var samples []Sample
+	for block := 1; block <= 8; block++ {
+		a := Sample{Cell: map[string]string{"s": "a"}, Block: block, Metrics: metrics(1, 8+0.001*float64(block))}
+		if block == 3 || block > 7 {
+			a.Incomplete, a.Metrics = true, metrics(0, 4)
+		}
+		samples = append(samples, a)
+		if block < 8 { // without a partner, the last block does not count
+			samples = append(samples, Sample{Cell: map[string]string{"s": "b"}, Block: block, Metrics: metrics(2, 4)})
+		}
+	}
+	a, b := Select(samples, "s", "a"), Select(samples, "s", "b")
+	got, ok := Ratio(a, b, "m")
+	want := Comparison{Metric: "m", Blocks: 7, P: 1, Trials: 14, Unfinished: 1, Answer: "unclear: 1 of 14 trials did not finish"}
+	if diff := cmp.Diff(want, got); diff != "" || !ok {
+		t.Error(ok, diff)
+	}
+	Holm([]*Comparison{&got})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got, ok := Ratio(a, b, "throughput"); !ok || got.Interval == nil || got.Unfinished != 0 || got.Ratio < 1.99 {
+		t.Errorf("throughput: %+v", got)
+	}
+	if got, ok := Ratio(a, b, "other"); ok {
+		t.Errorf("a metric that no trial has: %+v", got)
+	}
+	c, err := ParseClaim("ratio(m, s, a, b) < 0.9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := c.Evaluate(samples); r.Verdict != Unclear || len(r.Parts) != 1 || r.Parts[0].Reason != "1 of 14 trials did not finish" {
+		t.Errorf("%+v", r)
+	}
+	a[0].Incomplete, a[0].Metrics = true, metrics(0, 0)
+	if got, ok := Ratio(a, b, "throughput"); !ok || got.Answer != "unclear: 1 of 14 trials did not finish" {
+		t.Errorf("a trial without a finished job: %+v", got)
+	}
+	for i := range a {
+		a[i].Incomplete, a[i].Metrics = true, nil
+	}
+	for i := range b {
+		b[i].Incomplete, b[i].Metrics = true, nil
+	}
+	if got, ok := Ratio(a, b, "makespan"); !ok || got.Answer != "unclear: 14 of 14 trials did not finish" {
+		t.Errorf("no trial has finished: %+v", got)
+	}
+}

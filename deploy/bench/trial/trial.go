@@ -32,7 +32,8 @@ type Metric struct {
 // Metrics contains all metrics. A percentile is the smallest value that at least this share of the jobs does not exceed. A job that did
 // not reach an event, such as its start, has an unlimited time until it; a percentile that is such a time is absent.
 var Metrics = []Metric{
-	{"throughput", "jobs/s", "finished jobs per second, from the first intended submission to the last finish"},
+	{"throughput", "jobs/s", "finished jobs per second, from the first intended submission to the last finish, or to the end of the trial if not all jobs finished"},
+	{"create_rate", "1/s", "created tasks per second between the 10th and the 90th percentile of their times; absent with fewer than 10"},
 	{"bind_rate", "1/s", "placements per second between the 10th and the 90th percentile of their times; absent with fewer than 10"},
 	{"makespan", "s", "from the first intended submission to the last finish; absent if not all jobs finished"},
 	{"submit_error_max", "s", "maximum time by which the player submitted a job too late"},
@@ -40,7 +41,7 @@ var Metrics = []Metric{
 	{"wait_p90", "s", "the same, 90th percentile"},
 	{"wait_p99", "s", "the same, 99th percentile"},
 	{"wait_max", "s", "the same, maximum"},
-	{"schedule_p50", "s", "from the creation of the job to the placement of its last task; median"},
+	{"schedule_p50", "s", "from the creation of the job, or from its intended submission if that is later, to the placement of its last task; median"},
 	{"schedule_p90", "s", "the same, 90th percentile"},
 	{"schedule_p99", "s", "the same, 99th percentile"},
 	{"schedule_max", "s", "the same, maximum"},
@@ -56,23 +57,23 @@ var Metrics = []Metric{
 // minRun is the minimum duration of a run in a bounded slowdown, in seconds.
 const minRun = 10
 
-// minBound is the minimum number of placements for a rate.
-const minBound = 10
+// minEvents is the minimum number of events for a rate.
+const minEvents = 10
 
 // never is the duration until an event that did not happen.
 var never = math.Inf(1)
 
-// Measure computes the metrics of a trial from its events, which may have any order. Submission times of jobs count from began. nodes is the
-// number of worker nodes, cpus the number of their processors, or 0 if that is unknown. Events of other jobs are ignored. If an
-// event happened several times, as after a restart of a task, the first one counts.
-func Measure(jobs []workload.Job, began time.Time, events []player.Event, nodes, cpus int) Result {
+// Measure computes the metrics of a trial from its events, which may have any order. Submission times of jobs count from began, and ended is
+// when the player stopped, at the latest at the time limit. nodes is the number of worker nodes, cpus the number of their processors, or 0
+// if that is unknown. Events of other jobs are ignored. If an event happened several times, as after a restart of a task, the first one counts.
+func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event, nodes, cpus int) Result {
 	r := Result{
 		Jobs: len(jobs), Tasks: workload.Tasks(jobs), Nodes: nodes, CPUs: cpus,
 		Began: began, Ended: began, Metrics: map[string]float64{},
 	}
 	known := collect(jobs, events, &r)
 
-	var wait, schedule, start, slowdown, skew, late, bound []float64
+	var wait, schedule, start, slowdown, skew, late, created, bound []float64
 	first, last, work := never, -never, 0.0
 	ends := map[string]float64{} // when each job has ended
 	for i, j := range jobs {
@@ -88,6 +89,7 @@ func Measure(jobs []workload.Job, began time.Time, events []player.Event, nodes,
 			ends[j.ID] = h.first(player.Failed)
 		}
 		first = min(first, j.Submit)
+		created = append(created, h.all(player.Created)...)
 		bound = append(bound, h.all(player.Bound)...)
 	}
 	for i, j := range jobs {
@@ -109,7 +111,7 @@ func Measure(jobs []workload.Job, began time.Time, events []player.Event, nodes,
 		}
 		waited := between(intended, begin)
 		wait = append(wait, waited)
-		schedule = append(schedule, between(h.first(player.Created), h.last(player.Bound)))
+		schedule = append(schedule, between(max(h.first(player.Created), intended), h.last(player.Bound))) // a job may exist before those that it waits for have ended
 		start = append(start, between(h.last(player.Bound), h.last(player.Start)))
 		slow := never
 		if h.finished() {
@@ -134,8 +136,12 @@ func Measure(jobs []workload.Job, began time.Time, events []player.Event, nodes,
 			set(name+shareName[p], percentile(values, p))
 		}
 	}
-	if last > first {
-		set("throughput", float64(r.Finished)/(last-first))
+	stop := last
+	if !r.Complete {
+		stop = max(last, ended.Sub(began).Seconds()) // otherwise, a trial would be faster if its slowest jobs did not finish
+	}
+	if stop > first {
+		set("throughput", float64(r.Finished)/(stop-first))
 	}
 	if r.Complete {
 		set("makespan", last-first)
@@ -143,6 +149,7 @@ func Measure(jobs []workload.Job, began time.Time, events []player.Event, nodes,
 			set("utilisation", work/(float64(cpus)*(last-first)))
 		}
 	}
+	set("create_rate", middleRate(created))
 	set("bind_rate", middleRate(bound))
 	percentiles("submit_error", late, 100)
 	percentiles("wait", wait, 50, 90, 99, 100)
@@ -185,7 +192,7 @@ func rank(n, p int) int { return max((n*p+99)/100-1, 0) }
 
 // middleRate returns the rate of events between the 10th and the 90th percentile of their times.
 func middleRate(times []float64) float64 {
-	if len(times) < minBound {
+	if len(times) < minEvents {
 		return math.NaN()
 	}
 	slices.Sort(times)

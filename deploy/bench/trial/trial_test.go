@@ -18,6 +18,8 @@ import (
 
 var began = time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC)
 
+var ended = began.Add(100 * time.Second)
+
 func event(at float64, kind, job string, task int) player.Event {
 	return player.Event{Time: began.Add(time.Duration(math.Round(at * 1e9))), Kind: kind, Job: job, Task: task}
 }
@@ -40,7 +42,7 @@ func TestMeasure(t *testing.T) {
 		workload.Job{ID: "b", Submit: 2, Nodes: 2, Runtime: 5, Gang: true},
 		workload.Job{ID: "c", Submit: 3, Runtime: 1, After: []string{"b"}},
 	)
-	got := Measure(jobs, began, []player.Event{
+	got := Measure(jobs, began, ended, []player.Event{
 		event(1.1, player.Submit, "a", 0), event(1.2, player.Created, "a", 0), event(2, player.Bound, "a", 0),
 		event(3, player.Start, "a", 0), event(23, player.Finish, "a", 0),
 		event(2, player.Submit, "b", 0), event(2.5, player.Created, "b", 1), event(2.75, player.Created, "b", 2),
@@ -77,26 +79,26 @@ func TestAbsent(t *testing.T) {
 		failed   int
 		metrics  map[string]float64
 	}{
-		{"no events", nil, 0, 0, map[string]float64{}},
-		{"submitted only", []player.Event{event(0.25, player.Submit, "a", 0)}, 0, 0, map[string]float64{"submit_error_max": 0.25}},
+		{"no events", nil, 0, 0, map[string]float64{"throughput": 0}},
+		{"submitted only", []player.Event{event(0.25, player.Submit, "a", 0)}, 0, 0, map[string]float64{"submit_error_max": 0.25, "throughput": 0}},
 		{
 			// The median is known, although c never starts. b has no event of its placement.
 			"two of three", []player.Event{
 				event(1, player.Bound, "a", 0), event(2, player.Finish, "a", 0), event(3, player.Start, "b", 1), event(4, player.Failed, "b", 0),
 				event(5, player.Start, "c", 1), event(6, player.Finish, "c", 1),
-			}, 1, 1, map[string]float64{"throughput": 0.5, "wait_p50": 3},
+			}, 1, 1, map[string]float64{"throughput": 0.01, "wait_p50": 3},
 		},
 		{
 			"a task fails", []player.Event{event(1, player.Finish, "c", 1), event(2, player.Failed, "c", 2), event(3, player.Finish, "c", 2)}, 0, 1,
-			map[string]float64{},
+			map[string]float64{"throughput": 0},
 		},
 		{
 			"a task fails, but the job finishes", []player.Event{event(2, player.Failed, "c", 2), event(4, player.Finish, "c", 0)}, 1, 0,
-			map[string]float64{"throughput": 0.25},
+			map[string]float64{"throughput": 0.01},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := Measure(jobs, began, c.events, 2, 4)
+			r := Measure(jobs, began, ended, c.events, 2, 4)
 			if r.Finished != c.finished || r.Failed != c.failed || r.Complete {
 				t.Errorf("finished %d, failed %d, complete %v", r.Finished, r.Failed, r.Complete)
 			}
@@ -115,17 +117,33 @@ func TestAfterFailure(t *testing.T) {
 	events := []player.Event{
 		event(2, player.Finish, "a", 0), event(4, player.Failed, "b", 0), event(4.5, player.Submit, "c", 0), event(9.25, player.Submit, "d", 0),
 	}
-	if got := Measure(jobs, began, events, 1, 0).Metrics["submit_error_max"]; math.Abs(got-0.5) > 1e-9 {
+	if got := Measure(jobs, began, ended, events, 1, 0).Metrics["submit_error_max"]; math.Abs(got-0.5) > 1e-9 {
 		t.Errorf("c is %v s late, want 0.5", got)
 	}
 	// Without the end of b, the time at which c should be submitted is unknown.
-	if got := Measure(jobs, began, append(events[:1:1], events[2:]...), 1, 0).Metrics["submit_error_max"]; math.Abs(got-0.25) > 1e-9 {
+	if got := Measure(jobs, began, ended, append(events[:1:1], events[2:]...), 1, 0).Metrics["submit_error_max"]; math.Abs(got-0.25) > 1e-9 {
 		t.Errorf("d is %v s late, want 0.25", got)
 	}
 }
 
-// TestBindRate: the rate is that of the middle of the placements, so that slow first and last ones do not count.
-func TestBindRate(t *testing.T) {
+// TestDependent: a job that the scheduler has before it may run waits for the scheduler only from then on.
+func TestDependent(t *testing.T) {
+	jobs := prepare(t, workload.Job{ID: "a"}, workload.Job{ID: "b", After: []string{"a"}})
+	events := []player.Event{
+		event(0, player.Created, "a", 0), event(1, player.Bound, "a", 0), event(50, player.Finish, "a", 0),
+		event(0, player.Created, "b", 0), event(52, player.Bound, "b", 0), event(60, player.Finish, "b", 0),
+	}
+	if got := Measure(jobs, began, ended, events, 1, 0).Metrics["schedule_max"]; math.Abs(got-2) > 1e-9 {
+		t.Errorf("b was scheduled within %v s, want 2", got)
+	}
+	got := Measure(jobs, began, ended, events[:4], 1, 0).Metrics
+	if _, have := got["wait_max"]; have || math.Abs(got["throughput"]-0.01) > 1e-9 {
+		t.Errorf("without the start of b: %v", got)
+	}
+}
+
+// TestRates: a rate is that of the middle of the events, so that slow first and last ones do not count.
+func TestRates(t *testing.T) {
 	var jobs []workload.Job
 	var events []player.Event
 	for i := range 21 {
@@ -138,19 +156,21 @@ func TestBindRate(t *testing.T) {
 		case 20:
 			at = 1000
 		}
-		events = append(events, event(at, player.Bound, id, 1), event(at, player.Bound, id, 0)) // both are the same placement
+		events = append(events, event(at, player.Bound, id, 1), event(at, player.Bound, id, 0), // both are the same placement
+			event(at/2, player.Created, id, 1))
 	}
 	jobs = prepare(t, jobs...)
-	if got := Measure(jobs, began, events, 1, 0).Metrics["bind_rate"]; math.Abs(got-4) > 1e-9 {
-		t.Errorf("the rate is %v, want 4", got)
+	got := Measure(jobs, began, ended, events, 1, 0).Metrics
+	if math.Abs(got["bind_rate"]-4) > 1e-9 || math.Abs(got["create_rate"]-8) > 1e-9 {
+		t.Errorf("the rates are %v and %v, want 4 and 8", got["bind_rate"], got["create_rate"])
 	}
-	if r, have := Measure(jobs, began, events[:18], 1, 0).Metrics["bind_rate"]; have {
+	if r, have := Measure(jobs, began, ended, events[:27], 1, 0).Metrics["bind_rate"]; have {
 		t.Errorf("9 placements have a rate of %v", r)
 	}
 	for i := range events {
 		events[i].Time = began
 	}
-	if r, have := Measure(jobs, began, events, 1, 0).Metrics["bind_rate"]; have {
+	if r, have := Measure(jobs, began, ended, events, 1, 0).Metrics["bind_rate"]; have {
 		t.Errorf("placements at the same time have a rate of %v", r)
 	}
 }
@@ -166,7 +186,7 @@ func TestRandom(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		jobs, events := randomTrial(t, r)
-		want := Measure(jobs, began, events, 3, int(seed%3))
+		want := Measure(jobs, began, ended, events, 3, int(seed%3))
 		mixed := slices.Clone(events)
 		for _, e := range events[:len(events)/2] {
 			if e.Kind != player.Finish && e.Kind != player.Failed {
@@ -175,7 +195,7 @@ func TestRandom(t *testing.T) {
 			}
 		}
 		r.Shuffle(len(mixed), func(i, k int) { mixed[i], mixed[k] = mixed[k], mixed[i] })
-		got := Measure(jobs, began, mixed, 3, int(seed%3))
+		got := Measure(jobs, began, ended, mixed, 3, int(seed%3))
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Result{}, "Ended"), near); diff != "" {
 			t.Fatalf("seed %d: the order matters: %s", seed, diff)
 		}

@@ -40,7 +40,8 @@ type fakeCluster struct {
 	count     map[string]int
 	answer    map[string]func(n int) (string, error) // by program: an answer instead of the usual one, if it is not empty
 	files     map[string]string
-	exit      string // exit status of the pods, if they fail
+	drift     time.Duration // what the clock is ahead at the end, in addition
+	exit      string        // exit status of the pods, if they fail
 }
 
 func newFake(t *testing.T) *fakeCluster {
@@ -77,6 +78,10 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	_, all := strings.CutPrefix(strings.Join(argv, "\x00"), "sh\x00-c\x00"+createProgram+"\x00sh\x00")
+	if all {
+		argv = argv[4:]
+	}
 	f.calls = append(f.calls, node+": "+strings.Join(argv, " "))
 	f.count[argv[0]]++
 	if a := f.answer[argv[0]]; a != nil {
@@ -91,6 +96,9 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	case node != "cp-1":
 		return nil, fmt.Errorf("%s: %q", node, argv)
 	case argv[0] == "date":
+		if f.count["date"] > 5 {
+			now = now.Add(f.drift)
+		}
 		return strconv.AppendInt(nil, now.Add(ahead).UnixNano(), 10), nil
 	case argv[0] == "sh":
 		f.watching = strings.Contains(script, "systemd-run")
@@ -117,7 +125,17 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 		if argv[3] != "--server=https://127.0.0.1:7443" {
 			f.t.Errorf("unexpected command %q", argv)
 		}
-		return f.kubectl(argv[5:], input)
+		out, err := f.kubectl(argv[5:], input)
+		switch {
+		case all && err != nil:
+			return fmt.Appendf(out, "%v\nexit status 1\n", err), nil
+		case all:
+			return append(out, "exit status 0\n"...), nil
+		case err != nil: // as [remote.RunError]
+			text := err.Error()
+			err = errors.New(text[max(0, len(text)-4<<10):])
+		}
+		return out, err
 	default:
 		f.t.Errorf("unexpected command %q", argv)
 	}
@@ -173,11 +191,16 @@ func (f *fakeCluster) kubectl(args []string, input []byte) ([]byte, error) {
 		if !isList {
 			items = []any{o}
 		}
+		var out []byte
 		var errs []error
 		for _, i := range items {
-			errs = append(errs, f.create(i.(map[string]any)))
+			err := f.create(i.(map[string]any))
+			if errs = append(errs, err); err == nil {
+				kind, name := i.(map[string]any)["kind"].(string), i.(map[string]any)["metadata"].(map[string]any)["name"]
+				out = fmt.Appendf(out, "%s/%s\n", map[string]string{"Job": "job.batch", "Pod": "pod"}[kind], name)
+			}
 		}
-		return nil, errors.Join(errs...)
+		return out, errors.Join(errs...)
 	default:
 		f.t.Errorf("unexpected command %q", args)
 	}

@@ -2,6 +2,9 @@
 //
 // A job of the workload is a Job of Kubernetes, and a task is a pod. The times of events are those at which a watch on the control plane
 // received the change of the pod. A pod that ends shortly after its start may have no event start.
+//
+// A job that is the only one of its kubectl create command is submitted when the command starts. kubectl creates the jobs of a command one after
+// the other and prints no times, so a job of several has the latest possible time: when its first pod was created, or else when the command ended.
 package kubernetes
 
 import (
@@ -47,12 +50,19 @@ type Player struct {
 	o       Options
 	poll    time.Duration // time between two reads of the watch
 	quiet   time.Duration // time without events after which the player looks for missing ones
+	doubts  []string      // about the last Play
 }
 
 // New returns the player of a cluster. It runs no command.
 func New(c engine.Cluster, o Options) player.Player {
 	return &Player{cluster: c, o: o, poll: time.Second, quiet: 30 * time.Second}
 }
+
+// Doubts implements [player.Doubter].
+func (p *Player) Doubts() []string { return p.doubts }
+
+// date reads the clock of the control plane.
+func (p *Player) date(ctx context.Context) ([]byte, error) { return p.run(ctx, nil, "date", "+%s%N") }
 
 // run runs a command on the control plane, at most for one minute.
 func (p *Player) run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +32,8 @@ func play(t *testing.T, f *fakeCluster, o Options, jobs []workload.Job) ([]playe
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return playertest.Play(ctx, f.player(o), prepared, time.Now())
+	events, _, err := playertest.Play(ctx, f.player(o), prepared)
+	return events, err
 }
 
 // The tasks of a job have events of their own. The times are those of this machine.
@@ -83,6 +86,141 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A job of several in a command is submitted when its pod exists, or when the command ends; a single one when the command starts.
+func TestSubmitTimes(t *testing.T) {
+	start := time.Now()
+	jobs, err := workload.Prepare([]workload.Job{{ID: "a"}, {ID: "b"}, {ID: "c"}, {ID: "single"}, {ID: "later", Submit: 9}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]time.Time{}
+	tr := newTrial(jobs, start, func(e player.Event) {
+		if e.Kind == player.Submit {
+			got[e.Job] = e.Time
+		}
+	})
+	tr.addSubmission(jobs[:3])
+	tr.addSubmission(jobs[3:4])
+	started, pod, end := tr.jobs["a"].started, start.Add(time.Second), start.Add(3*time.Second)
+	tr.addChanges([]change{{at: pod.Add(ahead), pod: "b-0", job: "b", task: 1}, {at: start.Add(ahead - time.Minute), pod: "c-0", job: "c", task: 1}})
+	if err := tr.addCreation(creation{jobs: jobs[:3], out: []byte("job.batch/a\njob.batch/b\njob.batch/c\nexit status 0\n"), at: end}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.addCreation(creation{jobs: jobs[3:4], out: []byte("job.batch/single\nexit status 0\n"), at: end}); err != nil {
+		t.Fatal(err)
+	}
+	tr.sendEvents(player.Clocks{Before: player.Clock{Offset: ahead}})
+	want := map[string]time.Time{"a": end, "b": pod, "c": started, "single": tr.jobs["single"].started}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A clock that drifts during the workload is a doubt.
+func TestDrift(t *testing.T) {
+	f := newFake(t)
+	f.drift = 10 * time.Second
+	p := f.player(Options{})
+	jobs, err := workload.Prepare([]workload.Job{{ID: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil || len(p.Doubts()) != 1 {
+		t.Errorf("%q, %v", p.Doubts(), err)
+	}
+}
+
+// All refused jobs fail, also if the messages are longer than the end of stderr in an error.
+func TestManyRefused(t *testing.T) {
+	f := newFake(t)
+	var jobs []workload.Job
+	for i := range maxObjects {
+		id := fmt.Sprintf("job-%d", i)
+		jobs = append(jobs, workload.Job{ID: id})
+		if i > 0 {
+			f.objects["Job/"+id] = map[string]any{"kind": "Job"}
+		}
+	}
+	events, err := play(t, f, Options{}, jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := 0
+	for _, e := range events {
+		if e.Kind == player.Failed {
+			failed++
+		}
+	}
+	if failed != maxObjects-1 {
+		t.Errorf("%d jobs failed", failed)
+	}
+}
+
+// A Job that is neither created nor named by an error fails, and an error that concerns no job ends Play.
+func TestAddCreation(t *testing.T) {
+	jobs, err := workload.Prepare([]workload.Job{{ID: "a"}, {ID: "b"}, {ID: "gang", Gang: true, Nodes: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for out, want := range map[string]string{
+		"job.batch/a\njob.batch/b\npodgroup.scheduling.x-k8s.io/gang\njob.batch/gang\nexit status 0\n": "",
+		"job.batch/a\nError: timeout\njob.batch/gang\nexit status 1\n":                                 "b: Error: timeout; ",
+		"job.batch/a\njob.batch/gang\nexit status 0\n":                                                 "b: kubectl has not created the Job, and printed no error; ",
+		"job.batch/a\njob.batch/b\njob.batch/gang\nError: podgroups \"gang\" exists\nexit status 1\n":  "gang: Error: podgroups \"gang\" exists; ",
+		"job.batch/a\njob.batch/b\njob.batch/gang\nno matches for kind \"PodGroup\"\nexit status 1\n":  "kubernetes: create jobs: kubectl failed with exit status 1: no matches for kind \"PodGroup\"",
+		"The connection was refused\nexit status 1\n":                                                  "kubernetes: create jobs: kubectl failed with exit status 1: The connection was refused",
+		"job.batch/a\n": `kubernetes: create jobs: the output of kubectl is incomplete: "job.batch/a"`,
+		"":              `kubernetes: create jobs: the output of kubectl is incomplete: ""`,
+	} {
+		got := ""
+		tr := newTrial(jobs, time.Now(), func(e player.Event) { got += e.Job + ": " + e.Text + "; " })
+		if err := tr.addCreation(creation{jobs: jobs, out: []byte(out)}); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q\n got %s\nwant %s", out, got, want)
+		}
+	}
+}
+
+// The program prints what kubectl prints to stdout and stderr, and its exit status.
+func TestCreateProgram(t *testing.T) {
+	out, err := exec.Command("sh", "-c", createProgram, "sh", "sh", "-c", "echo job.batch/a; echo error >&2; exit 3").Output()
+	if got := string(out); err != nil || got != "job.batch/a\nerror\nexit status 3\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// Tasks can be placed on workers beside a tainted control plane, also more tasks than nodes, and with a worker without room.
+func TestSpread(t *testing.T) {
+	for _, c := range []struct {
+		nodes, tasks int
+		room         []int // by worker
+	}{{2, 2, []int{9, 9}}, {2, 5, []int{9, 9}}, {2, 4, []int{9, 9, 0}}, {3, 7, []int{9, 9, 9, 9}}, {2, 3, []int{2, 1}}} {
+		s := spread(workload.Job{ID: "a", Nodes: c.nodes, Tasks: c.tasks})
+		if s["nodeTaintsPolicy"] != "Honor" || s["whenUnsatisfiable"] != "DoNotSchedule" {
+			t.Errorf("%v", s)
+		}
+		placed := make([]int, len(c.room))
+		for range c.tasks { // the worst scheduler takes the first node that the constraint allows
+			least := slices.Min(placed)
+			for i := range placed {
+				if placed[i] < c.room[i] && placed[i]+1-least <= s["maxSkew"].(int) {
+					placed[i]++
+					break
+				}
+			}
+		}
+		total, used := 0, 0
+		for _, n := range placed {
+			total, used = total+n, used+min(n, 1)
+		}
+		if total != c.tasks || used < c.nodes {
+			t.Errorf("%d tasks on %d nodes with room %v: %v", c.tasks, c.nodes, c.room, placed)
+		}
+	}
+}
+
 // Errors and answers that are no answers end Play, or are tried again.
 func TestAnswers(t *testing.T) {
 	lost := errors.New("connection lost")
@@ -124,7 +262,7 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	for _, p := range []player.Player{New(engine.Cluster{}, Options{}), newFake(t).player(Options{Image: "x"}), newFake(t).player(Options{Image: "x", Command: []string{"x"}, Gangs: "none"})} {
-		if err := p.Play(t.Context(), []workload.Job{{ID: "a"}}, time.Now(), func(player.Event) {}); err == nil {
+		if err := p.Play(t.Context(), []workload.Job{{ID: "a"}}, time.Now, func(player.Event) {}); err == nil {
 			t.Error("wrong options are accepted")
 		}
 	}
@@ -223,7 +361,7 @@ func TestObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	for gangs, want := range map[string][]string{
-		"":           {`"kind":"Job"`, `"completions":4`, `"parallelism":4`, `"completionMode":"Indexed"`, `"cpu":"3"`, `"memory":"64Mi"`, `["/bin/sleep","1.5"]`, `"maxSkew":1`, `"schedulerName":"s"`},
+		"":           {`"kind":"Job"`, `"completions":4`, `"parallelism":4`, `"completionMode":"Indexed"`, `"cpu":"3"`, `"memory":"64Mi"`, `["/bin/sleep","1.5"]`, `"maxSkew":2`, `"nodeTaintsPolicy":"Honor"`, `"schedulerName":"s"`},
 		Coscheduling: {`"apiVersion":"scheduling.x-k8s.io/v1alpha1"`, `"minMember":4`, `"scheduling.x-k8s.io/pod-group":"gang"`},
 		Volcano:      {`"apiVersion":"scheduling.volcano.sh/v1beta1"`, `"minMember":4`, `"scheduling.k8s.io/group-name":"gang"`},
 	} {

@@ -88,8 +88,7 @@ func (p *Player) job(j workload.Job) object {
 		pod["schedulerName"] = p.o.Scheduler
 	}
 	if j.Nodes > 1 {
-		pod["topologySpreadConstraints"] = []object{{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
-			"labelSelector": object{"matchLabels": object{jobLabel: j.ID}}}}
+		pod["topologySpreadConstraints"] = []object{spread(j)}
 	}
 	spec := object{"completions": j.Tasks, "parallelism": j.Tasks, "backoffLimit": 0,
 		"template": object{"metadata": object{"labels": podLabels, "annotations": annotations}, "spec": pod}}
@@ -97,6 +96,14 @@ func (p *Player) job(j workload.Job) object {
 		spec["completionMode"] = "Indexed"
 	}
 	return object{"apiVersion": "batch/v1", "kind": "Job", "metadata": object{"name": j.ID, "namespace": namespace, "labels": labels}, "spec": spec}
+}
+
+// spread returns the constraint that the tasks of a job use at least its nodes. A node without room has no task, so the others may have up to
+// maxSkew; a node whose taints keep the tasks away, such as a control plane, does not count.
+func spread(j workload.Job) object {
+	perNode := (j.Tasks + j.Nodes - 1) / j.Nodes
+	return object{"maxSkew": perNode, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": "Honor",
+		"labelSelector": object{"matchLabels": object{jobLabel: j.ID}}}
 }
 
 // check returns an error if the player cannot run a job.

@@ -1,8 +1,10 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,12 +22,13 @@ const (
 )
 
 // Play implements [player.Player]. Each time of submission has its own kubectl create command, and more for many jobs. While all commands
-// are in use, jobs that become due wait.
-func (p *Player) Play(ctx context.Context, jobs []workload.Job, start time.Time, send func(player.Event)) error {
+// are in use, jobs that become due wait. The events of submissions and pods are sent at the end, when the clock of the control plane has been
+// read again.
+func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	if err := p.check(jobs); err != nil {
 		return err
 	}
-	clock, err := player.ReadClock(ctx, func(ctx context.Context) ([]byte, error) { return p.run(ctx, nil, "date", "+%s%N") })
+	clock, err := player.ReadClock(ctx, p.date)
 	if err == nil {
 		err = p.setUp(ctx)
 	}
@@ -36,7 +39,12 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, start time.Time,
 	case err != nil:
 		return err
 	}
-	return p.follow(ctx, newTrial(jobs, clock, start, send))
+	t := newTrial(jobs, begin(), send)
+	err = p.follow(ctx, t)
+	var clocks player.Clocks
+	clocks, p.doubts = player.ReadClockAgain(ctx, clock, p.date)
+	t.sendEvents(clocks)
+	return err
 }
 
 // setUp creates the namespace and starts the watch. It returns when the watch has begun, so that no change has a time that is too late,
@@ -83,7 +91,9 @@ func (p *Player) setUp(ctx context.Context) error {
 // creation is the result of a kubectl create command.
 type creation struct {
 	jobs []workload.Job
+	out  []byte // what the command printed, see createProgram
 	err  error
+	at   time.Time // when the command ended
 }
 
 // reading is the result of a read of the watch.
@@ -108,8 +118,11 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 				break
 			}
 			creating++
-			t.reportSubmission(jobs)
-			go func() { creations <- creation{jobs, p.create(ctx, jobs)} }()
+			t.addSubmission(jobs)
+			go func() {
+				out, err := p.create(ctx, jobs)
+				creations <- creation{jobs, out, err, time.Now()}
+			}()
 		}
 		wake := t.nextDue(now.Add(p.poll), creating < maxCreates)
 		if !isReading && !now.Before(read.Add(p.poll)) {
@@ -131,8 +144,8 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 		case c := <-creations:
 			creating--
 			active = time.Now()
-			if c.err != nil && ctx.Err() == nil {
-				if err := t.refuse(c); err != nil {
+			if ctx.Err() == nil {
+				if err := t.addCreation(c); err != nil {
 					return err
 				}
 			}
@@ -161,7 +174,7 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// stop sends the events until the end of ctx and returns its cause.
+// stop adds the events until the end of ctx and returns its cause.
 func (p *Player) stop(ctx context.Context, t *trial, offset int) error {
 	cause := context.Cause(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastRead)
@@ -180,48 +193,62 @@ func (p *Player) checkWatch(ctx context.Context) error {
 	return nil
 }
 
-// create creates the objects of jobs.
-func (p *Player) create(ctx context.Context, jobs []workload.Job) error {
+// createProgram runs kubectl and prints all that it prints, because an error would contain only the end of stderr, and its exit status.
+const createProgram = `"$@" 2>&1
+echo "` + exitStatus + `$?"`
+
+// exitStatus begins the last line of createProgram.
+const exitStatus = "exit status "
+
+// create creates the objects of jobs. It returns the output of createProgram.
+func (p *Player) create(ctx context.Context, jobs []workload.Job) ([]byte, error) {
 	list, err := p.jobList(jobs)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = p.runKubectl(ctx, list, "create", "--validate=false", "--output=name", "--filename=-")
-	return err
+	argv, err := p.kubectl("create", "--validate=false", "--output=name", "--filename=-")
+	if err != nil {
+		return nil, err
+	}
+	return p.runLong(ctx, bytes.NewReader(list), append([]string{"sh", "-c", createProgram, "sh"}, argv...)...)
 }
 
 // trial is the state of the jobs of Play.
 type trial struct {
 	jobs    map[string]*job
+	sorted  []*job // in the order of the workload
 	due     []*job // jobs that have not been submitted and wait for their time, in its order
 	ready   []*job // jobs that can be submitted
 	waiting map[string][]*job
 	ended   map[string]bool
-	clock   player.Clock
+	events  []player.Event // of pods, with the times of the control plane's clock
 	send    func(player.Event)
 }
 
 // job is the state of a job.
 type job struct {
 	workload.Job
-	at       time.Time // when it is submitted
+	at       time.Time // when it is to be submitted
+	started  time.Time // when its command started, or 0
+	ended    time.Time // when its command ended, or 0
 	isDue    bool
 	blockers int                     // jobs of After that have not ended
 	seen     map[string]map[int]bool // by kind of event: the tasks that have had it
 	last     map[string]time.Time    // by kind of event: when the last task had it
 }
 
-func newTrial(jobs []workload.Job, clock player.Clock, start time.Time, send func(player.Event)) *trial {
-	t := &trial{jobs: map[string]*job{}, waiting: map[string][]*job{}, ended: map[string]bool{}, clock: clock, send: send}
+func newTrial(jobs []workload.Job, start time.Time, send func(player.Event)) *trial {
+	t := &trial{jobs: map[string]*job{}, waiting: map[string][]*job{}, ended: map[string]bool{}, send: send}
 	for _, w := range jobs {
 		j := &job{Job: w, at: start.Add(time.Duration(w.Submit * float64(time.Second))), blockers: len(w.After),
 			seen: map[string]map[int]bool{}, last: map[string]time.Time{}}
 		t.jobs[w.ID] = j
-		t.due = append(t.due, j)
+		t.sorted = append(t.sorted, j)
 		for _, a := range w.After {
 			t.waiting[a] = append(t.waiting[a], j)
 		}
 	}
+	t.due = t.sorted
 	return t
 }
 
@@ -248,34 +275,97 @@ func (t *trial) nextDue(latest time.Time, isFree bool) time.Time {
 	return latest
 }
 
-// reportSubmission sends the events of jobs that are submitted now.
-func (t *trial) reportSubmission(jobs []workload.Job) {
+// addSubmission records that a command starts.
+func (t *trial) addSubmission(jobs []workload.Job) {
 	now := time.Now()
 	for _, j := range jobs {
-		t.send(player.Event{Time: now, Kind: player.Submit, Job: j.ID})
+		t.jobs[j.ID].started = now
+	}
+	if len(jobs) == 1 {
+		t.jobs[jobs[0].ID].ended = now
 	}
 }
 
-// refuse sends the events of jobs that kubectl could not create. kubectl creates the other objects of a list, and prints a line with the
-// name of each refused object. refuse returns an error if the message names no job: kubectl could not create any.
-func (t *trial) refuse(c creation) error {
+// sendEvents sends the events of pods and of submissions.
+func (t *trial) sendEvents(clocks player.Clocks) {
+	created := map[string]time.Time{}
+	for _, e := range t.events {
+		e.Time = clocks.Local(e.Time)
+		if first, ok := created[e.Job]; e.Kind == player.Created && (!ok || e.Time.Before(first)) {
+			created[e.Job] = e.Time
+		}
+		t.send(e)
+	}
 	now := time.Now()
-	found := false
-	for line := range strings.Lines(c.err.Error()) {
-		for _, j := range c.jobs {
-			if strings.Contains(line, `"`+j.ID+`"`) {
-				found = true
-				t.end(t.jobs[j.ID], player.Event{Time: now, Kind: player.Failed, Job: j.ID, Text: strings.TrimSpace(line)})
+	for _, j := range t.sorted {
+		if j.started.IsZero() {
+			continue
+		}
+		at := j.ended
+		if at.IsZero() { // the command did not end
+			at = now
+		}
+		if first, ok := created[j.ID]; ok && first.Before(at) {
+			at = first
+		}
+		if at.Before(j.started) { // by the error of the clock
+			at = j.started
+		}
+		t.send(player.Event{Time: at, Kind: player.Submit, Job: j.ID})
+	}
+}
+
+// addCreation records the end of a command, and sends the events of jobs that it has not created. kubectl creates the other objects of a list, and prints a line with the
+// name of each created object, and one for each error. addCreation returns an error if kubectl failed and that concerns no job in particular.
+func (t *trial) addCreation(c creation) error {
+	if c.err != nil {
+		return fmt.Errorf("kubernetes: create jobs: %w", c.err)
+	}
+	text := strings.TrimSpace(string(c.out))
+	lines := strings.Split(text, "\n")
+	last := lines[len(lines)-1]
+	if !strings.HasPrefix(last, exitStatus) {
+		return fmt.Errorf("kubernetes: create jobs: the output of kubectl is incomplete: %.500q", text)
+	}
+	created := map[string]bool{}
+	var messages []string
+	for _, line := range lines[:len(lines)-1] {
+		if job, ok := strings.CutPrefix(line, "job.batch/"); ok {
+			created[job] = true
+		} else if strings.Contains(line, " ") { // no name of another object
+			messages = append(messages, strings.TrimSpace(line))
+		}
+	}
+	refused := 0
+	for _, j := range c.jobs {
+		if len(c.jobs) > 1 {
+			t.jobs[j.ID].ended = c.at
+		}
+		i := slices.IndexFunc(messages, func(m string) bool { return strings.Contains(m, `"`+j.ID+`"`) })
+		if i < 0 && created[j.ID] {
+			continue
+		}
+		e := player.Event{Time: c.at, Kind: player.Failed, Job: j.ID, Text: "kubectl has not created the Job, and printed no error"}
+		if i >= 0 {
+			e.Text = messages[i]
+		} else if len(messages) > 0 {
+			e.Text = messages[len(messages)-1]
+		}
+		if i >= 0 || len(created) > 0 {
+			refused++
+			if !t.ended[j.ID] {
+				t.send(e)
+				t.end(t.jobs[j.ID])
 			}
 		}
 	}
-	if !found {
-		return fmt.Errorf("kubernetes: create jobs: %w", c.err)
+	if refused == 0 && last != exitStatus+"0" {
+		return fmt.Errorf("kubernetes: create jobs: kubectl failed with %s: %.500s", last, strings.Join(messages, "\n"))
 	}
 	return nil
 }
 
-// addChanges sends the events of changes of pods.
+// addChanges adds the events of changes of pods.
 func (t *trial) addChanges(changes []change) {
 	for _, c := range changes {
 		if j := t.jobs[c.job]; j != nil && c.task <= j.Tasks {
@@ -284,30 +374,29 @@ func (t *trial) addChanges(changes []change) {
 	}
 }
 
-// addChange sends the events that follow from the state of a pod, unless its task has had them. The completion index of a pod without
+// addChange adds the events that follow from the state of a pod, unless its task has had them. The completion index of a pod without
 // one is 0: such a job has one task.
 func (t *trial) addChange(j *job, c change) {
-	at := t.clock.Local(c.at)
-	t.report(j, c, at, player.Created)
+	t.report(j, c, player.Created)
 	if c.node != "" {
-		t.report(j, c, at, player.Bound)
+		t.report(j, c, player.Bound)
 	}
 	switch {
 	case c.phase == "Running" && !c.deleted:
-		t.report(j, c, at, player.Start)
+		t.report(j, c, player.Start)
 	case c.phase == "Succeeded":
-		t.report(j, c, at, player.Finish)
+		t.report(j, c, player.Finish)
 	case c.phase == "Failed", c.deleted:
 		if c.text == "" {
 			c.text = "pod " + c.pod + " was deleted"
 		}
-		t.report(j, c, at, player.Failed)
+		t.report(j, c, player.Failed)
 	}
 }
 
-// report sends an event of a task, and the event of the job that follows: the job is created with its first task, has failed with the first
+// report adds an event of a task, and the event of the job that follows: the job is created with its first task, has failed with the first
 // failed task, and has another event with its last task. A job with one task has only events of the job.
-func (t *trial) report(j *job, c change, at time.Time, kind string) {
+func (t *trial) report(j *job, c change, kind string) {
 	if t.ended[j.ID] || j.seen[kind][c.task] || j.seen[player.Finish][c.task] {
 		return
 	}
@@ -315,34 +404,31 @@ func (t *trial) report(j *job, c change, at time.Time, kind string) {
 		j.seen[kind] = map[int]bool{}
 	}
 	j.seen[kind][c.task] = true
-	if at.After(j.last[kind]) {
-		j.last[kind] = at
+	if c.at.After(j.last[kind]) {
+		j.last[kind] = c.at
 	}
-	e := player.Event{Time: at, Kind: kind, Job: j.ID, Node: c.node}
+	e := player.Event{Time: c.at, Kind: kind, Job: j.ID, Node: c.node}
 	if kind == player.Failed {
 		e.Text = c.text
 	}
 	if j.Tasks > 1 {
 		e.Task = c.task
-		t.send(e)
+		t.events = append(t.events, e)
 		e.Task, e.Node, e.Time = 0, "", j.last[kind]
 	}
 	switch n := len(j.seen[kind]); {
 	case kind == player.Created && n > 1, kind != player.Created && kind != player.Failed && n < j.Tasks:
-	case kind == player.Finish, kind == player.Failed:
-		t.end(j, e)
 	default:
-		t.send(e)
+		t.events = append(t.events, e)
+		if kind == player.Finish || kind == player.Failed {
+			t.end(j)
+		}
 	}
 }
 
-// end sends the last event of a job, and releases the jobs that have waited only for this one.
-func (t *trial) end(j *job, e player.Event) {
-	if t.ended[j.ID] {
-		return
-	}
+// end releases the jobs that have waited only for this one.
+func (t *trial) end(j *job) {
 	t.ended[j.ID] = true
-	t.send(e)
 	for _, w := range t.waiting[j.ID] {
 		if w.blockers--; w.blockers == 0 && w.isDue {
 			t.ready = append(t.ready, w)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"al.essio.dev/pkg/shellescape"
+
+	"github.com/nixbench/nixbench/deploy/bench/player"
 )
 
 const (
@@ -110,13 +112,11 @@ func parseChange(line string) (change, error) {
 	if len(f) != 9 {
 		return change{}, fmt.Errorf("unexpected line %.100q", line)
 	}
-	seconds, microseconds, _ := strings.Cut(f[0], ".")
-	s, errSeconds := strconv.ParseInt(seconds, 10, 64)
-	us, errMicroseconds := strconv.ParseInt(microseconds, 10, 64)
-	if errSeconds != nil || errMicroseconds != nil || len(microseconds) != 6 {
-		return change{}, fmt.Errorf("a line without a time: %.100q", line)
+	at, err := player.ParseTime(f[0])
+	if err != nil {
+		return change{}, fmt.Errorf("a line without a time: %w", err)
 	}
-	c := change{at: time.Unix(s, us*1000), deleted: f[1] == "DELETED", pod: f[2], job: f[3], task: 1, node: f[5], phase: f[6]}
+	c := change{at: at, deleted: f[1] == "DELETED", pod: f[2], job: f[3], task: 1, node: f[5], phase: f[6]}
 	if f[4] != "" {
 		index, err := strconv.Atoi(f[4])
 		if err != nil || index < 0 || index == math.MaxInt {

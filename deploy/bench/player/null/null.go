@@ -46,7 +46,7 @@ func (n *null) Clean(context.Context) error { return nil }
 func (n *null) Usage(context.Context) (map[string]player.Usage, error) { return nil, nil }
 
 // Play implements [player.Player].
-func (n *null) Play(ctx context.Context, jobs []workload.Job, start time.Time, send func(player.Event)) error {
+func (n *null) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	s := newScheduler(n.o, jobs, send)
 	for i, j := range jobs {
 		for _, a := range j.After {
@@ -54,6 +54,10 @@ func (n *null) Play(ctx context.Context, jobs []workload.Job, start time.Time, s
 		}
 		s.blockers[i] = len(j.After)
 	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	start := begin()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for next := 0; ; {

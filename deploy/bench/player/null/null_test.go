@@ -29,7 +29,7 @@ func play(t *testing.T, o null.Options, jobs []workload.Job) []player.Event {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, err := playertest.Play(t.Context(), null.New(o), prepared, time.Now())
+	events, _, err := playertest.Play(t.Context(), null.New(o), prepared)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func BenchmarkPlay(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.ResetTimer()
-	if err := null.New(null.Options{Nodes: 100, CPUs: 4}).Play(b.Context(), jobs, time.Now(), func(player.Event) {}); err != nil {
+	if err := null.New(null.Options{Nodes: 100, CPUs: 4}).Play(b.Context(), jobs, time.Now, func(player.Event) {}); err != nil {
 		b.Fatal(err)
 	}
 }

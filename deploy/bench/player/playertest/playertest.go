@@ -16,6 +16,9 @@ import (
 // playTimeout is the time limit of a small workload. A real scheduler may wait half a minute before it places a job.
 const playTimeout = 2 * time.Minute
 
+// stopAfter is the time for which the workload runs that is stopped.
+const stopAfter = time.Second
+
 // stopTimeout is the time limit for Play to return after its context has ended.
 const stopTimeout = 10 * time.Second
 
@@ -43,8 +46,7 @@ func Run(t *testing.T, newPlayer func(t *testing.T) player.Player) {
 			for range 2 { // the second time checks that Clean leaves nothing that a workload with the same ids meets
 				ctx, cancel := context.WithTimeoutCause(t.Context(), playTimeout, fmt.Errorf("the jobs have not ended within %v", playTimeout))
 				defer cancel()
-				start := time.Now()
-				events, err := Play(ctx, p, prepared, start)
+				events, start, err := Play(ctx, p, prepared)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -96,18 +98,20 @@ func testStop(t *testing.T, p player.Player) {
 	cause := errors.New("the trial was stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	var stopped time.Time
 	submitted := false
-	err = p.Play(ctx, jobs, time.Now(), func(e player.Event) {
+	begin := func() time.Time {
+		time.AfterFunc(stopAfter, func() { cancel(cause) })
+		return time.Now()
+	}
+	err = p.Play(ctx, jobs, begin, func(e player.Event) {
 		switch {
 		case e.Job == "long" && e.Kind == player.Submit:
 			submitted = true
-			time.AfterFunc(500*time.Millisecond, func() { cancel(cause) })
 		case e.Job == "never", e.Kind == player.Finish, e.Kind == player.Failed:
 			t.Errorf("unexpected event: %+v", e)
 		}
 	})
-	stopped = time.Now()
+	stopped := time.Now()
 	if !errors.Is(err, cause) {
 		t.Errorf("Play returned %v, want %v", err, cause)
 	}
@@ -120,9 +124,9 @@ func testStop(t *testing.T, p player.Player) {
 	}
 	ended, stop := context.WithCancelCause(t.Context())
 	stop(cause)
-	begin := time.Now()
-	if _, err := Play(ended, p, jobs, time.Now()); !errors.Is(err, cause) || time.Since(begin) > stopTimeout {
-		t.Errorf("a context that has ended: %v after %v", err, time.Since(begin))
+	called := time.Now()
+	if _, _, err := Play(ended, p, jobs); !errors.Is(err, cause) || time.Since(called) > stopTimeout {
+		t.Errorf("a context that has ended: %v after %v", err, time.Since(called))
 	}
 	clean(t, p)
 }
@@ -139,12 +143,20 @@ func clean(t *testing.T, p player.Player) {
 	}
 }
 
-// Play runs a workload and returns its events in the order of their times.
-func Play(ctx context.Context, p player.Player, jobs []workload.Job, start time.Time) ([]player.Event, error) {
-	var events []player.Event
-	err := p.Play(ctx, jobs, start, func(e player.Event) { events = append(events, e) })
+// Play runs a workload and returns its events in the order of their times, and when it began. It is an error if the player does not begin
+// the workload once, or has sent events before.
+func Play(ctx context.Context, p player.Player, jobs []workload.Job) (events []player.Event, start time.Time, err error) {
+	begun, early := 0, 0
+	begin := func() time.Time {
+		begun, early, start = begun+1, len(events), time.Now()
+		return start
+	}
+	err = p.Play(ctx, jobs, begin, func(e player.Event) { events = append(events, e) })
+	if err == nil && (begun != 1 || early > 0) {
+		err = fmt.Errorf("the player began the workload %d times, and sent %d events before", begun, early)
+	}
 	slices.SortStableFunc(events, func(a, b player.Event) int { return a.Time.Compare(b.Time) })
-	return events, err
+	return events, start, err
 }
 
 // order has the kinds of events of a job without an error, in their order.
@@ -194,7 +206,7 @@ func Check(jobs []workload.Job, start time.Time, events []player.Event) []string
 			}
 		}
 		intended := start.Add(time.Duration(j.Submit * float64(time.Second)))
-		if has[player.Submit].Before(intended) {
+		if has[player.Submit].Before(intended.Add(-clockError)) {
 			addf("job %s was submitted %v too early", j.ID, intended.Sub(has[player.Submit]))
 		}
 		for _, a := range j.After {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -29,6 +30,7 @@ for i; do
 		exit 1 ;;
 	esac
 done
+sleep "$DELAY"
 read -r n < "$SPOOL/next"
 echo $((n + 1)) > "$SPOOL/next"
 printf '%s\n' "$@" > "$SPOOL/$n.job"
@@ -73,7 +75,9 @@ type fakeCluster struct {
 	calls  []string
 	answer map[string]func(n int) (string, error) // by program: an answer instead of the usual one, if it is not empty
 	count  map[string]int
-	drops  string // a text: messages that contain it are lost
+	drift  time.Duration // what the clock is ahead at the end, in addition
+	delay  time.Duration // how long sbatch takes
+	drops  string        // a text: messages that contain it are lost
 	config string
 	exit   int // exit status of the jobs
 }
@@ -129,16 +133,19 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	var out string
 	switch argv[0] {
 	case "date":
+		if f.count["date"] > 5 {
+			now = now.Add(f.drift)
+		}
 		out = strconv.FormatInt(now.Add(ahead).UnixNano(), 10) + "\n"
 	case "scontrol":
 		out = f.config
-	case "sh":
-		cmd := exec.CommandContext(ctx, "sh", "-s")
+	case "bash":
+		cmd := exec.CommandContext(ctx, "bash", "-s")
 		cmd.Stdin = stdin
-		cmd.Env = append(os.Environ(), "PATH="+f.spool+":"+os.Getenv("PATH"), "SPOOL="+f.spool)
+		cmd.Env = append(os.Environ(), "PATH="+f.spool+":"+os.Getenv("PATH"), "SPOOL="+f.spool, fmt.Sprintf("DELAY=%f", f.delay.Seconds()))
 		printed, err := cmd.Output()
 		f.take()
-		return printed, err
+		return setAhead(printed), err
 	case "journalctl":
 		out = f.journal(argv, now)
 	case "squeue":
@@ -155,6 +162,20 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 		return nil, fmt.Errorf("unexpected command %q", argv)
 	}
 	return []byte(out), nil
+}
+
+// setAhead changes the times in the output of a script to those of the fake controller.
+func setAhead(printed []byte) []byte {
+	var out strings.Builder
+	for line := range strings.Lines(string(printed)) {
+		parts := strings.SplitN(line, " ", 3)
+		if at, err := player.ParseTime(parts[1]); err == nil {
+			us := at.Add(ahead).UnixMicro()
+			parts[1] = fmt.Sprintf("%d.%06d", us/1e6, us%1e6)
+		}
+		out.WriteString(strings.Join(parts, " "))
+	}
+	return []byte(out.String())
 }
 
 // take runs the jobs that sbatch has stored: it computes their times and writes the log, also of the future.

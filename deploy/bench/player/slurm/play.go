@@ -18,15 +18,15 @@ const (
 )
 
 // Play implements [player.Player]. Scripts with sbatch commands run one after the other: while one runs, jobs that become due wait and
-// are submitted together by the next one.
-func (p *Player) Play(ctx context.Context, jobs []workload.Job, start time.Time, send func(player.Event)) error {
+// are submitted together by the next one. The events are sent at the end, when the clock of the controller has been read again.
+func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	config, err := p.readConfig(ctx)
 	if err == nil {
 		err = checkLogLevel(config)
 	}
 	var clock player.Clock
 	if err == nil {
-		clock, err = player.ReadClock(ctx, func(ctx context.Context) ([]byte, error) { return p.run(ctx, "date", "+%s%N") })
+		clock, err = player.ReadClock(ctx, p.date)
 	}
 	var cursor string
 	if err == nil {
@@ -38,8 +38,15 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, start time.Time,
 	case err != nil:
 		return err
 	}
-	t := newTrial(jobs, clock, send)
-	return p.follow(ctx, t, arraySize(config), start, cursor)
+	t := newTrial(jobs)
+	err = p.follow(ctx, t, arraySize(config), begin(), cursor)
+	var clocks player.Clocks
+	clocks, p.doubts = player.ReadClockAgain(ctx, clock, p.date)
+	for _, e := range t.events {
+		e.Time = clocks.Local(e.Time)
+		send(e)
+	}
+	return err
 }
 
 // submission is the result of a script.
@@ -76,10 +83,9 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 			if last > next {
 				cs, rest := commands(t.jobs[next:last], arraySize)
 				text := script(cs, t.openID)
-				t.reportSubmission(cs)
 				next, submitting, quiet = last-len(rest), true, now
 				go func() {
-					out, err := p.runLong(ctx, strings.NewReader(text), "sh", "-s")
+					out, err := p.runLong(ctx, strings.NewReader(text), "bash", "-s")
 					s := submission{commands: cs, err: err}
 					if err == nil {
 						s.answers, s.err = parseAnswers(out, len(cs))
@@ -152,7 +158,7 @@ func (p *Player) readNext(ctx context.Context, cursor string, look bool) reading
 	return r
 }
 
-// stop sends the events until the end of ctx and returns its cause.
+// stop adds the events until the end of ctx and returns its cause.
 func (p *Player) stop(ctx context.Context, t *trial, cursor string, submissions <-chan submission, submitting bool) error {
 	cause := context.Cause(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastRead)
@@ -175,8 +181,7 @@ func (p *Player) stop(ctx context.Context, t *trial, cursor string, submissions 
 // trial is the state of the jobs of Play.
 type trial struct {
 	jobs    []workload.Job
-	clock   player.Clock
-	send    func(player.Event)
+	events  []player.Event      // with the times of the controller's clock
 	jobsOf  map[string][]string // the jobs with an id in SLURM; those of an array for its id
 	idOf    map[string]string
 	early   map[string][]record // records of ids that sbatch has not printed yet, and of jobs of other users
@@ -186,8 +191,8 @@ type trial struct {
 	missing map[string]bool // jobs that the last call of checkMissing has found
 }
 
-func newTrial(jobs []workload.Job, clock player.Clock, send func(player.Event)) *trial {
-	return &trial{jobs: jobs, clock: clock, send: send, jobsOf: map[string][]string{}, idOf: map[string]string{}, early: map[string][]record{},
+func newTrial(jobs []workload.Job) *trial {
+	return &trial{jobs: jobs, jobsOf: map[string][]string{}, idOf: map[string]string{}, early: map[string][]record{},
 		seen: map[string]map[int]bool{}, status: map[string]string{}, ended: map[string]bool{}}
 }
 
@@ -200,24 +205,14 @@ func (t *trial) openID(job string) string {
 	return t.idOf[job]
 }
 
-// reportSubmission sends the event of jobs that are submitted now.
-func (t *trial) reportSubmission(cs []command) {
-	now := time.Now()
-	for _, c := range cs {
-		for _, j := range c.jobs {
-			t.send(player.Event{Time: now, Kind: player.Submit, Job: j.ID})
-		}
-	}
-}
-
-// addAnswers stores the ids of jobs, and sends the events of refused ones.
+// addAnswers stores the ids of jobs, and adds the events of their submission, and of refused ones.
 func (t *trial) addAnswers(s submission) {
-	now := time.Now()
 	for i, a := range s.answers {
 		c := s.commands[i]
 		for k, j := range c.jobs {
+			t.add(player.Event{Time: a.at, Kind: player.Submit, Job: j.ID})
 			if a.refusal != "" {
-				t.fail(j.ID, now, a.refusal)
+				t.fail(j.ID, a.at, a.refusal)
 				continue
 			}
 			id := c.taskID(a.id, k)
@@ -245,7 +240,7 @@ func (t *trial) addEarly(id string) {
 	t.addRecords(records)
 }
 
-// addRecords sends the events of records. It reports whether a record belongs to a job of the workload.
+// addRecords adds the events of records. It reports whether a record belongs to a job of the workload.
 func (t *trial) addRecords(records []record) bool {
 	found := false
 	for _, r := range records {
@@ -262,7 +257,7 @@ func (t *trial) addRecords(records []record) bool {
 	return found
 }
 
-// addRecord sends the event of a record of a job, unless the job has had that event.
+// addRecord adds the event of a record of a job, unless the job has had that event.
 func (t *trial) addRecord(job string, r record) {
 	if t.ended[job] || t.seen[job][r.kind] {
 		return
@@ -271,30 +266,31 @@ func (t *trial) addRecord(job string, r record) {
 		t.seen[job] = map[int]bool{}
 	}
 	t.seen[job][r.kind] = true
-	at := t.clock.Local(r.at)
 	switch r.kind {
 	case created:
-		t.send(player.Event{Time: at, Kind: player.Created, Job: job})
+		t.add(player.Event{Time: r.at, Kind: player.Created, Job: job})
 	case placed:
-		t.send(player.Event{Time: at, Kind: player.Bound, Job: job, Node: r.text})
-		t.send(player.Event{Time: at, Kind: player.Start, Job: job, Node: r.text})
+		t.add(player.Event{Time: r.at, Kind: player.Bound, Job: job, Node: r.text})
+		t.add(player.Event{Time: r.at, Kind: player.Start, Job: job, Node: r.text})
 	case status:
 		t.status[job] = r.text
 	case killed:
-		t.fail(job, at, r.text)
+		t.fail(job, r.at, r.text)
 	case ended:
 		if text := t.status[job]; text != success && text != "" {
-			t.fail(job, at, text)
+			t.fail(job, r.at, text)
 			return
 		}
 		t.ended[job] = true
-		t.send(player.Event{Time: at, Kind: player.Finish, Job: job})
+		t.add(player.Event{Time: r.at, Kind: player.Finish, Job: job})
 	}
 }
 
+func (t *trial) add(e player.Event) { t.events = append(t.events, e) }
+
 func (t *trial) fail(job string, at time.Time, text string) {
 	t.ended[job] = true
-	t.send(player.Event{Time: at, Kind: player.Failed, Job: job, Text: text})
+	t.add(player.Event{Time: at, Kind: player.Failed, Job: job, Text: text})
 }
 
 // checkMissing returns an error if a job has ended and the log does not contain its end. alive has the ids of the jobs that had not ended

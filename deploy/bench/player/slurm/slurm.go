@@ -32,6 +32,7 @@ type Player struct {
 	cluster engine.Cluster
 	poll    time.Duration // time between two reads of the log
 	quiet   time.Duration // time without events after which the player looks for missing ones
+	doubts  []string      // about the last Play
 }
 
 // New returns the player of a cluster. It runs no command.
@@ -54,6 +55,12 @@ func (p *Player) runLong(ctx context.Context, stdin io.Reader, argv ...string) (
 	}
 	return p.cluster.Run(ctx, controller, stdin, argv...)
 }
+
+// Doubts implements [player.Doubter].
+func (p *Player) Doubts() []string { return p.doubts }
+
+// date reads the clock of the controller.
+func (p *Player) date(ctx context.Context) ([]byte, error) { return p.run(ctx, "date", "+%s%N") }
 
 // Clean implements [player.Player]. A job that does not react to its end is removed by SLURM after KillWait.
 func (p *Player) Clean(ctx context.Context) error {

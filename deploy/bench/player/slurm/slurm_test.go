@@ -30,7 +30,8 @@ func play(t *testing.T, f *fakeCluster, jobs []workload.Job) ([]player.Event, er
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return playertest.Play(ctx, f.player(), prepared, time.Now())
+	events, _, err := playertest.Play(ctx, f.player(), prepared)
+	return events, err
 }
 
 func equal(n int, prefix string, j workload.Job) []workload.Job {
@@ -56,8 +57,8 @@ func TestArrays(t *testing.T) {
 			finished++
 		}
 	}
-	if f.taken != 3+4 || finished != 26 || f.count["sh"] != 1 {
-		t.Errorf("%d requests in %d scripts, %d jobs have finished", f.taken-3, f.count["sh"], finished)
+	if f.taken != 3+4 || finished != 26 || f.count["bash"] != 1 {
+		t.Errorf("%d requests in %d scripts, %d jobs have finished", f.taken-3, f.count["bash"], finished)
 	}
 }
 
@@ -77,6 +78,42 @@ func TestEvents(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"submit", "created", "bound compute-[1-2]", "start compute-[1-2]", "finish"}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Each command has its own time of submission. The tasks of an array have one time.
+func TestSubmitTimes(t *testing.T) {
+	f := newFake(t)
+	f.delay = 60 * time.Millisecond
+	events, err := play(t, f, slices.Concat(equal(2, "array", workload.Job{}), equal(1, "b", workload.Job{CPUs: 2}), equal(1, "c", workload.Job{CPUs: 3})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]time.Time{}
+	for _, e := range events {
+		if e.Kind == player.Submit {
+			at[e.Job] = e.Time
+		}
+	}
+	first, second := at["b-0"].Sub(at["array-0"]), at["c-0"].Sub(at["b-0"])
+	if !at["array-0"].Equal(at["array-1"]) || first < f.delay || second < f.delay || f.count["bash"] != 1 {
+		t.Errorf("%v and %v between the commands of %d scripts", first, second, f.count["bash"])
+	}
+}
+
+// A clock that drifts during the workload is a doubt, and the doubt ends with the next workload.
+func TestDrift(t *testing.T) {
+	f := newFake(t)
+	p := f.player()
+	jobs, err := workload.Prepare([]workload.Job{{ID: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.drift = 10 * time.Second
+	for want := range 2 {
+		if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil || len(p.Doubts()) != 1-want {
+			t.Errorf("%q, %v", p.Doubts(), err)
+		}
 	}
 }
 
@@ -138,10 +175,11 @@ func TestAnswers(t *testing.T) {
 		"no log":               {"journalctl", 2, 1000, "", lost, "connection lost"},
 		"a log without JSON":   {"journalctl", 2, 1000, "Failed to seek\n", nil, "journalctl printed"},
 		"a log without a time": {"journalctl", 2, 1000, `{"__CURSOR":"x","MESSAGE":"_job_complete: JobId=3 done"}` + "\n", nil, "without a time"},
-		"no script":            {"sh", 1, 1, "", lost, "submit jobs: connection lost"},
-		"no id":                {"sh", 1, 1, "0 \n", nil, "printed no job id"},
-		"a missing answer":     {"sh", 1, 1, "\n", nil, "unexpected line"},
-		"an unknown command":   {"sh", 1, 1, "7 3\n", nil, "unexpected line"},
+		"no script":            {"bash", 1, 1, "", lost, "submit jobs: connection lost"},
+		"no id":                {"bash", 1, 1, "0 1.000000 \n", nil, "printed no job id"},
+		"a missing answer":     {"bash", 1, 1, "\n", nil, "unexpected line"},
+		"an unknown command":   {"bash", 1, 1, "7 1.000000 3\n", nil, "unexpected line"},
+		"no time":              {"bash", 1, 1, "0 now 3\n", nil, "unexpected time"},
 		"a quiet slurmctld":    {"scontrol", 1, 1, "SlurmctldDebug          = error\n", nil, "set SlurmctldDebug to info"},
 	} {
 		f := newFake(t)

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"al.essio.dev/pkg/shellescape"
 
+	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/bench/workload"
 )
 
@@ -81,19 +83,21 @@ func program(j workload.Job) string {
 	return "exec " + run
 }
 
-// prelude defines the functions of a script. submit prints the number of the command with the id of the job, or with ! and the error,
-// and sets id. dependency prints the option for the ids that are not empty: a job that sbatch has refused has none.
-const prelude = `log=$(mktemp) || exit
+// prelude defines the functions of a script for bash. submit prints the number of the command, the time at which sbatch starts, and the id of
+// the job, or ! and the error, and sets id. dependency prints the option for the ids that are not empty: a job that sbatch has refused has none.
+const prelude = `LC_ALL=C
+log=$(mktemp) || exit
 trap 'rm -f "$log"' EXIT
 submit() {
 	key=$1
 	shift
+	at=$EPOCHREALTIME
 	if id=$(sbatch --parsable --job-name=` + jobName + ` --output=/dev/null --chdir=/ --no-requeue "$@" < /dev/null 2> "$log"); then
 		id=${id%%;*}
-		printf '%s %s\n' "$key" "$id"
+		printf '%s %s %s\n' "$key" "$at" "$id"
 	else
 		id=
-		printf '%s ! %s\n' "$key" "$(tail -n 1 "$log")"
+		printf '%s %s ! %s\n' "$key" "$at" "$(tail -n 1 "$log")"
 	fi
 }
 dependency() {
@@ -105,7 +109,7 @@ dependency() {
 }
 `
 
-// script returns the shell script that submits commands. idOf returns the id in SLURM of a job that was submitted before and has not
+// script returns the script of bash that submits commands. idOf returns the id in SLURM of a job that was submitted before and has not
 // ended, or an empty string.
 func script(cs []command, idOf func(job string) string) string {
 	here := map[string]string{} // the id of a job of this script, as an expression of the shell
@@ -135,16 +139,23 @@ func script(cs []command, idOf func(job string) string) string {
 }
 
 // answer is what sbatch has answered to a command: an id or an error.
-type answer struct{ id, refusal string }
+type answer struct {
+	id, refusal string
+	at          time.Time // when sbatch started, on the clock of the controller
+}
 
 // parseAnswers returns the answers in the output of a script for n commands, in the order of the commands.
 func parseAnswers(out []byte, n int) ([]answer, error) {
 	answers := make([]answer, n)
 	for line := range bytes.Lines(out) {
-		key, text, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+		key, rest, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+		at, text, _ := strings.Cut(rest, " ")
 		i, err := strconv.Atoi(key)
 		if err != nil || i < 0 || i >= n {
 			return nil, fmt.Errorf("unexpected line: %.100q", line)
+		}
+		if answers[i].at, err = player.ParseTime(at); err != nil {
+			return nil, err
 		}
 		if refusal, ok := strings.CutPrefix(text, "!"); ok {
 			answers[i].refusal = strings.TrimPrefix(strings.TrimSpace(refusal), "sbatch: error: ")
