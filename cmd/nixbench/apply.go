@@ -27,11 +27,12 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const applyLong = `Evaluate and build the systems of nodes, copy them to the nodes, and switch to them.
+const applyLong = `Evaluate and build the systems of nodes, copy them to the nodes, and switch to
+them.
 
 Goals:
-  switch        activate the new system, and make it the boot default (the default goal;
-                with --reboot, boot is the default)
+  switch        activate the new system, and make it the boot default (the
+                default goal; with --reboot, boot is the default)
   boot          only make it the boot default
   test          only activate it, until the next boot
   dry-activate  show which units a switch would change, and change nothing
@@ -39,38 +40,41 @@ Goals:
   push          build and copy
   upload-keys   only upload deployment.keys (or: keys)
 
-A switch is armed: the node rolls back by itself unless nixbench confirms the switch
-over a new connection. So a configuration that makes the node unreachable is rolled
-back. A switch that fails is rolled back at once. --no-rollback disables both.
+A switch is armed: the node rolls back by itself unless nixbench confirms the
+switch over a new connection. So a configuration that makes the node unreachable
+is rolled back. A switch that fails is rolled back at once. --no-rollback
+disables both.
 
-All systems are built before any system is activated. Systems that are built may be copied
-while others are still evaluated or built. A node that already runs its system is not
-changed. The failure of one node does not affect the others.
+All systems are built before any system is activated. Systems that are built may
+be copied while others are still evaluated or built. A node that already runs
+its system is not changed. The failure of one node does not affect the others.
 
-The members of a running cluster are updated node by node: members that all others
-need, such as control planes, one at a time, other nodes --max-unavailable at a time
-(default: 1). Each node is drained before its system or its machine changes. At the end,
-apply runs nixbench check.
+The members of a running cluster are updated node by node: members that all
+others need, such as control planes, one at a time, other nodes
+--max-unavailable at a time (default: 1). Each node is drained before its system
+or its machine changes. At the end, apply runs nixbench check.
 
-By default, a drain deletes nothing permanently. If a drain is impossible without such a
-deletion, apply lists the work that blocks the drain, and changes nothing.`
+By default, a drain deletes nothing permanently. If a drain is impossible
+without such a deletion, apply lists the work that blocks the drain, and changes
+nothing.`
 
 const applyLongEnd = `
 
-With --reboot, apply makes the systems the boot default, reboots the nodes that have not
-booted them, waits until they are back, and uploads their keys again. Members of a running
-cluster are drained and rebooted as by nixbench reboot. A node that could not be deployed
-is not rebooted.
+With --reboot, apply makes the systems the boot default, reboots the nodes that
+have not booted them, waits until they are back, and uploads their keys again.
+Members of a running cluster are drained and rebooted as by nixbench reboot. A
+node that could not be deployed is not rebooted.
 
-With the goals switch, boot and test, apply first boots the machines of the hive's roles
-on cluster.hypervisors. Machines that the hive no longer contains are removed when all
-other machines are ready. apply asks before it removes or restarts a machine, unless
---yes is set.
+With the goals switch, boot and test, apply first boots the machines of the
+hive's roles on cluster.hypervisors. Machines that the hive no longer contains
+are removed when all other machines are ready. apply asks before it removes or
+restarts a machine, unless --yes is set.
 
---no-gzip, --gzip and --evaluator are accepted as in Colmena and have no effect: closures
-are copied without compression, and nixbench always evaluates in several processes at once.
---keep-result has an effect only on the goal build: links in .nixbench/ beside the hive
-protect the systems that apply has built from Nix's garbage collector in any case.`
+--no-gzip, --gzip and --evaluator are accepted as in Colmena and have no effect:
+closures are copied without compression, and nixbench always evaluates in
+several processes at once. --keep-result has an effect only on the goal build:
+links in .nixbench/ beside the hive protect the systems that apply has built
+from Nix's garbage collector in any case.`
 
 type applyFlags struct {
 	fleetFlags
@@ -156,13 +160,13 @@ func (a *app) uploadKeysCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upload-keys",
 		Short: "Upload deployment.keys",
-		Long: `Upload the keys that differ from those on the nodes, and remove keys that the hive no
-longer contains. Systems are neither evaluated nor switched.
+		Long: `Upload the keys that differ from those on the nodes, and remove keys that the
+hive no longer contains. Systems are neither evaluated nor switched.
 
-The other flags of Colmena's upload-keys are accepted and have no effect, because no system
-is evaluated, copied or switched: --keep-result, --reboot, --no-substitute, --no-gzip,
---gzip, --build-on-target, --no-build-on-target, --force-replace-unknown-profiles and
---evaluator. --no-keys is an error.`,
+The other flags of Colmena's upload-keys are accepted and have no effect,
+because no system is evaluated, copied or switched: --keep-result, --reboot,
+--no-substitute, --no-gzip, --gzip, --build-on-target, --no-build-on-target,
+--force-replace-unknown-profiles and --evaluator. --no-keys is an error.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error { return a.apply(node.UploadKeys, flags) })

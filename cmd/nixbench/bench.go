@@ -25,8 +25,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const benchLong = `Measure schedulers: execute workloads on clusters of different sizes and with different
-schedulers, in a random order, each trial on new machines.
+const benchLong = `Measure schedulers: execute workloads on clusters of different sizes and with
+different schedulers, in a random order, each trial on new machines.
 
 A benchmark is an entry of benchmarks in the hive (docs/bench.md):
 
@@ -39,8 +39,8 @@ A benchmark is an entry of benchmarks in the hive (docs/bench.md):
     repetitions = 6;
   };
 
-An execution of a benchmark is a sweep. Everything is evaluated and built before its first
-trial, from a copy of the hive, so later edits do not change a sweep.`
+An execution of a benchmark is a sweep. Everything is evaluated and built before
+its first trial, from a copy of the hive, so later edits do not change a sweep.`
 
 func (a *app) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -66,7 +66,7 @@ type benchFlags struct {
 func (f *benchFlags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.SortFlags = false
-	set.StringArrayVar(&f.vary, "vary", nil, "a factor and its levels, `PATH=LEVEL,…`, for a benchmark that is not in the hive; repeatable")
+	set.StringArrayVar(&f.vary, "vary", nil, "a factor and its levels, `PATH=LEVELS`, for a benchmark that is not in the hive, such as roles.worker.count=2,4; repeatable")
 	set.StringSliceVar(&f.workloads, "workload", nil, "`NAMES` of workloads, with --vary: null or gang")
 	set.IntVar(&f.repetitions, "repetitions", 0, "number of blocks (default: that of the benchmark)")
 	set.IntVar(&f.seed, "seed", -1, "seed of the order (default: that of the benchmark)")
@@ -193,10 +193,11 @@ func (a *app) benchPlanCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [BENCHMARK]",
 		Short: "Show the cells and the trials of a benchmark",
-		Long: `Show the cells, the workloads and the trials of a benchmark, in their order. Nothing is
-built and no machine is contacted.`,
+		Long: `Show the cells, the workloads and the trials of a benchmark, in their order.
+Nothing is built and no machine is contacted.`,
 		Example: `  nixbench bench plan gang
-  nixbench bench plan --vary roles.worker.count=2,4 --vary scheduler=one,other --workload null`,
+  nixbench bench plan --vary roles.worker.count=2,4 \
+    --vary scheduler=one,other --workload null`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
@@ -246,14 +247,16 @@ func (a *app) benchRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [BENCHMARK]",
 		Short: "Execute a benchmark, or continue one that was interrupted",
-		Long: `Execute a benchmark. Its last sweep is continued if it is not complete and the benchmark
-is still the same; otherwise a new sweep begins. Trials that are invalid, because something
-else used the machine, or that failed, are repeated at the end of their block.
+		Long: `Execute a benchmark. Its last sweep is continued if it is not complete and the
+benchmark is still the same; otherwise a new sweep begins. Trials that are
+invalid, because something else used the machine, or that failed, are repeated
+at the end of their block.
 
-The machines belong to the sweep, not to a cluster that was deployed from the hive. They are
-removed at the end.`,
+The machines belong to the sweep, not to a cluster that was deployed from the
+hive. They are removed at the end.`,
 		Example: `  nixbench bench run gang
-  nixbench bench run --vary roles.worker.count=2,4,8 --vary scheduler=one,other --workload null
+  nixbench bench run --vary roles.worker.count=2,4,8 \
+    --vary scheduler=one,other --workload null
   nixbench bench run gang --new`,
 		Args: cobra.MaximumNArgs(1),
 	}
@@ -267,8 +270,9 @@ func (a *app) benchDestroyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "destroy [FOLDER]",
 		Short: "Remove the machines of interrupted sweeps",
-		Long: `Remove the machines of the hive's sweeps that were interrupted, or of the sweep in FOLDER,
-such as a repetition. Their results remain, and nixbench bench run continues them.`,
+		Long: `Remove the machines of the hive's sweeps that were interrupted, or of the sweep
+in FOLDER, such as a repetition. Their results remain, and nixbench bench run
+continues them.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {

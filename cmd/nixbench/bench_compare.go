@@ -26,10 +26,11 @@ import (
 func (a *app) benchCompareCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare SWEEP SWEEP",
-		Short: "Compare the results of two sweeps, and show in what the sweeps differ",
-		Long: `Compare the medians of the cells that two sweeps have in common, and list in what else the
-sweeps differ: systems, workloads, computer, order. If that is more than one thing, a
-difference between the results has no single cause: it is confounded.
+		Short: "Compare the results of two sweeps, and show how they differ",
+		Long: `Compare the medians of the cells that two sweeps have in common, and list in
+what else the sweeps differ: systems, workloads, computer, order. If that is
+more than one thing, a difference between the results has no single cause: it is
+confounded.
 
 SWEEP is the beginning of a sweep's id, "last", or the folder of a sweep.`,
 		Example: `  nixbench bench compare 20261123T1200 last`,
@@ -143,8 +144,9 @@ Formats:
   swf          the Standard Workload Format: the jobs of one trial (--trial)
   openmetrics  for a monitoring system
   ro-crate     metadata that describe all files of the sweep
-  archive      everything from which nixbench bench replay repeats the sweep, with the
-               results, as tar.gz; it contains no secrets of the cluster`,
+  archive      everything from which nixbench bench replay repeats the sweep,
+               with the results, as tar.gz; it contains no secrets of the
+               cluster`,
 		Example: `  nixbench bench export > results.csv
   nixbench bench export last --format archive -o sweep.tar.gz`,
 		Args: cobra.MaximumNArgs(1),
@@ -238,10 +240,11 @@ func (a *app) benchReplayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay ARCHIVE",
 		Short: "Repeat a sweep from its archive",
-		Long: `Repeat a sweep: build its systems from the frozen source, report which store paths are
-identical, execute the same trials in the same order, and evaluate the claims. ARCHIVE is a
-file of nixbench bench export --format archive. The new sweep is in a folder of its own; the
-same command continues it after an interrupt.`,
+		Long: `Repeat a sweep: build its systems from the frozen source, report which store
+paths are identical, execute the same trials in the same order, and evaluate the
+claims. ARCHIVE is a file of nixbench bench export --format archive. The new
+sweep is in a folder of its own; the same command continues it after an
+interrupt.`,
 		Example: `  nixbench bench replay sweep.tar.gz
   nixbench bench show ./sweep-replay`,
 		Args: cobra.ExactArgs(1),

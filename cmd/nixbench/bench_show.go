@@ -89,11 +89,12 @@ func (a *app) benchShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [SWEEP]",
 		Short: "Show the results of a sweep, or write them as an HTML page",
-		Long: `Show the results of a sweep: the median of each metric for each cell, the ratios between
-levels, and the claims; with --trials each trial. With --html, write them as one HTML page,
-with drawings, that needs no other files.
+		Long: `Show the results of a sweep: the median of each metric for each cell, the ratios
+between levels, and the claims; with --trials each trial. With --html, write
+them as one HTML page, with drawings, that needs no other files.
 
-SWEEP is the beginning of a sweep's id, "last" (the default), or the folder of a sweep.`,
+SWEEP is the beginning of a sweep's id, "last" (the default), or the folder of a
+sweep.`,
 		Example: `  nixbench bench show
   nixbench bench show last --html -o results.html`,
 		Args: cobra.MaximumNArgs(1),

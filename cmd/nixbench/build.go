@@ -16,18 +16,19 @@ import (
 const buildLong = `Evaluate and build the systems of nodes, and print the store path for each node.
 No machine is changed.
 
-The nodes of a role share one closure, so 3 workers or 50 need one evaluation and
-one build. Every node that fails is reported. If a node cannot be evaluated, nothing
-is built, unless --keep-going is set.
+The nodes of a role share one closure, so 3 workers or 50 need one evaluation
+and one build. Every node that fails is reported. If a node cannot be evaluated,
+nothing is built, unless --keep-going is set.
 
-Links in .nixbench/ beside the hive protect the closures from Nix's garbage collector
-until the next build of the same nodes.
+Links in .nixbench/ beside the hive protect the closures from Nix's garbage
+collector until the next build of the same nodes.
 
-The other flags of Colmena's build are accepted and have no effect, because all systems are
-built on this machine, or its remote builders, and no node is contacted: --build-on-target,
---no-build-on-target, --no-keys, --reboot, --no-substitute, --no-gzip, --gzip,
---force-replace-unknown-profiles, --evaluator, and -p (--parallel), since Nix limits the
-number of concurrent builds: --nix-option max-jobs N.`
+The other flags of Colmena's build are accepted and have no effect, because all
+systems are built on this machine, or its remote builders, and no node is
+contacted: --build-on-target, --no-build-on-target, --no-keys, --reboot,
+--no-substitute, --no-gzip, --gzip, --force-replace-unknown-profiles,
+--evaluator, and -p (--parallel), since Nix limits the number of concurrent
+builds: --nix-option max-jobs N.`
 
 func (a *app) buildCommand() *cobra.Command {
 	var on []string

@@ -19,32 +19,34 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const destroyLong = `Remove the machines that nixbench has booted, with all data on their disks. With the
-last machine, also remove the network, the images, the keys and the facts. Only objects
-with the mark of this cluster are removed. The named nodes of the hive are existing
-machines, which are not removed.
+const destroyLong = `Remove the machines that nixbench has booted, with all data on their disks. With
+the last machine, also remove the network, the images, the keys and the facts.
+Only objects with the mark of this cluster are removed. The named nodes of the
+hive are existing machines, which are not removed.
 
-It removes the machines that exist, regardless of the hive: also machines of roles that
-the hive no longer contains, and objects that an interrupted run left. It shows the list
-and asks; without a terminal it requires --yes. The next destroy finishes an interrupted
-one.
+It removes the machines that exist, regardless of the hive: also machines of
+roles that the hive no longer contains, and objects that an interrupted run
+left. It shows the list and asks; without a terminal it requires --yes. The next
+destroy finishes an interrupted one.
 
-A network or an image that another machine uses is not removed. Then destroy names that
-machine and ends with exit code 5, and the cluster keeps its id: the next destroy removes
-the remaining objects, or the next apply uses them. A copy of a machine, such as one that
-virt-clone makes, is never removed.
+A network or an image that another machine uses is not removed. Then destroy
+names that machine and ends with exit code 5, and the cluster keeps its id: the
+next destroy removes the remaining objects, or the next apply uses them. A copy
+of a machine, such as one that virt-clone makes, is never removed.
 
-With --on, a member of a running cluster is first drained and removed from the cluster. A
-member that does not answer is removed by the other members. --no-drain omits the drain,
-and does not remove the member if the cluster does not answer.
+With --on, a member of a running cluster is first drained and removed from the
+cluster. A member that does not answer is removed by the other members.
+--no-drain omits the drain, and does not remove the member if the cluster does
+not answer.
 
 The next apply boots the nodes that the hive contains again.
 
-With --forget-hypervisor, the machines on a hypervisor that is permanently lost, and that
-the hive no longer contains, are abandoned: nixbench does not connect to the hypervisor and
-removes nothing on it, their addresses become free, and the next apply creates the machines
-on another hypervisor. Members are removed from a running cluster as with --on. The command
-lists the objects that remain on the hypervisor.`
+With --forget-hypervisor, the machines on a hypervisor that is permanently lost,
+and that the hive no longer contains, are abandoned: nixbench does not connect
+to the hypervisor and removes nothing on it, their addresses become free, and
+the next apply creates the machines on another hypervisor. Members are removed
+from a running cluster as with --on. The command lists the objects that remain
+on the hypervisor.`
 
 type destroyFlags struct {
 	on       []string

@@ -16,8 +16,8 @@ import (
 	"github.com/nixbench/nixbench/templates"
 )
 
-const initLong = `Write a first hive from a template into the working directory, or into --dir: a hive.nix
-with explanations, and a .gitignore for the state folder of nixbench.
+const initLong = `Write a first hive from a template into the working directory, or into --dir: a
+hive.nix with explanations, and a .gitignore for the state folder of nixbench.
 
   kubernetes   a cluster of machines that nixbench boots, with nixbench's NixOS
                modules in modules/
@@ -25,11 +25,11 @@ with explanations, and a .gitignore for the state folder of nixbench.
   machines     existing NixOS machines
   empty        no nodes
 
-With --flake it also writes a flake.nix, which gets the modules from the flake of nixbench:
-the same as nix flake init -t github:nixbench/nixbench#kubernetes.
+With --flake it also writes a flake.nix, which gets the modules from the flake
+of nixbench: the same as nix flake init -t github:nixbench/nixbench#kubernetes.
 
-Nothing is overwritten: if one of the files exists, none is written. An existing .gitignore
-is kept.`
+Nothing is overwritten: if one of the files exists, none is written. An existing
+.gitignore is kept.`
 
 // initTemplates are the templates of init. dir is the template's folder in [templates.Files], next
 // the hint about the next step.

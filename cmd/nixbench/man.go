@@ -66,11 +66,8 @@ func formatManual(name string, cmd *cobra.Command) string {
 		section("EXAMPLES")
 		verbatim(cmd.Example)
 	}
-	options := func(title string, flags *pflag.FlagSet) {
-		if !flags.HasAvailableFlags() {
-			return
-		}
-		section(title)
+	if flags := cmd.NonInheritedFlags(); flags.HasAvailableFlags() {
+		section("OPTIONS")
 		flags.VisitAll(func(f *pflag.Flag) {
 			if f.Hidden {
 				return
@@ -83,8 +80,10 @@ func formatManual(name string, cmd *cobra.Command) string {
 			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", escapeRoff(strings.TrimSpace(names+" "+value)), escapeRoff(usage))
 		})
 	}
-	options("OPTIONS", cmd.NonInheritedFlags())
-	options("OPTIONS OF ALL COMMANDS", cmd.InheritedFlags())
+	if root := cmd.Root(); cmd != root {
+		section("OPTIONS OF ALL COMMANDS")
+		fmt.Fprintf(&b, "See\n.BR %s (1).\n", escapeRoff(root.Name()))
+	}
 	var also []string
 	if cmd.HasParent() {
 		also = append(also, strings.ReplaceAll(cmd.Parent().CommandPath(), " ", "-"))

@@ -26,26 +26,29 @@ const planLong = `Show what nixbench apply would do, node by node: whether the s
 many store paths and bytes the node lacks, whether the new kernel, initrd or
 kernel parameters need a reboot, and which of deployment.keys differ.
 
-Systems are evaluated and built on this machine; nothing is written on the nodes. A
-keyCommand runs, so a key whose command prints another text each time is shown as
-changed. --no-keys omits keys.
+Systems are evaluated and built on this machine; nothing is written on the
+nodes. A keyCommand runs, so a key whose command prints another text each time
+is shown as changed. --no-keys omits keys.
 
-Below the table are the packages whose version or size differs from that of the running
-system (+ added, ~ changed, - removed), once for all nodes where they are the same, and by
-how much the closure grows. If the running system is in the local store, the systemd units
-and the other files of /etc that differ are listed, too.
+Below the table are the packages whose version or size differs from that of the
+running system (+ added, ~ changed, - removed), once for all nodes where they
+are the same, and by how much the closure grows. If the running system is in the
+local store, the systemd units and the other files of /etc that differ are
+listed, too.
 
-For nodes that nixbench boots, it also shows the changes of their machines: create, keep,
-start, finish, restart, recreate, remove; and the system that they would run. Host keys that
-do not exist yet are missing in the facts of this evaluation.
+For nodes that nixbench boots, it also shows the changes of their machines:
+create, keep, start, finish, restart, recreate, remove; and the system that they
+would run. Host keys that do not exist yet are missing in the facts of this
+evaluation.
 
-If apply would upgrade the cluster, plan shows both versions, and fails if the upgrade is not
-supported. It lists work that a drain would delete permanently, and fails if apply would
-refuse the drain.
+If apply would upgrade the cluster, plan shows both versions, and fails if the
+upgrade is not supported. It lists work that a drain would delete permanently,
+and fails if apply would refuse the drain.
 
---units also shows which systemd units a switch would change. Only the new system can report
-this, so its closure is first copied to the node, and a run is recorded; nothing is
-activated. New units, which start with their targets, are not listed.`
+--units also shows which systemd units a switch would change. Only the new
+system can report this, so its closure is first copied to the node, and a run is
+recorded; nothing is activated. New units, which start with their targets, are
+not listed.`
 
 type planFlags struct {
 	fleetFlags

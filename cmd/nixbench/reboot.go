@@ -16,19 +16,20 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-const rebootLong = `Reboot nodes, wait until each one is back with another boot id, and verify that it
-booted the system of its profile. This detects a boot loader that was not updated.
+const rebootLong = `Reboot nodes, wait until each one is back with another boot id, and verify that
+it booted the system of its profile. This detects a boot loader that was not
+updated.
 
-In a running cluster, members that all others need, such as control planes, reboot one at
-a time, other nodes --max-unavailable at a time (default: 1). Each node is drained before,
-and uncordoned afterwards.
+In a running cluster, members that all others need, such as control planes,
+reboot one at a time, other nodes --max-unavailable at a time (default: 1). Each
+node is drained before, and uncordoned afterwards.
 
---if-needed omits nodes whose kernel, initrd, kernel modules and kernel parameters would
-not change.
+--if-needed omits nodes whose kernel, initrd, kernel modules and kernel
+parameters would not change.
 
-Without --on it reboots all nodes and asks before; without a terminal it requires --yes.
-If a node of a wave (--max-unavailable) does not come back, the nodes of later waves are
-not rebooted.`
+Without --on it reboots all nodes and asks before; without a terminal it
+requires --yes. If a node of a wave (--max-unavailable) does not come back, the
+nodes of later waves are not rebooted.`
 
 type rebootFlags struct {
 	fleetFlags

@@ -21,14 +21,14 @@ var updateDocs = flag.Bool("update", false, "rewrite docs/commands.md")
 func commandReference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("<!-- Written by `go test ./cmd/nixbench -run TestCommandReference -update` from the commands' own help. -->\n" +
-		"# Commands\n\nAll commands and their flags, as `--help` tells them. What deploying does is in [deploying.md](deploying.md), what a\n" +
-		"command exits with in [exit-codes.md](exit-codes.md), and what its errors mean in [failures.md](failures.md).\n\n| command | |\n|---|---|\n")
+		"# Commands\n\nAll commands and their flags, as `nixbench help COMMAND` and `nixbench help flags` show them. What deploying\n" +
+		"does is in [deploying.md](deploying.md), what a command exits with in [exit-codes.md](exit-codes.md), and what its errors mean in [failures.md](failures.md).\n\n| command | |\n|---|---|\n")
 	all := commandsBelow(root)
 	for _, c := range all {
 		name := c.CommandPath()
 		fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", name, strings.ReplaceAll(name, " ", "-"), escapeCell(c.Short))
 	}
-	b.WriteString("\n## Flags of all commands\n\n")
+	b.WriteString("\n## Flags of all commands\n\n`nixbench help flags` shows them; the help of a command shows only its own flags.\n\n")
 	flags(&b, root.PersistentFlags())
 	for _, c := range all {
 		fmt.Fprintf(&b, "\n## %s\n\n", c.CommandPath())

@@ -1,31 +1,30 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-const rootLong = `nixbench deploys NixOS to existing machines, as Colmena does, and to machines that it
-boots itself.
+const rootLong = `nixbench deploys NixOS to existing machines, as Colmena does, and to machines
+that it boots itself.
 
-It reads a hive: Colmena's hive.nix, unchanged, or one with roles in addition. The
-hive is the nearest hive.nix (or flake.nix with an output nixbenchHive,
-colmenaHive or colmena) in the working directory or a folder above it; -f and --flake
-select another.
+It reads a hive: Colmena's hive.nix, unchanged, or one with roles in addition.
+The hive is the nearest hive.nix (or flake.nix with an output nixbenchHive,
+colmenaHive or colmena) in the working directory or a folder above it; -f and
+--flake select another.
 
   { meta.nixpkgs = import <nixpkgs> { };
     defaults = { name, ... }: { networking.hostName = name; };
-    web = { deployment.tags = [ "front" ]; };        # a node, as in Colmena
-    roles.worker = {                                 # worker-1, worker-2, worker-3:
-      count = 3;                                     # one closure, evaluated once
+    web = { deployment.tags = [ "front" ]; };  # a node, as in Colmena
+    roles.worker = {                           # worker-1, worker-2, worker-3:
+      count = 3;                               # one closure, evaluated once
       modules = [ ./worker.nix ];
     };
   }
 
-Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build, 5 machines,
-6 unreachable, 7 copy, 8 activation, 9 check failed, 10 locked, 130 interrupted.`
+Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build,
+5 machines, 6 unreachable, 7 copy, 8 activation, 9 check failed, 10 locked,
+130 interrupted.`
 
 const onHelp = "only these `NODES`: names, globs, @tag or @role, between commas; !… leaves nodes out; -: read them from stdin"
 
@@ -43,7 +42,7 @@ func (a *app) rootCommand() *cobra.Command {
 		if version {
 			return a.withView(a.showVersion)(cmd, args)
 		}
-		return cmd.Help()
+		return writeOverview(cmd)
 	}
 	root.Flags().BoolVarP(&version, "version", "V", false, "print the version, as nixbench version does")
 	f := root.PersistentFlags()
@@ -70,26 +69,16 @@ func (a *app) rootCommand() *cobra.Command {
 		}
 		return pflag.NormalizedName(name)
 	})
-	root.AddCommand(
-		a.initCommand(), a.applyCommand(), a.applyLocalCommand(), a.planCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(),
-		a.statusCommand(), a.checkCommand(), a.generationsCommand(), a.rollbackCommand(), a.rebootCommand(), a.destroyCommand(), a.doctorCommand(),
-		a.execCommand(), a.sshCommand(),
-	)
-	root.AddCommand(a.engineCommands()...)
-	root.AddCommand(
-		a.benchCommand(), a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.secretsCommand(), a.versionCommand(), a.nixInfoCommand(), a.manCommand(),
-		a.genCompletionsCommand(root),
-	)
-	a.registerCompletion(root)
+	addGroup(root, "Deploy", a.initCommand(), a.applyCommand(), a.applyLocalCommand(), a.planCommand(), a.buildCommand(), a.evalCommand(), a.uploadKeysCommand())
+	addGroup(root, "Look", a.statusCommand(), a.checkCommand(), a.doctorCommand(), a.factsCommand(), a.runsCommand(), a.explainCommand(), a.replCommand(),
+		a.nixInfoCommand(), a.versionCommand())
+	addGroup(root, "Go back", a.generationsCommand(), a.rollbackCommand())
+	addGroup(root, "Machines and nodes", a.execCommand(), a.sshCommand(), a.rebootCommand(), a.destroyCommand(), a.secretsCommand())
+	addGroup(root, "Machines and nodes", a.engineCommands()...)
+	addGroup(root, "Benchmarks", a.benchCommand())
+	addGroup(root, "Other", a.manCommand(), a.genCompletionsCommand(root))
+	a.addHelp(root, "Other")
 	root.Flags().SortFlags = false
-	root.SetUsageTemplate(wrapFlagUsages(root.UsageTemplate()))
-	for _, cmd := range root.Commands() {
-		cmd.InheritedFlags().SortFlags = false
-	}
+	a.registerCompletion(root)
 	return root
-}
-
-// wrapFlagUsages makes a usage template wrap the descriptions of flags at 80 columns.
-func wrapFlagUsages(template string) string {
-	return strings.ReplaceAll(template, ".FlagUsages ", ".FlagUsagesWrapped 80 ")
 }

@@ -25,8 +25,8 @@ func (a *app) runsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runs [RUN]",
 		Short: "List recorded runs, or show one",
-		Long: `List the recorded runs of the cluster, the newest first, or show the result of each
-node in one of them. RUN is the beginning of a run's name, or "last".`,
+		Long: `List the recorded runs of the cluster, the newest first, or show the result of
+each node in one of them. RUN is the beginning of a run's name, or "last".`,
 		Example: `  nixbench runs
   nixbench runs last
   nixbench runs last --log web-1
@@ -129,9 +129,9 @@ func (a *app) explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [RUN]",
 		Short: "Show how a run spent its time",
-		Long: `Show how a run spent its time: per phase, per node, and on the critical path, the chain
-of phases that determined its end. The time of the check is listed by condition. RUN is
-the beginning of a run's name; the default is the last run.`,
+		Long: `Show how a run spent its time: per phase, per node, and on the critical path,
+the chain of phases that determined its end. The time of the check is listed by
+condition. RUN is the beginning of a run's name; the default is the last run.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {

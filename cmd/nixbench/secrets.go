@@ -20,9 +20,9 @@ func (a *app) secretsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "secrets",
 		Short: "List generated secrets, or rotate one",
-		Long: `List the secrets that nixbench has generated for deployment.keys.NAME.generated: kind,
-age and expiry. Their values are never shown; they are in secrets/generated of the state
-folder.`,
+		Long: `List the secrets that nixbench has generated for deployment.keys.NAME.generated:
+kind, age and expiry. Their values are never shown; they are in
+secrets/generated of the state folder.`,
 		Example: `  nixbench secrets
   nixbench secrets rotate join-token && nixbench apply`,
 		Args: cobra.NoArgs,
@@ -31,15 +31,17 @@ folder.`,
 	rotate := &cobra.Command{
 		Use:   "rotate NAME",
 		Short: "Rotate a token, a random secret or a key ring",
-		Long: withEngineHelp(`Generate a new value for a secret. The next apply uploads it to the nodes. Tokens, random
-secrets and key rings can be rotated. Authorities and key pairs cannot, because
-certificates and signatures of the old ones would become invalid.
+		Long: withEngineHelp(`Generate a new value for a secret. The next apply uploads it to the nodes.
+Tokens, random secrets and key rings can be rotated. Authorities and key pairs
+cannot, because certificates and signatures of the old ones would become
+invalid.
 
-The keys of a key ring encrypt stored data. All nodes that share the storage need a new key
-before any of them uses it. So the rotation has two steps: the first rotate adds a key, which
-apply uploads; the second one makes it the active key from the next apply on. If the cluster
-uses the key ring, the second step is refused while a member does not have the key; for other
-key rings, nixbench cannot check this. Old keys are kept, so that old data can be read.`, func(h engine.Help) string { return h.Rotate }),
+The keys of a key ring encrypt stored data. All nodes that share the storage
+need a new key before any of them uses it. So the rotation has two steps: the
+first rotate adds a key, which apply uploads; the second one makes it the active
+key from the next apply on. If the cluster uses the key ring, the second step is
+refused while a member does not have the key; for other key rings, nixbench
+cannot check this. Old keys are kept, so that old data can be read.`, func(h engine.Help) string { return h.Rotate }),
 		Example: `  nixbench secrets rotate join-token && nixbench apply
   nixbench secrets rotate KEY-RING && nixbench apply    # twice`,
 		Args: cobra.ExactArgs(1),

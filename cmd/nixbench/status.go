@@ -23,9 +23,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const statusLong = `Show the state of nodes: the running generation and the one that the next boot uses,
-whether it is the deployed system, failed units, uptime, and the result of the last run.
-It needs one login and one command per node, and changes nothing.
+const statusLong = `Show the state of nodes: the running generation and the one that the next boot
+uses, whether it is the deployed system, failed units, uptime, and the result of
+the last run. It needs one login and one command per node, and changes nothing.
 
 Values of SYSTEM:
   as deployed     the system that the last run left
@@ -38,9 +38,9 @@ Values of SYSTEM:
                   with --drift: whether it is the system of the hive, which is
                   evaluated for this; nothing is built
 
-A node that cannot be reached is shown as a row, and the exit code is 6. With --check
-the exit code is 9 unless every node runs its system without failed units. Use it in
-scripts and for monitoring.`
+A node that cannot be reached is shown as a row, and the exit code is 6. With
+--check the exit code is 9 unless every node runs its system without failed
+units. Use it in scripts and for monitoring.`
 
 type statusFlags struct {
 	fleetFlags

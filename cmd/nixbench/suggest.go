@@ -45,7 +45,11 @@ func suggestCorrection(cmd *cobra.Command, err error) error {
 	}
 	usage.err = fmt.Errorf("%s", text)
 	if near := findNearestWord(m[2], words); near != "" {
-		return failure.WithHint(usage, fmt.Sprintf("did you mean %s%s? See %s --help", prefix, near, cmd.CommandPath()))
+		see := cmd.CommandPath() + " --help"
+		if prefix != "" && cmd.Root().PersistentFlags().Lookup(near) != nil {
+			see = "nixbench help flags"
+		}
+		return failure.WithHint(usage, fmt.Sprintf("did you mean %s%s? See %s", prefix, near, see))
 	}
 	return usage
 }

@@ -14,22 +14,24 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
-const kubeconfigLong = `Fetch the administrator's kubeconfig of a Kubernetes cluster. Its context has the name of
-the cluster. The file is written into the state folder, or to -o FILE, and only the current
-user can read it: with this file, a client may do everything in the cluster.
+const kubeconfigLong = `Fetch the administrator's kubeconfig of a Kubernetes cluster. Its context has
+the name of the cluster. The file is written into the state folder, or to -o
+FILE, and only the current user can read it: with this file, a client may do
+everything in the cluster.
 
-Its certificate expires a year after a control plane issued it, and control planes renew
-their certificates long before that. Run this command again to get a file with a new
-certificate; nixbench status reports when the file in the state folder needs it.
+Its certificate expires a year after a control plane issued it, and control
+planes renew their certificates long before that. Run this command again to get
+a file with a new certificate; nixbench status reports when the file in the
+state folder needs it.
 
---merge adds the context to your own kubeconfig, with your kubectl. The current context does
-not change. An entry with the same name is replaced if it belongs to the same cluster.
-Otherwise nothing is changed; --context uses another name. The previous file is kept
-beside it, with .bak added to its name.
+--merge adds the context to your own kubeconfig, with your kubectl. The current
+context does not change. An entry with the same name is replaced if it belongs
+to the same cluster. Otherwise nothing is changed; --context uses another name.
+The previous file is kept beside it, with .bak added to its name.
 
-If the API's address cannot be reached from this machine, --forward forwards the API through
-the SSH connection to a control plane, as long as the command runs. Without -o,
-its kubeconfig is a file of its own, which is removed at the end.`
+If the API's address cannot be reached from this machine, --forward forwards the
+API through the SSH connection to a control plane, as long as the command runs.
+Without -o, its kubeconfig is a file of its own, which is removed at the end.`
 
 type kubeconfigFlags struct {
 	acceptNew      bool
