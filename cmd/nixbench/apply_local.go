@@ -145,7 +145,7 @@ func checkLocalSystem(goos string) error {
 	if goos == "linux" {
 		return nil
 	}
-	return failure.WithHint(newUsageError("apply-local: switches the machine that it runs on, which needs Linux; this machine runs %s", goos),
+	return failure.WithHint(newUsageError("apply-local: switching this machine needs Linux, and this machine runs %s", goos),
 		"nixbench apply deploys to other machines, and nixbench build only builds")
 }
 

@@ -5,8 +5,8 @@
 //	// the trial
 //	verdict := noise.DefaultThresholds().Judge(m.Stop())
 //
-// Values that the machine does not have, such as the processor frequency in a virtual machine, are left out. They are never 0. On other systems
-// than Linux, this is all but the canary.
+// Values that the machine does not have, such as the processor frequency in a virtual machine, are left out. They are never 0. On
+// systems other than Linux, only the canary is measured.
 package noise
 
 import (
