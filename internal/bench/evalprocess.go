@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nixbench/nixbench/internal/bench/memgroup"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/internal/bench/memgroup"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
