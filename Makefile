@@ -12,6 +12,7 @@ lint:
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted; run gofmt -w"; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
+	go test -run '^TestDarwin$$' ./e2e/house
 
 # Nix has no linter, but its parser also finds undefined variables.
 nix-lint:

@@ -9,11 +9,14 @@
     { self, nixpkgs }:
     let
       inherit (nixpkgs) lib;
-      systems = [
+      linuxSystems = [
         "x86_64-linux"
         "aarch64-linux"
       ];
-      forEachSystem = f: lib.genAttrs systems (system: f nixpkgs.legacyPackages.${system});
+      # For macOS only where nixpkgs supports it: after 26.05 it does not support x86_64-darwin.
+      systems = linuxSystems ++ lib.filter (system: nixpkgs.legacyPackages ? ${system}) [ "aarch64-darwin" ];
+      forSystems = systems: f: lib.genAttrs systems (system: f nixpkgs.legacyPackages.${system});
+      forEachSystem = forSystems systems;
 
       nixbench =
         pkgs:
@@ -157,7 +160,7 @@
       };
 
       # Builds the package, and systems from the modules without facts, with this nixpkgs. Then runs tests in virtual machines.
-      checks = forEachSystem (
+      checks = forSystems linuxSystems (
         pkgs:
         let
           system =
@@ -198,10 +201,10 @@
         default = pkgs.mkShell {
           inputsFrom = [ (nixbench pkgs) ];
           packages = [
-            pkgs.busybox
             pkgs.git
             pkgs.gopls
-          ];
+          ]
+          ++ lib.optional pkgs.stdenv.hostPlatform.isLinux pkgs.busybox;
         };
       });
 

@@ -47,11 +47,10 @@ buildGoModule {
   vendorHash = "sha256-5xEBLgkuKX/kM9KfMZvl+B683ASkfGVWotsdxNSHbhk=";
 
   subPackages = [ "cmd/nixbench" ];
-  nativeBuildInputs = [
-    installShellFiles
-    pkg-config
-  ];
-  buildInputs = [ libvirt ];
+  nativeBuildInputs = [ installShellFiles ] ++ lib.optional stdenv.hostPlatform.isLinux pkg-config;
+  buildInputs = lib.optional stdenv.hostPlatform.isLinux libvirt;
+  # Without cgo, nixbench has no libvirt: on macOS it deploys to existing machines only.
+  env = lib.optionalAttrs (!stdenv.hostPlatform.isLinux) { CGO_ENABLED = 0; };
   ldflags = [
     "-s"
     "-w"
@@ -76,6 +75,6 @@ buildGoModule {
     changelog = "https://github.com/nixbench/nixbench/blob/main/CHANGELOG.md";
     license = lib.licenses.asl20;
     mainProgram = "nixbench";
-    platforms = lib.platforms.linux;
+    platforms = lib.platforms.linux ++ lib.platforms.darwin;
   };
 }

@@ -2,7 +2,6 @@ package nixeval
 
 import (
 	"math"
-	"os"
 	"runtime"
 	"slices"
 )
@@ -41,7 +40,7 @@ type resources struct {
 
 // findResources returns the resources that this process may use.
 func findResources() resources {
-	return resources{runtime.GOMAXPROCS(0), freeMemory(os.DirFS("/"))} // GOMAXPROCS considers a limit of the cgroup
+	return resources{runtime.GOMAXPROCS(0), availableMemory()} // GOMAXPROCS considers a limit of the cgroup
 }
 
 // fit returns how many processes of the given cost the machine can run at once, at least one. An eighth of the

@@ -19,7 +19,8 @@ func StartPipe(ctx context.Context, c Command) (io.ReadWriteCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	cmd.Env = os.Environ()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM} // as in Exec
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as in Exec
+	setDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
 	lines := &lineWriter{each: c.Stderr}
 	cmd.Stderr = lines
 	cmd.WaitDelay = exitGrace

@@ -51,7 +51,8 @@ func (e *Evaluator) Repl(ctx context.Context) error {
 	defer signal.Reset(os.Interrupt)
 	cmd := exec.CommandContext(ctx, "nix", append(args, file)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	setDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("nix repl: %w", err)
 	}

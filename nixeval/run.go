@@ -43,12 +43,13 @@ func Exec(ctx context.Context, c Command) ([]byte, error) {
 	// Run the program in a new session. Then Ctrl-C on the terminal signals only nixbench, which
 	// ends the program's process group. A program that asks for a password has no terminal, so it
 	// fails with a message; with a terminal, it would be stopped as a background process. If
-	// nixbench is killed, the kernel ends the program (Pdeathsig).
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
+	// nixbench is killed, Linux ends the program (setDeathSignal).
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	setDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = exitGrace
 	if c.Disposable {
-		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+		setDeathSignal(cmd.SysProcAttr, syscall.SIGKILL)
 		cmd.WaitDelay = disposableGrace
 	}
 	var stdout bytes.Buffer

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -77,6 +78,9 @@ func (a *app) applyLocalCommand() *cobra.Command {
 }
 
 func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
+	if err := checkLocalSystem(runtime.GOOS); err != nil {
+		return err
+	}
 	applyOptions := applyFlags{
 		armFlags: flags.armFlags, specialisation: flags.specialisation,
 		replaceUnknown: flags.replaceUnknown, noKeys: flags.noKeys, noBuildThere: true,
@@ -134,6 +138,15 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 		}
 		return d.Apply(a.ctx, hive, []nixeval.Node{node}, o)
 	})
+}
+
+// checkLocalSystem returns an error for operating systems that have no NixOS.
+func checkLocalSystem(goos string) error {
+	if goos == "linux" {
+		return nil
+	}
+	return failure.WithHint(newUsageError("apply-local: switching this machine needs Linux, and this machine runs %s", goos),
+		"nixbench apply deploys to other machines, and nixbench build only builds")
 }
 
 // findLocalNode returns the hive's node for this machine. This is the node called name, or if name

@@ -56,7 +56,13 @@ func Loopback(node string, escalation []string, opts Options) (*Host, error) {
 // socketPair returns the two ends of a connection. net.Pipe cannot be used, because it has no buffer:
 // client and server of SSH both write first, and would block.
 func socketPair() (net.Conn, net.Conn, error) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	syscall.ForkLock.RLock() // no program is started before both ends are close-on-exec: macOS has no SOCK_CLOEXEC
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fds[0])
+		syscall.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}

@@ -21,7 +21,7 @@ const (
 // secret, and errors are recorded.
 //
 // When ctx ends, the program and its descendants get SIGTERM, and SIGKILL 0.3 seconds later. The
-// descendants are found in /proc and not by a process group, since programs in a separate process
+// descendants are found by their parents and not by a process group, since programs in a separate process
 // group cannot read from the terminal.
 func Exec(ctx context.Context, argv ...string) ([]byte, error) {
 	limited, cancel := context.WithTimeout(ctx, keyTimeout)
@@ -29,7 +29,8 @@ func Exec(ctx context.Context, argv ...string) ([]byte, error) {
 	limited, refuse := context.WithCancelCause(limited)
 	defer refuse(nil)
 	cmd := exec.CommandContext(limited, argv[0], argv[1:]...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // if nixbench is killed
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	setDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
 	var tree []process
 	cmd.Cancel = func() error {
 		tree = descendants(cmd.Process.Pid)

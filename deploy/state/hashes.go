@@ -12,7 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 )
@@ -70,12 +71,6 @@ func (h *Hashes) Of(ctx context.Context, file string) (string, error) {
 
 const hashBlock = 1 << 20
 
-// Values of Seek's parameter whence that are specific to Linux.
-const (
-	seekData = 3 // seek to the next data
-	seekHole = 4 // seek to the next hole
-)
-
 // sparseHash returns the SHA-256 of a file's size and of the offsets and contents of all blocks
 // that are not zero. It does not read holes, because disk images consist mostly of holes. Holes and
 // written zeros give the same hash, because two copies of a file may have different holes.
@@ -84,14 +79,14 @@ func sparseHash(ctx context.Context, f *os.File, size int64) (string, error) {
 	fmt.Fprintf(sum, "%d\n", size)
 	block, zero := make([]byte, hashBlock), make([]byte, hashBlock)
 	for at := int64(0); at < size; {
-		data, err := f.Seek(at, seekData)
-		if errors.Is(err, syscall.ENXIO) {
+		data, err := f.Seek(at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
 			break // there is only a hole after at
 		}
 		end := size
 		if err != nil {
-			data = at // the file system does not support seekData
-		} else if end, err = f.Seek(data, seekHole); err != nil {
+			data = at // the file system does not support SEEK_DATA
+		} else if end, err = f.Seek(data, unix.SEEK_HOLE); err != nil {
 			return "", err
 		}
 		for at = max(at, data/hashBlock*hashBlock); at < end; at += hashBlock {

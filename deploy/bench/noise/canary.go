@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -115,11 +116,12 @@ func syncFile(ctx context.Context, dir string) (time.Duration, error) {
 }
 
 func pipeRound(ctx context.Context) (time.Duration, error) {
-	var there, back [2]int
-	if err := unix.Pipe2(there[:], unix.O_CLOEXEC); err != nil {
+	there, err := openPipe()
+	if err != nil {
 		return 0, err
 	}
-	if err := unix.Pipe2(back[:], unix.O_CLOEXEC); err != nil {
+	back, err := openPipe()
+	if err != nil {
 		unix.Close(there[0])
 		unix.Close(there[1])
 		return 0, err
@@ -158,6 +160,19 @@ func pipeRound(ctx context.Context) (time.Duration, error) {
 		took = append(took, time.Since(begin))
 	}
 	return median(took), nil
+}
+
+// openPipe returns the ends for reading and for writing of a pipe that other programs do not inherit.
+func openPipe() ([2]int, error) {
+	syscall.ForkLock.RLock() // no program is started before both ends are close-on-exec: macOS has no pipe2
+	defer syscall.ForkLock.RUnlock()
+	var ends [2]int
+	if err := unix.Pipe(ends[:]); err != nil {
+		return ends, err
+	}
+	unix.CloseOnExec(ends[0])
+	unix.CloseOnExec(ends[1])
+	return ends, nil
 }
 
 // transfer reads or writes one byte.

@@ -5,7 +5,8 @@
 //	// the trial
 //	verdict := noise.DefaultThresholds().Judge(m.Stop())
 //
-// Values that the machine does not have, such as the processor frequency in a virtual machine, are left out. They are never 0.
+// Values that the machine does not have, such as the processor frequency in a virtual machine, are left out. They are never 0. On
+// systems other than Linux, only the canary is measured.
 package noise
 
 import (
@@ -58,8 +59,8 @@ type Sampler struct {
 	processes processes
 	kmsg      *kernelLog
 	throttle  []string
-	frequency [][2]string // the files of the current and of the maximum frequency
-	adjtimex  func(*unix.Timex) (int, error)
+	frequency [][2]string   // the files of the current and of the maximum frequency
+	clock     func(*Sample) // adds the state of the kernel's clock
 	buffer    []byte
 }
 
@@ -68,7 +69,7 @@ func NewSampler(source Source) *Sampler {
 	if source.Root == "" {
 		source.Root = "/"
 	}
-	s := &Sampler{source: source, self: os.Getpid(), adjtimex: unix.Adjtimex, buffer: make([]byte, 64<<10)}
+	s := &Sampler{source: source, self: os.Getpid(), clock: readClock, buffer: make([]byte, 64<<10)}
 	s.kmsg = openKernelLog(s.path("dev/kmsg"))
 	s.throttle = s.throttleFiles()
 	current, _ := filepath.Glob(s.path("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")) // the pattern is correct
@@ -115,7 +116,7 @@ func (s *Sampler) Sample() Sample {
 		}
 	}
 	out.Messages = s.kmsg.count()
-	s.readClock(&out)
+	s.clock(&out)
 	return out
 }
 
@@ -170,19 +171,6 @@ func (s *Sampler) throttleFiles() (files []string) {
 		}
 	}
 	return files
-}
-
-// readClock adds the state of the kernel's clock. It needs no privilege because it changes nothing.
-func (s *Sampler) readClock(out *Sample) {
-	var t unix.Timex
-	if _, err := s.adjtimex(&t); err != nil {
-		return
-	}
-	unit := 1e6
-	if t.Status&unix.STA_NANO != 0 {
-		unit = 1e9
-	}
-	out.ClockWrong, out.Offset = new(t.Status&unix.STA_UNSYNC != 0), new(float64(t.Offset)/unit)
 }
 
 // read returns the content of a file of /proc or /sys, or nil. The next call overwrites it. It uses system calls directly, because the

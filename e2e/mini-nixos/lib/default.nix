@@ -59,7 +59,7 @@ let
             spdxId = "Apache-2.0";
             free = true;
           };
-          platforms.linux = base.systems.doubles.linux;
+          platforms = { inherit (base.systems.doubles) linux darwin; };
           # Of two packages with the same file, a lower priority wins.
           setPrio = priority: drv: drv // { meta = drv.meta or { } // { inherit priority; }; };
           hiPrio = base.setPrio (-10);

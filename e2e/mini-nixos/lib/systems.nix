@@ -30,4 +30,5 @@ rec {
   equals = a: b: a.system == b.system;
   flakeExposed = [ "x86_64-linux" "aarch64-linux" ];
   doubles.linux = flakeExposed;
+  doubles.darwin = [ "x86_64-darwin" "aarch64-darwin" ];
 }

@@ -13,6 +13,7 @@ let
       src,
       vendorHash,
       ldflags ? [ ],
+      env ? { },
       meta ? { },
       nativeBuildInputs ? [ ],
       buildInputs ? [ ],
@@ -27,7 +28,7 @@ let
       builtins.match "sha256-[A-Za-z0-9+/]{43}=" vendorHash != null
     ) "vendorHash of ${pname} is no hash: ${vendorHash}";
     final.runCommand "${pname}-${version}"
-      {
+      (env // {
         inherit
           doCheck
           ldflags
@@ -39,7 +40,7 @@ let
           ;
         inputs = nativeBuildInputs ++ buildInputs;
         passthru = { inherit pname version vendorHash src; };
-      }
+      })
       ''
         mkdir -p "$out/bin"
         printf '#!/bin/sh\nexec ${program} "$@"\n' > "$out/bin/${program}"

@@ -3,6 +3,7 @@ package nixeval
 import (
 	"bytes"
 	"io/fs"
+	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -11,6 +12,9 @@ import (
 // unknownMemory is returned for a machine whose kernel does not report its memory, so that only the number of
 // cores limits evaluations.
 const unknownMemory = 1 << 62
+
+// availableMemory returns the number of bytes that evaluations may use.
+func availableMemory() int64 { return freeMemory(os.DirFS("/")) }
 
 // freeMemory returns the number of bytes that this process can allocate without swapping: MemAvailable of the
 // machine, or what the limits of this process's memory cgroup and of all its ancestors leave, whichever is less.
