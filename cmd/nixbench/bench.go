@@ -70,6 +70,7 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 	set.StringSliceVar(&f.workloads, "workload", nil, "`NAMES` of workloads, with --vary: null or gang")
 	set.IntVar(&f.repetitions, "repetitions", 0, "number of blocks (default: that of the benchmark)")
 	set.IntVar(&f.seed, "seed", -1, "seed of the order (default: that of the benchmark)")
+	set.Lookup("seed").DefValue = "0" // the help does not show it
 }
 
 // describe reports whether the flags describe a benchmark that is not in the hive.
@@ -319,11 +320,20 @@ func (a *app) benchRun(flags benchFlags, args []string, startNew bool) error {
 		return err
 	}
 	defer lock.Unlock()
-	store, err := a.findOrFreeze(s, startNew)
+	store, err := a.findSweepToContinue(s, startNew)
 	if err != nil {
 		return err
 	}
-	if err := a.removeSweepMachines(store.Sweep.ID); err != nil {
+	if store != nil {
+		if err := a.removeSweepMachines(store.Sweep.ID); err != nil {
+			return err
+		}
+		return a.runSweep(store)
+	}
+	if err := a.removeSweepMachines(""); err != nil { // machines of the new sweep have the same names
+		return err
+	}
+	if store, err = a.freeze(s); err != nil {
 		return err
 	}
 	return a.runSweep(store)
@@ -365,28 +375,29 @@ func (a *app) checkNotDeployed(hive *nixeval.Hive) error {
 		"remove it first: nixbench destroy; or benchmark a copy of the hive with another cluster.name and cluster.network")
 }
 
-// findOrFreeze returns the sweep to continue, or a new one.
-func (a *app) findOrFreeze(s *benchSubject, startNew bool) (*bench.Store, error) {
+// findSweepToContinue returns the last sweep of the benchmark if it is not complete, and nil if a new one must begin.
+func (a *app) findSweepToContinue(s *benchSubject, startNew bool) (*bench.Store, error) {
 	all, err := bench.List(a.sweepsFolder())
 	if err != nil {
 		return nil, err
 	}
 	all = slices.DeleteFunc(all, func(st *bench.Store) bool { return st.Sweep.Name != s.name })
-	if len(all) > 0 && !startNew {
-		last := all[len(all)-1]
-		p, err := last.Progress()
-		switch {
-		case err != nil:
-			return nil, err
-		case p.Done == p.Trials:
-		case last.IsOf(s.Benchmark, s.jobs, a.sets):
-			a.note("continuing the sweep %s: %d of %d trials are done", last.Sweep.ID, p.Done, p.Trials)
-			return last, nil
-		default:
-			a.note("the benchmark was changed since the sweep %s, which is not complete; a new sweep begins", last.Sweep.ID)
-		}
+	if len(all) == 0 || startNew {
+		return nil, nil
 	}
-	return a.freeze(s)
+	last := all[len(all)-1]
+	p, err := last.Progress()
+	switch {
+	case err != nil:
+		return nil, err
+	case p.Done == p.Trials:
+		return nil, nil
+	case last.IsOf(s.Benchmark, s.jobs, a.sets):
+		a.note("continuing the sweep %s: %d of %d trials are done", last.Sweep.ID, p.Done, p.Trials)
+		return last, nil
+	}
+	a.note("the benchmark was changed since the sweep %s, which is not complete; a new sweep begins", last.Sweep.ID)
+	return nil, nil
 }
 
 // note shows a message.

@@ -82,6 +82,9 @@ func TestSweep(t *testing.T) {
 	c.killInTrial()
 	frozen := c.show().Get("sweep.configurations")
 
+	if c.Run("bench", "destroy"); c.listMachines() != "" {
+		t.Errorf("bench destroy leaves %s", c.listMachines())
+	}
 	c.writeHive(benchmarks, `environment.etc.edited.text = "x";`)
 	if out := c.Run("bench", "run"); !strings.Contains(out, "continuing the sweep") || !strings.Contains(out, "2 of 2 trials") {
 		t.Error("bench run has not continued the sweep")
