@@ -76,7 +76,7 @@ func TestSweep(t *testing.T) {
     };
   }`
 	c.writeHive(benchmarks, "")
-	if out := c.Run("bench", "plan"); !strings.Contains(out, "2 cells in 2 configurations, 1 blocks, 2 trials") {
+	if out := c.Run("bench", "plan"); !strings.Contains(out, "2 cells in 2 configurations, 1 block, 2 trials") {
 		t.Error("bench plan does not describe the sweep")
 	}
 	c.killInTrial()
