@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -94,6 +95,9 @@ func TestKeys(t *testing.T) {
 		var files []string
 		for _, root := range roots {
 			err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+				if errors.Is(err, fs.ErrNotExist) && path == root && strings.HasSuffix(root, ".lock") {
+					return nil // Nix, which another test has run, has removed it
+				}
 				if err != nil || !d.Type().IsRegular() {
 					return err
 				}
