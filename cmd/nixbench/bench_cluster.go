@@ -59,8 +59,8 @@ func (c *benchCluster) newApp(ctx context.Context, sets []string, log io.Writer)
 	return sub
 }
 
-// Freeze assigns the addresses of a configuration's nodes, and evaluates and builds their systems, without a machine. It sets them in the configuration. Garbage collector
-// roots in the sweep's folder protect them.
+// Freeze assigns the addresses of a configuration's nodes, and evaluates and builds their systems, without a machine. It sets the systems and
+// their closure in the configuration. Garbage collector roots in the sweep's folder protect them.
 func (c *benchCluster) Freeze(ctx context.Context, configuration *bench.Configuration, log io.Writer) error {
 	sub := c.newApp(ctx, configuration.Sets(), log)
 	defer sub.view.Close()
@@ -327,6 +327,9 @@ func defaultApplyFlags() (applyFlags, error) {
 	return flags, cmd.ParseFlags([]string{"--yes"})
 }
 
+// emulatedDoubt is the doubt about emulated machines. The page of a sweep repeats it as a note.
+const emulatedDoubt = "the machines are emulated, without KVM: only ratios mean something"
+
 // doubts returns why no result of a cluster is valid without reservations.
 func doubts(hive *nixeval.Hive, recorded *state.State) []string {
 	var out []string
@@ -345,7 +348,7 @@ func doubts(hive *nixeval.Hive, recorded *state.State) []string {
 		case strings.Contains(uri, "+ssh://"), strings.Contains(uri, "+tls://"), strings.Contains(uri, "+tcp://"):
 			out = append(out, "the hypervisor "+name+" is another computer, whose load was not observed")
 		case strings.HasPrefix(uri, "qemu") && !durable.Exists("/dev/kvm"):
-			out = append(out, "the machines are emulated, without KVM: only ratios mean something")
+			out = append(out, emulatedDoubt)
 		}
 	}
 	return out

@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/bench"
@@ -44,7 +42,7 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 	if s.Benchmark.Reset != bench.Fresh {
 		in.Notes = append(in.Notes, "Reset \"clean\": trials on the same machines are not independent.")
 	}
-	doubts := map[string]bool{}
+	emulated := false
 	limits := map[string][]page.Limit{} // by the levels of their configuration
 	var began []time.Time               // of each of in.Trials
 	for _, t := range s.Trials {
@@ -61,11 +59,7 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 				Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics, Incomplete: !a.Result.Complete},
 				Verdict: a.State, Reasons: a.Reasons, Complete: a.Result.Complete,
 			})
-			for _, d := range a.Reasons {
-				if strings.Contains(d, "emulated") {
-					doubts[d] = true
-				}
-			}
+			emulated = emulated || slices.Contains(a.Reasons, emulatedDoubt)
 			levels := s.Configurations[t.Configuration].Levels
 			if key := bench.FormatCell(levels); limits[key] == nil {
 				limits[key] = toPageLimits(a.Limits, levels)
@@ -91,7 +85,9 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 	for _, key := range sortedNames(limits) {
 		in.Limits = append(in.Limits, limits[key]...)
 	}
-	in.Notes = append(in.Notes, slices.Sorted(maps.Keys(doubts))...)
+	if emulated {
+		in.Notes = append(in.Notes, emulatedDoubt)
+	}
 	var err error
 	in.Claims, err = evaluateClaims(s.Benchmark, in.Trials)
 	return in, err

@@ -53,7 +53,6 @@ type Runner struct {
 	Store   *Store
 	Cluster Cluster
 	Observe Observer
-	Begin   func(t Trial, attempt int)     // called before an attempt; nil: not called
 	Step    func(t Trial, what string)     // called when an attempt goes on to another phase; nil: not called
 	End     func(t Trial, attempt Attempt) // called after an attempt; nil: not called
 	// known is set while the cluster has no remains of an attempt that failed, or of another process.
@@ -102,9 +101,6 @@ func (r *Runner) runOnce(ctx context.Context, t Trial) (done bool, err error) {
 		return false, err
 	}
 	defer log.Close()
-	if r.Begin != nil {
-		r.Begin(t, number)
-	}
 	a := &attempt{Runner: r, trial: t, log: log, Attempt: Attempt{Trial: t.Number, Number: number, Began: time.Now().UTC(), Phases: map[string]float64{}}}
 	failure := a.execute(ctx)
 	r.known = r.known && failure == nil && ctx.Err() == nil
