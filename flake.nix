@@ -39,6 +39,7 @@
         kubernetes = ./modules/kubernetes;
         kubernetes-control-plane = ./modules/kubernetes/control-plane.nix;
         kubernetes-worker = ./modules/kubernetes/worker.nix;
+        kubernetes-client = ./modules/kubernetes/client.nix;
         slurm = ./modules/slurm;
         slurm-compute = ./modules/slurm/compute.nix;
         slurm-controller = ./modules/slurm/controller.nix;

@@ -282,6 +282,16 @@ let
           default = 2;
           description = "How often a trial whose verdict is invalid, or that failed, is repeated at the end of its block.";
         };
+        client = mkOption {
+          type = types.nullOr types.str;
+          default = null;
+          example = "client";
+          description = ''
+            Role of the hive on whose first node the commands run that submit and observe jobs. Its nodes are no members of the cluster, and have a
+            module with the client programs of each scheduler: `modules/kubernetes/client.nix`, `modules/slurm/login.nix`. null: the commands run on the
+            controller, or on the first control plane, and use its processors.
+          '';
+        };
         quiet = {
           steal = mkOption {
             type = share;

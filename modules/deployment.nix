@@ -288,6 +288,13 @@ in
       internal = true;
       description = "The engine that the node runs together with other nodes. The engine's modules set this option.";
     };
+    client = mkOption {
+      type = types.nullOr types.str;
+      default = null;
+      internal = true;
+      example = "kubernetes";
+      description = "The engine whose client programs the node has, if jobs can be submitted to it from this node. The engine's modules set this option.";
+    };
   };
 
   # implementation

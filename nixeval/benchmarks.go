@@ -20,6 +20,7 @@ type Benchmark struct {
 	Pause       float64                      `json:"pause"` // in seconds, before a workload starts
 	Retries     int                          `json:"retries"`
 	Quiet       Quiet                        `json:"quiet"`
+	Client      string                       `json:"client,omitempty"` // the role on whose first node the player's commands run; empty: on the scheduler's node
 	Claims      map[string]string            `json:"claims"`
 }
 

@@ -103,7 +103,7 @@ type Unit struct {
 	Deployment Deployment
 }
 
-// Deployment contains the options in `deployment` of a unit. Except for engine, they are those of
+// Deployment contains the options in `deployment` of a unit. Except for engine and client, they are those of
 // Colmena.
 type Deployment struct {
 	TargetHosts                TargetHosts    `json:"targetHost"`
@@ -117,6 +117,7 @@ type Deployment struct {
 	Tags                       []string       `json:"tags"`
 	Keys                       map[string]Key `json:"keys"`
 	Engine                     *Engine        `json:"engine"` // null: the node is not a cluster member
+	Client                     *string        `json:"client"` // the kind of the engine whose client programs the node has; null: it has none
 }
 
 // Engine describes a node's cluster membership: the kind of cluster and the node's role in it.

@@ -66,6 +66,14 @@ in
 hive // { meta = hive.meta // { inherit nixpkgs; }; }
 `
 
+// clientRole adds a role for the client of a benchmark to the template schedulers. %s is the path of the repository.
+const clientRole = `roles = hive.roles // {
+  client = {
+    schedulers.kubernetes.modules = [ %[1]s/modules/kubernetes/client.nix ];
+    schedulers.slurm.modules = [ %[1]s/modules/slurm/login.nix ];
+  };
+};`
+
 // The reference hive and all templates evaluate without a warning and without a failed assertion.
 func TestHivesHaveNoWarnings(t *testing.T) {
 	top, err := filepath.Abs("../..")
@@ -103,7 +111,14 @@ func TestHivesHaveNoWarnings(t *testing.T) {
 		}
 		for _, scheduler := range []string{"kubernetes", "slurm"} {
 			file := filepath.Join(top, "templates/schedulers/hive.nix")
-			check("templates/schedulers with "+scheduler, file, factsOfSchedulers, nixeval.Set{Path: []string{"cluster", "scheduler"}, Raw: scheduler})
+			set := nixeval.Set{Path: []string{"cluster", "scheduler"}, Raw: scheduler}
+			check("templates/schedulers with "+scheduler, file, factsOfSchedulers, set)
+			t.Run("a client of "+scheduler, func(t *testing.T) {
+				text := strings.Replace(fmt.Sprintf(wrapper, file, top), "hive // {", "hive // { "+fmt.Sprintf(clientRole, top), 1)
+				for _, warning := range evaluateHive(t, text, factsOfSchedulers, set) {
+					t.Errorf("warning: %s", warning)
+				}
+			})
 		}
 	})
 	t.Run("control", func(t *testing.T) {

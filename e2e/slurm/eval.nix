@@ -167,6 +167,8 @@ in
     role: (system { inherit role; runtime = null; tags = [ "ssd" ]; }).deployment.engine
   );
 
+  clients = lib.genAttrs [ "controller" "compute" "login" ] (role: (system { inherit role; }).deployment.client);
+
   engineFiles = lib.genAttrs [ "controller" "compute" "login" ] (
     role: (system { inherit role; }).environment.etc."nixbench/engine".text or null
   );

@@ -42,6 +42,7 @@ type evaluated struct {
 		}
 	}
 	EngineFiles map[string]*string
+	Clients     map[string]*string
 	Complaints  map[string][]string
 	Accounted   map[string][]string
 	Accounting  struct {
@@ -187,6 +188,20 @@ func TestConfiguration(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: the engine is %q, want %q", role, got, want)
+		}
+	}
+}
+
+// Jobs can be submitted from a login node, which is no member.
+func TestClients(t *testing.T) {
+	clients := evaluate(t).Clients
+	for role, want := range map[string]string{"controller": "none", "compute": "none", "login": "slurm"} {
+		got := "none"
+		if clients[role] != nil {
+			got = *clients[role]
+		}
+		if got != want {
+			t.Errorf("%s is a client of %s, want %s", role, got, want)
 		}
 	}
 }

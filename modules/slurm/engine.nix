@@ -1,5 +1,5 @@
 # Sets `deployment.engine`, with the settings that nixbench uses when it checks and changes the cluster. A
-# login node is no member of the cluster.
+# login node is no member of the cluster, and jobs can be submitted from it.
 {
   config,
   lib,
@@ -11,6 +11,7 @@ let
 in
 {
   config = lib.optionalAttrs (options ? deployment.engine) {
+    deployment.client = lib.mkIf (cfg.role == "login") "slurm";
     deployment.engine = lib.mkIf (lib.elem cfg.role [ "accounting" "controller" "compute" ]) {
       kind = "slurm";
       inherit (cfg) role;

@@ -475,6 +475,7 @@ let
       targetUser
       ;
     engine = d.engine or null;
+    client = d.client or null;
     keys = mapAttrs (_: key: {
       # Hives that Colmena's makeHive has evaluated do not have `generated`.
       generated = key.generated or null;
