@@ -45,6 +45,7 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 	emulated := false
 	limits := map[string][]page.Limit{} // by the levels of their configuration
 	var began []time.Time               // of each of in.Trials
+	var counted []bench.Attempt         // of each of in.Trials
 	for _, t := range s.Trials {
 		attempts, err := st.Attempts(t.Number)
 		if err != nil {
@@ -54,10 +55,10 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 			if t.Block == 0 || a.State == bench.Failed {
 				continue
 			}
-			began = append(began, a.Began)
+			began, counted = append(began, a.Began), append(counted, a)
 			in.Trials = append(in.Trials, page.Trial{
 				Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics, Incomplete: !a.Result.Complete},
-				Verdict: a.State, Reasons: a.Reasons, Complete: a.Result.Complete,
+				Verdict: a.State, Reasons: a.Reasons, Complete: a.Result.Complete, Requests: a.Requests,
 			})
 			emulated = emulated || slices.Contains(a.Reasons, emulatedDoubt)
 			levels := s.Configurations[t.Configuration].Levels
@@ -85,6 +86,7 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 	for _, key := range sortedNames(limits) {
 		in.Limits = append(in.Limits, limits[key]...)
 	}
+	in.Notes = append(in.Notes, bench.DescribePlaces(counted)...)
 	if emulated {
 		in.Notes = append(in.Notes, emulatedDoubt)
 	}
@@ -122,7 +124,7 @@ func toExport(st *bench.Store) (export.Sweep, error) {
 			}
 			x := export.Trial{
 				Cell: t.String(), Block: t.Block, Order: t.Number, Attempt: a.Number, Verdict: a.State, Started: a.Began, Ended: a.Ended,
-				Metrics: a.Result.Metrics, Events: fmt.Sprintf("trials/%d/%d/events.jsonl", t.Number, a.Number),
+				Metrics: a.Result.Metrics, Requests: requestCounts(a), Events: fmt.Sprintf("trials/%d/%d/events.jsonl", t.Number, a.Number),
 			}
 			if x.Jobs, err = exportJobs(st, t, a); err != nil {
 				return out, err

@@ -90,8 +90,9 @@ func (a *app) benchShowCommand() *cobra.Command {
 		Use:   "show [SWEEP]",
 		Short: "Show the results of a sweep, or write them as an HTML page",
 		Long: `Show the results of a sweep: the median of each metric for each cell, the ratios
-between levels, and the claims; with --trials each trial. With --html, write
-them as one HTML page, with drawings, that needs no other files.
+between levels, and the claims; with --trials each trial, and the requests that
+its scheduler received. With --html, write them as one HTML page, with drawings,
+that needs no other files.
 
 SWEEP is the beginning of a sweep's id, "last" (the default), or the folder of a
 sweep.`,
@@ -114,7 +115,7 @@ sweep.`,
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.BoolVar(&trials, "trials", false, "also show each trial")
+	f.BoolVar(&trials, "trials", false, "also show each trial and its requests")
 	f.BoolVar(&html, "html", false, "write an HTML page")
 	f.StringVarP(&out, "output", "o", "", "write the page to `FILE` (default: the id of the sweep with .html)")
 	return cmd
@@ -174,6 +175,10 @@ func (a *app) showSweep(st *bench.Store, withTrials bool) error {
 		}
 		if withTrials {
 			ui.Table(w, rows)
+			if requests := requestRows(attempts); requests != nil {
+				fmt.Fprintln(w)
+				ui.Table(w, requests)
+			}
 		}
 	})
 	return nil

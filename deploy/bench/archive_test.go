@@ -149,7 +149,8 @@ func TestCompare(t *testing.T) {
 	b := a
 	b.Workloads = map[string]Workload{"w": {Hash: "other"}}
 	b.Configurations = []Configuration{{Levels: a.Configurations[0].Levels, Closure: []string{"/nix/store/ddd-etc", "/nix/store/bbb-bash-5", "/nix/store/ccc-curl-8"}}}
-	want := []Difference{{"the workload w", "h", "other"}, {"the systems of scheduler=one", "differ in 2 of 4 paths", "etc"}}
+	b.Benchmark.Client = "client"
+	want := []Difference{{"the client", "none", "client"}, {"the workload w", "h", "other"}, {"the systems of scheduler=one", "differ in 2 of 4 paths", "etc"}}
 	if diff := cmp.Diff(want, Compare(a, b)); diff != "" {
 		t.Error(diff)
 	}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,6 +29,7 @@ func Compare(a, b Sweep) []Difference {
 	add("the memory", fmt.Sprintf("%d MiB", a.Host.Memory), fmt.Sprintf("%d MiB", b.Host.Memory))
 	add("the order", fmt.Sprintf("%s, seed %d", a.Benchmark.Order, a.Benchmark.Seed), fmt.Sprintf("%s, seed %d", b.Benchmark.Order, b.Benchmark.Seed))
 	add("the reset", a.Benchmark.Reset, b.Benchmark.Reset)
+	add("the client", cmp.Or(a.Benchmark.Client, "none"), cmp.Or(b.Benchmark.Client, "none"))
 	names := slices.Sorted(maps.Keys(a.Workloads))
 	for _, name := range names {
 		if other, ok := b.Workloads[name]; ok {

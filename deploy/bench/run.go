@@ -193,9 +193,9 @@ func (a *attempt) execute(ctx context.Context) error {
 
 // play submits the jobs, and measures and judges the trial.
 func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job, running *Running) error {
-	before, err := p.Usage(ctx)
-	if err != nil {
-		return fmt.Errorf("the usage of the scheduler: %w", err)
+	before := readCounters(ctx, p, false)
+	if before.errUsage != nil {
+		return fmt.Errorf("the usage of the scheduler: %w", before.errUsage)
 	}
 	stop := a.Observe(ctx, running.Domains)
 	stopped := sync.OnceValue(stop)
@@ -203,6 +203,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Workload()].TimeLimit)
 	playErr := a.submit(ctx, p, jobs, limit)
 	unfinished := errors.Is(playErr, errTimeLimit)
+	after := readCounters(ctx, p, true)
 	var cleanErr error
 	if unfinished { // jobs that still run would slow down the canary
 		cleanErr = a.phase("clean", func() error { return p.Clean(ctx) })
@@ -213,11 +214,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	}
 	a.Result = trial.Measure(jobs, a.start, a.ended, a.events, running.Nodes, running.CPUs)
 	a.State, a.Reasons, a.Noise = observation.State, observation.Reasons, observation.Report
-	if after, err := p.Usage(ctx); err == nil {
-		a.addUsage(before, after)
-	} else {
-		a.Reasons = append(a.Reasons, "the usage of the scheduler: "+err.Error())
-	}
+	a.addCounters(p, before, after)
 	a.doubt(running.Doubts...)
 	a.doubt(doubtsOf(p)...)
 	a.doubt(a.lateness()...)

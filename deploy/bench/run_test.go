@@ -44,6 +44,7 @@ type fakeCluster struct {
 	systems           map[string]string
 	fail              func(deployment int) error
 	options           null.Options
+	player            func(nixeval.BenchmarkWorkload) (player.Player, error) // nil: the null player
 }
 
 func (c *fakeCluster) Remove(context.Context, io.Writer) error { c.removed++; return nil }
@@ -56,7 +57,11 @@ func (c *fakeCluster) Deploy(_ context.Context, _ Configuration, log io.Writer) 
 			return nil, err
 		}
 	}
-	return &Running{Systems: c.systems, Nodes: 2, CPUs: 4, Close: func() {}, Player: func(nixeval.BenchmarkWorkload) (player.Player, error) { return null.New(c.options), nil }}, nil
+	newPlayer := c.player
+	if newPlayer == nil {
+		newPlayer = func(nixeval.BenchmarkWorkload) (player.Player, error) { return null.New(c.options), nil }
+	}
+	return &Running{Systems: c.systems, Nodes: 2, CPUs: 4, Close: func() {}, Player: newPlayer}, nil
 }
 
 // newRunner returns a runner of a new sweep, whose machine is quiet.

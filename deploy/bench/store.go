@@ -59,8 +59,11 @@ type Attempt struct {
 	Limits  []player.Limit          `json:"limits,omitempty"`
 	Limited []string                `json:"limited,omitempty"` // names of limits that determine the result
 	Usage   map[string]player.Usage `json:"usage,omitempty"`   // of the scheduler's parts during the trial
-	Noise   json.RawMessage         `json:"noise,omitempty"`
-	Result  trial.Result            `json:"result"`
+	// Requests has the requests that programs of the scheduler counted during the trial. Result.Metrics has their sum.
+	Requests []player.Request `json:"requests,omitempty"`
+	Place    *player.Place    `json:"place,omitempty"` // where commands ran
+	Noise    json.RawMessage  `json:"noise,omitempty"`
+	Result   trial.Result     `json:"result"`
 }
 
 // States of attempts. The first two are those of results that count.

@@ -3,10 +3,12 @@ package export
 import (
 	"encoding/csv"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 )
 
-// CSV writes a table with one row per trial and metric. Its columns are the sweep, the cell, its levels of the
+// CSV writes a table with one row per trial and metric, and per trial and kind of request. Its columns are the sweep, the cell, its levels of the
 // factors, and what identifies the trial. A trial without metrics has no row.
 func CSV(w io.Writer, s Sweep) error {
 	table := csv.NewWriter(w)
@@ -23,6 +25,11 @@ func CSV(w io.Writer, s Sweep) error {
 		trial = append(trial, strconv.Itoa(t.Block), strconv.Itoa(t.Order), strconv.Itoa(t.Attempt), t.Verdict)
 		for _, name := range t.metricNames() {
 			if err := table.Write(append(trial[:len(trial):len(trial)], name, format(t.Metrics[name]))); err != nil {
+				return err
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(t.Requests)) {
+			if err := table.Write(append(trial[:len(trial):len(trial)], name, format(t.Requests[name]))); err != nil {
 				return err
 			}
 		}

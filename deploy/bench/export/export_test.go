@@ -36,7 +36,8 @@ func sweep() Sweep {
 		},
 		Trials: []Trial{
 			{Cell: "c-1", Block: 1, Order: 1, Attempt: 1, Verdict: "valid", Started: at(10), Ended: at(400), Events: "trials/1/events.jsonl",
-				Metrics: map[string]float64{"makespan": 389.5, "tasks": 1000000, "wait p99/median": 1e-7},
+				Metrics:  map[string]float64{"makespan": 389.5, "tasks": 1000000, "wait p99/median": 1e-7},
+				Requests: map[string]float64{"requests api POST jobs.batch": 12, "requests api GET /healthz": 1},
 				Jobs: []Job{
 					{Job: workload.Job{ID: "c", Submit: 20, Nodes: 2, Tasks: 4, CPUs: 2, Memory: 512, User: "bob", After: []string{"a", "b"}},
 						Submitted: new(20.4)},
@@ -139,10 +140,10 @@ func TestCSVIsReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{`scale, "large"`, "c-2", "64", "line 1\nline \"2\", \\n", "", "é\x7f", "1", "2", "1", "invalid", "makespan", "+Inf"}
-	if len(rows) != 1+3+3+1 {
+	if len(rows) != 1+3+2+3+1 {
 		t.Fatalf("%d rows", len(rows))
 	}
-	if diff := cmp.Diff(want, rows[4]); diff != "" {
+	if diff := cmp.Diff(want, rows[6]); diff != "" {
 		t.Error(diff)
 	}
 }

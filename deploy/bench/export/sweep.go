@@ -51,8 +51,10 @@ type Trial struct {
 	Started time.Time
 	Ended   time.Time
 	Metrics map[string]float64
-	Events  string // path of the file with the events, relative to the folder of the sweep
-	Jobs    []Job
+	// Requests has the number of each kind of request, by its name. Only the CSV contains it.
+	Requests map[string]float64
+	Events   string // path of the file with the events, relative to the folder of the sweep
+	Jobs     []Job
 }
 
 // Job is a job of a trial with what was measured. Times are in seconds after the start of the trial; nil: it was not observed.

@@ -46,6 +46,7 @@ type Trial struct {
 	Verdict  string
 	Reasons  []string
 	Complete bool
+	Requests []player.Request
 }
 
 // Limit is a limit with which a scheduler ran.

@@ -56,7 +56,7 @@ func example(t *testing.T) Input {
 					"throughput": rate * 0.9, "bind_rate": rate, "wait_p50": wait, "wait_p90": 3 * wait, "wait_p99": 8 * wait, "wait_max": 20 * wait,
 					"scheduler_cpu": 3 * wait,
 				}},
-				Verdict: Valid, Complete: true,
+				Verdict: Valid, Complete: true, Requests: exampleRequests(c["scheduler"], int64(order)),
 			})
 		}
 	}
@@ -80,6 +80,18 @@ func example(t *testing.T) Input {
 		in.Claims = append(in.Claims, c.Evaluate(samples))
 	}
 	return in
+}
+
+// exampleRequests returns the requests of a trial of a scheduler, of which there are more kinds than the page shows.
+func exampleRequests(scheduler string, order int64) []player.Request {
+	if scheduler != "default" {
+		return nil
+	}
+	out := []player.Request{{Program: "kube-scheduler", Sent: true, Verb: "POST", Count: 500 + order%2}}
+	for i := range int64(maxRequests + 3) {
+		out = append(out, player.Request{Program: "kube-apiserver", Verb: "GET", Resource: fmt.Sprintf("resource-%d", i), Count: 1000 - i})
+	}
+	return out
 }
 
 func render(t *testing.T, in Input) string {

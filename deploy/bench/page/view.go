@@ -32,6 +32,7 @@ type view struct {
 	Strip    []stripCell
 	Problems []problem
 	Limits   []limitView
+	Requests []requestView
 	Floor    []ratioView
 	FloorSum string
 	Closures []Closure
@@ -157,6 +158,7 @@ func newView(in Input) view {
 	for _, l := range in.Limits {
 		v.Limits = append(v.Limits, viewLimit(l, a.cells))
 	}
+	v.Requests = viewRequests(in)
 	return v
 }
 

@@ -55,13 +55,13 @@ func ReadClockAgain(ctx context.Context, before Clock, date func(context.Context
 	defer cancel()
 	after, err := ReadClock(ctx, date)
 	if err != nil {
-		return Clocks{before, before}, []string{fmt.Sprintf("the clock of the scheduler's node could not be compared after the workload: %v", err)}
+		return Clocks{before, before}, []string{fmt.Sprintf("the clock of the node could not be compared after the workload: %v", err)}
 	}
 	drift, allowed := (after.Offset - before.Offset).Abs(), before.Error+after.Error+maxDrift
 	if drift <= allowed {
 		return Clocks{before, after}, nil
 	}
-	return Clocks{before, after}, []string{fmt.Sprintf("the clock of the scheduler's node drifted by %v during the workload, and its readings explain %v",
+	return Clocks{before, after}, []string{fmt.Sprintf("the clock of the node drifted by %v during the workload, and its readings explain %v",
 		drift.Round(time.Microsecond), allowed.Round(time.Microsecond))}
 }
 

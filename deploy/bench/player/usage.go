@@ -70,22 +70,16 @@ func ReadUsage(ctx context.Context, run func(ctx context.Context, node string, s
 	return total, nil
 }
 
-// parseUsage parses a line of usageScript. The fields of stat after the name in parentheses begin with the third; utime and stime are the
-// 14th and 15th, in ticks of 10 ms.
+// parseUsage parses a line of usageScript.
 func parseUsage(line string) (string, Usage, error) {
 	parts := strings.SplitN(line, "|", 3)
 	if len(parts) != 3 {
 		return "", Usage{}, fmt.Errorf("unexpected line %.100q", line)
 	}
-	fields := strings.Fields(parts[2][strings.LastIndexByte(parts[2], ')')+1:])
-	if len(fields) < 13 {
-		return "", Usage{}, fmt.Errorf("unexpected line %.100q", line)
-	}
-	user, errUser := strconv.ParseInt(fields[11], 10, 64)
-	system, errSystem := strconv.ParseInt(fields[12], 10, 64)
+	cpu, errCPU := ParseStat(parts[2], false)
 	kib, errMemory := strconv.ParseInt(parts[1], 10, 64)
-	if errUser != nil || errSystem != nil || errMemory != nil {
+	if errCPU != nil || errMemory != nil {
 		return "", Usage{}, fmt.Errorf("unexpected line %.100q", line)
 	}
-	return parts[0], Usage{CPU: float64(user+system) / 100, Memory: kib << 10}, nil
+	return parts[0], Usage{CPU: cpu, Memory: kib << 10}, nil
 }

@@ -1,0 +1,89 @@
+package player
+
+import (
+	"cmp"
+	"context"
+	"slices"
+)
+
+// Request is a kind of request with its number.
+type Request struct {
+	Program  string `json:"program"`            // which has counted it
+	Sent     bool   `json:"sent,omitempty"`     // the program has sent it; otherwise it has received it
+	Verb     string `json:"verb"`               // as the program names it, such as POST
+	Resource string `json:"resource,omitempty"` // such as pods/binding
+	Count    int64  `json:"count"`
+}
+
+// Requester is an optional interface of a player of a scheduler that counts requests.
+type Requester interface {
+	// Requests returns the requests that programs of the scheduler have counted since they started.
+	Requests(ctx context.Context) ([]Request, error)
+}
+
+// SubtractRequests returns the requests between two counts, those of a program together and the most frequent first. A program that has counted
+// fewer than before has started to count again.
+func SubtractRequests(before, after []Request) []Request {
+	had := map[Request]int64{}
+	for _, r := range before {
+		count := r.Count
+		r.Count = 0
+		had[r] += count
+	}
+	var out []Request
+	for _, r := range SumRequests(after) {
+		key := r
+		key.Count = 0
+		if r.Count >= had[key] {
+			r.Count -= had[key]
+		}
+		if r.Count > 0 {
+			out = append(out, r)
+		}
+	}
+	sortRequests(out)
+	return out
+}
+
+// SumRequests returns the requests with one element per kind.
+func SumRequests(all []Request) []Request {
+	index := map[Request]int{}
+	var out []Request
+	for _, r := range all {
+		key := r
+		key.Count = 0
+		i, ok := index[key]
+		if !ok {
+			index[key] = len(out)
+			out = append(out, r)
+			continue
+		}
+		out[i].Count += r.Count
+	}
+	sortRequests(out)
+	return out
+}
+
+// SumVerbs returns the requests with one element per program and verb.
+func SumVerbs(all []Request) []Request {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Resource = ""
+	}
+	return SumRequests(all)
+}
+
+func sortRequests(all []Request) {
+	slices.SortFunc(all, func(a, b Request) int {
+		return cmp.Or(cmp.Compare(a.Program, b.Program), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Resource, b.Resource))
+	})
+}
+
+// Name returns the name of the kind of request, as in an export.
+func (r Request) Name() string {
+	name := "requests " + r.Program + " " + r.Verb
+	if r.Resource != "" {
+		name += " " + r.Resource
+	}
+	return name
+}
