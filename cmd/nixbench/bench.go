@@ -475,7 +475,7 @@ func (a *app) buildSweep(folder string, sweep *bench.Sweep) error {
 
 // newBenchCluster returns the cluster of a sweep.
 func (a *app) newBenchCluster(folder string, sweep bench.Sweep) *benchCluster {
-	c := &benchCluster{app: a, folder: folder, source: filepath.Join(folder, "source", sweep.Source), sets: sweep.Sets, first: sweep.Configurations[0].Sets()}
+	c := &benchCluster{app: a, folder: folder, source: filepath.Join(folder, "source", sweep.Source), sets: sweep.Sets, first: sweep.Configurations[0].Sets(), client: sweep.Benchmark.Client}
 	if sweep.RepeatOf == "" {
 		c.shared = filepath.Join(filepath.Dir(folder), "reservation")
 	}

@@ -36,6 +36,7 @@ type benchCluster struct {
 	flake  bool
 	sets   []string  // --set of the command, which apply to all configurations
 	first  []string  // --set of one configuration, with which the hive can be evaluated
+	client string    // the role of the client, or an empty string
 	name   string    // of the cluster; empty until the hive has been surveyed
 	state  state.Dir // of the cluster; empty until the hive has been surveyed
 	// shared is the folder with the addresses and keys of the last sweep of the hive. Sweeps of one hive have the same ones, so that
@@ -81,6 +82,9 @@ func (c *benchCluster) Freeze(ctx context.Context, configuration *bench.Configur
 	}
 	if len(hive.Broken) == 0 {
 		if err := checkEngine(hive); err != nil {
+			return err
+		}
+		if err := checkClient(hive, c.client); err != nil {
 			return err
 		}
 	}
@@ -153,7 +157,7 @@ func checkEngine(hive *nixeval.Hive) error {
 		return failure.WithHint(newUsageError("no node of the hive runs a scheduler, and a benchmark needs one"), hint)
 	case len(kinds) > 1:
 		return failure.WithHint(newUsageError("the nodes of the hive run %s and %s, and a benchmark needs one scheduler", kinds[0].Title, kinds[1].Title), hint)
-	case playerOf(kinds[0].Name) == nil:
+	case engineOf(kinds[0].Name).player == nil:
 		return newUsageError("nixbench cannot submit the jobs of a benchmark to %s", kinds[0].Title)
 	}
 	return nil
@@ -313,8 +317,14 @@ func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configura
 			}
 		}
 		cluster := engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}
-		newPlayer := playerOf(kind)
-		out.Player = func(w nixeval.BenchmarkWorkload) (player.Player, error) { return newPlayer(cluster, w.Players[kind]) }
+		client, err := findClient(hive, c.client, kind)
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		out.Player = func(w nixeval.BenchmarkWorkload) (player.Player, error) {
+			return engineOf(kind).player(cluster, client, w.Players[kind])
+		}
 	}
 	return out, nil
 }

@@ -14,18 +14,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// newPlayer returns the player for a cluster, with its settings in a workload.
-type newPlayer func(engine.Cluster, json.RawMessage) (player.Player, error)
-
-// playerOf returns the constructor of the player for an engine, or nil if there is none for it.
-func playerOf(kind string) newPlayer {
-	for _, e := range engineTable {
-		if e.kind.Name == kind {
-			return e.player
-		}
-	}
-	return nil
-}
+// newPlayer returns the player for a cluster, with its settings in a workload. client is the node on which the player's commands run; if it is
+// empty, they run on the node of the scheduler.
+type newPlayer func(c engine.Cluster, client string, settings json.RawMessage) (player.Player, error)
 
 // newObserver returns an observer of this machine.
 func newObserver(store *bench.Store) bench.Observer {

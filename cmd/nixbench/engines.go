@@ -20,25 +20,42 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// engineTable lists the engines that nixbench supports, with the commands that only one engine has, and its player for benchmarks. An engine consists of
-// the packages in its line and its NixOS modules; no other code names it.
-var engineTable = []struct {
+// engineTable lists the engines that nixbench supports, with the commands that only one engine has, its player for benchmarks, and the NixOS module of
+// a client from which this player submits jobs. An engine consists of the packages in its line and its NixOS modules; no other code names it.
+var engineTable = []engineEntry{
+	{kubernetes.Kind, kubernetescmd.Commands, newKubernetesPlayer, "modules/kubernetes/client.nix"},
+	{slurm.Kind, nil, newSlurmPlayer, "modules/slurm/login.nix"},
+	{flux.Kind, nil, nil, ""},
+}
+
+type engineEntry struct {
 	kind     engine.Kind
 	commands enginecmd.Commands // nil: none
 	player   newPlayer          // nil: none
-}{
-	{kubernetes.Kind, kubernetescmd.Commands, newKubernetesPlayer},
-	{slurm.Kind, nil, func(c engine.Cluster, _ json.RawMessage) (player.Player, error) { return slurmplayer.New(c), nil }},
-	{flux.Kind, nil, nil},
+	client   string             // empty: the player submits jobs only on the scheduler's node
+}
+
+// engineOf returns the entry of an engine, or an empty one if there is none.
+func engineOf(kind string) engineEntry {
+	for _, e := range engineTable {
+		if e.kind.Name == kind {
+			return e
+		}
+	}
+	return engineEntry{}
+}
+
+func newSlurmPlayer(c engine.Cluster, client string, _ json.RawMessage) (player.Player, error) {
+	return slurmplayer.New(c, client), nil
 }
 
 // newKubernetesPlayer returns a player with the settings of a workload.
-func newKubernetesPlayer(c engine.Cluster, settings json.RawMessage) (player.Player, error) {
+func newKubernetesPlayer(c engine.Cluster, client string, settings json.RawMessage) (player.Player, error) {
 	var o kubernetesplayer.Options
 	if err := json.Unmarshal(settings, &o); err != nil {
 		return nil, err
 	}
-	return kubernetesplayer.New(c, o), nil
+	return kubernetesplayer.New(c, client, o), nil
 }
 
 // engineKinds returns all engines of the table.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,6 +43,10 @@ type fakeCluster struct {
 	files     map[string]string
 	drift     time.Duration // what the clock is ahead at the end, in addition
 	exit      string        // exit status of the pods, if they fail
+	client    string        // the node on which commands run; empty: cp-1
+	access    string        // the kubeconfig of the client
+
+	noScheduler bool // the metrics of kube-scheduler cannot be read
 }
 
 func newFake(t *testing.T) *fakeCluster {
@@ -60,7 +65,7 @@ func (f *fakeCluster) player(o Options) *Player {
 	}
 	p := New(engine.Cluster{Name: "bench", Run: f.run, Members: []engine.Member{
 		member("worker-1", "worker", ""), member("cp-1", "control-plane", `{"port": 7443}`), member("cp-2", "control-plane", ""),
-	}}, o).(*Player)
+	}}, f.client, o).(*Player)
 	p.poll, p.quiet = 20*time.Millisecond, 100*time.Millisecond
 	return p
 }
@@ -93,14 +98,38 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	switch script := string(input); {
 	case len(argv) > 2 && argv[0] == "sh" && argv[2] == "--":
 		return []byte("etcd|2048|812 (etcd) S 1 812 812 0 -1 4194560 9 0 0 0 150 50 0 0 20 0 9 0 100 1 1\n"), nil
-	case node != "cp-1":
+	case slices.Contains(argv, "/metrics"):
+		return f.metrics(node, argv)
+	case strings.Contains(script, "sshd"):
+		return fmt.Appendf(nil, "9 (sh) S 7 9 9 0 -1 1 1 1 1 1 0 0 0 0 20 0\n7 (sshd) S 1 9 9 0 -1 1 1 1 1 1 0 0 %d 0 20 0\n", 10*f.count["sh"]), nil
+	case argv[0] == "sh" && argv[1] == "-c" && node == f.client:
+		if !strings.Contains(argv[2], "umask 077") || !strings.HasSuffix(argv[2], accessFile) {
+			f.t.Errorf("unexpected command %q", argv)
+		}
+		f.access = script
+		return nil, nil
+	case argv[0] == "kubectl" && argv[1] == "config" && node == "cp-1":
+		return []byte("https://192.168.222.2:6443 Q0E="), nil
+	case argv[0] == "kubectl" && argv[2] == accessFile && node == f.client:
+		if !strings.Contains(f.access, `"token":"secret"`) {
+			return nil, errors.New("error: You must be logged in to the server (Unauthorized)")
+		}
+		argv = append(argv[:3:3], append([]string{"--server=https://127.0.0.1:7443", ""}, argv[3:]...)...)
+	case argv[0] == "kubectl" || argv[0] == "cat":
+		if node != "cp-1" {
+			return nil, fmt.Errorf("%s: %q", node, argv)
+		}
+	case node != cmp.Or(f.client, "cp-1"):
 		return nil, fmt.Errorf("%s: %q", node, argv)
+	}
+	switch script := string(input); {
 	case argv[0] == "date":
 		if f.count["date"] > 5 {
 			now = now.Add(f.drift)
 		}
 		return strconv.AppendInt(nil, now.Add(ahead).UnixNano(), 10), nil
 	case argv[0] == "sh":
+		watched := f.watching
 		f.watching = strings.Contains(script, "systemd-run")
 		f.printed.Reset()
 		if f.watching {
@@ -109,6 +138,9 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 					f.add(now, "ADDED|"+firstPodName+"||||Pending||")
 				}
 			}
+		}
+		if watched && strings.Contains(script, "/cgroup") {
+			return []byte("21 (bash) S 1 9 9 0 -1 1 1 1 1 1 1 1 100 48 20 0\n"), nil
 		}
 	case argv[0] == "tail":
 		return f.tail(argv, now)
@@ -147,6 +179,20 @@ func (f *fakeCluster) add(at time.Time, text string) {
 	f.lines = append(f.lines, line{at, fmt.Sprintf("%d.%06d|%s\n", us/1e6, us%1e6, text)})
 }
 
+// metrics answers to a request for the metrics of an API server, or of kube-scheduler, which runs only on the first control plane.
+func (f *fakeCluster) metrics(node string, argv []string) ([]byte, error) {
+	file := "testdata/apiserver"
+	if slices.Contains(argv, "--server="+schedulerServer) {
+		if file = "testdata/scheduler"; node != "cp-1" || f.noScheduler {
+			return nil, errors.New("connection refused")
+		}
+	}
+	if !strings.HasPrefix(node, "cp-") {
+		f.t.Errorf("%s: %q", node, argv)
+	}
+	return os.ReadFile(file)
+}
+
 // tail prints the lines that are due. The last one is incomplete at first.
 func (f *fakeCluster) tail(argv []string, now time.Time) ([]byte, error) {
 	if !f.watching {
@@ -177,6 +223,8 @@ func (f *fakeCluster) kubectl(args []string, input []byte) ([]byte, error) {
 		f.namespace = true
 	case "delete namespace":
 		f.namespace, f.objects, f.lines = false, map[string]map[string]any{}, nil
+	case "create token":
+		return []byte("secret\n"), nil
 	case "get nodes":
 		return []byte(`{"items": [{"spec": {}, "status": {"allocatable": {"pods": "110"}}}, {"spec": {"unschedulable": true}, "status": {"allocatable": {"pods": "110"}}}]}`), nil
 	case "create --validate=false":

@@ -1,6 +1,7 @@
-// Package kubernetes is the player for clusters that modules/kubernetes sets up. It runs kubectl on the first control plane of the hive.
+// Package kubernetes is the player for clusters that modules/kubernetes sets up. It runs kubectl on the first control plane of the hive, or on a
+// client of the cluster.
 //
-// A job of the workload is a Job of Kubernetes, and a task is a pod. The times of events are those at which a watch on the control plane
+// A job of the workload is a Job of Kubernetes, and a task is a pod. The times of events are those at which a watch on the same node
 // received the change of the pod. A pod that ends shortly after its start may have no event start.
 //
 // A job that is the only one of its kubectl create command is submitted when the command starts. kubectl creates the jobs of a command one after
@@ -18,7 +19,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/engine/batch"
 	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
@@ -46,42 +46,46 @@ type Options struct {
 
 // Player implements [player.Player].
 type Player struct {
-	cluster engine.Cluster
-	o       Options
-	poll    time.Duration // time between two reads of the watch
-	quiet   time.Duration // time without events after which the player looks for missing ones
-	doubts  []string      // about the last Play
+	cluster  engine.Cluster
+	client   string // the node that submits and watches jobs; empty: the first control plane
+	o        Options
+	poll     time.Duration // time between two reads of the watch
+	quiet    time.Duration // time without events after which the player looks for missing ones
+	doubts   []string      // about the last Play
+	watchCPU float64       // processor seconds of the watches that have ended
 }
 
-// New returns the player of a cluster. It runs no command.
-func New(c engine.Cluster, o Options) player.Player {
-	return &Player{cluster: c, o: o, poll: time.Second, quiet: 30 * time.Second}
+// New returns the player of a cluster. It submits and watches jobs on a client, or on the first control plane if client is empty. It runs no command.
+func New(c engine.Cluster, client string, o Options) player.Player {
+	return &Player{cluster: c, client: client, o: o, poll: time.Second, quiet: 30 * time.Second}
 }
 
 // Doubts implements [player.Doubter].
 func (p *Player) Doubts() []string { return p.doubts }
 
-// date reads the clock of the control plane.
+// date reads the clock of the node that submits jobs.
 func (p *Player) date(ctx context.Context) ([]byte, error) { return p.run(ctx, nil, "date", "+%s%N") }
 
-// run runs a command on the control plane, at most for one minute.
+// run runs a command on the node that submits jobs, at most for one minute.
 func (p *Player) run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	return p.runLong(ctx, stdin, argv...)
+	return p.runOn(ctx, p.Place().Commands, stdin, argv...)
 }
 
-// runLong runs a command on the control plane until ctx ends.
-func (p *Player) runLong(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
-	node := batch.FirstOf(p.cluster.Members, kubernetesengine.ControlPlane)
+// runOn runs a command on a node until ctx ends.
+func (p *Player) runOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
 	if node == "" {
 		return nil, fmt.Errorf("kubernetes: the hive has no node with the role %s", kubernetesengine.ControlPlane)
 	}
 	return p.cluster.Run(ctx, node, stdin, argv...)
 }
 
-// kubectl returns the command line of kubectl with the API server of the node on which it runs.
-func (p *Player) kubectl(args ...string) ([]string, error) {
+// adminFile is the kubeconfig of the administrator on a control plane.
+const adminFile = "/etc/kubernetes/admin.conf"
+
+// admin returns the command line of kubectl on a control plane, with its API server.
+func (p *Player) admin(args ...string) ([]string, error) {
 	settings := struct {
 		Port int `json:"port"`
 	}{6443}
@@ -93,27 +97,44 @@ func (p *Player) kubectl(args ...string) ([]string, error) {
 			break
 		}
 	}
-	return append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", fmt.Sprintf("--server=https://127.0.0.1:%d", settings.Port),
+	return append([]string{"kubectl", "--kubeconfig", adminFile, fmt.Sprintf("--server=https://127.0.0.1:%d", settings.Port),
 		"--tls-server-name=kubernetes"}, args...), nil
 }
 
-// runKubectl runs kubectl on the control plane.
+// runAdmin runs kubectl on the first control plane.
+func (p *Player) runAdmin(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
+	argv, err := p.admin(args...)
+	if err != nil {
+		return nil, err
+	}
+	return p.runOn(ctx, p.Place().Scheduler, bytes.NewReader(stdin), argv...)
+}
+
+// kubectl returns the command line of kubectl on the node that submits jobs.
+func (p *Player) kubectl(args ...string) ([]string, error) {
+	if p.client == "" {
+		return p.admin(args...)
+	}
+	return append([]string{"kubectl", "--kubeconfig", accessFile}, args...), nil
+}
+
+// runKubectl runs kubectl on the node that submits jobs.
 func (p *Player) runKubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	argv, err := p.kubectl(args...)
 	if err != nil {
 		return nil, err
 	}
-	return p.runLong(ctx, bytes.NewReader(stdin), argv...)
+	return p.runOn(ctx, p.Place().Commands, bytes.NewReader(stdin), argv...)
 }
 
-// Clean implements [player.Player]. It removes the namespace, which contains all objects, and the watch.
+// Clean implements [player.Player]. It removes the namespace, which contains all objects, the watch, and the kubeconfig of a client.
 func (p *Player) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("the namespace %s still exists after %v", namespace, cleanTimeout))
 	defer cancel()
-	if _, err := p.run(ctx, strings.NewReader(stopScript), "sh", "-s"); err != nil {
+	if _, err := p.run(ctx, strings.NewReader(stopScript+"rm -rf "+accessFolder+"\n"), "sh", "-s"); err != nil {
 		return fmt.Errorf("kubernetes: stop the watch: %w", err)
 	}
-	_, err := p.runKubectl(ctx, nil, "delete", "namespace", namespace, "--ignore-not-found", "--wait=true")
+	_, err := p.runAdmin(ctx, nil, "delete", "namespace", namespace, "--ignore-not-found", "--wait=true")
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

@@ -241,7 +241,7 @@ func TestAnswers(t *testing.T) {
 		"no file":             {"tail", 2, 1000, "", lost, "read the watch: connection lost"},
 		"a line with garbage": {"tail", 2, 1000, "garbage\n", nil, "unexpected line"},
 		"a line with no time": {"tail", 2, 1000, "now|ADDED|a|a||||||\n", nil, "without a time"},
-		"an ended watch":      {"tail", 2, 1000, "1.5", nil, "has ended on the control plane"},
+		"an ended watch":      {"tail", 2, 1000, "1.5", nil, "has ended on cp-1"},
 	} {
 		f := newFake(t)
 		f.answer[test.program] = func(n int) (string, error) {
@@ -261,7 +261,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: the watch still runs", name)
 		}
 	}
-	for _, p := range []player.Player{New(engine.Cluster{}, Options{}), newFake(t).player(Options{Image: "x"}), newFake(t).player(Options{Image: "x", Command: []string{"x"}, Gangs: "none"})} {
+	for _, p := range []player.Player{New(engine.Cluster{}, "", Options{}), newFake(t).player(Options{Image: "x"}), newFake(t).player(Options{Image: "x", Command: []string{"x"}, Gangs: "none"})} {
 		if err := p.Play(t.Context(), []workload.Job{{ID: "a"}}, time.Now, func(player.Event) {}); err == nil {
 			t.Error("wrong options are accepted")
 		}

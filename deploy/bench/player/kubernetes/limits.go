@@ -58,7 +58,7 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 
 // readManifest returns the flags of a static pod.
 func (p *Player) readManifest(ctx context.Context, name string) (map[string]string, error) {
-	out, err := p.run(ctx, nil, "cat", manifests+"/"+name+".yaml")
+	out, err := p.readFile(ctx, manifests+"/"+name+".yaml")
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: read the flags of %s: %w", name, err)
 	}
@@ -69,6 +69,13 @@ func (p *Player) readManifest(ctx context.Context, name string) (map[string]stri
 		}
 	}
 	return flags, nil
+}
+
+// readFile returns the content of a file on the first control plane.
+func (p *Player) readFile(ctx context.Context, file string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	return p.runOn(ctx, p.Place().Scheduler, nil, "cat", file)
 }
 
 // flagLine matches an argument in the manifests that kubeadm writes.
@@ -104,7 +111,7 @@ var qpsLine = regexp.MustCompile(`(?:^|[\s{,"])qps"?:\s*(-?[0-9.]+)`)
 
 // readQPS returns the rate in a configuration of kube-scheduler, or an empty string.
 func (p *Player) readQPS(ctx context.Context, file string) (string, error) {
-	out, err := p.run(ctx, nil, "cat", file)
+	out, err := p.readFile(ctx, file)
 	if err != nil {
 		return "", fmt.Errorf("kubernetes: read the configuration of kube-scheduler: %w", err)
 	}
@@ -118,7 +125,7 @@ func (p *Player) readQPS(ctx context.Context, file string) (string, error) {
 func (p *Player) readMaxPods(ctx context.Context) (player.Limit, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	out, err := p.runKubectl(ctx, nil, "get", "nodes", "--output=json")
+	out, err := p.runAdmin(ctx, nil, "get", "nodes", "--output=json")
 	if err != nil {
 		return player.Limit{}, fmt.Errorf("kubernetes: list the nodes: %w", err)
 	}

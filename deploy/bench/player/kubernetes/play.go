@@ -22,8 +22,8 @@ const (
 )
 
 // Play implements [player.Player]. Each time of submission has its own kubectl create command, and more for many jobs. While all commands
-// are in use, jobs that become due wait. The events of submissions and pods are sent at the end, when the clock of the control plane has been
-// read again.
+// are in use, jobs that become due wait. The events of submissions and pods are sent at the end, when the clock of the node has been read
+// again.
 func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	if err := p.check(jobs); err != nil {
 		return err
@@ -43,18 +43,25 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	err = p.follow(ctx, t)
 	var clocks player.Clocks
 	clocks, p.doubts = player.ReadClockAgain(ctx, clock, p.date)
+	for i, d := range p.doubts {
+		p.doubts[i] = p.Place().Commands + ": " + d
+	}
 	t.sendEvents(clocks)
 	return err
 }
 
 // setUp creates the namespace and starts the watch. It returns when the watch has begun, so that no change has a time that is too late,
-// and when pods can be created: they need the service account of the namespace.
+// and when pods can be created: they need the service account of the namespace, and a client needs its rights, which the API server
+// has some moments after their creation.
 func (p *Player) setUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout, fmt.Errorf("the watch has not begun within %v", setupTimeout))
 	defer cancel()
-	_, err := p.runKubectl(ctx, nil, "create", "namespace", namespace)
+	_, err := p.runAdmin(ctx, nil, "create", "namespace", namespace)
 	if err != nil && !strings.Contains(err.Error(), "(AlreadyExists)") {
 		return fmt.Errorf("kubernetes: create the namespace %s: %w", namespace, err)
+	}
+	if err := p.giveAccess(ctx); err != nil {
+		return err
 	}
 	pod, err := p.firstPod()
 	if err != nil {
@@ -188,7 +195,7 @@ func (p *Player) stop(ctx context.Context, t *trial, offset int) error {
 // checkWatch returns an error if the watch does not run.
 func (p *Player) checkWatch(ctx context.Context) error {
 	if _, err := p.run(ctx, nil, "systemctl", "--quiet", "is-active", watchUnit); err != nil {
-		return fmt.Errorf("kubernetes: %s has ended on the control plane: %w", watchUnit, err)
+		return fmt.Errorf("kubernetes: %s has ended on %s: %w", watchUnit, p.Place().Commands, err)
 	}
 	return nil
 }
@@ -210,7 +217,7 @@ func (p *Player) create(ctx context.Context, jobs []workload.Job) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	return p.runLong(ctx, bytes.NewReader(list), append([]string{"sh", "-c", createProgram, "sh"}, argv...)...)
+	return p.runOn(ctx, p.Place().Commands, bytes.NewReader(list), append([]string{"sh", "-c", createProgram, "sh"}, argv...)...)
 }
 
 // trial is the state of the jobs of Play.
@@ -221,7 +228,7 @@ type trial struct {
 	ready   []*job // jobs that can be submitted
 	waiting map[string][]*job
 	ended   map[string]bool
-	events  []player.Event // of pods, with the times of the control plane's clock
+	events  []player.Event // of pods, with the times of the node's clock
 	send    func(player.Event)
 }
 

@@ -69,16 +69,33 @@ func (p *Player) startWatch(ctx context.Context) error {
 	return nil
 }
 
-// stopWatch stops the watch. Clean reports an error.
+// usageScript prints the file stat of each process of the watch.
+const usageScript = `for d in /proc/[0-9]*; do
+	while read -r group; do
+		case $group in
+			*/` + watchUnit + `)
+				! read -r stat < "$d/stat" || printf '%s\n' "$stat"
+				break ;;
+		esac
+	done < "$d/cgroup"
+done 2> /dev/null
+`
+
+// stopWatch stops the watch, and adds what it has used. Clean reports an error.
 func (p *Player) stopWatch(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastRead)
 	defer cancel()
-	_, _ = p.run(ctx, strings.NewReader(stopScript), "sh", "-s")
+	out, _ := p.run(ctx, strings.NewReader(usageScript+stopScript), "sh", "-s")
+	for line := range strings.Lines(string(out)) {
+		if cpu, err := player.ParseStat(strings.TrimSpace(line), true); err == nil {
+			p.watchCPU += cpu
+		}
+	}
 }
 
 // change is a line of the watch: the state of a pod.
 type change struct {
-	at      time.Time // on the clock of the control plane
+	at      time.Time // on the clock of the node of the watch
 	deleted bool
 	pod     string
 	job     string

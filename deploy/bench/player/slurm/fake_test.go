@@ -53,6 +53,9 @@ Slurmctld(primary) at head is UP
 // ahead is what the clock of the fake controller is ahead.
 const ahead = 5 * time.Second
 
+// clientAhead is what the clock of the fake client is ahead.
+const clientAhead = -time.Hour
+
 // fakeJob is a job or a task of an array.
 type fakeJob struct {
 	id, logID         string
@@ -79,7 +82,8 @@ type fakeCluster struct {
 	delay  time.Duration // how long sbatch takes
 	drops  string        // a text: messages that contain it are lost
 	config string
-	exit   int // exit status of the jobs
+	exit   int    // exit status of the jobs
+	client string // the node on which sbatch runs; empty: head
 }
 
 type entry struct {
@@ -105,7 +109,7 @@ func (f *fakeCluster) player() *Player {
 	}
 	p := New(engine.Cluster{Name: "bench", Run: f.run, Members: []engine.Member{
 		member("head", "controller"), member("compute-1", "compute"), member("compute-2", "compute"), member("login", "login"),
-	}}).(*Player)
+	}}, f.client).(*Player)
 	p.poll, p.quiet = 20*time.Millisecond, 100*time.Millisecond
 	return p
 }
@@ -126,10 +130,13 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	if len(argv) > 2 && argv[0] == "sh" && argv[2] == "--" {
 		return []byte(usage(node)), nil
 	}
-	if node != "head" {
-		return nil, fmt.Errorf("%s: %s: command not found", node, argv[0])
-	}
 	now := time.Now()
+	if node == f.client && argv[0] == "date" {
+		return strconv.AppendInt(nil, now.Add(clientAhead).UnixNano(), 10), nil
+	}
+	if submits := argv[0] == "bash" || argv[0] == "scontrol" && argv[1] == "ping"; node != "head" && (node != f.client || !submits) || node == "head" && f.client != "" && submits {
+		return nil, fmt.Errorf("%s: %q is not expected there", node, argv)
+	}
 	var out string
 	switch argv[0] {
 	case "date":
@@ -137,6 +144,9 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 			now = now.Add(f.drift)
 		}
 		out = strconv.FormatInt(now.Add(ahead).UnixNano(), 10) + "\n"
+	case "sdiag":
+		text, err := os.ReadFile("testdata/sdiag")
+		return text, err
 	case "scontrol":
 		out = f.config
 	case "bash":
@@ -145,7 +155,10 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 		cmd.Env = append(os.Environ(), "PATH="+f.spool+":"+os.Getenv("PATH"), "SPOOL="+f.spool, fmt.Sprintf("DELAY=%f", f.delay.Seconds()))
 		printed, err := cmd.Output()
 		f.take()
-		return setAhead(printed), err
+		if f.client != "" {
+			return setAhead(printed, clientAhead), err
+		}
+		return setAhead(printed, ahead), err
 	case "journalctl":
 		out = f.journal(argv, now)
 	case "squeue":
@@ -164,8 +177,8 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	return []byte(out), nil
 }
 
-// setAhead changes the times in the output of a script to those of the fake controller.
-func setAhead(printed []byte) []byte {
+// setAhead changes the times in the output of a script to those of a clock that is ahead.
+func setAhead(printed []byte, ahead time.Duration) []byte {
 	var out strings.Builder
 	for line := range strings.Lines(string(printed)) {
 		parts := strings.SplitN(line, " ", 3)

@@ -18,15 +18,18 @@ const (
 )
 
 // Play implements [player.Player]. Scripts with sbatch commands run one after the other: while one runs, jobs that become due wait and
-// are submitted together by the next one. The events are sent at the end, when the clock of the controller has been read again.
+// are submitted together by the next one. The events are sent at the end, when the clocks have been read again.
 func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	config, err := p.readConfig(ctx)
 	if err == nil {
 		err = checkLogLevel(config)
 	}
-	var clock player.Clock
 	if err == nil {
-		clock, err = player.ReadClock(ctx, p.date)
+		err = p.waitForClient(ctx)
+	}
+	var clocks clocks
+	if err == nil {
+		clocks, err = p.readClocks(ctx)
 	}
 	var cursor string
 	if err == nil {
@@ -40,10 +43,13 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	}
 	t := newTrial(jobs)
 	err = p.follow(ctx, t, arraySize(config), begin(), cursor)
-	var clocks player.Clocks
-	clocks, p.doubts = player.ReadClockAgain(ctx, clock, p.date)
+	p.doubts = clocks.readAgain(ctx)
+	for _, e := range t.submissions {
+		e.Time = clocks.client.Local(e.Time)
+		send(e)
+	}
 	for _, e := range t.events {
-		e.Time = clocks.Local(e.Time)
+		e.Time = clocks.controller.Local(e.Time)
 		send(e)
 	}
 	return err
@@ -85,7 +91,7 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 				text := script(cs, t.openID)
 				next, submitting, quiet = last-len(rest), true, now
 				go func() {
-					out, err := p.runLong(ctx, strings.NewReader(text), "bash", "-s")
+					out, err := p.runOn(ctx, p.Place().Commands, strings.NewReader(text), "bash", "-s")
 					s := submission{commands: cs, err: err}
 					if err == nil {
 						s.answers, s.err = parseAnswers(out, len(cs))
@@ -180,15 +186,16 @@ func (p *Player) stop(ctx context.Context, t *trial, cursor string, submissions 
 
 // trial is the state of the jobs of Play.
 type trial struct {
-	jobs    []workload.Job
-	events  []player.Event      // with the times of the controller's clock
-	jobsOf  map[string][]string // the jobs with an id in SLURM; those of an array for its id
-	idOf    map[string]string
-	early   map[string][]record // records of ids that sbatch has not printed yet, and of jobs of other users
-	seen    map[string]map[int]bool
-	status  map[string]string // how a job has ended, before it has
-	ended   map[string]bool
-	missing map[string]bool // jobs that the last call of checkMissing has found
+	jobs        []workload.Job
+	submissions []player.Event      // and refusals, with the times of the clock of the node on which sbatch runs
+	events      []player.Event      // with the times of the controller's clock
+	jobsOf      map[string][]string // the jobs with an id in SLURM; those of an array for its id
+	idOf        map[string]string
+	early       map[string][]record // records of ids that sbatch has not printed yet, and of jobs of other users
+	seen        map[string]map[int]bool
+	status      map[string]string // how a job has ended, before it has
+	ended       map[string]bool
+	missing     map[string]bool // jobs that the last call of checkMissing has found
 }
 
 func newTrial(jobs []workload.Job) *trial {
@@ -210,9 +217,10 @@ func (t *trial) addAnswers(s submission) {
 	for i, a := range s.answers {
 		c := s.commands[i]
 		for k, j := range c.jobs {
-			t.add(player.Event{Time: a.at, Kind: player.Submit, Job: j.ID})
+			t.submissions = append(t.submissions, player.Event{Time: a.at, Kind: player.Submit, Job: j.ID})
 			if a.refusal != "" {
-				t.fail(j.ID, a.at, a.refusal)
+				t.ended[j.ID] = true
+				t.submissions = append(t.submissions, player.Event{Time: a.at, Kind: player.Failed, Job: j.ID, Text: a.refusal})
 				continue
 			}
 			id := c.taskID(a.id, k)

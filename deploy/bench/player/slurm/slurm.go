@@ -1,5 +1,5 @@
-// Package slurm is the player for clusters that modules/slurm sets up. It runs sbatch on the controller, and reads the times of the
-// jobs' events from the log of slurmctld, which has microseconds and needs no accounting.
+// Package slurm is the player for clusters that modules/slurm sets up. It runs sbatch on the controller or on a client of the cluster, and reads the
+// times of the jobs' events from the log of slurmctld on the controller, which has microseconds and needs no accounting.
 //
 // SLURM starts a job as soon as it has chosen the nodes, so the events bound and start of a job have the same time. The events have no
 // tasks. Jobs with the same properties that are submitted one after the other at the same time become a job array, which is one request
@@ -7,6 +7,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -30,37 +31,45 @@ const (
 // Player implements [player.Player].
 type Player struct {
 	cluster engine.Cluster
+	client  string        // the node on which sbatch runs; empty: the controller
 	poll    time.Duration // time between two reads of the log
 	quiet   time.Duration // time without events after which the player looks for missing ones
 	doubts  []string      // about the last Play
 }
 
-// New returns the player of a cluster. It runs no command.
-func New(c engine.Cluster) player.Player {
-	return &Player{cluster: c, poll: time.Second, quiet: 10 * time.Second}
+// New returns the player of a cluster. It submits jobs from a client, or from the controller if client is empty. It runs no command.
+func New(c engine.Cluster, client string) player.Player {
+	return &Player{cluster: c, client: client, poll: time.Second, quiet: 10 * time.Second}
 }
 
 // run runs a command on the controller, at most for one minute.
 func (p *Player) run(ctx context.Context, argv ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	return p.runLong(ctx, nil, argv...)
+	return p.runOn(ctx, p.Place().Scheduler, nil, argv...)
 }
 
-// runLong runs a command on the controller until ctx ends.
-func (p *Player) runLong(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
-	controller := batch.FirstOf(p.cluster.Members, slurmengine.Controller)
-	if controller == "" {
+// runOn runs a command on a node until ctx ends.
+func (p *Player) runOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
+	if node == "" {
 		return nil, fmt.Errorf("slurm: the hive has no node with the role %s", slurmengine.Controller)
 	}
-	return p.cluster.Run(ctx, controller, stdin, argv...)
+	return p.cluster.Run(ctx, node, stdin, argv...)
+}
+
+// Place implements [player.Commander].
+func (p *Player) Place() player.Place {
+	controller := batch.FirstOf(p.cluster.Members, slurmengine.Controller)
+	return player.Place{Commands: cmp.Or(p.client, controller), Scheduler: controller}
+}
+
+// CommandUsage implements [player.Commander].
+func (p *Player) CommandUsage(ctx context.Context) (player.CommandUsage, error) {
+	return player.ReadCommandUsage(ctx, p.cluster.Run, p.Place().Scheduler)
 }
 
 // Doubts implements [player.Doubter].
 func (p *Player) Doubts() []string { return p.doubts }
-
-// date reads the clock of the controller.
-func (p *Player) date(ctx context.Context) ([]byte, error) { return p.run(ctx, "date", "+%s%N") }
 
 // Clean implements [player.Player]. A job that does not react to its end is removed by SLURM after KillWait.
 func (p *Player) Clean(ctx context.Context) error {

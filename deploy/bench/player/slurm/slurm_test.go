@@ -194,7 +194,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := New(engine.Cluster{}).Clean(t.Context()); err == nil {
+	if err := New(engine.Cluster{}, "").Clean(t.Context()); err == nil {
 		t.Error("a hive without a controller is cleaned")
 	}
 }

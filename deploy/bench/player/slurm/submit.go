@@ -141,7 +141,7 @@ func script(cs []command, idOf func(job string) string) string {
 // answer is what sbatch has answered to a command: an id or an error.
 type answer struct {
 	id, refusal string
-	at          time.Time // when sbatch started, on the clock of the controller
+	at          time.Time // when sbatch started, on the clock of its node
 }
 
 // parseAnswers returns the answers in the output of a script for n commands, in the order of the commands.

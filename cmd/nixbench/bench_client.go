@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// findClient returns the node on which the commands of a player run: the first node of a role, or none if the role is empty. kind is the engine of the
+// hive's nodes. The error names what the hive lacks.
+func findClient(hive *nixeval.Hive, role, kind string) (string, error) {
+	if role == "" {
+		return "", nil
+	}
+	index := slices.IndexFunc(hive.Nodes, func(n nixeval.Node) bool { return n.Role == role })
+	if index < 0 {
+		text := "the hive has no role " + role
+		if _, exists := hive.Roles[role]; exists {
+			text = "the role " + role + " has no nodes"
+		}
+		return "", failure.WithHint(newUsageError("client = %q of the benchmark: %s", role, text), "the roles with nodes are: "+strings.Join(rolesWithNodes(hive), ", "))
+	}
+	n := hive.Nodes[index]
+	unit := hive.Unit(n.Unit)
+	if unit == nil {
+		return n.Name, nil // its evaluation has failed, which the build reports
+	}
+	e := engineOf(kind)
+	if m := unit.Deployment.Engine; m != nil {
+		return "", failure.WithHint(newUsageError("client = %q of the benchmark: %s is a member of the cluster (%s %s), and a client is none", role, n.Name, e.kind.Title, m.Role),
+			"add a role for the client")
+	}
+	if c := unit.Deployment.Client; c == nil || *c != kind {
+		err := newUsageError("client = %q of the benchmark: %s cannot submit jobs to %s", role, n.Name, e.kind.Title)
+		if e.client == "" {
+			return "", failure.WithHint(err, "nixbench has no module for clients of "+e.kind.Title+"; leave client out")
+		}
+		option := "roles." + role + ".modules"
+		if s := hive.Scheduler(); s != "" {
+			option = "roles." + role + ".schedulers." + s + ".modules"
+		}
+		return "", failure.WithHint(err, fmt.Sprintf("add %s to %s", e.client, option))
+	}
+	return n.Name, nil
+}
+
+// rolesWithNodes returns the roles of a hive that have nodes.
+func rolesWithNodes(hive *nixeval.Hive) []string {
+	var out []string
+	for _, n := range hive.Nodes {
+		if n.Role != "" && !slices.Contains(out, n.Role) {
+			out = append(out, n.Role)
+		}
+	}
+	return out
+}
+
+// checkClient returns an error unless the hive has the client of a benchmark.
+func checkClient(hive *nixeval.Hive, role string) error {
+	for _, k := range engine.KindsOf(hive, engineKinds()) {
+		if _, err := findClient(hive, role, k.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
