@@ -119,6 +119,7 @@ var rules = []struct {
 	{"e2e/suite", nil},
 	{"e2e/deep", []string{"e2e/suite"}},
 	{"e2e/nixos-tests", nil},
+	{"internal/release", nil},
 	{"internal/bench/memgroup", nil},
 	{"internal/bench/deployments", []string{"e2e/fixture", "e2e/lab"}},
 	{"internal/bench", []string{"internal/bench/deployments", "internal/bench/memgroup", "nixeval", "deploy", "deploy/fleet", "deploy/node", "deploy/state", "deploy/remote", "deploy/remote/sshtest", "deploy/closure", "deploy/secrets", "deploy/activate", "e2e/fixture"}},
