@@ -44,7 +44,7 @@ buildGoModule {
   };
 
   # Run scripts/vendor-hash --write after go.mod or go.sum has changed.
-  vendorHash = "sha256-5xEBLgkuKX/kM9KfMZvl+B683ASkfGVWotsdxNSHbhk=";
+  vendorHash = "sha256-+5qaMSznVkQiNoo5lV4SXZZqsVWsJQNsPKXK2Io2o0w=";
 
   subPackages = [ "cmd/nixbench" ];
   nativeBuildInputs = [ installShellFiles ] ++ lib.optional stdenv.hostPlatform.isLinux pkg-config;

@@ -45,17 +45,7 @@ func TestDocuments(t *testing.T) {
 				call, _, _ = strings.Cut(strings.TrimSpace(call), "  ")
 			}
 			checked++
-			root := newApp(t.Context(), nil).rootCommand()
-			root.InitDefaultHelpCmd()
-			root.InitDefaultCompletionCmd()
-			cmd, args, err := root.Find(joinNixOptions(strings.Fields(strings.ReplaceAll(call, "'", ""))))
-			if err == nil && cmd == root {
-				err = os.ErrNotExist
-			}
-			if err == nil {
-				err = cmd.ParseFlags(args)
-			}
-			if err != nil {
+			if err := checkCall(t, call); err != nil {
 				t.Errorf("%s: nixbench %s: %v", filepath.Base(file), call, err)
 			}
 		}
@@ -63,6 +53,21 @@ func TestDocuments(t *testing.T) {
 	if checked < 60 {
 		t.Errorf("only %d calls were found", checked)
 	}
+}
+
+// checkCall returns an error unless the command and the flags of a call of nixbench exist.
+func checkCall(t *testing.T, call string) error {
+	root := newApp(t.Context(), nil).rootCommand()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	cmd, args, err := root.Find(joinNixOptions(strings.Fields(strings.ReplaceAll(call, "'", ""))))
+	if err == nil && cmd == root {
+		err = os.ErrNotExist
+	}
+	if err == nil {
+		err = cmd.ParseFlags(args)
+	}
+	return err
 }
 
 // Links between the documents must have a target.

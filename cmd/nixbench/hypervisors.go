@@ -12,6 +12,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
+// hasLibvirt reports whether this program can create machines.
+const hasLibvirt = true
+
 // newHypervisorOpener returns an opener of libvirt hosts. A host is connected with the first
 // request to it.
 func newHypervisorOpener(send event.Sink) machines.Opener {

@@ -12,13 +12,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
+// hasLibvirt reports whether this program can create machines.
+const hasLibvirt = false
+
 // newHypervisorOpener returns an opener that always fails, because this program was built without
 // libvirt.
 func newHypervisorOpener(event.Sink) machines.Opener {
 	return func(_ context.Context, name string, h state.Hypervisor) (provision.Provider, error) {
 		return nil, &provision.Error{
 			Hypervisor: name, Op: "connect to " + h.URI, Err: errors.New("this nixbench was built without libvirt"),
-			Fix: "build it with cgo, and libvirt's headers or the tag libvirt_dlopen",
+			Fix: "it deploys to existing machines; on Linux, the Nix package can create machines, and a build with cgo and libvirt's headers",
 		}
 	}
 }

@@ -78,6 +78,9 @@ func formatManual(name string, cmd *cobra.Command) string {
 				names = "-" + f.Shorthand + ", " + names
 			}
 			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", escapeRoff(strings.TrimSpace(names+" "+value)), escapeRoff(usage))
+			if value := defaultOf(f); value != "" {
+				b.WriteString(escapeRoff("(default: "+value+")") + "\n")
+			}
 		})
 	}
 	if root := cmd.Root(); cmd != root {
@@ -102,6 +105,16 @@ func formatManual(name string, cmd *cobra.Command) string {
 		fmt.Fprintf(&b, ".BR %s (1)%s\n", escapeRoff(page), comma)
 	}
 	return b.String()
+}
+
+// defaultOf returns the default of a flag, or "" for a flag that by default is not set. The texts of such flags describe what
+// happens without them.
+func defaultOf(f *pflag.Flag) string {
+	switch f.DefValue {
+	case "0", "0s", "false", "[]":
+		return ""
+	}
+	return f.DefValue
 }
 
 // escapeRoff escapes text so that roff prints it literally.

@@ -111,8 +111,8 @@ func flags(b *strings.Builder, set *pflag.FlagSet) {
 		if value != "" {
 			name += " " + value
 		}
-		if zero := map[string]bool{"": true, "0": true, "0s": true, "false": true, "[]": true}; !zero[f.DefValue] {
-			usage += fmt.Sprintf(" (default: `%s`)", f.DefValue)
+		if value := defaultOf(f); value != "" {
+			usage += fmt.Sprintf(" (default: `%s`)", value)
 		}
 		fmt.Fprintf(b, "| `%s` | %s |\n", strings.ReplaceAll(name, "|", "\\|"), escapeCell(usage))
 	})

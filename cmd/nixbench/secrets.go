@@ -47,7 +47,7 @@ cannot check this. Old keys are kept, so that old data can be read.`, func(h eng
 		Args: cobra.ExactArgs(1),
 	}
 	rotate.RunE = a.withView(func(args []string) error { return a.rotateSecret(args[0]) })
-	cmd.AddCommand(rotate)
+	cmd.AddCommand(rotate, a.hostKeysCommand())
 	return cmd
 }
 

@@ -30,7 +30,11 @@ func (a *app) showVersion([]string) error {
 		if v.Commit != "" {
 			fmt.Fprintf(w, " (%s)", v.Commit)
 		}
-		fmt.Fprintf(w, " %s\n", v.Go)
+		fmt.Fprintf(w, " %s", v.Go)
+		if !v.Libvirt {
+			fmt.Fprint(w, ", without libvirt: it deploys to existing machines and creates none")
+		}
+		fmt.Fprintln(w)
 	})
 	return nil
 }
@@ -39,10 +43,11 @@ type versionView struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
 	Go      string `json:"go"`
+	Libvirt bool   `json:"libvirt"` // whether the program can create machines
 }
 
 func readBuildVersion() versionView {
-	v := versionView{Version: version, Commit: commit}
+	v := versionView{Version: version, Commit: commit, Libvirt: hasLibvirt}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v

@@ -7,6 +7,7 @@ package durable
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,7 +20,28 @@ import (
 //
 // A link is replaced, not followed. A device or a pipe is an error, because a file would replace it.
 func Write(file string, data []byte) error {
-	err := writeAtomically(file, data)
+	return describe(file, writeAtomically(file, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	}))
+}
+
+// WriteFrom is like [Write], and the content is what the function write writes. If write fails, the file is
+// unchanged, and the error is that of write.
+func WriteFrom(file string, write func(io.Writer) error) error {
+	var cause error
+	err := writeAtomically(file, func(w io.Writer) error {
+		cause = write(w)
+		return cause
+	})
+	if cause != nil {
+		return cause
+	}
+	return describe(file, err)
+}
+
+// describe returns the error of a write with the path of the file.
+func describe(file string, err error) error {
 	if inner := new(fs.PathError); errors.As(err, &inner) {
 		err = inner.Err // without the path of the hidden file
 	}
@@ -29,7 +51,7 @@ func Write(file string, data []byte) error {
 	return nil
 }
 
-func writeAtomically(file string, data []byte) error {
+func writeAtomically(file string, write func(io.Writer) error) error {
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
 		return errors.New("it is not a file")
 	}
@@ -38,7 +60,7 @@ func writeAtomically(file string, data []byte) error {
 		return err
 	}
 	defer f.Cleanup()
-	if _, err := f.Write(data); err != nil {
+	if err := write(f); err != nil {
 		return err
 	}
 	if err := f.CloseAtomicallyReplace(); err != nil {

@@ -5,6 +5,7 @@
 //	state.json     each node's current and previous system, and its open intents
 //	runtime.json   the facts of the last apply
 //	known_hosts    the host keys of the cluster's machines, for OpenSSH
+//	exports.json   digests of the states that were exported or imported here
 //	secrets/       the client key for logging in to the machines, and their private host keys
 //	gcroots/       garbage collector roots of the deployed closures
 //	runs/<id>/     run.json, plan.json, events.jsonl, nodes/<name>.log

@@ -67,7 +67,8 @@ const (
 )
 
 // Lock takes the cluster's lock for h. If another process holds the lock, the error is a
-// [*LockedError] with that holder. Commands that only read need no lock.
+// [*LockedError] with that holder. Lock finishes the import of a process that was killed. Commands that only read
+// need no lock.
 func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
 	return d.lock(ctx, h, unix.Flock)
 }
@@ -84,6 +85,9 @@ func (d Dir) lock(ctx context.Context, h Holder, flock flocker) (*Lock, error) {
 			if err := l.writeHolder(); err != nil {
 				f.Close()
 				return nil, &FolderError{d, err}
+			}
+			if err := d.finishImport(durable.Write); err != nil {
+				return nil, errors.Join(err, l.Unlock())
 			}
 			return l, nil
 		}

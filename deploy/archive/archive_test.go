@@ -1,0 +1,363 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"filippo.io/age"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// newState returns a state folder with a node, a client key, a generated secret and the record of a run.
+func newState(t *testing.T) state.Dir {
+	t.Helper()
+	d := state.Dir(filepath.Join(t.TempDir(), ".nixbench", "demo"))
+	change(t, d, "web-1")
+	if _, err := d.MakeClientKey(); err != nil {
+		t.Fatal(err)
+	}
+	run := filepath.Join(string(d), "runs", "20260102T030405Z")
+	if err := errors.Join(os.MkdirAll(d.Vault(), 0o700), os.MkdirAll(run, 0o700),
+		os.WriteFile(filepath.Join(d.Vault(), "join-token.json"), []byte("abcdef.secret"), 0o600),
+		os.WriteFile(filepath.Join(string(d), "images.json"), []byte("{}"), 0o600),
+		os.WriteFile(filepath.Join(run, "run.json"), []byte("{}"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// change records a deployment to a node.
+func change(t *testing.T, d state.Dir, node string) {
+	t.Helper()
+	lock := mustLock(t, d)
+	store, err := lock.Store()
+	if err == nil {
+		err = store.Update(func(s *state.State) error {
+			s.Confirm(node, state.Deployment{Path: "/nix/store/x", Generation: 1})
+			return nil
+		})
+	}
+	if err := errors.Join(err, lock.Unlock()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustLock(t *testing.T, d state.Dir) *state.Lock {
+	t.Helper()
+	lock, err := d.Lock(context.Background(), state.Self("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
+func newIdentity(t *testing.T) *age.X25519Identity {
+	t.Helper()
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func export(t *testing.T, d state.Dir, file string, runs bool, to ...age.Recipient) *Result {
+	t.Helper()
+	lock := mustLock(t, d)
+	defer lock.Unlock()
+	r, err := Export(t.Context(), lock, d, "demo", file, runs, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func importInto(t *testing.T, d state.Dir, file string, force bool, ids ...age.Identity) (*Result, error) {
+	t.Helper()
+	lock := mustLock(t, d)
+	defer lock.Unlock()
+	return Import(t.Context(), lock, d, "demo", file, force, ids)
+}
+
+// digest returns the digest of a state, and fails the test if other users have access to its files.
+func digest(t *testing.T, d state.Dir) string {
+	t.Helper()
+	if loose, err := d.Verify(); err != nil || len(loose) > 0 {
+		t.Errorf("%v, %v", loose, err)
+	}
+	sum, err := d.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+func TestRoundTrip(t *testing.T) {
+	from, to, file, id := newState(t), state.Dir(filepath.Join(t.TempDir(), ".nixbench", "demo")), filepath.Join(t.TempDir(), "x.age"), newIdentity(t)
+	export(t, from, file, true, id.Recipient())
+	data, err := os.ReadFile(file)
+	if err != nil || bytes.Contains(data, []byte("abcdef")) || bytes.Contains(data, []byte("PRIVATE KEY")) {
+		t.Errorf("%v, or a secret is in clear in the file", err)
+	}
+	if info, _ := os.Stat(file); info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v", info.Mode())
+	}
+	for _, changed := range []bool{true, false} {
+		r, err := importInto(t, to, file, false, newIdentity(t), id)
+		if err != nil || r.Changed != changed || r.Files != 3 || r.Records != 1 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	if digest(t, from) != digest(t, to) {
+		t.Error("the states differ")
+	}
+	if _, err := os.Stat(filepath.Join(string(to), "runs", "20260102T030405Z", "run.json")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(string(to), "images.json")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("images.json: %v", err)
+	}
+}
+
+// Two people exchange the state. An import succeeds if the state here is an earlier version of the export.
+func TestConflicts(t *testing.T) {
+	anna, ben, id := newState(t), state.Dir(filepath.Join(t.TempDir(), ".nixbench", "demo")), newIdentity(t)
+	first, second := filepath.Join(t.TempDir(), "1.age"), filepath.Join(t.TempDir(), "2.age")
+	export(t, anna, first, false, id.Recipient())
+	if _, err := importInto(t, ben, first, false, id); err != nil {
+		t.Fatal(err)
+	}
+	change(t, ben, "web-2")
+	export(t, ben, second, false, id.Recipient())
+	if _, err := importInto(t, anna, second, false, id); err != nil {
+		t.Fatalf("anna has an earlier version: %v", err)
+	}
+	refused := func(d state.Dir, file, why string) {
+		t.Helper()
+		before := digest(t, d)
+		var conflict *ConflictError
+		if _, err := importInto(t, d, file, false, id); !errors.As(err, &conflict) || !strings.Contains(err.Error(), why) {
+			t.Errorf("%v, want %q", err, why)
+		}
+		if digest(t, d) != before {
+			t.Error("the state has changed")
+		}
+	}
+	refused(anna, first, "is older than the state in")
+	change(t, anna, "web-3")
+	refused(anna, second, "is older than the state in")
+	change(t, ben, "web-4")
+	export(t, ben, second, false, id.Recipient())
+	refused(anna, second, "has changes that "+second+" lacks") // both have changed
+	if r, err := importInto(t, anna, second, true, id); err != nil || !r.Changed || digest(t, anna) != digest(t, ben) {
+		t.Errorf("with force: %+v, %v", r, err)
+	}
+}
+
+// encrypt writes an encrypted tar archive with the given entries.
+func encrypt(t *testing.T, to age.Recipient, entries ...tar.Header) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "bad.age")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	e, err := age.Encrypt(f, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := tar.NewWriter(e)
+	for _, h := range entries {
+		data := h.PAXRecords["NIXBENCH.data"]
+		h.PAXRecords, h.Size = nil, int64(len(data))
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), e.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func entry(name, data string) tar.Header {
+	return tar.Header{Typeflag: tar.TypeReg, Name: name, PAXRecords: map[string]string{"NIXBENCH.data": data}}
+}
+
+func TestRefusedImports(t *testing.T) {
+	d, id := newState(t), newIdentity(t)
+	to := id.Recipient()
+	head := entry("export.json", `{"version":1,"cluster":"demo","states":["x"]}`)
+	good := filepath.Join(t.TempDir(), "good.age")
+	export(t, d, good, false, to)
+	data, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(data []byte) string {
+		file := filepath.Join(t.TempDir(), "x.age")
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	flipped := bytes.Clone(data)
+	flipped[len(data)/2] ^= 1
+	passphrase, err := age.NewScryptRecipient("secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	passphrase.SetWorkFactor(4)
+	before := digest(t, d)
+	for name, c := range map[string]struct{ file, want string }{
+		"another identity": {encrypt(t, newIdentity(t).Recipient(), head), "it is not encrypted to any of the given identities, but to 1 others (X25519)"},
+		"a passphrase":     {encrypt(t, passphrase, head), "it is encrypted with a passphrase"},
+		"no file":          {filepath.Join(t.TempDir(), "none"), "no such file"},
+		"not encrypted":    {write([]byte("hello")), "cannot be decrypted"},
+		"cut":              {write(data[:len(data)-10]), "is damaged"},
+		"changed":          {write(flipped), "is damaged"},
+		"empty":            {encrypt(t, to), "is damaged"},
+		"no header":        {encrypt(t, to, entry("state.json", "{}")), "does not begin with export.json"},
+		"newer":            {encrypt(t, to, entry("export.json", `{"version":2}`)), "it has version 2"},
+		"another cluster":  {encrypt(t, to, entry("export.json", `{"version":1,"cluster":"other"}`)), "it is the state of cluster other, and the hive is that of cluster demo"},
+		"no digest":        {encrypt(t, to, entry("export.json", `{"version":1,"cluster":"demo"}`)), "no digest"},
+		"a path":           {encrypt(t, to, head, entry("../../x", "")), "outside of a state folder"},
+		"a link":           {encrypt(t, to, head, tar.Header{Typeflag: tar.TypeSymlink, Name: "secrets/x", Linkname: "/etc"}), "not a regular file"},
+		"no state":         {encrypt(t, to, head), "contains no state.json"},
+		"a newer state":    {encrypt(t, to, head, entry("state.json", `{"version":99}`)), "has version 99, which this nixbench does not know"},
+		"a wrong digest":   {encrypt(t, to, head, entry("state.json", `{"version":3,"nodes":{},"intents":[]}`)), "do not have the digest"},
+	} {
+		_, err := importInto(t, d, c.file, true, id)
+		if err == nil || !strings.Contains(err.Error(), c.want) || failure.KindOf(err) != failure.Usage {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if digest(t, d) != before {
+			t.Fatalf("%s: the state has changed", name)
+		}
+		if _, err := os.Stat(filepath.Join(string(d), ".import")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: files are left: %v", name, err)
+		}
+	}
+}
+
+func TestRefusedExports(t *testing.T) {
+	d, to := newState(t), newIdentity(t).Recipient()
+	lock := mustLock(t, d)
+	defer lock.Unlock()
+	hive := filepath.Join(t.TempDir(), "hive.nix")
+	if err := os.WriteFile(hive, []byte("{ }"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Export(t.Context(), lock, d, "demo", hive, false, []age.Recipient{to}); err == nil || !strings.Contains(err.Error(), "is not overwritten") {
+		t.Error(err)
+	}
+	if data, _ := os.ReadFile(hive); string(data) != "{ }" {
+		t.Errorf("it contains %q", data)
+	}
+	none := state.Dir(filepath.Join(t.TempDir(), "demo"))
+	if _, err := Export(t.Context(), mustLock(t, none), none, "demo", hive+".age", false, []age.Recipient{to}); err == nil || !strings.Contains(err.Error(), "there is no state of demo") {
+		t.Error(err)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Export(canceled, lock, d, "demo", hive+".age", false, []age.Recipient{to}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(hive)); len(left) != 1 {
+		t.Errorf("files are left: %v", left)
+	}
+}
+
+func TestSSHKeys(t *testing.T) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ssh.NewPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	recipients := filepath.Join(dir, "team.txt")
+	if err := os.WriteFile(recipients, []byte("# team\n\n"+string(ssh.MarshalAuthorizedKey(key))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	to, err := ReadRecipients(recipients)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "x.age")
+	export(t, newState(t), file, false, to...)
+	for _, passphrase := range []string{"", "secret"} {
+		var block *pem.Block
+		if passphrase == "" {
+			block, err = ssh.MarshalPrivateKey(private, "")
+		} else {
+			block, err = ssh.MarshalPrivateKeyWithPassphrase(private, "", []byte(passphrase))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(dir, "key"+passphrase)
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		asked := false
+		ids, err := ReadIdentities(name, func() ([]byte, error) { asked = true; return []byte(passphrase), nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := importInto(t, state.Dir(filepath.Join(t.TempDir(), "demo")), file, false, ids...); err != nil || asked != (passphrase != "") {
+			t.Errorf("passphrase %q: %v, asked %v", passphrase, err, asked)
+		}
+	}
+}
+
+// Errors about keys do not contain the keys.
+func TestBadKeys(t *testing.T) {
+	secret := newIdentity(t).String()
+	file := filepath.Join(t.TempDir(), "keys")
+	for text, want := range map[string]string{
+		secret:                   "it is a private key",
+		"age1xyz":                "it is no recipient",
+		"ssh-ed25519 AAAA":       "it is no public key",
+		"ssh-dss AAAAB3NzaC1kc3": "it is no public key",
+		"# nothing":              "contains no recipient",
+	} {
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadRecipients(file); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for _, text := range []string{secret + "x", "AGE-PLUGIN-YUBIKEY-1X", "", "-----BEGIN OPENSSH PRIVATE KEY-----\nx"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadIdentities(file, nil); failure.KindOf(err) != failure.Usage || strings.Contains(err.Error(), secret) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if err := os.WriteFile(file, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadPassphrase(file); err == nil {
+		t.Error("an empty passphrase was accepted")
+	}
+}

@@ -1,0 +1,137 @@
+package archive
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+const (
+	formatVersion = 1
+	headerName    = "export.json"
+	ageIntro      = "age-encryption.org/v1\n" // the first line of a file that age has encrypted
+)
+
+// Header describes an export.
+type Header struct {
+	Version  int       `json:"version"`
+	Cluster  string    `json:"cluster"`
+	Exported time.Time `json:"exported"`
+	By       string    `json:"by"`     // user and host
+	States   []string  `json:"states"` // digests of earlier states and, the last one, of this state
+}
+
+// Result describes what was exported or imported.
+type Result struct {
+	Header
+	Files   int  `json:"files"`   // files of the state
+	Records int  `json:"records"` // files of records of runs
+	Changed bool `json:"changed"` // false if an import found the same state in the folder
+}
+
+// Export encrypts the state in dir to recipients and writes it to file. With runs, it includes the records of runs. The
+// caller holds the lock of dir. An existing file is replaced only if it is encrypted with age.
+func Export(ctx context.Context, lock *state.Lock, dir state.Dir, cluster, file string, runs bool, recipients []age.Recipient) (*Result, error) {
+	if err := checkTarget(file); err != nil {
+		return nil, err
+	}
+	names, err := dir.Contents(runs)
+	if err != nil {
+		return nil, err
+	}
+	if s, err := dir.Load(); err != nil { // also if state.json is damaged
+		return nil, err
+	} else if len(names) == 0 || s.Cluster == nil && len(s.Nodes) == 0 {
+		return nil, failure.WithHint(usage("there is no state of %s in %s", cluster, dir), "nixbench apply creates it")
+	}
+	holder := state.Self("state export")
+	r := &Result{Changed: true}
+	r.Header = Header{Version: formatVersion, Cluster: cluster, Exported: holder.Started, By: holder.User + "@" + holder.Host}
+	if r.States, err = lock.RecordExport(); err != nil {
+		return nil, err
+	}
+	err = durable.WriteFrom(file, func(w io.Writer) error {
+		encrypted, err := age.Encrypt(w, recipients...)
+		if err != nil {
+			return fmt.Errorf("encrypt %s: %w", file, err)
+		}
+		return errors.Join(r.write(ctx, tar.NewWriter(encrypted), dir, names), encrypted.Close())
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// checkTarget returns an error if a file that is not an export would be overwritten.
+func checkTarget(file string) error {
+	f, _, err := durable.Open(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return failure.WithKind(failure.Usage, err)
+	}
+	defer f.Close()
+	intro := make([]byte, len(ageIntro))
+	if _, err := io.ReadFull(f, intro); err != nil || string(intro) != ageIntro {
+		return usage("%s exists and is not encrypted with age, so it is not overwritten", file)
+	}
+	return nil
+}
+
+func (r *Result) write(ctx context.Context, w *tar.Writer, dir state.Dir, names []string) error {
+	head, err := json.Marshal(r.Header)
+	if err != nil {
+		return err
+	}
+	if err := add(w, headerName, head); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		data, err := dir.ReadContent(name)
+		if err == nil {
+			err = add(w, name, data)
+		}
+		if err != nil {
+			return err
+		}
+		r.count(name)
+	}
+	return w.Close()
+}
+
+func add(w *tar.Writer, name string, data []byte) error {
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(data)), Mode: 0o600}); err != nil {
+		return err
+	}
+	_, err := w.Write(data)
+	return err
+}
+
+func (r *Result) count(name string) {
+	if strings.HasPrefix(name, "runs/") {
+		r.Records++
+	} else {
+		r.Files++
+	}
+}
+
+func usage(format string, args ...any) error {
+	return failure.WithKind(failure.Usage, fmt.Errorf(format, args...))
+}

@@ -1,0 +1,99 @@
+package archive
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"filippo.io/age"
+	"filippo.io/age/agessh"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
+)
+
+// ParseRecipient parses a public key: of age (age1…) or of SSH (ssh-ed25519 …, ssh-rsa …). Its errors never contain the
+// text, which could be a private key.
+func ParseRecipient(text string) (age.Recipient, error) {
+	text = strings.TrimSpace(text)
+	if strings.HasPrefix(text, "ssh-") {
+		r, err := agessh.ParseRecipient(text)
+		if err != nil {
+			return nil, errors.New("it is no public key of the types ssh-ed25519 and ssh-rsa")
+		}
+		return r, nil
+	}
+	found, err := age.ParseRecipients(strings.NewReader(text))
+	switch {
+	case strings.HasPrefix(text, "AGE-SECRET-KEY-"):
+		return nil, errors.New("it is a private key; a recipient is the public key, which begins with age1 or ssh-")
+	case err != nil || len(found) != 1:
+		return nil, errors.New("it is no recipient; a recipient is a public key that begins with age1, ssh-ed25519 or ssh-rsa")
+	}
+	return found[0], nil
+}
+
+// ReadRecipients reads the recipients in a file: one per line, with comments that begin with #.
+func ReadRecipients(file string) ([]age.Recipient, error) {
+	data, err := durable.Read(file, durable.KeySize)
+	if err != nil {
+		return nil, failure.WithKind(failure.Usage, err)
+	}
+	var out []age.Recipient
+	number := 0
+	for line := range strings.Lines(string(data)) {
+		number++
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		r, err := ParseRecipient(line)
+		if err != nil {
+			return nil, usage("%s, line %d: %w", file, number, err)
+		}
+		out = append(out, r)
+	}
+	if len(out) == 0 {
+		return nil, usage("%s contains no recipient", file)
+	}
+	return out, nil
+}
+
+// ReadIdentities reads the private keys in a file: identities of age, or one private key of SSH. ask returns the
+// passphrase of an encrypted SSH key; it is called only if the key is needed.
+func ReadIdentities(file string, ask func() ([]byte, error)) ([]age.Identity, error) {
+	data, err := durable.Read(file, durable.KeySize)
+	if err != nil {
+		return nil, failure.WithKind(failure.Usage, err)
+	}
+	if !bytes.HasPrefix(data, []byte("-----BEGIN")) {
+		ids, err := age.ParseIdentities(bytes.NewReader(data))
+		if err != nil { // err is not included: it could quote a private key
+			return nil, usage("%s contains no identity of age (AGE-SECRET-KEY-…) and no private key of SSH; plugins of age are not supported", file)
+		}
+		return ids, nil
+	}
+	id, err := agessh.ParseIdentity(data)
+	var locked *ssh.PassphraseMissingError
+	if errors.As(err, &locked) && locked.PublicKey != nil {
+		id, err = agessh.NewEncryptedSSHIdentity(locked.PublicKey, data, ask)
+	}
+	if err != nil {
+		return nil, usage("%s is no private key of SSH of the types ed25519 and rsa that nixbench can read", file)
+	}
+	return []age.Identity{id}, nil
+}
+
+// ReadPassphrase reads the first line of a file.
+func ReadPassphrase(file string) (string, error) {
+	data, err := durable.Read(file, durable.KeySize)
+	if err != nil {
+		return "", failure.WithKind(failure.Usage, err)
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	if line = strings.TrimRight(line, "\r"); line == "" {
+		return "", fmt.Errorf("%w: it is empty", usage("%s: the first line is the passphrase", file))
+	}
+	return line, nil
+}
