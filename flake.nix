@@ -29,6 +29,7 @@
 
       modules = {
         before-switch = ./modules/before-switch.nix;
+        deployment = ./modules/nixos-configuration.nix; # for systems in nixosConfigurations
         guest = ./modules/guest.nix;
         handover = ./modules/handover;
         image = ./modules/image.nix;

@@ -116,7 +116,8 @@ type Deployment struct {
 	ReplaceUnknownProfiles     bool           `json:"replaceUnknownProfiles"`
 	Tags                       []string       `json:"tags"`
 	Keys                       map[string]Key `json:"keys"`
-	Engine                     *Engine        `json:"engine"` // null: the node is not a cluster member
+	Engine                     *Engine        `json:"engine"`    // null: the node is not a cluster member
+	SSHConfig                  bool           `json:"sshConfig"` // the node's system does not declare these options: only the SSH configuration names its host and user
 }
 
 // Engine describes a node's cluster membership: the kind of cluster and the node's role in it.

@@ -73,7 +73,10 @@ func (e *Evaluator) writeReplFile() (string, error) {
 			return "", err
 		}
 		attr, _ := e.flakeAttr()
-		hive = "(builtins.getFlake " + ref + ")." + attr
+		hive = "(builtins.getFlake " + ref + ").outputs"
+		if attr != allOutputs {
+			hive += "." + attr
+		}
 	} else {
 		path, err := nixPath(e.Source.File)
 		if err != nil {

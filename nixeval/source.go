@@ -24,9 +24,20 @@ type Source struct {
 	Copied bool
 }
 
-// flakeAttrs are the flake outputs that can contain a hive, in the order in which they are tried:
+// hiveOutputs are the flake outputs that can contain a hive, in the order in which they are tried:
 // nixbench's hive, a hive that Colmena's makeHive has evaluated, and Colmena's raw hive.
-var flakeAttrs = []string{"nixbenchHive", "colmenaHive", "colmena"}
+var hiveOutputs = []string{"nixbenchHive", "colmenaHive", "colmena"}
+
+const (
+	// configurationsOutput is the flake output whose systems are nodes, too.
+	configurationsOutput = "nixosConfigurations"
+	// allOutputs is Nix's attribute path of the set of all outputs: an empty path, which must be quoted.
+	allOutputs = `""`
+)
+
+// flakeAttrs are the attributes that are evaluated if the user selects no output, in the order in which they are tried. Nix
+// has all outputs as the first one. Lix does not, so it evaluates one output, without the systems of the others.
+var flakeAttrs = append(append([]string{allOutputs}, hiveOutputs...), configurationsOutput)
 
 // String returns the name of the source for messages: the file, or the flake reference with the
 // output.
@@ -71,7 +82,7 @@ func findSourceIn(dir string) (Source, bool, error) {
 		if err != nil {
 			return Source{}, false, err
 		}
-		if !isFile(hive) || strings.Contains(string(text), flakeAttrs[0]) || strings.Contains(string(text), "colmena") {
+		if !isFile(hive) || strings.Contains(string(text), hiveOutputs[0]) || strings.Contains(string(text), "colmena") {
 			s, err := ParseFlakeSource(dir)
 			return s, err == nil, err
 		}
