@@ -117,6 +117,7 @@ type Deployment struct {
 	Tags                       []string       `json:"tags"`
 	Keys                       map[string]Key `json:"keys"`
 	Engine                     *Engine        `json:"engine"`    // null: the node is not a cluster member
+	Modules                    *string        `json:"modules"`   // folder of nixbench's modules that the system imports
 	SSHConfig                  bool           `json:"sshConfig"` // the node's system does not declare these options: only the SSH configuration names its host and user
 }
 

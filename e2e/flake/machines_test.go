@@ -58,7 +58,7 @@ func TestDeployToMachines(t *testing.T) {
 
 	deploy(2, "no such node", "--on", "nosuch")
 	l.Run(t, "db", "systemd-run --quiet --on-active=5s systemctl start ssh; systemctl stop ssh")
-	deploy(6, "1 unchanged")
+	deploy(6, "1 switched, 1 failed")
 }
 
 // A flake that has only nixosConfigurations is applied to the same machines: one by its name in OpenSSH's configuration,

@@ -555,6 +555,8 @@ let
       targetUser
       ;
     engine = d.engine or null;
+    # Null if the system has none of nixbench's modules that a hive imports.
+    modules = d.modules or null;
     keys = mapAttrs (_: key: {
       # Hives that Colmena's makeHive has evaluated do not have `generated`.
       generated = key.generated or null;
@@ -579,12 +581,14 @@ let
     let
       selected = if specialisation == null then null else config.specialisation.${specialisation} or null;
       inherit (selected.configuration) deployment;
+      chosen =
+        if selected == null then
+          config.deployment
+        else
+          # The keys of the system, too: the system is evaluated with the specialisation, and may need facts about its keys.
+          deployment // { keys = config.deployment.keys // deployment.keys; };
     in
-    if selected == null then
-      config.deployment
-    else
-      # The keys of the system, too: the system is evaluated with the specialisation, and may need facts about its keys.
-      deployment // { keys = config.deployment.keys // deployment.keys; };
+    chosen // { modules = config.nixbench.modulesFolder or null; };
 
   closureOf = toplevel: {
     drv = toplevel.drvPath;
