@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -114,7 +115,7 @@ func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function st
 			args = append(args, "--impure")
 		}
 		data, err := e.nixEval(ctx, phase, append([]string{e.Source.Flake + "#" + attr}, args...)...)
-		if isMissingOutput(err, attr) && e.Source.Attr == "" {
+		if e.isMissingOutput(err, attr) && e.Source.Attr == "" {
 			if !last {
 				e.advanceFlakeAttr(attr)
 				continue
@@ -155,12 +156,16 @@ func (e *Evaluator) noHiveMessage() string {
 	return fmt.Sprintf("%s has no output with a hive (%s), and no %s%s", e.Source, strings.Join(hiveOutputs, ", "), configurationsOutput, also)
 }
 
-// isMissingOutput reports whether Nix has found no such attribute. Lix does not look for the empty path of all outputs,
-// but for an output with an empty name.
-func isMissingOutput(err error, attr string) bool {
+// isMissingOutput reports whether the flake does not have the output, or whether the paths of all outputs were something else.
+func (e *Evaluator) isMissingOutput(err error, attr string) bool {
 	var ne *NixError
-	return errors.As(err, &ne) && strings.Contains(ne.Raw, "does not provide attribute") &&
-		(strings.Contains(ne.Raw, "'"+attr+"'") || attr == allOutputs)
+	if !errors.As(err, &ne) {
+		return false
+	}
+	if attr == rootAttrs[1] && ne.Raw == ourPrefix+e.noHiveMessage() {
+		return true
+	}
+	return strings.Contains(ne.Raw, "does not provide attribute") && (strings.Contains(ne.Raw, "'"+attr+"'") || slices.Contains(rootAttrs, attr))
 }
 
 // nixEval runs `nix eval --json` once and returns its output.
@@ -196,10 +201,10 @@ func (e *Evaluator) nixFlags() []string {
 func (e *Evaluator) wrapFunction(function string) (string, error) {
 	argument, source, outputs := "raw", e.Source.String(), "null"
 	if e.Source.IsFlake() {
-		switch attr, _ := e.flakeAttr(); attr {
-		case allOutputs:
+		switch attr, _ := e.flakeAttr(); {
+		case slices.Contains(rootAttrs, attr):
 			outputs = `[ "` + strings.Join(hiveOutputs, `" "`) + `" ]`
-		case configurationsOutput:
+		case attr == configurationsOutput:
 			source, argument, outputs = e.Source.Flake, "{ "+configurationsOutput+" = raw; }", "[ ]"
 		default:
 			source = e.Source.Flake + "#" + attr

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -74,7 +75,7 @@ func (e *Evaluator) writeReplFile() (string, error) {
 		}
 		attr, _ := e.flakeAttr()
 		hive = "(builtins.getFlake " + ref + ").outputs"
-		if attr != allOutputs {
+		if !slices.Contains(rootAttrs, attr) {
 			hive += "." + attr
 		}
 	} else {

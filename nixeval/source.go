@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/durable"
@@ -28,16 +29,16 @@ type Source struct {
 // nixbench's hive, a hive that Colmena's makeHive has evaluated, and Colmena's raw hive.
 var hiveOutputs = []string{"nixbenchHive", "colmenaHive", "colmena"}
 
-const (
-	// configurationsOutput is the flake output whose systems are nodes, too.
-	configurationsOutput = "nixosConfigurations"
-	// allOutputs is Nix's attribute path of the set of all outputs: an empty path, which must be quoted.
-	allOutputs = `""`
-)
+// configurationsOutput is the flake output whose systems are nodes, too.
+const configurationsOutput = "nixosConfigurations"
 
-// flakeAttrs are the attributes that are evaluated if the user selects no output, in the order in which they are tried. Nix
-// has all outputs as the first one. Lix does not, so it evaluates one output, without the systems of the others.
-var flakeAttrs = append(append([]string{allOutputs}, hiveOutputs...), configurationsOutput)
+// rootAttrs are Nix's attribute paths of the set of all outputs. Nix 2.8 does not know the first one, and takes the second one for the
+// flake's packages, if it has some for this machine.
+var rootAttrs = []string{".", `""`}
+
+// flakeAttrs are the attributes that are evaluated if the user selects no output, in the order in which they are tried. If Nix does not
+// find all outputs, it evaluates only one of them.
+var flakeAttrs = slices.Concat(rootAttrs, hiveOutputs, []string{configurationsOutput})
 
 // String returns the name of the source for messages: the file, or the flake reference with the
 // output.
