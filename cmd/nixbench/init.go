@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/modules"
+	"github.com/nixbench/nixbench/nixeval"
 	"github.com/nixbench/nixbench/templates"
 )
 
@@ -93,7 +94,17 @@ func (a *app) initCommand() *cobra.Command {
 		if err := writeNewFiles(dir, files); err != nil {
 			return err
 		}
-		a.showNextStep(dir, files, initTemplates[i].next)
+		next := initTemplates[i].next
+		if flake {
+			source, err := nixeval.ParseFileSource(filepath.Join(dir, "flake.nix"))
+			if err != nil {
+				return err
+			}
+			if !source.Copied { // Nix reads the files that git knows
+				next = "git add ., " + next
+			}
+		}
+		a.showNextStep(dir, files, next)
 		return nil
 	})
 	cmd.Flags().BoolVar(&flake, "flake", false, "write a flake, too")

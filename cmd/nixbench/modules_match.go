@@ -46,11 +46,7 @@ func (a *app) warnAboutModules(source nixeval.Source, folders []string) error {
 		return err
 	}
 	for _, folder := range folders {
-		text, err := compareModules(source, folder, own)
-		if err != nil {
-			return err
-		}
-		if text != "" {
+		if text := compareModules(source, folder, own); text != "" {
 			a.sendEvent(event.Event{Kind: event.Message, Level: "warning", Time: time.Now(), Text: text})
 		}
 	}
@@ -60,23 +56,23 @@ func (a *app) warnAboutModules(source nixeval.Source, folders []string) error {
 // compareModules returns a warning if a folder of modules is of another version, otherwise an empty string. A folder that init has
 // written records its version, so that files which the user has changed there cause no warning. Other folders
 // are compared by their content.
-func compareModules(source nixeval.Source, folder string, own modules.Sums) (string, error) {
+func compareModules(source nixeval.Source, folder string, own modules.Sums) string {
 	recorded, err := readModuleCopies(folder)
 	if err == nil {
 		if recorded.Digest == own.Digest() {
-			return "", nil
+			return ""
 		}
-		return fmt.Sprintf("%s is of nixbench %s, and this is %s: run %s", folder, recorded.Version, readBuildVersion().Version, updateCommand(folder)), nil
+		return fmt.Sprintf("%s is of nixbench %s, and this is %s: run %s", folder, recorded.Version, readBuildVersion().Version, updateCommand(folder))
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return "", err
+	equal := false
+	if errors.Is(err, fs.ErrNotExist) {
+		equal, err = own.Equal(os.DirFS(folder))
 	}
-	equal, err := own.Equal(os.DirFS(folder))
 	if equal || errors.Is(err, fs.ErrNotExist) { // some versions of Nix do not write a flake's input into the store
-		return "", nil
+		return ""
 	}
 	if err != nil {
-		return "", err
+		return fmt.Sprintf("the version of the modules in %s is not known: %v", folder, err)
 	}
 	advice := "use the nixbench of that folder, or renew the folder"
 	switch {
@@ -85,7 +81,7 @@ func compareModules(source nixeval.Source, folder string, own modules.Sums) (str
 	case source.IsFlake() && strings.HasPrefix(folder, "/nix/store/"):
 		advice = "use the nixbench of the flake, nix run .#nixbench, or renew its input, nix flake update nixbench"
 	}
-	return fmt.Sprintf("the modules in %s differ from those of this nixbench, %s: %s", folder, readBuildVersion().Version, advice), nil
+	return fmt.Sprintf("the modules in %s differ from those of this nixbench, %s: %s", folder, readBuildVersion().Version, advice)
 }
 
 // updateCommand returns the command that renews a copy of the modules.
