@@ -6,13 +6,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// Two clusters that init has written into two folders are created at the same time on one hypervisor. One of them is destroyed,
+// Two clusters that init has written into two folders are created side by side on one hypervisor. One of them is destroyed,
 // and the other one stays. Their hives are those of init, except that each has one container without Kubernetes.
 func TestTwoClusters(t *testing.T) {
 	t.Parallel()
@@ -47,15 +46,8 @@ hive // {
 	red, blue := clusters["red"], clusters["blue"]
 	before := red.listObjects("lxc")
 
-	var wg sync.WaitGroup
-	for name, b := range clusters {
-		wg.Go(func() {
-			if code, _, stderr, _ := b.try("apply"); code != 0 {
-				t.Errorf("%s: apply: exit code %d\n%s", name, code, stderr)
-			}
-		})
-	}
-	wg.Wait()
+	red.run(0, "apply")
+	blue.run(0, "apply")
 	var objects []string
 	for _, o := range red.listObjects("lxc") {
 		if !strings.HasPrefix(o, "/") {
