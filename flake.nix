@@ -29,6 +29,7 @@
 
       modules = {
         before-switch = ./modules/before-switch.nix;
+        deployment = ./modules/nixos-configuration.nix; # for systems in nixosConfigurations
         guest = ./modules/guest.nix;
         handover = ./modules/handover;
         image = ./modules/image.nix;
@@ -45,6 +46,10 @@
         slurm-controller = ./modules/slurm/controller.nix;
         slurm-login = ./modules/slurm/login.nix;
       };
+
+      # Parts of the templates' welcomeText.
+      addToGit = "In a git repository, first run `git add .`, because Nix sees only files that git knows.";
+      ownNames = "Each cluster needs a name, a network and an address range of its own, which `nixbench init --flake` takes from the folder.";
     in
     {
       packages = forEachSystem (pkgs: {
@@ -141,22 +146,22 @@
         kubernetes = {
           path = ./templates/kubernetes;
           description = "A Kubernetes cluster on virtual machines that nixbench creates";
-          welcomeText = "Read hive.nix and change what you need. Then run `nix run .#nixbench -- plan` and `nix run .#deploy`.";
+          welcomeText = "${addToGit} Read hive.nix and change what you need; ${ownNames} Then run `nix run .#nixbench -- plan` and `nix run .#deploy`.";
         };
         schedulers = {
           path = ./templates/schedulers;
           description = "A cluster of virtual machines that runs Kubernetes or SLURM";
-          welcomeText = "Read hive.nix and change what you need. Then run `nix run .#nixbench -- plan` and `nix run .#deploy -- --set scheduler=slurm`.";
+          welcomeText = "${addToGit} Read hive.nix and change what you need; ${ownNames} Then run `nix run .#nixbench -- plan` and `nix run .#deploy -- --set scheduler=slurm`.";
         };
         existing-machines = {
           path = ./templates/existing-machines;
           description = "Existing NixOS machines";
-          welcomeText = "Write your machines into hive.nix. Then run `nix run .#nixbench -- plan` and `nix run .#deploy`.";
+          welcomeText = "${addToGit} Write your machines into hive.nix. Then run `nix run .#nixbench -- plan` and `nix run .#deploy`.";
         };
         from-colmena = {
           path = ./templates/from-colmena;
           description = "A Colmena hive, which Colmena and nixbench can deploy";
-          welcomeText = "Replace hive.nix with your own. Then run `nix run .#nixbench -- plan`.";
+          welcomeText = "${addToGit} Replace hive.nix with your own. Then run `nix run .#nixbench -- plan`.";
         };
       };
 

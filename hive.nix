@@ -12,11 +12,11 @@
   modules ? ./modules, # nixbench's NixOS modules
 }:
 {
-  meta.name = "reference"; # the machines are named reference-worker-1, …
+  meta.name = "reference"; # the names of the machines begin with it
   meta.nixpkgs = nixpkgs;
 
   # The machines run on the hypervisor of this computer, on a network that nixbench
-  # creates if it does not exist.
+  # creates if it does not exist. Each cluster needs a name, a network and a range of its own.
   cluster.hypervisors.default.uri = "qemu:///system"; # or qemu+ssh://root@host/system
   cluster.network.name = "scheduler_benchmark_net";
   cluster.network.cidr = "192.168.222.0/24";

@@ -46,6 +46,13 @@ in
 {
   # interface
   options.nixbench = {
+    modulesFolder = mkOption {
+      type = types.str;
+      default = toString ./.;
+      internal = true;
+      readOnly = true;
+      description = "Folder of these modules, so that nixbench can compare them with its own.";
+    };
     nodeFile = mkOption {
       type = types.path;
       default = "/var/lib/nixbench/node.json";

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -114,12 +115,12 @@ func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function st
 			args = append(args, "--impure")
 		}
 		data, err := e.nixEval(ctx, phase, append([]string{e.Source.Flake + "#" + attr}, args...)...)
-		if isMissingOutput(err, attr) && e.Source.Attr == "" {
+		if e.isMissingOutput(err, attr) && e.Source.Attr == "" {
 			if !last {
 				e.advanceFlakeAttr(attr)
 				continue
 			}
-			return nil, e.newNoHiveError()
+			return nil, newHiveError("%s", e.noHiveMessage())
 		}
 		return data, err
 	}
@@ -146,17 +147,25 @@ func (e *Evaluator) advanceFlakeAttr(after string) {
 	}
 }
 
-func (e *Evaluator) newNoHiveError() error {
+// noHiveMessage is the error for a flake without a hive and without nixosConfigurations.
+func (e *Evaluator) noHiveMessage() string {
 	also := ""
 	if file := filepath.Join(e.Source.Dir, "hive.nix"); isFile(file) {
 		also = "; to use the hive.nix beside it: -f " + file
 	}
-	return newHiveError("%s has no output with a hive (%s)%s", e.Source, strings.Join(flakeAttrs, ", "), also)
+	return fmt.Sprintf("%s has no output with a hive (%s), and no %s%s", e.Source, strings.Join(hiveOutputs, ", "), configurationsOutput, also)
 }
 
-func isMissingOutput(err error, attr string) bool {
+// isMissingOutput reports whether the flake does not have the output, or whether the paths of all outputs were something else.
+func (e *Evaluator) isMissingOutput(err error, attr string) bool {
 	var ne *NixError
-	return errors.As(err, &ne) && strings.Contains(ne.Raw, "does not provide attribute") && strings.Contains(ne.Raw, "'"+attr+"'")
+	if !errors.As(err, &ne) {
+		return false
+	}
+	if attr == rootAttrs[1] && ne.Raw == ourPrefix+e.noHiveMessage() {
+		return true
+	}
+	return strings.Contains(ne.Raw, "does not provide attribute") && (strings.Contains(ne.Raw, "'"+attr+"'") || slices.Contains(rootAttrs, attr))
 }
 
 // nixEval runs `nix eval --json` once and returns its output.
@@ -190,7 +199,22 @@ func (e *Evaluator) nixFlags() []string {
 // the result. The text contains eval.nix and the modules, and fetches the facts by their hash, so
 // it can be evaluated in pure mode.
 func (e *Evaluator) wrapFunction(function string) (string, error) {
-	location, err := nixString(e.hiveName())
+	argument, source, outputs := "raw", e.Source.String(), "null"
+	if e.Source.IsFlake() {
+		switch attr, _ := e.flakeAttr(); {
+		case slices.Contains(rootAttrs, attr):
+			outputs = `[ "` + strings.Join(hiveOutputs, `" "`) + `" ]`
+		case attr == configurationsOutput:
+			source, argument, outputs = e.Source.Flake, "{ "+configurationsOutput+" = raw; }", "[ ]"
+		default:
+			source = e.Source.Flake + "#" + attr
+		}
+	}
+	source, err := nixString(source)
+	if err != nil {
+		return "", err
+	}
+	noHive, err := nixString(e.noHiveMessage())
 	if err != nil {
 		return "", err
 	}
@@ -218,12 +242,14 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
   benchmarkOptions = %s;
   deploymentModules = [ %s %s %s ];
   sharedRoleModule = %s;
-  location = %s;
+  source = %s;
+  hiveOutputs = %s;
+  noHive = %s;
   hermetic = %t;
   runtime = %s;
   specialisation = %s;
   sets = %s;
-} raw)`,
+} (%s))`,
 		function, evalNix,
 		module("hive.nix", modules.Hive),
 		module("benchmarks.nix", modules.Benchmarks),
@@ -231,16 +257,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 		module("engine.nix", modules.Engine),
 		module("keys.nix", modules.Keys),
 		module("shared-role.nix", modules.SharedRole),
-		location, e.Source.IsFlake() && !e.Impure, runtime, specialisation, sets), nil
-}
-
-// hiveName returns the name of the hive for Nix's error messages.
-func (e *Evaluator) hiveName() string {
-	if e.Source.IsFlake() && e.Source.Attr == "" {
-		attr, _ := e.flakeAttr()
-		return e.Source.Flake + "#" + attr
-	}
-	return e.Source.String()
+		source, outputs, noHive, e.Source.IsFlake() && !e.Impure, runtime, specialisation, sets, argument), nil
 }
 
 // factsExpression returns a Nix expression for the facts, or null if there are none.

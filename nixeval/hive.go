@@ -116,8 +116,10 @@ type Deployment struct {
 	ReplaceUnknownProfiles     bool           `json:"replaceUnknownProfiles"`
 	Tags                       []string       `json:"tags"`
 	Keys                       map[string]Key `json:"keys"`
-	Engine                     *Engine        `json:"engine"` // null: the node is not a cluster member
-	Client                     *string        `json:"client"` // the kind of the engine whose client programs the node has; null: it has none
+	Engine                     *Engine        `json:"engine"`    // null: the node is not a cluster member
+	Client                     *string        `json:"client"`    // the kind of the engine whose client programs the node has; null: it has none
+	Modules                    *string        `json:"modules"`   // folder of nixbench's modules that the system imports
+	SSHConfig                  bool           `json:"sshConfig"` // the node's system does not declare these options: only the SSH configuration names its host and user
 }
 
 // Engine describes a node's cluster membership: the kind of cluster and the node's role in it.

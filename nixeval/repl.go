@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -73,7 +74,10 @@ func (e *Evaluator) writeReplFile() (string, error) {
 			return "", err
 		}
 		attr, _ := e.flakeAttr()
-		hive = "(builtins.getFlake " + ref + ")." + attr
+		hive = "(builtins.getFlake " + ref + ").outputs"
+		if !slices.Contains(rootAttrs, attr) {
+			hive += "." + attr
+		}
 	} else {
 		path, err := nixPath(e.Source.File)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/durable"
@@ -24,9 +25,20 @@ type Source struct {
 	Copied bool
 }
 
-// flakeAttrs are the flake outputs that can contain a hive, in the order in which they are tried:
+// hiveOutputs are the flake outputs that can contain a hive, in the order in which they are tried:
 // nixbench's hive, a hive that Colmena's makeHive has evaluated, and Colmena's raw hive.
-var flakeAttrs = []string{"nixbenchHive", "colmenaHive", "colmena"}
+var hiveOutputs = []string{"nixbenchHive", "colmenaHive", "colmena"}
+
+// configurationsOutput is the flake output whose systems are nodes, too.
+const configurationsOutput = "nixosConfigurations"
+
+// rootAttrs are Nix's attribute paths of the set of all outputs. Nix 2.8 does not know the first one, and takes the second one for the
+// flake's packages, if it has some for this machine.
+var rootAttrs = []string{".", `""`}
+
+// flakeAttrs are the attributes that are evaluated if the user selects no output, in the order in which they are tried. If Nix does not
+// find all outputs, it evaluates only one of them.
+var flakeAttrs = slices.Concat(rootAttrs, hiveOutputs, []string{configurationsOutput})
 
 // String returns the name of the source for messages: the file, or the flake reference with the
 // output.
@@ -71,7 +83,7 @@ func findSourceIn(dir string) (Source, bool, error) {
 		if err != nil {
 			return Source{}, false, err
 		}
-		if !isFile(hive) || strings.Contains(string(text), flakeAttrs[0]) || strings.Contains(string(text), "colmena") {
+		if !isFile(hive) || strings.Contains(string(text), hiveOutputs[0]) || strings.Contains(string(text), "colmena") {
 			s, err := ParseFlakeSource(dir)
 			return s, err == nil, err
 		}

@@ -174,8 +174,16 @@ func (a *app) loadNodes(on []string) (*nixeval.Evaluator, *nixeval.Hive, []nixev
 // and --facts is not set, it passes these facts to later evaluations. The survey itself gets no
 // facts, because the set of nodes and their addresses must not depend on which machines run.
 func (a *app) surveyHive(e *nixeval.Evaluator) (*nixeval.Hive, error) {
+	copied := copiedModules(e.Source)
+	if err := a.warnAboutModules(e.Source, copied); err != nil { // before the survey, which other modules may break
+		return nil, err
+	}
 	hive, err := e.Survey(a.ctx)
 	if err != nil {
+		return nil, err
+	}
+	imported := slices.DeleteFunc(importedModules(hive), func(folder string) bool { return slices.Contains(copied, folder) })
+	if err := a.warnAboutModules(e.Source, imported); err != nil {
 		return nil, err
 	}
 	dir, err := a.locateState(e, hive)

@@ -65,7 +65,7 @@ func (u unreadableState) MachineOf(string) (state.Machine, *state.Cluster, error
 func (a *app) selectRemoteNodes(hive *nixeval.Hive, nodes []nixeval.Node) ([]nixeval.Node, error) {
 	broken := map[string]*nixeval.NixError{}
 	var out []nixeval.Node
-	var local []string
+	var local, configured []string
 	taken := map[string]string{} // address → name of the node with that address
 	for _, n := range nodes {
 		if err := hive.Broken[n.Unit]; err != nil {
@@ -75,6 +75,9 @@ func (a *app) selectRemoteNodes(hive *nixeval.Hive, nodes []nixeval.Node) ([]nix
 		if n.Role == "" && len(hive.Unit(n.Unit).Deployment.TargetHosts) == 0 {
 			local = append(local, n.Name)
 			continue
+		}
+		if hive.Unit(n.Unit).Deployment.SSHConfig {
+			configured = append(configured, n.Name)
 		}
 		for _, at := range targetAddresses(hive.Unit(n.Unit).Deployment) {
 			if other := taken[at]; other != "" && other != n.Name {
@@ -90,6 +93,10 @@ func (a *app) selectRemoteNodes(hive *nixeval.Hive, nodes []nixeval.Node) ([]nix
 	if len(local) > 0 {
 		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(),
 			Text: fmt.Sprintf("omitted, because deployment.targetHost is null: %s; use apply-local on them", strings.Join(local, ", "))})
+	}
+	if len(configured) > 0 {
+		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(),
+			Text: fmt.Sprintf("hosts of the SSH configuration, with its address, port and user, because their nixosConfigurations do not declare deployment.targetHost: %s", strings.Join(configured, ", "))})
 	}
 	if len(out) == 0 {
 		return nil, newUsageError("all selected nodes have a null deployment.targetHost; use apply-local on each")

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/modules"
+	"github.com/nixbench/nixbench/nixeval"
 	"github.com/nixbench/nixbench/templates"
 )
 
@@ -28,8 +29,15 @@ hive.nix with explanations, and a .gitignore for the state folder of nixbench.
 With --flake it also writes a flake.nix, which gets the modules from the flake
 of nixbench: the same as nix flake init -t github:nixbench/nixbench#kubernetes.
 
+The cluster has the name of the folder, and an address range that depends on the
+name, so that clusters from different folders can be on one hypervisor.
+
 Nothing is overwritten: if one of the files exists, none is written. An existing
-.gitignore is kept.`
+.gitignore is kept.
+
+With --update, it replaces the files in modules/ by those of this version of
+nixbench, and keeps and names the files that you have changed. It changes no
+other file.`
 
 // initTemplates are the templates of init. dir is the template's folder in [templates.Files], next
 // the hint about the next step.
@@ -42,20 +50,27 @@ var initTemplates = []struct{ name, dir, next string }{
 
 func (a *app) initCommand() *cobra.Command {
 	var dir string
-	var flake bool
+	var flake, update bool
 	cmd := &cobra.Command{
 		Use:   "init [TEMPLATE]",
 		Short: "Write a first hive from a template",
 		Long:  initLong,
 		Example: `  mkdir cluster && cd cluster && nixbench init
   nixbench init machines --flake
-  nixbench init empty --dir lab`,
+  nixbench init empty --dir lab
+  nixbench init --update`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	for _, s := range initTemplates {
 		cmd.ValidArgs = append(cmd.ValidArgs, s.name)
 	}
 	cmd.RunE = a.withView(func(args []string) error {
+		if update && (flake || len(args) > 0) {
+			return newUsageError("init --update takes no template and no --flake; it renews the modules that init has written")
+		}
+		if update {
+			return a.updateModules(dir)
+		}
 		name := initTemplates[0].name
 		if len(args) == 1 {
 			name = args[0]
@@ -71,13 +86,29 @@ func (a *app) initCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		cluster, err := clusterNameOf(dir)
+		if err != nil {
+			return err
+		}
+		files["hive.nix"] = nameCluster(files["hive.nix"], cluster)
 		if err := writeNewFiles(dir, files); err != nil {
 			return err
 		}
-		a.showNextStep(dir, files, initTemplates[i].next)
+		next := initTemplates[i].next
+		if flake {
+			source, err := nixeval.ParseFileSource(filepath.Join(dir, "flake.nix"))
+			if err != nil {
+				return err
+			}
+			if !source.Copied { // Nix reads the files that git knows
+				next = "git add ., " + next
+			}
+		}
+		a.showNextStep(dir, files, next)
 		return nil
 	})
 	cmd.Flags().BoolVar(&flake, "flake", false, "write a flake, too")
+	cmd.Flags().BoolVar(&update, "update", false, "renew the files in modules/ that init has written and you have not changed")
 	cmd.Flags().StringVar(&dir, "dir", ".", "write into `FOLDER`, which is created if it does not exist")
 	return cmd
 }
@@ -107,7 +138,14 @@ func readTemplate(template string, flake bool) (map[string][]byte, error) {
 	// A flake gets nixbench's modules as an input. Without a flake, init writes them beside the
 	// hive.
 	if (template == "kubernetes" || template == "schedulers") && !flake {
-		if err := add(modules.Files, ".", "modules", none); err != nil {
+		if err := add(modules.Files, ".", modulesFolder, none); err != nil {
+			return nil, err
+		}
+		copies, err := newModuleCopies()
+		if err != nil {
+			return nil, err
+		}
+		if files[filepath.Join(modulesFolder, copiesFile)], err = copies.encode(); err != nil {
 			return nil, err
 		}
 	}

@@ -11,7 +11,8 @@ that it boots itself.
 It reads a hive: Colmena's hive.nix, unchanged, or one with roles in addition.
 The hive is the nearest hive.nix (or flake.nix with an output nixbenchHive,
 colmenaHive or colmena) in the working directory or a folder above it; -f and
---flake select another.
+--flake select another. Systems in the nixosConfigurations of the flake are
+nodes, too, also if it has no hive.
 
   { meta.nixpkgs = import <nixpkgs> { };
     defaults = { name, ... }: { networking.hostName = name; };

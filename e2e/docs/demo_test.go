@@ -21,8 +21,8 @@ type demo struct {
 	printed   string // by demo/up
 }
 
-// startDemo runs demo/up with these arguments in a copy of the tree. bin precedes the folders of PATH.
-func startDemo(t *testing.T, name, bin string, args ...string) *demo {
+// startDemo runs demo/up with these arguments in a copy of the tree.
+func startDemo(t *testing.T, name string, args ...string) *demo {
 	t.Helper()
 	if os.Getenv("NIXBENCH_E2E") != "1" {
 		t.Skip("needs NIXBENCH_E2E=1")
@@ -39,7 +39,7 @@ func startDemo(t *testing.T, name, bin string, args ...string) *demo {
 	}
 	// The same folder for each run, so that a run removes the lab of a run that was killed.
 	state := fmt.Sprintf("/tmp/nixbench-lab/%s-%.6x", name, sha256.Sum256([]byte(top)))
-	d.env = append(os.Environ(), "NIXBENCH_LAB="+state, "PATH="+bin+":"+os.Getenv("PATH"), "NO_COLOR=1")
+	d.env = append(os.Environ(), "NIXBENCH_LAB="+state, "NO_COLOR=1")
 	t.Cleanup(func() { d.run(2*time.Minute, "down") })
 	d.printed = d.run(20*time.Minute, "up", args...)
 	t.Log(d.printed)
@@ -63,7 +63,7 @@ func (d *demo) run(limit time.Duration, program string, args ...string) string {
 
 // demo/up --scheduler slurm, and the commands that it prints.
 func TestDemoWithSLURM(t *testing.T) {
-	d := startDemo(t, "slurm-demo", t.TempDir(), "--scheduler", "slurm")
+	d := startDemo(t, "slurm-demo", "--scheduler", "slurm")
 	if !strings.Contains(d.printed, "3 nodes in 2 units, scheduler slurm") {
 		t.Error("demo/up has not used the scheduler slurm")
 	}

@@ -138,7 +138,7 @@ func (w *world) initTemplate(name string) string {
 	dir := w.TempDir()
 	w.run(dir, "nix", "flake", "init", "-t", "path:"+w.flake+"#"+name)
 	fixture.Lock(w, dir,
-		fixture.Input{Name: "nixpkgs", From: "github:NixOS/nixpkgs/nixos-25.05", Folder: w.nixpkgs},
+		fixture.Input{Name: "nixpkgs", From: "github:NixOS/nixpkgs/nixos-26.05", Folder: w.nixpkgs},
 		fixture.Input{Name: "nixbench", From: "github:nixbench/nixbench", Folder: w.flake, Inputs: []fixture.Input{ours}})
 	return dir
 }
@@ -163,7 +163,7 @@ func TestTemplates(t *testing.T) {
 		}
 	}
 
-	// The two copies of the reference hive are equal.
+	// The reference hive is the template with other names.
 	reference, err := os.ReadFile(filepath.Join(w.top, "hive.nix"))
 	if err != nil {
 		t.Fatal(err)
@@ -172,8 +172,16 @@ func TestTemplates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(reference) != string(template) {
-		t.Error("hive.nix and templates/kubernetes/hive.nix differ; copy the correct one over the other")
+	renamed := strings.NewReplacer(`meta.name = "cluster"`, `meta.name = "reference"`, `network.name = "cluster"`, `network.name = "scheduler_benchmark_net"`).Replace(string(template))
+	if string(reference) != renamed {
+		t.Error("hive.nix and templates/kubernetes/hive.nix differ not only in names; copy the correct lines over the others")
+	}
+
+	// All say that git must know the files.
+	for _, name := range []string{"kubernetes", "schedulers", "existing-machines", "from-colmena"} {
+		if text := w.run(w.flake, "nix", w.with("eval", "--raw", "path:"+w.flake+"#templates."+name+".welcomeText")...); !strings.Contains(text, "`git add .`") {
+			t.Errorf("%s: %s", name, text)
+		}
 	}
 }
 

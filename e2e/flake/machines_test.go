@@ -54,7 +54,67 @@ func TestDeployToMachines(t *testing.T) {
 	}
 	deploy(0, "1 switched, 1 unchanged")
 
+	applyConfigurations(t, l, w)
+
 	deploy(2, "no such node", "--on", "nosuch")
 	l.Run(t, "db", "systemd-run --quiet --on-active=5s systemctl start ssh; systemctl stop ssh")
-	deploy(6, "1 unchanged")
+	deploy(6, "1 switched, 1 failed")
+}
+
+// A flake that has only nixosConfigurations is applied to the same machines: one by its name in OpenSSH's configuration,
+// the other by the options that the flake's module declares, with a key.
+func applyConfigurations(t *testing.T, l *lab.Lab, w *world) {
+	dir := w.TempDir()
+	w.write(dir, "flake.nix", `{
+  inputs.nixpkgs.url = "path:`+w.nixpkgs+`";
+  inputs.nixbench = { url = "path:`+w.flake+`"; inputs.nixpkgs.follows = "nixpkgs"; };
+  outputs = { nixpkgs, nixbench, ... }:
+    let
+      system = name: module: nixpkgs.lib.nixosSystem {
+        modules = [
+          module
+          {
+            nixpkgs.hostPlatform = "x86_64-linux";
+            networking.hostName = name;
+            services.openssh.enable = true;
+            boot.loader.grub.device = "/dev/sda";
+            fileSystems."/".device = "/dev/disk/by-label/nixos";
+            fileSystems."/".fsType = "ext4";
+            system.stateVersion = "25.05";
+            environment.etc."configured".text = "by the flake";
+          }
+        ];
+      };
+    in
+    {
+      nixosConfigurations.front = system "web" { };
+      nixosConfigurations.back = system "db" {
+        imports = [ nixbench.nixosModules.deployment ];
+        deployment = { targetHost = "db.example.org"; tags = [ "store" ]; keys.password.text = "hunter2"; };
+      };
+    };
+}
+`)
+	config := l.Aliases(t, map[string]string{"front": "web", "db.example.org": "db"})
+	apply := func(want ...string) {
+		t.Helper()
+		cmd := l.Command(t.Context(), filepath.Join(w.home, "bin/nixbench"), "apply", "--flake", ".", "--yes")
+		cmd.Dir, cmd.Env = dir, append(w.env(), "SSH_CONFIG_FILE="+config)
+		out, err := cmd.CombinedOutput()
+		for _, text := range want {
+			if err != nil || !strings.Contains(string(out), text) {
+				t.Fatalf("apply: %v, want %q:\n%s", err, text, out)
+			}
+		}
+	}
+	apply("2 switched", "do not declare deployment.targetHost: front\n")
+	for _, name := range []string{"web", "db"} {
+		if got := l.Run(t, name, "cat /etc/configured"); got != "by the flake" {
+			t.Errorf("/etc/configured on %s is %q", name, got)
+		}
+	}
+	if got := l.Run(t, "db", "cat /run/keys/password"); got != "hunter2" {
+		t.Errorf("the key on db is %q", got)
+	}
+	apply("2 unchanged")
 }

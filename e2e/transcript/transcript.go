@@ -81,9 +81,13 @@ type Shell struct {
 	Command func(ctx context.Context, name string, args ...string) *exec.Cmd
 }
 
-// Do runs a step in the folder in which the previous step ended, with its KUBECONFIG. The step must
+// questionRE matches a question of the program in a document, and the reader's answer.
+var questionRE = regexp.MustCompile(`(?m)^(.*\[y/N\]) (\w+)$`)
+
+// Do runs a step in the folder in which the previous step ended, with its KUBECONFIG and PATH. The step must
 // succeed, unless the document shows an error. If the document shows output, it must be the step's
-// stdout, or its stdout and stderr.
+// stdout, or its stdout and stderr. If the document shows an answer to a question, the step runs on a terminal on which the
+// answer is typed, and must ask the question.
 func (s *Shell) Do(step Step) {
 	s.Helper()
 	command := s.Command
@@ -91,9 +95,17 @@ func (s *Shell) Do(step Step) {
 		command = exec.CommandContext
 	}
 	after := filepath.Join(s.TempDir(), "after")
-	script := step.Command + "\nstatus=$?; printf '%s\\n' \"$PWD\" \"${KUBECONFIG-}\" > \"$0\"; exit $status"
-	cmd := command(s.Context(), "bash", "-c", script, after)
-	cmd.Dir, cmd.Env = s.Dir, s.Env
+	script := step.Command + "\nstatus=$?; printf '%s\\n' \"$PWD\" \"${KUBECONFIG-}\" \"$PATH\" > \"$AFTER\"; exit $status"
+	argv := []string{"bash", "-c", script}
+	question := questionRE.FindStringSubmatch(strings.Join(step.Output, "\n"))
+	if question != nil {
+		argv = []string{"script", "--quiet", "--return", "--command", script, "/dev/null"}
+	}
+	cmd := command(s.Context(), argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = s.Dir, append(slices.Clone(s.Env), "AFTER="+after, "SHELL=/bin/bash")
+	if question != nil {
+		cmd.Stdin = strings.NewReader(question[2] + "\n")
+	}
 	var out bytes.Buffer
 	var all both
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, &all), &all
@@ -106,7 +118,12 @@ func (s *Shell) Do(step Step) {
 	if (err != nil) != shown {
 		s.Fatalf("%s: %s: %v\n%s", step.Where, step.Command, err, all.text.String())
 	}
-	if len(step.Output) > 0 {
+	switch {
+	case question != nil:
+		if !strings.Contains(out.String(), question[1]) {
+			s.Errorf("%s: %s does not ask %q:\n%s", step.Where, step.Command, question[1], out.String())
+		}
+	case len(step.Output) > 0:
 		want := plain(strings.Join(step.Output, "\n"))
 		if diff := cmp.Diff(want, plain(out.String())); diff != "" && !slices.Equal(want, plain(all.text.String())) {
 			s.Errorf("%s: the document (-) differs from what %s prints (+):\n%s\nall of it:\n%s", step.Where, step.Command, diff, all.text.String())
@@ -133,7 +150,7 @@ func (b *both) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// follow sets the folder and KUBECONFIG of the next step to those with which this one ended.
+// follow sets the folder, KUBECONFIG and PATH of the next step to those with which this one ended.
 func (s *Shell) follow(after string) {
 	s.Helper()
 	text, err := os.ReadFile(after)
@@ -142,7 +159,7 @@ func (s *Shell) follow(after string) {
 	}
 	lines := strings.Split(string(text), "\n")
 	s.Dir = lines[0]
-	s.Env = append(slices.Clone(s.Env), "KUBECONFIG="+lines[1])
+	s.Env = append(slices.Clone(s.Env), "KUBECONFIG="+lines[1], "PATH="+lines[2])
 }
 
 // replacements remove what differs between runs. Numbers of nodes and addresses must not differ.

@@ -1,5 +1,5 @@
-# Evaluates a hive. The Go code passes this file and its arguments to Nix as one expression, so that
-# nothing is written into the user's folder. The file must work with Nix 2.8 and later, with `lib` of
+# Evaluates a hive, or the outputs of a flake that contain one. The Go code passes this file and its arguments to
+# Nix as one expression, so that nothing is written into the user's folder. The file must work with Nix 2.8 and later, with `lib` of
 # nixpkgs 25.05 and later, and in pure mode. An older nixpkgs is refused with a message.
 {
   # Modules of nixbench, as values: the options of the hive (meta, cluster, roles, and benchmarks), the modules of
@@ -8,8 +8,13 @@
   benchmarkOptions,
   deploymentModules,
   sharedRoleModule,
-  # The hive's name for messages: a file, or a flake output.
-  location,
+  # The hive's name for messages: a file, or a flake output. For all outputs of a flake: the flake.
+  source,
+  # Null if the last argument is a hive. Otherwise it is the set of a flake's outputs, and these are the names of
+  # those that can contain a hive, in the order in which they are tried.
+  hiveOutputs,
+  # The error for a flake without a hive and without nixosConfigurations.
+  noHive,
   # True for a flake in pure mode: the hive must set meta.nixpkgs to a package set. If false, the
   # default is <nixpkgs>.
   hermetic,
@@ -20,7 +25,7 @@
   # The arguments of --set, in order: [ { path; raw; isJSON; } ].
   sets,
 }:
-rawHive:
+raw:
 let
   inherit (builtins)
     attrNames
@@ -47,6 +52,80 @@ let
     tail
     typeOf
     ;
+
+  # -- the hive and nixosConfigurations of a flake --------------------------------
+
+  presentOutputs = filter (name: raw ? ${name}) hiveOutputs;
+  rawHive =
+    if hiveOutputs == null then
+      raw
+    else if presentOutputs != [ ] then
+      raw.${head presentOutputs}
+    else if raw ? nixosConfigurations then
+      { }
+    else
+      throwError noHive;
+  location =
+    if hiveOutputs == null then
+      source
+    else
+      "${source}#${head (presentOutputs ++ [ "nixosConfigurations" ])}";
+
+  # Evaluated systems, by the names of their nodes.
+  configurations =
+    let
+      all = raw.nixosConfigurations or { };
+      inHive = evaluatedHive.nodes;
+      twice = filter (name: inHive ? ${name}) (attrNames all);
+    in
+    if hiveOutputs == null || all == { } then
+      { }
+    else if !isAttrs all then
+      throwError "${source}#nixosConfigurations must be an attribute set, but it is ${typeWithArticle all}"
+    else if presentOutputs == [ ] || twice == [ ] then
+      all
+    # Flakes for Colmena often have the hive's nodes as nixosConfigurations, too, so that nixos-rebuild can build them.
+    else if head presentOutputs != "nixbenchHive" then
+      removeAttrs all twice
+    else
+      throwError "node ${head twice} is in both ${location} and ${source}#nixosConfigurations; rename or remove one of them, or use only the hive: --flake ${location}";
+
+  # The configuration whose lib is used if the hive has no package set: the first that is not an error.
+  firstConfiguration =
+    let
+      find =
+        all: if tail all == [ ] || (builtins.tryEval (head all ? lib)).value then head all else find (tail all);
+    in
+    find (attrValues raw.nixosConfigurations);
+  useConfigurationsLib =
+    hiveOutputs != null && raw.nixosConfigurations or { } != { } && !(isAttrs rawMeta && rawMeta.nixpkgs or null != null);
+
+  # The options of a system that does not declare deployment.*: those of a node in a hive, but the SSH configuration determines the user.
+  defaultDeployment =
+    name:
+    (lib.evalModules {
+      modules = deploymentModules ++ [
+        {
+          _module.check = false;
+          deployment.targetUser = null;
+        }
+      ];
+      specialArgs = { inherit name; };
+    }).config.deployment;
+
+  deploymentOfConfiguration =
+    name:
+    let
+      inherit (configurations.${name}) config options;
+      deployment = deploymentOf (selectDeployment config);
+    in
+    if !(options ? deployment.targetHost) then
+      deploymentOf (defaultDeployment name) // { sshConfig = true; }
+    # The module's own default is the host name, because the module does not have the node's name.
+    else if options.deployment.targetHost.highestPrio or 0 >= 1500 then
+      deployment // { targetHost = name; }
+    else
+      deployment;
 
   # Throw an error with a prefix. The Go code shows errors with this prefix without a trace.
   throwError = message: throw "nixbench: ${message}";
@@ -125,7 +204,8 @@ let
     else
       importNixpkgs "<nixpkgs>" <nixpkgs>;
 
-  inherit (nixpkgs) lib;
+  lib = if useConfigurationsLib then firstConfiguration.lib else nixpkgs.lib;
+  pkgs = if useConfigurationsLib then firstConfiguration.pkgs else nixpkgs;
 
   # -- meta, cluster and roles: the module system checks types --------------------
 
@@ -457,7 +537,7 @@ let
       )
     );
 
-  uncheckedNodes = byNode unchecked;
+  uncheckedNodes = byNode unchecked // configurations;
 
   # Return { NAME = f NAME; } for the names.
   forNames = names: f: listToAttrs (map (name: { inherit name; value = f name; }) names);
@@ -476,6 +556,8 @@ let
       ;
     engine = d.engine or null;
     client = d.client or null;
+    # Null if the system has none of nixbench's modules that a hive imports.
+    modules = d.modules or null;
     keys = mapAttrs (_: key: {
       # Hives that Colmena's makeHive has evaluated do not have `generated`.
       generated = key.generated or null;
@@ -493,6 +575,21 @@ let
         ;
     }) d.keys;
   };
+
+  # Return the deployment options of a system, or of its specialisation.
+  selectDeployment =
+    config:
+    let
+      selected = if specialisation == null then null else config.specialisation.${specialisation} or null;
+      inherit (selected.configuration) deployment;
+      chosen =
+        if selected == null then
+          config.deployment
+        else
+          # The keys of the system, too: the system is evaluated with the specialisation, and may need facts about its keys.
+          deployment // { keys = config.deployment.keys // deployment.keys; };
+    in
+    chosen // { modules = config.nixbench.modulesFolder or null; };
 
   closureOf = toplevel: {
     drv = toplevel.drvPath;
@@ -563,8 +660,7 @@ let
     benchmarks = evalBenchmarks location (hive.benchmarks or { });
     # Return the benchmark with this value alone, which is not in the hive.
     benchmarkOf = value: (evalBenchmarks "the command line" { adhoc = value; }).adhoc;
-    inherit lib;
-    pkgs = nixpkgs;
+    inherit lib pkgs;
     nodes = byNode checked;
 
     skeleton = {
@@ -593,20 +689,7 @@ let
       };
       units = attrNames units;
     };
-    deployment =
-      name:
-      let
-        inherit (unchecked.${name}) config;
-        selected = if specialisation == null then null else config.specialisation.${specialisation} or null;
-        inherit (selected.configuration) deployment;
-      in
-      deploymentOf (
-        if selected == null then
-          config.deployment
-        else
-          # The keys of the system, too: the system is evaluated with the specialisation, and may need facts about its keys.
-          deployment // { keys = config.deployment.keys // deployment.keys; }
-      );
+    deployment = name: deploymentOf (selectDeployment unchecked.${name}.config);
     closure = name: closureOf checked.${name}.config.system.build.toplevel;
     image = kind: role: closureOf (imageOf kind role);
     inherit imageDrvs;
@@ -614,8 +697,7 @@ let
       f:
       if isFunction f || (isAttrs f && f ? __functor) then
         f {
-          inherit lib;
-          pkgs = nixpkgs;
+          inherit lib pkgs;
           nodes = uncheckedNodes;
         }
       else
@@ -651,13 +733,35 @@ let
     inherit (hive) introspect;
   };
 
-  evaluated =
+  evaluatedHive =
     if !(hive ? __schema) then
       native
     else if hive ? toplevel && hive ? deploymentConfig && hive ? introspect then
       fromColmena
     else
       throwError "${location} has __schema, as an evaluated hive, but lacks toplevel, deploymentConfig or introspect";
+
+  # The functions for the hive and nixosConfigurations together.
+  evaluated =
+    if configurations == { } then
+      evaluatedHive
+    else
+      evaluatedHive
+      // {
+        nodes = evaluatedHive.nodes // configurations;
+        skeleton = evaluatedHive.skeleton // {
+          named = evaluatedHive.skeleton.named ++ attrNames configurations;
+          units = evaluatedHive.skeleton.units ++ attrNames configurations;
+        };
+        deployment =
+          name: if configurations ? ${name} then deploymentOfConfiguration name else evaluatedHive.deployment name;
+        closure =
+          name:
+          if configurations ? ${name} then
+            closureOf configurations.${name}.config.system.build.toplevel
+          else
+            evaluatedHive.closure name;
+      };
 in
 evaluated
 // {

@@ -12,13 +12,13 @@
   modules ? ./modules, # nixbench's NixOS modules
 }:
 {
-  meta.name = "reference"; # the machines are named reference-worker-1, …
+  meta.name = "cluster"; # the names of the machines begin with it
   meta.nixpkgs = nixpkgs;
 
   # The machines run on the hypervisor of this computer, on a network that nixbench
-  # creates if it does not exist.
+  # creates if it does not exist. Each cluster needs a name, a network and a range of its own.
   cluster.hypervisors.default.uri = "qemu:///system"; # or qemu+ssh://root@host/system
-  cluster.network.name = "scheduler_benchmark_net";
+  cluster.network.name = "cluster";
   cluster.network.cidr = "192.168.222.0/24";
   cluster.endpoint.role = "control-plane"; # the API has the address of its first node
 

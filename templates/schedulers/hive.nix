@@ -10,11 +10,11 @@
   modules ? ./modules, # nixbench's NixOS modules
 }:
 {
-  meta.name = "schedulers"; # the machines are named schedulers-node-1, …
+  meta.name = "schedulers"; # the names of the machines begin with it
   meta.nixpkgs = nixpkgs;
 
   # The machines run on the hypervisor of this computer, on a network that nixbench
-  # creates if it does not exist.
+  # creates if it does not exist. Each cluster needs a name, a network and a range of its own.
   cluster.hypervisors.default.uri = "qemu:///system"; # or qemu+ssh://root@host/system
   cluster.network.name = "schedulers";
   cluster.network.cidr = "192.168.223.0/24";

@@ -6,5 +6,5 @@
 packages="$packages
   containerd runc containernetworking-plugins
   conmon skopeo
-  conntrack ethtool socat ebtables nftables jq
+  conntrack ethtool socat ebtables nftables jq htop
 "

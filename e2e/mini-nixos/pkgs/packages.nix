@@ -126,6 +126,7 @@ in
   ebtables = fromHost "ebtables" (sbin [ "ebtables" ]);
   kmod = fromHost "kmod" ([ "kmod" ] ++ sbin [ "modprobe" "lsmod" "insmod" "rmmod" "modinfo" "depmod" ]);
   ethtool = fromHost "ethtool" (sbin [ "ethtool" ]);
+  htop = fromHost "htop" [ "htop" ];
   socat = fromHost "socat" [ "socat" ];
   conntrack-tools = fromHost "conntrack-tools" (sbin [ "conntrack" ]);
   iputils = fromHost "iputils" [ "ping" ];

@@ -1,0 +1,12 @@
+# The options `deployment.*` for a system in a flake's `nixosConfigurations`. The nodes of a hive have them already.
+{ config, lib, ... }:
+{
+  imports = [
+    ./deployment.nix
+    ./engine.nix
+    ./keys.nix
+  ];
+
+  # The system does not know its name in the flake. nixbench uses that name as the default of `deployment.targetHost`.
+  _module.args.name = lib.mkDefault config.networking.hostName;
+}
