@@ -35,6 +35,10 @@ type Options struct {
 	Recreate     bool          // recreate machines whose image differs from the hive's
 	BootTimeout  time.Duration // maximum time until a machine is ready; 0: a default for the kind of machine
 
+	// Plan is the plan to execute; nil: Apply evaluates the systems. Its systems are used if the evaluation would see the same
+	// facts. Its other content is for the caller, which has compared it with the user's plan.
+	Plan *Plan
+
 	RebootNodes   bool          // reboot the deployed nodes that have not booted the system of their profile
 	RebootTimeout time.Duration // maximum time until a node has booted
 }

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// isPlanFile reports whether the argument of apply is a plan file and not a goal: it is no goal, and looks like a path or is one.
+func isPlanFile(arg string) bool {
+	return !slices.Contains(applyGoals, arg) && (strings.ContainsAny(arg, "/.") || durable.Exists(arg))
+}
+
+// checkPlanFile returns an error if plan --out cannot write its file, before anything is evaluated.
+func (a *app) checkPlanFile(flags planFlags) error {
+	if flags.out == "" {
+		return nil
+	}
+	if flags.keepGoing {
+		return newUsageError("--out and --keep-going exclude each other: a plan file contains all selected nodes")
+	}
+	for _, set := range a.sets {
+		if state.SafeArgs([]string{set})[0] != set {
+			path, _, _ := strings.Cut(set, "=")
+			return newUsageError("--out: --set %s seems to contain a secret, and a plan file must not; use deployment.keys", path)
+		}
+	}
+	info, err := os.Stat(flags.out)
+	if err == nil && !info.Mode().IsRegular() {
+		return newUsageError("--out %s: it exists and is no file", flags.out)
+	}
+	if dir := filepath.Dir(flags.out); !isFolder(dir) {
+		return newUsageError("--out %s: there is no folder %s", flags.out, dir)
+	}
+	return nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+func (a *app) writePlanFile(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, flags planFlags, made deploy.Plan) error {
+	saved := a.newSavedPlan(e, hive, nodes, made)
+	saved.Arguments = deploy.PlanArguments{
+		On: append([]string{}, flags.on...), Sets: append([]string{}, a.sets...), NoKeys: flags.noKeys, Recreate: flags.recreate,
+		NoDrain: flags.drain.noDrain, DrainBarePods: flags.drain.barePods, DrainLocalData: flags.drain.localData, MaxUnavailable: flags.maxUnavailable,
+	}
+	if err := saved.Write(flags.out); err != nil {
+		return err
+	}
+	a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "the plan is in " + flags.out + "; nixbench apply " + flags.out + " executes it"})
+	return nil
+}
+
+// newSavedPlan returns a plan in the form in which it is saved, and compared with a saved plan.
+func (a *app) newSavedPlan(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, made deploy.Plan) deploy.SavedPlan {
+	s := deploy.SavedPlan{
+		Nixbench: readBuildVersion().Version, Made: time.Now().UTC(), Cluster: hive.ClusterName(), Hive: e.Source.String(), IsFlake: e.Source.IsFlake(),
+		Source: hashSource(e.Source), Revision: readGitRevision(a.ctx, e.Source.Dir), Scheduler: hive.Scheduler(),
+		Deployments: map[string]string{}, Nodes: made.Nodes,
+	}
+	for _, n := range nodes {
+		s.Deployments[n.Name] = hashDeployment(hive, n)
+	}
+	return s
+}
+
+// hashDeployment returns a hash of the options of a node's deployment and machine, without the contents of keys.
+func hashDeployment(hive *nixeval.Hive, n nixeval.Node) string {
+	u := hive.Unit(n.Unit)
+	if u == nil {
+		return ""
+	}
+	role := hive.Roles[n.Role]
+	role.Count = 0 // another number of nodes does not change this one
+	data, err := json.Marshal(struct { // a Secret is encoded as (secret)
+		Node       nixeval.Node
+		Deployment nixeval.Deployment
+		Role       nixeval.Role
+		Cluster    *nixeval.Cluster
+	}{n, u.Deployment, role, hive.Cluster})
+	if err != nil {
+		return err.Error()
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// hashSource returns a hash of the hive's file, or of flake.nix and flake.lock. A file that the hive imports is not part of it: the
+// derivations of the nodes show its changes.
+func hashSource(s nixeval.Source) string {
+	files := []string{s.File}
+	if s.IsFlake() {
+		files = []string{filepath.Join(s.Dir, "flake.nix"), filepath.Join(s.Dir, "flake.lock")}
+	}
+	sum := sha256.New()
+	for _, file := range files {
+		data, err := durable.Read(file, durable.ConfigSize)
+		if err != nil {
+			continue
+		}
+		sum.Write(data)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// fixedByPlan are the flags whose values are those of the plan.
+var fixedByPlan = []string{"on", "set", "scheduler", "no-keys", "recreate", "no-drain", "drain-bare-pods", "drain-local-data", "max-unavailable",
+	"keep-going", "specialisation", "reboot", "build-on-target", "no-build-on-target", "keep-result"}
+
+// applyPlanFile executes a saved plan.
+func (a *app) applyPlanFile(file string, flags applyFlags, set *pflag.FlagSet) error {
+	for _, name := range fixedByPlan {
+		if f := set.Lookup(name); f != nil && f.Changed {
+			return newUsageError("apply %s: --%s and a plan exclude each other: the plan has its own arguments", file, name)
+		}
+	}
+	saved, err := deploy.ReadPlan(file)
+	if err != nil {
+		return err
+	}
+	if a.file == "" && a.flake == "" {
+		if a.file = saved.Hive; saved.IsFlake {
+			a.file, a.flake = "", saved.Hive
+		}
+	}
+	args := saved.Arguments
+	a.sets = args.Sets
+	flags.plan, flags.planFile = &saved, file
+	flags.on, flags.noKeys, flags.recreate, flags.maxUnavailable = args.On, args.NoKeys, args.Recreate, args.MaxUnavailable
+	flags.drain = drainFlags{noDrain: args.NoDrain, barePods: args.DrainBarePods, localData: args.DrainLocalData}
+	return a.apply(node.Switch, flags)
+}
+
+// verifyPlan makes the plan of flags.planFile again, and returns an [deploy.OutdatedPlanError] if it differs.
+func (a *app) verifyPlan(d *deploy.Deployer, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, flags applyFlags) (*deploy.Plan, error) {
+	o, err := flags.toPreview()
+	if err != nil {
+		return nil, err
+	}
+	made, err := a.previewWith(d, hive, nodes, recorded, o)
+	if err != nil {
+		return nil, err
+	}
+	changes := flags.plan.CompareWith(a.newSavedPlan(e, hive, nodes, made))
+	if len(changes) > 0 {
+		return nil, &deploy.OutdatedPlanError{File: flags.planFile, Made: flags.plan.Made, Changes: changes}
+	}
+	if !made.Changes() && (deploy.Plan{Nodes: flags.plan.Nodes}).Changes() {
+		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "the plan " + flags.planFile + " was applied already; there is nothing to change"})
+	}
+	return &made, nil
+}
+
+// toPreview returns the options of the plan that apply executes with these flags.
+func (f *applyFlags) toPreview() (deploy.PreviewOptions, error) {
+	p := planFlags{fleetFlags: f.fleetFlags, drain: f.drain, noKeys: f.noKeys, recreate: f.recreate, maxUnavailable: f.maxUnavailable}
+	return p.toOptions()
+}
+
