@@ -95,13 +95,14 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		r.recordAllSkipped(nodes, buildErr)
 		return errors.Join(buildErr, set.CreationErrors())
 	}
+	r.changes = r.startSystemChanges(ctx, len(nodes))
 	cluster, err := r.runDeployPhase(ctx, nodes, closures, inspected)
 	if err == nil && buildErr == nil {
 		err = r.removeObsoleteAndVerify(ctx, nodes, set, cluster)
 	} else {
 		err = errors.Join(err, cluster.UncordonRemaining(ctx))
 	}
-	return errors.Join(buildErr, err)
+	return errors.Join(buildErr, err, r.recordSystemChanges())
 }
 
 // runDeployPhase deploys the nodes: wave by wave in a running cluster or with a maximum of unavailable nodes,
@@ -177,6 +178,7 @@ type run struct {
 	hive     *nixeval.Hive
 	machines *machines.Set
 	early    *earlyCopies
+	changes  *systemChanges
 	results
 }
 

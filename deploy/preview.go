@@ -135,7 +135,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	for _, l := range inspected {
 		byName[l.Node.Name] = l
 	}
-	diffs := &diffs{copier: d.Copier, bySystems: map[[2]string]*knownDiff{}}
+	diffs := newDiffs(d.Copier)
 	results := fleet.Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
 		c, built := closures[n.Unit]
 		observation := plan.Observation{

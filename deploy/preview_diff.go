@@ -19,6 +19,10 @@ type diffs struct {
 	bySystems map[[2]string]*knownDiff
 }
 
+func newDiffs(copier *closure.Copier) *diffs {
+	return &diffs{copier: copier, bySystems: map[[2]string]*knownDiff{}}
+}
+
 // diffTimeout limits the questions to a node's Nix daemon, for which other nodes with the same systems wait.
 const diffTimeout = 20 * time.Second
 

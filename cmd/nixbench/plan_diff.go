@@ -49,17 +49,7 @@ func writeFiles(w io.Writer, title string, f *packages.Files) {
 
 // formatPackageChange formats the change of a package: `+ hello 2.12, +1.9 MiB`, `- hello 2.12` or `~ curl 8.9 → 8.10`.
 func formatPackageChange(c packages.Change) string {
-	from, to := strings.Join(c.From, ", "), strings.Join(c.To, ", ")
-	mark, versions := "~", from
-	switch {
-	case len(c.From) == 0:
-		mark, versions = "+", to
-	case len(c.To) == 0:
-		mark = "-"
-	case from != to:
-		versions = from + " → " + to
-	}
-	text := strings.TrimSpace(mark + " " + c.Name + " " + versions)
+	text := strings.TrimSpace(c.Mark() + " " + c.Name + " " + c.Versions())
 	if max(c.Bytes, -c.Bytes) >= 1<<10 {
 		text += ", " + formatGrowth(c.Bytes)
 	}

@@ -35,6 +35,7 @@ func listNodes(s Subject) []node {
 			texts[e.Node] = e.Text
 		}
 	}
+	problems := mergeProblems(s.Run)
 	var out []node
 	for _, name := range s.nodeNames() {
 		r, t := results[name], times[name]
@@ -42,8 +43,11 @@ func listNodes(s Subject) []node {
 			Name: name, Unit: r.Unit, Outcome: r.Outcome, Text: texts[name], Error: r.Error, Path: r.Path,
 			Open: r.Outcome == state.Failed || r.Outcome == state.RolledBack,
 		}
-		if n.Text == "" {
+		if n.Text == "" && n.Outcome != state.Failed && n.Outcome != state.RolledBack {
 			n.Text = firstLine(n.Error)
+		}
+		if n.Error == n.Text || strings.Contains(problems, n.Error) { // the page tells it already
+			n.Error = ""
 		}
 		if r.After > 0 {
 			n.Generation = fmt.Sprintf("%d → %d", r.Before, r.After)

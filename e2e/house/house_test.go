@@ -46,7 +46,7 @@ var rules = []struct {
 	{"deploy/facts", []string{"nixeval"}},
 	{"deploy/state", []string{"nixeval"}},
 	{"deploy/explain", []string{"deploy/state"}},
-	{"deploy/report", []string{"nixeval", "deploy/state", "deploy/explain"}},
+	{"deploy/report", []string{"nixeval", "deploy/state", "deploy/explain", "deploy/packages"}},
 	{"deploy/provision", nil},
 	{"deploy/check", []string{"nixeval"}},
 	{"deploy/engine", []string{"nixeval", "deploy/check"}},
