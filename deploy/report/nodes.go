@@ -43,7 +43,10 @@ func listNodes(s Subject) []node {
 			Name: name, Unit: r.Unit, Outcome: r.Outcome, Text: texts[name], Error: r.Error, Path: r.Path,
 			Open: r.Outcome == state.Failed || r.Outcome == state.RolledBack,
 		}
-		if n.Text == "" && n.Outcome != state.Failed && n.Outcome != state.RolledBack {
+		switch told := n.Open && tellsAbout(problems, name); {
+		case told:
+			n.Text = ""
+		case n.Text == "":
 			n.Text = firstLine(n.Error)
 		}
 		if n.Error == n.Text || strings.Contains(problems, n.Error) { // the page tells it already
@@ -61,6 +64,8 @@ func listNodes(s Subject) []node {
 		for _, span := range t.Spans {
 			text := span.Text
 			switch {
+			case span.Failed && tellsAbout(problems, name):
+				text = "failed"
 			case span.Failed:
 				text = strings.TrimPrefix(text+", failed", ", ")
 			case span.Unfinished:

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -8,20 +9,28 @@ import (
 )
 
 // mergeProblems returns the text about all failures of a run, in which each failure occurs once: the run's own error, in which the
-// first line of a node's error is replaced by the whole error, and then the errors of nodes that are not part of it.
+// line about a node is replaced by the error of the node, and then the errors of the nodes that it does not name.
 func mergeProblems(r *state.Run) string {
-	text := r.Error
+	lines := strings.Split(r.Error, "\n")
 	for _, n := range r.Nodes {
-		if n.Outcome != state.Failed && n.Outcome != state.RolledBack || n.Error == "" || strings.Contains(text, n.Error) {
+		if n.Outcome != state.Failed && n.Outcome != state.RolledBack || n.Error == "" || strings.Contains(strings.Join(lines, "\n"), n.Error) {
 			continue
 		}
-		if first := firstLine(n.Error); strings.Contains(text, first) {
-			text = strings.Replace(text, first, n.Error, 1)
-			continue
+		if i := slices.IndexFunc(lines, func(line string) bool { return line == firstLine(n.Error) || isAbout(line, n.Node) }); i >= 0 {
+			lines[i] = n.Error
+		} else {
+			lines = append(lines, n.Error)
 		}
-		text = strings.TrimPrefix(text+"\n"+n.Error, "\n")
 	}
-	return text
+	return strings.Trim(strings.Join(lines, "\n"), "\n")
+}
+
+// isAbout reports whether a line of an error begins with the name of a node.
+func isAbout(line, node string) bool { return node != "" && strings.HasPrefix(line, node+": ") }
+
+// tellsAbout reports whether the text about the failures of a run has a line about a node.
+func tellsAbout(problems, node string) bool {
+	return slices.ContainsFunc(strings.Split(problems, "\n"), func(line string) bool { return isAbout(line, node) })
 }
 
 // isTold reports whether the text about the failures of the run already tells what an event reports.
@@ -32,10 +41,5 @@ func isTold(problems string, e event.Event) bool {
 	if e.Text == "" || strings.Contains(problems, e.Text) {
 		return e.Node == "" || strings.Contains(problems, e.Node)
 	}
-	for line := range strings.Lines(problems) { // the text of a node's event is often a part of a line about the node
-		if e.Node != "" && strings.HasPrefix(line, e.Node+":") && e.Failed {
-			return true
-		}
-	}
-	return false
+	return e.Failed && tellsAbout(problems, e.Node) // the event has a part of the text about the node
 }

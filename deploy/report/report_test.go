@@ -377,6 +377,8 @@ func TestFailureToldOnce(t *testing.T) {
 		"nginx[812]: bind() to 0.0.0.0:80 failed":                1,
 		"dial tcp 192.168.222.32:22":                             1,
 		"web-3: activate: the switch failed":                     1,
+		"nginx.service failed":                                   2, // as the title of a bar in the waterfall
+		"connection refused":                                     2, // likewise
 		"the option `services.old&#39; is renamed":               1,
 		`<span class="level">error</span>`:                       0,
 		`<h2>The last 10 runs of this command</h2>`:              1,
@@ -396,7 +398,10 @@ func TestFailureToldOnce(t *testing.T) {
 }
 
 func TestMergeProblems(t *testing.T) {
-	node := func(o state.Outcome, err string) state.NodeResult { return state.NodeResult{Outcome: o, Error: err} }
+	node := func(o state.Outcome, err string) state.NodeResult {
+		name, _, _ := strings.Cut(err, ":")
+		return state.NodeResult{Node: name, Outcome: o, Error: err}
+	}
 	for _, test := range []struct {
 		err   string
 		nodes []state.NodeResult
@@ -404,6 +409,7 @@ func TestMergeProblems(t *testing.T) {
 	}{
 		{"", nil, ""},
 		{"a: x\nb: y", []state.NodeResult{node(state.Failed, "a: x\nmore"), node(state.Failed, "b: y")}, "a: x\nmore\nb: y"},
+		{"a: short\nand 1 more", []state.NodeResult{node(state.Failed, "a: long")}, "a: long\nand 1 more"},
 		{"1 node failed", []state.NodeResult{node(state.RolledBack, "a: x"), node(state.Skipped, "b: skipped")}, "1 node failed\na: x"},
 		{"", []state.NodeResult{node(state.Failed, "a: x")}, "a: x"},
 	} {
