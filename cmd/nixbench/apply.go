@@ -315,9 +315,15 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 			Keep:     func(built map[string]nixeval.Closure) error { return a.registerRoots(e, hive, built) },
 			Machines: a.newMachines(e, hive, s.send),
 		}
-		d.Machines.Ask = func(changes []provision.Change) error { return a.confirmChanges(changes, flags.yes) }
+		d.Machines.Ask = func(changes []provision.Change) error {
+			if err := a.showPlanBeforeQuestion(d, hive, nodes, s.store.State(), flags, &o); err != nil {
+				return err
+			}
+			return a.confirmChanges(changes, flags.yes)
+		}
 		defer d.Fleet.Close()
 		before := s.store.State()
+		o.Plan = &deploy.Plan{}
 		if flags.plan != nil {
 			if o.Plan, err = a.verifyPlan(d, e, hive, nodes, before, flags); err != nil {
 				return err
