@@ -35,7 +35,7 @@ type Preview struct {
 	To     string `json:"to,omitempty"`
 	Drv    string `json:"drv,omitempty"` // derivation of To
 	// Generation is the current generation of the system profile before apply; 0: the node has none, or does not answer.
-	Generation int `json:"generation,omitempty"`
+	Generation int    `json:"generation,omitempty"`
 	Profile    string `json:"profile,omitempty"` // system of this generation
 	// Wave is the position of the node in the order of changes, from 1; 0: the node does not change, or it is removed at the end.
 	Wave    int                  `json:"wave,omitempty"`

@@ -43,13 +43,13 @@ func listNodes(s Subject) []node {
 			Name: name, Unit: r.Unit, Outcome: r.Outcome, Text: texts[name], Error: r.Error, Path: r.Path,
 			Open: r.Outcome == state.Failed || r.Outcome == state.RolledBack,
 		}
-		switch told := n.Open && tellsAbout(problems, name); {
-		case told:
+		switch {
+		case n.Open && names(problems, name):
 			n.Text = ""
 		case n.Text == "":
 			n.Text = firstLine(n.Error)
 		}
-		if n.Error == n.Text || strings.Contains(problems, n.Error) { // the page tells it already
+		if n.Error == n.Text || strings.Contains(problems, n.Error) { // it is on the page already
 			n.Error = ""
 		}
 		if r.After > 0 {
@@ -64,7 +64,7 @@ func listNodes(s Subject) []node {
 		for _, span := range t.Spans {
 			text := span.Text
 			switch {
-			case span.Failed && tellsAbout(problems, name):
+			case span.Failed && names(problems, name):
 				text = "failed"
 			case span.Failed:
 				text = strings.TrimPrefix(text+", failed", ", ")

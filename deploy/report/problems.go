@@ -28,18 +28,18 @@ func mergeProblems(r *state.Run) string {
 // isAbout reports whether a line of an error begins with the name of a node.
 func isAbout(line, node string) bool { return node != "" && strings.HasPrefix(line, node+": ") }
 
-// tellsAbout reports whether the text about the failures of a run has a line about a node.
-func tellsAbout(problems, node string) bool {
+// names reports whether the text about the failures of a run has a line about a node.
+func names(problems, node string) bool {
 	return slices.ContainsFunc(strings.Split(problems, "\n"), func(line string) bool { return isAbout(line, node) })
 }
 
-// isTold reports whether the text about the failures of the run already tells what an event reports.
-func isTold(problems string, e event.Event) bool {
+// isRepeated reports whether the text about the failures of the run already has what an event reports.
+func isRepeated(problems string, e event.Event) bool {
 	if problems == "" {
 		return false
 	}
 	if e.Text == "" || strings.Contains(problems, e.Text) {
 		return e.Node == "" || strings.Contains(problems, e.Node)
 	}
-	return e.Failed && tellsAbout(problems, e.Node) // the event has a part of the text about the node
+	return e.Failed && names(problems, e.Node) // the event has a part of the text about the node
 }

@@ -370,8 +370,8 @@ func TestLongLogs(t *testing.T) {
 	}
 }
 
-// A failure is told once: neither in the warnings nor in the section of its node again.
-func TestFailureToldOnce(t *testing.T) {
+// A failure is on the page once: neither the warnings nor the section of its node repeat it.
+func TestFailureShownOnce(t *testing.T) {
 	page := write(t, cluster().load(t), nil)
 	for text, want := range map[string]int{
 		"nginx[812]: bind() to 0.0.0.0:80 failed":                1,

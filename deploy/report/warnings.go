@@ -16,7 +16,7 @@ type warning struct {
 }
 
 // listWarnings returns the first maxWarnings warnings and errors of the run, and the number of further ones. It leaves out what
-// the text about the failures of the run tells already.
+// the text about the failures of the run has already.
 func listWarnings(s Subject, problems string) (out []warning, more int) {
 	for _, e := range s.Events {
 		w := warning{At: explain.Seconds(max(0, e.Time.Sub(s.Time.Started))).String(), Text: e.Text}
@@ -31,7 +31,7 @@ func listWarnings(s Subject, problems string) (out []warning, more int) {
 		default:
 			continue
 		}
-		if w.Level == "error" && isTold(problems, e) {
+		if w.Level == "error" && isRepeated(problems, e) {
 			continue
 		}
 		w.Where = string(e.Phase)
