@@ -22,7 +22,7 @@ type SavedPlan struct {
 	Cluster   string    `json:"cluster"`
 	Hive      string    `json:"hive"`               // file or flake reference
 	IsFlake   bool      `json:"isFlake"`            // Hive is a flake reference
-	Source    string    `json:"source"`             // hash of the hive's file, or of flake.nix and flake.lock; empty for a remote flake
+	Source    string    `json:"source"`             // hash of the hive's file, or of flake.nix and flake.lock
 	Revision  string    `json:"revision,omitempty"` // git revision of the hive
 	Scheduler string    `json:"scheduler,omitempty"`
 

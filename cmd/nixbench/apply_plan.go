@@ -22,7 +22,7 @@ func isPlanFile(arg string) bool {
 }
 
 // fixedByPlan are the flags whose values are those of the plan.
-var fixedByPlan = []string{"on", "set", "scheduler", "no-keys", "recreate", "no-drain", "drain-bare-pods", "drain-local-data", "max-unavailable",
+var fixedByPlan = []string{"on", "set", "no-keys", "recreate", "no-drain", "drain-bare-pods", "drain-local-data", "max-unavailable",
 	"keep-going", "specialisation", "reboot", "build-on-target", "no-build-on-target", "keep-result"}
 
 // applyPlanFile executes a saved plan.

@@ -139,7 +139,7 @@ func (a *app) plan(flags planFlags) error {
 	}
 	var made deploy.Plan
 	preview := func(send event.Sink) error {
-		made, err = a.showPlan(e, hive, nodes, recorded, flags, o, send)
+		made, err = a.makePlan(e, hive, nodes, recorded, flags, o, send)
 		return err
 	}
 	if flags.units {
@@ -150,6 +150,9 @@ func (a *app) plan(flags planFlags) error {
 	if err == nil && flags.out != "" {
 		err = a.writePlanFile(e, hive, nodes, flags, made)
 	}
+	if made.Nodes != nil {
+		a.view.Result(made.Nodes, func(w io.Writer) { writePreviews(w, made.Nodes) })
+	}
 	if err == nil && flags.exitCode && made.Changes() {
 		err = errChanges
 	}
@@ -159,7 +162,7 @@ func (a *app) plan(flags planFlags) error {
 // errChanges is the error of plan --exit-code if apply would change anything.
 var errChanges = failure.WithKind(failure.Changes, errors.New("apply would make these changes"))
 
-func (a *app) showPlan(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, flags planFlags, o deploy.PreviewOptions, send event.Sink) (deploy.Plan, error) {
+func (a *app) makePlan(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, flags planFlags, o deploy.PreviewOptions, send event.Sink) (deploy.Plan, error) {
 	d := &deploy.Deployer{
 		Eval: e, Fleet: a.newFleet(hive, flags.fleetFlags, nil),
 		Copier:    &closure.Copier{Send: send, NixOptions: e.NixOptions, Substitute: true},
@@ -169,11 +172,7 @@ func (a *app) showPlan(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval
 		Machines:  a.newMachines(e, hive, send),
 	}
 	defer d.Fleet.Close()
-	made, err := a.previewWith(d, hive, nodes, recorded, o)
-	if made.Nodes != nil {
-		a.view.Result(made.Nodes, func(w io.Writer) { writePreviews(w, made.Nodes) })
-	}
-	return made, err
+	return a.previewWith(d, hive, nodes, recorded, o)
 }
 
 // previewWith makes a plan with the connections of d. It creates no secrets and no garbage collector roots: apply rebuilds
