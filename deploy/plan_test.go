@@ -189,3 +189,40 @@ func TestPlanFile(t *testing.T) {
 		}
 	}
 }
+
+// A plan can be made while apply asks about machines. Apply then uses its systems.
+func TestPlanInQuestion(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 3})
+	w.must(w.apply())
+	w.scale(map[string]int{"w": 2})
+	w.revision++
+	var shown []string
+	before := len(w.facts)
+	_, err := w.session(t.Context(), "apply", func(d *Deployer) error {
+		o := Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, BootTimeout: 10 * time.Second, Plan: &Plan{}}
+		ask := d.Machines.Ask
+		d.Machines.Ask = func(changes []provision.Change) error {
+			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})
+			if err != nil {
+				return err
+			}
+			for _, p := range made.Nodes {
+				shown = append(shown, p.Node+" "+p.Action)
+			}
+			*o.Plan = made
+			return ask(changes)
+		}
+		return d.Apply(t.Context(), w.hive, w.hive.Nodes, o)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"w-1 switch", "w-2 switch", "w-3 removed"}, shown); diff != "" {
+		t.Error(diff)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.questions) != 1 || len(w.facts) > before+2 {
+		t.Errorf("questions %q, %d evaluations", w.questions, len(w.facts)-before)
+	}
+}
