@@ -291,7 +291,7 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 	if err != nil {
 		return err
 	}
-	if !hive.Meta.AllowApplyAll && len(flags.on) == 0 {
+	if !hive.Meta.AllowApplyAll && len(flags.on) == 0 && flags.plan == nil { // a plan names its nodes
 		return failure.WithHint(newUsageError("apply: meta.allowApplyAll is false in %s, so --on must select the nodes", e.Source), "for all of them: --on '*'")
 	}
 	if goal == "build" {
