@@ -125,7 +125,7 @@ func (b *labHive) compareWithNix(from, to, shown string) {
 	}
 	b.t.Logf("nix store diff-closures:\n%s\nnixbench plan:\n%s", out, shown)
 	for line := range strings.Lines(string(out)) {
-		if name, _, found := strings.Cut(line, ": "); found && !strings.Contains(shown, " "+name+" ") {
+		if name, _, found := strings.Cut(line, ": "); found && !strings.Contains(shown, " "+name+" ") && !strings.Contains(shown, " "+name+",") {
 			b.t.Errorf("plan does not show the package %s", name)
 		}
 	}
@@ -179,7 +179,7 @@ func TestLabCommands(t *testing.T) {
 	}
 	out, _ = b.run(0, "plan")
 	t.Log(out)
-	if !strings.Contains(out, "\nm1, m2: closure +") || !strings.Contains(out, "  units: ~ extra.service\n") || !strings.Contains(out, "  /etc: ~ x\n") {
+	if !strings.Contains(out, "\nm1, m2: closure +") || !strings.Contains(out, "  units: ~ extra.service\n") || !strings.Contains(out, "  /etc: ~ tool, ~ x\n") {
 		t.Errorf("plan does not show the difference once:\n%s", out)
 	}
 	drift := b.status(0, "--drift")
@@ -188,7 +188,7 @@ func TestLabCommands(t *testing.T) {
 	b.compareWithNix(p["m1"].From, p["m1"].To, out)
 	b.run(11, "plan", "--exit-code")
 
-	// Save the plan of m1 and execute it, twice. Its record has the difference, and so does the page.
+	// Save the plan of m1 and execute it. The page of the run has the difference.
 	file := filepath.Join(b.dir, "m1.plan")
 	b.run(0, "plan", "--on", "m1", "--out", file)
 	saved, err := os.ReadFile(file)
@@ -198,14 +198,10 @@ func TestLabCommands(t *testing.T) {
 	b.run(0, "apply", file)
 	b.checkEqual("executed", b.l.Run(t, "m1", "cat /etc/x")+b.l.Run(t, "m2", "cat /etc/x"), "twoone")
 	page, _ := b.run(0, "runs", "show", "last", "--html", "-o", "-")
-	for _, want := range []string{"<h2>What changed</h2>", "<b>~</b> extra.service", "<b>~</b> x", "The last 2 runs"} {
+	for _, want := range []string{"<h2>What changed</h2>", "<b>~</b> extra.service", "<b>~</b> x", "runs of this command</h2>"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
 		}
-	}
-	_, diag := b.run(0, "apply", file)
-	if !strings.Contains(diag, "was applied already; there is nothing to change") || !strings.Contains(diag, "1 unchanged") {
-		t.Errorf("apply of an executed plan says:\n%s", diag)
 	}
 	second := b.status(0, "--drift")
 	b.checkEqual("now", []string{second["m1"].System, second["m2"].System}, []string{inspect.UpToDate, inspect.Drifted})
@@ -213,7 +209,7 @@ func TestLabCommands(t *testing.T) {
 
 	// Reboot: only m1 needs it.
 	boot := b.l.BootID(t, "m2")
-	_, diag = b.run(0, "reboot", "--yes", "--if-needed")
+	_, diag := b.run(0, "reboot", "--yes", "--if-needed")
 	if !strings.Contains(diag, "1 rebooted, 1 unchanged") {
 		t.Errorf("reboot --if-needed says:\n%s", diag)
 	}
@@ -228,6 +224,10 @@ func TestLabCommands(t *testing.T) {
 	b.checkEqual("boots", b.l.Run(t, "m1", "cat /etc/x /boot/nixbench-default"), "one"+first["m1"].Current)
 	b.run(0, "rollback", "--on", "m1")
 	b.checkEqual("rolled back twice", b.status(0)["m1"].Generation, 2)
+	_, diag = b.run(0, "apply", file)
+	if !strings.Contains(diag, "was applied already; there is nothing to change") || !strings.Contains(diag, "1 unchanged") {
+		t.Errorf("apply of an executed plan says:\n%s", diag)
+	}
 	b.run(0, "rollback", "--on", "m1", "--to", "1")
 	b.checkEqual("to 1", b.status(0)["m1"].Current, first["m1"].Current)
 
@@ -239,7 +239,7 @@ func TestLabCommands(t *testing.T) {
 	if !strings.Contains(diag, "m2: the hive has another system now") || strings.Contains(diag, "m1: it runs another") {
 		t.Errorf("apply of an outdated plan says:\n%s", diag)
 	}
-	b.write(strings.ReplaceAll(one, "one", "three"), key)
+	b.write(strings.NewReplacer(`"one"`, `"three"`, "echo one", "echo three").Replace(one), key)
 	b.run(0, "apply", "--on", "m2")
 	b.write(change.Replace(one), key)
 	_, diag = b.run(12, "apply", file, "--yes")
