@@ -35,6 +35,10 @@ type Options struct {
 	Recreate     bool          // recreate machines whose image differs from the hive's
 	BootTimeout  time.Duration // maximum time until a machine is ready; 0: a default for the kind of machine
 
+	// Plan is the plan to execute; nil: Apply evaluates the systems. Its systems are used if the evaluation would see the same
+	// facts. Its other content is for the caller, which has compared it with the user's plan.
+	Plan *Plan
+
 	RebootNodes   bool          // reboot the deployed nodes that have not booted the system of their profile
 	RebootTimeout time.Duration // maximum time until a node has booted
 }
@@ -91,13 +95,14 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		r.recordAllSkipped(nodes, buildErr)
 		return errors.Join(buildErr, set.CreationErrors())
 	}
+	r.changes = r.startSystemChanges(ctx, len(nodes))
 	cluster, err := r.runDeployPhase(ctx, nodes, closures, inspected)
 	if err == nil && buildErr == nil {
 		err = r.removeObsoleteAndVerify(ctx, nodes, set, cluster)
 	} else {
 		err = errors.Join(err, cluster.UncordonRemaining(ctx))
 	}
-	return errors.Join(buildErr, err)
+	return errors.Join(buildErr, err, r.recordSystemChanges())
 }
 
 // runDeployPhase deploys the nodes: wave by wave in a running cluster or with a maximum of unavailable nodes,
@@ -173,6 +178,7 @@ type run struct {
 	hive     *nixeval.Hive
 	machines *machines.Set
 	early    *earlyCopies
+	changes  *systemChanges
 	results
 }
 

@@ -64,9 +64,12 @@ func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes [
 	defer stopBuilds()
 	units := slices.DeleteFunc(selection.Units(nodes), r.buildsOnTarget)
 	builds := eval.NewBuilds(len(units), r.hive.BuildersFile(), r.early.copyBatch)
-	all, evalErr := instantiateEach(ctx, eval, r.hive, nodes, r.KeepGoing, func(part map[string]nixeval.Closure) {
-		r.early.addNeeded(ctx, builds, part)
-	})
+	all, evalErr := r.plannedClosures(eval, nodes), error(nil)
+	if all == nil {
+		all, evalErr = instantiateEach(ctx, eval, r.hive, nodes, r.KeepGoing, func(part map[string]nixeval.Closure) {
+			r.early.addNeeded(ctx, builds, part)
+		})
+	}
 	if len(all) == 0 || evalErr != nil && !r.KeepGoing {
 		stopBuilds()
 		_, err := builds.Finish(ctx, nil)
@@ -94,6 +97,20 @@ func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes [
 		r.Copier.Expect(outPaths(local))
 	}
 	return all, errors.Join(evalErr, buildErr)
+}
+
+// plannedClosures returns the systems of the plan that Apply executes. It returns nil if there is no plan, if a system is missing in
+// it, or if it was evaluated with other facts: those of machines that the plan creates are complete only now.
+func (r *run) plannedClosures(eval *nixeval.Evaluator, nodes []nixeval.Node) map[string]nixeval.Closure {
+	if r.Plan == nil || r.Plan.facts != hashFacts(eval) {
+		return nil
+	}
+	for _, unit := range selection.Units(nodes) {
+		if _, found := r.Plan.closures[unit]; !found {
+			return nil
+		}
+	}
+	return maps.Clone(r.Plan.closures)
 }
 
 // keepClosures protects closures that were built on this computer from its garbage collector.

@@ -468,7 +468,7 @@ func TestPreviewOfMachines(t *testing.T) {
 		_, err := w.session(t.Context(), "plan", func(d *Deployer) error {
 			recorded := d.Store.State()
 			all, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, recorded, PreviewOptions{})
-			for _, p := range all {
+			for _, p := range all.Nodes {
 				text := p.Node + " " + p.Action
 				if p.Machine != nil {
 					text += ", " + string(p.Machine.Action) + " " + p.Machine.Address.String()

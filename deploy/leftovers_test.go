@@ -33,7 +33,7 @@ func (w *world) preview() ([]string, error) {
 	var out []string
 	_, err := w.session(w.t.Context(), "plan", func(d *Deployer) error {
 		all, err := d.Preview(w.t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})
-		for _, p := range all {
+		for _, p := range all.Nodes {
 			out = append(out, p.Node+" "+p.Action+", "+string(p.Machine.Action)+", "+p.Machine.Why)
 		}
 		return err

@@ -21,22 +21,30 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Preview is what apply would do with one node.
 type Preview struct {
-	Node   string        `json:"node"`
-	Unit   string        `json:"unit"`
-	Action string        `json:"action"` // an action of package plan, such as plan.WouldSwitch
-	From   string        `json:"from,omitempty"`
-	To     string        `json:"to,omitempty"`
-	Copy   *CopyPreview  `json:"copy,omitempty"`   // nil: unknown
-	Reboot *bool         `json:"reboot,omitempty"` // whether the node needs a reboot to run another kernel; nil: unknown
-	Diff   *DiffPreview  `json:"diff,omitempty"`   // nil: the system is the same, or unknown
-	Keys   *KeysPreview  `json:"keys,omitempty"`   // nil: not requested
-	Units  *UnitsPreview `json:"units,omitempty"`  // nil: not requested
+	Node   string `json:"node"`
+	Unit   string `json:"unit"`
+	Action string `json:"action"` // an action of package plan, such as plan.WouldSwitch
+	From   string `json:"from,omitempty"`
+	To     string `json:"to,omitempty"`
+	Drv    string `json:"drv,omitempty"` // derivation of To
+	// Generation is the current generation of the system profile before apply; 0: the node has none, or does not answer.
+	Generation int    `json:"generation,omitempty"`
+	Profile    string `json:"profile,omitempty"` // system of this generation
+	// Wave is the position of the node in the order of changes, from 1; 0: the node does not change, or it is removed at the end.
+	Wave    int                  `json:"wave,omitempty"`
+	Drained bool                 `json:"drained,omitempty"` // whether the node is a member that is drained before the change
+	Copy    *CopyPreview         `json:"copy,omitempty"`    // nil: unknown
+	Reboot  *bool                `json:"reboot,omitempty"`  // whether the node needs a reboot to run another kernel; nil: unknown
+	Diff    *packages.SystemDiff `json:"diff,omitempty"`    // nil: the system is the same, or unknown
+	Keys    *KeysPreview         `json:"keys,omitempty"`    // nil: not requested
+	Units   *UnitsPreview        `json:"units,omitempty"`   // nil: not requested
 	// Version is nil if the cluster keeps its version or does not answer.
 	Version *engine.Change `json:"version,omitempty"`
 	// Machine is nil if nixbench does not manage the node's machine.
@@ -58,15 +66,6 @@ type CopyPreview struct {
 	Bytes int64 `json:"bytes"` // size of the unpacked paths
 }
 
-// DiffPreview is the difference between the closure of the running system and that of the new one.
-type DiffPreview struct {
-	Packages []packages.Change `json:"packages"`
-	Bytes    int64             `json:"bytes"` // by which the unpacked closure grows
-	// Units and Etc are the units, and the other files of /etc, that differ; nil: the running system is not in the local store.
-	Units *packages.Files `json:"units,omitempty"`
-	Etc   *packages.Files `json:"etc,omitempty"`
-}
-
 // KeysPreview contains the names of the keys to upload or to adjust, and the paths of the keys to remove.
 type KeysPreview struct {
 	Upload []string `json:"upload"`
@@ -83,6 +82,13 @@ type UnitsPreview struct {
 	Skip    []string `json:"skip"` // units that changed, but would not be restarted
 }
 
+// Plan is what apply would do. [Deployer.Preview] makes it, and [Deployer.Apply] executes it if Options.Plan is set.
+type Plan struct {
+	Nodes    []Preview
+	closures map[string]nixeval.Closure // by unit
+	facts    string                     // hash of the facts that the evaluation saw
+}
+
 // PreviewOptions are the options of Preview.
 type PreviewOptions struct {
 	Parallel  int
@@ -92,18 +98,19 @@ type PreviewOptions struct {
 	Partial   bool // only some of the hive's nodes are selected, so no machine would be removed
 	Recreate  bool
 
-	WithoutDrain bool
-	Drain        engine.DrainOptions
+	WithoutDrain   bool
+	Drain          engine.DrainOptions
+	MaxUnavailable selection.Share // nodes that may change in one wave
 }
 
 // Preview returns what Apply would do with each node. It builds the systems on this computer. If o.Units is set,
 // Preview also copies the closures to the nodes; otherwise it writes nothing to the nodes.
-func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o PreviewOptions) ([]Preview, error) {
+func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o PreviewOptions) (Plan, error) {
 	r := &run{Deployer: d, hive: hive, Options: Options{Options: node.Options{Goal: node.Switch}, Parallel: o.Parallel, KeepGoing: o.KeepGoing}}
 	machines, done, err := d.previewMachines(ctx, recorded, nodes, o)
 	defer done()
 	if err != nil {
-		return nil, err
+		return Plan{}, err
 	}
 	running := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines.isDown(n.Name) })
 	inspecting := make(chan []fleet.Outcome[activate.Node], 1)
@@ -116,17 +123,19 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 		}
 		inspecting <- observed
 	}()
-	closures, buildErr := r.makeClosures(ctx, d.Eval.WithFacts(machines.facts), nodes)
+	eval := d.Eval.WithFacts(machines.facts)
+	facts := hashFacts(eval)
+	closures, buildErr := r.makeClosures(ctx, eval, nodes)
 	inspected := <-inspecting
 	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
-		return nil, buildErr
+		return Plan{}, buildErr
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(nodes)})
 	byName := map[string]fleet.Outcome[activate.Node]{}
 	for _, l := range inspected {
 		byName[l.Node.Name] = l
 	}
-	diffs := &diffs{copier: d.Copier, bySystems: map[[2]string]*knownDiff{}}
+	diffs := newDiffs(d.Copier)
 	results := fleet.Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
 		c, built := closures[n.Unit]
 		observation := plan.Observation{
@@ -137,6 +146,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 			observation.Machine = m.Action
 		}
 		p := d.previewNode(ctx, observation, diffs, o)
+		p.Generation, p.Profile = observation.Observed.Generation, observation.Observed.Profile
 		p.Machine = machines.byNode[n.Name]
 		if v, ok := versions[n.Name]; ok {
 			p.Version = &v
@@ -154,11 +164,12 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 		}
 	}
 	errs = append(errs, d.previewAdjustments(ctx, hive, out))
+	errs = append(errs, d.previewWaves(ctx, hive, nodes, recorded, byName, out, o))
 	out = append(out, machines.removed...)
 	errs = append(errs, d.previewDrains(ctx, hive, out, o))
 	err = errors.Join(errs...)
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: describePreview(len(machines.removed), changed, len(nodes))})
-	return out, err
+	return Plan{Nodes: out, closures: closures, facts: facts}, err
 }
 
 // describePreview returns the numbers of nodes that would be removed or changed, the removals first.
@@ -174,7 +185,7 @@ func describePreview(removed, changed, nodes int) string {
 func (d *Deployer) previewNode(ctx context.Context, observation plan.Observation, diffs *diffs, o PreviewOptions) Preview {
 	n := observation.Node
 	decided := plan.Decide(observation, node.Options{Goal: node.Switch})
-	p := Preview{Node: n.Name, Unit: n.Unit, From: observation.Observed.Current, To: observation.Closure.Out, Action: decided.Action, plan: decided, err: decided.Err}
+	p := Preview{Node: n.Name, Unit: n.Unit, From: observation.Observed.Current, To: observation.Closure.Out, Drv: observation.Closure.Drv, Action: decided.Action, plan: decided, err: decided.Err}
 	if p.err == nil && observation.Built && observation.Err == nil && !isDown(observation.Machine) {
 		p.err = d.addPreviewDetails(ctx, &p, observation, diffs, o)
 	}

@@ -19,18 +19,22 @@ type diffs struct {
 	bySystems map[[2]string]*knownDiff
 }
 
+func newDiffs(copier *closure.Copier) *diffs {
+	return &diffs{copier: copier, bySystems: map[[2]string]*knownDiff{}}
+}
+
 // diffTimeout limits the questions to a node's Nix daemon, for which other nodes with the same systems wait.
 const diffTimeout = 20 * time.Second
 
 // knownDiff is a difference that is computed when the first node asks for it.
 type knownDiff struct {
 	mu   sync.Mutex
-	diff *DiffPreview
+	diff *packages.SystemDiff
 }
 
 // compare returns the difference between the system that the node runs and another one, which is in the local
 // store. It returns nil if they are the same, if the node runs none, or if the closure of its system is unknown.
-func (d *diffs) compare(ctx context.Context, node string, h closure.Host, from, to string) (*DiffPreview, error) {
+func (d *diffs) compare(ctx context.Context, node string, h closure.Host, from, to string) (*packages.SystemDiff, error) {
 	if from == "" || from == to {
 		return nil, nil
 	}
@@ -50,7 +54,7 @@ func (d *diffs) compare(ctx context.Context, node string, h closure.Host, from, 
 	if err != nil || after == nil {
 		return nil, err
 	}
-	diff := &DiffPreview{Packages: append([]packages.Change{}, packages.Diff(before, after)...), Bytes: packages.Growth(before, after)}
+	diff := &packages.SystemDiff{Packages: append([]packages.Change{}, packages.Diff(before, after)...), Bytes: packages.Growth(before, after)}
 	if durable.Exists(from) {
 		units, etc, err := packages.DiffConfig(from, to)
 		if err != nil {

@@ -45,6 +45,9 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 		return nil, err
 	}
 	r.recordObserved(n, inspected.observed)
+	if r.Goal != node.UploadKeys {
+		r.changes.add(n.Name, inspected.observed.Current, c.Out)
+	}
 	t := &task{plan: decided, machine: r.machines.DeferredTask(n.Name), Task: node.Task{
 		Node: n, Deployment: d, Closure: c, BuildOnTarget: r.buildsOnTarget(n.Unit),
 		Observed: inspected.observed, Unchanged: decided.Unchanged(),

@@ -83,7 +83,8 @@ func (a *app) finish(err error) int {
 	code := exitCode(err)
 	switch _, programFailed := err.(*enginecmd.ExitError); {
 	case err == nil, programFailed: // the program has shown its own error
-	case failure.KindOf(err) == failure.Declined:
+	case failure.KindOf(err) == failure.Changes && a.json: // the result, which is the last line, has the changes
+	case failure.KindOf(err) == failure.Declined, failure.KindOf(err) == failure.Changes:
 		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: err.Error()})
 	default:
 		a.view.Problems(code, splitProblems(err))

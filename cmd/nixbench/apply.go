@@ -40,6 +40,12 @@ Goals:
   push          build and copy
   upload-keys   only upload deployment.keys (or: keys)
 
+FILE is a plan that nixbench plan --out has written. apply switches the nodes of
+the plan to exactly the systems in it, with the arguments of plan. It refuses
+the plan with exit code 12, and changes nothing, if the hive now yields another
+system, or a node or a machine has changed since. What an interrupted apply of
+the plan has changed already is left as it is.
+
 A switch is armed: the node rolls back by itself unless nixbench confirms the
 switch over a new connection. So a configuration that makes the node unreachable
 is rolled back. A switch that fails is rolled back at once. --no-rollback
@@ -76,6 +82,8 @@ several processes at once. --keep-result has an effect only on the goal build:
 links in .nixbench/ beside the hive protect the systems that apply has built
 from Nix's garbage collector in any case.`
 
+var applyGoals = []string{"switch", "boot", "test", "dry-activate", "build", "push", "upload-keys", "keys"}
+
 type applyFlags struct {
 	fleetFlags
 	drain     drainFlags
@@ -98,22 +106,40 @@ type applyFlags struct {
 	reboot         bool
 	rebootTimeout  time.Duration
 	keepResult     bool
+
+	plan     *deploy.SavedPlan // the plan to execute, or nil
+	planFile string
 }
 
 func (a *app) applyCommand() *cobra.Command {
 	var flags applyFlags
 	cmd := &cobra.Command{
-		Use:       "apply [GOAL]",
-		Short:     "Build systems, copy them to nodes, and switch to them",
-		Long:      withEngineHelp(applyLong, func(h engine.Help) string { return h.Drain }) + applyLongEnd,
-		ValidArgs: []string{"switch", "boot", "test", "dry-activate", "build", "push", "upload-keys", "keys"},
+		Use:   "apply [GOAL|FILE]",
+		Short: "Build systems, copy them to nodes, and switch to them",
+		Long:  withEngineHelp(applyLong, func(h engine.Help) string { return h.Drain }) + applyLongEnd,
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return applyGoals, cobra.ShellCompDirectiveDefault // and files: plans
+		},
 		Example: `  nixbench apply
   nixbench apply --on @web --max-unavailable 25%
+  nixbench plan --out web.plan && nixbench apply web.plan
   nixbench apply dry-activate --on db
   nixbench apply --reboot --on 'web-*'`,
-		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+		Args: cobra.MatchAll(cobra.MaximumNArgs(1), func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && isPlanFile(args[0]) {
+				return nil
+			}
+			cmd.ValidArgs = applyGoals // only for the error: a command with ValidArgs completes no files
+			return cobra.OnlyValidArgs(cmd, args)
+		}),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
+		if len(args) == 1 && isPlanFile(args[0]) {
+			return a.applyPlanFile(args[0], flags, cmd.Flags())
+		}
 		goal := node.Switch
 		if flags.reboot {
 			goal = node.Boot
@@ -265,7 +291,7 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 	if err != nil {
 		return err
 	}
-	if !hive.Meta.AllowApplyAll && len(flags.on) == 0 {
+	if !hive.Meta.AllowApplyAll && len(flags.on) == 0 && flags.plan == nil { // a plan names its nodes
 		return failure.WithHint(newUsageError("apply: meta.allowApplyAll is false in %s, so --on must select the nodes", e.Source), "for all of them: --on '*'")
 	}
 	if goal == "build" {
@@ -289,9 +315,20 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 			Keep:     func(built map[string]nixeval.Closure) error { return a.registerRoots(e, hive, built) },
 			Machines: a.newMachines(e, hive, s.send),
 		}
-		d.Machines.Ask = func(changes []provision.Change) error { return a.confirmChanges(changes, flags.yes) }
+		d.Machines.Ask = func(changes []provision.Change) error {
+			if err := a.showPlanBeforeQuestion(d, hive, nodes, s.store.State(), flags, &o); err != nil {
+				return err
+			}
+			return a.confirmChanges(changes, flags.yes)
+		}
 		defer d.Fleet.Close()
 		before := s.store.State()
+		o.Plan = &deploy.Plan{}
+		if flags.plan != nil {
+			if o.Plan, err = a.verifyPlan(d, e, hive, nodes, before, flags); err != nil {
+				return err
+			}
+		}
 		err := d.Apply(a.ctx, hive, nodes, o)
 		if err == nil && o.Goal == node.Switch && !o.Partial {
 			for _, usage := range describeNewClusters(hive, before) {

@@ -26,6 +26,8 @@ const (
 	exitActivation  = 8
 	exitCheck       = 9
 	exitLocked      = 10
+	exitChanges     = 11
+	exitOutdated    = 12
 	exitInterrupted = 130
 )
 
@@ -60,6 +62,8 @@ var exitCodes = map[failure.Kind]int{
 	failure.Usage:       exitUsage,
 	failure.Evaluation:  exitEvaluation,
 	failure.Build:       exitBuild,
+	failure.Outdated:    exitOutdated,
+	failure.Changes:     exitChanges,
 	failure.Locked:      exitLocked,
 	failure.StateFolder: exitInternal,
 	failure.Provision:   exitProvision,

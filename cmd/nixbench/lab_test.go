@@ -114,14 +114,34 @@ func (b *labHive) checkEqual(what string, got, want any) {
 	}
 }
 
+// compareWithNix requires each package that Nix's own comparison of two closures shows in the output of plan.
+func (b *labHive) compareWithNix(from, to, shown string) {
+	b.t.Helper()
+	cmd := exec.CommandContext(b.t.Context(), "nix", "--extra-experimental-features", "nix-command", "store", "diff-closures", from, to)
+	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		b.t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+	}
+	b.t.Logf("nix store diff-closures:\n%s\nnixbench plan:\n%s", out, shown)
+	for line := range strings.Lines(string(out)) {
+		if name, _, found := strings.Cut(line, ": "); found && !strings.Contains(shown, " "+name+" ") && !strings.Contains(shown, " "+name+",") {
+			b.t.Errorf("plan does not show the package %s", name)
+		}
+	}
+}
+
 // TestLabCommands uses most commands in turn on two machines.
 func TestLabCommands(t *testing.T) {
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
 	b := newLabHive(t, lab.Start(t, 2))
-	const one = `environment.etc."x".text = "one"; boot.kernelParams = [ "v=1" ];
+	// The package "tool" has a version, and 2 MB more in the second system.
+	const tool = `environment.etc."tool".source = builtins.toFile "tool-1.0" "small";`
+	const one = tool + `environment.etc."x".text = "one"; boot.kernelParams = [ "v=1" ];
       systemd.services.extra = { wantedBy = [ "multi-user.target" ]; serviceConfig = { Type = "oneshot"; RemainAfterExit = true; }; script = "echo one"; };`
+	change := strings.NewReplacer(`"one"`, `"two"`, "echo one", "echo two", "v=1", "v=2", `"tool-1.0" "small"`, `"tool-1.1" (toString (builtins.genList (n: n) 20000))`)
 	const key = `deployment.keys.token.text = "t0ps3cret";`
 	b.write(one, key)
 
@@ -151,7 +171,7 @@ func TestLabCommands(t *testing.T) {
 	b.checkEqual("no reboot", out, "no node needs a reboot\n")
 
 	// Change a unit and the kernel's parameters.
-	b.write(strings.NewReplacer(`"one"`, `"two"`, "echo one", "echo two", "v=1", "v=2").Replace(one), key)
+	b.write(change.Replace(one), key)
 	p = b.plan("--units")
 	b.checkEqual("plan", []any{p["m1"].Action, *p["m1"].Reboot, p["m1"].Keys.Upload, p["m1"].Units.Start}, []any{plan.WouldSwitch, true, []string{}, []string{"extra.service"}})
 	if diff := p["m1"].Diff; diff == nil || !reflect.DeepEqual(diff, p["m2"].Diff) {
@@ -159,13 +179,30 @@ func TestLabCommands(t *testing.T) {
 	}
 	out, _ = b.run(0, "plan")
 	t.Log(out)
-	if !strings.Contains(out, "\nm1, m2: closure +") || !strings.Contains(out, "  units: ~ extra.service\n") || !strings.Contains(out, "  /etc: ~ x\n") {
+	if !strings.Contains(out, "\nm1, m2: closure +") || !strings.Contains(out, "  units: ~ extra.service\n") || !strings.Contains(out, "  /etc: ~ tool, ~ x\n") {
 		t.Errorf("plan does not show the difference once:\n%s", out)
 	}
 	drift := b.status(0, "--drift")
 	b.checkEqual("drift", []any{drift["m1"].System, drift["m1"].Wanted}, []any{inspect.Drifted, p["m1"].To})
 	b.checkEqual("still", b.l.Run(t, "m1", "cat /etc/x"), "one")
-	b.run(0, "apply", "--on", "m1")
+	b.compareWithNix(p["m1"].From, p["m1"].To, out)
+	b.run(11, "plan", "--exit-code")
+
+	// Save the plan of m1 and execute it. The page of the run has the difference.
+	file := filepath.Join(b.dir, "m1.plan")
+	b.run(0, "plan", "--on", "m1", "--out", file)
+	saved, err := os.ReadFile(file)
+	if err != nil || strings.Contains(string(saved), "t0ps3cret") {
+		t.Errorf("the plan file: %v\n%s", err, saved)
+	}
+	b.run(0, "apply", file)
+	b.checkEqual("executed", b.l.Run(t, "m1", "cat /etc/x")+b.l.Run(t, "m2", "cat /etc/x"), "twoone")
+	page, _ := b.run(0, "runs", "show", "last", "--html", "-o", "-")
+	for _, want := range []string{"<h2>What changed</h2>", "<b>~</b> extra.service", "<b>~</b> x", "runs of this command</h2>"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
 	second := b.status(0, "--drift")
 	b.checkEqual("now", []string{second["m1"].System, second["m2"].System}, []string{inspect.UpToDate, inspect.Drifted})
 	b.checkEqual("reboot needed", []bool{second["m1"].Reboot, second["m2"].Reboot}, []bool{true, false})
@@ -187,8 +224,30 @@ func TestLabCommands(t *testing.T) {
 	b.checkEqual("boots", b.l.Run(t, "m1", "cat /etc/x /boot/nixbench-default"), "one"+first["m1"].Current)
 	b.run(0, "rollback", "--on", "m1")
 	b.checkEqual("rolled back twice", b.status(0)["m1"].Generation, 2)
+	_, diag = b.run(0, "apply", file)
+	if !strings.Contains(diag, "was applied already; there is nothing to change") || !strings.Contains(diag, "1 unchanged") {
+		t.Errorf("apply of an executed plan says:\n%s", diag)
+	}
 	b.run(0, "rollback", "--on", "m1", "--to", "1")
 	b.checkEqual("to 1", b.status(0)["m1"].Current, first["m1"].Current)
+
+	// The plan of a node that runs another system by now is refused.
+	b.run(0, "plan", "--on", "m1,m2", "--out", file)
+	b.run(0, "rollback", "--on", "m1", "--to", "2")
+	b.write(one, key)
+	_, diag = b.run(12, "apply", file, "--yes")
+	if !strings.Contains(diag, "m2: the hive has another system now") || strings.Contains(diag, "m1: it runs another") {
+		t.Errorf("apply of an outdated plan says:\n%s", diag)
+	}
+	b.write(strings.NewReplacer(`"one"`, `"three"`, "echo one", "echo three").Replace(one), key)
+	b.run(0, "apply", "--on", "m2")
+	b.write(change.Replace(one), key)
+	_, diag = b.run(12, "apply", file, "--yes")
+	if !strings.Contains(diag, "m2: it runs another system now: ") || strings.Contains(diag, "m1: ") {
+		t.Errorf("apply of the plan of another system says:\n%s", diag)
+	}
+	b.run(0, "rollback", "--on", "m2", "--to", "1")
+	b.run(0, "rollback", "--on", "m1", "--to", "1")
 	_, diag = b.run(8, "rollback", "--on", "m1", "--to", "7")
 	if !strings.Contains(diag, "the node no longer has generation 7") {
 		t.Errorf("rollback --to 7 says:\n%s", diag)

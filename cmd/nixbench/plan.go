@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -14,10 +15,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -36,6 +39,9 @@ are the same, and by how much the closure grows. If the running system is in the
 local store, the systemd units and the other files of /etc that differ are
 listed, too.
 
+Then plan shows the order in which nodes change, if they do not all change at
+once, which nodes are drained, and a summary.
+
 For nodes that nixbench boots, it also shows the changes of their machines:
 create, keep, start, finish, restart, recreate, remove; and the system that they
 would run. Host keys that do not exist yet are missing in the facts of this
@@ -48,12 +54,19 @@ and fails if apply would refuse the drain.
 --units also shows which systemd units a switch would change. Only the new
 system can report this, so its closure is first copied to the node, and a run is
 recorded; nothing is activated. New units, which start with their targets, are
-not listed.`
+not listed.
+
+With --exit-code, the exit code is 11 if apply would change anything. --out
+writes the plan to a file that nixbench apply FILE executes. It contains no
+secrets. No file is written if a node cannot be planned.`
 
 type planFlags struct {
 	fleetFlags
 	drain                              drainFlags
 	units, noKeys, keepGoing, recreate bool
+	maxUnavailable                     string
+	exitCode                           bool
+	out                                string
 }
 
 func (a *app) planCommand() *cobra.Command {
@@ -64,6 +77,7 @@ func (a *app) planCommand() *cobra.Command {
 		Long:  planLong,
 		Example: `  nixbench plan
   nixbench plan --on @web --units
+  nixbench plan --out web.plan && nixbench apply web.plan
   nixbench plan --json | tail -n 1 | jq '.result[] | {node, action}'`,
 		Args: cobra.NoArgs,
 	}
@@ -75,13 +89,36 @@ func (a *app) planCommand() *cobra.Command {
 	f.BoolVar(&flags.noKeys, "no-keys", false, "do not compare deployment.keys")
 	f.BoolVar(&flags.recreate, "recreate", false, "show the plan of apply --recreate")
 	flags.drain.add(f, "show the plan of apply --no-drain")
+	f.StringVar(&flags.maxUnavailable, "max-unavailable", "", "show the plan of apply --max-unavailable `N|P%`")
 	f.BoolVar(&flags.keepGoing, "keep-going", false, "show the other nodes if some cannot be evaluated or built")
+	f.BoolVar(&flags.exitCode, "exit-code", false, "exit with 11 if apply would change anything")
+	f.StringVarP(&flags.out, "out", "o", "", "write the plan to `FILE`, for nixbench apply FILE")
 	return cmd
 }
 
+// toOptions validates the flags and converts them to the options of a preview.
+func (f *planFlags) toOptions() (deploy.PreviewOptions, error) {
+	o := deploy.PreviewOptions{
+		Parallel: f.parallel, Units: f.units, Keys: !f.noKeys, KeepGoing: f.keepGoing,
+		Partial: len(f.on) > 0, Recreate: f.recreate, WithoutDrain: f.drain.noDrain,
+	}
+	var err error
+	if o.Drain, err = f.drain.toOptions(); err != nil {
+		return o, err
+	}
+	o.MaxUnavailable, err = selection.ParseShare(f.maxUnavailable)
+	return o, err
+}
+
 func (a *app) plan(flags planFlags) error {
-	drain, err := flags.drain.toOptions()
+	o, err := flags.toOptions()
 	if err != nil {
+		return err
+	}
+	if err := a.checkPlanFile(flags); err != nil {
+		return err
+	}
+	if flags.on, err = a.readSelection(flags.on); err != nil { // the plan file contains the terms of stdin
 		return err
 	}
 	e, hive, nodes, err := a.loadNodes(flags.on)
@@ -100,35 +137,53 @@ func (a *app) plan(flags planFlags) error {
 	if err != nil {
 		return err
 	}
-	preview := func(send event.Sink) error { return a.showPreview(e, hive, nodes, recorded, flags, drain, send) }
-	if flags.units {
-		return a.runRecorded(e, hive, "plan", func(s *session) error { return preview(s.send) })
+	var made deploy.Plan
+	preview := func(send event.Sink) error {
+		made, err = a.makePlan(e, hive, nodes, recorded, flags, o, send)
+		return err
 	}
-	return preview(a.sendEvent)
+	if flags.units {
+		err = a.runRecorded(e, hive, "plan", func(s *session) error { return preview(s.send) })
+	} else {
+		err = preview(a.sendEvent)
+	}
+	if err == nil && flags.out != "" {
+		err = a.writePlanFile(e, hive, nodes, flags, made)
+	}
+	if made.Nodes != nil {
+		a.view.Result(made.Nodes, func(w io.Writer) { writePreviews(w, made.Nodes) })
+	}
+	if err == nil && flags.exitCode && made.Changes() {
+		err = errChanges
+	}
+	return err
 }
 
-func (a *app) showPreview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, flags planFlags, drain engine.DrainOptions, send event.Sink) error {
-	machines := a.newMachines(e, hive, send)
-	machines.Vault = vault.OpenReadOnly(a.dir.Vault()) // a plan creates no secrets, and it does not hold the lock
+// errChanges is the error of plan --exit-code if apply would change anything.
+var errChanges = failure.WithKind(failure.Changes, errors.New("apply would make these changes"))
+
+func (a *app) makePlan(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, flags planFlags, o deploy.PreviewOptions, send event.Sink) (deploy.Plan, error) {
 	d := &deploy.Deployer{
 		Eval: e, Fleet: a.newFleet(hive, flags.fleetFlags, nil),
 		Copier:    &closure.Copier{Send: send, NixOptions: e.NixOptions, Substitute: true},
-		Uploader:  &secrets.Uploader{Send: send, Generated: machines.Vault.Part},
 		Activator: &activate.Activator{Send: send},
 		Engines:   engines,
 		Send:      send,
-		Machines:  machines,
-		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // create no garbage collector roots: apply rebuilds a closure that was garbage-collected
+		Machines:  a.newMachines(e, hive, send),
 	}
 	defer d.Fleet.Close()
-	previews, err := d.Preview(a.ctx, hive, nodes, recorded, deploy.PreviewOptions{
-		Parallel: flags.parallel, Units: flags.units, Keys: !flags.noKeys, KeepGoing: flags.keepGoing,
-		Partial: len(flags.on) > 0, Recreate: flags.recreate, WithoutDrain: flags.drain.noDrain, Drain: drain,
-	})
-	if previews != nil {
-		a.view.Result(previews, func(w io.Writer) { writePreviews(w, previews) })
-	}
-	return err
+	return a.previewWith(d, hive, nodes, recorded, o)
+}
+
+// previewWith makes a plan with the connections of d. It creates no secrets and no garbage collector roots: apply rebuilds
+// a closure that was garbage-collected.
+func (a *app) previewWith(d *deploy.Deployer, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o deploy.PreviewOptions) (deploy.Plan, error) {
+	reader, manager := *d, *d.Machines
+	manager.Vault = vault.OpenReadOnly(a.dir.Vault())
+	reader.Machines = &manager
+	reader.Uploader = &secrets.Uploader{Send: d.Send, Generated: manager.Vault.Part}
+	reader.Keep = func(map[string]nixeval.Closure) error { return nil }
+	return reader.Preview(a.ctx, hive, nodes, recorded, o)
 }
 
 func writePreviews(w io.Writer, previews []deploy.Preview) {
@@ -168,6 +223,8 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 		}
 		fmt.Fprintln(w, line)
 	}
+	writeOrder(w, previews)
+	fmt.Fprintf(w, "\n%s\n", describeChanges(previews))
 }
 
 // formatVersionChange formats an upgrade of the cluster's software: `1.34.3 → 1.34.4`.

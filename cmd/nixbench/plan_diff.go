@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"reflect"
 	"strings"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -13,27 +12,17 @@ import (
 
 // writeDiffs writes the packages that change, once for all nodes on which the same ones change.
 func writeDiffs(w io.Writer, previews []deploy.Preview) {
-	var groups []diffGroup
+	var diffs []packages.NodeDiff
 	for _, p := range previews {
-		if p.Diff == nil {
-			continue
-		}
-		i := 0
-		for i < len(groups) && !reflect.DeepEqual(groups[i].diff, p.Diff) {
-			i++
-		}
-		if i == len(groups) {
-			groups = append(groups, diffGroup{diff: p.Diff})
-		}
-		groups[i].nodes = append(groups[i].nodes, p.Node)
+		diffs = append(diffs, packages.NodeDiff{Node: p.Node, Diff: p.Diff})
 	}
-	for _, g := range groups {
-		fmt.Fprintf(w, "\n%s: closure %s\n", strings.Join(g.nodes, ", "), formatGrowth(g.diff.Bytes))
-		for _, c := range g.diff.Packages {
+	for _, g := range packages.GroupNodes(diffs) {
+		fmt.Fprintf(w, "\n%s: closure %s\n", strings.Join(g.Nodes, ", "), formatGrowth(g.Diff.Bytes))
+		for _, c := range g.Diff.Packages {
 			fmt.Fprintln(w, "  "+formatPackageChange(c))
 		}
-		writeFiles(w, "units", g.diff.Units)
-		writeFiles(w, "/etc", g.diff.Etc)
+		writeFiles(w, "units", g.Diff.Units)
+		writeFiles(w, "/etc", g.Diff.Etc)
 	}
 }
 
@@ -58,25 +47,9 @@ func writeFiles(w io.Writer, title string, f *packages.Files) {
 	fmt.Fprintf(w, "  %s: %s\n", title, strings.Join(parts, ", "))
 }
 
-// diffGroup is a difference and the nodes that have it.
-type diffGroup struct {
-	diff  *deploy.DiffPreview
-	nodes []string
-}
-
 // formatPackageChange formats the change of a package: `+ hello 2.12, +1.9 MiB`, `- hello 2.12` or `~ curl 8.9 → 8.10`.
 func formatPackageChange(c packages.Change) string {
-	from, to := strings.Join(c.From, ", "), strings.Join(c.To, ", ")
-	mark, versions := "~", from
-	switch {
-	case len(c.From) == 0:
-		mark, versions = "+", to
-	case len(c.To) == 0:
-		mark = "-"
-	case from != to:
-		versions = from + " → " + to
-	}
-	text := strings.TrimSpace(mark + " " + c.Name + " " + versions)
+	text := strings.TrimSpace(c.Mark() + " " + c.Name + " " + c.Versions())
 	if max(c.Bytes, -c.Bytes) >= 1<<10 {
 		text += ", " + formatGrowth(c.Bytes)
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 func TestWriteDiffs(t *testing.T) {
-	diff := func() *deploy.DiffPreview {
-		return &deploy.DiffPreview{Bytes: 2 << 20, Packages: []packages.Change{
+	diff := func() *packages.SystemDiff {
+		return &packages.SystemDiff{Bytes: 2 << 20, Packages: []packages.Change{
 			{Name: "curl", From: []string{"8.9"}, To: []string{"8.10", "8.9"}, Bytes: 1900 << 10},
 			{Name: "etc-hosts", From: []string{}, To: []string{""}, Bytes: 12},
 			{Name: "firefox", From: []string{"140", "141"}, To: []string{}, Bytes: -300 << 20},
@@ -21,7 +21,7 @@ func TestWriteDiffs(t *testing.T) {
 			Etc: &packages.Files{Added: []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14"}}}
 	}
 	var b strings.Builder
-	writeDiffs(&b, []deploy.Preview{{Node: "web-1", Diff: diff()}, {Node: "idle"}, {Node: "db", Diff: &deploy.DiffPreview{Bytes: -3}}, {Node: "web-2", Diff: diff()}})
+	writeDiffs(&b, []deploy.Preview{{Node: "web-1", Diff: diff()}, {Node: "idle"}, {Node: "db", Diff: &packages.SystemDiff{Bytes: -3}}, {Node: "web-2", Diff: diff()}})
 	want := `
 web-1, web-2: closure +2.0 MiB
   ~ curl 8.9 → 8.10, 8.9, +1.9 MiB

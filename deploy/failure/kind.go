@@ -10,6 +10,8 @@ const (
 	Usage                   // the command line does not fit the command or the hive
 	Evaluation              // units of the hive cannot be evaluated
 	Build                   // a derivation cannot be built
+	Outdated                // the hive, a node or a machine has changed since the plan was made
+	Changes                 // no failure: there are changes, and the user asked for the exit code of changes
 	Locked                  // another process has the cluster's lock
 	StateFolder             // the state folder cannot be read or written
 	Provision               // a machine cannot be created, changed or booted

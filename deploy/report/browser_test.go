@@ -98,6 +98,59 @@ func (b browser) show(t *testing.T, page string, width, height int, flags ...str
 	return s
 }
 
+// overflow returns by how many pixels a page is wider than a frame of this width. Chromium's own windows are not that narrow.
+func (b browser) overflow(t *testing.T, page string, width int) int {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		if r.URL.Path == "/run.html" {
+			fmt.Fprint(w, page)
+			return
+		}
+		fmt.Fprintf(w, `<iframe id="f" width="%d" height="800" src="/run.html"></iframe><p id="p"></p><script>onload = () => {
+			const d = document.getElementById("f").contentDocument;
+			for (const e of d.querySelectorAll("details")) e.open = true;
+			document.getElementById("p").textContent = "overflow=" + (d.documentElement.scrollWidth - d.documentElement.clientWidth) + ";" }</script>`, width)
+	}))
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, string(b), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir="+t.TempDir(), "--dump-dom", server.URL+"/").Output()
+	if err != nil {
+		t.Fatalf("%s: %v", b, err)
+	}
+	_, text, _ := strings.Cut(string(out), ">overflow=")
+	var pixels int
+	if _, err := fmt.Sscanf(text, "%d;", &pixels); err != nil {
+		t.Fatalf("the width was not measured: %v\n%s", err, out)
+	}
+	return pixels
+}
+
+func TestNoOverflow(t *testing.T) {
+	b := findBrowser(t)
+	before := faster().load(t)
+	story := cluster()
+	long := strings.Repeat("longname", 7) + "-worker" // 63 characters, as many as a host name may have
+	for i := range story.nodes {
+		story.nodes[i].Node = strings.Replace(story.nodes[i].Node, "web-2", long, 1)
+	}
+	for i := range story.lines {
+		story.lines[i] = strings.Replace(story.lines[i], "web-2", long, 1)
+	}
+	story.changes = strings.Replace(story.changes, "web-2", long, 1)
+	page := write(t, story.load(t), &before)
+	for _, width := range []int{320, 400, 700} {
+		if got := b.overflow(t, page, width); got != 0 {
+			t.Errorf("the page is %d pixels too wide for %d", got, width)
+		}
+	}
+	wide := strings.Replace(page, "<main>", `<main><svg width="2000" height="5"></svg>`, 1)
+	if got := b.overflow(t, wide, 400); got < 1000 {
+		t.Errorf("control: a page that is too wide overflows by %d pixels", got)
+	}
+}
+
 // coloursOf returns the number of pixels of each colour.
 func coloursOf(img image.Image) map[color.RGBA]int {
 	out := map[color.RGBA]int{}

@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
+	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -28,6 +29,10 @@ type Subject struct {
 	Time   explain.Report
 	Events []event.Event
 	Logs   map[string]LogTail // by the node's name; nodes without a log are missing
+
+	Cluster string
+	Changes []packages.Group   // what the run changed in the systems of its nodes
+	Recent  []state.RunSummary // the run, and earlier ones of the same command, the newest first
 }
 
 // LogTail contains the last lines of the log of a node.
@@ -39,12 +44,22 @@ type LogTail struct {
 
 // Load reads a run's record.
 func Load(run *state.Run) (Subject, error) {
-	s := Subject{Run: run, Logs: map[string]LogTail{}}
+	s := Subject{Run: run, Logs: map[string]LogTail{}, Cluster: stripControls(run.Cluster())}
 	var err error
 	if s.Time, err = explain.ExplainRun(run); err != nil {
 		return Subject{}, err
 	}
 	if s.Events, _, err = run.Events(); err != nil {
+		return Subject{}, err
+	}
+	changes, err := run.Changes()
+	if err == nil {
+		s.Changes, err = readChanges(changes)
+	}
+	if err != nil {
+		return Subject{}, fmt.Errorf("run %s: %w", run.ID, err)
+	}
+	if s.Recent, err = run.Recent(maxTrend); err != nil {
 		return Subject{}, err
 	}
 	for _, name := range s.nodeNames() {

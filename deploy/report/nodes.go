@@ -35,6 +35,7 @@ func listNodes(s Subject) []node {
 			texts[e.Node] = e.Text
 		}
 	}
+	problems := mergeProblems(s.Run)
 	var out []node
 	for _, name := range s.nodeNames() {
 		r, t := results[name], times[name]
@@ -42,8 +43,14 @@ func listNodes(s Subject) []node {
 			Name: name, Unit: r.Unit, Outcome: r.Outcome, Text: texts[name], Error: r.Error, Path: r.Path,
 			Open: r.Outcome == state.Failed || r.Outcome == state.RolledBack,
 		}
-		if n.Text == "" {
+		switch {
+		case n.Open && names(problems, name):
+			n.Text = ""
+		case n.Text == "":
 			n.Text = firstLine(n.Error)
+		}
+		if n.Error == n.Text || strings.Contains(problems, n.Error) { // it is on the page already
+			n.Error = ""
 		}
 		if r.After > 0 {
 			n.Generation = fmt.Sprintf("%d → %d", r.Before, r.After)
@@ -57,6 +64,8 @@ func listNodes(s Subject) []node {
 		for _, span := range t.Spans {
 			text := span.Text
 			switch {
+			case span.Failed && names(problems, name):
+				text = "failed"
 			case span.Failed:
 				text = strings.TrimPrefix(text+", failed", ", ")
 			case span.Unfinished:

@@ -2,29 +2,35 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // page is the input of the template: texts and positions. The template computes nothing.
 type page struct {
-	Title, Status, Result, Took, Error string
-	Facts                              []fact
-	Counts                             []count
-	Compare                            *comparison
-	Chart                              *chart
-	Path                               []step
-	Other                              *step
-	Overlap                            string
-	Units                              []unit
-	Nodes                              []node
-	Warnings                           []warning
-	MoreWarnings                       int
-	Damaged                            int
+	Title, Date, Status, Result, Took, Error string
+	Names                                    []string // of the run's nodes
+	Changes                                  []change
+	Trend                                    []trendRun
+	Facts                                    []fact
+	Counts                                   []count
+	Compare                                  *comparison
+	Chart                                    *chart
+	Path, Short                              []step // steps of the critical path; Short has those of less than 1 % of the time
+	ShortTook                                string
+	Other                                    *step
+	Overlap                                  string
+	Units                                    []unit
+	Nodes                                    []node
+	Warnings                                 []warning
+	MoreWarnings                             int
+	Damaged                                  int
 }
 
 type fact struct{ Name, Text, Kind string }
@@ -40,7 +46,8 @@ type step struct {
 	Node  string
 	At    string
 	Took  string
-	Width string // width of the bar in percent of the chart, such as 12.500%
+	X     string // position of the bar in percent of the chart, such as 12.500%
+	Width string // width of the bar, in the same format
 	Share string // the step's part of the run's time, such as 13 %
 	Text  string
 }
@@ -51,16 +58,17 @@ var outcomes = []state.Outcome{state.Switched, state.Unchanged, state.RolledBack
 func newPage(s Subject, before *Subject) page {
 	r := s.Run
 	p := page{
-		Title: "nixbench " + r.Command, Status: string(r.Status()), Result: describeResult(r), Took: s.Time.Total.String(), Error: r.Error,
+		Title: describeRun(s), Date: formatTime(r.Started), Status: string(r.Status()), Result: describeResult(r), Took: s.Time.Total.String(), Error: mergeProblems(r),
 		Facts: listFacts(s), Counts: countOutcomes(r), Chart: newChart(s.Time), Units: listUnits(s), Nodes: listNodes(s), Damaged: s.Time.Damaged,
+		Changes: listChanges(s.Changes), Trend: listTrend(s),
 	}
-	p.Warnings, p.MoreWarnings = listWarnings(s)
-	for _, c := range s.Time.Critical {
-		p.Path = append(p.Path, step{
-			Phase: c.Phase, Node: c.Node, At: c.Start.String(), Took: c.Took.String(),
-			Width: formatPercent(c.Took, s.Time.Total), Share: formatShare(c.Took, s.Time.Total), Text: c.Text,
-		})
+	for _, n := range p.Nodes {
+		p.Names = append(p.Names, n.Name)
 	}
+	slices.SortFunc(p.Names, nixeval.CompareNatural)
+	p.Names = abbreviateNames(p.Names, 8)
+	p.Warnings, p.MoreWarnings = listWarnings(s, p.Error)
+	p.addCriticalPath(s.Time)
 	if len(p.Path) > 0 && s.Time.Other > 0 {
 		p.Other = &step{Took: s.Time.Other.String(), Width: formatPercent(s.Time.Other, s.Time.Total), Share: formatShare(s.Time.Other, s.Time.Total)}
 	}
@@ -71,6 +79,37 @@ func newPage(s Subject, before *Subject) page {
 		p.Compare = compareRuns(s, *before)
 	}
 	return p
+}
+
+// addCriticalPath adds the steps of the critical path. It separates steps of less than 1 % of the time if there are several.
+func (p *page) addCriticalPath(t explain.Report) {
+	var short explain.Seconds
+	for _, c := range t.Critical {
+		one := step{
+			Phase: c.Phase, Node: c.Node, At: c.Start.String(), Took: c.Took.String(),
+			X: formatPercent(c.Start, t.Total), Width: formatPercent(c.Took, t.Total), Share: formatShare(c.Took, t.Total), Text: c.Text,
+		}
+		if c.Took < t.Total/100 {
+			p.Short = append(p.Short, one)
+			short += c.Took
+		} else {
+			p.Path = append(p.Path, one)
+		}
+	}
+	p.ShortTook = short.String()
+}
+
+// describeRun returns the title: the cluster, the command, and the number of nodes.
+func describeRun(s Subject) string {
+	text := fmt.Sprintf("%s: %s", s.Cluster, s.Run.Command)
+	switch n := len(s.nodeNames()); n {
+	case 0:
+		return text
+	case 1:
+		return text + " on 1 node"
+	default:
+		return fmt.Sprintf("%s on %d nodes", text, n)
+	}
 }
 
 func listFacts(s Subject) []fact {

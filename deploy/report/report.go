@@ -23,6 +23,7 @@ func Write(w io.Writer, s Subject, before *Subject) error {
 		"style": Style,
 		"class": phaseClass,
 		"dict":  makeDict,
+		"mark":  markClass,
 	}).ParseFS(files, "page.html")
 	if err != nil {
 		return err
@@ -43,4 +44,15 @@ func makeDict(pairs ...any) map[string]any {
 		out[fmt.Sprint(pairs[i])] = pairs[i+1]
 	}
 	return out
+}
+
+// markClass returns the end of the CSS class of the mark of a change.
+func markClass(mark string) string {
+	switch mark {
+	case "+":
+		return "-added"
+	case "-":
+		return "-removed"
+	}
+	return "-changed"
 }

@@ -34,6 +34,8 @@ type story struct {
 	lines   []string // FROM TO PHASE NODE TEXT; node - is the run as a whole, a text may begin with !, for failed
 	more    []event.Event
 	logs    map[string]string
+	changes string    // the file changes.json
+	earlier []float64 // times of earlier runs of the command in seconds, the last one first
 }
 
 // record writes it as nixbench does, and opens it.
@@ -105,6 +107,24 @@ func (s story) record(t *testing.T) *state.Run {
 		t.Fatal(err)
 	}
 	files := map[string][]byte{filepath.Join(folder, "run.json"): data, filepath.Join(folder, "events.jsonl"): events.Bytes()}
+	if s.changes != "" {
+		files[filepath.Join(folder, "changes.json")] = []byte(s.changes)
+	}
+	for i, seconds := range s.earlier {
+		past := run
+		past.Started = began.Add(-time.Duration(i+1) * time.Hour)
+		ended := past.Started.Add(time.Duration(seconds * float64(time.Second)))
+		past.ID, past.Ended, past.Exit = past.Started.Format("20060102T150405Z")+"-"+s.command, &ended, new(int)
+		data, err := json.Marshal(past)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(string(dir), "runs", past.ID, "run.json")
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		files[file] = data
+	}
 	opened := func() *state.Run {
 		r, err := dir.OpenRun("last")
 		if err != nil {
@@ -182,6 +202,11 @@ func cluster() story {
 			at(23.7, event.Event{Kind: event.NodeResult, Phase: event.Deploy, Node: "web-1", Text: "generation 41 → 42; reboot for the new kernel"}),
 			at(31.35, event.Event{Kind: event.NodeResult, Phase: event.Deploy, Node: "web-3", Text: "rolled back: nginx.service failed", Failed: true}),
 		},
+		changes: `[{"nodes":["web-2","web-1","web-3"],"diff":{"bytes":2252800,"packages":[
+			{"name":"curl","from":["8.9"],"to":["8.10"],"bytes":1945600},{"name":"hello","from":[],"to":["2.12"],"bytes":307200},
+			{"name":"a-package-with-a-name-that-is-far-too-long-for-a-phone-and-has-no-place-to-break","from":["1"],"to":[],"bytes":-400}],
+			"units":{"added":["hello.service"],"changed":["nginx.service"],"removed":[]},"etc":{"added":[],"changed":["hosts"],"removed":["ssl/certs/a-file-with-a-name-that-is-far-too-long-for-a-phone.crt"]}}}]`,
+		earlier: []float64{29, 33.5, 12, 61, 28, 27, 27.5, 29, 30, 31, 32},
 		logs: map[string]string{
 			"web-1": "2026-11-21T01:59:17.200Z activating the configuration...\n2026-11-21T01:59:18.090Z setting up /etc...\n2026-11-21T01:59:21.412Z reloading the following units: dbus.service\n",
 			"web-3": "2026-11-21T01:59:15.400Z activating the configuration...\n2026-11-21T01:59:19.000Z \x1b[1;31mnginx.service: Failed with result 'exit-code'.\x1b[0m\n2026-11-21T01:59:30.000Z switching back to /run/nixbench/before\n",
@@ -247,6 +272,8 @@ func hostileStory() story {
 	} {
 		s.more = append(s.more, at(20+float64(len(s.more)), e))
 	}
+	name, _ := json.Marshal(hostile)
+	s.changes = strings.NewReplacer(`"curl"`, string(name), `"web-2"`, string(name), `"hosts"`, string(name)).Replace(s.changes)
 	s.logs[hostile] = hostile + "\n\xff\x00\x1b[31mred\n</pre><script src=https://evil.example/></script>\n"
 	s.logs["web-1"] = s.logs[hostile]
 	return s
@@ -340,6 +367,64 @@ func TestLongLogs(t *testing.T) {
 	}
 	if page := write(t, subject, nil); !strings.Contains(page, log.File) || strings.Contains(page, "line 4919") {
 		t.Error("it does not say where all of the log is, or tells too much")
+	}
+}
+
+// A failure is on the page once: neither the warnings nor the section of its node repeat it.
+func TestFailureShownOnce(t *testing.T) {
+	page := write(t, cluster().load(t), nil)
+	for text, want := range map[string]int{
+		"nginx[812]: bind() to 0.0.0.0:80 failed":                1,
+		"dial tcp 192.168.222.32:22":                             1,
+		"web-3: activate: the switch failed":                     1,
+		"nginx.service failed":                                   2, // as the title of a bar in the waterfall
+		"connection refused":                                     2, // likewise
+		"the option `services.old&#39; is renamed":               1,
+		`<span class="level">error</span>`:                       0,
+		`<h2>The last 10 runs of this command</h2>`:              1,
+		`<details class="short">`:                                1,
+		"<title>demo: apply on 5 nodes, 2026-11-21 01:59:00 UTC": 1,
+	} {
+		if got := strings.Count(page, text); got != want {
+			t.Errorf("%q occurs %d times, want %d", text, got, want)
+		}
+	}
+	// An error that is not part of the run's error is still listed.
+	s := cluster()
+	s.more = append(s.more, at(5, event.Event{Kind: event.Message, Level: "error", Node: "web-1", Text: "a lone error"}))
+	if page := write(t, s.load(t), nil); strings.Count(page, "a lone error") != 1 {
+		t.Error("an error is missing")
+	}
+}
+
+func TestMergeProblems(t *testing.T) {
+	node := func(o state.Outcome, err string) state.NodeResult {
+		name, _, _ := strings.Cut(err, ":")
+		return state.NodeResult{Node: name, Outcome: o, Error: err}
+	}
+	for _, test := range []struct {
+		err   string
+		nodes []state.NodeResult
+		want  string
+	}{
+		{"", nil, ""},
+		{"a: x\nb: y", []state.NodeResult{node(state.Failed, "a: x\nmore"), node(state.Failed, "b: y")}, "a: x\nmore\nb: y"},
+		{"a: short\nand 1 more", []state.NodeResult{node(state.Failed, "a: long")}, "a: long\nand 1 more"},
+		{"1 node failed", []state.NodeResult{node(state.RolledBack, "a: x"), node(state.Skipped, "b: skipped")}, "1 node failed\na: x"},
+		{"", []state.NodeResult{node(state.Failed, "a: x")}, "a: x"},
+	} {
+		if got := mergeProblems(&state.Run{Error: test.err, Nodes: test.nodes}); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}
+
+// A damaged file names itself.
+func TestDamagedChanges(t *testing.T) {
+	s := cluster()
+	s.changes = "{"
+	if _, err := Load(s.record(t)); err == nil || !strings.Contains(err.Error(), "changes.json is damaged") {
+		t.Error(err)
 	}
 }
 

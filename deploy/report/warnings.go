@@ -15,8 +15,9 @@ type warning struct {
 	At, Level, Where, Text string
 }
 
-// listWarnings returns the first maxWarnings warnings and errors of the run, and the number of further ones.
-func listWarnings(s Subject) (out []warning, more int) {
+// listWarnings returns the first maxWarnings warnings and errors of the run, and the number of further ones. It leaves out what
+// the text about the failures of the run has already.
+func listWarnings(s Subject, problems string) (out []warning, more int) {
 	for _, e := range s.Events {
 		w := warning{At: explain.Seconds(max(0, e.Time.Sub(s.Time.Started))).String(), Text: e.Text}
 		switch {
@@ -28,6 +29,9 @@ func listWarnings(s Subject) (out []warning, more int) {
 				w.Text = "failed"
 			}
 		default:
+			continue
+		}
+		if w.Level == "error" && isRepeated(problems, e) {
 			continue
 		}
 		w.Where = string(e.Phase)

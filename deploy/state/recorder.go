@@ -197,12 +197,18 @@ func (r *Recorder) Result(n NodeResult) {
 }
 
 // Plan writes the run's plan.
-func (r *Recorder) Plan(plan any) error {
-	data, err := json.MarshalIndent(plan, "", "  ")
+func (r *Recorder) Plan(plan any) error { return r.writeFile("plan", plan) }
+
+// Changes writes what the run changes in the systems of its nodes.
+func (r *Recorder) Changes(changes any) error { return r.writeFile("changes", changes) }
+
+// writeFile writes the file NAME.json of the record.
+func (r *Recorder) writeFile(name string, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
-		return fmt.Errorf("plan: %w", err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	return r.lock.dir.write(filepath.Join(r.folder, "plan.json"), append(data, '\n'))
+	return r.lock.dir.write(filepath.Join(r.folder, name+".json"), append(data, '\n'))
 }
 
 // runWriter writes pending data every second, and when wakeWriter is called, until r.stop is closed.

@@ -88,6 +88,9 @@ func (r *Run) Status() Status {
 func (d Dir) runsDir() string         { return filepath.Join(string(d), "runs") }
 func (d Dir) runDir(id string) string { return filepath.Join(d.runsDir(), id) }
 
+// Cluster returns the name of the cluster, which is that of its state folder.
+func (r *Run) Cluster() string { return filepath.Base(string(r.dir)) }
+
 // Folder returns the folder of the run's files.
 func (r *Run) Folder() string { return r.dir.runDir(r.ID) }
 
@@ -109,8 +112,14 @@ func (r *Run) Events() (events []event.Event, damaged int, err error) {
 }
 
 // Plan reads the run's plan. It returns nil if the run ended before it had written a plan.
-func (r *Run) Plan() (json.RawMessage, error) {
-	data, err := durable.Read(filepath.Join(r.Folder(), "plan.json"), durable.ConfigSize)
+func (r *Run) Plan() (json.RawMessage, error) { return r.readFile("plan") }
+
+// Changes reads what the run changed in the systems of its nodes. It returns nil if the run has not recorded it.
+func (r *Run) Changes() (json.RawMessage, error) { return r.readFile("changes") }
+
+// readFile reads the file NAME.json of the record. It returns nil if there is none.
+func (r *Run) readFile(name string) (json.RawMessage, error) {
+	data, err := durable.Read(filepath.Join(r.Folder(), name+".json"), durable.ConfigSize)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

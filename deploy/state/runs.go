@@ -175,6 +175,16 @@ func (r *Run) Summary() RunSummary {
 	return s
 }
 
+// Recent returns up to most runs of the same command, the newest first: this run, and those before it.
+func (r *Run) Recent(most int) ([]RunSummary, error) {
+	runs, err := r.dir.Runs()
+	if err != nil {
+		return nil, err
+	}
+	runs = slices.DeleteFunc(runs, func(o RunSummary) bool { return o.Command != r.Command || o.Started.After(r.Started) })
+	return runs[:min(most, len(runs))], nil
+}
+
 // OpenRun returns the run that ref refers to. ref is the identifier of a run, an unambiguous prefix
 // of an identifier, or `last`.
 func (d Dir) OpenRun(ref string) (*Run, error) {

@@ -2,6 +2,7 @@ package state
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -42,6 +43,11 @@ func (l *Lock) Store() (*Store, error) {
 	}
 	l.dir.removeTemporaryFiles()
 	return &Store{lock: l, put: l.writeState, cur: s, disk: s}, nil
+}
+
+// ReadOnly returns a store of a state that cannot be changed, for code that takes a Store and only reads it.
+func ReadOnly(s *State) *Store {
+	return &Store{cur: s, disk: s, put: func(*State) error { return errors.New("the state cannot be changed: it is that of a preview") }}
 }
 
 // leftoverRE matches the names of temporary files: a dot, the name of the file, and a number.

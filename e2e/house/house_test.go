@@ -47,7 +47,7 @@ var rules = []struct {
 	{"deploy/state", []string{"nixeval"}},
 	{"deploy/archive", []string{"deploy/state"}},
 	{"deploy/explain", []string{"deploy/state"}},
-	{"deploy/report", []string{"nixeval", "deploy/state", "deploy/explain"}},
+	{"deploy/report", []string{"nixeval", "deploy/state", "deploy/explain", "deploy/packages"}},
 	{"deploy/provision", nil},
 	{"deploy/check", []string{"nixeval"}},
 	{"deploy/engine", []string{"nixeval", "deploy/check"}},

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+// maxOrderLines is the number of waves that plan lists.
+const maxOrderLines = 20
+
+// writeOrder writes the order in which nodes change, with their drains. It writes nothing if all nodes change at once.
+func writeOrder(w io.Writer, previews []deploy.Preview) {
+	var waves [][]string
+	var removed []string
+	drains := false
+	for _, p := range previews {
+		if p.Action == plan.WouldRemove {
+			removed = append(removed, p.Node)
+		}
+		if p.Wave == 0 {
+			continue
+		}
+		for len(waves) < p.Wave {
+			waves = append(waves, nil)
+		}
+		name := p.Node
+		if p.Drained {
+			name, drains = name+" (drained)", true
+		}
+		waves[p.Wave-1] = append(waves[p.Wave-1], name)
+	}
+	if len(waves) < 2 && !drains && (len(waves) == 0 || len(removed) == 0) {
+		return
+	}
+	fmt.Fprintln(w, "\norder:")
+	for i, nodes := range waves {
+		if i == maxOrderLines && len(waves) > maxOrderLines+1 {
+			fmt.Fprintf(w, "  and %d more waves\n", len(waves)-i)
+			break
+		}
+		fmt.Fprintf(w, "  %d. %s\n", i+1, strings.Join(nodes, ", "))
+	}
+	if len(removed) > 0 {
+		fmt.Fprintf(w, "  at the end: %s removed\n", strings.Join(removed, ", "))
+	}
+}
+
+// describeChanges returns the summary of a plan. What cannot be undone comes first.
+func describeChanges(previews []deploy.Preview) string {
+	nodes, machines := map[string]int{}, map[provision.Action]int{}
+	for _, p := range previews {
+		nodes[p.Action]++
+		if p.Machine != nil && p.Action != plan.WouldRemove {
+			machines[p.Machine.Action]++
+		}
+	}
+	var parts []string
+	add := func(n int, text string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, text))
+		}
+	}
+	add(nodes[plan.WouldRemove], "removed")
+	add(machines[provision.Recreate], "with a recreated machine")
+	add(machines[provision.Restart], "with a restarted machine")
+	add(machines[provision.Create], "with a new machine")
+	for _, action := range []string{plan.WouldFirst, plan.WouldSwitch, plan.WouldDefault, plan.WouldKeys, plan.NotRunning, plan.NotReachable, plan.WouldRefuse, plan.NotBuilt, plan.WouldNothing} {
+		add(nodes[action], action)
+	}
+	if len(parts) == 0 {
+		return "nodes: none"
+	}
+	return "nodes: " + strings.Join(parts, ", ")
+}

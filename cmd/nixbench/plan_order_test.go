@@ -1,0 +1,59 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+func TestWriteOrder(t *testing.T) {
+	write := func(previews ...deploy.Preview) string {
+		var b strings.Builder
+		writeOrder(&b, previews)
+		return b.String()
+	}
+	waves := func(n int) (out []deploy.Preview) {
+		for i := range n {
+			out = append(out, deploy.Preview{Node: "w", Wave: i + 1})
+		}
+		return out
+	}
+	gone := deploy.Preview{Node: "old", Action: plan.WouldRemove}
+	for name, test := range map[string]struct{ got, want string }{
+		"all at once":      {write(deploy.Preview{Node: "a", Wave: 1}, deploy.Preview{Node: "b", Wave: 1}), ""},
+		"only unchanged":   {write(deploy.Preview{Node: "a"}), ""},
+		"only a removal":   {write(gone), ""},
+		"one, drained":     {write(deploy.Preview{Node: "a", Wave: 1, Drained: true}), "\norder:\n  1. a (drained)\n"},
+		"one and removal":  {write(deploy.Preview{Node: "a", Wave: 1}, gone), "\norder:\n  1. a\n  at the end: old removed\n"},
+		"several per wave": {write(deploy.Preview{Node: "c", Wave: 2}, deploy.Preview{Node: "a", Wave: 1}, deploy.Preview{Node: "b", Wave: 2, Drained: true}), "\norder:\n  1. a\n  2. c, b (drained)\n"},
+	} {
+		if diff := cmp.Diff(test.want, test.got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if got := write(waves(maxOrderLines + 1)...); strings.Contains(got, "more") || !strings.Contains(got, "  21. w\n") {
+		t.Errorf("21 waves:\n%s", got)
+	}
+	if got := write(waves(maxOrderLines + 2)...); !strings.HasSuffix(got, "  20. w\n  and 2 more waves\n") {
+		t.Errorf("22 waves:\n%s", got)
+	}
+}
+
+func TestDescribeChanges(t *testing.T) {
+	machine := func(action string, a provision.Action) deploy.Preview {
+		return deploy.Preview{Action: action, Machine: &deploy.MachinePreview{Action: a}}
+	}
+	got := describeChanges([]deploy.Preview{
+		machine(plan.WouldNothing, provision.Keep), machine(plan.WouldFirst, provision.Create), machine(plan.WouldFirst, provision.Recreate),
+		{Action: plan.WouldSwitch}, machine(plan.WouldRemove, provision.Remove), machine(plan.WouldSwitch, provision.Restart),
+	})
+	want := "nodes: 1 removed, 1 with a recreated machine, 1 with a restarted machine, 1 with a new machine, 2 first deployment, 2 switch, 1 unchanged"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

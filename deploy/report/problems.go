@@ -1,0 +1,45 @@
+package report
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// mergeProblems returns the text about all failures of a run, in which each failure occurs once: the run's own error, in which the
+// line about a node is replaced by the error of the node, and then the errors of the nodes that it does not name.
+func mergeProblems(r *state.Run) string {
+	lines := strings.Split(r.Error, "\n")
+	for _, n := range r.Nodes {
+		if n.Outcome != state.Failed && n.Outcome != state.RolledBack || n.Error == "" || strings.Contains(strings.Join(lines, "\n"), n.Error) {
+			continue
+		}
+		if i := slices.IndexFunc(lines, func(line string) bool { return line == firstLine(n.Error) || isAbout(line, n.Node) }); i >= 0 {
+			lines[i] = n.Error
+		} else {
+			lines = append(lines, n.Error)
+		}
+	}
+	return strings.Trim(strings.Join(lines, "\n"), "\n")
+}
+
+// isAbout reports whether a line of an error begins with the name of a node.
+func isAbout(line, node string) bool { return node != "" && strings.HasPrefix(line, node+": ") }
+
+// names reports whether the text about the failures of a run has a line about a node.
+func names(problems, node string) bool {
+	return slices.ContainsFunc(strings.Split(problems, "\n"), func(line string) bool { return isAbout(line, node) })
+}
+
+// isRepeated reports whether the text about the failures of the run already has what an event reports.
+func isRepeated(problems string, e event.Event) bool {
+	if problems == "" {
+		return false
+	}
+	if e.Text == "" || strings.Contains(problems, e.Text) {
+		return e.Node == "" || strings.Contains(problems, e.Node)
+	}
+	return e.Failed && names(problems, e.Node) // the event has a part of the text about the node
+}

@@ -1,0 +1,53 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/explain"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// maxTrend is the number of runs in the trend.
+const maxTrend = 10
+
+// trendRun is a run in the trend of the runs of the same command.
+type trendRun struct {
+	At, Took, Width, Nodes string
+	Status                 state.Status
+	Current                bool // the run of the page
+}
+
+// listTrend returns the time of each run, the oldest first. It returns nil for a single run.
+func listTrend(s Subject) []trendRun {
+	if len(s.Recent) < 2 {
+		return nil
+	}
+	var longest explain.Seconds
+	for _, r := range s.Recent {
+		longest = max(longest, tookOf(r))
+	}
+	var out []trendRun
+	for _, r := range slices.Backward(s.Recent) {
+		one := trendRun{At: r.Started.UTC().Format("01-02 15:04"), Took: "–", Width: "0%", Status: r.Status, Current: r.ID == s.Run.ID}
+		if took := tookOf(r); took > 0 {
+			one.Took, one.Width = took.String(), formatPercent(took, longest)
+		}
+		total := 0
+		for _, n := range r.Nodes {
+			total += n
+		}
+		changed := r.Nodes[state.Switched]
+		one.Nodes = fmt.Sprintf("%d of %d changed", changed, total)
+		out = append(out, one)
+	}
+	return out
+}
+
+func tookOf(r state.RunSummary) explain.Seconds {
+	if r.Ended == nil {
+		return 0
+	}
+	return explain.Seconds(r.Ended.Sub(r.Started).Round(time.Millisecond))
+}
