@@ -144,6 +144,12 @@ func TestLabCommands(t *testing.T) {
 		t.Errorf("up for %d s right after a reboot", up)
 	}
 	b.checkEqual("m1", []any{first["m1"].System, first["m1"].Generation, first["m1"].Reboot, first["m1"].Current == p["m1"].To}, []any{inspect.AsDeployed, 1, false, true})
+	for name, s := range b.status(0, "-o", "wide") {
+		f := s.Figures
+		if s.Address == "" || f == nil || f.Processors < 1 || f.ProcessorsUsed == nil || f.MemoryUsed <= 0 || f.MemoryUsed >= f.Memory || f.DiskUsed <= 0 || f.DiskUsed >= f.Disk {
+			t.Errorf("%s at %q has the figures %+v", name, s.Address, f)
+		}
+	}
 	b.run(0, "upload-keys")
 	p = b.plan()
 	b.checkEqual("plan", []string{p["m1"].Action, p["m2"].Action}, []string{plan.WouldNothing, plan.WouldNothing})
