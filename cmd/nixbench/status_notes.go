@@ -83,8 +83,8 @@ func describeCertificates(rows []inspect.Status, now time.Time) []string {
 	return append(notes, authorities...)
 }
 
-// describeFirstExpiry returns a note about the certificate that ends first, or an empty string if nobody has to do
-// anything about it yet.
+// describeFirstExpiry returns a note about the certificate that ends first, or an empty string if the user does not
+// have to do anything about it yet.
 func describeFirstExpiry(node string, c engine.Certificate, now time.Time) string {
 	left := c.Ends.Sub(now)
 	text := fmt.Sprintf("certificates: %s of %s ends first, on %s", c.Name, node, c.Ends.Format(time.DateOnly))

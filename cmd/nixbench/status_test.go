@@ -39,7 +39,7 @@ func TestCertificateNotes(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	// Nobody has to act yet: the certificates end late, or are renewed in time.
+	// No user has to act yet: the certificates end late, or are renewed in time.
 	for _, rows := range [][]inspect.Status{
 		{{Node: "web"}},
 		{row("w-1", "kubelet", 300*day), row("cp-1", "apiserver.crt", 250*day)},
