@@ -38,6 +38,16 @@ type Console interface {
 	ConsoleTail(ctx context.Context, c Cluster, node string, max int) (string, error)
 }
 
+// Power is implemented by providers that can shut down and start existing machines without changing them otherwise.
+type Power interface {
+	// ShutDown asks the system of the machine to shut down, and waits until the machine is off or the context ends. If
+	// force is set, it stops the machine at once, as a power failure does. A machine that is off or missing is no error.
+	ShutDown(ctx context.Context, c Cluster, node string, force bool) error
+	// Start starts a machine that is off or crashed, and resumes one that is paused. It does not wait until the system of
+	// the machine has booted. A missing machine is an error.
+	Start(ctx context.Context, c Cluster, node string) error
+}
+
 // Cleaner is implemented by providers that create networks and images for a cluster. Clean removes the
 // unused networks and images of this cluster, and returns the ones that it keeps because they are in use.
 type Cleaner interface {

@@ -200,6 +200,20 @@ func TestContainers(t *testing.T) {
 	if len(after) != 2 || after["w-1"] != first["w-1"] || after["w-2"] != first["w-2"] {
 		t.Errorf("boots: before %v, after %v", first, after)
 	}
+	// stop shuts a machine down, and start boots the same one again.
+	_, stderr = b.run(0, "stop", "--on", "w-2")
+	b.want("stop", results(stderr), []string{"w-2 stopped"})
+	out, _ = b.run(0, "status")
+	if !regexp.MustCompile(`(?m)^w-2 +w +192.168.222.3 +- +not booted .* off$`).MatchString(out) {
+		t.Errorf("status after stop: %s", out)
+	}
+	_, stderr = b.run(0, "start")
+	b.want("start", results(stderr), []string{"w-1 unchanged", "w-2 started"})
+	if now := b.bootIDs(); now["w-1"] != first["w-1"] || now["w-2"] == first["w-2"] || now["w-2"] == "" {
+		t.Errorf("boots: before %v, after stop and start %v", first, now)
+	}
+	first = b.bootIDs()
+
 	// A machine that was shut down is started, and one that is paused is resumed.
 	b.l.Virsh(t, "-c", b.l.URI("lxc"), "destroy demo-w-1; suspend demo-w-2")
 	out, _ = b.run(0, "status")
