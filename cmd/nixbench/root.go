@@ -73,7 +73,7 @@ func (a *app) rootCommand() *cobra.Command {
 	addGroup(root, "Look", a.statusCommand(), a.checkCommand(), a.doctorCommand(), a.factsCommand(), a.runsCommand(), a.explainCommand(), a.replCommand(),
 		a.nixInfoCommand(), a.versionCommand())
 	addGroup(root, "Go back", a.generationsCommand(), a.rollbackCommand())
-	addGroup(root, "Machines and nodes", a.execCommand(), a.sshCommand(), a.logsCommand(), a.startCommand(), a.stopCommand(), a.rebootCommand(), a.destroyCommand(), a.secretsCommand())
+	addGroup(root, "Machines and nodes", a.execCommand(), a.sshCommand(), a.logsCommand(), a.consoleCommand(), a.startCommand(), a.stopCommand(), a.rebootCommand(), a.destroyCommand(), a.secretsCommand())
 	addGroup(root, "Machines and nodes", a.engineCommands()...)
 	addGroup(root, "Benchmarks", a.benchCommand())
 	addGroup(root, "Other", a.manCommand(), a.genCompletionsCommand(root))

@@ -17,9 +17,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const stopLong = `Shut down the machines that nixbench has booted, and wait until they are off. The
-machines, their disks and their addresses remain: nixbench start, or the next
-apply, starts them again.
+const stopLong = `Shut down the machines that nixbench has booted, and wait until they are off.
+The machines, their disks and their addresses remain: nixbench start, or the
+next apply, starts them again.
 
 In a cluster, the nodes that run the work are shut down first, and when they are
 off, those that they need, such as control planes. Nothing is drained: the work

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -36,6 +37,13 @@ type Discoverer interface {
 type Console interface {
 	// ConsoleTail returns the end of the console log, at most about max bytes.
 	ConsoleTail(ctx context.Context, c Cluster, node string, max int) (string, error)
+}
+
+// Terminal is implemented by providers that can connect to the console of a machine that runs.
+type Terminal interface {
+	// AttachConsole copies the output of the console to out, and what it receives from in to the console. It returns nil
+	// when the machine has ended its console, or when in is closed, and an error when the context ends.
+	AttachConsole(ctx context.Context, c Cluster, node string, in <-chan []byte, out io.Writer) error
 }
 
 // Power is implemented by providers that can shut down and start existing machines without changing them otherwise.
