@@ -258,6 +258,33 @@ func (a *app) locateState(e *nixeval.Evaluator, hive *nixeval.Hive) (state.Dir, 
 
 func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
+// expandFileFlag converts the short flag -f before the command to --file, because some commands use -f for another flag,
+// and the flag library parses all flags with those of the command.
+func expandFileFlag(root *cobra.Command, args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if len(arg) < 2 || arg[0] != '-' || arg == "--" { // the command
+			return append(out, args[i:]...)
+		}
+		value, isFile := strings.CutPrefix(arg, "-f")
+		switch {
+		case isFile && value != "":
+			out = append(out, "--file="+strings.TrimPrefix(value, "="))
+		case isFile && i+1 < len(args):
+			i++
+			out = append(out, "--file="+args[i])
+		default:
+			out = append(out, arg)
+			if f := root.PersistentFlags().Lookup(strings.TrimPrefix(arg, "--")); f != nil && f.NoOptDefVal == "" && i+1 < len(args) {
+				i++
+				out = append(out, args[i]) // the value of the flag
+			}
+		}
+	}
+	return out
+}
+
 // joinNixOptions converts `--nix-option NAME VALUE`, the syntax of Colmena and of Nix's own
 // --option, to the single argument that the flag library supports.
 func joinNixOptions(args []string) []string {

@@ -15,16 +15,19 @@ func (a *app) registerCompletion(root *cobra.Command) {
 		if cmd.Flags().Lookup("on") != nil {
 			_ = cmd.RegisterFlagCompletionFunc("on", a.completeOn)
 		}
-		if cmd.Name() == "ssh" {
-			cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-				if len(args) > 0 {
-					return nil, cobra.ShellCompDirectiveDefault
-				}
-				nodes, _ := a.listCompletionTerms()
-				return nodes, cobra.ShellCompDirectiveNoFileComp
-			}
+		if strings.Contains(cmd.Use, "NODE") && cmd.ValidArgsFunction == nil {
+			cmd.ValidArgsFunction = a.completeNode
 		}
 	}
+}
+
+// completeNode completes the first argument, the name of a node. It does not complete a node that --on has selected.
+func (a *app) completeNode(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if on := cmd.Flags().Lookup("on"); len(args) > 0 || on != nil && on.Changed {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	nodes, _ := a.listCompletionTerms()
+	return nodes, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeOn completes the last term of a comma-separated --on.

@@ -38,18 +38,23 @@ func (f *fleetFlags) addWithParallel(set *pflag.FlagSet, parallel int) {
 // newFleet returns a fleet that can connect to the nodes of the hive. store is nil for a command
 // that only reads the state.
 func (a *app) newFleet(hive *nixeval.Hive, f fleetFlags, store *state.Store) *fleet.Fleet {
-	o := fleet.Options{
+	if store != nil {
+		return a.openFleet(hive, f, store)
+	}
+	recorded, err := a.dir.Load()
+	if err != nil {
+		return a.openFleet(hive, f, unreadableState{err})
+	}
+	return a.openFleet(hive, f, recorded)
+}
+
+// openFleet returns a fleet whose machines are those in recorded.
+func (a *app) openFleet(hive *nixeval.Hive, f fleetFlags, recorded fleet.RecordedMachines) *fleet.Fleet {
+	return fleet.New(hive, fleet.Options{
 		Options:   remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.newPrompt(), Send: a.sendEvent},
 		SSHConfig: os.Getenv("SSH_CONFIG_FILE"), // Colmena uses the same variable
-		ClientKey: a.dir.ClientKey(), Recorded: store,
-	}
-	if store == nil {
-		recorded, err := a.dir.Load()
-		if o.Recorded = recorded; err != nil {
-			o.Recorded = unreadableState{err}
-		}
-	}
-	return fleet.New(hive, o)
+		ClientKey: a.dir.ClientKey(), Recorded: recorded,
+	})
 }
 
 // unreadableState is a state whose file cannot be read.

@@ -35,6 +35,7 @@ func (a *app) addHelp(root *cobra.Command, group string) {
 	}
 	root.InitDefaultHelpCmd()
 	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.ValidArgsFunction = completeHelp
 		help.Run = nil
 		help.RunE = a.withView(func(args []string) error { return showHelp(root, args) })
 	}
@@ -43,6 +44,21 @@ func (a *app) addHelp(root *cobra.Command, group string) {
 		Short: "Flags of all commands",
 		Long:  "Flags of all commands:\n\n" + root.PersistentFlags().FlagUsagesWrapped(helpWidth),
 	})
+}
+
+// completeHelp completes the commands and topics that the command help shows. The completion of cobra omits topics.
+func completeHelp(help *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	parent, _, err := help.Root().Find(args)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []cobra.Completion
+	for _, c := range parent.Commands() {
+		if strings.HasPrefix(c.Name(), typed) && (c.IsAvailableCommand() || c.IsAdditionalHelpTopicCommand() || c == help) && !c.Hidden {
+			out = append(out, cobra.CompletionWithDesc(c.Name(), c.Short))
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
 // showHelp shows the help of the command that args name. Unlike the command help of cobra, it fails if there is none.

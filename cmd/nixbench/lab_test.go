@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +13,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/inspect"
@@ -131,6 +134,31 @@ func (b *labHive) compareWithNix(from, to, shown string) {
 	}
 }
 
+// followJournal follows the journal of m1 until a line appears, and interrupts nixbench. No process must remain on m1.
+func (b *labHive) followJournal() {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
+	defer cancel()
+	b.l.Run(b.t, "m1", "systemd-run -q --unit=talks sh -c 'while sleep 0.2; do echo a new line; done'")
+	defer b.l.Run(b.t, "m1", "systemctl stop talks")
+	cmd := b.l.NetworkCommand(ctx, b.bin, "logs", "--file", filepath.Join(b.dir, "hive.nix"), "-f", "-n", "0", "m1", "talks")
+	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); !strings.HasSuffix(line, "]: a new line\n") {
+		b.t.Errorf("logs -f printed %q, %v", line, err)
+	}
+	_ = cmd.Process.Signal(os.Interrupt)
+	_ = cmd.Wait()
+	b.checkEqual("exit code of logs -f", cmd.ProcessState.ExitCode(), 130)
+	b.checkEqual("journalctl goes on", b.l.Run(b.t, "m1", "pgrep -x journalctl || :"), "")
+}
+
 // TestLabCommands uses most commands in turn on two machines.
 func TestLabCommands(t *testing.T) {
 	if os.Getenv("NIXBENCH_E2E") == "" {
@@ -164,10 +192,21 @@ func TestLabCommands(t *testing.T) {
 		t.Errorf("up for %d s right after a reboot", up)
 	}
 	b.checkEqual("m1", []any{first["m1"].System, first["m1"].Generation, first["m1"].Reboot, first["m1"].Current == p["m1"].To}, []any{inspect.AsDeployed, 1, false, true})
+	for name, s := range b.status(0, "-o", "wide") {
+		f := s.Figures
+		if s.Address == "" || f == nil || f.Processors < 1 || f.ProcessorsUsed == nil || f.MemoryUsed <= 0 || f.MemoryUsed >= f.Memory || f.DiskUsed <= 0 || f.DiskUsed >= f.Disk {
+			t.Errorf("%s at %q has the figures %+v", name, s.Address, f)
+		}
+	}
+	out, _ := b.run(0, "logs", "m1", "extra")
+	b.checkEqual("the last line of a unit's journal", strings.Contains(out, "]: one\n") && !strings.Contains(out, "sshd"), true)
+	out, _ = b.run(0, "logs", "--on", "*", "-n", "1", "extra")
+	b.checkEqual("journals of two nodes", strings.Contains(out, "m1 | ") && strings.Contains(out, "m2 | "), true)
+	b.followJournal()
 	b.run(0, "upload-keys")
 	p = b.plan()
 	b.checkEqual("plan", []string{p["m1"].Action, p["m2"].Action}, []string{plan.WouldNothing, plan.WouldNothing})
-	out, _ := b.run(0, "reboot", "--yes", "--if-needed")
+	out, _ = b.run(0, "reboot", "--yes", "--if-needed")
 	b.checkEqual("no reboot", out, "no node needs a reboot\n")
 
 	// Change a unit and the kernel's parameters.

@@ -40,7 +40,7 @@ func run(args []string, open hypervisorOpener) int {
 	defer close(ended)
 	go app.watchInterrupt(ended, os.Exit)
 	root := app.rootCommand()
-	root.SetArgs(joinNixOptions(args))
+	root.SetArgs(expandFileFlag(root, joinNixOptions(args)))
 	cmd, err := root.ExecuteC()
 	if err != nil && !app.started { // the command line was rejected before the command's body ran
 		err = suggestCorrection(cmd, err)

@@ -71,10 +71,10 @@ func (a *app) rootCommand() *cobra.Command {
 		return pflag.NormalizedName(name)
 	})
 	addGroup(root, "Deploy", a.initCommand(), a.applyCommand(), a.applyLocalCommand(), a.planCommand(), a.buildCommand(), a.evalCommand(), a.uploadKeysCommand())
-	addGroup(root, "Look", a.statusCommand(), a.checkCommand(), a.doctorCommand(), a.factsCommand(), a.runsCommand(), a.explainCommand(), a.replCommand(),
+	addGroup(root, "Look", a.statusCommand(), a.checkCommand(), a.doctorCommand(), a.supportCommand(), a.factsCommand(), a.runsCommand(), a.explainCommand(), a.replCommand(),
 		a.nixInfoCommand(), a.versionCommand())
 	addGroup(root, "Go back", a.generationsCommand(), a.rollbackCommand())
-	addGroup(root, "Machines and nodes", a.execCommand(), a.sshCommand(), a.rebootCommand(), a.destroyCommand(), a.secretsCommand(), a.stateCommand())
+	addGroup(root, "Machines and nodes", a.execCommand(), a.sshCommand(), a.logsCommand(), a.consoleCommand(), a.startCommand(), a.stopCommand(), a.rebootCommand(), a.destroyCommand(), a.secretsCommand(), a.stateCommand())
 	addGroup(root, "Machines and nodes", a.engineCommands()...)
 	addGroup(root, "Benchmarks", a.benchCommand())
 	addGroup(root, "Other", a.manCommand(), a.genCompletionsCommand(root))

@@ -153,6 +153,11 @@ type Status struct {
 	// OneByOne is set if members of this role are changed one at a time. The hive need not contain the
 	// member.
 	OneByOne bool
+	// Cordoned is set if the member takes no new work, whether nixbench or an administrator has drained it.
+	Cordoned bool
+	// Version is the version of the engine's program on the member; empty if the engine does not report it with its
+	// members.
+	Version string
 }
 
 // Cluster is what an engine needs to manage the cluster of a hive.

@@ -54,6 +54,7 @@ const (
 	Activate Phase = "activate"
 	Confirm  Phase = "confirm"
 	Check    Phase = "check"
+	Stop     Phase = "stop"   // the machine of a node is shut down
 	Remove   Phase = "remove" // machines are removed: those that are no longer in the hive, or all machines of the cluster
 )
 

@@ -29,6 +29,8 @@ const (
 type Status struct {
 	Node        string   `json:"node"`
 	System      string   `json:"system"`            // one of the constants above
+	Role        string   `json:"role,omitempty"`    // empty for a named node
+	Address     string   `json:"address,omitempty"` // empty if it is not known
 	Current     string   `json:"current,omitempty"` // store path, like Booted and BootDefault
 	Booted      string   `json:"booted,omitempty"`
 	BootDefault string   `json:"bootDefault,omitempty"`
@@ -45,6 +47,10 @@ type Status struct {
 	LastRun *LastRun          `json:"lastRun,omitempty"`
 	// Machine is nil if nixbench does not manage the node's machine, or if no hypervisor answers.
 	Machine *machines.Status `json:"machine,omitempty"`
+	// Member is nil if the node is no member of a cluster, or if the cluster does not answer.
+	Member *Member `json:"member,omitempty"`
+	// Figures is nil unless they were asked for.
+	Figures *Figures `json:"figures,omitempty"`
 	// Certificates contains the certificates of the node's cluster member.
 	Certificates []engine.Certificate `json:"certificates,omitempty"`
 	Error        string               `json:"error,omitempty"`

@@ -91,17 +91,23 @@ func (m *Task) waitForSystem(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return waitForSystem(ctx, h, m.usesCloudInit(), m.Send)
+}
+
+// waitForSystem waits until a machine accepts an SSH login and its system has started. With cloud-init, a wrong host key
+// is no failure until ctx ends.
+func waitForSystem(ctx context.Context, h *remote.Host, usesCloudInit bool, send event.Sink) error {
 	var last error
 	for {
 		if _, err := h.WaitReachable(ctx); err != nil {
 			// cloud-init installs the pinned host key late in the boot. Until then sshd uses the image's host
 			// key, so a wrong key is no failure yet.
-			if !m.usesCloudInit() || ctx.Err() != nil {
+			if !usesCloudInit || ctx.Err() != nil {
 				return preferLastError(ctx, err, last)
 			}
 			last = err
 		} else {
-			word, err := m.readSystemState(ctx, h)
+			word, err := readSystemState(ctx, h)
 			if err == nil && word != "starting" && word != "initializing" {
 				return nil
 			}
@@ -109,7 +115,7 @@ func (m *Task) waitForSystem(ctx context.Context) error {
 				err = fmt.Errorf("its system is still %s", word)
 			}
 			last = err
-			m.Send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Boot, Node: m.Change.Node, Text: err.Error()})
+			send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Boot, Node: h.Config().Node, Text: err.Error()})
 		}
 		if err := sleep(ctx, 300*time.Millisecond); err != nil {
 			return preferLastError(ctx, err, last)
@@ -140,7 +146,7 @@ func (m *Task) unitOf() string {
 }
 
 // readSystemState returns the output of systemctl is-system-running on the machine, such as running or degraded.
-func (m *Task) readSystemState(ctx context.Context, h *remote.Host) (string, error) {
+func readSystemState(ctx context.Context, h *remote.Host) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	var out bytes.Buffer

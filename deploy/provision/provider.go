@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -36,6 +37,23 @@ type Discoverer interface {
 type Console interface {
 	// ConsoleTail returns the end of the console log, at most about max bytes.
 	ConsoleTail(ctx context.Context, c Cluster, node string, max int) (string, error)
+}
+
+// Terminal is implemented by providers that can connect to the console of a machine that runs.
+type Terminal interface {
+	// AttachConsole copies the output of the console to out, and what it receives from in to the console. It returns nil
+	// when the machine has ended its console, or when in is closed, and an error when the context ends.
+	AttachConsole(ctx context.Context, c Cluster, node string, in <-chan []byte, out io.Writer) error
+}
+
+// Power is implemented by providers that can shut down and start existing machines without changing them otherwise.
+type Power interface {
+	// ShutDown asks the system of the machine to shut down, and waits until the machine is off or the context ends. If
+	// force is set, it stops the machine at once, as a power failure does. A machine that is off or missing is no error.
+	ShutDown(ctx context.Context, c Cluster, node string, force bool) error
+	// Start starts a machine that is off or crashed, and resumes one that is paused. It does not wait until the system of
+	// the machine has booted. A missing machine is an error.
+	Start(ctx context.Context, c Cluster, node string) error
 }
 
 // Cleaner is implemented by providers that create networks and images for a cluster. Clean removes the

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -200,10 +201,25 @@ func TestContainers(t *testing.T) {
 	if len(after) != 2 || after["w-1"] != first["w-1"] || after["w-2"] != first["w-2"] {
 		t.Errorf("boots: before %v, after %v", first, after)
 	}
+	// stop shuts a machine down, and start boots the same one again.
+	_, stderr = b.run(0, "stop", "--on", "w-2")
+	b.want("stop", results(stderr), []string{"w-2 stopped"})
+	out, _ = b.run(0, "status")
+	if !regexp.MustCompile(`(?m)^w-2 +w +192.168.222.3 +- +not booted .* off$`).MatchString(out) {
+		t.Errorf("status after stop: %s", out)
+	}
+	_, stderr = b.run(0, "start")
+	b.want("start", results(stderr), []string{"w-1 unchanged", "w-2 started"})
+	if now := b.bootIDs(); now["w-1"] != first["w-1"] || now["w-2"] == first["w-2"] || now["w-2"] == "" {
+		t.Errorf("boots: before %v, after stop and start %v", first, now)
+	}
+	first = b.bootIDs()
+	b.attachConsole("w-2")
+
 	// A machine that was shut down is started, and one that is paused is resumed.
 	b.l.Virsh(t, "-c", b.l.URI("lxc"), "destroy demo-w-1; suspend demo-w-2")
 	out, _ = b.run(0, "status")
-	if !regexp.MustCompile(`(?m)^w-1 +- +not booted .* off$`).MatchString(out) || !regexp.MustCompile(`(?m)^w-2 +- +not booted .* paused$`).MatchString(out) {
+	if !regexp.MustCompile(`(?m)^w-1 +w +192.168.222.2 +- +not booted .* off$`).MatchString(out) || !regexp.MustCompile(`(?m)^w-2 +w +192.168.222.3 +- +not booted .* paused$`).MatchString(out) {
 		t.Errorf("status: %s", out)
 	}
 	_, stderr = b.run(0, "apply")
@@ -221,6 +237,47 @@ func TestContainers(t *testing.T) {
 	b.run(0, "destroy", "--yes")
 	b.want("left", b.listObjects("lxc"), before)
 	b.run(0, "destroy", "--yes")
+}
+
+// attachConsole connects a terminal to the console of a node until a line appears that the node writes there, and
+// detaches. It also prints the console log without a terminal.
+func (b *bareHypervisor) attachConsole(node string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
+	defer cancel()
+	// script runs the command on a terminal.
+	cmd := b.l.Command(ctx, "script", "-qefc", program+" -f "+filepath.Join(b.dir, "hive.nix")+" console "+node, "/dev/null")
+	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig)
+	keys, err := cmd.StdinPipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	screen, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var shown strings.Builder
+	wait := func(text string) {
+		for buf := make([]byte, 1024); !strings.Contains(shown.String(), text); {
+			n, err := screen.Read(buf)
+			shown.Write(buf[:n])
+			if err != nil {
+				b.t.Fatalf("the terminal does not show %q: %v\n%s", text, err, shown.String())
+			}
+		}
+	}
+	wait("Ctrl-] detaches")
+	b.run(0, "exec", "--on", node, "--", "sleep 1; echo a line on the console >/dev/console")
+	wait("a line on the console")
+	_, _ = keys.Write([]byte{0x1d})
+	wait("detached from the console of " + node)
+	if err := cmd.Wait(); err != nil {
+		b.t.Errorf("console: %v\n%s", err, shown.String())
+	}
+	b.run(0, "console", node)
 }
 
 // readRole returns the value of roles.w in hive.nix.

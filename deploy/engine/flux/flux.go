@@ -88,9 +88,9 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	out := map[string]engine.Status{}
 	for name, n := range s.nodes {
 		if n.online || n.drained {
-			out[name] = engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs()}
+			out[name] = engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs(), Cordoned: n.drained}
 		}
 	}
-	out[e.leader()] = engine.Status{Ready: true, Drained: s.isStoppedByUs(), OneByOne: true}
+	out[e.leader()] = engine.Status{Ready: true, Drained: s.isStoppedByUs(), OneByOne: true, Cordoned: s.isStoppedByUs()}
 	return out, nil
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -100,6 +101,8 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 			Ready:    isReady(n),
 			Drained:  drainMark(n).Exists(),
 			OneByOne: isControlPlane(n),
+			Cordoned: n.Get("spec.unschedulable").Bool(),
+			Version:  strings.TrimPrefix(n.Get("status.nodeInfo.kubeletVersion").String(), "v"),
 		}
 	}
 	return out, nil

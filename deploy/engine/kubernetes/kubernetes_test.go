@@ -267,9 +267,11 @@ func TestMembers(t *testing.T) {
 	cp["labels"] = object{"node-role.kubernetes.io/control-plane": ""}
 	w := node(false)
 	w["annotations"] = object{drainedAnnotation: "2026-01-01T00:00:00Z"}
+	w["unschedulable"] = true
+	w["kubelet"] = "v1.34.4"
 	c.nodes = map[string]object{"cp-2": cp, "w-1": w}
 	m, err := c.engine("cp-1", "cp-2", "w-1").Members(t.Context())
-	want := map[string]engine.Status{"cp-2": {Ready: true, OneByOne: true}, "w-1": {Drained: true}}
+	want := map[string]engine.Status{"cp-2": {Ready: true, OneByOne: true}, "w-1": {Drained: true, Cordoned: true, Version: "1.34.4"}}
 	if err != nil || !maps.Equal(m, want) {
 		t.Errorf("%+v, %v", m, err)
 	}

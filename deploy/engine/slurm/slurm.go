@@ -119,7 +119,7 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 		if n.isRemoved() {
 			continue
 		}
-		out[name] = engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs()}
+		out[name] = engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs(), Cordoned: n.isDrained(), Version: n["Version"]}
 	}
 	return out, nil
 }

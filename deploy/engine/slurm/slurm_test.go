@@ -249,6 +249,9 @@ func TestRemoveStaticNode(t *testing.T) {
 		t.Errorf("%v, %v", members, err)
 	}
 	n.flags, n.reason = []string{"DRAIN"}, "bad disk"
+	if members, err := e.Members(t.Context()); err != nil || !members["c-1"].Cordoned || members["c-1"].Drained {
+		t.Errorf("%v, %v", members, err)
+	}
 	if err := e.RemoveMember(t.Context(), "c-1"); err != nil || len(n.flags) != 1 {
 		t.Errorf("the drain by an administrator has ended: %v, %+v", err, n)
 	}

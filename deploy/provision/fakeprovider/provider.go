@@ -2,6 +2,7 @@ package fakeprovider
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,6 +15,7 @@ var (
 	_ provision.Provider       = (*Hypervisor)(nil)
 	_ provision.Discoverer     = (*Hypervisor)(nil)
 	_ provision.Console        = (*Hypervisor)(nil)
+	_ provision.Power          = (*Hypervisor)(nil)
 	_ provision.Cleaner        = (*Hypervisor)(nil)
 	_ provision.Checker        = (*Hypervisor)(nil)
 	_ provision.ClusterRemover = (*Hypervisor)(nil)
@@ -387,6 +389,62 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node 
 		return "", ctx.Err()
 	}
 	return d.console[len(d.console)-min(max, len(d.console)):], ctx.Err()
+}
+
+func (h *Hypervisor) ShutDown(ctx context.Context, c provision.Cluster, node string, force bool) error {
+	name, d, err := h.findOwnMachine(c, node, "shut down")
+	if err != nil || d == nil || h.State(name) == provision.Off {
+		return err
+	}
+	h.mu.Lock()
+	hangs := h.hangs[name]
+	h.mu.Unlock()
+	if hangs && !force {
+		<-ctx.Done()
+		return h.fail(Step{Op: "power", Node: node, Name: "shut down"}, context.Cause(ctx))
+	}
+	return h.runStep(ctx, Step{Op: "power", Node: node, Name: "shut down"}, func() error { d.stop(); return nil })
+}
+
+func (h *Hypervisor) Start(ctx context.Context, c provision.Cluster, node string) error {
+	step := Step{Op: "power", Node: node, Name: "start"}
+	name, d, err := h.findOwnMachine(c, node, "start")
+	switch {
+	case err != nil:
+		return err
+	case d == nil:
+		return h.fail(step, errors.New("there is no such machine"))
+	case h.State(name) == provision.Running:
+		return ctx.Err()
+	case h.State(name) == provision.Paused:
+		return h.runStep(ctx, step, func() error { d.heldState = ""; return nil })
+	}
+	if err := h.runStep(ctx, step, func() error {
+		h.boots++
+		d.boot, d.heldState = h.boots, ""
+		return nil
+	}); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	onStart := h.onStart
+	h.mu.Unlock()
+	if onStart != nil {
+		onStart(c, d.spec)
+	}
+	return nil
+}
+
+// findOwnMachine returns the name and the domain of a node's machine, or nil if there is none.
+func (h *Hypervisor) findOwnMachine(c provision.Cluster, node, name string) (string, *domain, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	machine := domainName(c, node)
+	d := h.domains[machine]
+	if d != nil && !d.ours(c) {
+		return machine, nil, h.fail(Step{Op: "power", Node: node, Name: name}, fmt.Errorf("domain %s: %w", machine, provision.ErrForeign))
+	}
+	return machine, d, nil
 }
 
 func (h *Hypervisor) Examine(context.Context, provision.Network) []provision.Finding {

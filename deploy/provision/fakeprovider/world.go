@@ -31,6 +31,7 @@ type Hypervisor struct {
 	// removedClusters are the ids of clusters that are being removed as a whole.
 	removedClusters map[string]bool
 	findings        []provision.Finding
+	hangs           map[string]bool // domains whose system does not shut down
 	onStep          func(context.Context, Step) error
 	onStart         func(provision.Cluster, provision.Spec)
 	log             []Step
@@ -64,6 +65,7 @@ type network struct {
 //	ensure:  seed, disk, stop, define, reconnect, start, resume
 //	remove:  stop, undefine, disk, seed, reservation
 //	clean:   network, image
+//	power:   shut down, start
 type Step struct {
 	Op, Node, Name, Detail string
 }
@@ -77,7 +79,7 @@ func New() *Hypervisor {
 	return &Hypervisor{
 		Name: "fake", Kind: provision.VM, CPUs: 16, Memory: 64 << 30, Disk: 1 << 40,
 		domains: map[string]*domain{}, parts: map[string]map[string]string{},
-		networks: map[string]*network{}, images: map[string]map[string]bool{}, removedClusters: map[string]bool{},
+		networks: map[string]*network{}, images: map[string]map[string]bool{}, removedClusters: map[string]bool{}, hangs: map[string]bool{},
 	}
 }
 
@@ -218,6 +220,13 @@ func (h *Hypervisor) PowerOff(name string) {
 	if d := h.domains[name]; d != nil {
 		d.stop()
 	}
+}
+
+// Hang lets the system of a machine ignore the request to shut down.
+func (h *Hypervisor) Hang(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hangs[name] = true
 }
 
 func (d *domain) stop() { d.boot, d.heldState, d.detached = 0, "", false }

@@ -90,7 +90,7 @@ func (s *session) reconnectDomain(d *domain) error {
 		return err
 	}
 	if s.host.kind == provision.Container {
-		return s.shutDownDomain(d.d)
+		return s.shutDownDomain(d.d, s.h.shutdownTimeout)
 	}
 	i := slices.IndexFunc(nets, func(n *network) bool { return n.Name == d.Link.Network })
 	if i < 0 || !nets[i].active {

@@ -57,7 +57,7 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 	}
 	if d == nil || d.Mark.Definition != spec.Definition() {
 		if d != nil {
-			if err := s.shutDownDomain(d.d); err != nil {
+			if err := s.shutDownDomain(d.d, s.h.shutdownTimeout); err != nil {
 				return s.h.wrapError(spec.Node, "shut down", err, "")
 			}
 		}
@@ -305,8 +305,8 @@ func isActive(d *libvirt.Domain) (bool, error) {
 }
 
 // shutDownDomain asks the guest to shut down, and destroys the domain if the guest has not shut down within
-// shutdownTimeout.
-func (s *session) shutDownDomain(d *libvirt.Domain) error {
+// the time limit.
+func (s *session) shutDownDomain(d *libvirt.Domain, limit time.Duration) error {
 	state, err := stateOf(d)
 	if err != nil || state == provision.Off {
 		return err
@@ -330,7 +330,7 @@ func (s *session) shutDownDomain(d *libvirt.Domain) error {
 			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_SIGNAL) },
 		}
 	}
-	for since, asked := time.Now(), 0; time.Since(since) < s.h.shutdownTimeout; {
+	for since, asked := time.Now(), 0; time.Since(since) < limit; {
 		// Errors are ignored: a method fails if the guest has just shut down or does not support the method.
 		if asked < len(ways) && time.Since(since) >= time.Duration(asked)*s.h.shutdownTimeout/20 {
 			_ = ways[asked]()

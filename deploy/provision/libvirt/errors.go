@@ -90,11 +90,23 @@ func (h *Hypervisor) newUnreachableError(err error) error {
 	case strings.Contains(h.o.URI, "+ssh"):
 		fix = "check that this works: " + h.formatTestCommand()
 	case strings.Contains(text, "No connection driver available"):
-		fix = "install libvirt's driver for it there: libvirt-daemon-driver-qemu or libvirt-daemon-driver-lxc"
+		fix = "install libvirt's driver for it there: on Debian the package libvirt-daemon-driver-qemu or libvirt-daemon-driver-lxc; on NixOS " + nixosOption
 	case strings.Contains(text, "No such file"), strings.Contains(text, "Connection refused"):
-		fix = "start libvirtd there: systemctl start libvirtd.socket; if it is not installed, run nixbench doctor"
+		fix = "start libvirtd there: systemctl start libvirtd.socket; if it is not installed: on Debian apt install " + h.debianPackages() + "; on NixOS " + nixosOption
 	}
 	return h.wrapError("", "connect to "+h.o.URI, fmt.Errorf("%w: %s", provision.ErrUnreachable, text), fix)
+}
+
+// nixosOption installs libvirt with its drivers for QEMU and containers on NixOS.
+const nixosOption = "virtualisation.libvirtd.enable = true"
+
+// debianPackages returns the packages of Debian that the hypervisor needs.
+func (h *Hypervisor) debianPackages() string {
+	common := "libvirt-daemon-system dnsmasq-base"
+	if strings.HasPrefix(h.o.URI, "lxc") {
+		return common + " libvirt-daemon-driver-lxc"
+	}
+	return common + " qemu-system-x86 qemu-utils"
 }
 
 // formatTestCommand returns the command with which a user can test the connection to libvirt over SSH.

@@ -59,6 +59,8 @@ var (
 	_ provision.Provider       = (*Hypervisor)(nil)
 	_ provision.Discoverer     = (*Hypervisor)(nil)
 	_ provision.Console        = (*Hypervisor)(nil)
+	_ provision.Terminal       = (*Hypervisor)(nil)
+	_ provision.Power          = (*Hypervisor)(nil)
 	_ provision.Cleaner        = (*Hypervisor)(nil)
 	_ provision.Checker        = (*Hypervisor)(nil)
 	_ provision.ClusterRemover = (*Hypervisor)(nil)

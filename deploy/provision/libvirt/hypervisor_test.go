@@ -47,6 +47,11 @@ func TestUnreachable(t *testing.T) {
 	if !errors.Is(err, provision.ErrUnreachable) || !errors.As(err, &e) || e.Hypervisor != "far" || !strings.Contains(e.Fix, "libvirtd") {
 		t.Errorf("err = %v", err)
 	}
+	for _, install := range []string{"libvirt-daemon-system", "qemu-system-x86", "virtualisation.libvirtd.enable"} {
+		if !strings.Contains(e.Fix, install) {
+			t.Errorf("the hint does not contain %s: %s", install, e.Fix)
+		}
+	}
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("it took %s", took)
 	}

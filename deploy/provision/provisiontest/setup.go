@@ -45,6 +45,7 @@ type Provider interface {
 	provision.Checker
 	provision.Cleaner
 	provision.ClusterRemover
+	provision.Power
 }
 
 // Host is a hypervisor with functions that change it without the provider.

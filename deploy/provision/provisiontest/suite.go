@@ -28,6 +28,7 @@ func Run(t *testing.T, s Setup) {
 		{"Resize", testResize},
 		{"PoweredOff", testPoweredOff},
 		{"Paused", testPaused},
+		{"Power", testPower},
 		{"NewImage", testNewImage},
 		{"EnsureUnknownImage", testEnsureUnknownImage},
 		{"BrokenXML", testBrokenXML},

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machines"
+)
+
+const consoleLong = `Connect to the console of a machine that nixbench has booted, through its
+hypervisor, so that it also works if the machine cannot be reached by SSH. To
+log in there, the system must allow it: a user with a password, and a getty on
+the console. Ctrl-] detaches.
+
+Without a terminal, print the end of the console log. libvirt keeps a log of
+virtual machines; of a container only the output that no client has read yet.`
+
+// consoleTail is how many bytes of the console log the command prints without a terminal.
+const consoleTail = 64 << 10
+
+func (a *app) consoleCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "console NODE",
+		Short: "Connect to the console of a machine",
+		Long:  consoleLong,
+		Example: `  nixbench console worker-1
+  nixbench console worker-1 | tail`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.RunE = a.withView(func(args []string) error { return a.console(args[0]) })
+	return cmd
+}
+
+func (a *app) console(name string) error {
+	e, err := a.newEvaluator()
+	if err != nil {
+		return err
+	}
+	hive, err := a.surveyHive(e)
+	if err != nil {
+		return err
+	}
+	node, err := findNode(hive, name)
+	if err != nil {
+		return err
+	}
+	if !machines.Boots(hive, node) {
+		return failure.WithHint(newUsageError("console: nixbench has not booted the machine of %s, so it does not know its hypervisor", name), "nixbench ssh "+name)
+	}
+	recorded, err := a.dir.Load()
+	if err != nil {
+		return err
+	}
+	console, err := a.newMachines(e, hive, a.sendEvent).OpenConsole(a.ctx, recorded, name)
+	if err != nil {
+		return err
+	}
+	defer console.Close()
+	if a.json || !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stdout.Fd())) {
+		return a.showConsoleLog(console, name)
+	}
+	return a.attachConsole(console, name)
+}
+
+func (a *app) showConsoleLog(console *machines.Console, name string) error {
+	ctx, cancel := context.WithTimeout(a.ctx, time.Minute)
+	defer cancel()
+	text, err := console.Tail(ctx, consoleTail)
+	if err != nil {
+		return err
+	}
+	if text == "" {
+		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Node: name, Time: time.Now(), Text: name + ": its console has no output"})
+	}
+	a.view.Result(text, func(w io.Writer) { _, err = io.WriteString(w, text) })
+	return err
+}
+
+// detachKey is Ctrl-].
+const detachKey = 0x1d
+
+// attachConsole connects the terminal to the console, until the user detaches or the console ends.
+func (a *app) attachConsole(console *machines.Console, name string) error {
+	var err error
+	engineView{a.view, a}.Pause(func() {
+		fmt.Fprintf(os.Stderr, "connected to the console of %s; Ctrl-] detaches\r\n", name)
+		fd := int(os.Stdin.Fd())
+		before, rawErr := term.MakeRaw(fd)
+		if rawErr != nil {
+			err = rawErr
+			return
+		}
+		err = console.Attach(a.ctx, readUntilDetached(os.Stdin), os.Stdout)
+		_ = term.Restore(fd, before)
+		fmt.Fprintf(os.Stderr, "\ndetached from the console of %s\n", name)
+	})
+	return err
+}
+
+// readUntilDetached returns a channel that receives what r reads. It is closed at the end of r, or when r reads the detach
+// key. The goroutine that reads continues after that, because a read of a terminal cannot be interrupted.
+func readUntilDetached(r io.Reader) <-chan []byte {
+	out := make(chan []byte)
+	go func() {
+		defer close(out)
+		for {
+			buf := make([]byte, 1024)
+			n, err := r.Read(buf)
+			typed, _, detached := bytes.Cut(buf[:n], []byte{detachKey})
+			if len(typed) > 0 {
+				out <- typed
+			}
+			if detached || err != nil {
+				return
+			}
+		}
+	}()
+	return out
+}

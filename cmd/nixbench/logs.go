@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+const logsLong = `Show the end of a node's journal, or of one of its units. With --on, show those
+of several nodes, with the name of the node before each line; lines of different
+nodes appear in the order in which they arrive.
+
+It runs journalctl on the node, as root. With -f it follows the journal until
+Ctrl-C, which also ends journalctl on the node; the exit code is then 130.
+Otherwise the exit codes are those of nixbench exec.
+
+In this command -f means --follow. To select a hive, write --file FILE, or
+-f FILE before the word logs.
+
+The journal of a machine that does not answer cannot be read: nixbench console
+shows what it prints while it boots.`
+
+type logsFlags struct {
+	fleetFlags
+	follow bool
+	lines  string
+	since  string
+}
+
+func (a *app) logsCommand() *cobra.Command {
+	var flags logsFlags
+	cmd := &cobra.Command{
+		Use:   "logs {NODE | --on NODES} [UNIT]",
+		Short: "Show or follow the journals of nodes",
+		Long:  logsLong,
+		Example: `  nixbench logs web-1
+  nixbench logs -f web-1 nginx
+  nixbench logs --on @worker --since '1 hour ago' kubelet`,
+		Args: cobra.MaximumNArgs(2),
+	}
+	cmd.RunE = a.withView(func(args []string) error {
+		on, unit := flags.on, args
+		if len(on) == 0 {
+			if len(args) == 0 {
+				return newUsageError("logs: name a node, or select several with --on")
+			}
+			on, unit = args[:1], args[1:]
+		}
+		if len(unit) > 1 {
+			return newUsageError("logs: with --on, the only argument is a unit (got %s)", unit[0]+" "+unit[1])
+		}
+		argv, err := flags.journalctl(append(unit, "")[0])
+		if err != nil {
+			return err
+		}
+		return a.logs(on, argv, flags, len(flags.on) == 0)
+	})
+	f := cmd.Flags()
+	f.SortFlags = false
+	flags.addWithParallel(f, 0)
+	// -f is --follow here, so the global flag --file is defined again, without the short form.
+	f.StringVar(&a.file, "file", "", "hive `FILE`, as -f FILE before the word logs")
+	f.BoolVarP(&flags.follow, "follow", "f", false, "also show new lines, until Ctrl-C")
+	f.StringVarP(&flags.lines, "lines", "n", "", "show the last `N` lines, or all (default: 100, with --since all)")
+	f.StringVar(&flags.since, "since", "", "show lines since a `TIME`, as journalctl accepts it: yesterday, 2026-11-20 08:30, -10min")
+	return cmd
+}
+
+// journalctl returns the command for the journal of a unit; for the whole journal if unit is empty.
+func (f logsFlags) journalctl(unit string) ([]string, error) {
+	lines := f.lines
+	if n, err := strconv.Atoi(lines); lines != "" && lines != "all" && (err != nil || n < 0) {
+		return nil, newUsageError("--lines must be a number or all (it is %s)", lines)
+	}
+	if lines == "" && f.since == "" {
+		lines = "100"
+	} else if lines == "" {
+		lines = "all"
+	}
+	argv := []string{"journalctl", "--no-pager", "--quiet", "--no-hostname", "--output=short-iso", "--lines=" + lines}
+	if f.follow {
+		argv = append(argv, "--follow")
+	}
+	if f.since != "" {
+		argv = append(argv, "--since="+f.since)
+	}
+	if unit != "" {
+		argv = append(argv, "--unit="+unit)
+	}
+	return argv, nil
+}
+
+func (a *app) logs(on []string, argv []string, flags logsFlags, single bool) error {
+	e, err := a.newEvaluator()
+	if err != nil {
+		return err
+	}
+	var hive *nixeval.Hive
+	var nodes []nixeval.Node
+	if single { // a name, and not a selection
+		if hive, err = a.surveyHive(e); err != nil {
+			return err
+		}
+		node, err := findNode(hive, on[0])
+		if err != nil {
+			return err
+		}
+		nodes = []nixeval.Node{node}
+	} else if hive, nodes, err = a.selectNodes(e, on); err != nil {
+		return err
+	}
+	if nodes, err = a.selectRemoteNodes(hive, nodes); err != nil {
+		return err
+	}
+	hosts := a.newFleet(hive, flags.fleetFlags, nil)
+	defer hosts.Close()
+	prefixed := len(nodes) > 1 || a.json
+	results := fleet.Each(a.ctx, nodes, flags.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
+		h, err := hosts.Host(ctx, n)
+		if err != nil {
+			return 0, err
+		}
+		err = a.showJournal(ctx, h, n, argv, prefixed)
+		var failed *remote.RunError
+		if errors.As(err, &failed) {
+			return failed.ShellStatus(), nil
+		}
+		return 0, err
+	})
+	if err := a.ctx.Err(); err != nil {
+		return context.Cause(a.ctx)
+	}
+	return joinExitErrors(results)
+}
+
+// showJournal runs journalctl on a node and prints its output. It sends a note if there is none.
+func (a *app) showJournal(ctx context.Context, h *remote.Host, n nixeval.Node, argv []string, prefixed bool) error {
+	stdout, stderr := a.view.Raw()
+	if prefixed {
+		lines := &remote.Lines{Each: func(line string, _ bool) { a.view.Output(n.Name, line) }}
+		defer lines.Flush()
+		stdout, stderr = lines, lines
+	}
+	var shown writtenBytes
+	err := h.Run(ctx, remote.Cmd{Argv: argv, Sudo: true, Stdout: io.MultiWriter(stdout, &shown), Stderr: stderr})
+	if err == nil && shown == 0 {
+		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Node: n.Name, Time: time.Now(), Text: n.Name + ": its journal has no such lines"})
+	}
+	return err
+}
+
+// writtenBytes counts the bytes that are written to it.
+type writtenBytes int64
+
+func (w *writtenBytes) Write(p []byte) (int, error) {
+	*w += writtenBytes(len(p))
+	return len(p), nil
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+const startLong = `Start the machines that nixbench has booted before and that are off, paused or
+crashed, and wait until their systems have started. Nothing else is changed:
+nixbench apply starts machines, too, and deploys the hive.
+
+In a cluster, the nodes that others need, such as control planes, are started
+first. If one of them is not ready after --timeout, the others stay off.`
+
+func (a *app) startCommand() *cobra.Command {
+	var flags powerFlags
+	cmd := &cobra.Command{
+		Use:   "start",
+		Short: "Start machines that are off",
+		Long:  startLong,
+		Example: `  nixbench start
+  nixbench start --on worker-3`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = a.withView(func([]string) error {
+		return a.changePower("start", flags, func(*machines.Power, []nixeval.Node) error { return nil }, (*machines.Power).Start)
+	})
+	f := cmd.Flags()
+	f.SortFlags = false
+	flags.add(f)
+	f.DurationVar(&flags.timeout, "timeout", 5*time.Minute, "time limit for a machine to become ready")
+	return cmd
+}

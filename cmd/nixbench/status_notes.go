@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/inspect"
+)
+
+// describeStatus returns notes about a node that do not fit into the columns of the table.
+func describeStatus(s inspect.Status) []string {
+	var notes []string
+	if s.Error != "" {
+		return nil // finish prints the error of a node that cannot be reached
+	}
+	switch s.System {
+	case inspect.OtherSystem:
+		notes = append(notes, "runs "+s.Current, "last deployed: "+s.Deployed)
+	case inspect.Drifted:
+		notes = append(notes, "runs "+s.Current, "the hive has "+s.Wanted)
+	}
+	if s.LastRun != nil && s.LastRun.Alive {
+		notes = append(notes, s.LastRun.Text)
+	}
+	if len(s.FailedUnits) > 0 {
+		notes = append(notes, "failed units: "+strings.Join(s.FailedUnits, ", "))
+		for _, unit := range slices.Sorted(maps.Keys(s.Reasons)) {
+			notes = append(notes, unit+": "+s.Reasons[unit])
+		}
+	}
+	return notes
+}
+
+// describeReboots returns a note about the nodes that need a reboot, or an empty string.
+func describeReboots(rows []inspect.Status) string {
+	var nodes []string
+	for _, s := range rows {
+		if s.Reboot {
+			nodes = append(nodes, s.Node)
+		}
+	}
+	if len(nodes) == 0 {
+		return ""
+	}
+	return strings.Join(nodes, ", ") + ": the next boot uses another kernel: nixbench reboot --if-needed"
+}
+
+const (
+	renewalNotice   = 30 * 24 * time.Hour  // how long before its end a certificate is reported
+	authorityNotice = 365 * 24 * time.Hour // how long before its end an authority is reported; replacing an authority takes longer
+	renewalGrace    = 3 * 24 * time.Hour   // how long a certificate's renewal may be overdue
+)
+
+// describeCertificates returns a note about the certificate that ends first, if the user has to renew it, and a note
+// for each authority that ends within authorityNotice.
+func describeCertificates(rows []inspect.Status, now time.Time) []string {
+	var node string
+	var first engine.Certificate
+	var notes, authorities []string
+	for _, s := range rows {
+		for _, c := range s.Certificates {
+			switch {
+			case !c.Authority && (node == "" || c.Ends.Before(first.Ends)):
+				node, first = s.Node, c
+			case c.Authority && c.Ends.Sub(now) < authorityNotice:
+				// All nodes have the same authorities, so report each authority once.
+				note := fmt.Sprintf("authorities: %s ends on %s, and the cluster stops working then; nothing renews it: %s", c.Name, c.Ends.Format(time.DateOnly), c.Remedy)
+				if !slices.Contains(authorities, note) {
+					authorities = append(authorities, note)
+				}
+			}
+		}
+	}
+	if node != "" {
+		if note := describeFirstExpiry(node, first, now); note != "" {
+			notes = append(notes, note)
+		}
+	}
+	return append(notes, authorities...)
+}
+
+// describeFirstExpiry returns a note about the certificate that ends first, or an empty string if the user does not
+// have to do anything about it yet.
+func describeFirstExpiry(node string, c engine.Certificate, now time.Time) string {
+	left := c.Ends.Sub(now)
+	text := fmt.Sprintf("certificates: %s of %s ends first, on %s", c.Name, node, c.Ends.Format(time.DateOnly))
+	switch {
+	case left < 0:
+		text += ": it has ended"
+	case left < renewalNotice:
+		text += ", in " + formatShortDuration(left)
+	}
+	switch {
+	case c.Renewer != "" && now.After(c.Due.Add(renewalGrace)):
+		return fmt.Sprintf("%s; it should have been renewed since %s: on that node, journalctl -u %s", text, c.Due.Format(time.DateOnly), c.Renewer)
+	case c.Renewer == "" && left < renewalNotice:
+		return text + "; nothing renews it: " + c.Remedy
+	}
+	if left < 0 {
+		return text
+	}
+	return ""
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// watchStatus shows the status again and again, until the user interrupts it. The connections to the nodes stay open.
+func (a *app) watchStatus(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, flags statusFlags) error {
+	conns := a.openFleet(hive, flags.fleetFlags, currentState{a.dir})
+	defer conns.Close()
+	before := "\n" // between two tables
+	if term.IsTerminal(int(os.Stdout.Fd())) {
+		before = "\x1b[H\x1b[J" // clear the screen
+	}
+	for first := true; ; first = false {
+		s, err := a.observeStatus(e, hive, conns, nodes, flags)
+		if a.ctx.Err() != nil {
+			return context.Cause(a.ctx)
+		}
+		if s == nil {
+			return err
+		}
+		notes := s.notes
+		if err != nil {
+			notes = append(notes, err.Error())
+		}
+		a.view.Result(s.rows, func(w io.Writer) {
+			if !first || before != "\n" {
+				fmt.Fprint(w, before)
+			}
+			writeStatus(w, s.rows, flags.wide(), notes...)
+		})
+		for _, row := range s.rows { // its machine may be created again, with another address and another host key
+			if row.System == inspect.Unreachable {
+				conns.Drop(row.Node)
+			}
+		}
+		select {
+		case <-a.ctx.Done():
+			return context.Cause(a.ctx)
+		case <-time.After(flags.watch):
+		}
+	}
+}
+
+// currentState reads the state for each new connection, because other runs change it.
+type currentState struct{ dir state.Dir }
+
+func (c currentState) MachineOf(node string) (state.Machine, *state.Cluster, error) {
+	s, err := c.dir.Load()
+	if err != nil {
+		return state.Machine{}, nil, err
+	}
+	return s.MachineOf(node)
+}
