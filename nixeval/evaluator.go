@@ -25,7 +25,8 @@ var evalNix string
 type Options struct {
 	Source Source
 	Sets   []Set
-	Facts  string // path of runtime.json, or empty
+	Facts  string  // path of runtime.json, or empty
+	Levels []Level // levels of benchmarks whose modules the nodes have in addition
 	// Specialisation is the specialisation whose deployment options the survey reads, or empty.
 	Specialisation string
 
@@ -200,6 +201,12 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 			return "", err
 		}
 	}
+	levels := "[ ]"
+	if len(e.Levels) > 0 {
+		if levels, err = nixJSON(e.Levels); err != nil {
+			return "", err
+		}
+	}
 	specialisation := "null"
 	if e.Specialisation != "" {
 		if specialisation, err = nixString(e.Specialisation); err != nil {
@@ -223,6 +230,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
   runtime = %s;
   specialisation = %s;
   sets = %s;
+  levels = %s;
 } raw)`,
 		function, evalNix,
 		module("hive.nix", modules.Hive),
@@ -231,7 +239,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 		module("engine.nix", modules.Engine),
 		module("keys.nix", modules.Keys),
 		module("shared-role.nix", modules.SharedRole),
-		location, e.Source.IsFlake() && !e.Impure, runtime, specialisation, sets), nil
+		location, e.Source.IsFlake() && !e.Impure, runtime, specialisation, sets, levels), nil
 }
 
 // hiveName returns the name of the hive for Nix's error messages.

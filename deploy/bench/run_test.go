@@ -134,6 +134,34 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// Levels that are modules are part of the configuration, but no arguments of --set.
+func TestModuleLevels(t *testing.T) {
+	b := benchmark()
+	b.Factors["qps"], b.Modules = []string{"low"}, map[string]string{"qps": "x"}
+	for _, c := range b.Cells {
+		c["qps"] = "low"
+	}
+	configurations, _ := Plan(b)
+	if len(configurations) != 2 {
+		t.Fatalf("%+v", configurations)
+	}
+	c := configurations[0]
+	if diff := cmp.Diff([]nixeval.Level{{Benchmark: "x", Factor: "qps", Level: "low"}}, c.Modules); diff != "" || !slices.Equal(c.Sets(), []string{"roles.w.count=2"}) {
+		t.Errorf("%s%v", diff, c.Sets())
+	}
+	other := c
+	other.Levels = map[string]string{"roles.w.count": "2", "qps": "high"}
+	if c.FactsFile() == other.FactsFile() {
+		t.Error("configurations with other modules have the same facts")
+	}
+	for factor, valid := range map[string]bool{"qps": true, "roles.w.count": false, "scheduler": false, "workload": false, "repeat": false, "a b": false} {
+		b := nixeval.Benchmark{Factors: map[string][]string{factor: {"low"}}, Modules: map[string]string{factor: "x"}}
+		if err := Check("x", b); (err == nil) != valid {
+			t.Errorf("the factor %s: %v", factor, err)
+		}
+	}
+}
+
 func TestRun(t *testing.T) {
 	c := &fakeCluster{}
 	r := newRunner(t, benchmark(), c)
