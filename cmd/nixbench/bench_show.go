@@ -142,7 +142,7 @@ func (a *app) showSweep(st *bench.Store, withTrials bool) error {
 	if err != nil {
 		return err
 	}
-	rows := []ui.Row{{"TRIAL", "BLOCK", "CELL", "STATE", "JOBS/S", "P50", "P99", "MAKESPAN", "REASON"}}
+	rows := []ui.Row{{"TRIAL", "BLOCK", "CELL", "STATE", "JOBS/S", "P50", "P99", "MAKESPAN", "CLOCK", "REASON"}}
 	attempts := []bench.Attempt{}
 	for _, t := range st.Sweep.Trials {
 		all, err := st.Attempts(t.Number)
@@ -152,7 +152,7 @@ func (a *app) showSweep(st *bench.Store, withTrials bool) error {
 		for _, at := range all {
 			attempts = append(attempts, at)
 			rows = append(rows, ui.Row{fmt.Sprint(t.Number), fmt.Sprint(t.Block), t.String(), at.State, metricText(at, "throughput"),
-				metricText(at, "schedule_p50"), metricText(at, "schedule_p99"), metricText(at, "makespan"), strings.Join(at.Reasons, "; ")})
+				metricText(at, "schedule_p50"), metricText(at, "schedule_p99"), makespanText(at), clockText(at), strings.Join(at.Reasons, "; ")})
 		}
 	}
 	p, err := st.Progress()
@@ -177,6 +177,22 @@ func (a *app) showSweep(st *bench.Store, withTrials bool) error {
 		}
 	})
 	return nil
+}
+
+// makespanText returns the makespan of an attempt, or that not all jobs finished.
+func makespanText(at bench.Attempt) string {
+	if at.Counts() && !at.Result.Complete {
+		return "did not finish"
+	}
+	return metricText(at, "makespan")
+}
+
+// clockText returns the error of the difference of the clocks, or "-".
+func clockText(at bench.Attempt) string {
+	if at.Clock == nil {
+		return "-"
+	}
+	return fmt.Sprintf("±%.2g ms", 1000*at.Clock.Error)
 }
 
 // metricText returns a metric of an attempt, or "-".

@@ -193,31 +193,35 @@ func (a *attempt) execute(ctx context.Context) error {
 
 // play submits the jobs, and measures and judges the trial.
 func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job, running *Running) error {
-	before, err := p.Usage(ctx)
-	if err != nil {
-		return fmt.Errorf("the usage of the scheduler: %w", err)
-	}
-	stop := a.Observe(ctx, running.Domains)
-	stopped := sync.OnceValue(stop)
-	defer stopped()
+	var before map[string]player.Usage
+	stop := func() Observation { return Observation{} } // until the observation has begun
+	defer func() { stop() }()
 	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Workload()].TimeLimit)
-	playErr := a.submit(ctx, p, jobs, limit)
+	playErr := a.submit(ctx, p, jobs, limit, func() (err error) { // neither usage nor noise contain the player's setup
+		stop = sync.OnceValue(a.Observe(ctx, running.Domains))
+		if before, err = p.Usage(ctx); err != nil {
+			err = fmt.Errorf("the usage of the scheduler: %w", err)
+		}
+		return err
+	})
 	unfinished := errors.Is(playErr, errTimeLimit)
+	if playErr != nil && !unfinished {
+		return playErr
+	}
+	after, usageErr := p.Usage(ctx)
 	var cleanErr error
 	if unfinished { // jobs that still run would slow down the canary
 		cleanErr = a.phase("clean", func() error { return p.Clean(ctx) })
 	}
-	observation := stopped()
-	if playErr != nil && !unfinished {
-		return playErr
-	}
+	observation := stop()
 	a.Result = trial.Measure(jobs, a.start, a.ended, a.events, running.Nodes, running.CPUs)
 	a.State, a.Reasons, a.Noise = observation.State, observation.Reasons, observation.Report
-	if after, err := p.Usage(ctx); err == nil {
+	if usageErr == nil {
 		a.addUsage(before, after)
 	} else {
-		a.Reasons = append(a.Reasons, "the usage of the scheduler: "+err.Error())
+		a.Reasons = append(a.Reasons, "the usage of the scheduler: "+usageErr.Error())
 	}
+	a.addClocks(p)
 	a.doubt(running.Doubts...)
 	a.doubt(doubtsOf(p)...)
 	a.doubt(a.lateness()...)
@@ -247,6 +251,20 @@ func (a *attempt) addUsage(before, after map[string]player.Usage) {
 	if len(after) > 0 && a.Result.Metrics != nil {
 		a.Result.Metrics["scheduler_cpu"], a.Result.Metrics["scheduler_memory"] = cpu, memory
 	}
+}
+
+// addClocks records how well the clock of the scheduler's node is known.
+func (a *attempt) addClocks(p player.Player) {
+	c, ok := p.(player.Clocked)
+	if !ok {
+		return
+	}
+	clocks := c.Clocks()
+	a.Clock = &Clock{
+		Offset: clocks.Before.Offset.Seconds(), Drift: (clocks.After.Offset - clocks.Before.Offset).Seconds(),
+		Error: max(clocks.Before.Error, clocks.After.Error).Seconds(),
+	}
+	a.Result.Metrics["clock_error"] = a.Clock.Error
 }
 
 // nearLimit is the relative distance from a limit within which a rate counts as limited by it.

@@ -59,8 +59,16 @@ type Attempt struct {
 	Limits  []player.Limit          `json:"limits,omitempty"`
 	Limited []string                `json:"limited,omitempty"` // names of limits that determine the result
 	Usage   map[string]player.Usage `json:"usage,omitempty"`   // of the scheduler's parts during the trial
+	Clock   *Clock                  `json:"clock,omitempty"`   // absent if the player converts no times
 	Noise   json.RawMessage         `json:"noise,omitempty"`
 	Result  trial.Result            `json:"result"`
+}
+
+// Clock is how the clock of the scheduler's node differed from that of this computer, in seconds.
+type Clock struct {
+	Offset float64 `json:"offset"` // what the clock of the node was ahead before the workload
+	Drift  float64 `json:"drift"`  // the change of the offset during the workload
+	Error  float64 `json:"error"`  // the maximum error of the offset, before or after the workload
 }
 
 // States of attempts. The first two are those of results that count.

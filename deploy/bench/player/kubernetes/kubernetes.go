@@ -51,6 +51,7 @@ type Player struct {
 	poll    time.Duration // time between two reads of the watch
 	quiet   time.Duration // time without events after which the player looks for missing ones
 	doubts  []string      // about the last Play
+	clocks  player.Clocks // of the last Play
 }
 
 // New returns the player of a cluster. It runs no command.
@@ -60,6 +61,9 @@ func New(c engine.Cluster, o Options) player.Player {
 
 // Doubts implements [player.Doubter].
 func (p *Player) Doubts() []string { return p.doubts }
+
+// Clocks implements [player.Clocked].
+func (p *Player) Clocks() player.Clocks { return p.clocks }
 
 // date reads the clock of the control plane.
 func (p *Player) date(ctx context.Context) ([]byte, error) { return p.run(ctx, nil, "date", "+%s%N") }

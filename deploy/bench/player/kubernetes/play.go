@@ -41,9 +41,8 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	}
 	t := newTrial(jobs, begin(), send)
 	err = p.follow(ctx, t)
-	var clocks player.Clocks
-	clocks, p.doubts = player.ReadClockAgain(ctx, clock, p.date)
-	t.sendEvents(clocks)
+	p.clocks, p.doubts = player.ReadClockAgain(ctx, clock, p.date)
+	t.sendEvents(p.clocks)
 	return err
 }
 

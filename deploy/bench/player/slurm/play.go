@@ -40,10 +40,9 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	}
 	t := newTrial(jobs)
 	err = p.follow(ctx, t, arraySize(config), begin(), cursor)
-	var clocks player.Clocks
-	clocks, p.doubts = player.ReadClockAgain(ctx, clock, p.date)
+	p.clocks, p.doubts = player.ReadClockAgain(ctx, clock, p.date)
 	for _, e := range t.events {
-		e.Time = clocks.Local(e.Time)
+		e.Time = p.clocks.Local(e.Time)
 		send(e)
 	}
 	return err

@@ -33,6 +33,7 @@ type Player struct {
 	poll    time.Duration // time between two reads of the log
 	quiet   time.Duration // time without events after which the player looks for missing ones
 	doubts  []string      // about the last Play
+	clocks  player.Clocks // of the last Play
 }
 
 // New returns the player of a cluster. It runs no command.
@@ -58,6 +59,9 @@ func (p *Player) runLong(ctx context.Context, stdin io.Reader, argv ...string) (
 
 // Doubts implements [player.Doubter].
 func (p *Player) Doubts() []string { return p.doubts }
+
+// Clocks implements [player.Clocked].
+func (p *Player) Clocks() player.Clocks { return p.clocks }
 
 // date reads the clock of the controller.
 func (p *Player) date(ctx context.Context) ([]byte, error) { return p.run(ctx, "date", "+%s%N") }
