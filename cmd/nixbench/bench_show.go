@@ -89,9 +89,10 @@ func (a *app) benchShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [SWEEP]",
 		Short: "Show the results of a sweep, or write them as an HTML page",
-		Long: `Show the results of a sweep: the median of each metric for each cell, the ratios
-between levels, and the claims; with --trials each trial. With --html, write
-them as one HTML page, with drawings, that needs no other files.
+		Long: `Show the results of a sweep: the median of each metric for each cell, the noise,
+the ratios between levels, the claims, and the rates that limit the scheduler;
+with --trials each trial. With --html, write them as one HTML page, with
+drawings, that needs no other files.
 
 SWEEP is the beginning of a sweep's id, "last" (the default), or the folder of a
 sweep.`,
@@ -165,6 +166,12 @@ func (a *app) showSweep(st *bench.Store, withTrials bool) error {
 		}
 		for _, t := range page.Text(in) {
 			fmt.Fprintf(w, "%s\n\n", t.Title)
+			if t.Note != "" {
+				fmt.Fprintf(w, "%s\n\n", t.Note)
+			}
+			if len(t.Rows) == 0 {
+				continue
+			}
 			table := []ui.Row{ui.Row(t.Head)}
 			for _, r := range t.Rows {
 				table = append(table, ui.Row(r))

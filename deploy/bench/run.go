@@ -267,18 +267,12 @@ func (a *attempt) addClocks(p player.Player) {
 	a.Result.Metrics["clock_error"] = a.Clock.Error
 }
 
-// nearLimit is the relative distance from a limit within which a rate counts as limited by it.
-const nearLimit = 0.03
-
-// rateMetrics are the metrics that are rates of events, by the kind of the events.
-var rateMetrics = map[string]string{player.Bound: "bind_rate", player.Created: "create_rate"}
-
 // limitedBy returns the names of the limits that the measured rates reach.
 func limitedBy(limits []player.Limit, metrics map[string]float64) []string {
 	var out []string
 	for _, l := range limits {
-		rate, ok := metrics[rateMetrics[l.Kind]]
-		if ok && l.Rate > 0 && rate >= l.Rate*(1-nearLimit) && rate <= l.Rate*(1+nearLimit) {
+		_, near := trial.NearLimit(l, func(metric string) (float64, bool) { v, ok := metrics[metric]; return v, ok })
+		if near {
 			out = append(out, l.Name)
 		}
 	}

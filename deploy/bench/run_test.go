@@ -297,15 +297,6 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
-// Each rate that a limit is compared with is measured.
-func TestRateMetrics(t *testing.T) {
-	for kind, name := range rateMetrics {
-		if !slices.ContainsFunc(trial.Metrics, func(m trial.Metric) bool { return m.Name == name }) {
-			t.Errorf("%s of events %s is no metric", name, kind)
-		}
-	}
-}
-
 // A rate at the limit of the scheduler is labelled with it.
 func TestLimited(t *testing.T) {
 	b := benchmark()
