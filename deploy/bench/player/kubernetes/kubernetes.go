@@ -110,7 +110,7 @@ func (p *Player) runKubectl(ctx context.Context, stdin []byte, args ...string) (
 	return p.runLong(ctx, bytes.NewReader(stdin), argv...)
 }
 
-// Clean implements [player.Player]. It removes the namespace, which contains all objects, and the watch.
+// Clean implements [player.Player]. It removes the namespace, which contains all objects, and the watch, and compacts etcd.
 func (p *Player) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("the namespace %s still exists after %v", namespace, cleanTimeout))
 	defer cancel()
@@ -124,7 +124,7 @@ func (p *Player) Clean(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("kubernetes: delete the namespace %s: %w", namespace, err)
 	}
-	return nil
+	return p.compact(ctx)
 }
 
 // programs are the programs of Kubernetes, and of schedulers beside the default one.
