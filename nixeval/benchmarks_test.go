@@ -144,6 +144,7 @@ func TestInvalidLevels(t *testing.T) {
 		`{ b.matrix.qps.low = [ 50 ]; }`:                    "benchmarks.b: matrix.qps.low: a NixOS module is an attribute set, a function or a file, but this is an integer",
 		`{ b.matrix.qps.low = 50; }`:                        "benchmarks.b: matrix.qps.low: a level is a list of NixOS modules, or { roles.ROLE = [ modules ]; }, but this is an integer",
 		`{ b.matrix.qps.low = { services.x = 1; }; }`:       "benchmarks.b: matrix.qps.low: a level is a list of NixOS modules, or { roles.ROLE = [ modules ]; }, but this is a set with services",
+		`{ b.matrix.qps.low = { }; }`:                       "benchmarks.b: matrix.qps.low: a level is a list of NixOS modules, or { roles.ROLE = [ modules ]; }, but this is an attribute set",
 		`{ b.matrix.qps.low.roles.hed = [ ]; }`:             "benchmarks.b: matrix.qps.low.roles.hed: there is no role hed; the hive has the roles head, node; did you mean head?",
 		`{ b.matrix.qps.low.roles.head = { }; }`:            "benchmarks.b: matrix.qps.low.roles.head: modules are a list, but this is an attribute set",
 		`{ b.matrix.qps = { }; }`:                           "benchmarks.b: matrix.qps has no levels",

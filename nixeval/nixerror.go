@@ -231,7 +231,7 @@ func toSetError(err error) error {
 // matrixRE matches messages about the levels of a benchmark: those of eval.nix, and those of the module system with the place of a level.
 var matrixRE = regexp.MustCompile(`^nixbench: (benchmarks\.[^:]*: matrix\.(?s:.*))$|[` + "`" + `'‘"]benchmarks\.[^:]*: matrix\.`)
 
-// toMatrixError converts an error of Nix about a level of a benchmark to a [*SetError]. It returns other errors unchanged.
+// toMatrixError converts an error of Nix about a level of a benchmark, or about --set, to a [*SetError]. It returns other errors unchanged.
 func toMatrixError(err error) error {
 	var ne *NixError
 	if !errors.As(err, &ne) {
@@ -239,7 +239,7 @@ func toMatrixError(err error) error {
 	}
 	switch m := matrixRE.FindStringSubmatch(ne.Raw); {
 	case m == nil:
-		return err
+		return toSetError(err)
 	case m[1] != "":
 		return &SetError{strings.TrimSpace(m[1])}
 	}

@@ -198,7 +198,7 @@ func (c *cluster) checkAttempts(s gjson.Result, trials, jobs int64) {
 		c.Fatalf("%d of %d trials are done: %s", got, trials, s.Get("attempts"))
 	}
 	for _, a := range s.Get("attempts").Array() {
-		if a.Get("result.finished").Int() != jobs || a.Get("result.metrics.throughput").Float() <= 0 || a.Get("state").String() != "valid" || !a.Get("usage").IsObject() {
+		if a.Get("result.finished").Int() != jobs || a.Get("result.metrics.throughput").Float() <= 0 || a.Get("state").String() != "valid" || !a.Get("usage").IsObject() || a.Get("clock.error").Float() <= 0 {
 			c.Errorf("trial %s: %s", a.Get("trial"), a)
 		}
 		c.Logf("trial %s: %.3g jobs/s, p50 %.3g s, %s", a.Get("trial"), a.Get("result.metrics.throughput").Float(), a.Get("result.metrics.schedule_p50").Float(), a.Get("phases"))

@@ -585,7 +585,7 @@ let
       }
     else
       throwError "${where}: a level is a list of NixOS modules, or { roles.ROLE = [ modules ]; }, but this is ${
-        if isAttrs value then
+        if isAttrs value && value != { } then
           "a set with ${concatStringsSep ", " (attrNames value)}"
         else
           typeWithArticle value

@@ -222,7 +222,7 @@ func (v *view) addMedians(a analysis) {
 	}
 	for _, g := range a.cells {
 		name := nameCell(g.Cell)
-		row := medianRow{Cell: name, Class: classOf(v.Cells, name), Trials: countTrials(stats.Summary{Count: len(g.Samples), Incomplete: countIncomplete(g.Samples)})}
+		row := medianRow{Cell: name, Class: classOf(v.Cells, name), Trials: countTrials(stats.Summary{Count: len(g.Samples), Incomplete: stats.CountIncomplete(g.Samples)})}
 		for _, m := range a.metrics {
 			x := value{Median: "–"}
 			if s, ok := stats.Median(g.Samples, m); ok {
@@ -242,22 +242,11 @@ func (v *view) addMedians(a analysis) {
 	}
 }
 
-// countIncomplete returns the number of trials that did not finish.
-func countIncomplete(samples []stats.Sample) int {
-	n := 0
-	for _, s := range samples {
-		if s.Incomplete {
-			n++
-		}
-	}
-	return n
-}
-
 // allMetrics returns the metrics of samples: those of the table in its order, then the other ones by name. Trials that did not finish have no
 // makespan, and its median says so.
 func allMetrics(samples []stats.Sample) []trial.Metric {
 	have := map[string]bool{}
-	if countIncomplete(samples) > 0 {
+	if stats.CountIncomplete(samples) > 0 {
 		have["makespan"] = true
 	}
 	for _, s := range samples {

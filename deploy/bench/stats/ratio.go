@@ -41,7 +41,7 @@ type Comparison struct {
 // incomplete trial of these blocks has no such value, the ratio is unknown: the other trials alone would favour a cell that finishes rarely.
 func Ratio(a, b []Sample, metric string) (Comparison, bool) {
 	a, b, blocks := pairBlocks(a, b)
-	c := Comparison{Metric: metric, Blocks: len(blocks), P: 1, Trials: len(a) + len(b), Unfinished: countUnfinished(metric, a, b), Incomplete: countIncomplete(a, b)}
+	c := Comparison{Metric: metric, Blocks: len(blocks), P: 1, Trials: len(a) + len(b), Unfinished: countUnfinished(metric, a, b), Incomplete: CountIncomplete(a, b)}
 	if c.Unfinished > 0 {
 		c.Answer = c.answer()
 		return c, isMeasured(metric, a, b)
@@ -96,8 +96,8 @@ func countUnfinished(metric string, cells ...[]Sample) int {
 	return n
 }
 
-// countIncomplete returns the number of incomplete samples.
-func countIncomplete(cells ...[]Sample) int {
+// CountIncomplete returns the number of incomplete samples.
+func CountIncomplete(cells ...[]Sample) int {
 	n := 0
 	for _, s := range slices.Concat(cells...) {
 		if s.Incomplete {

@@ -48,7 +48,7 @@ func Median(samples []Sample, metric string) (Summary, bool) {
 		return Summary{}, false
 	}
 	var values []float64
-	var out Summary
+	out := Summary{Incomplete: CountIncomplete(samples)}
 	for _, s := range samples {
 		v, have := s.value(metric)
 		if !have && s.Incomplete {
@@ -56,9 +56,6 @@ func Median(samples []Sample, metric string) (Summary, bool) {
 		}
 		if have || s.Incomplete {
 			values = append(values, v)
-		}
-		if s.Incomplete {
-			out.Incomplete++
 		}
 	}
 	if len(values) == 0 {
