@@ -2,15 +2,11 @@ package kubernetes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/tidwall/gjson"
-
-	"github.com/nixbench/nixbench/deploy/engine/batch"
-	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
 // compact removes the old revisions of all objects from etcd, so that those of one trial do not slow down the next one. The API server does this
@@ -33,13 +29,7 @@ func (p *Player) compact(ctx context.Context) error {
 
 // runEtcdctl runs etcdctl on the first control plane, with its member of etcd.
 func (p *Player) runEtcdctl(ctx context.Context, args ...string) ([]byte, error) {
-	node := batch.FirstOf(p.cluster.Members, kubernetesengine.ControlPlane)
-	if node == "" {
-		return nil, errors.New("the hive has no control plane")
-	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
 	const pki = "/etc/kubernetes/pki/etcd/"
-	return p.cluster.Run(ctx, node, nil, append([]string{"etcdctl", "--endpoints=https://127.0.0.1:2379", "--command-timeout=50s",
+	return p.controlPlane().Run(ctx, nil, append([]string{"etcdctl", "--endpoints=https://127.0.0.1:2379", "--command-timeout=50s",
 		"--cacert=" + pki + "ca.crt", "--cert=" + pki + "server.crt", "--key=" + pki + "server.key"}, args...)...)
 }

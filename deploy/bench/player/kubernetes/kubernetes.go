@@ -25,10 +25,7 @@ import (
 // namespace contains all objects of the player.
 const namespace = "nixbench-bench"
 
-const (
-	commandTimeout = time.Minute
-	cleanTimeout   = 10 * time.Minute
-)
+const cleanTimeout = 10 * time.Minute
 
 // Gangs of Options: how a scheduler starts the tasks of a job with Gang together.
 const (
@@ -68,20 +65,15 @@ func (p *Player) Clocks() player.Clocks { return p.clocks }
 // date reads the clock of the control plane.
 func (p *Player) date(ctx context.Context) ([]byte, error) { return p.run(ctx, nil, "date", "+%s%N") }
 
-// run runs a command on the control plane, at most for one minute.
-func (p *Player) run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	return p.runLong(ctx, stdin, argv...)
+// controlPlane runs commands on the first control plane.
+func (p *Player) controlPlane() player.Shell {
+	node := batch.FirstOf(p.cluster.Members, kubernetesengine.ControlPlane)
+	return player.Shell{RunOn: p.cluster.Run, Node: node, Engine: "kubernetes", Role: kubernetesengine.ControlPlane}
 }
 
-// runLong runs a command on the control plane until ctx ends.
-func (p *Player) runLong(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
-	node := batch.FirstOf(p.cluster.Members, kubernetesengine.ControlPlane)
-	if node == "" {
-		return nil, fmt.Errorf("kubernetes: the hive has no node with the role %s", kubernetesengine.ControlPlane)
-	}
-	return p.cluster.Run(ctx, node, stdin, argv...)
+// run runs a command on the control plane, at most for one minute.
+func (p *Player) run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
+	return p.controlPlane().Run(ctx, stdin, argv...)
 }
 
 // kubectl returns the command line of kubectl with the API server of the node on which it runs.
@@ -107,7 +99,7 @@ func (p *Player) runKubectl(ctx context.Context, stdin []byte, args ...string) (
 	if err != nil {
 		return nil, err
 	}
-	return p.runLong(ctx, bytes.NewReader(stdin), argv...)
+	return p.controlPlane().RunLong(ctx, bytes.NewReader(stdin), argv...)
 }
 
 // Clean implements [player.Player]. It removes the namespace, which contains all objects, and the watch, and compacts etcd.

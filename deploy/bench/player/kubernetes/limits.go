@@ -116,7 +116,7 @@ func (p *Player) readQPS(ctx context.Context, file string) (string, error) {
 
 // readMaxPods returns how many pods the nodes can run.
 func (p *Player) readMaxPods(ctx context.Context) (player.Limit, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
 	defer cancel()
 	out, err := p.runKubectl(ctx, nil, "get", "nodes", "--output=json")
 	if err != nil {

@@ -209,7 +209,7 @@ func (p *Player) create(ctx context.Context, jobs []workload.Job) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	return p.runLong(ctx, bytes.NewReader(list), append([]string{"sh", "-c", createProgram, "sh"}, argv...)...)
+	return p.controlPlane().RunLong(ctx, bytes.NewReader(list), append([]string{"sh", "-c", createProgram, "sh"}, argv...)...)
 }
 
 // trial is the state of the jobs of Play.

@@ -84,7 +84,7 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 				text := script(cs, t.openID)
 				next, submitting, quiet = last-len(rest), true, now
 				go func() {
-					out, err := p.runLong(ctx, strings.NewReader(text), "bash", "-s")
+					out, err := p.controller().RunLong(ctx, strings.NewReader(text), "bash", "-s")
 					s := submission{commands: cs, err: err}
 					if err == nil {
 						s.answers, s.err = parseAnswers(out, len(cs))

@@ -9,7 +9,6 @@ package slurm
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -22,10 +21,7 @@ import (
 // jobName is the name of all jobs of the player in SLURM, by which Clean finds them.
 const jobName = "nixbench-bench"
 
-const (
-	commandTimeout = time.Minute
-	cleanTimeout   = 5 * time.Minute
-)
+const cleanTimeout = 5 * time.Minute
 
 // Player implements [player.Player].
 type Player struct {
@@ -41,20 +37,15 @@ func New(c engine.Cluster) player.Player {
 	return &Player{cluster: c, poll: time.Second, quiet: 10 * time.Second}
 }
 
-// run runs a command on the controller, at most for one minute.
-func (p *Player) run(ctx context.Context, argv ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	return p.runLong(ctx, nil, argv...)
+// controller runs commands on the controller.
+func (p *Player) controller() player.Shell {
+	node := batch.FirstOf(p.cluster.Members, slurmengine.Controller)
+	return player.Shell{RunOn: p.cluster.Run, Node: node, Engine: "slurm", Role: slurmengine.Controller}
 }
 
-// runLong runs a command on the controller until ctx ends.
-func (p *Player) runLong(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
-	controller := batch.FirstOf(p.cluster.Members, slurmengine.Controller)
-	if controller == "" {
-		return nil, fmt.Errorf("slurm: the hive has no node with the role %s", slurmengine.Controller)
-	}
-	return p.cluster.Run(ctx, controller, stdin, argv...)
+// run runs a command on the controller, at most for one minute.
+func (p *Player) run(ctx context.Context, argv ...string) ([]byte, error) {
+	return p.controller().Run(ctx, nil, argv...)
 }
 
 // Doubts implements [player.Doubter].
