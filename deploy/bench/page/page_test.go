@@ -323,7 +323,7 @@ func TestIncomplete(t *testing.T) {
 	for _, table := range Text(in) {
 		for _, row := range table.Rows {
 			if table.Title == "Medians" && row[1] == "makespan" {
-				got[row[0]] = row[2] + ", " + row[4]
+				got[row[0]] = row[2] + " (" + row[3] + "), " + row[4]
 			}
 			if table.Title == "Ratios" && row[0] == "throughput" && row[1] == "s=some" && row[6] != "same within ±3 % (2 of 12 trials did not finish)" {
 				t.Errorf("throughput: %s", row[6])
@@ -331,8 +331,8 @@ func TestIncomplete(t *testing.T) {
 		}
 	}
 	want := map[string]string{
-		"n=1, s=none": "35.0 s, 6", "n=1, s=some": "55.0 s, 6, 2 did not finish", "n=1, s=most": "did not finish, 6, 4 did not finish",
-		"n=1, s=all": "did not finish, 6, 6 did not finish",
+		"n=1, s=none": "35.0 s (10.0 to 60.0), 6", "n=1, s=some": "55.0 s (30.0 to did not finish), 6, 2 did not finish",
+		"n=1, s=most": "did not finish (50.0 to did not finish), 6, 4 did not finish", "n=1, s=all": "did not finish (–), 6, 6 did not finish",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -147,9 +147,9 @@ func describeVerdict(p stats.ClaimPart) string {
 	return p.Verdict + ": " + p.Reason
 }
 
-// formatInterval returns an interval, or a dash if too few trials allow none.
+// formatInterval returns an interval, or a dash if too few trials allow none, or if it has no finite end.
 func formatInterval(i *stats.Interval) string {
-	if i == nil {
+	if i == nil || math.IsInf(i.Low, 0) && math.IsInf(i.High, 0) {
 		return "–"
 	}
 	return formatNumber(i.Low) + " to " + formatNumber(i.High)
