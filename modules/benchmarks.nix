@@ -195,13 +195,13 @@ let
       options = {
         matrix = mkOption {
           type = types.attrsOf (
-            types.nonEmptyListOf (
+            types.either (types.nonEmptyListOf (
               types.oneOf [
                 types.int
                 types.bool
                 types.str
               ]
-            )
+            )) (types.attrsOf types.raw)
           );
           default = { };
           example = {
@@ -215,10 +215,16 @@ let
               "slurm"
             ];
             workload = [ "gang" ];
+            cache = {
+              off = [ ];
+              on = [ { services.nscd.enable = true; } ];
+            };
           };
           description = ''
             Factors with their levels. A cell is a choice of one level per factor. A factor is a path that `--set` accepts, `scheduler`,
             `workload` (names in `workloads`), or `repeat`, which changes nothing: the difference between its levels is the noise floor.
+            A factor with another name has NixOS modules as levels: `{ LEVEL = [ modules ]; }` for all nodes, or
+            `{ LEVEL.roles.ROLE = [ modules ]; }` for those of a role.
           '';
         };
         exclude = mkOption {

@@ -3,14 +3,18 @@ package nixeval
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // Benchmark is one of the hive's `benchmarks`.
 type Benchmark struct {
-	Factors     map[string][]string          `json:"factors"` // the levels of each factor, as --set has them
-	Cells       []map[string]string          `json:"cells"`   // a level of each factor
+	Factors     map[string][]string          `json:"factors"`           // the levels of each factor, as --set has them
+	Modules     map[string]string            `json:"modules,omitempty"` // by factor whose levels are modules: the hive's benchmark that has them
+	Cells       []map[string]string          `json:"cells"`             // a level of each factor
 	Workloads   map[string]BenchmarkWorkload `json:"workloads"`
 	Repetitions int                          `json:"repetitions"`
 	Warmup      int                          `json:"warmup"`
@@ -61,11 +65,18 @@ func (a *Arrival) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(a))
 }
 
+// Level is a level of a factor whose levels are NixOS modules.
+type Level struct {
+	Benchmark string `json:"benchmark"` // of the hive, with the modules
+	Factor    string `json:"factor"`
+	Level     string `json:"level"`
+}
+
 // Benchmarks evaluates the benchmarks of the hive, by name. It evaluates no node.
 func (e *Evaluator) Benchmarks(ctx context.Context) (map[string]Benchmark, error) {
 	var out map[string]Benchmark
 	err := e.eval(ctx, event.Survey, "h: h.benchmarks", &out)
-	return out, err
+	return out, toMatrixError(err)
 }
 
 // BenchmarkOf evaluates a benchmark that is not in the hive. value has the options of a benchmark, and must be JSON.
@@ -76,5 +87,31 @@ func (e *Evaluator) BenchmarkOf(ctx context.Context, value any) (Benchmark, erro
 		return out, err
 	}
 	err = e.eval(ctx, event.Survey, "h: h.benchmarkOf "+text, &out)
-	return out, err
+	return out, toMatrixError(err)
+}
+
+// CheckLevels returns an error if the hive does not accept one of the benchmark's levels that --set would set: a path that it does not have,
+// a scheduler, or a value of another type. It evaluates no node. name is that of the benchmark.
+func (e *Evaluator) CheckLevels(ctx context.Context, name string, b Benchmark) error {
+	type level struct {
+		Set
+		Where string `json:"where"`
+	}
+	var levels []level
+	for _, factor := range slices.Sorted(maps.Keys(b.Factors)) {
+		for _, l := range b.Factors[factor] {
+			if s, err := ParseSet(factor + "=" + l); err == nil && b.Modules[factor] == "" { // workload and repeat are no paths
+				levels = append(levels, level{s, fmt.Sprintf("benchmarks.%s: matrix.%s=%s", name, factor, l)})
+			}
+		}
+	}
+	if len(levels) == 0 {
+		return nil
+	}
+	text, err := nixJSON(levels)
+	if err != nil {
+		return err
+	}
+	var accepted bool
+	return toMatrixError(e.eval(ctx, event.Survey, "h: h.checkLevels "+text, &accepted))
 }

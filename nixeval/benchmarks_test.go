@@ -1,6 +1,7 @@
 package nixeval
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -76,6 +77,101 @@ func TestInvalidBenchmarks(t *testing.T) {
 	} {
 		if _, err := newBenchmarkEvaluator(t, benchmarks).Benchmarks(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", benchmarks, err, want)
+		}
+	}
+}
+
+// newModulesEvaluator returns an evaluator of a hive with a role, a named node, and these benchmarks.
+func newModulesEvaluator(t *testing.T, benchmarks string) *Evaluator {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "hive.nix")
+	text := fmt.Sprintf(`{
+  meta.nixpkgs = import %s { };
+  cluster.schedulers = { kubernetes.modules = [ ]; slurm.modules = [ ]; };
+  cluster.scheduler = "slurm";
+  roles.head = { };
+  roles.node.count = 2;
+  named = { };
+  benchmarks = %s;
+}`, fixture.Nixpkgs(t), benchmarks)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return New(Options{Source: Source{File: file, Dir: filepath.Dir(file)}})
+}
+
+// The modules of a level are in the systems of all nodes, or of those of a role. A benchmark of the command line may use them.
+func TestModuleLevels(t *testing.T) {
+	e := newModulesEvaluator(t, `{
+    a = {
+      matrix = {
+        text = {
+          low = [ { environment.etc.level.text = "low"; } ({ lib, ... }: { environment.etc.second.text = "low"; }) ];
+          high.roles.head = [ { environment.etc.level.text = "high"; } ];
+        };
+        workload = [ "null" "gang" ];
+      };
+      exclude = cell: cell.text == "low" && cell.workload == "gang";
+    };
+  }`)
+	all, err := e.Benchmarks(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := all["a"]
+	if diff := cmp.Diff([]string{"high", "low"}, b.Factors["text"]); diff != "" || len(b.Cells) != 3 || b.Modules["text"] != "a" {
+		t.Errorf("%+v", b)
+	}
+	adHoc, err := e.BenchmarkOf(t.Context(), map[string]any{"matrix": map[string]any{"text": []string{"low"}}})
+	if err != nil || adHoc.Modules["text"] != "a" || len(adHoc.Cells) != 1 {
+		t.Errorf("%+v, %v", adHoc, err)
+	}
+	for level, want := range map[string]string{
+		"low":  `{"head-1":["level","second"],"named":["level","second"],"node-1":["level","second"],"node-2":["level","second"]}`,
+		"high": `{"head-1":["level"],"named":[],"node-1":[],"node-2":[]}`,
+	} {
+		e.Levels = []Level{{Benchmark: "a", Factor: "text", Level: level}}
+		data, err := e.evalJSON(t.Context(), "", `h: builtins.mapAttrs (_: n: builtins.filter (x: x == "level" || x == "second") (builtins.attrNames n.config.environment.etc)) h.nodes`)
+		if err != nil || strings.TrimSpace(string(data)) != want {
+			t.Errorf("%s: %s, %v", level, data, err)
+		}
+	}
+}
+
+// Errors in levels name their place, are usage errors, and suggest what the hive has.
+func TestInvalidLevels(t *testing.T) {
+	for benchmarks, want := range map[string]string{
+		`{ b.matrix.qps.low = [ 50 ]; }`:                    "benchmarks.b: matrix.qps.low: a NixOS module is an attribute set, a function or a file, but this is an integer",
+		`{ b.matrix.qps.low = 50; }`:                        "benchmarks.b: matrix.qps.low: a level is a list of NixOS modules, or { roles.ROLE = [ modules ]; }, but this is an integer",
+		`{ b.matrix.qps.low = { services.x = 1; }; }`:       "benchmarks.b: matrix.qps.low: a level is a list of NixOS modules, or { roles.ROLE = [ modules ]; }, but this is a set with services",
+		`{ b.matrix.qps.low = { }; }`:                       "benchmarks.b: matrix.qps.low: a level is a list of NixOS modules, or { roles.ROLE = [ modules ]; }, but this is an attribute set",
+		`{ b.matrix.qps.low.roles.hed = [ ]; }`:             "benchmarks.b: matrix.qps.low.roles.hed: there is no role hed; the hive has the roles head, node; did you mean head?",
+		`{ b.matrix.qps.low.roles.head = { }; }`:            "benchmarks.b: matrix.qps.low.roles.head: modules are a list, but this is an attribute set",
+		`{ b.matrix.qps = { }; }`:                           "benchmarks.b: matrix.qps has no levels",
+		`{ b.matrix.workload = [ "nul" ]; }`:                "benchmarks.b: matrix.workload has nul, and workloads has gang, null; did you mean null?",
+		`{ b.matrix.scheduler = [ "slurm" "kubernets" ]; }`: "benchmarks.b: matrix.scheduler=kubernets: the hive has the schedulers kubernetes, slurm; did you mean kubernetes?",
+		`{ b.matrix."roles.nod.count" = [ 1 ]; }`:           "benchmarks.b: matrix.roles.nod.count=1: there is no roles.nod; roles has head, node; did you mean roles.node?",
+		`{ b.matrix."roles.node.cuont" = [ 1 ]; }`:          "did you mean roles.node.count?",
+		`{ b.matrix."roles.node.count" = [ "many" ]; }`:     "benchmarks.b: matrix.roles.node.count=many: expected a whole number, as the hive has 2 there",
+		`{ b.matrix."roles.node.memory" = [ "lots" ]; }`:    "size such as 512M or 4G",
+	} {
+		e := newModulesEvaluator(t, benchmarks)
+		all, err := e.Benchmarks(t.Context())
+		if err == nil {
+			err = e.CheckLevels(t.Context(), "b", all["b"])
+		}
+		var usage *SetError
+		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", benchmarks, err, want)
+		}
+	}
+	e := newModulesEvaluator(t, `{ a.matrix.qps.low = [ ]; b.matrix.qps.low = [ ]; c.matrix.size.small = [ ]; }`)
+	for factor, want := range map[string]string{
+		"qps":  "benchmarks.adhoc: matrix.qps: the modules of its levels are in benchmarks.a and benchmarks.b",
+		"size": "benchmarks.adhoc: matrix.size has low, and benchmarks.c has the levels small",
+	} {
+		if _, err := e.BenchmarkOf(t.Context(), map[string]any{"matrix": map[string]any{factor: []string{"low"}}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("--vary %s: %v, want %q", factor, err, want)
 		}
 	}
 }

@@ -26,7 +26,8 @@ var evalNix string
 type Options struct {
 	Source Source
 	Sets   []Set
-	Facts  string // path of runtime.json, or empty
+	Facts  string  // path of runtime.json, or empty
+	Levels []Level // levels of benchmarks whose modules the nodes have in addition
 	// Specialisation is the specialisation whose deployment options the survey reads, or empty.
 	Specialisation string
 
@@ -224,6 +225,12 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 			return "", err
 		}
 	}
+	levels := "[ ]"
+	if len(e.Levels) > 0 {
+		if levels, err = nixJSON(e.Levels); err != nil {
+			return "", err
+		}
+	}
 	specialisation := "null"
 	if e.Specialisation != "" {
 		if specialisation, err = nixString(e.Specialisation); err != nil {
@@ -249,6 +256,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
   runtime = %s;
   specialisation = %s;
   sets = %s;
+  levels = %s;
 } (%s))`,
 		function, evalNix,
 		module("hive.nix", modules.Hive),
@@ -257,7 +265,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 		module("engine.nix", modules.Engine),
 		module("keys.nix", modules.Keys),
 		module("shared-role.nix", modules.SharedRole),
-		source, outputs, noHive, e.Source.IsFlake() && !e.Impure, runtime, specialisation, sets, argument), nil
+		source, outputs, noHive, e.Source.IsFlake() && !e.Impure, runtime, specialisation, sets, levels, argument), nil
 }
 
 // factsExpression returns a Nix expression for the facts, or null if there are none.

@@ -166,6 +166,9 @@ func (a *app) loadBenchmark(flags benchFlags, args []string) (*benchSubject, err
 		}
 		return nil, failure.WithKind(kind, err)
 	}
+	if err := e.CheckLevels(a.ctx, s.name, s.Benchmark); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -459,7 +462,7 @@ func (a *app) buildSweep(folder string, sweep *bench.Sweep) error {
 	defer log.Close()
 	for i := range sweep.Configurations {
 		c := &sweep.Configurations[i]
-		wait := event.Sink(a.sendEvent).Wait(event.Event{Phase: event.Build, Text: fmt.Sprintf("configuration %d of %d: %s", i+1, len(sweep.Configurations), strings.Join(c.Sets(), " "))})
+		wait := event.Sink(a.sendEvent).Wait(event.Event{Phase: event.Build, Text: fmt.Sprintf("configuration %d of %d: %s", i+1, len(sweep.Configurations), bench.FormatCell(c.Levels))})
 		err = cluster.Freeze(a.ctx, c, log)
 		wait.End()
 		if err != nil && len(c.Levels) > 0 {
@@ -475,7 +478,7 @@ func (a *app) buildSweep(folder string, sweep *bench.Sweep) error {
 
 // newBenchCluster returns the cluster of a sweep.
 func (a *app) newBenchCluster(folder string, sweep bench.Sweep) *benchCluster {
-	c := &benchCluster{app: a, folder: folder, source: filepath.Join(folder, "source", sweep.Source), sets: sweep.Sets, first: sweep.Configurations[0].Sets(), client: sweep.Benchmark.Client}
+	c := &benchCluster{app: a, folder: folder, source: filepath.Join(folder, "source", sweep.Source), sets: sweep.Sets, first: sweep.Configurations[0], client: sweep.Benchmark.Client}
 	if sweep.RepeatOf == "" {
 		c.shared = filepath.Join(filepath.Dir(folder), "reservation")
 	}

@@ -34,21 +34,21 @@ type benchCluster struct {
 	folder string // of the sweep
 	source string // the hive in the copy: a file, or a flake reference
 	flake  bool
-	sets   []string  // --set of the command, which apply to all configurations
-	first  []string  // --set of one configuration, with which the hive can be evaluated
-	client string    // the role of the client, or an empty string
-	name   string    // of the cluster; empty until the hive has been surveyed
-	state  state.Dir // of the cluster; empty until the hive has been surveyed
+	sets   []string            // --set of the command, which apply to all configurations
+	first  bench.Configuration // a configuration with which the hive can be evaluated
+	client string              // the role of the client, or an empty string
+	name   string              // of the cluster; empty until the hive has been surveyed
+	state  state.Dir           // of the cluster; empty until the hive has been surveyed
 	// shared is the folder with the addresses and keys of the last sweep of the hive. Sweeps of one hive have the same ones, so that
 	// their systems differ only in what was changed. It is empty for a repetition, which is independent of the hive.
 	shared string
 }
 
-// newApp returns an app for one command on the copy, that writes what it shows to log.
-func (c *benchCluster) newApp(ctx context.Context, sets []string, log io.Writer) *app {
+// newApp returns an app for one command on the copy with a configuration, that writes what it shows to log.
+func (c *benchCluster) newApp(ctx context.Context, configuration bench.Configuration, log io.Writer) *app {
 	parent := c.app
 	sub := newApp(ctx, parent.connect)
-	sub.sets = append(slices.Clone(c.sets), sets...)
+	sub.sets, sub.levels = append(slices.Clone(c.sets), configuration.Sets()...), configuration.Modules
 	sub.nixOptions, sub.showTrace, sub.impure = parent.nixOptions, parent.showTrace, parent.impure
 	sub.evalWorkers, sub.evalNodeLimit, sub.color = parent.evalWorkers, parent.evalNodeLimit, "never"
 	if c.flake {
@@ -63,7 +63,7 @@ func (c *benchCluster) newApp(ctx context.Context, sets []string, log io.Writer)
 // Freeze assigns the addresses of a configuration's nodes, and evaluates and builds their systems, without a machine. It sets the systems and
 // their closure in the configuration. Garbage collector roots in the sweep's folder protect them.
 func (c *benchCluster) Freeze(ctx context.Context, configuration *bench.Configuration, log io.Writer) error {
-	sub := c.newApp(ctx, configuration.Sets(), log)
+	sub := c.newApp(ctx, *configuration, log)
 	defer sub.view.Close()
 	e, hive, nodes, err := sub.loadNodes(nil)
 	if err != nil {
@@ -279,7 +279,7 @@ func hasMachines(s *state.State) bool {
 
 // Deploy implements [bench.Cluster].
 func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configuration, log io.Writer) (*bench.Running, error) {
-	sub := c.newApp(ctx, configuration.Sets(), log)
+	sub := c.newApp(ctx, configuration, log)
 	defer sub.view.Close()
 	flags, err := defaultApplyFlags()
 	if err != nil {

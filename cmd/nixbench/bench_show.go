@@ -89,10 +89,10 @@ func (a *app) benchShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [SWEEP]",
 		Short: "Show the results of a sweep, or write them as an HTML page",
-		Long: `Show the results of a sweep: the median of each metric for each cell, the ratios
-between levels, and the claims; with --trials each trial, and the requests that
-its scheduler received. With --html, write them as one HTML page, with drawings,
-that needs no other files.
+		Long: `Show the results of a sweep: the median of each metric for each cell, the noise,
+the ratios between levels, the claims, and the rates that limit the scheduler;
+with --trials each trial, and the requests that its scheduler received. With
+--html, write them as one HTML page, with drawings, that needs no other files.
 
 SWEEP is the beginning of a sweep's id, "last" (the default), or the folder of a
 sweep.`,
@@ -143,7 +143,7 @@ func (a *app) showSweep(st *bench.Store, withTrials bool) error {
 	if err != nil {
 		return err
 	}
-	rows := []ui.Row{{"TRIAL", "BLOCK", "CELL", "STATE", "JOBS/S", "P50", "P99", "MAKESPAN", "REASON"}}
+	rows := []ui.Row{{"TRIAL", "BLOCK", "CELL", "STATE", "JOBS/S", "P50", "P99", "MAKESPAN", "CLOCK", "REASON"}}
 	attempts := []bench.Attempt{}
 	for _, t := range st.Sweep.Trials {
 		all, err := st.Attempts(t.Number)
@@ -153,7 +153,7 @@ func (a *app) showSweep(st *bench.Store, withTrials bool) error {
 		for _, at := range all {
 			attempts = append(attempts, at)
 			rows = append(rows, ui.Row{fmt.Sprint(t.Number), fmt.Sprint(t.Block), t.String(), at.State, metricText(at, "throughput"),
-				metricText(at, "schedule_p50"), metricText(at, "schedule_p99"), metricText(at, "makespan"), strings.Join(at.Reasons, "; ")})
+				metricText(at, "schedule_p50"), metricText(at, "schedule_p99"), makespanText(at), clockText(at), strings.Join(at.Reasons, "; ")})
 		}
 	}
 	p, err := st.Progress()
@@ -166,6 +166,12 @@ func (a *app) showSweep(st *bench.Store, withTrials bool) error {
 		}
 		for _, t := range page.Text(in) {
 			fmt.Fprintf(w, "%s\n\n", t.Title)
+			if t.Note != "" {
+				fmt.Fprintf(w, "%s\n\n", t.Note)
+			}
+			if len(t.Rows) == 0 {
+				continue
+			}
 			table := []ui.Row{ui.Row(t.Head)}
 			for _, r := range t.Rows {
 				table = append(table, ui.Row(r))
@@ -182,6 +188,22 @@ func (a *app) showSweep(st *bench.Store, withTrials bool) error {
 		}
 	})
 	return nil
+}
+
+// makespanText returns the makespan of an attempt, or that not all jobs finished.
+func makespanText(at bench.Attempt) string {
+	if at.Counts() && !at.Result.Complete {
+		return "did not finish"
+	}
+	return metricText(at, "makespan")
+}
+
+// clockText returns the error of the difference of the clocks, or "-".
+func clockText(at bench.Attempt) string {
+	if at.Clock == nil {
+		return "-"
+	}
+	return fmt.Sprintf("±%.2g ms", 1000*at.Clock.Error)
 }
 
 // metricText returns a metric of an attempt, or "-".

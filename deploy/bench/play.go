@@ -17,15 +17,20 @@ const prepareLimit = 2 * time.Minute
 // errTimeLimit is the cause of the end of a workload that takes too long. That it did not finish is a result.
 var errTimeLimit = errors.New("the time limit of the workload has passed")
 
-// submit lets the player prepare itself and submit the jobs. The workload begins, and its time limit counts, when the player is ready. The
-// error wraps errTimeLimit if the limit has passed.
-func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.Job, limit time.Duration) error {
+// submit lets the player prepare itself and submit the jobs. When the player is ready, submit calls ready, and then the workload begins, and
+// its time limit counts. The error wraps errTimeLimit if the limit has passed.
+func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.Job, limit time.Duration, ready func() error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	phase := a.enter("prepare")
 	timer := time.AfterFunc(prepareLimit, func() { cancel(fmt.Errorf("the player's setup took longer than %v", prepareLimit)) })
 	defer func() { timer.Stop() }()
+	var notReady error
 	begin := sync.OnceValue(func() time.Time {
+		if notReady = ready(); notReady != nil {
+			cancel(notReady)
+			return time.Now()
+		}
 		timer.Stop()
 		phase.leave()
 		phase = a.enter("play")
@@ -39,6 +44,8 @@ func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.J
 	switch {
 	case errors.Is(err, errTimeLimit):
 		a.ended = a.start.Add(limit) // the player has needed some time to stop
+	case notReady != nil:
+		err = notReady
 	case err == nil && a.start.IsZero():
 		err = errors.New("the player has not begun the workload")
 	}

@@ -193,28 +193,32 @@ func (a *attempt) execute(ctx context.Context) error {
 
 // play submits the jobs, and measures and judges the trial.
 func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job, running *Running) error {
-	before := readCounters(ctx, p, false)
-	if before.errUsage != nil {
-		return fmt.Errorf("the usage of the scheduler: %w", before.errUsage)
-	}
-	stop := a.Observe(ctx, running.Domains)
-	stopped := sync.OnceValue(stop)
-	defer stopped()
+	var before counters
+	stop := func() Observation { return Observation{} } // until the observation has begun
+	defer func() { stop() }()
 	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Workload()].TimeLimit)
-	playErr := a.submit(ctx, p, jobs, limit)
+	playErr := a.submit(ctx, p, jobs, limit, func() error { // neither usage nor noise contain the player's setup
+		stop = sync.OnceValue(a.Observe(ctx, running.Domains))
+		before = readCounters(ctx, p, false)
+		if before.errUsage != nil {
+			return fmt.Errorf("the usage of the scheduler: %w", before.errUsage)
+		}
+		return nil
+	})
 	unfinished := errors.Is(playErr, errTimeLimit)
+	if playErr != nil && !unfinished {
+		return playErr
+	}
 	after := readCounters(ctx, p, true)
 	var cleanErr error
 	if unfinished { // jobs that still run would slow down the canary
 		cleanErr = a.phase("clean", func() error { return p.Clean(ctx) })
 	}
-	observation := stopped()
-	if playErr != nil && !unfinished {
-		return playErr
-	}
+	observation := stop()
 	a.Result = trial.Measure(jobs, a.start, a.ended, a.events, running.Nodes, running.CPUs)
 	a.State, a.Reasons, a.Noise = observation.State, observation.Reasons, observation.Report
 	a.addCounters(p, before, after)
+	a.addClocks(p)
 	a.doubt(running.Doubts...)
 	a.doubt(doubtsOf(p)...)
 	a.doubt(a.lateness()...)
@@ -246,18 +250,26 @@ func (a *attempt) addUsage(before, after map[string]player.Usage) {
 	}
 }
 
-// nearLimit is the relative distance from a limit within which a rate counts as limited by it.
-const nearLimit = 0.03
-
-// rateMetrics are the metrics that are rates of events, by the kind of the events.
-var rateMetrics = map[string]string{player.Bound: "bind_rate", player.Created: "create_rate"}
+// addClocks records how well the clock of the scheduler's node is known.
+func (a *attempt) addClocks(p player.Player) {
+	c, ok := p.(player.Clocked)
+	if !ok {
+		return
+	}
+	clocks := c.Clocks()
+	a.Clock = &Clock{
+		Offset: clocks.Before.Offset.Seconds(), Drift: (clocks.After.Offset - clocks.Before.Offset).Seconds(),
+		Error: max(clocks.Before.Error, clocks.After.Error).Seconds(),
+	}
+	a.Result.Metrics["clock_error"] = a.Clock.Error
+}
 
 // limitedBy returns the names of the limits that the measured rates reach.
 func limitedBy(limits []player.Limit, metrics map[string]float64) []string {
 	var out []string
 	for _, l := range limits {
-		rate, ok := metrics[rateMetrics[l.Kind]]
-		if ok && l.Rate > 0 && rate >= l.Rate*(1-nearLimit) && rate <= l.Rate*(1+nearLimit) {
+		_, near := trial.NearLimit(l, func(metric string) (float64, bool) { v, ok := metrics[metric]; return v, ok })
+		if near {
 			out = append(out, l.Name)
 		}
 	}

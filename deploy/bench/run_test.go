@@ -139,6 +139,34 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// Levels that are modules are part of the configuration, but no arguments of --set.
+func TestModuleLevels(t *testing.T) {
+	b := benchmark()
+	b.Factors["qps"], b.Modules = []string{"low"}, map[string]string{"qps": "x"}
+	for _, c := range b.Cells {
+		c["qps"] = "low"
+	}
+	configurations, _ := Plan(b)
+	if len(configurations) != 2 {
+		t.Fatalf("%+v", configurations)
+	}
+	c := configurations[0]
+	if diff := cmp.Diff([]nixeval.Level{{Benchmark: "x", Factor: "qps", Level: "low"}}, c.Modules); diff != "" || !slices.Equal(c.Sets(), []string{"roles.w.count=2"}) {
+		t.Errorf("%s%v", diff, c.Sets())
+	}
+	other := c
+	other.Levels = map[string]string{"roles.w.count": "2", "qps": "high"}
+	if c.FactsFile() == other.FactsFile() {
+		t.Error("configurations with other modules have the same facts")
+	}
+	for factor, valid := range map[string]bool{"qps": true, "roles.w.count": false, "scheduler": false, "workload": false, "repeat": false, "a b": false} {
+		b := nixeval.Benchmark{Factors: map[string][]string{factor: {"low"}}, Modules: map[string]string{factor: "x"}}
+		if err := Check("x", b); (err == nil) != valid {
+			t.Errorf("the factor %s: %v", factor, err)
+		}
+	}
+}
+
 func TestRun(t *testing.T) {
 	c := &fakeCluster{}
 	r := newRunner(t, benchmark(), c)
@@ -270,15 +298,6 @@ func TestTimeLimit(t *testing.T) {
 		_, makespan := a.Result.Metrics["makespan"]
 		if late := tr.Cell["workload"] == "a"; a.Result.Complete == late || makespan == late || late && (a.Result.Finished != 1 || !strings.Contains(a.Reasons[0], "1 of 2 jobs finished in 200ms")) {
 			t.Errorf("%s: %+v", tr, a)
-		}
-	}
-}
-
-// Each rate that a limit is compared with is measured.
-func TestRateMetrics(t *testing.T) {
-	for kind, name := range rateMetrics {
-		if !slices.ContainsFunc(trial.Metrics, func(m trial.Metric) bool { return m.Name == name }) {
-			t.Errorf("%s of events %s is no metric", name, kind)
 		}
 	}
 }
@@ -432,5 +451,81 @@ func TestLateness(t *testing.T) {
 	a := attempt{Attempt: Attempt{Result: trial.Result{Metrics: map[string]float64{"submit_error_max": 2.3, "makespan": 500}}}}
 	if got := a.lateness(); got != nil {
 		t.Errorf("less than 1 %% of the makespan: %q", got)
+	}
+}
+
+// busyPlayer is a player whose setup and removal of jobs use the scheduler, too.
+type busyPlayer struct {
+	player.Player
+	log      *[]string
+	cpu      float64
+	usageErr error
+}
+
+func (p *busyPlayer) use(what string, cpu float64) {
+	*p.log = append(*p.log, what)
+	p.cpu += cpu
+}
+
+func (p *busyPlayer) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
+	p.use("setup", 100)
+	return p.Player.Play(ctx, jobs, func() time.Time {
+		defer p.use("play", 7)
+		return begin()
+	}, send)
+}
+
+func (p *busyPlayer) Clean(context.Context) error {
+	p.use("clean", 1000)
+	return nil
+}
+
+func (p *busyPlayer) Usage(context.Context) (map[string]player.Usage, error) {
+	return map[string]player.Usage{"scheduler": {CPU: p.cpu}}, p.usageErr
+}
+
+func (p *busyPlayer) Clocks() player.Clocks {
+	return player.Clocks{
+		Before: player.Clock{Offset: 2 * time.Second, Error: time.Millisecond}, After: player.Clock{Offset: 1500 * time.Millisecond, Error: 3 * time.Millisecond},
+	}
+}
+
+// The usage and the noise of a trial contain neither the player's setup nor the removal of unfinished jobs.
+func TestMeasuredTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		jobs []workload.Job
+		want []string
+	}{
+		"complete":   {[]workload.Job{{ID: "x", Nodes: 1, Tasks: 1, CPUs: 1}}, []string{"setup", "observe", "play", "judge"}},
+		"incomplete": {[]workload.Job{{ID: "x", Nodes: 1, Tasks: 1, CPUs: 1, Runtime: 60}}, []string{"setup", "observe", "play", "clean", "judge"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := benchmark()
+			for name, w := range b.Workloads {
+				w.TimeLimit = 10
+				b.Workloads[name] = w
+			}
+			r := newRunner(t, b, &fakeCluster{})
+			var log []string
+			r.Observe = func(context.Context, []string) func() Observation {
+				log = append(log, "observe")
+				return func() Observation { log = append(log, "judge"); return Observation{State: Valid} }
+			}
+			a := &attempt{Runner: r, trial: r.Store.Sweep.Trials[0], Attempt: Attempt{Phases: map[string]float64{}}}
+			if err := a.play(t.Context(), &busyPlayer{Player: null.New(null.Options{}), log: &log}, c.jobs, &Running{}); err != nil {
+				t.Fatal(name, err)
+			}
+			if diff := cmp.Diff(c.want, log); diff != "" || a.Usage["scheduler"].CPU != 7 || a.Result.Metrics["scheduler_cpu"] != 7 {
+				t.Errorf("%s: %+v %s", name, a.Usage, diff)
+			}
+			if want := (Clock{Offset: 2, Drift: -0.5, Error: 0.003}); a.Clock == nil || *a.Clock != want || a.Result.Metrics["clock_error"] != 0.003 {
+				t.Errorf("%s: %+v", name, a.Clock)
+			}
+			a = &attempt{Runner: r, trial: r.Store.Sweep.Trials[0], Attempt: Attempt{Phases: map[string]float64{}}}
+			err := a.play(t.Context(), &busyPlayer{Player: null.New(null.Options{}), log: &log, usageErr: errors.New("no answer")}, c.jobs, &Running{})
+			if err == nil || err.Error() != "prepare: the usage of the scheduler: no answer" {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }

@@ -62,8 +62,16 @@ type Attempt struct {
 	// Requests has the requests that programs of the scheduler counted during the trial. Result.Metrics has their sum.
 	Requests []player.Request `json:"requests,omitempty"`
 	Place    *player.Place    `json:"place,omitempty"` // where commands ran
+	Clock    *Clock           `json:"clock,omitempty"` // absent if the player converts no times
 	Noise    json.RawMessage  `json:"noise,omitempty"`
 	Result   trial.Result     `json:"result"`
+}
+
+// Clock is how the clock of the scheduler's node differed from that of this computer, in seconds.
+type Clock struct {
+	Offset float64 `json:"offset"` // what the clock of the node was ahead before the workload
+	Drift  float64 `json:"drift"`  // the change of the offset during the workload
+	Error  float64 `json:"error"`  // the maximum error of the offset, before or after the workload
 }
 
 // States of attempts. The first two are those of results that count.

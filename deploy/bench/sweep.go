@@ -63,6 +63,7 @@ type Workload struct {
 // Configuration is a combination of the levels that determine machines and systems. Several trials have the same one.
 type Configuration struct {
 	Levels  map[string]string `json:"levels"`
+	Modules []nixeval.Level   `json:"modules,omitempty"` // the levels that are NixOS modules
 	Systems map[string]System `json:"systems,omitempty"` // by node, frozen
 	// Closure contains all store paths of the systems. In a repetition, they are built from the facts of the original sweep, since the
 	// cluster of the repetition has other keys.
@@ -107,18 +108,35 @@ func configurationOf(cell map[string]string) map[string]string {
 	return out
 }
 
-// Sets returns the arguments of --set for the configuration.
+// newConfiguration returns the configuration with these levels.
+func newConfiguration(b nixeval.Benchmark, levels map[string]string) Configuration {
+	c := Configuration{Levels: levels}
+	for _, f := range slices.Sorted(maps.Keys(levels)) {
+		if of := b.Modules[f]; of != "" {
+			c.Modules = append(c.Modules, nixeval.Level{Benchmark: of, Factor: f, Level: levels[f]})
+		}
+	}
+	return c
+}
+
+// Sets returns the arguments of --set for the configuration. Levels that are modules are not among them.
 func (c Configuration) Sets() []string {
 	var out []string
 	for _, f := range slices.Sorted(maps.Keys(c.Levels)) {
-		out = append(out, f+"="+c.Levels[f])
+		if !slices.ContainsFunc(c.Modules, func(l nixeval.Level) bool { return l.Factor == f }) {
+			out = append(out, f+"="+c.Levels[f])
+		}
 	}
 	return out
 }
 
 // FactsFile returns the name of the file with the facts of the configuration.
 func (c Configuration) FactsFile() string {
-	return hashOf([]byte(strings.Join(c.Sets(), "\n")))[len("sha256:"):][:16] + ".json"
+	var all []string
+	for _, f := range slices.Sorted(maps.Keys(c.Levels)) {
+		all = append(all, f+"="+c.Levels[f])
+	}
+	return hashOf([]byte(strings.Join(all, "\n")))[len("sha256:"):][:16] + ".json"
 }
 
 // Plan returns the configurations of a benchmark and its trials in their order. The seed alone determines the order, so that a repetition
@@ -131,7 +149,7 @@ func Plan(b nixeval.Benchmark) ([]Configuration, []Trial) {
 		i := slices.IndexFunc(configurations, func(c Configuration) bool { return maps.Equal(c.Levels, levels) })
 		if i < 0 {
 			i = len(configurations)
-			configurations = append(configurations, Configuration{Levels: levels})
+			configurations = append(configurations, newConfiguration(b, levels))
 		}
 		cells[i] = append(cells[i], cell)
 	}
@@ -181,11 +199,18 @@ func Check(name string, b nixeval.Benchmark) error {
 			}
 			seen[level] = true
 		}
-		if f == workloadFactor || f == repeatFactor {
-			continue
-		}
-		if _, err := nixeval.ParseSet(f + "=" + b.Factors[f][0]); err != nil {
-			return fmt.Errorf("benchmarks.%s: the factor %s: %v; a factor is a path that --set accepts, scheduler, workload or repeat", name, f, err)
+		switch _, err := nixeval.ParseSet(f + "=" + b.Factors[f][0]); {
+		case b.Modules[f] != "":
+			if err == nil || f == workloadFactor || f == repeatFactor || !nameForm.MatchString(f) {
+				return fmt.Errorf("benchmarks.%s: the factor %s has modules as levels, and its name is that of a path, scheduler, workload or repeat, or has other characters than A-Z, a-z, 0-9, - and _; choose another name", name, f)
+			}
+			for _, level := range b.Factors[f] {
+				if !nameForm.MatchString(level) {
+					return fmt.Errorf("benchmarks.%s: the factor %s has the level %q; the name of a level with modules has the characters A-Z, a-z, 0-9, - and _", name, f, level)
+				}
+			}
+		case err != nil && f != workloadFactor && f != repeatFactor:
+			return fmt.Errorf("benchmarks.%s: the factor %s: %v; a factor is a path that --set accepts, scheduler, workload or repeat, or has modules as levels", name, f, err)
 		}
 	}
 	return nil

@@ -61,13 +61,19 @@ func (c *cluster) show(args ...string) gjson.Result {
 	return gjson.Parse(lines[len(lines)-1]).Get("result")
 }
 
-// A sweep over two sizes is killed in its first trial, and continues, on the systems that were built before that trial: an edit of the hive
-// does not reach it. Its archive has no secrets, and a repetition from it, elsewhere, has the same systems and trials.
+// A sweep over two sizes, one of which has other modules, is killed in its first trial, and continues, on the systems that were built before that
+// trial: an edit of the hive does not reach it. Its archive has no secrets, and a repetition from it, elsewhere, has the same systems and trials.
+// Another sweep removes its machines.
 func TestSweep(t *testing.T) {
 	c := newCluster(t)
 	const benchmarks = `{
     small = { lib, ... }: {
-      matrix = { "roles.compute.count" = [ 1 2 ]; workload = [ "burst" ]; };
+      matrix = {
+        "roles.compute.count" = [ 1 2 ];
+        workload = [ "burst" ];
+        text = { none = [ ]; some.roles.compute = [ { environment.etc.text.text = "x"; } ]; };
+      };
+      exclude = cell: (cell.text == "some") != (cell."roles.compute.count" == 2);
       workloads.burst = { jobs = lib.jobs.null { jobs = 20; }; timeLimit = "3m"; };
       repetitions = 1;
       pause = 1;
@@ -79,9 +85,19 @@ func TestSweep(t *testing.T) {
 	if out := c.Run("bench", "plan"); !strings.Contains(out, "2 cells in 2 configurations, 1 block, 2 trials") {
 		t.Error("bench plan does not describe the sweep")
 	}
-	c.killInTrial()
+	c.killInTrial(1)
 	frozen := c.show().Get("sweep.configurations")
+	if c.listMachines() == "" {
+		t.Error("the sweep that was killed has no machines")
+	}
+	// The other sweep ends before its first trial, because it cannot be frozen, and after it has removed the machines.
+	c.refuse(`removing the machines of the sweep \d{8}T\d{6}Z-small(?s:.*)the addresses in a network of mode existing are known only when machines run`,
+		"bench", "run", "--vary", "cluster.network.mode=existing", "--workload", "null")
+	if machines := c.listMachines(); machines != "" {
+		t.Errorf("another sweep leaves %s", machines)
+	}
 
+	c.killInTrial(2)
 	if c.Run("bench", "destroy"); c.listMachines() != "" {
 		t.Errorf("bench destroy leaves %s", c.listMachines())
 	}
@@ -92,6 +108,10 @@ func TestSweep(t *testing.T) {
 	s := c.show()
 	if s.Get("sweep.configurations").Raw != frozen.Raw {
 		t.Error("the sweep has changed")
+	}
+	some, none := frozen.Get(`#(levels.text=="some").systems`), frozen.Get(`#(levels.text=="none").systems`)
+	if some.Get("compute-1.path").String() == none.Get("compute-1.path").String() || some.Get("controller-1.path").String() == "" {
+		t.Errorf("the modules of a level are in no system: %s", frozen)
 	}
 	c.checkAttempts(s, 2, 20)
 	if machines := c.listMachines(); machines != "" {
@@ -123,8 +143,17 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// killInTrial starts a sweep, and kills nixbench when the jobs of the first trial run.
-func (c *cluster) killInTrial() {
+// refuse runs nixbench, which must end with the exit code of a usage error and a message.
+func (c *cluster) refuse(message string, args ...string) {
+	c.Helper()
+	code, stdout, stderr := c.Try(args...)
+	if code != 2 || !regexp.MustCompile(message).MatchString(stdout+stderr) {
+		c.Errorf("nixbench %s ends with %d, want 2 and %q:\n%s%s", strings.Join(args, " "), code, message, stdout, stderr)
+	}
+}
+
+// killInTrial starts or continues a sweep, and kills nixbench when the jobs of the given attempt of the first trial run.
+func (c *cluster) killInTrial(attempt int) {
 	c.Helper()
 	cmd := c.Command(c.Context(), "bench", "run")
 	var out bytes.Buffer
@@ -132,7 +161,7 @@ func (c *cluster) killInTrial() {
 	if err := cmd.Start(); err != nil {
 		c.Fatal(err)
 	}
-	c.waitForCluster()
+	c.waitForCluster(attempt)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	c.Logf("nixbench bench run, killed:\n%s", out.String())
@@ -141,11 +170,11 @@ func (c *cluster) killInTrial() {
 	}
 }
 
-// waitForCluster waits until the first trial has deployed its cluster.
-func (c *cluster) waitForCluster() {
+// waitForCluster waits until an attempt of the first trial has deployed its cluster.
+func (c *cluster) waitForCluster(attempt int) {
 	c.Helper()
 	for end := time.Now().Add(4 * time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		logs, _ := filepath.Glob(filepath.Join(c.Dir, ".nixbench", "bench", "benchmarks", "*", "trials", "1", "1", "apply.log"))
+		logs, _ := filepath.Glob(filepath.Join(c.Dir, ".nixbench", "bench", "benchmarks", "*", "trials", "1", fmt.Sprint(attempt), "apply.log"))
 		for _, log := range logs {
 			if text, err := os.ReadFile(log); err == nil && strings.Contains(string(text), "without failed units") {
 				return
@@ -166,7 +195,7 @@ func (c *cluster) checkAttempts(s gjson.Result, trials, jobs int64) {
 	}
 	for _, a := range s.Get("attempts").Array() {
 		valid := a.Get("state").String() == "valid" || len(a.Get("reasons").Array()) == 1 && strings.HasPrefix(a.Get("reasons.0").String(), late)
-		if a.Get("result.finished").Int() != jobs || a.Get("result.metrics.throughput").Float() <= 0 || !valid || !a.Get("usage").IsObject() {
+		if a.Get("result.finished").Int() != jobs || a.Get("result.metrics.throughput").Float() <= 0 || !valid || !a.Get("usage").IsObject() || a.Get("clock.error").Float() <= 0 {
 			c.Errorf("trial %s: %s", a.Get("trial"), a)
 		}
 		c.Logf("trial %s: %.3g jobs/s, p50 %.3g s, %s", a.Get("trial"), a.Get("result.metrics.throughput").Float(), a.Get("result.metrics.schedule_p50").Float(), a.Get("phases"))

@@ -24,6 +24,8 @@
   specialisation,
   # The arguments of --set, in order: [ { path; raw; isJSON; } ].
   sets,
+  # Levels of benchmarks whose modules nodes have in addition: [ { benchmark; factor; level; } ].
+  levels,
 }:
 raw:
 let
@@ -255,13 +257,37 @@ let
       );
   inherit (settings) meta roles cluster;
 
-  # Return { path; text; value; } for an argument of --set. The type of the value in config
-  # determines how the text is parsed.
+  # Return "; did you mean PREFIX.NAME?" for the name that is most similar to a mistyped one, or nothing.
+  suggestName =
+    typed: prefix: names:
+    let
+      letters = text: genList (i: builtins.substring i 1 text) (builtins.stringLength text);
+      # Whether at most n letters must be inserted, removed or replaced to change one list of letters into another.
+      isNear =
+        n: a: b:
+        if a == [ ] || b == [ ] then
+          length a + length b <= n
+        else if head a == head b then
+          isNear n (tail a) (tail b)
+        else
+          n > 0
+          && (
+            isNear (n - 1) (tail a) b || isNear (n - 1) a (tail b) || isNear (n - 1) (tail a) (tail b)
+          );
+      find =
+        n: default:
+        lib.findFirst (name: isNear n (letters typed) (letters name)) default names;
+      near = find 1 (find 2 null);
+    in
+    if near == null then "" else "; did you mean ${prefix}${near}?";
+
+  # Return { path; text; value; } for an argument of --set, or for a level of a benchmark, whose place in messages is `where`. The type
+  # of the value in config determines how the text is parsed.
   checkSet =
     config: s:
     let
       text = "${concatStringsSep "." s.path}=${s.raw}";
-      throwSetError = message: throwError "--set ${text}: ${message}";
+      throwSetError = message: throwError "${s.where or "--set ${text}"}: ${message}";
       walk =
         done: path: value:
         if path == [ ] then
@@ -273,7 +299,7 @@ let
             if isAttrs value && value != { } then
               "; ${if done == [ ] then "the hive" else concatStringsSep "." done} has ${
                 concatStringsSep ", " (attrNames value)
-              }"
+              }${suggestName (head path) "${concatStringsSep "." done}." (attrNames value)}"
             else
               ""
           }";
@@ -316,20 +342,29 @@ let
   # The scheduler that the hive or --set chooses, or null.
   scheduler =
     let
-      chosen = cluster.scheduler;
-      names = concatStringsSep ", " schedulerNames;
       fromSet = lib.findFirst (s: s.path == [ "cluster" "scheduler" ]) null checkedSets;
+    in
+    checkScheduler (
+      if fromSet != null then
+        "--set ${fromSet.text}"
+      else
+        "cluster.scheduler in ${location} is ${toString cluster.scheduler}"
+    ) cluster.scheduler;
+
+  # Return the scheduler if the hive has it. `where` is the place of the choice.
+  checkScheduler =
+    where: chosen:
+    let
+      names = concatStringsSep ", " schedulerNames;
     in
     if chosen == null && schedulerNames != [ ] then
       throwError "${location} has the schedulers ${names}, and cluster.scheduler chooses none; set it, or use --set scheduler=${head schedulerNames}"
     else if chosen == null || elem chosen schedulerNames then
       chosen
     else
-      throwError "${
-        if fromSet != null then "--set ${fromSet.text}" else "cluster.scheduler in ${location} is ${chosen}"
-      }: ${
+      throwError "${where}: ${
         if schedulerNames != [ ] then
-          "the hive has the schedulers ${names}"
+          "the hive has the schedulers ${names}${suggestName chosen "" schedulerNames}"
         else
           "the hive has no schedulers; add cluster.schedulers.${chosen} or roles.ROLE.schedulers.${chosen}"
       }";
@@ -477,7 +512,8 @@ let
       ++ deploymentModules
       ++ [ (withLocation "${location}, defaults" (hive.defaults or { })) ]
       ++ schedulerModules "cluster" cluster
-      ++ unit.modules;
+      ++ unit.modules
+      ++ concatLists (map (levelModules (unit.role or null)) levels);
       specialArgs = {
         inherit name runtime scheduler;
         nodes = uncheckedNodes;
@@ -604,27 +640,121 @@ let
   # Evaluate benchmarks, whose definitions are in `where`.
   evalBenchmarks =
     where: value:
-    mapAttrs describeBenchmark
-      (lib.evalModules {
-        modules = [
-          benchmarkOptions
-          {
-            _file = where;
-            config.benchmarks = value;
-          }
-        ];
-      }).config.benchmarks;
+    (lib.evalModules {
+      modules = [
+        benchmarkOptions
+        {
+          _file = where;
+          config.benchmarks = value;
+        }
+      ];
+    }).config.benchmarks;
 
-  # Return a benchmark as JSON can contain it: the levels as text, as --set has them, and the cells that are not excluded.
-  describeBenchmark =
-    name: b:
+  benchmarks = evalBenchmarks location (hive.benchmarks or { });
+
+  # Return { all; roles; } with the modules of a level for all nodes, and for those of each role.
+  checkModules =
+    where: value:
     let
+      checkList =
+        place: list:
+        if isList list then
+          map (withLocation place) list
+        else
+          throwError "${place}: modules are a list, but this is ${typeWithArticle list}";
+      checkRole =
+        role: list:
+        if roles ? ${role} then
+          checkList "${where}.roles.${role}" list
+        else
+          throwError "${where}.roles.${role}: there is no role ${role}; the hive has ${
+            if roles == { } then "no roles" else "the roles ${concatStringsSep ", " (attrNames roles)}"
+          }${suggestName role "" (attrNames roles)}";
+    in
+    if isList value then
+      {
+        all = checkList where value;
+        roles = { };
+      }
+    else if isAttrs value && attrNames value == [ "roles" ] && isAttrs value.roles then
+      {
+        all = [ ];
+        roles = mapAttrs checkRole value.roles;
+      }
+    else
+      throwError "${where}: a level is a list of NixOS modules, or { roles.ROLE = [ modules ]; }, but this is ${
+        if isAttrs value && value != { } then
+          "a set with ${concatStringsSep ", " (attrNames value)}"
+        else
+          typeWithArticle value
+      }";
+
+  # Return the modules of a level for the nodes of a role, which is null for named nodes.
+  levelModules =
+    role:
+    {
+      benchmark,
+      factor,
+      level,
+    }:
+    let
+      modules = checkModules "benchmarks.${benchmark}: matrix.${factor}.${level}" benchmarks.${benchmark}.matrix.${factor}.${level};
+    in
+    modules.all ++ (if role == null then [ ] else modules.roles.${role} or [ ]);
+
+  # Return the name of the benchmark that has the modules of a factor of the command line, or null if none has.
+  findModules =
+    factor:
+    let
+      found = filter (name: isAttrs (benchmarks.${name}.matrix.${factor} or null)) (attrNames benchmarks);
+    in
+    if length found > 1 then
+      throwError "benchmarks.adhoc: matrix.${factor}: the modules of its levels are in ${
+        concatStringsSep " and " (map (name: "benchmarks.${name}") found)
+      }; rename the factor in one of them"
+    else
+      lib.findFirst (_: true) null found;
+
+  # Return a benchmark as JSON can contain it: the levels as text, as --set has them, and the cells that are not excluded. `modules` has
+  # the name of the hive's benchmark with the modules of each factor whose levels are modules.
+  describeBenchmark =
+    modulesOf: name: b:
+    let
+      modules = lib.filterAttrs (_: definedIn: definedIn != null) (
+        mapAttrs (factor: _: modulesOf name factor) b.matrix
+      );
+      throwMatrixError = message: throwError "benchmarks.${name}: matrix.${message}";
+      # The levels of a factor, after all errors in their modules.
+      levelsOf =
+        factor: value:
+        let
+          defined = benchmarks.${modules.${factor}}.matrix.${factor};
+          names = if isAttrs value then attrNames value else value;
+          checkLevel =
+            level:
+            let
+              checked =
+                if defined ? ${level} then
+                  checkModules "benchmarks.${modules.${factor}}: matrix.${factor}.${level}" defined.${level}
+                else
+                  throwMatrixError "${factor} has ${level}, and benchmarks.${modules.${factor}} has the levels ${concatStringsSep ", " (attrNames defined)}${suggestName level "" (attrNames defined)}";
+            in
+            foldl' (all: module: builtins.seq module all) level (
+              concatLists ([ checked.all ] ++ attrValues checked.roles)
+            );
+        in
+        if !(modules ? ${factor}) then
+          value
+        else if names == [ ] then
+          throwMatrixError "${factor} has no levels"
+        else
+          map checkLevel names;
       # Without a factor workload, all workloads of the benchmark but those that nixbench adds.
       own = filter (w: w != "null" && w != "gang") (attrNames b.workloads);
       factors = {
         workload = if own == [ ] then [ "null" ] else own;
       }
-      // b.matrix;
+      // mapAttrs levelsOf b.matrix;
       toText =
         level: if isBool level then (if level then "true" else "false") else toString level;
       combinations = foldl' (
@@ -641,7 +771,7 @@ let
         };
     in
     if unknown != [ ] then
-      throwError "benchmarks.${name}: matrix.workload has ${head unknown}, and workloads has ${concatStringsSep ", " (attrNames b.workloads)}"
+      throwMatrixError "workload has ${head unknown}, and workloads has ${concatStringsSep ", " (attrNames b.workloads)}${suggestName (head unknown) "" (attrNames b.workloads)}"
     else if cells == [ ] then
       throwError "benchmarks.${name}: exclude leaves out every cell"
     else
@@ -650,6 +780,7 @@ let
         "exclude"
       ]
       // {
+        inherit modules;
         factors = mapAttrs (_: map toText) factors;
         cells = map (mapAttrs (_: toText)) cells;
         workloads = mapAttrs (_: describeWorkload) (lib.getAttrs factors.workload b.workloads);
@@ -657,9 +788,35 @@ let
 
   # The functions for a hive that this file evaluates.
   native = {
-    benchmarks = evalBenchmarks location (hive.benchmarks or { });
+    benchmarks = mapAttrs (describeBenchmark (
+      name: factor: if isAttrs benchmarks.${name}.matrix.${factor} then name else null
+    )) benchmarks;
     # Return the benchmark with this value alone, which is not in the hive.
-    benchmarkOf = value: (evalBenchmarks "the command line" { adhoc = value; }).adhoc;
+    benchmarkOf =
+      value:
+      describeBenchmark (_: findModules) "adhoc"
+        (evalBenchmarks "the command line" { adhoc = value; }).adhoc;
+    # Throw an error if the hive does not accept a level of a benchmark: [ { path; raw; isJSON; where; } ].
+    checkLevels = foldl' (
+      _: l:
+      let
+        checked = checkSet settingsWithoutSets l;
+        config = evalSettings [
+          {
+            _file = l.where;
+            config = lib.setAttrByPath l.path (lib.mkForce checked.value);
+          }
+        ];
+      in
+      builtins.seq checked (
+        builtins.seq (
+          if l.path == [ "cluster" "scheduler" ] then
+            checkScheduler l.where checked.value
+          else
+            lib.getAttrFromPath l.path config
+        ) true
+      )
+    ) true;
     inherit lib pkgs;
     nodes = byNode checked;
 

@@ -88,7 +88,7 @@ func presentMetrics(wanted []string, samples []stats.Sample) []string {
 	}
 	var out []string
 	for _, m := range wanted {
-		if slices.ContainsFunc(samples, func(s stats.Sample) bool { _, have := s.Metrics[m]; return have }) {
+		if slices.ContainsFunc(samples, func(s stats.Sample) bool { _, have := s.Metrics[m]; return have || s.Incomplete && m == "makespan" }) {
 			out = append(out, m)
 		}
 	}

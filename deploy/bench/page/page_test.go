@@ -130,7 +130,7 @@ func TestGolden(t *testing.T) {
 	checkGolden(t, "sweep.html", styles.ReplaceAllString(render(t, in), "<style></style>"))
 	var text strings.Builder
 	for _, table := range Text(in) {
-		fmt.Fprintf(&text, "# %s\n%s\n", table.Title, strings.Join(table.Head, " | "))
+		fmt.Fprintf(&text, "# %s\n%s\n%s\n", table.Title, table.Note, strings.Join(table.Head, " | "))
 		for _, row := range table.Rows {
 			if len(row) != len(table.Head) {
 				t.Errorf("a row of %s has %d columns, its head has %d", table.Title, len(row), len(table.Head))
@@ -311,4 +311,65 @@ func TestUnfinished(t *testing.T) {
 	if !strings.Contains(text.String(), "– – unclear: 1 of 12 trials did not finish") {
 		t.Error(text.String())
 	}
+}
+
+// A cell in which some trials did not finish does not look fast: they count as the slowest, and the texts contain their number.
+func TestIncomplete(t *testing.T) {
+	in := Input{}
+	for block := 1; block <= 6; block++ {
+		for level, incomplete := range map[string]int{"none": 0, "some": 2, "most": 4, "all": 6} {
+			c := map[string]string{"s": level, "n": "1"}
+			trial := Trial{Verdict: Valid, Complete: block > incomplete, Sample: stats.Sample{
+				Cell: c, Block: block, Order: len(in.Trials) + 1, Metrics: map[string]float64{"throughput": 1, "wait_p50": 1, "makespan": 10 * float64(block)},
+			}}
+			if !trial.Complete {
+				delete(trial.Metrics, "makespan")
+			}
+			in.Trials = append(in.Trials, trial)
+		}
+	}
+	for _, level := range []string{"none", "some", "most", "all"} {
+		in.Cells = append(in.Cells, map[string]string{"s": level, "n": "1"})
+	}
+	got := map[string]string{}
+	for _, table := range Text(in) {
+		for _, row := range table.Rows {
+			if table.Title == "Medians" && row[1] == "makespan" {
+				got[row[0]] = row[2] + " (" + row[3] + "), " + row[4]
+			}
+			if table.Title == "Ratios" && row[0] == "throughput" && row[1] == "s=some" && row[6] != "same within ±3 % (2 of 12 trials did not finish)" {
+				t.Errorf("throughput: %s", row[6])
+			}
+		}
+	}
+	want := map[string]string{
+		"n=1, s=none": "35.0 s (10.0 to 60.0), 6", "n=1, s=some": "55.0 s (30.0 to did not finish), 6, 2 did not finish",
+		"n=1, s=most": "did not finish (50.0 to did not finish), 6, 4 did not finish", "n=1, s=all": "did not finish (–), 6, 6 did not finish",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	page := render(t, in)
+	checkXML(t, page)
+	if strings.Contains(page, "Inf") || strings.Contains(page, "NaN") || strings.Count(page, "did not finish") < 10 {
+		t.Error("the page does not contain what did not finish")
+	}
+}
+
+// The same limit of several cells is one row, and a limit that a rate reaches names the cells.
+func TestTextLimits(t *testing.T) {
+	in := example(t)
+	volcano := in.Limits[0]
+	volcano.Cell = map[string]string{"scheduler": "volcano"}
+	in.Limits = append(in.Limits, volcano)
+	for _, table := range Text(in) {
+		if table.Title != "Limits" {
+			continue
+		}
+		if len(table.Rows) != 1 || table.Rows[0][2] != "scheduler=default; scheduler=volcano" || !strings.HasPrefix(table.Rows[0][3], "bind_rate of nodes=10, repeat=1, scheduler=default; ") {
+			t.Errorf("%q", table.Rows)
+		}
+		return
+	}
+	t.Error("there are no limits")
 }

@@ -147,7 +147,10 @@ func (a analysis) plotScaling(f factor, metric string, names []series) (plot, bo
 		last := line{Class: classOf(names, nameCell(g.Cell))}
 		for i, l := range f.levels {
 			m, ok := stats.Median(stats.Select(g.Samples, f.name, l), metric)
-			if !ok {
+			if ok && math.IsInf(m.Median, 0) { // did not finish: the line has a gap
+				last.X1 = ""
+			}
+			if !ok || math.IsInf(m.Median, 0) {
 				continue
 			}
 			last.X2, last.Y2 = x.at(f.numbers[i]), y.at(m.Median)

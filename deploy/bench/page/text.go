@@ -1,8 +1,11 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/nixbench/nixbench/deploy/bench/stats"
 )
@@ -10,18 +13,19 @@ import (
 // Table is a part of the summary of a sweep for a terminal.
 type Table struct {
 	Title string
+	Note  string // may be empty
 	Head  []string
 	Rows  [][]string
 }
 
-// Text returns the summary of a sweep: medians, ratios, claims. A part without rows is absent.
+// Text returns the summary of a sweep: medians, noise, ratios, claims, limits. A part without rows and note is absent.
 func Text(in Input) []Table {
 	a := analyse(in)
 	medians := Table{Title: "Medians", Head: []string{"cell", "metric", "median", "95 % interval", "trials"}}
 	for _, g := range a.cells {
 		for _, m := range a.metrics {
 			if s, ok := stats.Median(g.Samples, m); ok {
-				medians.Rows = append(medians.Rows, []string{nameCell(g.Cell), m, formatUnit(s.Median, m), formatInterval(s.Interval), fmt.Sprint(s.Count)})
+				medians.Rows = append(medians.Rows, []string{nameCell(g.Cell), m, formatUnit(s.Median, m), formatInterval(s.Interval), countTrials(s)})
 			}
 		}
 	}
@@ -43,12 +47,50 @@ func Text(in Input) []Table {
 		}
 	}
 	var out []Table
-	for _, t := range []Table{medians, ratios, claims} {
-		if len(t.Rows) > 0 {
+	for _, t := range []Table{medians, textNoise(a), ratios, claims, textLimits(in, a)} {
+		if len(t.Rows) > 0 || t.Note != "" {
 			out = append(out, t)
 		}
 	}
 	return out
+}
+
+// textNoise returns the largest difference between equal cells for each metric.
+func textNoise(a analysis) Table {
+	t := Table{Title: "Noise", Note: summariseFloor(a.floor), Head: []string{"metric", "largest ratio of equal cells", "95 % interval", "where"}}
+	for _, m := range a.metrics {
+		if r, ok := worstRatio(a.floor, m); ok {
+			t.Rows = append(t.Rows, []string{m, formatRatio(r.Ratio), formatInterval(r.Interval), nameCell(r.cell)})
+		}
+	}
+	return t
+}
+
+// textLimits returns the limits that are rates, once for all cells that have the same.
+func textLimits(in Input, a analysis) Table {
+	t := Table{Title: "Limits", Head: []string{"limit", "rate", "where", "result"}}
+	others := 0
+	for _, l := range in.Limits {
+		if l.Rate <= 0 {
+			others++
+			continue
+		}
+		v := viewLimit(l, a.cells)
+		i := slices.IndexFunc(t.Rows, func(row []string) bool { return row[0] == v.Name && row[1] == v.Rate })
+		if i < 0 {
+			t.Rows = append(t.Rows, []string{v.Name, v.Rate, v.Cell, v.Limited})
+			continue
+		}
+		t.Rows[i][2] += "; " + v.Cell
+		t.Rows[i][3] = strings.TrimPrefix(t.Rows[i][3]+"; "+v.Limited, "; ")
+	}
+	for _, row := range t.Rows {
+		row[3] = cmp.Or(strings.TrimSuffix(row[3], "; "), "not reached")
+	}
+	if others > 0 {
+		t.Note = "show --html shows all settings of the schedulers that can limit a result."
+	}
+	return t
 }
 
 // nameCell returns the name of a cell. A sweep without factors has one cell without a name.
@@ -59,9 +101,19 @@ func nameCell(cell map[string]string) string {
 	return stats.Name(cell)
 }
 
-// formatNumber returns a number with three digits, or with more before the point.
+// countTrials returns the number of trials, and how many of them did not finish.
+func countTrials(s stats.Summary) string {
+	if s.Incomplete > 0 {
+		return fmt.Sprintf("%d, %d did not finish", s.Count, s.Incomplete)
+	}
+	return fmt.Sprint(s.Count)
+}
+
+// formatNumber returns a number with three digits, or with more before the point. An infinite number is a trial that did not finish.
 func formatNumber(v float64) string {
 	switch a := math.Abs(v); {
+	case math.IsInf(v, 0):
+		return "did not finish"
 	case a >= 100:
 		return fmt.Sprintf("%.0f", v)
 	case a >= 10:
@@ -73,7 +125,7 @@ func formatNumber(v float64) string {
 }
 
 func formatUnit(v float64, metric string) string {
-	if u := describe(metric).Unit; u != "" {
+	if u := describe(metric).Unit; u != "" && !math.IsInf(v, 0) {
 		return formatNumber(v) + " " + u
 	}
 	return formatNumber(v)
@@ -95,9 +147,9 @@ func describeVerdict(p stats.ClaimPart) string {
 	return p.Verdict + ": " + p.Reason
 }
 
-// formatInterval returns an interval, or a dash if too few trials allow none.
+// formatInterval returns an interval, or a dash if too few trials allow none, or if it has no finite end.
 func formatInterval(i *stats.Interval) string {
-	if i == nil {
+	if i == nil || math.IsInf(i.Low, 0) && math.IsInf(i.High, 0) {
 		return "–"
 	}
 	return formatNumber(i.Low) + " to " + formatNumber(i.High)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/bench/stats"
 	"github.com/nixbench/nixbench/deploy/bench/trial"
 )
@@ -56,16 +55,14 @@ type claimView struct {
 type claimPart struct{ Cell, Ratio, Interval, Verdict string }
 
 type medianRow struct {
-	Cell, Class string
-	Trials      int
-	Values      []value
+	Cell, Class, Trials string
+	Values              []value
 }
 
 type value struct{ Median, Interval string }
 
 type fullRow struct {
-	Cell, Metric, Unit, Median, Interval string
-	Trials                               int
+	Cell, Metric, Median, Interval, Trials string // Median has the unit
 }
 
 type scaling struct {
@@ -105,9 +102,6 @@ type problem struct {
 type limitView struct {
 	Cell, Name, Value, Rate, Limited string
 }
-
-// nearLimit is the relative distance to a limit at which it determines a result.
-const nearLimit = 0.03
 
 func newView(in Input) view {
 	a := analyse(in)
@@ -230,7 +224,7 @@ func (v *view) addMedians(a analysis) {
 	}
 	for _, g := range a.cells {
 		name := nameCell(g.Cell)
-		row := medianRow{Cell: name, Class: classOf(v.Cells, name), Trials: len(g.Samples)}
+		row := medianRow{Cell: name, Class: classOf(v.Cells, name), Trials: countTrials(stats.Summary{Count: len(g.Samples), Incomplete: stats.CountIncomplete(g.Samples)})}
 		for _, m := range a.metrics {
 			x := value{Median: "–"}
 			if s, ok := stats.Median(g.Samples, m); ok {
@@ -244,15 +238,19 @@ func (v *view) addMedians(a analysis) {
 		v.Medians = append(v.Medians, row)
 		for _, m := range allMetrics(g.Samples) {
 			if s, ok := stats.Median(g.Samples, m.Name); ok {
-				v.All = append(v.All, fullRow{name, m.Name, m.Unit, formatNumber(s.Median), formatInterval(s.Interval), s.Count})
+				v.All = append(v.All, fullRow{name, m.Name, formatUnit(s.Median, m.Name), formatInterval(s.Interval), countTrials(s)})
 			}
 		}
 	}
 }
 
-// allMetrics returns the metrics of samples: those of the table in its order, then the other ones by name.
+// allMetrics returns the metrics of samples: those of the table in its order, then the other ones by name. Trials that did not finish have no
+// makespan, and its median says so.
 func allMetrics(samples []stats.Sample) []trial.Metric {
 	have := map[string]bool{}
+	if stats.CountIncomplete(samples) > 0 {
+		have["makespan"] = true
+	}
 	for _, s := range samples {
 		for m := range s.Metrics {
 			have[m] = true
@@ -285,7 +283,7 @@ func (l *latency) draw(a analysis, names []series) {
 	for _, g := range a.cells {
 		r := row{name: nameCell(g.Cell)}
 		for _, q := range quantiles {
-			if s, ok := stats.Median(g.Samples, l.Title+q); ok && s.Median > 0 {
+			if s, ok := stats.Median(g.Samples, l.Title+q); ok && s.Median > 0 && !math.IsInf(s.Median, 0) {
 				r.values, r.labels = append(r.values, s.Median), append(r.labels, q[1:])
 				low, high = min(low, s.Median), max(high, s.Median)
 			}
@@ -371,13 +369,21 @@ func formatP(p float64) string {
 
 // summariseFloor returns the largest difference between the medians of equal cells.
 func summariseFloor(floor []ratio) string {
-	floor = slices.DeleteFunc(slices.Clone(floor), func(r ratio) bool { return r.Ratio == 0 })
-	if len(floor) == 0 {
+	worst, ok := worstRatio(floor, "")
+	if !ok {
 		return ""
 	}
-	worst := slices.MaxFunc(floor, func(a, b ratio) int { return cmp.Compare(math.Abs(math.Log(a.Ratio)), math.Abs(math.Log(b.Ratio))) })
 	return fmt.Sprintf("The medians of equal cells differ by up to %.1f %% (%s). Differences of this size between other cells can be noise.",
 		100*(math.Exp(math.Abs(math.Log(worst.Ratio)))-1), worst.Metric)
+}
+
+// worstRatio returns the ratio of a metric, or of all if it is empty, that is furthest from 1. It returns false if all are unknown.
+func worstRatio(floor []ratio, metric string) (ratio, bool) {
+	floor = slices.DeleteFunc(slices.Clone(floor), func(r ratio) bool { return r.Ratio == 0 || metric != "" && r.Metric != metric })
+	if len(floor) == 0 {
+		return ratio{}, false
+	}
+	return slices.MaxFunc(floor, func(a, b ratio) int { return cmp.Compare(math.Abs(math.Log(a.Ratio)), math.Abs(math.Log(b.Ratio))) }), true
 }
 
 var letters = map[string]string{Valid: "V", Suspect: "S", Invalid: "I"}
@@ -407,28 +413,26 @@ func (v *view) addTrials(trials []Trial) {
 	}
 }
 
-// viewLimit finds the cells whose rate is within nearLimit of a limit. Limits of submissions and finished jobs concern jobs,
-// and limits of creations their rate; all others concern placements.
+// viewLimit finds the cells whose rate is near a limit.
 func viewLimit(l Limit, cells []stats.Group) limitView {
 	out := limitView{Cell: nameCell(l.Cell), Name: l.Name, Value: l.Value, Rate: "–"}
 	if l.Rate <= 0 {
 		return out
 	}
 	out.Rate = formatNumber(l.Rate) + " /s"
-	metric := "bind_rate"
-	switch l.Kind {
-	case player.Created:
-		metric = "create_rate"
-	case player.Submit, player.Finish:
-		metric = "throughput"
-	}
+	var metric string
 	var near []string
 	for _, g := range cells {
 		applies := true
 		for f, level := range l.Cell {
 			applies = applies && g.Cell[f] == level
 		}
-		if s, ok := stats.Median(g.Samples, metric); ok && applies && math.Abs(s.Median/l.Rate-1) <= nearLimit {
+		isNear := false
+		metric, isNear = trial.NearLimit(l.Limit, func(metric string) (float64, bool) {
+			s, ok := stats.Median(g.Samples, metric)
+			return s.Median, ok
+		})
+		if isNear && applies {
 			near = append(near, nameCell(g.Cell))
 		}
 	}

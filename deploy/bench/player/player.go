@@ -58,6 +58,12 @@ type Doubter interface {
 	Doubts() []string
 }
 
+// Clocked is an optional interface of a player that converts times of another clock to that of this machine.
+type Clocked interface {
+	// Clocks returns the readings of that clock before and after the last Play.
+	Clocks() Clocks
+}
+
 // Usage is what one part of a scheduler has used.
 type Usage struct {
 	CPU    float64 `json:"cpu"`    // processor seconds since its start

@@ -181,8 +181,8 @@ func (c Claim) Evaluate(samples []Sample) ClaimResult {
 			continue
 		}
 		p := ClaimPart{Cell: g.Cell, Comparison: comparison, Verdict: c.judge(comparison.Interval)}
-		if comparison.Unfinished > 0 {
-			p.Reason = strings.TrimPrefix(comparison.Answer, Unclear+": ")
+		if comparison.Incomplete > 0 {
+			p.Reason = fmt.Sprintf("%d of %d trials did not finish", comparison.Incomplete, comparison.Trials)
 		}
 		out.Parts = append(out.Parts, p)
 	}

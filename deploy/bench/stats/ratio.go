@@ -33,6 +33,7 @@ type Comparison struct {
 	Answer     string    `json:"answer"`               // more, less, same within ±3 %, or unclear with the reason
 	Trials     int       `json:"trials"`               // number of trials in these blocks
 	Unfinished int       `json:"unfinished,omitempty"` // how many of them are incomplete and have no value
+	Incomplete int       `json:"incomplete,omitempty"` // how many of them are incomplete
 }
 
 // Ratio returns the ratio of the medians of a and b in the blocks that contain both. Its interval is from a percentile bootstrap over
@@ -40,7 +41,7 @@ type Comparison struct {
 // incomplete trial of these blocks has no such value, the ratio is unknown: the other trials alone would favour a cell that finishes rarely.
 func Ratio(a, b []Sample, metric string) (Comparison, bool) {
 	a, b, blocks := pairBlocks(a, b)
-	c := Comparison{Metric: metric, Blocks: len(blocks), P: 1, Trials: len(a) + len(b), Unfinished: countUnfinished(metric, a, b)}
+	c := Comparison{Metric: metric, Blocks: len(blocks), P: 1, Trials: len(a) + len(b), Unfinished: countUnfinished(metric, a, b), Incomplete: CountIncomplete(a, b)}
 	if c.Unfinished > 0 {
 		c.Answer = c.answer()
 		return c, isMeasured(metric, a, b)
@@ -89,6 +90,17 @@ func countUnfinished(metric string, cells ...[]Sample) int {
 	n := 0
 	for _, s := range slices.Concat(cells...) {
 		if v, ok := s.value(metric); s.Incomplete && (!ok || v <= 0) {
+			n++
+		}
+	}
+	return n
+}
+
+// CountIncomplete returns the number of incomplete samples.
+func CountIncomplete(cells ...[]Sample) int {
+	n := 0
+	for _, s := range slices.Concat(cells...) {
+		if s.Incomplete {
 			n++
 		}
 	}
@@ -229,11 +241,19 @@ func Holm(all []*Comparison) {
 	}
 }
 
-// answer returns the result in words.
+// answer returns the result in words, and how many trials did not finish.
 func (c Comparison) answer() string {
-	if c.Unfinished > 0 {
+	switch {
+	case c.Unfinished > 0:
 		return fmt.Sprintf("unclear: %d of %d trials did not finish", c.Unfinished, c.Trials)
+	case c.Incomplete > 0:
+		return fmt.Sprintf("%s (%d of %d trials did not finish)", c.compare(), c.Incomplete, c.Trials)
 	}
+	return c.compare()
+}
+
+// compare returns the result in words.
+func (c Comparison) compare() string {
 	if c.Interval == nil {
 		return describeMore(MinBlocks - c.Blocks)
 	}

@@ -32,18 +32,29 @@ type Interval struct {
 	High float64 `json:"high"`
 }
 
-// Summary is the median of a metric. The interval is absent with fewer than [MinBlocks] values.
+// Summary is the median of a metric. The interval is absent with fewer than [MinBlocks] values. The median and the ends of the interval are
+// infinite where they are trials that did not finish.
 type Summary struct {
-	Median   float64   `json:"median"`
-	Interval *Interval `json:"interval,omitempty"`
-	Count    int       `json:"count"`
+	Median     float64
+	Interval   *Interval
+	Count      int // number of trials
+	Incomplete int // how many of them did not finish
 }
 
-// Median returns the median of a metric with its confidence interval, which assumes no distribution. It returns false if no sample has the metric.
+// Median returns the median of a metric with its confidence interval, which assumes no distribution. It returns false if no sample has the
+// metric. A trial that did not finish and has no value counts as worse than all others: without it, a cell that finishes rarely would look fast.
 func Median(samples []Sample, metric string) (Summary, bool) {
+	if !isMeasured(metric, samples) {
+		return Summary{}, false
+	}
 	var values []float64
+	out := Summary{Incomplete: CountIncomplete(samples)}
 	for _, s := range samples {
-		if v, have := s.Metrics[metric]; have && !math.IsNaN(v) {
+		v, have := s.value(metric)
+		if !have && s.Incomplete {
+			v = worst(metric)
+		}
+		if have || s.Incomplete {
 			values = append(values, v)
 		}
 	}
@@ -51,11 +62,30 @@ func Median(samples []Sample, metric string) (Summary, bool) {
 		return Summary{}, false
 	}
 	b := benchmath.AssumeNothing.Summary(benchmath.NewSample(values, &benchmath.DefaultThresholds), Confidence)
-	out := Summary{Median: b.Center, Count: len(values)}
+	out.Median, out.Count = toInfinite(b.Center), len(values)
 	if !math.IsInf(b.Lo, 0) && !math.IsInf(b.Hi, 0) {
-		out.Interval = &Interval{b.Lo, b.Hi}
+		out.Interval = &Interval{toInfinite(b.Lo), toInfinite(b.Hi)}
 	}
 	return out, true
+}
+
+// beyond is larger than all values. It is finite, because the mean of two infinite values of different signs, or an interpolation, is no number.
+const beyond = math.MaxFloat64 / 16
+
+// worst returns the value of a trial that did not finish: larger than all times, and smaller than all rates.
+func worst(metric string) float64 {
+	if metric == "throughput" || metric == "utilisation" || strings.HasSuffix(metric, "_rate") {
+		return -beyond
+	}
+	return beyond
+}
+
+// toInfinite returns an infinite value for one that was computed from beyond.
+func toInfinite(v float64) float64 {
+	if math.Abs(v) >= beyond/4 {
+		return math.Copysign(math.Inf(1), v)
+	}
+	return v
 }
 
 // Name returns the name of a cell: its factors and levels, in the order of the factors' names.

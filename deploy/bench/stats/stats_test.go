@@ -270,7 +270,7 @@ func TestUnfinished(t *testing.T) {
 	}
 	a, b := Select(samples, "s", "a"), Select(samples, "s", "b")
 	got, ok := Ratio(a, b, "m")
-	want := Comparison{Metric: "m", Blocks: 7, P: 1, Trials: 14, Unfinished: 1, Answer: "unclear: 1 of 14 trials did not finish"}
+	want := Comparison{Metric: "m", Blocks: 7, P: 1, Trials: 14, Unfinished: 1, Incomplete: 1, Answer: "unclear: 1 of 14 trials did not finish"}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
 		t.Error(ok, diff)
 	}
@@ -278,7 +278,7 @@ func TestUnfinished(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if got, ok := Ratio(a, b, "throughput"); !ok || got.Interval == nil || got.Unfinished != 0 || got.Ratio < 1.99 {
+	if got, ok := Ratio(a, b, "throughput"); !ok || got.Interval == nil || got.Unfinished != 0 || got.Ratio < 1.99 || got.Answer != "more (1 of 14 trials did not finish)" {
 		t.Errorf("throughput: %+v", got)
 	}
 	if got, ok := Ratio(a, b, "other"); ok {
@@ -303,5 +303,49 @@ func TestUnfinished(t *testing.T) {
 	}
 	if got, ok := Ratio(a, b, "makespan"); !ok || got.Answer != "unclear: 14 of 14 trials did not finish" {
 		t.Errorf("no trial has finished: %+v", got)
+	}
+}
+
+// A trial that did not finish is slower than all others, and its rate is lower.
+func TestIncompleteMedian(t *testing.T) {
+	for _, c := range []struct {
+		metric     string
+		values     []float64 // 0: did not finish
+		want       float64
+		incomplete int
+	}{
+		{"makespan", []float64{1, 2, 3}, 2, 0},
+		{"makespan", []float64{1, 2, 0}, 2, 1},
+		{"makespan", []float64{1, 0, 0}, math.Inf(1), 2},
+		{"makespan", []float64{1, 2, 0, 0}, math.Inf(1), 2},
+		{"makespan", []float64{0, 0}, math.Inf(1), 2},
+		{"bind_rate", []float64{1, 2, 0}, 1, 1},
+		{"bind_rate", []float64{2, 0, 0}, math.Inf(-1), 2},
+	} {
+		var samples []Sample
+		for i, v := range c.values {
+			s := Sample{Block: i, Metrics: map[string]float64{c.metric: v}}
+			if v == 0 {
+				s.Incomplete, s.Metrics = true, nil
+			}
+			samples = append(samples, s)
+		}
+		got, ok := Median(samples, c.metric)
+		if want := (Summary{Median: c.want, Count: len(c.values), Incomplete: c.incomplete}); !ok || got != want {
+			t.Errorf("%s of %v: %+v, want %+v", c.metric, c.values, got, want)
+		}
+	}
+	if got, ok := Median([]Sample{{Metrics: map[string]float64{"m": 1}}, {Incomplete: true}}, "gang_skew_p50"); ok {
+		t.Errorf("a metric that the workload does not have: %+v", got)
+	}
+	many := make([]Sample, 8)
+	for i := range many {
+		many[i] = Sample{Incomplete: i > 5}
+		if i <= 5 {
+			many[i].Metrics = map[string]float64{"makespan": float64(i + 1)}
+		}
+	}
+	if got, _ := Median(many, "makespan"); got.Median != 4.5 || got.Interval == nil || !math.IsInf(got.Interval.High, 1) {
+		t.Errorf("%+v %+v", got, got.Interval)
 	}
 }

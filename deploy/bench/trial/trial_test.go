@@ -265,3 +265,26 @@ func randomTrial(t *testing.T, r *rand.Rand) ([]workload.Job, []player.Event) {
 	}
 	return jobs, events
 }
+
+// A limit is compared with the metric of its kind, which is measured.
+func TestNearLimit(t *testing.T) {
+	for kind, want := range map[string]string{
+		player.Bound: "bind_rate", player.Start: "bind_rate", "": "bind_rate", player.Created: "create_rate", player.Submit: "throughput", player.Finish: "throughput",
+	} {
+		for rate, near := range map[float64]bool{96: false, 97.5: true, 102.5: true, 104: false} {
+			metric, got := NearLimit(player.Limit{Rate: 100, Kind: kind}, func(string) (float64, bool) { return rate, true })
+			if metric != want || got != near {
+				t.Errorf("%s at %v: %s, %t", kind, rate, metric, got)
+			}
+		}
+		if !slices.ContainsFunc(Metrics, func(m Metric) bool { return m.Name == want }) {
+			t.Errorf("%s of events %s is no metric", want, kind)
+		}
+	}
+	if _, near := NearLimit(player.Limit{Rate: 100}, func(string) (float64, bool) { return 100, false }); near {
+		t.Error("a rate that was not measured is near a limit")
+	}
+	if _, near := NearLimit(player.Limit{Value: "x"}, func(string) (float64, bool) { return 0, true }); near {
+		t.Error("a rate is near a limit that is no rate")
+	}
+}

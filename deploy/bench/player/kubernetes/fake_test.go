@@ -149,6 +149,8 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 			return []byte(text), nil
 		}
 		return nil, fmt.Errorf("cat: %s: No such file or directory", argv[1])
+	case argv[0] == "etcdctl":
+		return []byte(etcdStatus), nil
 	case argv[0] == "systemctl":
 		if !f.watching {
 			return nil, errors.New("exit status 3")

@@ -25,10 +25,7 @@ import (
 // namespace contains all objects of the player.
 const namespace = "nixbench-bench"
 
-const (
-	commandTimeout = time.Minute
-	cleanTimeout   = 10 * time.Minute
-)
+const cleanTimeout = 10 * time.Minute
 
 // Gangs of Options: how a scheduler starts the tasks of a job with Gang together.
 const (
@@ -52,6 +49,7 @@ type Player struct {
 	poll     time.Duration // time between two reads of the watch
 	quiet    time.Duration // time without events after which the player looks for missing ones
 	doubts   []string      // about the last Play
+	clocks   player.Clocks // of the last Play
 	watchCPU float64       // processor seconds of the watches that have ended
 }
 
@@ -63,22 +61,25 @@ func New(c engine.Cluster, client string, o Options) player.Player {
 // Doubts implements [player.Doubter].
 func (p *Player) Doubts() []string { return p.doubts }
 
+// Clocks implements [player.Clocked].
+func (p *Player) Clocks() player.Clocks { return p.clocks }
+
 // date reads the clock of the node that submits jobs.
 func (p *Player) date(ctx context.Context) ([]byte, error) { return p.run(ctx, nil, "date", "+%s%N") }
 
+// shell runs commands on a node.
+func (p *Player) shell(node string) player.Shell {
+	return player.Shell{RunOn: p.cluster.Run, Node: node, Engine: "kubernetes", Role: kubernetesengine.ControlPlane}
+}
+
 // run runs a command on the node that submits jobs, at most for one minute.
 func (p *Player) run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	return p.runOn(ctx, p.Place().Commands, stdin, argv...)
+	return p.shell(p.Place().Commands).Run(ctx, stdin, argv...)
 }
 
 // runOn runs a command on a node until ctx ends.
 func (p *Player) runOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
-	if node == "" {
-		return nil, fmt.Errorf("kubernetes: the hive has no node with the role %s", kubernetesengine.ControlPlane)
-	}
-	return p.cluster.Run(ctx, node, stdin, argv...)
+	return p.shell(node).RunLong(ctx, stdin, argv...)
 }
 
 // adminFile is the kubeconfig of the administrator on a control plane.
@@ -127,7 +128,7 @@ func (p *Player) runKubectl(ctx context.Context, stdin []byte, args ...string) (
 	return p.runOn(ctx, p.Place().Commands, bytes.NewReader(stdin), argv...)
 }
 
-// Clean implements [player.Player]. It removes the namespace, which contains all objects, the watch, and the kubeconfig of a client.
+// Clean implements [player.Player]. It removes the namespace, which contains all objects, the watch, and the kubeconfig of a client, and compacts etcd.
 func (p *Player) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("the namespace %s still exists after %v", namespace, cleanTimeout))
 	defer cancel()
@@ -141,7 +142,7 @@ func (p *Player) Clean(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("kubernetes: delete the namespace %s: %w", namespace, err)
 	}
-	return nil
+	return p.compact(ctx)
 }
 
 // programs are the programs of Kubernetes, and of schedulers beside the default one.

@@ -128,6 +128,9 @@ func TestDrift(t *testing.T) {
 	if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil || len(p.Doubts()) != 1 {
 		t.Errorf("%q, %v", p.Doubts(), err)
 	}
+	if c := p.Clocks(); (c.After.Offset-c.Before.Offset).Round(time.Second) != f.drift || c.Before.Error <= 0 {
+		t.Errorf("%+v", c)
+	}
 }
 
 // All refused jobs fail, also if the messages are longer than the end of stderr in an error.

@@ -73,7 +73,7 @@ func (p *Player) readManifest(ctx context.Context, name string) (map[string]stri
 
 // readFile returns the content of a file on the first control plane.
 func (p *Player) readFile(ctx context.Context, file string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
 	defer cancel()
 	return p.runOn(ctx, p.Place().Scheduler, nil, "cat", file)
 }
@@ -123,7 +123,7 @@ func (p *Player) readQPS(ctx context.Context, file string) (string, error) {
 
 // readMaxPods returns how many pods the nodes can run.
 func (p *Player) readMaxPods(ctx context.Context) (player.Limit, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
 	defer cancel()
 	out, err := p.runAdmin(ctx, nil, "get", "nodes", "--output=json")
 	if err != nil {

@@ -41,12 +41,11 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	}
 	t := newTrial(jobs, begin(), send)
 	err = p.follow(ctx, t)
-	var clocks player.Clocks
-	clocks, p.doubts = player.ReadClockAgain(ctx, clock, p.date)
+	p.clocks, p.doubts = player.ReadClockAgain(ctx, clock, p.date)
 	for i, d := range p.doubts {
 		p.doubts[i] = p.Place().Commands + ": " + d
 	}
-	t.sendEvents(clocks)
+	t.sendEvents(p.clocks)
 	return err
 }
 

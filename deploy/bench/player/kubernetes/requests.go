@@ -24,7 +24,7 @@ const schedulerServer = "https://127.0.0.1:10259"
 // Requests implements [player.Requester]. It reads the metrics of all API servers, and those of kube-scheduler on each node that answers. The reads
 // are requests, too: one per API server.
 func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
 	defer cancel()
 	var all []player.Request
 	for _, node := range batch.NodesOf(p.cluster.Members, kubernetesengine.ControlPlane) {

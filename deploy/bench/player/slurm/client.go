@@ -42,7 +42,7 @@ type clocks struct {
 // dateOn returns a function that reads the clock of a node.
 func (p *Player) dateOn(node string) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
-		ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+		ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
 		defer cancel()
 		return p.runOn(ctx, node, nil, "date", "+%s%N")
 	}

@@ -44,6 +44,7 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	t := newTrial(jobs)
 	err = p.follow(ctx, t, arraySize(config), begin(), cursor)
 	p.doubts = clocks.readAgain(ctx)
+	p.clocks = clocks.controller
 	for _, e := range t.submissions {
 		e.Time = clocks.client.Local(e.Time)
 		send(e)

@@ -23,10 +23,7 @@ import (
 // jobName is the name of all jobs of the player in SLURM, by which Clean finds them.
 const jobName = "nixbench-bench"
 
-const (
-	commandTimeout = time.Minute
-	cleanTimeout   = 5 * time.Minute
-)
+const cleanTimeout = 5 * time.Minute
 
 // Player implements [player.Player].
 type Player struct {
@@ -35,6 +32,7 @@ type Player struct {
 	poll    time.Duration // time between two reads of the log
 	quiet   time.Duration // time without events after which the player looks for missing ones
 	doubts  []string      // about the last Play
+	clocks  player.Clocks // of the last Play
 }
 
 // New returns the player of a cluster. It submits jobs from a client, or from the controller if client is empty. It runs no command.
@@ -42,19 +40,19 @@ func New(c engine.Cluster, client string) player.Player {
 	return &Player{cluster: c, client: client, poll: time.Second, quiet: 10 * time.Second}
 }
 
+// shell runs commands on a node.
+func (p *Player) shell(node string) player.Shell {
+	return player.Shell{RunOn: p.cluster.Run, Node: node, Engine: "slurm", Role: slurmengine.Controller}
+}
+
 // run runs a command on the controller, at most for one minute.
 func (p *Player) run(ctx context.Context, argv ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	return p.runOn(ctx, p.Place().Scheduler, nil, argv...)
+	return p.shell(p.Place().Scheduler).Run(ctx, nil, argv...)
 }
 
 // runOn runs a command on a node until ctx ends.
 func (p *Player) runOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
-	if node == "" {
-		return nil, fmt.Errorf("slurm: the hive has no node with the role %s", slurmengine.Controller)
-	}
-	return p.cluster.Run(ctx, node, stdin, argv...)
+	return p.shell(node).RunLong(ctx, stdin, argv...)
 }
 
 // Place implements [player.Commander].
@@ -70,6 +68,9 @@ func (p *Player) CommandUsage(ctx context.Context) (player.CommandUsage, error) 
 
 // Doubts implements [player.Doubter].
 func (p *Player) Doubts() []string { return p.doubts }
+
+// Clocks implements [player.Clocked]. It returns the clock of the controller, whose log has the times of the events.
+func (p *Player) Clocks() player.Clocks { return p.clocks }
 
 // Clean implements [player.Player]. A job that does not react to its end is removed by SLURM after KillWait.
 func (p *Player) Clean(ctx context.Context) error {

@@ -114,6 +114,9 @@ func TestDrift(t *testing.T) {
 		if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil || len(p.Doubts()) != 1-want {
 			t.Errorf("%q, %v", p.Doubts(), err)
 		}
+		if c := p.Clocks(); want == 0 && (c.After.Offset-c.Before.Offset).Round(time.Second) != f.drift || c.Before.Error <= 0 {
+			t.Errorf("%+v", c)
+		}
 	}
 }
 
