@@ -9,6 +9,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/kubernetescmd"
 	"github.com/nixbench/nixbench/deploy/bench/player"
+	fluxplayer "github.com/nixbench/nixbench/deploy/bench/player/flux"
 	kubernetesplayer "github.com/nixbench/nixbench/deploy/bench/player/kubernetes"
 	slurmplayer "github.com/nixbench/nixbench/deploy/bench/player/slurm"
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -29,7 +30,7 @@ var engineTable = []struct {
 }{
 	{kubernetes.Kind, kubernetescmd.Commands, newKubernetesPlayer},
 	{slurm.Kind, nil, func(c engine.Cluster, _ json.RawMessage) (player.Player, error) { return slurmplayer.New(c), nil }},
-	{flux.Kind, nil, nil},
+	{flux.Kind, nil, func(c engine.Cluster, _ json.RawMessage) (player.Player, error) { return fluxplayer.New(c), nil }},
 }
 
 // newKubernetesPlayer returns a player with the settings of a workload.

@@ -85,6 +85,7 @@ var rules = []struct {
 	{"deploy/bench/player/null", []string{"deploy/bench/player", "deploy/bench/workload"}},
 	{"deploy/bench/player/slurm", []string{"deploy/bench/player", "deploy/bench/workload", "deploy/engine", "deploy/engine/batch", "deploy/engine/slurm"}},
 	{"deploy/bench/player/kubernetes", []string{"deploy/bench/player", "deploy/bench/workload", "deploy/engine", "deploy/engine/batch", "deploy/engine/kubernetes"}},
+	{"deploy/bench/player/flux", []string{"deploy/bench/player", "deploy/bench/workload", "deploy/engine", "deploy/engine/batch", "deploy/engine/flux"}},
 	{"deploy/bench/trial", []string{"deploy/bench/player", "deploy/bench/workload"}},
 	{"deploy/bench/stats", nil},
 	{"deploy/bench/noise", nil},
