@@ -180,6 +180,9 @@ func (s *benchSubject) check() error {
 		}
 	}
 	for _, name := range sortedNames(s.Workloads) {
+		if err := bench.CheckProgram(name, s.Workloads[name]); err != nil {
+			return fmt.Errorf("benchmarks.%s.%w", s.name, err)
+		}
 		jobs, err := bench.MakeJobs(name, s.Workloads[name], s.Seed)
 		if err != nil {
 			return fmt.Errorf("benchmarks.%s.%w", s.name, err)
@@ -441,7 +444,21 @@ func (a *app) freezeInto(folder string, s *benchSubject, sweep *bench.Sweep) err
 	if sweep.Flake, sweep.Git, sweep.Attr = src.IsFlake(), inGit, src.Attr; !sweep.Flake {
 		sweep.Source = filepath.Join(copied.Folder, filepath.Base(src.File))
 	}
+	if err := s.eval.Keep(a.ctx, programRoots(folder, s.Workloads)); err != nil {
+		return err
+	}
 	return a.buildSweep(folder, sweep)
+}
+
+// programRoots returns the derivations and store paths of the programs of workloads, by the links that keep them in the store.
+func programRoots(folder string, workloads map[string]nixeval.BenchmarkWorkload) map[string]string {
+	links := map[string]string{}
+	for name, w := range workloads {
+		for i, path := range w.ProgramInputs {
+			links[filepath.Join(folder, "gcroots", fmt.Sprintf("program-%s-%d", name, i))] = path
+		}
+	}
+	return links
 }
 
 // buildSweep evaluates and builds the systems of all configurations from the sweep's copy of the source.
@@ -475,6 +492,9 @@ func (a *app) buildSweep(folder string, sweep *bench.Sweep) error {
 
 // newBenchCluster returns the cluster of a sweep.
 func (a *app) newBenchCluster(folder string, sweep bench.Sweep) *benchCluster {
+	if absolute, err := filepath.Abs(folder); err == nil { // programs of workloads run elsewhere
+		folder = absolute
+	}
 	c := &benchCluster{app: a, folder: folder, source: filepath.Join(folder, "source", sweep.Source), sets: sweep.Sets, first: sweep.Configurations[0].Sets()}
 	if sweep.RepeatOf == "" {
 		c.shared = filepath.Join(filepath.Dir(folder), "reservation")

@@ -44,6 +44,7 @@ type fakeCluster struct {
 	systems           map[string]string
 	fail              func(deployment int) error
 	options           null.Options
+	command           []string
 }
 
 func (c *fakeCluster) Remove(context.Context, io.Writer) error { c.removed++; return nil }
@@ -56,7 +57,7 @@ func (c *fakeCluster) Deploy(_ context.Context, _ Configuration, log io.Writer) 
 			return nil, err
 		}
 	}
-	return &Running{Systems: c.systems, Nodes: 2, CPUs: 4, Close: func() {}, Player: func(nixeval.BenchmarkWorkload) (player.Player, error) { return null.New(c.options), nil }}, nil
+	return &Running{Systems: c.systems, Nodes: 2, CPUs: 4, Command: c.command, Close: func() {}, Player: func(nixeval.BenchmarkWorkload) (player.Player, error) { return null.New(c.options), nil }}, nil
 }
 
 // newRunner returns a runner of a new sweep, whose machine is quiet.
