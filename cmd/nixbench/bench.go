@@ -141,7 +141,8 @@ type benchSubject struct {
 	eval *nixeval.Evaluator
 	name string
 	nixeval.Benchmark
-	jobs map[string][]workload.Job
+	jobs     map[string][]workload.Job
+	programs map[string]string // hashes of the programs of workloads
 }
 
 func (a *app) loadBenchmark(flags benchFlags, args []string) (*benchSubject, error) {
@@ -155,7 +156,7 @@ func (a *app) loadBenchmark(flags benchFlags, args []string) (*benchSubject, err
 	if err != nil {
 		return nil, err
 	}
-	s := &benchSubject{eval: e, jobs: map[string][]workload.Job{}}
+	s := &benchSubject{eval: e, jobs: map[string][]workload.Job{}, programs: map[string]string{}}
 	if s.name, s.Benchmark, err = flags.find(a.ctx, e, args); err != nil {
 		return nil, err
 	}
@@ -180,9 +181,11 @@ func (s *benchSubject) check() error {
 		}
 	}
 	for _, name := range sortedNames(s.Workloads) {
-		if err := bench.CheckProgram(name, s.Workloads[name]); err != nil {
+		hash, err := bench.HashProgram(name, s.Workloads[name])
+		if err != nil {
 			return fmt.Errorf("benchmarks.%s.%w", s.name, err)
 		}
+		s.programs[name] = hash
 		jobs, err := bench.MakeJobs(name, s.Workloads[name], s.Seed)
 		if err != nil {
 			return fmt.Errorf("benchmarks.%s.%w", s.name, err)
@@ -221,9 +224,13 @@ func (a *app) showBenchPlan(s *benchSubject) {
 	workloads := map[string]bench.Workload{}
 	rows := []ui.Row{{"WORKLOAD", "JOBS", "TASKS", "HASH"}}
 	for _, name := range sortedNames(s.jobs) {
-		w := bench.Workload{Hash: workload.Hash(s.jobs[name]), Jobs: len(s.jobs[name]), Tasks: workload.Tasks(s.jobs[name])}
+		w := bench.Workload{Hash: workload.Hash(s.jobs[name]), Jobs: len(s.jobs[name]), Tasks: workload.Tasks(s.jobs[name]), Program: s.programs[name]}
 		workloads[name] = w
-		rows = append(rows, ui.Row{name, fmt.Sprint(w.Jobs), fmt.Sprint(w.Tasks), w.Hash[:19]})
+		row := ui.Row{name, fmt.Sprint(w.Jobs), fmt.Sprint(w.Tasks), w.Hash[:19]}
+		if w.Program != "" {
+			row[3] += ", program " + w.Program[:19]
+		}
+		rows = append(rows, row)
 	}
 	order := []ui.Row{{"TRIAL", "BLOCK", "CELL"}}
 	for _, t := range trials {

@@ -19,8 +19,8 @@ import (
 // maxProgram limits the size of a program.
 const maxProgram = 256 << 20
 
-// CheckProgram returns an error unless the program of a workload can be executed. A program that Nix has not built yet is not checked.
-func CheckProgram(name string, w nixeval.BenchmarkWorkload) error {
+// checkProgram returns an error unless the program of a workload can be executed. A program that Nix has not built yet is not checked.
+func checkProgram(name string, w nixeval.BenchmarkWorkload) error {
 	if len(w.Program) == 0 || len(w.ProgramInputs) > 0 {
 		return nil
 	}
@@ -39,11 +39,14 @@ func CheckProgram(name string, w nixeval.BenchmarkWorkload) error {
 	return nil
 }
 
-// hashProgram returns the identity of a workload's program and its arguments, or an empty string without a program. The path identifies a
-// program that Nix builds.
-func hashProgram(w nixeval.BenchmarkWorkload) (string, error) {
+// HashProgram returns the identity of a workload's program and its arguments, or an empty string without a program. The path identifies a
+// program that Nix builds. It is an error if the program cannot be executed.
+func HashProgram(name string, w nixeval.BenchmarkWorkload) (string, error) {
 	if len(w.Program) == 0 {
 		return "", nil
+	}
+	if err := checkProgram(name, w); err != nil {
+		return "", err
 	}
 	content := []byte(w.Program[0])
 	if len(w.ProgramInputs) == 0 {
@@ -57,7 +60,7 @@ func hashProgram(w nixeval.BenchmarkWorkload) (string, error) {
 
 // keepProgram copies the program of a workload into the folder of a sweep.
 func keepProgram(folder, name string, w nixeval.BenchmarkWorkload) error {
-	if err := CheckProgram(name, nixeval.BenchmarkWorkload{Program: w.Program}); err != nil {
+	if err := checkProgram(name, nixeval.BenchmarkWorkload{Program: w.Program}); err != nil {
 		return err
 	}
 	data, err := durable.Read(w.Program[0], maxProgram)

@@ -108,6 +108,31 @@ func TestProgramFails(t *testing.T) {
 	}
 }
 
+// The example in docs/bench.md plays a workload. Its commands do nothing here.
+func TestDocumentedProgram(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/bench.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(doc), "```bash\n")
+	text, _, ok := strings.Cut(rest, "```\n")
+	if !ok {
+		t.Fatal("docs/bench.md has no program")
+	}
+	for command, finished := range map[string]int{"true": 3, "false": 0} {
+		b := programBenchmark(writeProgram(t, text))
+		b.Workloads["own"].Program[1] = "3"
+		r := newRunner(t, b, &fakeCluster{command: []string{command}})
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		a, err := r.Store.Result(1)
+		if err != nil || a == nil || a.Result.Finished != finished || a.Result.Failed != 3-finished {
+			t.Errorf("%v, %+v", err, a)
+		}
+	}
+}
+
 // The content and the arguments are part of the sweep's identity; the folder of the program is not.
 func TestProgramIdentity(t *testing.T) {
 	b := programBenchmark(writeProgram(t, playScript))
@@ -148,12 +173,12 @@ func TestCheckProgram(t *testing.T) {
 		"":                  `"" is no path`,
 		folder + "/missing": "no such file",
 	} {
-		if err := CheckProgram("w", nixeval.BenchmarkWorkload{Program: []string{path}}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := checkProgram("w", nixeval.BenchmarkWorkload{Program: []string{path}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
 	for _, w := range []nixeval.BenchmarkWorkload{{}, {Program: []string{writeProgram(t, playScript)}}, {Program: []string{"/nix/store/x/bin/play"}, ProgramInputs: []string{"/nix/store/x.drv"}}} {
-		if err := CheckProgram("w", w); err != nil {
+		if err := checkProgram("w", w); err != nil {
 			t.Error(err)
 		}
 	}

@@ -89,7 +89,7 @@ func Create(folder string, s Sweep, jobs map[string][]workload.Job) (*Store, err
 		if err := durable.Write(workloadFile(folder, name), workload.Encode(list)); err != nil {
 			return nil, err
 		}
-		hash, err := hashProgram(workloads[name])
+		hash, err := HashProgram(name, workloads[name])
 		if err == nil && hash != "" {
 			err = keepProgram(folder, name, workloads[name])
 		}

@@ -206,7 +206,7 @@ func (st *Store) IsOf(b nixeval.Benchmark, jobs map[string][]workload.Job, sets 
 		if st.Sweep.Workloads[name].Hash != workload.Hash(list) {
 			return false
 		}
-		if hash, err := hashProgram(b.Workloads[name]); err != nil || st.Sweep.Workloads[name].Program != hash {
+		if hash, err := HashProgram(name, b.Workloads[name]); err != nil || st.Sweep.Workloads[name].Program != hash {
 			return false
 		}
 	}

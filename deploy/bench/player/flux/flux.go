@@ -66,7 +66,7 @@ echo "$jobs"
 // Clean implements [player.Player]. It stops the program, which may still submit jobs. A job that does not react to its end is killed by Flux
 // after some time.
 func (p *Player) Clean(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("Flux has not ended the jobs within %v", cleanTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("the jobs have not ended within %v", cleanTimeout))
 	defer cancel()
 	if _, err := p.runScript(ctx, stopScript); err != nil {
 		return fmt.Errorf("flux: stop the program that submits jobs: %w", err)

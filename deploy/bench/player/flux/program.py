@@ -11,6 +11,7 @@
 #   {"job": "j1", "id": 123}                                          Flux has the job
 #   {"job": "j1", "refused": "...", "time": 1700000000.000001}        Flux has refused the job
 #   {"id": 123, "event": "alloc", "time": 1700000000.000001, "context": {}, "nodes": "compute-1"}
+import collections
 import json
 import os
 import sys
@@ -29,7 +30,7 @@ BURST = 50
 class Player:
     def __init__(self, handle, jobs):
         self.handle = handle
-        self.waiting = jobs  # not submitted yet, in the order of their times
+        self.waiting = collections.deque(jobs)  # not submitted yet, in the order of their times
         self.start = None
         self.timer = None
         self.ids = {}  # by job; None: refused
@@ -64,7 +65,7 @@ class Player:
         now = time.time()
         sent = 0
         while self.waiting and sent < BURST and self.start + self.waiting[0]["submit"] <= now:
-            job = self.waiting.pop(0)
+            job = self.waiting.popleft()
             sent += 1
             unknown = [a for a in job.get("after", []) if a not in self.ids]
             if unknown:
