@@ -451,7 +451,9 @@ func (a *app) freezeInto(folder string, s *benchSubject, sweep *bench.Sweep) err
 	if sweep.Flake, sweep.Git, sweep.Attr = src.IsFlake(), inGit, src.Attr; !sweep.Flake {
 		sweep.Source = filepath.Join(copied.Folder, filepath.Base(src.File))
 	}
-	if err := s.eval.Keep(a.ctx, programRoots(folder, s.Workloads)); err != nil {
+	if err := s.eval.Keep(a.ctx, programRoots(folder, s.Workloads)); err != nil && a.ctx.Err() == nil {
+		return failure.WithKind(failure.Build, fmt.Errorf("benchmarks.%s: build the programs of workloads: %w", s.name, err))
+	} else if err != nil {
 		return err
 	}
 	return a.buildSweep(folder, sweep)
