@@ -106,6 +106,18 @@ let
           (false), and `after` (a list of ids). `lib.jobs.null`, `sleep`, `gang` and `mixed` return such lists.
         '';
       };
+      program = mkOption {
+        type =
+          types.coercedTo (types.either types.path types.package) (p: [ p ])
+            (types.listOf (types.either types.path types.str));
+        default = [ ];
+        example = lib.literalExpression ''[ ./play.sh "--verbose" ]'';
+        description = ''
+          Program on this computer that submits the jobs and reports their events, instead of nixbench, and its arguments. It is a file of the hive
+          or in a store path, which is built before the first trial. Without `jobs` and `trace`, it decides the jobs.
+          [bench.md](bench.md#a-program-that-plays-the-workload) describes what it reads and prints.
+        '';
+      };
       trace = mkOption {
         type = types.nullOr types.path;
         default = null;

@@ -38,13 +38,16 @@ type Quiet struct {
 
 // BenchmarkWorkload is a workload of a benchmark.
 type BenchmarkWorkload struct {
-	Jobs       []json.RawMessage `json:"jobs"`
-	Trace      *string           `json:"trace"` // path of a file in the Standard Workload Format
-	TraceJobs  int               `json:"traceJobs"`
-	TraceCPUs  int               `json:"traceCpus"`
-	TraceSpeed float64           `json:"traceSpeed"`
-	Arrival    Arrival           `json:"arrival"`
-	TimeLimit  float64           `json:"timeLimit"` // in seconds
+	Jobs  []json.RawMessage `json:"jobs"`
+	Trace *string           `json:"trace"` // path of a file in the Standard Workload Format
+	// Program has the path of a program and its arguments. ProgramInputs are derivations and store paths that must exist before it runs.
+	Program       []string `json:"program,omitempty"`
+	ProgramInputs []string `json:"programInputs,omitempty"`
+	TraceJobs     int      `json:"traceJobs"`
+	TraceCPUs     int      `json:"traceCpus"`
+	TraceSpeed    float64  `json:"traceSpeed"`
+	Arrival       Arrival  `json:"arrival"`
+	TimeLimit     float64  `json:"timeLimit"` // in seconds
 	// Players contains settings for the players of engines, by the kind of the engine.
 	Players map[string]json.RawMessage `json:"players"`
 }

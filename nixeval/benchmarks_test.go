@@ -34,6 +34,10 @@ func TestBenchmarks(t *testing.T) {
       claims.faster = "ratio(throughput, scheduler, slurm, kubernetes) > 1.5";
     };
     defaults = { };
+    program = {
+      workloads.file.program = ./play.sh;
+      workloads.list.program = [ ./play.sh "--x" "${builtins.derivation { name = "p"; system = "s"; builder = "b"; }}/bin/p" ];
+    };
     own = { lib, ... }: { workloads.mixed.jobs = lib.jobs.mixed { jobs = 3; sizes = [ 1 2 ]; runtime = 0.5; }; };
   }`)
 	all, err := e.Benchmarks(t.Context())
@@ -59,6 +63,16 @@ func TestBenchmarks(t *testing.T) {
 	}
 	if o := all["own"]; len(o.Cells) != 1 || len(o.Workloads["mixed"].Jobs) != 3 {
 		t.Errorf("a benchmark without a factor workload has the cells %v, want one with its own workload", o.Cells)
+	}
+
+	file := all["program"].Workloads["file"].Program
+	if len(file) != 1 || !filepath.IsAbs(file[0]) || filepath.Base(file[0]) != "play.sh" || len(all["program"].Workloads["file"].ProgramInputs) > 0 {
+		t.Errorf("%+v", all["program"].Workloads["file"])
+	}
+	list := all["program"].Workloads["list"]
+	if len(list.Program) != 3 || list.Program[0] != file[0] || list.Program[1] != "--x" || !strings.HasSuffix(list.Program[2], "-p/bin/p") ||
+		len(list.ProgramInputs) != 1 || !strings.HasSuffix(list.ProgramInputs[0], "-p.drv") {
+		t.Errorf("%+v", list)
 	}
 
 	adHoc, err := e.BenchmarkOf(t.Context(), map[string]any{"matrix": map[string]any{"repeat": []string{"a", "b"}}, "repetitions": 2})

@@ -141,7 +141,8 @@ type benchSubject struct {
 	eval *nixeval.Evaluator
 	name string
 	nixeval.Benchmark
-	jobs map[string][]workload.Job
+	jobs     map[string][]workload.Job
+	programs map[string]string // hashes of the programs of workloads
 }
 
 func (a *app) loadBenchmark(flags benchFlags, args []string) (*benchSubject, error) {
@@ -155,7 +156,7 @@ func (a *app) loadBenchmark(flags benchFlags, args []string) (*benchSubject, err
 	if err != nil {
 		return nil, err
 	}
-	s := &benchSubject{eval: e, jobs: map[string][]workload.Job{}}
+	s := &benchSubject{eval: e, jobs: map[string][]workload.Job{}, programs: map[string]string{}}
 	if s.name, s.Benchmark, err = flags.find(a.ctx, e, args); err != nil {
 		return nil, err
 	}
@@ -183,6 +184,11 @@ func (s *benchSubject) check() error {
 		}
 	}
 	for _, name := range sortedNames(s.Workloads) {
+		hash, err := bench.HashProgram(name, s.Workloads[name])
+		if err != nil {
+			return fmt.Errorf("benchmarks.%s.%w", s.name, err)
+		}
+		s.programs[name] = hash
 		jobs, err := bench.MakeJobs(name, s.Workloads[name], s.Seed)
 		if err != nil {
 			return fmt.Errorf("benchmarks.%s.%w", s.name, err)
@@ -221,9 +227,13 @@ func (a *app) showBenchPlan(s *benchSubject) {
 	workloads := map[string]bench.Workload{}
 	rows := []ui.Row{{"WORKLOAD", "JOBS", "TASKS", "HASH"}}
 	for _, name := range sortedNames(s.jobs) {
-		w := bench.Workload{Hash: workload.Hash(s.jobs[name]), Jobs: len(s.jobs[name]), Tasks: workload.Tasks(s.jobs[name])}
+		w := bench.Workload{Hash: workload.Hash(s.jobs[name]), Jobs: len(s.jobs[name]), Tasks: workload.Tasks(s.jobs[name]), Program: s.programs[name]}
 		workloads[name] = w
-		rows = append(rows, ui.Row{name, fmt.Sprint(w.Jobs), fmt.Sprint(w.Tasks), w.Hash[:19]})
+		row := ui.Row{name, fmt.Sprint(w.Jobs), fmt.Sprint(w.Tasks), w.Hash[:19]}
+		if w.Program != "" {
+			row[3] += ", program " + w.Program[:19]
+		}
+		rows = append(rows, row)
 	}
 	order := []ui.Row{{"TRIAL", "BLOCK", "CELL"}}
 	for _, t := range trials {
@@ -444,7 +454,23 @@ func (a *app) freezeInto(folder string, s *benchSubject, sweep *bench.Sweep) err
 	if sweep.Flake, sweep.Git, sweep.Attr = src.IsFlake(), inGit, src.Attr; !sweep.Flake {
 		sweep.Source = filepath.Join(copied.Folder, filepath.Base(src.File))
 	}
+	if err := s.eval.Keep(a.ctx, programRoots(folder, s.Workloads)); err != nil && a.ctx.Err() == nil {
+		return failure.WithKind(failure.Build, fmt.Errorf("benchmarks.%s: build the programs of workloads: %w", s.name, err))
+	} else if err != nil {
+		return err
+	}
 	return a.buildSweep(folder, sweep)
+}
+
+// programRoots returns the derivations and store paths of the programs of workloads, by the links that keep them in the store.
+func programRoots(folder string, workloads map[string]nixeval.BenchmarkWorkload) map[string]string {
+	links := map[string]string{}
+	for name, w := range workloads {
+		for i, path := range w.ProgramInputs {
+			links[filepath.Join(folder, "gcroots", fmt.Sprintf("program-%s-%d", name, i))] = path
+		}
+	}
+	return links
 }
 
 // buildSweep evaluates and builds the systems of all configurations from the sweep's copy of the source.
@@ -478,6 +504,9 @@ func (a *app) buildSweep(folder string, sweep *bench.Sweep) error {
 
 // newBenchCluster returns the cluster of a sweep.
 func (a *app) newBenchCluster(folder string, sweep bench.Sweep) *benchCluster {
+	if absolute, err := filepath.Abs(folder); err == nil { // programs of workloads run elsewhere
+		folder = absolute
+	}
 	c := &benchCluster{app: a, folder: folder, source: filepath.Join(folder, "source", sweep.Source), sets: sweep.Sets, first: sweep.Configurations[0], client: sweep.Benchmark.Client}
 	if sweep.RepeatOf == "" {
 		c.shared = filepath.Join(filepath.Dir(folder), "reservation")

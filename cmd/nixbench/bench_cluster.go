@@ -301,6 +301,9 @@ func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configura
 		return nil, err
 	}
 	out := &bench.Running{Systems: map[string]string{}, Doubts: doubts(hive, recorded)}
+	if out.Command, err = c.commandLine(configuration); err != nil {
+		return nil, err
+	}
 	for _, n := range hive.Nodes {
 		out.Domains = append(out.Domains, provision.Cluster{Name: hive.ClusterName()}.Domain(n.Name))
 		if d := recorded.Nodes[n.Name].LastConfirmed; d != nil {
@@ -325,6 +328,29 @@ func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configura
 		out.Player = func(w nixeval.BenchmarkWorkload) (player.Player, error) {
 			return engineOf(kind).player(cluster, client, w.Players[kind])
 		}
+	}
+	return out, nil
+}
+
+// commandLine returns the command line of nixbench for the cluster with a configuration, without a command.
+func (c *benchCluster) commandLine(configuration bench.Configuration) ([]string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	flag := "--file"
+	if c.flake {
+		flag = "--flake"
+	}
+	out := []string{exe, flag, c.source}
+	for _, s := range append(slices.Clone(c.sets), configuration.Sets()...) {
+		out = append(out, "--set", s)
+	}
+	for _, o := range c.app.nixOptions {
+		out = append(out, "--nix-option="+o)
+	}
+	if c.app.impure {
+		out = append(out, "--impure")
 	}
 	return out, nil
 }

@@ -146,6 +146,9 @@ func exportJobs(st *bench.Store, t bench.Trial, a bench.Attempt) ([]export.Job, 
 	if err != nil {
 		return nil, err
 	}
+	if len(jobs) == 0 {
+		jobs = bench.ObservedJobs(events, a.Result.Began)
+	}
 	out := make([]export.Job, len(jobs))
 	index := map[string]int{}
 	for i, j := range jobs {

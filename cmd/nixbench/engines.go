@@ -9,6 +9,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/kubernetescmd"
 	"github.com/nixbench/nixbench/deploy/bench/player"
+	fluxplayer "github.com/nixbench/nixbench/deploy/bench/player/flux"
 	kubernetesplayer "github.com/nixbench/nixbench/deploy/bench/player/kubernetes"
 	slurmplayer "github.com/nixbench/nixbench/deploy/bench/player/slurm"
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -25,7 +26,7 @@ import (
 var engineTable = []engineEntry{
 	{kubernetes.Kind, kubernetescmd.Commands, newKubernetesPlayer, "modules/kubernetes/client.nix"},
 	{slurm.Kind, nil, newSlurmPlayer, "modules/slurm/login.nix"},
-	{flux.Kind, nil, nil, ""},
+	{flux.Kind, nil, newFluxPlayer, ""},
 }
 
 type engineEntry struct {
@@ -47,6 +48,10 @@ func engineOf(kind string) engineEntry {
 
 func newSlurmPlayer(c engine.Cluster, client string, _ json.RawMessage) (player.Player, error) {
 	return slurmplayer.New(c, client), nil
+}
+
+func newFluxPlayer(c engine.Cluster, _ string, _ json.RawMessage) (player.Player, error) {
+	return fluxplayer.New(c), nil
 }
 
 // newKubernetesPlayer returns a player with the settings of a workload.

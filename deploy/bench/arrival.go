@@ -13,8 +13,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// MakeJobs returns the jobs of a workload. seed determines random times of submission.
+// MakeJobs returns the jobs of a workload, or none if its program decides them. seed determines random times of submission.
 func MakeJobs(name string, w nixeval.BenchmarkWorkload, seed uint64) ([]workload.Job, error) {
+	if len(w.Program) > 0 && len(w.Jobs) == 0 && w.Trace == nil {
+		return nil, nil
+	}
 	jobs, err := decodeJobs(w, seed)
 	if err == nil {
 		jobs, err = workload.Prepare(jobs)

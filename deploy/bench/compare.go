@@ -34,6 +34,7 @@ func Compare(a, b Sweep) []Difference {
 	for _, name := range names {
 		if other, ok := b.Workloads[name]; ok {
 			add("the workload "+name, a.Workloads[name].Hash, other.Hash)
+			add("the program of the workload "+name, a.Workloads[name].Program, other.Program)
 		}
 	}
 	for _, c := range a.Configurations {

@@ -32,6 +32,7 @@ type Running struct {
 	Domains []string          // names of the machines on their hypervisors
 	Nodes   int               // nodes that run jobs
 	CPUs    int               // processors of these nodes
+	Command []string          // the command line of nixbench for this cluster, without a command, for programs of workloads
 	Doubts  []string          // why no result of this cluster is more than suspect
 	Player  func(nixeval.BenchmarkWorkload) (player.Player, error)
 	Close   func()
@@ -102,7 +103,7 @@ func (r *Runner) runOnce(ctx context.Context, t Trial) (done bool, err error) {
 	}
 	defer log.Close()
 	a := &attempt{Runner: r, trial: t, log: log, Attempt: Attempt{Trial: t.Number, Number: number, Began: time.Now().UTC(), Phases: map[string]float64{}}}
-	failure := a.execute(ctx)
+	failure := a.execute(ctx, folder)
 	r.known = r.known && failure == nil && ctx.Err() == nil
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx) // no result: the attempt does not count
@@ -142,7 +143,8 @@ func (a *attempt) phase(name string, f func() error) error {
 	return nil
 }
 
-func (a *attempt) execute(ctx context.Context) error {
+// execute makes the attempt, whose files are in a folder.
+func (a *attempt) execute(ctx context.Context, folder string) error {
 	sweep := a.Store.Sweep
 	configuration := sweep.Configurations[a.trial.Configuration]
 	jobs, err := a.Store.Jobs(a.trial.Workload())
@@ -171,6 +173,12 @@ func (a *attempt) execute(ctx context.Context) error {
 	p, err := running.Player(sweep.Benchmark.Workloads[a.trial.Workload()])
 	if err != nil {
 		return err
+	}
+	if sweep.Workloads[a.trial.Workload()].Program != "" {
+		if p, err = a.newProgram(p, folder, running); err != nil {
+			return err
+		}
+		defer func() { a.known = false }() // nixbench cannot remove what the program has created
 	}
 	if err := a.phase("clean", func() error { return p.Clean(ctx) }); err != nil {
 		return err
@@ -215,7 +223,11 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 		cleanErr = a.phase("clean", func() error { return p.Clean(ctx) })
 	}
 	observation := stop()
-	a.Result = trial.Measure(jobs, a.start, a.ended, a.events, running.Nodes, running.CPUs)
+	cpus := running.CPUs
+	if len(jobs) == 0 {
+		jobs, cpus = ObservedJobs(a.events, a.start), 0 // it is unknown how many processors they use
+	}
+	a.Result = trial.Measure(jobs, a.start, a.ended, a.events, running.Nodes, cpus)
 	a.State, a.Reasons, a.Noise = observation.State, observation.Reasons, observation.Report
 	a.addCounters(p, before, after)
 	a.addClocks(p)

@@ -45,6 +45,7 @@ type fakeCluster struct {
 	fail              func(deployment int) error
 	options           null.Options
 	player            func(nixeval.BenchmarkWorkload) (player.Player, error) // nil: the null player
+	command           []string
 }
 
 func (c *fakeCluster) Remove(context.Context, io.Writer) error { c.removed++; return nil }
@@ -61,7 +62,7 @@ func (c *fakeCluster) Deploy(_ context.Context, _ Configuration, log io.Writer) 
 	if newPlayer == nil {
 		newPlayer = func(nixeval.BenchmarkWorkload) (player.Player, error) { return null.New(c.options), nil }
 	}
-	return &Running{Systems: c.systems, Nodes: 2, CPUs: 4, Close: func() {}, Player: newPlayer}, nil
+	return &Running{Systems: c.systems, Nodes: 2, CPUs: 4, Command: c.command, Close: func() {}, Player: newPlayer}, nil
 }
 
 // newRunner returns a runner of a new sweep, whose machine is quiet.

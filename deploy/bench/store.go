@@ -27,9 +27,11 @@ import (
 //	facts/                  addresses and hashes of keys, from which the systems are built
 //	.nixbench/reservation/  the state of the cluster before its first machine, with its keys
 //	workloads/NAME.jsonl    the jobs
+//	workloads/NAME.program  the program that plays the workload, if it has one
 //	trials/N/A/             attempt A of trial N
 //	trials/N/A/apply.log    what the deployment printed
 //	trials/N/A/events.jsonl what happened to the jobs
+//	trials/N/A/program.log  what the program of the workload printed to stderr
 //	trials/N/A/result.json  the result; an attempt without it was interrupted, and does not count
 type Store struct {
 	Folder string
@@ -92,12 +94,20 @@ func Create(folder string, s Sweep, jobs map[string][]workload.Job) (*Store, err
 		return nil, err
 	}
 	s.Workloads = map[string]Workload{}
+	workloads := s.Benchmark.Workloads
 	s.Benchmark = withoutJobs(s.Benchmark)
 	for name, list := range jobs {
 		if err := durable.Write(workloadFile(folder, name), workload.Encode(list)); err != nil {
 			return nil, err
 		}
-		s.Workloads[name] = Workload{Hash: workload.Hash(list), Jobs: len(list), Tasks: workload.Tasks(list)}
+		hash, err := HashProgram(name, workloads[name])
+		if err == nil && hash != "" {
+			err = keepProgram(folder, name, workloads[name])
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.Workloads[name] = Workload{Hash: workload.Hash(list), Jobs: len(list), Tasks: workload.Tasks(list), Program: hash}
 	}
 	return Repeat(folder, s)
 }
@@ -187,8 +197,11 @@ func workloadFile(folder, name string) string {
 	return filepath.Join(folder, "workloads", name+".jsonl")
 }
 
-// Jobs reads the jobs of a workload.
+// Jobs reads the jobs of a workload. There are none if its program decides them.
 func (st *Store) Jobs(name string) ([]workload.Job, error) {
+	if w := st.Sweep.Workloads[name]; w.Program != "" && w.Jobs == 0 {
+		return nil, nil
+	}
 	f, _, err := durable.Open(workloadFile(st.Folder, name))
 	if err != nil {
 		return nil, err

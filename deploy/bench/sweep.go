@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -58,6 +59,8 @@ type Workload struct {
 	Hash  string `json:"hash"`
 	Jobs  int    `json:"jobs"`
 	Tasks int    `json:"tasks"`
+	// Program is the hash of the program that plays the workload, and of its arguments.
+	Program string `json:"program,omitempty"`
 }
 
 // Configuration is a combination of the levels that determine machines and systems. Several trials have the same one.
@@ -228,17 +231,25 @@ func (st *Store) IsOf(b nixeval.Benchmark, jobs map[string][]workload.Job, sets 
 		if st.Sweep.Workloads[name].Hash != workload.Hash(list) {
 			return false
 		}
+		if hash, err := HashProgram(name, b.Workloads[name]); err != nil || st.Sweep.Workloads[name].Program != hash {
+			return false
+		}
 	}
 	old, errOld := json.Marshal(withoutJobs(st.Sweep.Benchmark))
 	now, errNow := json.Marshal(withoutJobs(b))
 	return errOld == nil && errNow == nil && bytes.Equal(old, now) && slices.Equal(st.Sweep.Sets, sets)
 }
 
-// withoutJobs returns the benchmark without its jobs, which are in files of their own.
+// withoutJobs returns the benchmark without its jobs and programs, which are in files of their own. The name of a program and its arguments
+// remain.
 func withoutJobs(b nixeval.Benchmark) nixeval.Benchmark {
 	b.Workloads = maps.Clone(b.Workloads)
 	for name, w := range b.Workloads {
-		w.Jobs, w.Trace = []json.RawMessage{}, nil
+		w.Jobs, w.Trace, w.ProgramInputs = []json.RawMessage{}, nil, nil
+		if len(w.Program) > 0 {
+			w.Program = slices.Clone(w.Program)
+			w.Program[0] = filepath.Base(w.Program[0])
+		}
 		b.Workloads[name] = w
 	}
 	return b

@@ -61,28 +61,42 @@ func (c *cluster) show(args ...string) gjson.Result {
 	return gjson.Parse(lines[len(lines)-1]).Get("result")
 }
 
+// playProgram submits jobs of its own to the cluster of the trial.
+const playProgram = `#!/bin/bash
+event() { echo "{\"event\": \"$1\", \"id\": \"own-$2\", \"time\": ${EPOCHREALTIME/./}}"; }
+nixbench exec --on controller-1 -- sinfo >&2 || exit
+echo '{"event": "begin"}'
+for ((i = 1; i <= $1; i++)); do event submit $i; done
+nixbench exec --on controller-1 -- srun hostname >&2 || exit
+for ((i = 1; i <= $1; i++)); do event start $i; event finish $i; done
+`
+
 // A sweep over two sizes, one of which has other modules, is killed in its first trial, and continues, on the systems that were built before that
 // trial: an edit of the hive does not reach it. Its archive has no secrets, and a repetition from it, elsewhere, has the same systems and trials.
-// Another sweep removes its machines.
+// Another sweep removes its machines. A program plays one of the workloads.
 func TestSweep(t *testing.T) {
 	c := newCluster(t)
 	const benchmarks = `{
     small = { lib, ... }: {
       matrix = {
         "roles.compute.count" = [ 1 2 ];
-        workload = [ "burst" ];
+        workload = [ "burst" "own" ];
         text = { none = [ ]; some.roles.compute = [ { environment.etc.text.text = "x"; } ]; };
       };
-      exclude = cell: (cell.text == "some") != (cell."roles.compute.count" == 2);
+      exclude = cell: (cell.text == "some") != (cell."roles.compute.count" == 2) || cell.workload == "own" && cell.text == "some";
       workloads.burst = { jobs = lib.jobs.null { jobs = 20; }; timeLimit = "3m"; };
+      workloads.own = { program = [ ./play.sh "20" ]; timeLimit = "3m"; };
       repetitions = 1;
       pause = 1;
       quiet = { steal = 1; foreignCpu = 1; psiCpu = 1; canary = 1; };
-      claims.finishes = "ratio(throughput, roles.compute.count, 2, 1) > 0";
+      claims.finishes = "ratio(throughput, roles.compute.count, 2, 1, workload=burst) > 0";
     };
   }`
 	c.writeHive(benchmarks, "")
-	if out := c.Run("bench", "plan"); !strings.Contains(out, "2 cells in 2 configurations, 1 block, 2 trials") {
+	if err := os.WriteFile(filepath.Join(c.Dir, "play.sh"), []byte(playProgram), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out := c.Run("bench", "plan"); !strings.Contains(out, "3 cells in 2 configurations, 1 block, 3 trials") {
 		t.Error("bench plan does not describe the sweep")
 	}
 	c.killInTrial(1)
@@ -102,7 +116,7 @@ func TestSweep(t *testing.T) {
 		t.Errorf("bench destroy leaves %s", c.listMachines())
 	}
 	c.writeHive(benchmarks, `environment.etc.edited.text = "x";`)
-	if out := c.Run("bench", "run"); !strings.Contains(out, "continuing the sweep") || !strings.Contains(out, "2 of 2 trials") {
+	if out := c.Run("bench", "run"); !strings.Contains(out, "continuing the sweep") || !strings.Contains(out, "3 of 3 trials") {
 		t.Error("bench run has not continued the sweep")
 	}
 	s := c.show()
@@ -113,12 +127,12 @@ func TestSweep(t *testing.T) {
 	if some.Get("compute-1.path").String() == none.Get("compute-1.path").String() || some.Get("controller-1.path").String() == "" {
 		t.Errorf("the modules of a level are in no system: %s", frozen)
 	}
-	c.checkAttempts(s, 2, 20)
+	c.checkAttempts(s, 3, 20)
 	if machines := c.listMachines(); machines != "" {
 		t.Errorf("the machines of the sweep remain: %s", machines)
 	}
 	c.Run("bench", "show", "--html", "-o", "page.html")
-	if _, csv, _ := c.Try("bench", "export", "--format", "csv"); strings.Count(csv, ",throughput,") != 2 {
+	if _, csv, _ := c.Try("bench", "export", "--format", "csv"); strings.Count(csv, ",throughput,") != 3 {
 		t.Errorf("the CSV has not one throughput per trial:\n%s", csv)
 	}
 
@@ -137,7 +151,7 @@ func TestSweep(t *testing.T) {
 	if m == nil || m[1] != m[2] || m[1] == "0" {
 		t.Errorf("the repetition reports %v", m)
 	}
-	c.checkAttempts(c.show(filepath.Join(c.Dir, "sweep-replay")), 2, 20)
+	c.checkAttempts(c.show(filepath.Join(c.Dir, "sweep-replay")), 3, 20)
 	if out := c.Run("bench", "compare", "last", "./sweep-replay"); !strings.Contains(out, "the sweeps are equal") {
 		t.Error("compare finds a difference between a sweep and its repetition")
 	}

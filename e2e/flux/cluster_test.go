@@ -21,8 +21,8 @@ func newCluster(t *testing.T) *cluster {
 	return &cluster{guests.New(t, program, 4*time.Minute, "--flux")}
 }
 
-// writeHive writes hive.nix with a leader, compute nodes, and settings of all nodes.
-func (c *cluster) writeHive(compute int, settings string) {
+// writeHive writes hive.nix with a leader, compute nodes, settings of all nodes, and other options of the hive.
+func (c *cluster) writeHive(compute int, settings string, options ...string) {
 	c.Helper()
 	machine := fmt.Sprintf(`image = "%s"; init = "/usr/sbin/lab-init"; vcpus = 2; memory = "1G";`, c.Image)
 	c.WriteHiveFile(fmt.Sprintf(`{
@@ -37,8 +37,9 @@ func (c *cluster) writeHive(compute int, settings string) {
   };
   roles.leader = { %[5]s modules = [ %[6]s/leader.nix ]; };
   roles.compute = { count = %[7]d; %[5]s modules = [ %[6]s/compute.nix ]; };
+  %[8]s
 }
-`, nixpkgs, c.Lab.URI("lxc"), c.Lab.PoolPath(), settings, machine, c.Path("../../modules/flux"), compute))
+`, nixpkgs, c.Lab.URI("lxc"), c.Lab.PoolPath(), settings, machine, c.Path("../../modules/flux"), compute, strings.Join(options, "\n")))
 }
 
 // owner begins a command of the owner of the instance, who may submit jobs.

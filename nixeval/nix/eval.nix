@@ -767,6 +767,8 @@ let
         removeAttrs w [ "kubernetes" ]
         // {
           trace = if w.trace == null then null else toString w.trace;
+          program = map toString w.program;
+          programInputs = builtins.concatMap (p: attrNames (builtins.getContext (toString p))) w.program;
           players = { inherit (w) kubernetes; };
         };
     in

@@ -11,18 +11,20 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// usageScript prints a line for each process that has one of the names in its arguments: the name, the resident memory in KiB, and the
-// file stat.
-const usageScript = `wanted=" $* "
-for d in /proc/[0-9]*; do
+// usageScript prints a line for each process whose name matches one of the patterns in its arguments: the pattern, the resident memory in KiB,
+// and the file stat.
+const usageScript = `for d in /proc/[0-9]*; do
 	read -r name 2> /dev/null < "$d/comm" || continue
-	case $wanted in
-	*" $name "*)
-		read -r stat 2> /dev/null < "$d/stat" || continue
-		while read -r key kib unit; do
-			[ "$key" != VmRSS: ] || printf '%s|%s|%s\n' "$name" "$kib" "$stat"
-		done 2> /dev/null < "$d/status" ;;
-	esac
+	for pattern; do
+		case $name in
+		$pattern)
+			read -r stat 2> /dev/null < "$d/stat" || break
+			while read -r key kib unit; do
+				[ "$key" != VmRSS: ] || printf '%s|%s|%s\n' "$pattern" "$kib" "$stat"
+			done 2> /dev/null < "$d/status"
+			break ;;
+		esac
+	done
 done
 `
 
@@ -32,8 +34,8 @@ const maxComm = 15
 // usageTimeout is the time limit for the usage of all nodes.
 const usageTimeout = 30 * time.Second
 
-// ReadUsage returns what programs use on nodes, the sum over all nodes and processes, by the name of the program. Programs that do not run
-// are left out. run runs a command on a node.
+// ReadUsage returns what programs use on nodes, the sum over all nodes and processes, by the name of the program, which may be a pattern of
+// the shell. Programs that do not run are left out. run runs a command on a node.
 func ReadUsage(ctx context.Context, run func(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error), nodes, programs []string) (map[string]Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, usageTimeout)
 	defer cancel()
