@@ -75,15 +75,11 @@ func (f *fakeNode) waits(run string) {
 func (f *fakeNode) handle(ctx context.Context, e *sshtest.Exec) int {
 	script, _ := io.ReadAll(e.Stdin)
 	var args []string
-	switch {
-	case slices.Equal(e.Argv[:4], readScript):
-		args = e.Argv[4:]
-	case e.Argv[1] == "-c" && e.Argv[2] == installCommand:
-		args = e.Argv[4:]
-	default:
+	if len(e.Argv) < 6 || !slices.Equal(e.Argv, scriptArgv(string(script), e.Argv[5:])) {
 		fmt.Fprintf(e.Stderr, "unexpected %q\n", e.Argv)
 		return 1
 	}
+	args = e.Argv[5:]
 	if string(script) != selectScript(args[0]) {
 		fmt.Fprintln(e.Stderr, "this is not the script")
 		return 1
@@ -239,7 +235,7 @@ func TestLostConnection(t *testing.T) {
 		return 0
 	}
 	f.confirm = func(e *sshtest.Exec, f *fakeNode) int {
-		if e.Argv[4] == "confirm" {
+		if e.Argv[5] == "confirm" {
 			f.became("r1")
 		} else {
 			io.WriteString(e.Stdout, "log=three\n")

@@ -3,7 +3,6 @@ package activate
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -37,7 +36,7 @@ func (a *Activator) dryActivate(ctx context.Context, node string, h Host, r Requ
 		a.sendEvent(node, event.NodeLog, event.Activate, line)
 	}}
 	args := []string{"dry", r.Path, r.Specialisation}
-	err = conn.Run(ctx, remote.Cmd{Argv: slices.Concat(readScript, args), Name: commandName(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
+	err = conn.Run(ctx, remote.Cmd{Argv: scriptArgv(nodeScript, args), Name: commandName(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
 	out.Flush()
 	none := Kernel{}
 	dry.RebootNeeded = res.Before.BootedKernel != none && res.Before.BootedKernel != res.Before.desiredKernel

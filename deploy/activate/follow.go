@@ -187,11 +187,7 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 	defer quiet.Stop()
 	p := newNodeParser()
 	w.units = map[string][]string{}
-	run := runFromStdin
-	if command[0] == "start" {
-		run = runFromFile
-	}
-	err = run(ctx, conn, func(name, value string) {
+	err = executeScript(ctx, conn, func(name, value string) {
 		quiet.Reset(w.silenceLimit())
 		begun.Store(true)
 		w.extendLimit()

@@ -130,7 +130,7 @@ func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request) (
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	p := newNodeParser()
-	if err := runFromStdin(ctx, conn, p.handleLine, "inspect", r.Path, r.Specialisation, r.Activator); err != nil {
+	if err := executeScript(ctx, conn, p.handleLine, "inspect", r.Path, r.Specialisation, r.Activator); err != nil {
 		return Node{}, err
 	}
 	n, err := p.finishNode()

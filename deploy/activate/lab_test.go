@@ -90,7 +90,7 @@ func (b *bench) is(runs, boots string) {
 	if n.Last != nil && n.Last.Alive {
 		b.t.Errorf("a run is still alive: %+v", n.Last)
 	}
-	if got := b.l.Run(b.t, b.name, "systemctl list-units --all --plain --no-legend 'nixbench-activate*' 'nixbench-switch*'; ls /nix/var/nix/gcroots/nixbench | grep -v previous || :"); got != "" {
+	if got := b.l.Run(b.t, b.name, "systemctl list-units --all --plain --no-legend 'nixbench-activate*'; ls /nix/var/nix/gcroots/nixbench | grep -v previous || :"); got != "" {
 		b.t.Errorf("left behind: %s", got)
 	}
 }

@@ -65,7 +65,7 @@ func (a *Activator) finishPrevious(ctx context.Context, node string, h Host, n N
 		if err != nil {
 			return nil, err
 		}
-		return n.Last, runFromStdin(ctx, conn, func(string, string) {}, "forget", n.Last.ID)
+		return n.Last, executeScript(ctx, conn, func(string, string) {}, "forget", n.Last.ID)
 	}
 	w := a.newWatch(node, h, n.Last.ID, n.Last.Armed)
 	if err := w.follow(ctx, false, "follow", n.Last.ID); err != nil {

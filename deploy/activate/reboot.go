@@ -48,7 +48,7 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	if err != nil {
 		return before, err
 	}
-	if err := runFromStdin(ctx, conn, func(string, string) {}, "reboot"); err != nil {
+	if err := executeScript(ctx, conn, func(string, string) {}, "reboot"); err != nil {
 		return before, &stepError{node, "reboot", err}
 	}
 	begin := time.Now()

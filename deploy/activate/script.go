@@ -3,7 +3,6 @@ package activate
 import (
 	"context"
 	_ "embed"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,37 +51,26 @@ func selectScript(command string) string {
 	return nodeScript
 }
 
-// runFromStdin runs the script on the node without storing it there, and calls each for every line
-// of the output. The script is passed on stdin, because sudo would log an argument. The shell reads it
-// with cat: a shell that executes its stdin reads one byte at a time.
-func runFromStdin(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
-	return executeScript(ctx, conn, readScript, args, each)
-}
-
-// readScript is a command that executes the script on stdin.
-var readScript = []string{"bash", "-c", `eval "$(cat)"`, "nixbench"}
-
-// installCommand is a shell command that stores the script on the node and runs it. The run's systemd
-// units execute the stored script. The start command moves the file to its final path, unless
-// another run is active.
-const installCommand = `umask 022
-cd /run/nixbench/activate 2>/dev/null || { mkdir -p /run/nixbench && mkdir -p -m 0700 /run/nixbench/activate && cd /run/nixbench/activate; } || exit 1
-cat >script.$$ || exit 1
-exec bash "$PWD/script.$$" "$@" </dev/null`
-
-// runFromFile stores the script in a file on the node and runs that file, see installCommand. It
-// calls each for every line of the output.
-func runFromFile(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
-	return executeScript(ctx, conn, []string{"bash", "-c", installCommand, "nixbench"}, args, each)
-}
+// readCommand is a command of bash that executes the script on stdin, whose length in bytes is its first argument. It
+// keeps the script in a variable: the start command stores it for the run's systemd unit. With -N, bash reads many
+// bytes at a time.
+const readCommand = `LC_ALL=C
+read -rN "$1" script && shift && eval "$script"`
 
 // continuedLine is the name that is passed with the second and later parts of a very long line.
 // The script never prints this name. These parts are not split at "=", since they are the middle of
 // a log line.
 const continuedLine = "…"
 
-// executeScript runs the script with args and calls each for every name=value line of its output.
-func executeScript(ctx context.Context, conn *remote.Conn, argv, args []string, each func(name, value string)) error {
+// scriptArgv returns the command that reads the script from its stdin and executes it with args.
+func scriptArgv(script string, args []string) []string {
+	return append([]string{"bash", "-c", readCommand, "nixbench", strconv.Itoa(len(script))}, args...)
+}
+
+// executeScript runs the script on the node with args, and calls each for every name=value line of its output. The script
+// is passed on stdin, because sudo would log an argument.
+func executeScript(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
+	script := selectScript(args[0])
 	out := &remote.Lines{Each: func(line string, continued bool) {
 		line = strings.ToValidUTF8(line, "�")
 		if name, value, ok := strings.Cut(line, "="); continued {
@@ -91,7 +79,7 @@ func executeScript(ctx context.Context, conn *remote.Conn, argv, args []string, 
 			each(name, value)
 		}
 	}}
-	err := conn.Run(ctx, remote.Cmd{Argv: slices.Concat(argv, args), Name: commandName(args), Stdin: strings.NewReader(selectScript(args[0])), Stdout: out, Sudo: true})
+	err := conn.Run(ctx, remote.Cmd{Argv: scriptArgv(script, args), Name: commandName(args), Stdin: strings.NewReader(script), Stdout: out, Sudo: true})
 	out.Flush()
 	return err
 }

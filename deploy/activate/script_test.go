@@ -488,7 +488,7 @@ only web.service 500 0 active running; later 0.7 dies`)
 				t.Errorf("the node has the records\n%swant\n%s", got, want)
 			}
 			var many strings.Builder
-			for i := range 250 {
+			for i := range 450 {
 				fmt.Fprintf(&many, "/nix/store/%d r0\n", i)
 			}
 			n.write("var/lib/nixbench/activate/deployed", many.String())
@@ -497,7 +497,7 @@ only web.service 500 0 active running; later 0.7 dies`)
 			if _, err := n.activate(r); err != nil {
 				t.Error(err)
 			}
-			if got := strings.Split(n.read("var/lib/nixbench/activate/deployed"), "\n"); len(got) != 200 || got[0] != "/nix/store/52 r0" || got[198] != n.oldPath+" r2" {
+			if got := strings.Split(n.read("var/lib/nixbench/activate/deployed"), "\n"); len(got) != 202 || got[0] != "/nix/store/250 r0" || got[200] != n.oldPath+" r2" {
 				t.Errorf("%d records, the first is %s", len(got), got[0])
 			}
 		},

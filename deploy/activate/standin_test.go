@@ -1,7 +1,6 @@
 package activate
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -43,6 +42,8 @@ func newStandIn(t testing.TB) *standIn {
 		n.mkdir(dir)
 	}
 	n.write("etc/NIXOS", "")
+	n.mkdir("proc/self")
+	n.write("proc/self/cgroup", "0::/system.slice/nixbench-activate.service\n")
 	n.link(filepath.Join(n.world, "units"), "run/systemd/transient")
 	for _, program := range []string{"systemctl", "systemd-run", "nix-env", "journalctl", "find"} {
 		n.install("bin/"+program, "run/wrappers/bin/"+program, "")
@@ -181,7 +182,7 @@ later() { # in a process group of its own, which the end of the test kills
 // rebase makes the script use folders below root, and reduces its waits for systemctl and for services that restart.
 func (n *standIn) rebase(script string) string {
 	pairs := []string{"$from/etc/", "$from/etc/", "$to/etc/", "$to/etc/", "$current/etc/", "$current/etc/"} // below a system
-	for _, dir := range []string{"/run/", "/nix/var/", "/var/lib/", "/etc/"} {
+	for _, dir := range []string{"/run/", "/nix/var/", "/var/lib/", "/etc/", "/sys/fs/cgroup/", "/proc/self/cgroup"} {
 		pairs = append(pairs, dir, n.root+dir)
 	}
 	script = strings.NewReplacer(pairs...).Replace(script)
@@ -210,18 +211,13 @@ func (n *standIn) handle(ctx context.Context, e *sshtest.Exec) int {
 		n.server.Drop()
 		return 1
 	}
-	argv := make([]string, len(e.Argv))
-	for i, arg := range e.Argv {
-		argv[i] = arg
-		if arg == installCommand {
-			argv[i] = n.rebase(arg)
-		}
-	}
+	text := n.rebase(string(script))
+	argv := scriptArgv(text, e.Argv[5:])
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go n.dropWhenLocked(ctx)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader([]byte(n.rebase(string(script)))), e.Stdout, e.Stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), e.Stdout, e.Stderr
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
 		if cmd.ProcessState == nil {
@@ -264,9 +260,7 @@ func (n *standIn) end() {
 		syscall.Kill(-group, syscall.SIGKILL)
 		waitFor(n.t, 10*time.Second, "the end of the process group "+pid, func() bool { return syscall.Kill(-group, 0) != nil })
 	}
-	for _, unit := range []string{"nixbench-activate.service", "nixbench-switch.service"} {
-		exec.Command(filepath.Join(n.root, "run/wrappers/bin/systemctl"), "kill", unit).Run()
-	}
+	exec.Command(filepath.Join(n.root, "run/wrappers/bin/systemctl"), "kill", "nixbench-activate.service").Run()
 }
 
 func (n *standIn) request() Request {

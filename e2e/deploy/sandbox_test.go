@@ -187,7 +187,7 @@ func (s *sandbox) checkWhich(want ...string) {
 func (s *sandbox) checkNothingLeft(nodes ...string) {
 	s.Helper()
 	for _, node := range nodes {
-		if got := s.runOn(node, "systemctl list-units --all --plain --no-legend 'nixbench-activate*' 'nixbench-switch*'; systemctl list-timers --all --no-legend 'nixbench*'; ls /nix/var/nix/gcroots/nixbench | grep -v previous"+
+		if got := s.runOn(node, "systemctl list-units --all --plain --no-legend 'nixbench-activate*'; systemctl list-timers --all --no-legend 'nixbench*'; ls /nix/var/nix/gcroots/nixbench | grep -v previous"+
 			" || :; grep '^phase=' /var/lib/nixbench/activate/state | grep -v done || :"); got != "" {
 			s.Errorf("%s: left behind: %s", node, got)
 		}

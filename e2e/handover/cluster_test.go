@@ -116,14 +116,14 @@ func (c *cluster) interrupt(node string, then func()) {
 // inventory prints everything on a node that a scheduler may leave behind: processes with their control groups, control
 // groups, units, mounts, interfaces, network namespaces, routes and firewall rules. It leaves out the session that it runs in.
 const inventory = `shopt -s nullglob
-own='/(ssh|nixbench-activate|nixbench-switch|systemd-hostnamed)\.service|/ssh@|/user\.slice|/session-|/init\.scope/'
+own='/(ssh|nixbench-activate|systemd-hostnamed)\.service|/ssh@|/user\.slice|/session-|/init\.scope/'
 for process in /proc/[0-9]*; do
   group=$(sed -nE 's/^(0:|[0-9]+:name=systemd)://p' "$process/cgroup" 2>/dev/null | tail -1)
   [[ $group =~ $own ]] || [ -z "$group" ] || echo "process $(cat "$process/comm") in $group"
 done | sort
 hierarchy=/sys/fs/cgroup; [ ! -d /sys/fs/cgroup/systemd ] || hierarchy=/sys/fs/cgroup/systemd
 { find "$hierarchy" -type d; find /sys/fs/cgroup -type d | grep -E 'kube|slurm|containerd|crio|pod'; } | sort -u | grep -vE "$own" | sed 's/^/cgroup /'
-systemctl list-units --plain --no-legend --full --type=service,slice,scope,timer,path,socket,mount --state=active,failed,activating | cut -d' ' -f1 | grep -vE '^(ssh|nixbench-activate|nixbench-switch|nixbench-lab-boot|systemd-hostnamed|user|session|run-)' | sort | sed 's/^/unit /'
+systemctl list-units --plain --no-legend --full --type=service,slice,scope,timer,path,socket,mount --state=active,failed,activating | cut -d' ' -f1 | grep -vE '^(ssh|nixbench-activate|nixbench-lab-boot|systemd-hostnamed|user|session|run-)' | sort | sed 's/^/unit /'
 sed -E 's/^([^ ]+ ){4}([^ ]+) .* - ([^ ]+) .*/mount \2 \3/' /proc/self/mountinfo | grep -v /run/user | sort
 ip -o link | sed -E 's/^[0-9]+: ([^:@]+).*/interface \1/' | sort
 for name in /run/netns/*; do echo "namespace $name"; done

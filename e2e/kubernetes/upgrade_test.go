@@ -258,7 +258,7 @@ func (g *guestCluster) checkUpgradeOrder() {
 	var times []string
 	for _, node := range allNodes {
 		if text := success[node]; text != "" {
-			upgrades := strings.Fields(g.runOn(node, "journalctl -o short-unix --no-pager -u nixbench-switch | grep -F '"+text+"' | cut -d. -f1"))
+			upgrades := strings.Fields(g.runOn(node, "journalctl -o short-unix --no-pager -u nixbench-activate | grep -F '"+text+"' | cut -d. -f1"))
 			if len(upgrades) != 1 {
 				g.Errorf("kubeadm upgraded %s %d times, want once", node, len(upgrades))
 				continue

@@ -16,8 +16,7 @@
 #   forget RUN              closes the record of a run that a reboot ended
 #   reboot                  reboots the node after this command has ended
 #
-# systemd calls these commands: `supervise` executes the run, `perform` calls
-# switch-to-configuration once, `recover` rolls back a run that was killed.
+# systemd calls these commands: `supervise` executes the run, `recover` rolls back a run that was killed.
 set -u
 umask 022
 LC_ALL=C # not exported: it is only for this script's own handling of text
@@ -36,19 +35,8 @@ keyList=/var/lib/nixbench/keys       # list of the uploaded keys, see package se
 transientUnits=/run/systemd/transient
 lists=/run/nixos                  # lists of units that switch-to-configuration still has to start
 runUnit=nixbench-activate.service
-switchUnit=nixbench-switch.service
 # nixos-rebuild runs its switch in this unit.
 rebuildUnit=nixos-rebuild-switch-to-configuration.service
-
-# perform runs the command inside the transient unit. The output is written to the journal, and
-# also to a file, so that a client can follow the output without the journal. The file `ended` means
-# that the log is complete.
-perform() {
-  { "$@" </dev/null 2>&1; echo $? >"$live/exit"; } | tee -a "$live/log"
-  : >"$live/ended"
-}
-# The shell has read only the part above when it gets here: perform needs no more.
-if [ "$1" = perform ]; then "$@"; exit; fi
 
 die() { printf '%s\n' "$*" >&2; exit 1; }
 resolve() { [ ! -e "$1" ] || readlink -e "$1"; }

@@ -1,52 +1,70 @@
 # shellcheck shell=bash
 # Functions that run switch-to-configuration and check the result.
 
+# stopSwitch kills the processes of the switch, and returns when they have ended, so that they hold no lock. All processes
+# of this unit are the switch's, but for this shell. nixos-rebuild runs the switch in a unit of its own.
 stopSwitch() {
-  for name in $switchUnit $rebuildUnit; do
-    isTransientActive "$name" || continue
-    timeout 20 systemctl kill --signal=KILL "$name" 2>/dev/null
-    timeout 20 systemctl stop "$name" 2>/dev/null
+  for _ in {1..200}; do
+    findSwitchProcesses
+    [ ${#processes[@]} -gt 0 ] || break
+    kill -KILL "${processes[@]}" 2>/dev/null
+    pause 0.05
   done
-  # `systemctl stop` returns when the unit's processes have ended and have released the lock of switch-to-configuration.
+  isTransientActive $rebuildUnit || return 0
+  timeout 20 systemctl kill --signal=KILL $rebuildUnit 2>/dev/null
+  timeout 20 systemctl stop $rebuildUnit 2>/dev/null
+}
+
+# findSwitchProcesses sets $processes to the processes in this unit's control group without this shell. With cgroup v1, systemd
+# has a hierarchy of its own. With v2, the line has no name.
+findSwitchProcesses() {
+  local name group file process members=()
+  processes=()
+  while IFS=: read -r _ name group; do
+    case $name:$group in
+    name=systemd:*/$runUnit) file=/sys/fs/cgroup/systemd$group/cgroup.procs ;;
+    :*/$runUnit) file=/sys/fs/cgroup$group/cgroup.procs ;;
+    *) continue ;;
+    esac
+    [ ! -r "$file" ] || mapfile -t members <"$file"
+    for process in "${members[@]}"; do [ "$process" = $$ ] || processes+=("$process"); done
+    [ ${#processes[@]} = 0 ] || return 0
+  done </proc/self/cgroup
 }
 
 askForJobs() { askSystemd list-jobs --full --plain --no-legend --no-pager; } # sets $answer, a line per job
 
-# runInUnit runs a command in a transient unit and sets $code to the exit status of the command.
+# runSwitch runs a command of the switch and sets $code to the exit status of the command.
 # $code is `hung` if neither the log nor systemd's jobs have changed for PATIENCE seconds, `killed`
-# if the unit has disappeared, and `aborted` if the client requests a rollback. With PATIENCE 0
-# runInUnit waits without a time limit.
-runInUnit() { # PATIENCE COMMAND…
-  local patience=$1 begun moved beat mark=''
+# if the process that waits for the command has disappeared, and `aborted` if the client requests a rollback. With
+# PATIENCE 0 runSwitch waits without a time limit.
+runSwitch() { # PATIENCE COMMAND…
+  local patience=$1 begun moved beat mark='' report status
   shift
-  if [ -e "$live/exit" ]; then rm -f "$live/exit" "$live/ended"; fi
-  waitForEnd # an earlier unit with the same name
-  code=killed queue=''
+  queue=''
   openLog
-  systemd-run --quiet --collect --no-ask-password --unit=$switchUnit --service-type=exec \
-    --description="nixbench: $goal, run $run" --property=TimeoutStopSec=10s \
-    ${LOCALE_ARCHIVE:+--setenv=LOCALE_ARCHIVE="$LOCALE_ARCHIVE"} --setenv=NIXOS_INSTALL_BOOTLOADER="${NIXOS_INSTALL_BOOTLOADER:-0}" \
-    ${NIXOS_NO_CHECK:+--setenv=NIXOS_NO_CHECK="$NIXOS_NO_CHECK"} \
-    "$BASH" "$live/script" perform "$@" </dev/null >>"$live/log" 2>&1 || return 0
-  unitUsed=yes
+  exec {report}< <(perform "$@" 3>&1 >&2)
   now
-  begun=$now moved=$now beat=$now
-  # perform may have created the file, but not yet written the exit status into it.
-  while ! { [ -e "$live/exit" ] && read -r code <"$live/exit"; }; do
-    code=killed
+  begun=$now moved=$now
+  while :; do
+    code=''
+    read -r -t 0.25 -u "$report" code
+    status=$?
+    [ $status != 0 ] || break
+    if [ $status -le 128 ]; then # the end of the pipe
+      code=killed
+      break
+    fi
     if [ -e "$live/abort" ] && [ "$phase" = switching ]; then
       code=aborted
-      stopSwitch
-      return
+      break
     fi
-    pause 0.02
+    beat=$now
     now
     [ "$now" != "$beat" ] || continue
     # Once a second.
-    beat=$now
     readNewLines : && moved=$now
     if [ $((now - begun)) -gt 1 ]; then
-      isTransientActive $switchUnit || [ -s "$live/exit" ] || return 0
       askForJobs
       queue=$answer
       [ "$queue" = "$mark" ] || moved=$now
@@ -59,27 +77,27 @@ runInUnit() { # PATIENCE COMMAND…
     # The total time is limited too, because a hanging command may print lines forever.
     if [ "$patience" != 0 ] && { [ $((now - moved)) -ge "$patience" ] || [ $((now - begun)) -ge $((patience * 10 + 600)) ]; }; then
       code=hung
-      stopSwitch
-      return
+      break
     fi
   done
-  # Wait for the last log lines. Then kill the processes of the unit that still run, as systemd
-  # does when the main process of a unit ends.
-  for _ in {1..25}; do
-    [ ! -e "$live/ended" ] || return 0
-    pause 0.02
-  done
-  stopSwitch
+  case $code in
+  hung | killed | aborted) stopSwitch ;;
+  # Wait for the last log lines. Then kill the command's processes that still run, as systemd does when the main process
+  # of a unit ends.
+  *) read -r -t 0.5 -u "$report" _ || stopSwitch ;;
+  esac
+  exec {report}<&-
 }
 
-# waitForEnd waits until systemd has removed the unit of an earlier command, or stops it.
-waitForEnd() {
-  [ "${unitUsed:-}" = yes ] || return 0
-  for _ in {1..10}; do
-    isTransientActive $switchUnit || return 0
-    pause 0.05
-  done
-  stopSwitch
+# perform runs the command. It prints the exit status on descriptor 3, and then a second line when the log is complete. The
+# output is written to the journal, and also to a file, so that a client can follow the output without the journal.
+perform() {
+  # This unit is protected from the OOM killer, but the switch is not more important than the node's services.
+  echo 0 >/proc/self/oom_score_adj
+  [ -z "${silence:-}" ] || exec {silence}>&-
+  [ -z "${logFd:-}" ] || exec {logFd}<&-
+  { "$@" </dev/null 2>&1 3>&-; echo $? >&3; } | tee -a "$live/log" 3>&-
+  echo >&3
 }
 
 # subtractUnits sets $REPLY to the units of the first list that are not in the second.

@@ -3,8 +3,9 @@
 
 start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   local last='' limit
-  trap '[ ! -e "$0" ] || rm -f "$0"' EXIT # a script that was moved to its final path is not deleted
-  [ -d "$kept" ] && [ -d "$roots" ] || mkdir -p "$kept" "$roots" || die "cannot write the record of the switch"
+  if [ ! -d "$live" ] || [ ! -d "$kept" ] || [ ! -d "$roots" ]; then
+    { mkdir -p "$kept" "$roots" "$live" && chmod 0700 "$live"; } || die "cannot write the record of the switch"
+  fi
   exec 9>"$live/lock"
   flock -w 10 9 || exit 75
   if load $live/state || load $kept/state; then last=$run'|'$phase; fi
@@ -19,21 +20,23 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   clear
   run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7 settle=$9
   to=$path${spec:+/specialisation/$spec}
-  readLinks "$to" $current $profile "$BASH" || die "a system was removed while the switch was prepared"
+  was=${10:-}
+  was=${was#*|*|} was=${was%%|*} # the generation that the client has observed
+  readLinks "$to" $current $profile "$BASH" "$profile-$was-link" || die "a system was removed while the switch was prepared"
   to=${target[$to]-} from=${target[$current]-} wasPath=${target[$profile]-}
-  was=''
-  [ ! -L $profile ] || was=$(readlink $profile)
-  was=${was##*/} was=${was#system-} was=${was%-link}
+  # A generation with the same system is as good as the profile's.
+  if [ -z "$wasPath" ] || [ "${target["$profile-$was-link"]-}" != "$wasPath" ]; then readGeneration; fi
   if [ -n "${10:-}" ]; then
     [ "${10}" = "$from|$wasPath|${was:-0}|${last:-|}" ] && [ -x "$to/bin/switch-to-configuration" ] || exit 76
   fi
-  mv "$0" "$live/script" || die "cannot store the script of the run"
+  # The shell that executes this script has it in the variable `script`. No run reads the old script: the lock is held, and the unit has ended.
+  printf %s "${script:?}" >"$live/script" || die "cannot store the script of the run"
   read -r boot <$bootId
   phase=starting
   now
   deadline=$((now + ${armed:-0}))
   # Files of the previous run: an answer that came too late, the result of its switch, and logs of its units.
-  for name in confirm confirm-again abort exit ended units; do [ ! -e "$live/$name" ] || rm -rf "${live:?}/$name"; done
+  for name in confirm confirm-again abort units; do [ ! -e "$live/$name" ] || rm -rf "${live:?}/$name"; done
   # Delete a key backup that dropKeyBackup has marked: the client of that run was killed before it deleted the backup.
   [ ! -e $keysAside/settled ] || rm -rf $keysAside
   if ! { : >"$live/log" && save; }; then
@@ -61,7 +64,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
 # the run, and the state of the node unless the run waits. The last line is `end=yes`; without this line the
 # output is incomplete, because the connection was interrupted.
 follow() { # RUN LINES [ANSWERED]
-  local until=' waiting confirmed ' skip=$2 beat='' running checked
+  local until=' waiting confirmed ' skip=$2 beat='' running checked text loaded=''
   case ${3:-} in
   confirm) until=' confirmed ' ;;
   confirm-again | abort) until=' ' ;;
@@ -69,7 +72,12 @@ follow() { # RUN LINES [ANSWERED]
   now
   checked=$now
   while :; do
-    load $live/state || load $kept/state || die "there was no run"
+    text=''
+    IFS= read -r -d '' text 2>/dev/null <$live/state || :
+    if [ -z "$text" ] || [ "$text" != "$loaded" ]; then
+      load $live/state || load $kept/state || die "there was no run"
+      loaded=$text
+    fi
     [ "$run" = "$1" ] || die "run $1 was not started, or run $run has replaced it"
     running=yes
     case " done$until" in *" $phase "*) running=no ;; esac

@@ -8,7 +8,7 @@ findFailed() {
   failed='' restarting='' activating=''
   askSystemd list-units --all --full --plain --no-legend --no-pager --state=failed,activating,auto-restart,auto-restart-queued
   while read -r name _ active sub _; do
-    case $name in "$runUnit" | "$switchUnit") continue ;; esac
+    [ "$name" != "$runUnit" ] || continue
     case $active:$sub in
     *:auto-restart*) failed="$failed$name " restarting="$restarting$name " ;;
     failed:*) failed="$failed$name " ;;
@@ -45,6 +45,13 @@ generationLinks() {
   for link in "$profile"-*-link; do [ ! -L "$link" ] || links+=("$link"); done
 }
 
+# readGeneration sets $was to the number of the profile's generation.
+readGeneration() {
+  was=''
+  [ ! -L $profile ] || was=$(readlink $profile)
+  was=${was##*/} was=${was#system-} was=${was%-link}
+}
+
 kernelFiles() { printf '%s\n' "$1/kernel" "$1/initrd" "$1/kernel-modules"; } # SYSTEM
 
 printKernel() { # NAME SYSTEM: prints the parts of a system that only a reboot changes
@@ -68,9 +75,12 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   echo "booted=${target[$booted]-}"
   echo "profile=${target[$profile]-}"
   printEngine
-  echo "link=$([ ! -L $profile ] || readlink $profile)"
-  if [ ${#links[@]} -gt 0 ] && [ "$3" != brief ]; then
-    while read -r link seconds; do times[$link]=$seconds; done < <(stat -c '%n %Y' -- "${links[@]}")
+  if [ ${#links[@]} = 0 ] || [ "$3" = brief ]; then
+    echo "link=$([ ! -L $profile ] || readlink $profile)"
+  else
+    while read -r link seconds version; do
+      if [ "$link" = $profile ]; then echo "link=$version"; else times[$link]=${seconds%.*}; fi
+    done < <(find "${links[@]}" $profile -maxdepth 0 -printf '%p %T@ %l\n')
     while IFS=: read -r link version; do versions[${link%/nixos-version}]=$version; done < <(grep -sHm1 '' -- "${links[@]/%//nixos-version}")
   fi
   for link in "${links[@]}"; do

@@ -5,9 +5,9 @@
 activateSystem() { # ACTION: activates the new system
   if [ "$activator" = nixos-rebuild ]; then
     setRebuildCommand "$1"
-    runInUnit "$armed" "${rebuild[@]}" ${spec:+--specialisation "$spec"}
+    runSwitch "$armed" "${rebuild[@]}" ${spec:+--specialisation "$spec"}
   else
-    runInUnit "$armed" "$to/bin/switch-to-configuration" "$1"
+    runSwitch "$armed" "$to/bin/switch-to-configuration" "$1"
   fi
 }
 
@@ -24,10 +24,10 @@ setRebuildCommand() { # ACTION
 # switch is running.
 prepareSwitch() {
   [ -x "$to/etc/nixbench/before-switch" ] || return 0
-  runInUnit "$armed" "$to/bin/switch-to-configuration" check
+  runSwitch "$armed" "$to/bin/switch-to-configuration" check
   readReport
   case $code:$flaw in hung:* | killed:* | aborted:* | 1:check | 11:lock) return 1 ;; esac
-  runInUnit "$armed" "$to/etc/nixbench/before-switch" "$goal"
+  runSwitch "$armed" "$to/etc/nixbench/before-switch" "$goal"
   [ "$code" = 0 ]
 }
 
@@ -52,7 +52,7 @@ findNewestGeneration() { # sets $newest to the number of the newest generation, 
 
 restoreProfile() { # restores the profile and the boot loader if the run has changed the profile
   restoreGeneration || return 0
-  NIXOS_NO_CHECK=1 runInUnit 600 "$wasPath/bin/switch-to-configuration" boot
+  NIXOS_NO_CHECK=1 runSwitch 600 "$wasPath/bin/switch-to-configuration" boot
 }
 
 restoreGeneration() { # restores the profile, and fails if the run has not changed it
@@ -94,8 +94,7 @@ commit() {
   return 1
 }
 
-# installBootLoader makes the new system the boot default, and sets $code. It needs no unit of its own: a boot
-# loader's installation ends by itself or is killed, and starts no services. The new system has passed its
+# installBootLoader makes the new system the boot default, and sets $code. The new system has passed its
 # pre-switch checks if it was activated before.
 installBootLoader() {
   local check=''
@@ -176,7 +175,7 @@ rollBack() { # REASON
   why=$code
   restoreKeys # before the switch starts services that need the keys
   echo "rolling back to $from" >>"$live/log"
-  NIXOS_NO_CHECK=1 runInUnit 600 "$from/bin/switch-to-configuration" test
+  NIXOS_NO_CHECK=1 runSwitch 600 "$from/bin/switch-to-configuration" test
   back=$code code=$why
   if [ "$back" = 4 ]; then
     readReport
@@ -193,29 +192,26 @@ rollBack() { # REASON
 # finishRun records the outcome of the run.
 finishRun() { # OUTCOME
   outcome=$1 phase='done' deadline=
-  readLinks $profile $current || :
-  if [ "${target[$profile]-}" = "$path" ] || [ "${target[$current]-}" = "$to" ]; then
-    recordDeployed
-  fi
+  if [ $profile -ef "$path" ] || [ $current -ef "$to" ]; then recordDeployed; fi
   case $outcome in
   committed | activated | boot) dropKeyBackup ;;
   rolled-back | rollback-failed) ;; # rollBack has restored the keys
   *) if [ "$reason" != refused ] && changedSystem; then dropKeyBackup; else restoreKeys; fi ;;
   esac
-  rm -f "$roots/next" "$live/confirm" "$live/confirm-again" "$live/abort" "$live/exit" "$live/ended"
+  rm -f "$roots/next"
   save || :
 }
 
 # recordDeployed records the system as deployed by nixbench, so that a later run may replace it, see
-# replaceUnknownProfiles. It keeps the last 200 records.
+# replaceUnknownProfiles. It keeps the last 200 to 400 records.
 recordDeployed() {
-  local records=() last='' line
+  local records=()
   [ ! -r "$kept/deployed" ] || mapfile -t records <"$kept/deployed"
-  local surplus=$((${#records[@]} - 198))
-  for line in "${records[@]:$((surplus > 0 ? surplus : 0))}" "$path $run" "$to $run"; do
-    [ "$line" = "$last" ] || printf '%s\n' "$line"
-    last=$line
-  done >"$kept/deployed.new" && mv "$kept/deployed.new" "$kept/deployed"
+  if [ ${#records[@]} -ge 400 ]; then
+    printf '%s\n' "${records[@]: -200}" >"$kept/deployed.new" && mv "$kept/deployed.new" "$kept/deployed"
+  fi
+  printf '%s\n' "$path $run" >>"$kept/deployed"
+  [ "$to" = "$path" ] || printf '%s\n' "$to $run" >>"$kept/deployed"
 }
 
 supervise() {

@@ -51,7 +51,7 @@ readInvocations() {
   while read -r unit id time; do
     unit=${unit#invocation:}
     invocation[$unit]=$id
-    case $unit in "$runUnit" | "$switchUnit" | user@*.service | user-runtime-dir@*.service | sshd@*.service) continue ;; esac
+    case $unit in "$runUnit" | user@*.service | user-runtime-dir@*.service | sshd@*.service) continue ;; esac
     [ "${time%.*}" -lt "$limit" ] || recent+=("$unit")
   done < <(find /run/systemd/units -name 'invocation:*.service' -printf '%f %l %T@\n')
 }
@@ -98,7 +98,7 @@ findPendingJobs() {
     [ -n "$job" ] || continue
     case " $jobsBefore" in *" $job "* | *" $name "*) others=yes; continue ;; esac
     case $name in
-    *.scope | *.slice | "$runUnit" | "$switchUnit") continue ;;
+    *.scope | *.slice | "$runUnit") continue ;;
     *-key.service) others=yes; continue ;;
     esac
     if [ "$how" != running ]; then

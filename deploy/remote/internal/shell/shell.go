@@ -6,6 +6,12 @@
 //
 //	exec sh -c 'echo "MARK:$$" >&2 && exec "$@"' sh cmd arg…
 //
+// If the command is a shell script itself (`sh -c` or `bash -c`), the script prints the line, so that only one shell is
+// started:
+//
+//	exec bash -c 'echo "MARK:$$" >&2 || exit
+//	SCRIPT' name arg…
+//
 // The printed line is the announcement. It contains the process group to end when the
 // command is cancelled (sshd does not end a cancelled command), and proves that the
 // programs in front of the script, such as sudo, have started it. If the command is
@@ -18,20 +24,31 @@ package shell
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"al.essio.dev/pkg/shellescape"
 )
 
 const (
-	head = `echo "`
-	tail = `:$$" >&2 && exec "$@"`
+	head   = `echo "`
+	middle = `:$$" >&2 `
+	tail   = middle + `&& exec "$@"`
+	before = middle + "|| exit\n" // before the script of a command that is a script
 )
 
 // Announce returns the argv of a script that prints "mark:PID\n" on stderr and then executes
 // argv with the same process id.
 func Announce(mark string, argv []string) []string {
+	if len(argv) > 2 && isShell(argv) {
+		return slices.Concat(argv[:2], []string{head + mark + before + argv[2]}, argv[3:])
+	}
 	return append([]string{"sh", "-c", head + mark + tail, "sh"}, argv...)
+}
+
+// isShell reports whether argv executes a script that is its third word.
+func isShell(argv []string) bool {
+	return (argv[0] == "sh" || argv[0] == "bash") && argv[1] == "-c"
 }
 
 // Line quotes argv for the login shell, which executes it with exec.
@@ -64,27 +81,37 @@ func ParseLine(line string) (argv, marks, escalation []string, err error) {
 		return nil, nil, nil, err
 	}
 	for {
-		at := indexAnnouncement(argv)
+		at, script := indexAnnouncement(argv)
 		if at < 0 {
 			return argv, marks, escalation, nil
 		}
-		mark := strings.TrimSuffix(strings.TrimPrefix(argv[at+2], head), tail)
 		escalation = append(escalation, argv[:at]...)
+		mark, rest, _ := strings.Cut(strings.TrimPrefix(argv[at+2], head), middle)
 		marks = append(marks, mark)
+		if script {
+			argv = slices.Concat(argv[at:at+2], []string{strings.TrimPrefix(middle+rest, before)}, argv[at+3:])
+			return argv, marks, escalation, nil
+		}
 		argv = argv[at+4:]
 	}
 }
 
 // indexAnnouncement returns the index of the first script of Announce in argv, or -1. The script is at
-// index 0, or after the escalation command.
-func indexAnnouncement(argv []string) int {
-	for i := 0; i+4 <= len(argv); i++ {
-		if argv[i] == "sh" && argv[i+1] == "-c" && argv[i+3] == "sh" &&
-			strings.HasPrefix(argv[i+2], head) && strings.HasSuffix(argv[i+2], tail) {
-			return i
+// index 0, or after the escalation command. It also reports whether the script is the command itself.
+func indexAnnouncement(argv []string) (at int, command bool) {
+	for i := 0; i+3 <= len(argv); i++ {
+		if !isShell(argv[i:]) || !strings.HasPrefix(argv[i+2], head) {
+			continue
+		}
+		_, rest, ok := strings.Cut(strings.TrimPrefix(argv[i+2], head), middle)
+		switch {
+		case ok && middle+rest == tail && len(argv) > i+3 && argv[i] == "sh" && argv[i+3] == "sh":
+			return i, false
+		case ok && strings.HasPrefix(middle+rest, before):
+			return i, true
 		}
 	}
-	return -1
+	return -1, false
 }
 
 // Split splits a line of words and quotes like a POSIX shell. It does not support expansion,

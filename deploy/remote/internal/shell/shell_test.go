@@ -15,28 +15,59 @@ func FuzzLine(f *testing.F) {
 		f.Add(arg, "x"+arg)
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
-		argv := []string{"printf", `%s\0`, a, b}
-		if strings.IndexByte(a+b, 0) >= 0 {
-			if Check(argv) == nil {
-				t.Fatal("a NUL byte passed Check")
-			}
-			return
-		}
-		line := Line(Announce("m", argv))
-		cmd := exec.Command("sh", "-c", line)
-		var stdout, stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		if err := cmd.Run(); err != nil {
-			t.Fatalf("%v: %s", err, &stderr)
-		}
-		if want := a + "\x00" + b + "\x00"; stdout.String() != want {
-			t.Fatalf("sh made %q of %q, want %q", &stdout, line, want)
-		}
-		got, marks, _, err := ParseLine(line)
-		if err != nil || !slices.Equal(got, argv) || !slices.Equal(marks, []string{"m"}) {
-			t.Fatalf("ParseLine(%q) = %q, %q, %v", line, got, marks, err)
+		for _, argv := range [][]string{
+			{"printf", `%s\0`, a, b},
+			{"sh", "-c", `printf '%s\0' "$@"`, "name", a, b},
+			{"bash", "-c", "\nprintf '%s\\0' \"$0\" \"$@\"", a, b},
+		} {
+			checkLine(t, argv, a, b)
 		}
 	})
+}
+
+func checkLine(t *testing.T, argv []string, a, b string) {
+	if strings.IndexByte(a+b, 0) >= 0 {
+		if Check(argv) == nil {
+			t.Fatal("a NUL byte passed Check")
+		}
+		return
+	}
+	line := Line(Announce("m", argv))
+	cmd := exec.Command("sh", "-c", line)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, &stderr)
+	}
+	if want := a + "\x00" + b + "\x00"; stdout.String() != want {
+		t.Fatalf("sh made %q of %q, want %q", &stdout, line, want)
+	}
+	got, marks, _, err := ParseLine(line)
+	if err != nil || !slices.Equal(got, argv) || !slices.Equal(marks, []string{"m"}) {
+		t.Fatalf("ParseLine(%q) = %q, %q, %v", line, got, marks, err)
+	}
+	if stderr.String() == "" || strings.Count(stderr.String(), "\n") != 1 {
+		t.Fatalf("announced %q", &stderr)
+	}
+}
+
+// A script that is the command is announced by the same shell, with its own process id.
+func TestScriptIsAnnouncedByItsShell(t *testing.T) {
+	cmd := exec.Command("sh", "-c", Line(Announce("m", []string{"bash", "-c", `echo "m:$$"; exit 7`})))
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 7 {
+		t.Fatal(err)
+	}
+	if stdout.String() != stderr.String() {
+		t.Errorf("announced %q, ran as %q", &stderr, &stdout)
+	}
+	inner := Announce("in", []string{"bash", "-c", "id", "name", "arg"})
+	argv, marks, escalation, err := ParseLine(Line(Announce("out", append([]string{"sudo", "-n", "--"}, inner...))))
+	if err != nil || !slices.Equal(argv, []string{"bash", "-c", "id", "name", "arg"}) ||
+		!slices.Equal(marks, []string{"out", "in"}) || !slices.Equal(escalation, []string{"sudo", "-n", "--"}) {
+		t.Errorf("argv %q, marks %q, escalation %q, %v", argv, marks, escalation, err)
+	}
 }
 
 func TestParseLineWithEscalation(t *testing.T) {
