@@ -31,6 +31,7 @@ type Running struct {
 	Systems map[string]string // store paths by node
 	Domains []string          // names of the machines on their hypervisors
 	Nodes   int               // nodes that run jobs
+	Hollow  int               // how many of these nodes are hollow: several of them are one machine
 	CPUs    int               // processors of these nodes
 	Doubts  []string          // why no result of this cluster is more than suspect
 	Player  func(nixeval.BenchmarkWorkload) (player.Player, error)
@@ -212,6 +213,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 		return playErr
 	}
 	a.Result = trial.Measure(jobs, a.start, a.ended, a.events, running.Nodes, running.CPUs)
+	a.Result.Hollow = running.Hollow
 	a.State, a.Reasons, a.Noise = observation.State, observation.Reasons, observation.Report
 	if after, err := p.Usage(ctx); err == nil {
 		a.addUsage(before, after)

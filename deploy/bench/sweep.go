@@ -64,6 +64,7 @@ type Workload struct {
 type Configuration struct {
 	Levels  map[string]string `json:"levels"`
 	Systems map[string]System `json:"systems,omitempty"` // by node, frozen
+	Hollow  int               `json:"hollow,omitempty"`  // nodes that are hollow: several of them are one machine
 	// Closure contains all store paths of the systems. In a repetition, they are built from the facts of the original sweep, since the
 	// cluster of the repetition has other keys.
 	Closure []string `json:"closure,omitempty"`
