@@ -241,6 +241,12 @@ in
       example = [ "web" ];
       description = "Tags for `--on @tag`.";
     };
+    hollow = mkOption {
+      type = types.ints.unsigned;
+      default = 0;
+      internal = true;
+      description = "Number of nodes of the cluster that the machine stands for: `hollow` of its role. With 0, it is one node.";
+    };
     keys = mkOption {
       type = types.attrsOf (types.submodule key);
       default = { };

@@ -26,6 +26,16 @@ let
           `cluster.network.cidr` must have an address for each node of all roles.
         '';
       };
+      hollow = mkOption {
+        type = types.ints.between 0 10000;
+        default = 0;
+        example = 100;
+        description = ''
+          Number of nodes of the cluster that each machine of this role stands for, with Kubernetes and SLURM. With 0,
+          a machine is one node. The nodes of the machine `node-1` are named `node-1-h1`, `node-1-h2` and so on. They are for
+          benchmarks of schedulers with more nodes than there are machines.
+        '';
+      };
       vcpus = mkOption {
         type = types.ints.positive;
         default = 2;

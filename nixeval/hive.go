@@ -71,6 +71,7 @@ type Hypervisor struct {
 // Role is a template for Count nodes.
 type Role struct {
 	Count       int      `json:"count"`
+	Hollow      int      `json:"hollow,omitempty"` // nodes of the cluster that each machine stands for; 0: it is one node
 	VCPUs       int      `json:"vcpus"`
 	Memory      string   `json:"memory"`
 	Disk        string   `json:"disk"`

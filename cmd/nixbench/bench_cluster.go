@@ -109,6 +109,7 @@ func (c *benchCluster) Freeze(ctx context.Context, configuration *bench.Configur
 	if err != nil {
 		return err
 	}
+	configuration.Hollow = countHollow(hive)
 	configuration.Systems = map[string]bench.System{}
 	for _, b := range built {
 		configuration.Systems[b.Node] = bench.System{Drv: b.Drv, Path: b.Path}
@@ -314,10 +315,14 @@ func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configura
 	out.Close = f.Close
 	for kind, members := range engine.MembersByKind(hive) {
 		for _, m := range members {
-			if !m.OneByOne {
-				out.Nodes++
-				out.CPUs += hive.Roles[m.HiveRole].VCPUs
+			if m.OneByOne {
+				continue
 			}
+			role := hive.Roles[m.HiveRole]
+			nodes := max(1, role.Hollow)
+			out.Nodes += nodes
+			out.CPUs += nodes * role.VCPUs
+			out.Hollow += role.Hollow
 		}
 		cluster := engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}
 		client, err := findClient(hive, c.client, kind)

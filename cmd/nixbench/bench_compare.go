@@ -82,10 +82,12 @@ func (a *app) compareSweeps(x, y *bench.Store) error {
 	stats.Holm(all)
 	a.view.Result(map[string]any{"differences": differences, "ratios": results}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s against %s\n\n", y.Sweep.ID, x.Sweep.ID)
-		switch len(differences) {
-		case 0:
+		switch hollow := comparesHollow(x.Sweep, y.Sweep); {
+		case hollow:
+			fmt.Fprintln(w, "confounded: the nodes of one sweep are machines and those of the other are hollow, so a ratio shows the error of hollow nodes, too:")
+		case len(differences) == 0:
 			fmt.Fprintln(w, "the sweeps are equal: systems, workloads, order and computer")
-		case 1:
+		case len(differences) == 1:
 			fmt.Fprintln(w, "the sweeps differ in one thing:")
 		default:
 			fmt.Fprintf(w, "confounded: the sweeps differ in %d things, so a difference between the results has no single cause:\n", len(differences))

@@ -130,10 +130,20 @@ func (a *app) writeSweepPage(st *bench.Store, out string) error {
 	if out == "" {
 		out = st.Sweep.ID + ".html"
 	}
-	if err := writeFile(out, func(w io.Writer) error { return page.Render(w, in) }); err != nil {
+	parts, err := splitHollow(st.Sweep, in)
+	if err != nil {
 		return err
 	}
-	a.view.Result(out, func(w io.Writer) { fmt.Fprintln(w, out) })
+	for i, part := range parts {
+		file := out
+		if i > 0 {
+			file = strings.TrimSuffix(out, ".html") + "-hollow.html"
+		}
+		if err := writeFile(file, func(w io.Writer) error { return page.Render(w, part) }); err != nil {
+			return err
+		}
+		a.view.Result(file, func(w io.Writer) { fmt.Fprintln(w, file) })
+	}
 	return nil
 }
 
@@ -160,24 +170,30 @@ func (a *app) showSweep(st *bench.Store, withTrials bool) error {
 	if err != nil {
 		return err
 	}
+	parts, err := splitHollow(st.Sweep, in)
+	if err != nil {
+		return err
+	}
 	a.view.Result(map[string]any{"sweep": st.Sweep, "progress": p, "attempts": attempts, "claims": in.Claims}, func(w io.Writer) {
-		for _, n := range in.Notes {
-			fmt.Fprintln(w, n)
-		}
-		for _, t := range page.Text(in) {
-			fmt.Fprintf(w, "%s\n\n", t.Title)
-			if t.Note != "" {
-				fmt.Fprintf(w, "%s\n\n", t.Note)
+		for _, part := range parts {
+			for _, n := range part.Notes {
+				fmt.Fprintln(w, n)
 			}
-			if len(t.Rows) == 0 {
-				continue
+			for _, t := range page.Text(part) {
+				fmt.Fprintf(w, "%s\n\n", t.Title)
+				if t.Note != "" {
+					fmt.Fprintf(w, "%s\n\n", t.Note)
+				}
+				if len(t.Rows) == 0 {
+					continue
+				}
+				table := []ui.Row{ui.Row(t.Head)}
+				for _, r := range t.Rows {
+					table = append(table, ui.Row(r))
+				}
+				ui.Table(w, table)
+				fmt.Fprintln(w)
 			}
-			table := []ui.Row{ui.Row(t.Head)}
-			for _, r := range t.Rows {
-				table = append(table, ui.Row(r))
-			}
-			ui.Table(w, table)
-			fmt.Fprintln(w)
 		}
 		if withTrials {
 			ui.Table(w, rows)

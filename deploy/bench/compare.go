@@ -42,7 +42,9 @@ func Compare(a, b Sweep) []Difference {
 		if i < 0 {
 			continue
 		}
-		if changed, all := CompareClosures(c.Closure, b.Configurations[i].Closure); len(changed) > 0 {
+		o := b.Configurations[i]
+		add("the hollow nodes of "+describeLevels(c.Levels), fmt.Sprint(c.Hollow), fmt.Sprint(o.Hollow))
+		if changed, all := CompareClosures(c.Closure, o.Closure); len(changed) > 0 {
 			out = append(out, Difference{"the systems of " + describeLevels(c.Levels), fmt.Sprintf("differ in %d of %d paths", len(changed), all), strings.Join(shorten(changed), ", ")})
 		}
 	}

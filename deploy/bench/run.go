@@ -31,6 +31,7 @@ type Running struct {
 	Systems map[string]string // store paths by node
 	Domains []string          // names of the machines on their hypervisors
 	Nodes   int               // nodes that run jobs
+	Hollow  int               // how many of these nodes are hollow: several of them are one machine
 	CPUs    int               // processors of these nodes
 	Command []string          // the command line of nixbench for this cluster, without a command, for programs of workloads
 	Doubts  []string          // why no result of this cluster is more than suspect
@@ -228,6 +229,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 		jobs, cpus = ObservedJobs(a.events, a.start), 0 // it is unknown how many processors they use
 	}
 	a.Result = trial.Measure(jobs, a.start, a.ended, a.events, running.Nodes, cpus)
+	a.Result.Hollow = running.Hollow
 	a.State, a.Reasons, a.Noise = observation.State, observation.Reasons, observation.Report
 	a.addCounters(p, before, after)
 	a.addClocks(p)

@@ -68,6 +68,7 @@ type Configuration struct {
 	Levels  map[string]string `json:"levels"`
 	Modules []nixeval.Level   `json:"modules,omitempty"` // the levels that are NixOS modules
 	Systems map[string]System `json:"systems,omitempty"` // by node, frozen
+	Hollow  int               `json:"hollow,omitempty"`  // nodes that are hollow: several of them are one machine
 	// Closure contains all store paths of the systems. In a repetition, they are built from the facts of the original sweep, since the
 	// cluster of the repetition has other keys.
 	Closure []string `json:"closure,omitempty"`

@@ -56,6 +56,8 @@ type Node struct {
 	// VCPUs and Memory are the size of a machine that nixbench boots, as the role in the hive has them.
 	VCPUs  int    `json:"vcpus,omitempty"`
 	Memory string `json:"memory,omitempty"`
+	// Hollow is the number of nodes of the cluster that the machine stands for. With 0, it is one node.
+	Hollow int `json:"hollow,omitempty"`
 }
 
 // Endpoint is an address and a port. Port is 0 if neither the hive nor the engine of its nodes sets one.

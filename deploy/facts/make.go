@@ -37,7 +37,7 @@ func Make(hive *nixeval.Hive, machines map[string]Machine) (*Runtime, error) {
 	for _, n := range hive.Nodes {
 		if m := machines[n.Name]; n.Role != "" && m.Address.IsValid() {
 			role := hive.Roles[n.Role]
-			r.Nodes[n.Name] = Node{Role: n.Role, Index: n.Index, Address: m.Address, MAC: m.MAC, HostKey: m.HostKey, VCPUs: role.VCPUs, Memory: role.Memory}
+			r.Nodes[n.Name] = Node{Role: n.Role, Index: n.Index, Address: m.Address, MAC: m.MAC, HostKey: m.HostKey, VCPUs: role.VCPUs, Memory: role.Memory, Hollow: role.Hollow}
 		} else if a, ok := LiteralAddress(hive, n); ok {
 			r.Nodes[n.Name] = Node{Role: n.Role, Index: n.Index, Address: a}
 		} else {

@@ -43,6 +43,7 @@ let
       controllers ? 1,
       accounting ? 0,
       address ? "192.168.222.10",
+      hollow ? 0,
     }:
     let
       nodes =
@@ -59,7 +60,7 @@ let
         }) count;
       all = {
         controller = nodes "controller" controllers (_: { inherit address; });
-        compute = nodes "compute" compute (i: { address = "192.168.222.${toString (i + 20)}"; });
+        compute = nodes "compute" compute (i: { address = "192.168.222.${toString (i + 20)}"; } // lib.optionalAttrs (hollow > 0) { inherit hollow; });
         accounting = nodes "accounting" accounting (_: { address = "192.168.222.11"; });
       };
     in
@@ -80,7 +81,8 @@ in
     "compute"
     "login"
   ]
-  ++ [ (drv { role = "accounting"; runtime = facts { accounting = 1; }; }) (drv { role = "controller"; runtime = facts { accounting = 1; }; }) ];
+  ++ [ (drv { role = "accounting"; runtime = facts { accounting = 1; }; }) (drv { role = "controller"; runtime = facts { accounting = 1; }; }) ]
+  ++ [ (drv { role = "compute"; runtime = facts { hollow = 30; }; settings.hollow = 30; }) ];
 
   # By the number of compute nodes, and with another address of the controller as the control.
   scaled = lib.genAttrs [ "controller" "compute" "login" ] (
@@ -131,6 +133,18 @@ in
       inherit (shared.deployment.engine.settings) accounting;
     };
 
+  # Machines that stand for 30 nodes.
+  hollow =
+    let
+      controller = system { role = "controller"; runtime = facts { hollow = 30; }; };
+      compute = system { role = "compute"; runtime = facts { hollow = 30; }; settings.hollow = 30; };
+    in
+    {
+      inherit (controller.services.slurm) extraConfig;
+      inherit (compute.deployment.engine.settings) hollow;
+      ports = map (r: [ r.from r.to ]) compute.networking.firewall.allowedTCPPortRanges;
+    };
+
   # Before machines exist.
   image = builtins.filter (n: lib.elem n [ "munged" "slurmctld" "slurmd" ]) (
     builtins.attrNames (system { role = "controller"; runtime = null; }).systemd.services
@@ -177,6 +191,7 @@ in
     none = complaints { role = "compute"; };
     static = complaints { role = "compute"; settings.membership = "static"; };
     staticRole = complaints { role = "compute"; settings = { membership = "static"; staticRoles.gpu = { }; }; };
+    staticHollow = complaints { role = "compute"; settings = { membership = "static"; hollow = 30; }; };
     noStaticNode = complaints { role = "controller"; runtime = facts { compute = 0; }; settings.membership = "static"; };
     noAccounting = complaints { role = "accounting"; };
     twoDatabases = complaints { role = "controller"; runtime = facts { accounting = 2; }; };

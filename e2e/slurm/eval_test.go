@@ -44,8 +44,13 @@ type evaluated struct {
 	EngineFiles map[string]*string
 	Clients     map[string]*string
 	Complaints  map[string][]string
-	Accounted   map[string][]string
-	Accounting  struct {
+	Hollow      struct {
+		ExtraConfig string
+		Hollow      int
+		Ports       [][2]int
+	}
+	Accounted  map[string][]string
+	Accounting struct {
 		DbdHost, ExtraConfig, Controller, SharedHost string
 		EnsureDatabases, Units, SharedAfter          []string
 		EnsureUsers                                  []struct {
@@ -220,12 +225,26 @@ func TestEngineFiles(t *testing.T) {
 	}
 }
 
+// Each slurmd of a machine with hollow nodes has its own folder, file and port.
+func TestHollowConfiguration(t *testing.T) {
+	h := evaluate(t).Hollow
+	for _, line := range []string{"SlurmdSpoolDir=/var/spool/slurmd/%n\n", "SlurmdPidFile=/run/slurmd-%n.pid\n", "MaxNodeCount=16384\n"} {
+		if !strings.Contains(h.ExtraConfig, line) {
+			t.Errorf("slurm.conf lacks %q:\n%s", line, h.ExtraConfig)
+		}
+	}
+	if h.Hollow != 30 || !slices.Contains(h.Ports, [2]int{7001, 7030}) {
+		t.Errorf("%d hollow nodes, ports %v", h.Hollow, h.Ports)
+	}
+}
+
 func TestComplaints(t *testing.T) {
 	for name, complaints := range evaluate(t).Complaints {
 		want := map[string]string{
 			"none":           "",
 			"static":         "",
 			"staticRole":     "nixbench.slurm.membership is static, and nixbench.slurm.staticRoles has no role compute;",
+			"staticHollow":   "roles.compute.hollow is 30, and nixbench.slurm.membership is static;",
 			"noStaticNode":   "nixbench.slurm.membership is static, and the facts have no node of the roles in nixbench.slurm.staticRoles;",
 			"noController":   "nixbench.slurm.controller is not set and the facts have no node of the role controller;",
 			"noAccounting":   "nixbench.slurm.accounting is not set and the facts have no node of the role accounting;",
@@ -244,7 +263,7 @@ func TestShellcheck(t *testing.T) {
 	paths := runNix(t, exec.Command("nix-store", append([]string{"--realise"}, systems...)...))
 	paths = runNix(t, exec.Command("nix-store", append([]string{"--query", "--requisites"}, strings.Fields(string(paths))...)...))
 	var scripts []string
-	missing := map[string]bool{"nixbench-slurmd": true, "nixbench-await-slurmdbd": true, "slurmctld-postStart": true, "slurmctld-preStart": true, "slurmdbd-postStart": true}
+	missing := map[string]bool{"nixbench-slurmd": true, "nixbench-hollow-slurmd": true, "nixbench-await-slurmdbd": true, "slurmctld-postStart": true, "slurmctld-preStart": true, "slurmdbd-postStart": true}
 	for _, path := range strings.Fields(string(paths)) {
 		for name := range missing {
 			switch {

@@ -18,6 +18,7 @@
     ./flannel.nix
     ./handover.nix
     ./hardening.nix
+    ./hollow.nix
     ./images.nix
     ./kubeadm.nix
     ./kubelet.nix

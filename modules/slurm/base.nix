@@ -174,6 +174,16 @@ in
       example = false;
       description = "Whether the firewall lets SLURM's daemons and `srun` connect to the node.";
     };
+    hollow = mkOption {
+      type = types.ints.unsigned;
+      default = if options ? deployment.hollow then config.deployment.hollow else 0;
+      defaultText = lib.literalMD "`hollow` of the role";
+      example = 100;
+      description = ''
+        Number of compute nodes for which this machine stands: it runs that many slurmd, each with the parameters in `node`. With 0, the machine is
+        one compute node. SLURM must be built with `--enable-multiple-slurmd`.
+      '';
+    };
     drainTimeout = mkOption {
       type = types.ints.positive;
       default = 300;

@@ -21,6 +21,11 @@ let
   features = lib.unique (cfg.features ++ lib.optional (roleName != null) roleName);
 
   mebibytes = import ./mebibytes.nix;
+  isHollow = cfg.hollow > 0;
+  hollow = import ./hollow.nix {
+    inherit lib pkgs slurmd;
+    count = cfg.hollow;
+  };
   isStatic = cfg.membership == "static";
 
   # How the node registers: slurmd's --conf has the syntax of a NodeName line in slurm.conf.
@@ -54,7 +59,7 @@ let
       sleep 0.2
     done
     ${lib.optionalString isStatic awaitList}
-    exec ${slurmd} -D --conf-server ${address} ${
+    ${if isHollow then "exec ${hollow.start}" else "exec ${slurmd} -D"} --conf-server ${address} ${
       lib.optionalString (!isStatic) "-Z"
     } ${
       lib.optionalString (!isStatic && words != [ ]) "--conf ${lib.escapeShellArg (lib.concatStringsSep " " words)}"
@@ -70,6 +75,10 @@ in
         assertion = !isStatic || roleName == null || cfg.staticRoles ? ${roleName};
         message = "nixbench.slurm.membership is static, and nixbench.slurm.staticRoles has no role ${toString roleName}; add it on all nodes.";
       }
+      {
+        assertion = !isHollow || !isStatic;
+        message = "roles.${toString roleName}.hollow is ${toString cfg.hollow}, and nixbench.slurm.membership is static; hollow nodes register with the controller, so set membership to dynamic.";
+      }
     ];
 
     # In a container, slurmd detects the processors and the memory of the host.
@@ -77,6 +86,8 @@ in
       CPUs = lib.mkDefault machine.vcpus;
       RealMemory = lib.mkDefault (mebibytes machine.memory);
     };
+
+    networking.firewall.allowedTCPPortRanges = lib.mkIf (isHollow && cfg.openFirewall) [ hollow.ports ];
 
     systemd.services.slurmd = {
       # NixOS orders slurmd after munge.service. The unit's name is munged.service.

@@ -2,10 +2,13 @@
 {
   config,
   lib,
+  runtime,
   ...
 }:
 let
   cfg = config.nixbench.slurm;
+  facts = if runtime == null then { } else runtime;
+  hasHollow = lib.any (node: node.hollow or 0 > 0) (lib.attrValues (facts.nodes or { }));
 
   formatValue =
     value:
@@ -46,11 +49,14 @@ in
       ReturnToService = 2;
       # The ports on which srun listens. Without this range, srun uses any port, which no firewall opens.
       SrunPortRange = "60001-63000";
-      SlurmdSpoolDir = "/var/spool/slurmd";
+      SlurmdSpoolDir = if hasHollow then "/var/spool/slurmd/%n" else "/var/spool/slurmd";
+    }
+    // lib.optionalAttrs hasHollow {
+      SlurmdPidFile = lib.mkDefault "/run/slurmd-%n.pid";
     }
     // lib.optionalAttrs (cfg.membership == "dynamic") {
       # The maximum number of dynamic nodes.
-      MaxNodeCount = lib.mkDefault 1024;
+      MaxNodeCount = lib.mkDefault (if hasHollow then 16384 else 1024);
       # Nodes do not know the addresses of dynamic nodes, so the controller sends messages to all
       # nodes itself.
       TreeWidth = lib.mkDefault 65533;

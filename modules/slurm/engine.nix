@@ -28,6 +28,7 @@ in
         inherit (cfg) drainTimeout features;
         accounting = cfg.role == "controller" && cfg.accountingRole == cfg.controllerRole;
         inherit (cfg.package) version;
+        hollow = if cfg.role == "compute" then cfg.hollow else 0;
       };
     };
   };

@@ -442,6 +442,7 @@ let
         _file = "${location}, role ${role}";
         deployment = {
           inherit (roles.${role}) tags;
+          hollow = roles.${role}.hollow or 0;
           # nixbench boots these machines and sets their addresses. So override a targetHost in
           # `defaults`, such as "''${name}.lan", which is for existing machines.
           targetHost = lib.mkOverride 90 null;

@@ -14,9 +14,10 @@ import (
 type Result struct {
 	Jobs     int                `json:"jobs"`
 	Tasks    int                `json:"tasks"`
-	Nodes    int                `json:"nodes,omitempty"` // worker nodes
-	CPUs     int                `json:"cpus,omitempty"`  // processors of all worker nodes; 0: unknown
-	Finished int                `json:"finished"`        // jobs that have ended without an error
+	Nodes    int                `json:"nodes,omitempty"`  // worker nodes
+	Hollow   int                `json:"hollow,omitempty"` // how many of the worker nodes are hollow: several of them are one machine
+	CPUs     int                `json:"cpus,omitempty"`   // processors of all worker nodes; 0: unknown
+	Finished int                `json:"finished"`         // jobs that have ended without an error
 	Failed   int                `json:"failed"`
 	Complete bool               `json:"complete"` // all jobs finished within the time limit
 	Began    time.Time          `json:"began"`

@@ -144,6 +144,11 @@ func (e *Engine) checkNodesReady(ctx context.Context) error {
 			parts = append(parts, p.what+": "+abbreviateList(p.names))
 		}
 	}
+	hollow, err := e.checkHollow(ctx)
+	if err != nil {
+		return keepLastLine(err)
+	}
+	parts = append(parts, hollow...)
 	if len(parts) == 0 {
 		return nil
 	}

@@ -71,7 +71,7 @@ func (e *Engine) controlPlanes() []string {
 	return out
 }
 
-// listNodes returns the Node objects of the cluster, by name.
+// listNodes returns the Node objects of the cluster, by name, without hollow nodes.
 func (e *Engine) listNodes(ctx context.Context) (map[string]gjson.Result, error) {
 	items, err := e.listObjects(ctx, "get", "nodes")
 	if err != nil {
@@ -79,7 +79,9 @@ func (e *Engine) listNodes(ctx context.Context) (map[string]gjson.Result, error)
 	}
 	all := map[string]gjson.Result{}
 	for _, n := range items {
-		all[nodeName(n)] = n
+		if hollowMachine(n) == "" {
+			all[nodeName(n)] = n
+		}
 	}
 	return all, nil
 }

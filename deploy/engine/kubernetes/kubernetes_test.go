@@ -104,10 +104,13 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 		return nil, nil // there is no admin.conf either
 	case c.noCluster && argv[0] == "kubectl":
 		return nil, errors.New(noAdmin)
-	case line == "kubectl get nodes -o json":
+	case line == "kubectl get nodes -o json", line == "kubectl get nodes -l "+HollowLabel+" -o json":
 		items := []object{}
 		for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
 			n := c.nodes[name]
+			if labels, _ := n["labels"].(object); words[3] == "-l" && labels[HollowLabel] == nil {
+				continue
+			}
 			status := "False"
 			if n["ready"] == true {
 				status = "True"
@@ -175,6 +178,9 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 		c.bound[words[2]] = nil
 	case strings.HasPrefix(line, "kubectl uncordon "):
 		delete(c.nodes[words[2]], "unschedulable")
+	case strings.HasPrefix(line, "kubectl delete nodes -l "+HollowLabel+"="):
+		_, machine, _ := strings.Cut(line, "=")
+		maps.DeleteFunc(c.nodes, func(_ string, n object) bool { return n["labels"].(object)[HollowLabel] == machine })
 	case strings.HasPrefix(line, "kubectl delete node "):
 		delete(c.nodes, words[3])
 	case line == "test -e /etc/kubernetes/kubelet.conf":

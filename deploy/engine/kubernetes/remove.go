@@ -30,6 +30,11 @@ func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 			return failure.On(node, fmt.Errorf("etcd: %w", err))
 		}
 	}
+	if n.Get(hollowMachineLabel).Bool() {
+		if err := e.removeHollow(ctx, node); err != nil {
+			return err
+		}
+	}
 	resetErr := e.resetNode(ctx, node)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -17,6 +17,8 @@ type settings struct {
 	// certificates are not renewed.
 	RenewBefore int    `json:"renewBefore"`
 	Version     string `json:"version"` // the version of Kubernetes on the member, such as 1.34.4
+	// Hollow is the number of hollow nodes for which the machine stands.
+	Hollow int `json:"hollow"`
 	// Checks are the checks of objects that the hive adds. Only control planes have them.
 	Checks map[string]objectCheck `json:"checks"`
 }

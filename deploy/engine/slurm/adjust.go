@@ -37,7 +37,7 @@ func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (map[stri
 		}
 		if !dry {
 			list := strings.Join(want, ",")
-			if _, err := e.runOnController(ctx, "scontrol", "update", "nodename="+m.Node, "availablefeatures="+list, "activefeatures="+list); err != nil {
+			if _, err := e.runOnController(ctx, "scontrol", "update", "nodename="+n["NodeName"], "availablefeatures="+list, "activefeatures="+list); err != nil {
 				return changes, failure.On(m.Node, err)
 			}
 		}

@@ -78,6 +78,8 @@ func (e *Engine) compareNodes(ctx context.Context) (unready, problems []string, 
 			problems = append(problems, name+" has not registered")
 		case !n.isReady() || n.isDrained():
 			problems = append(problems, name+" is "+n.describe())
+		case n["Drained"] != "":
+			problems = append(problems, name+": "+n["Drained"])
 		default:
 			delete(nodes, name)
 			continue

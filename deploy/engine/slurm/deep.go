@@ -14,7 +14,7 @@ import (
 
 // jobOptions returns the options of a job with one task on each compute node.
 func (e *Engine) jobOptions(job string) []string {
-	nodes := e.nodesOf(Compute)
+	nodes := e.jobNodes()
 	return []string{"--job-name=" + job, "--chdir=/", "--time=2", "--nodes=" + strconv.Itoa(len(nodes)),
 		"--ntasks-per-node=1", "--nodelist=" + strings.Join(nodes, ",")}
 }
@@ -27,7 +27,7 @@ func (e *Engine) checkSrun(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	got, want := strings.Fields(out), slices.Sorted(slices.Values(e.nodesOf(Compute)))
+	got, want := strings.Fields(out), slices.Sorted(slices.Values(e.jobNodes()))
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
 		return fmt.Errorf("srun ran on %q, want %q", got, want)

@@ -46,7 +46,7 @@ func (e *Engine) drain(ctx context.Context, nodes []string, o engine.DrainOption
 	if len(members) == 0 {
 		return nil
 	}
-	err = e.markAndWait(ctx, members, marked, o, report)
+	err = e.markAndWait(ctx, registered, members, marked, o, report)
 	if err != nil {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*commandTimeout)
 		defer cancel()
@@ -61,13 +61,13 @@ func (e *Engine) undrainOurs(ctx context.Context, nodes []string) error {
 	if err != nil {
 		return err
 	}
-	return e.undrain(ctx, slices.DeleteFunc(slices.Clone(nodes), func(name string) bool { return !registered[name].isDrainedByUs() }))
+	return e.undrain(ctx, registered, slices.DeleteFunc(slices.Clone(nodes), func(name string) bool { return !registered[name].isDrainedByUs() }))
 }
 
 // markAndWait sets the state DRAIN of the nodes in mark with one command, and waits for the jobs of members.
-func (e *Engine) markAndWait(ctx context.Context, members, mark []string, o engine.DrainOptions, report engine.Report) error {
+func (e *Engine) markAndWait(ctx context.Context, registered map[string]node, members, mark []string, o engine.DrainOptions, report engine.Report) error {
 	if len(mark) > 0 {
-		_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+strings.Join(mark, ","), "state=drain", "reason="+drainReason)
+		_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+namesOf(registered, mark), "state=drain", "reason="+drainReason)
 		if err != nil {
 			return &engine.DrainError{Node: mark[0], Err: err}
 		}
@@ -78,7 +78,10 @@ func (e *Engine) markAndWait(ctx context.Context, members, mark []string, o engi
 	}
 	limit := time.Duration(s.DrainTimeout) * time.Second
 	return batch.WaitForJobs(ctx, batch.JobWait{
-		Nodes: members, Broken: o.Broken, Limit: limit, List: e.listJobs, Report: report,
+		Nodes: members, Broken: o.Broken, Limit: limit, Report: report,
+		List: func(ctx context.Context, name string) []string {
+			return e.listJobs(ctx, namesOf(registered, []string{name}))
+		},
 		Observe: func(ctx context.Context) (func(string) bool, error) {
 			registered, err := e.listNodes(ctx)
 			return func(name string) bool { n, isMember := registered[name]; return isMember && n.isBusy() }, err
@@ -87,9 +90,18 @@ func (e *Engine) markAndWait(ctx context.Context, members, mark []string, o engi
 	})
 }
 
-// listJobs returns the ids of the jobs on a node, or nil if they cannot be listed.
-func (e *Engine) listJobs(ctx context.Context, node string) []string {
-	out, err := e.runOnController(ctx, "squeue", "--noheader", "--nodelist="+node, "--states=all", "--format=%i %T")
+// namesOf returns the names in SLURM of registered nodes, as a list that SLURM's commands accept.
+func namesOf(registered map[string]node, nodes []string) string {
+	var names []string
+	for _, name := range nodes {
+		names = append(names, registered[name]["NodeName"])
+	}
+	return strings.Join(names, ",")
+}
+
+// listJobs returns the ids of the jobs on a list of nodes, or nil if they cannot be listed.
+func (e *Engine) listJobs(ctx context.Context, nodes string) []string {
+	out, err := e.runOnController(ctx, "squeue", "--noheader", "--nodelist="+nodes, "--states=all", "--format=%i %T")
 	if err != nil {
 		return nil
 	}
@@ -129,14 +141,14 @@ func (e *Engine) Uncordon(ctx context.Context, name string) error {
 	case !nodes[name].isDrainedByUs():
 		return nil
 	}
-	return e.undrain(ctx, []string{name})
+	return e.undrain(ctx, nodes, []string{name})
 }
 
 // undrain ends the drain of nodes. Unlike the state RESUME, UNDRAIN does not make a node available that is down.
-func (e *Engine) undrain(ctx context.Context, nodes []string) error {
+func (e *Engine) undrain(ctx context.Context, registered map[string]node, nodes []string) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+strings.Join(nodes, ","), "state=undrain")
+	_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+namesOf(registered, nodes), "state=undrain")
 	return err
 }

@@ -12,14 +12,14 @@ import (
 // node is a node as `scontrol show nodes` reports it: the values by their names.
 type node map[string]string
 
-// listNodes returns the registered compute nodes by name.
+// listNodes returns the registered compute nodes by name. Hollow nodes are joined to one node with the name of their machine.
 func (e *Engine) listNodes(ctx context.Context) (map[string]node, error) {
 	// Times are in seconds since 1970, and do not depend on the time zone of the controller.
 	out, err := e.runOnController(ctx, "env", "SLURM_TIME_FORMAT=%s", "scontrol", "--oneliner", "show", "nodes")
 	if err != nil {
 		return nil, err
 	}
-	return parseNodes(out), nil
+	return joinHollow(parseNodes(out), e.hollowOf), nil
 }
 
 // nameOfValue matches the name of a value. Values may contain spaces.
@@ -89,7 +89,7 @@ func (n node) isReady() bool {
 			return false
 		}
 	}
-	return slices.Contains([]string{"IDLE", "MIXED", "ALLOCATED"}, n.states()[0])
+	return n["Missing"] == "" && slices.Contains([]string{"IDLE", "MIXED", "ALLOCATED"}, n.states()[0])
 }
 
 // isDrained reports whether the node gets no new jobs.
@@ -143,6 +143,9 @@ func (n node) slurmdStart() (time.Time, bool) {
 
 // describe returns the state of a node and the reason for it.
 func (n node) describe() string {
+	if n["Missing"] != "" {
+		return "incomplete: " + n["Missing"]
+	}
 	if reason := strings.TrimSpace(n["Reason"] + " " + n["ReasonSetBy"]); reason != "" {
 		return n["State"] + " (" + reason + ")"
 	}

@@ -28,7 +28,7 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 	if nodes[name].isStatic() {
 		err = e.takeDown(ctx, nodes[name])
 	} else {
-		_, err = e.runOnController(ctx, "scontrol", "delete", "nodename="+name)
+		_, err = e.runOnController(ctx, "scontrol", "delete", "nodename="+nodes[name]["NodeName"])
 	}
 	if err == nil {
 		return nil
@@ -44,7 +44,7 @@ func (e *Engine) takeDown(ctx context.Context, n node) error {
 	name := n["NodeName"]
 	_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+name, "state=down", "reason="+removedReason)
 	if err == nil && n.isDrainedByUs() {
-		err = e.undrain(ctx, []string{name})
+		err = e.undrain(ctx, map[string]node{name: n}, []string{name})
 	}
 	return err
 }

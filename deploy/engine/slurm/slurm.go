@@ -38,6 +38,7 @@ type settings struct {
 	Features     []string `json:"features"`
 	Accounting   bool     `json:"accounting"` // whether slurmdbd runs on the controller
 	Version      string   `json:"version"`
+	Hollow       int      `json:"hollow"` // the number of nodes for which the machine stands, or 0
 }
 
 // settingsOf returns the settings of a node of the hive.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,6 +44,7 @@ type standInNode struct {
 	start    int    // SlurmdStartTime
 	unit     string // the sub-state of slurmd.service
 	unitTime int
+	host     string // NodeHostName of a hollow node; empty: that of the node
 }
 
 // newController returns a cluster with compute nodes that are idle.
@@ -96,6 +98,9 @@ func (c *controller) show() string {
 		text := strings.NewReplacer("compute-1", name, "CPUAlloc=0", allocated, "State=IDLE+DYNAMIC_NORM", "State="+state,
 			"SlurmdStartTime=1795363538", "SlurmdStartTime="+strconv.Itoa(n.start), "Version=24.11.5", "Version="+n.version,
 			"Features=ssd,compute", "Features="+n.features).Replace(line)
+		if n.host != "" {
+			text = strings.Replace(text, "NodeHostName="+name, "NodeHostName="+n.host, 1)
+		}
 		if n.reason != "" {
 			text += " Reason=" + n.reason + " [root@1795363543]"
 		}
@@ -139,18 +144,22 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 	case line == "sacctmgr show configuration":
 		return []byte(read(c.t, "slurmdbd")), nil
 	case strings.HasPrefix(line, "scontrol update nodename="):
-		return nil, c.update(strings.Split(values["nodename"], ","), values)
+		return nil, c.update(expand(values["nodename"]), values)
 	case strings.HasPrefix(line, "scontrol delete nodename="):
-		n := c.nodes[values["nodename"]]
-		if n == nil || n.static || len(n.jobs) > 0 {
-			return nil, errors.New("head: scontrol: exit status 1: delete_node: Requested nodes are busy")
+		for _, name := range expand(values["nodename"]) {
+			n := c.nodes[name]
+			if n == nil || n.static || len(n.jobs) > 0 {
+				return nil, errors.New("head: scontrol: exit status 1: delete_node: Requested nodes are busy")
+			}
+			delete(c.nodes, name)
 		}
-		delete(c.nodes, values["nodename"])
 		return nil, nil
 	case strings.HasPrefix(line, "squeue "):
 		var b strings.Builder
-		for _, job := range c.nodes[values["nodelist"]].jobs {
-			b.WriteString(job + " RUNNING\n")
+		for _, name := range expand(values["nodelist"]) {
+			for _, job := range c.nodes[name].jobs {
+				b.WriteString(job + " RUNNING\n")
+			}
 		}
 		return []byte(b.String() + "7 COMPLETED\n"), nil
 	case strings.HasPrefix(line, "systemctl show "):
@@ -170,6 +179,17 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 	}
 	c.t.Errorf("%s: unexpected command %q", at, line)
 	return nil, errors.New("unexpected command")
+}
+
+// expand returns the names in a list such as a,b-h[1,2].
+func expand(list string) []string {
+	var names []string
+	for _, m := range regexp.MustCompile(`([^,\[]+)(?:\[([0-9,]+)\])?`).FindAllStringSubmatch(list, -1) {
+		for number := range strings.SplitSeq(m[2], ",") {
+			names = append(names, m[1]+number)
+		}
+	}
+	return names
 }
 
 func (c *controller) update(nodes []string, values map[string]string) error {

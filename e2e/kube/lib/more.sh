@@ -43,6 +43,15 @@ build_scheduler_plugins() {
   image "$tree" "registry.k8s.io/scheduler-plugins/kube-scheduler:${part#scheduler-plugins-}"
 }
 
+# build_kwok builds the image of kwok, whose nodes are only objects of the API.
+build_kwok() {
+  local tree=$work/tree
+  mkdir -p "$tree/usr/local/bin"
+  go_build "$part" "$tree/usr/local/bin/kwok" -ldflags '-s -w' sigs.k8s.io/kwok/cmd/kwok
+  go_build parts "$work/bin/" -ldflags '-s -w' ./mkimage
+  image "$tree" "registry.k8s.io/kwok/kwok:${part#kwok-}" -entrypoint /usr/local/bin/kwok
+}
+
 # build_volcano builds the images of Volcano that the manifest of the source names.
 build_volcano() {
   local tree=$work/tree program tag

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/bench/player"
+	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
 // manifests is the folder of the static pods.
@@ -131,8 +132,9 @@ func (p *Player) readMaxPods(ctx context.Context) (player.Limit, error) {
 	}
 	var list struct {
 		Items []struct {
-			Spec   struct{ Unschedulable bool }
-			Status struct{ Allocatable struct{ Pods string } }
+			Metadata struct{ Labels map[string]string }
+			Spec     struct{ Unschedulable bool }
+			Status   struct{ Allocatable struct{ Pods string } }
 		}
 	}
 	if err := json.Unmarshal(out, &list); err != nil {
@@ -141,7 +143,8 @@ func (p *Player) readMaxPods(ctx context.Context) (player.Limit, error) {
 	total, nodes := 0, 0
 	for _, n := range list.Items {
 		pods, err := strconv.Atoi(n.Status.Allocatable.Pods)
-		if err == nil && !n.Spec.Unschedulable {
+		_, isHollow := n.Metadata.Labels[kubernetesengine.HollowLabel]
+		if err == nil && !n.Spec.Unschedulable && isHollow == p.hasHollow() {
 			total += pods
 			nodes++
 		}

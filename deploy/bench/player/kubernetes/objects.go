@@ -84,6 +84,9 @@ func (p *Player) job(j workload.Job) object {
 		"containers": []object{{"name": "task", "image": p.o.Image, "imagePullPolicy": "IfNotPresent", "command": command,
 			"resources": object{"requests": requests}}},
 	}
+	if p.hasHollow() {
+		p.placeOnHollow(pod, annotations, runtime)
+	}
 	if p.o.Scheduler != "" {
 		pod["schedulerName"] = p.o.Scheduler
 	}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/nixbench/nixbench/deploy/bench"
+	"github.com/nixbench/nixbench/deploy/bench/page"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// countHollow returns the number of hollow nodes in a hive.
+func countHollow(hive *nixeval.Hive) int {
+	n := 0
+	for _, node := range hive.Nodes {
+		n += hive.Roles[node.Role].Hollow
+	}
+	return n
+}
+
+// isHollow reports whether a cell has hollow nodes.
+func isHollow(s bench.Sweep, cell map[string]string) bool {
+	return slices.ContainsFunc(s.Trials, func(t bench.Trial) bool {
+		return maps.Equal(t.Cell, cell) && s.Configurations[t.Configuration].Hollow > 0
+	})
+}
+
+// comparesHollow reports whether a cell of both sweeps has hollow nodes in one of them only.
+func comparesHollow(a, b bench.Sweep) bool {
+	return slices.ContainsFunc(a.Benchmark.Cells, func(cell map[string]string) bool {
+		inBoth := slices.ContainsFunc(b.Benchmark.Cells, func(other map[string]string) bool { return maps.Equal(cell, other) })
+		return inBoth && isHollow(a, cell) != isHollow(b, cell)
+	})
+}
+
+// splitHollow returns the results of the cells whose nodes are machines, and then those of cells with hollow nodes, so that no
+// table and no drawing contains both. If all cells are of one kind, it returns in.
+func splitHollow(s bench.Sweep, in page.Input) ([]page.Input, error) {
+	var parts [2]page.Input // of machines, of hollow nodes
+	for i := range parts {
+		parts[i] = in
+		of := func(cell map[string]string) bool { return isHollow(s, cell) == (i == 1) }
+		parts[i].Cells = keep(in.Cells, of)
+		parts[i].Trials = keep(in.Trials, func(t page.Trial) bool { return of(t.Cell) })
+		var err error
+		if parts[i].Claims, err = evaluateClaims(s.Benchmark, parts[i].Trials); err != nil {
+			return nil, err
+		}
+	}
+	if len(parts[0].Cells) == 0 || len(parts[1].Cells) == 0 {
+		return []page.Input{in}, nil
+	}
+	parts[0].Notes = append(slices.Clone(in.Notes), "The nodes of these cells are machines. Cells with hollow nodes are shown separately: a comparison would be confounded.")
+	parts[1].Notes = []string{"The nodes of these cells are hollow."}
+	return parts[:], nil
+}
+
+// keep returns the values for which f returns true.
+func keep[T any](all []T, f func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(all), func(v T) bool { return !f(v) })
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/nixbench/nixbench/deploy/bench"
+	"github.com/nixbench/nixbench/deploy/bench/page"
+	"github.com/nixbench/nixbench/deploy/bench/stats"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// hollowSweep returns a sweep with a cell of machines and a cell of hollow nodes, unless both are of one kind, and its results.
+func hollowSweep(first, second int) (bench.Sweep, page.Input) {
+	cells := []map[string]string{{"roles.node.hollow": "0"}, {"roles.node.hollow": "8"}}
+	s := bench.Sweep{
+		Benchmark:      nixeval.Benchmark{Cells: cells, Claims: map[string]string{"same": "ratio(throughput, roles.node.hollow, 8, 0) > 0.9"}},
+		Configurations: []bench.Configuration{{Levels: cells[0], Hollow: first}, {Levels: cells[1], Hollow: second}},
+		Trials:         []bench.Trial{{Cell: cells[0]}, {Cell: cells[1], Configuration: 1}},
+	}
+	in := page.Input{Cells: cells}
+	for _, c := range cells {
+		in.Trials = append(in.Trials, page.Trial{Sample: stats.Sample{Cell: c, Metrics: map[string]float64{"throughput": 1}}, Verdict: page.Valid})
+	}
+	return s, in
+}
+
+// No part of the results has hollow nodes and machines.
+func TestSplitHollow(t *testing.T) {
+	for _, test := range []struct{ first, second, parts int }{{0, 0, 1}, {8, 8, 1}, {0, 8, 2}} {
+		s, in := hollowSweep(test.first, test.second)
+		parts, err := splitHollow(s, in)
+		if err != nil || len(parts) != test.parts {
+			t.Fatalf("%+v: %d parts, %v", test, len(parts), err)
+		}
+		for i, p := range parts {
+			if want := 2 / test.parts; len(p.Cells) != want || len(p.Trials) != want {
+				t.Errorf("%+v: part %d has %d cells and %d trials", test, i, len(p.Cells), len(p.Trials))
+			}
+			for _, c := range p.Claims {
+				if test.parts == 2 && len(c.Parts) > 0 {
+					t.Errorf("a claim compares hollow nodes with machines: %+v", c)
+				}
+			}
+		}
+	}
+}
+
+func TestComparesHollow(t *testing.T) {
+	machines, _ := hollowSweep(0, 0)
+	hollow, _ := hollowSweep(0, 8)
+	if comparesHollow(machines, machines) || comparesHollow(hollow, hollow) || !comparesHollow(machines, hollow) {
+		t.Error("the comparison of hollow nodes with machines is not found")
+	}
+}
+
+func TestCountHollow(t *testing.T) {
+	hive := &nixeval.Hive{
+		Roles: map[string]nixeval.Role{"head": {Count: 1}, "node": {Count: 2, Hollow: 50}},
+		Nodes: []nixeval.Node{{Name: "head-1", Role: "head"}, {Name: "node-1", Role: "node"}, {Name: "node-2", Role: "node"}, {Name: "db"}},
+	}
+	if n := countHollow(hive); n != 100 {
+		t.Errorf("%d hollow nodes, want 100", n)
+	}
+}

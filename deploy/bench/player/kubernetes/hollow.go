@@ -1,0 +1,31 @@
+package kubernetes
+
+import (
+	"encoding/json"
+
+	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
+)
+
+// runtimeAnnotation is the annotation of a pod with the time after which a hollow node ends it. modules/kubernetes/hollow.nix reads it.
+const runtimeAnnotation = "nixbench.bench/runtime"
+
+// hasHollow reports whether a machine of the hive stands for several nodes.
+func (p *Player) hasHollow() bool {
+	for _, m := range p.cluster.Members {
+		var settings struct {
+			Hollow int `json:"hollow"`
+		}
+		if json.Unmarshal(m.Settings, &settings) == nil && settings.Hollow > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// placeOnHollow lets a pod run on hollow nodes only, so that no workload runs on real and hollow nodes.
+func (p *Player) placeOnHollow(pod, annotations object, runtime string) {
+	pod["affinity"] = object{"nodeAffinity": object{"requiredDuringSchedulingIgnoredDuringExecution": object{"nodeSelectorTerms": []object{
+		{"matchExpressions": []object{{"key": kubernetesengine.HollowLabel, "operator": "Exists"}}}}}}}
+	pod["tolerations"] = []object{{"key": kubernetesengine.HollowLabel, "operator": "Exists"}}
+	annotations[runtimeAnnotation] = runtime + "s"
+}
