@@ -17,7 +17,7 @@ import (
 const jobName = "nixbench-bench"
 
 const (
-	cleanTimeout   = 5 * time.Minute
+	cleanTimeout = 5 * time.Minute
 )
 
 // Player implements [player.Player].
