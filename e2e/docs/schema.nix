@@ -47,6 +47,7 @@ let
     type:
     let
       element = fromType type.nestedTypes.elemType;
+      bounds = map lib.toInt (builtins.match "integer between ([0-9]+) and ([0-9]+) .*" type.description);
       simple = {
         bool.type = "boolean";
         str.type = "string";
@@ -56,6 +57,8 @@ let
         unsignedInt = integer 0;
         positiveInt = integer 1;
         unsignedInt16 = integer 0 // { maximum = 65535; };
+        # The type has its bounds only in its description.
+        intBetween = integer (builtins.head bounds) // { maximum = lib.last bounds; };
         attrsOf = {
           type = "object";
           additionalProperties = element;
