@@ -39,22 +39,16 @@ askForJobs() { askSystemd list-jobs --full --plain --no-legend --no-pager; } # s
 # if the process that waits for the command has disappeared, and `aborted` if the client requests a rollback. With
 # PATIENCE 0 runSwitch waits without a time limit.
 runSwitch() { # PATIENCE COMMAND…
-  local patience=$1 begun moved beat mark='' report status
+  local patience=$1 begun moved beat mark='' report
   shift
-  queue=''
+  code=killed queue=''
   openLog
   exec {report}< <(perform "$@" 3>&1 >&2)
   now
   begun=$now moved=$now
-  while :; do
-    code=''
-    read -r -t 0.25 -u "$report" code
-    status=$?
-    [ $status != 0 ] || break
-    if [ $status -le 128 ]; then # the end of the pipe
-      code=killed
-      break
-    fi
+  # A read with a time limit may lose what it has read when its time is over. So the shell reads only what is there.
+  until read -t 0 -u "$report"; do
+    pause 0.05
     if [ -e "$live/abort" ] && [ "$phase" = switching ]; then
       code=aborted
       break
@@ -80,12 +74,19 @@ runSwitch() { # PATIENCE COMMAND…
       break
     fi
   done
-  case $code in
-  hung | killed | aborted) stopSwitch ;;
-  # Wait for the last log lines. Then kill the command's processes that still run, as systemd does when the main process
-  # of a unit ends.
-  *) read -r -t 0.5 -u "$report" _ || stopSwitch ;;
-  esac
+  # At the end of the pipe, the process that waits for the command was killed.
+  if [ $code != killed ] || ! read -r -u "$report" code; then
+    code=${code:-killed}
+    stopSwitch
+  else
+    # Wait for the last log lines. Then kill the command's processes that still run, as systemd does when the main process
+    # of a unit ends.
+    for _ in {1..25}; do
+      ! read -t 0 -u "$report" || break
+      pause 0.02
+    done
+    read -t 0 -u "$report" || stopSwitch
+  fi
   exec {report}<&-
 }
 
