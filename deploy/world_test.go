@@ -459,9 +459,9 @@ func (n *simulatedNode) handle(ctx context.Context, e *sshtest.Exec) int {
 		}
 		fmt.Fprintln(e.Stdout, n.systemState)
 		return 0
-	case argv[0] == "bash" && len(argv) > 4 && argv[3] == "nixbench":
+	case argv[0] == "bash" && len(argv) > 5 && argv[3] == "nixbench": // argv[4] is the length of the script
 		_, _ = io.Copy(io.Discard, e.Stdin)
-		return n.activate(e, argv[4:])
+		return n.activate(e, argv[5:])
 	case argv[0] == "sh" && len(argv) > 5 && argv[3] == "upload-keys" && argv[5] == "restore":
 		_, _ = io.Copy(io.Discard, e.Stdin)
 		n.mu.Lock()
