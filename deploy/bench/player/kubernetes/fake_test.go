@@ -115,7 +115,7 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 			return nil, errors.New("error: You must be logged in to the server (Unauthorized)")
 		}
 		argv = append(argv[:3:3], append([]string{"--server=https://127.0.0.1:7443", ""}, argv[3:]...)...)
-	case argv[0] == "kubectl" || argv[0] == "cat":
+	case argv[0] == "kubectl" || argv[0] == "cat" || argv[0] == "etcdctl":
 		if node != "cp-1" {
 			return nil, fmt.Errorf("%s: %q", node, argv)
 		}
