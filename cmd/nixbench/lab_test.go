@@ -263,6 +263,11 @@ func TestLabCommands(t *testing.T) {
 	b.checkEqual("boots", b.l.Run(t, "m1", "cat /etc/x /boot/nixbench-default"), "one"+first["m1"].Current)
 	b.run(0, "rollback", "--on", "m1")
 	b.checkEqual("rolled back twice", b.status(0)["m1"].Generation, 2)
+	_, diag = b.run(12, "apply", file) // the reboot has deleted a key
+	if !strings.Contains(diag, "m1: more keys differ now: token") {
+		t.Errorf("apply of an executed plan to a node without its key says:\n%s", diag)
+	}
+	b.run(0, "upload-keys", "--on", "m1")
 	_, diag = b.run(0, "apply", file)
 	if !strings.Contains(diag, "was applied already; there is nothing to change") || !strings.Contains(diag, "1 unchanged") {
 		t.Errorf("apply of an executed plan says:\n%s", diag)
