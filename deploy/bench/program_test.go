@@ -12,13 +12,13 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// player of a workload: it finishes the jobs on stdin, or two of its own, and stores what it sees of its environment.
+// player of a workload: it finishes the jobs in the file, or two of its own, and stores what it sees of its environment.
 const playScript = `#!/bin/bash
-jobs=$(sed 's/^{"id":"\([^"]*\)".*/\1/')
+jobs=$(sed 's/^{"id":"\([^"]*\)".*/\1/' "$NIXBENCH_JOBS" 2>/dev/null)
 echo "$1|$NIXBENCH_CELL|$(nixbench exec true)|$PWD" > "$NIXBENCH_TRIAL/seen"
 ls "$NIXBENCH_SOURCE" >> "$NIXBENCH_TRIAL/seen" 2>&1
 echo '{"event": "begin"}'
-sleep 0.01
+read -r _
 for id in ${jobs:-own-1 own-2}; do
 	for event in submit created bound start finish; do
 		echo "{\"event\": \"$event\", \"id\": \"$id\", \"time\": ${EPOCHREALTIME/./}}"

@@ -66,6 +66,7 @@ const playProgram = `#!/bin/bash
 event() { echo "{\"event\": \"$1\", \"id\": \"own-$2\", \"time\": ${EPOCHREALTIME/./}}"; }
 nixbench exec --on controller-1 -- sinfo >&2 || exit
 echo '{"event": "begin"}'
+read -r _
 for ((i = 1; i <= $1; i++)); do event submit $i; done
 nixbench exec --on controller-1 -- srun hostname >&2 || exit
 for ((i = 1; i <= $1; i++)); do event start $i; event finish $i; done
@@ -209,7 +210,8 @@ func (c *cluster) checkAttempts(s gjson.Result, trials, jobs int64) {
 	}
 	for _, a := range s.Get("attempts").Array() {
 		valid := a.Get("state").String() == "valid" || len(a.Get("reasons").Array()) == 1 && strings.HasPrefix(a.Get("reasons.0").String(), late)
-		if a.Get("result.finished").Int() != jobs || a.Get("result.metrics.throughput").Float() <= 0 || !valid || !a.Get("usage").IsObject() || a.Get("clock.error").Float() <= 0 {
+		if a.Get("result.finished").Int() != jobs || a.Get("result.metrics.throughput").Float() <= 0 || !valid || !a.Get("usage").IsObject() ||
+			a.Get("clock.error").Float() <= 0 && s.Get("sweep.trials.#(number=="+a.Get("trial").Raw+").cell.workload").String() != "own" {
 			c.Errorf("trial %s: %s", a.Get("trial"), a)
 		}
 		c.Logf("trial %s: %.3g jobs/s, p50 %.3g s, %s", a.Get("trial"), a.Get("result.metrics.throughput").Float(), a.Get("result.metrics.schedule_p50").Float(), a.Get("phases"))

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -55,14 +56,30 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 		return err
 	}
 	defer log.Close()
+	if len(jobs) > 0 {
+		if err := os.WriteFile(p.jobsFile(), workload.Encode(jobs), 0o600); err != nil {
+			return err
+		}
+	}
+	stdin, answer, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
 	output, stdout := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := p.run(run, workload.Encode(jobs), stdout, log)
+		err := p.run(run, stdin, stdout, log)
+		stdin.Close()
 		stdout.Close()
 		ended <- err
 	}()
-	c, bad := p.read(output, jobs, begin, send)
+	c, bad := p.read(output, jobs, func() time.Time {
+		at := begin()
+		_, _ = fmt.Fprintf(answer, "{\"event\": \"begin\", \"time\": %d}\n", at.UnixMicro()) // fails if the program has closed it
+		answer.Close()
+		return at
+	}, send)
 	if bad != nil {
 		stop()
 		_, _ = io.Copy(io.Discard, output) // run ends when its output is read
@@ -84,10 +101,14 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	return nil
 }
 
+// jobsFile returns the file with the jobs.
+func (p *Player) jobsFile() string { return filepath.Join(p.o.Folder, "jobs.jsonl") }
+
 // run runs the program until it ends, or ctx does, and then ends what remains of its process group.
-func (p *Player) run(ctx context.Context, stdin []byte, stdout, stderr io.Writer) error {
+func (p *Player) run(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) error {
 	cmd := exec.CommandContext(ctx, p.o.Argv[0], p.o.Argv[1:]...)
-	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = p.o.Folder, p.o.Env, bytes.NewReader(stdin), stdout, stderr
+	cmd.Env = append(slices.Clip(p.o.Env), "NIXBENCH_JOBS="+p.jobsFile())
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = p.o.Folder, stdin, stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	setDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }

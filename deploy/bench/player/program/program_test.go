@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/bench/player/null"
 	"github.com/nixbench/nixbench/deploy/bench/player/playertest"
@@ -32,9 +34,13 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// playNull submits the jobs on stdin to the ideal scheduler.
+// playNull submits the jobs in the file to the ideal scheduler.
 func playNull() error {
-	jobs, err := workload.Read(os.Stdin)
+	file, err := os.Open(os.Getenv("NIXBENCH_JOBS"))
+	if err != nil {
+		return err
+	}
+	jobs, err := workload.Read(file)
 	if err != nil {
 		return err
 	}
@@ -46,8 +52,8 @@ func playNull() error {
 	}
 	begin := func() time.Time {
 		print(map[string]string{"event": "begin"})
-		time.Sleep(100 * time.Millisecond) // the tests read the line a moment later, and must not see jobs that are too early
-		return time.Now()
+		answer, _ := bufio.NewReader(os.Stdin).ReadBytes('\n')
+		return time.UnixMicro(gjson.GetBytes(answer, "time").Int())
 	}
 	return newNull().Play(context.Background(), jobs, begin, func(e player.Event) {
 		print(line{Event: e.Kind, ID: e.Job, Task: e.Task, Time: e.Time.UnixMicro(), Node: e.Node, Text: e.Text})
@@ -75,7 +81,7 @@ func newScript(t *testing.T, script string) *Player {
 		Env: append(os.Environ(), "NIXBENCH_CELL=workload=own"), Log: filepath.Join(dir, "log")})
 }
 
-const begin = `echo '{"event": "begin"}'` + "\n"
+const begin = `echo '{"event": "begin"}'; read -r answer` + "\n"
 
 // event returns the command that prints an event with the current time.
 func event(kind, id string) string {
