@@ -19,8 +19,12 @@ func (p *Player) waitForClient(ctx context.Context) error {
 	}
 	wait, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
+	var last error
 	for {
 		_, err := p.runOn(wait, p.client, nil, "scontrol", "ping")
+		if last == nil || wait.Err() == nil { // the error of a command that the time limit has ended says nothing
+			last = err
+		}
 		switch {
 		case err == nil:
 			return nil
@@ -28,7 +32,7 @@ func (p *Player) waitForClient(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		default:
-			return fmt.Errorf("slurm: the client does not reach slurmctld within %v: %w; journalctl -u sackd on %s shows why", clientTimeout, err, p.client)
+			return fmt.Errorf("slurm: the client does not reach slurmctld within %v: %w; journalctl -u sackd on %s shows why", clientTimeout, last, p.client)
 		}
 	}
 }
