@@ -41,15 +41,7 @@ func (a *app) consoleCommand() *cobra.Command {
 }
 
 func (a *app) console(name string) error {
-	e, err := a.newEvaluator()
-	if err != nil {
-		return err
-	}
-	hive, err := a.surveyHive(e)
-	if err != nil {
-		return err
-	}
-	node, err := findNode(hive, name)
+	e, hive, node, err := a.surveyNode(name)
 	if err != nil {
 		return err
 	}

@@ -54,15 +54,7 @@ func (a *app) sshCommand() *cobra.Command {
 }
 
 func (a *app) ssh(name string, command []string, acceptNew bool) error {
-	e, err := a.newEvaluator()
-	if err != nil {
-		return err
-	}
-	hive, err := a.surveyHive(e)
-	if err != nil {
-		return err
-	}
-	node, err := findNode(hive, name)
+	_, hive, node, err := a.surveyNode(name)
 	if err != nil {
 		return err
 	}
@@ -102,6 +94,20 @@ func (a *app) findTarget(hive *nixeval.Hive, node nixeval.Node, acceptNew bool) 
 	}
 	target.Host, target.Fallbacks = host.Config().Alias, nil
 	return target, nil
+}
+
+// surveyNode surveys the hive and returns the node with this name.
+func (a *app) surveyNode(name string) (*nixeval.Evaluator, *nixeval.Hive, nixeval.Node, error) {
+	e, err := a.newEvaluator()
+	if err != nil {
+		return nil, nil, nixeval.Node{}, err
+	}
+	hive, err := a.surveyHive(e)
+	if err != nil {
+		return nil, nil, nixeval.Node{}, err
+	}
+	node, err := findNode(hive, name)
+	return e, hive, node, err
 }
 
 // findNode returns the hive's node with the given name. It fails if the node's deployment options

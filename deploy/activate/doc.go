@@ -17,8 +17,8 @@
 //
 //  1. The script records the running system and the units that have failed already,
 //     and protects the running and the new system from the garbage collector.
-//  2. The script calls the new system's switch-to-configuration with "test", in a second
-//     transient unit, so that all processes of a hanging switch can be killed.
+//  2. The script calls the new system's switch-to-configuration with "test". If the switch hangs,
+//     the script kills all processes of the unit's control group but itself.
 //  3. The script waits for a confirmation, which the client sends over a new connection. If the
 //     switch has started services, the script watches them, and waits for a second confirmation.
 //  4. After the last confirmation the script sets the profile and calls
