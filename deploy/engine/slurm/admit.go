@@ -21,7 +21,7 @@ since=${since#@}
 // Admit implements [engine.Admitter]. slurmd registers only when it starts. If the controller was recreated, it has
 // lost its list of nodes, so Admit restarts slurmd on a compute node that is not registered; for the controller,
 // on all such nodes of the hive. The jobs of a node continue. If the node with slurmdbd was recreated, Admit restarts slurmctld,
-// which registers with the new database only when it starts.
+// which registers with the new database only when it starts. Admit ends the drain that [Engine.RemoveMember] has left on a node of a static list.
 func (e *Engine) Admit(ctx context.Context, name string) error {
 	var nodes []string
 	switch {
@@ -40,6 +40,11 @@ func (e *Engine) Admit(ctx context.Context, name string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if n := registered[name]; n.isDrainedByUs() && n["Reason"] == removedReason {
+		if err := e.undrain(ctx, registered, []string{name}); err != nil {
+			return err
+		}
 	}
 	nodes = slices.DeleteFunc(nodes, func(n string) bool { return registered[n] != nil })
 	errs := make([]error, len(nodes))

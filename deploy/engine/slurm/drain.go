@@ -138,7 +138,7 @@ func (e *Engine) Uncordon(ctx context.Context, name string) error {
 		return nil
 	case err != nil:
 		return err
-	case !nodes[name].isDrainedByUs():
+	case !nodes[name].isDrainedByUs() || nodes[name].isRemoved():
 		return nil
 	}
 	return e.undrain(ctx, nodes, []string{name})

@@ -101,7 +101,7 @@ func (n node) isStatic() bool { return !n.has("DYNAMIC_NORM") }
 // isRemoved reports whether [Engine.RemoveMember] has removed a node of a static list, and its slurmd has not registered since. SLURM
 // keeps the reason when the slurmd registers, so its start is compared with the time of the reason.
 func (n node) isRemoved() bool {
-	if !n.has("DOWN") || n["Reason"] != removedReason {
+	if !n.has("DOWN") && !n.isDrained() || !strings.HasPrefix(n["Reason"], removedReason) {
 		return false
 	}
 	start, known := n.slurmdStart()
@@ -132,7 +132,7 @@ const drainReason = "nixbench: it is about to change"
 // isDrainedByUs reports whether nixbench has drained the node, and no administrator has changed the reason since. SLURM
 // does not change the reason of a node that is drained already, also if an epilog fails there, and deletes it with the drain.
 func (n node) isDrainedByUs() bool {
-	return n.isDrained() && n["Reason"] == drainReason
+	return n.isDrained() && (n["Reason"] == drainReason || n["Reason"] == removedReason)
 }
 
 // slurmdStart returns the time, by the clock of the node, at which the slurmd that has registered was started.

@@ -3,17 +3,18 @@ package slurm
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/nixbench/nixbench/deploy/engine/batch"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// removedReason is the reason of a node of a static list that was removed.
+// removedReason is the reason of a node of a static list that was removed. If an administrator or SLURM had drained the node, the reason of that drain follows.
 const removedReason = "nixbench: it was removed"
 
 // RemoveMember implements [engine.MemberRemover]. It stops slurmd, which would register again, and deletes the
-// node from the controller's list. SLURM does not delete nodes of slurm.conf: such a node is set to DOWN, until its slurmd
-// registers again, or until the controller has another slurm.conf.
+// node from the controller's list. SLURM does not delete nodes of slurm.conf: such a node is drained and set to DOWN,
+// until it is admitted again, or until the controller has another slurm.conf.
 func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 	nodes, err := e.listNodes(ctx)
 	switch {
@@ -39,12 +40,17 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 	return failure.On(name, err)
 }
 
-// takeDown sets a node to DOWN and then ends its drain by nixbench, so that it takes jobs when its slurmd registers again, and not before.
+// takeDown drains a node and sets it to DOWN. The drain is needed because SLURM makes a node that is DOWN available again when it
+// processes the answer to a ping, and the node may have sent that answer before its slurmd was stopped.
 func (e *Engine) takeDown(ctx context.Context, n node) error {
-	name := n["NodeName"]
-	_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+name, "state=down", "reason="+removedReason)
-	if err == nil && n.isDrainedByUs() {
-		err = e.undrain(ctx, map[string]node{name: n}, []string{name})
+	reason := removedReason
+	if n.isDrained() && !n.isDrainedByUs() {
+		reason += "; drained before: " + strings.TrimPrefix(n["Reason"], removedReason+"; drained before: ")
 	}
-	return err
+	for _, state := range []string{"drain", "down"} {
+		if _, err := e.runOnController(ctx, "scontrol", "update", "nodename="+n["NodeName"], "state="+state, "reason="+reason); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -245,35 +245,71 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// A removed node of a static list takes no jobs before its slurmd registers again, and takes jobs then.
+// A removed node of a static list takes no jobs before it is admitted and its slurmd registers again, also if SLURM makes it
+// available because of a late answer to a ping.
 func TestRemoveStaticNode(t *testing.T) {
 	c := newController(t, "c-1")
 	n := c.nodes["c-1"]
-	n.static, n.flags, n.reason = true, []string{"DRAIN"}, drainReason
+	n.static = true
 	e := c.engine("c-1")
-	if err := e.RemoveMember(t.Context(), "c-1"); err != nil || n.base != "DOWN" || n.reason != removedReason || len(n.flags) > 0 {
-		t.Errorf("%v, %+v", err, n)
+	wantRemoved := func() {
+		t.Helper()
+		if members, err := e.Members(t.Context()); err != nil || len(members) != 1 {
+			t.Errorf("%v, %v", members, err)
+		}
+		if !slices.Contains(n.flags, "DRAIN") || n.reason != removedReason {
+			t.Errorf("%+v", n)
+		}
 	}
-	if down, undrain := c.index("state=down"), c.index("state=undrain"); down < 0 || undrain < down {
-		t.Errorf("the drain ends before the node is down: %q", c.calls)
+	for _, flags := range [][]string{nil, {"DRAIN"}} {
+		n.base, n.flags, n.reason, n.start = "IDLE", flags, "", 1000
+		if len(flags) > 0 {
+			n.reason = drainReason
+		}
+		if err := e.RemoveMember(t.Context(), "c-1"); err != nil || n.base != "DOWN" {
+			t.Errorf("%v, %+v", err, n)
+		}
+		wantRemoved()
+		n.base = "IDLE" // SLURM has processed a late answer to a ping
+		wantRemoved()
+		if err := e.Uncordon(t.Context(), "c-1"); err != nil {
+			t.Error(err)
+		}
+		wantRemoved()
+		n.start = 1795363544 // a new slurmd has registered, and the run that deployed it was killed
+		if members, err := e.Members(t.Context()); err != nil || !members["c-1"].Ready || !members["c-1"].Drained {
+			t.Errorf("%v, %v", members, err)
+		}
+		if err := e.Admit(t.Context(), "c-1"); err != nil || len(n.flags) > 0 {
+			t.Errorf("%v, %+v", err, n)
+		}
 	}
-	if members, err := e.Members(t.Context()); err != nil || len(members) != 1 {
-		t.Errorf("%v, %v", members, err)
-	}
-	n.base = "IDLE" // its slurmd has registered
-	if members, err := e.Members(t.Context()); err != nil || !members["c-1"].Ready || members["c-1"].Drained {
-		t.Errorf("%v, %v", members, err)
-	}
-	n.base, n.start = "DOWN", 1795363544 // and has failed later
+	n.base, n.reason = "DOWN", removedReason // slurmd has registered and failed later
 	if members, err := e.Members(t.Context()); err != nil || len(members) != 2 || members["c-1"].Ready {
 		t.Errorf("%v, %v", members, err)
 	}
-	n.flags, n.reason = []string{"DRAIN"}, "bad disk"
+}
+
+// The drain of a node by an administrator does not end when the node is removed and admitted again.
+func TestRemoveDrainedStaticNode(t *testing.T) {
+	c := newController(t, "c-1")
+	n := c.nodes["c-1"]
+	n.static, n.flags, n.reason = true, []string{"DRAIN"}, "bad disk"
+	e := c.engine("c-1")
+	for range 2 {
+		if err := e.RemoveMember(t.Context(), "c-1"); err != nil || n.reason != removedReason+"; drained before: bad disk" {
+			t.Errorf("%v, %+v", err, n)
+		}
+		if members, err := e.Members(t.Context()); err != nil || len(members) != 1 {
+			t.Errorf("%v, %v", members, err)
+		}
+	}
+	if err := e.Admit(t.Context(), "c-1"); err != nil || len(n.flags) != 1 {
+		t.Errorf("%v, %+v", err, n)
+	}
+	n.base, n.start = "IDLE", 1795363544
 	if members, err := e.Members(t.Context()); err != nil || !members["c-1"].Cordoned || members["c-1"].Drained {
 		t.Errorf("%v, %v", members, err)
-	}
-	if err := e.RemoveMember(t.Context(), "c-1"); err != nil || len(n.flags) != 1 {
-		t.Errorf("the drain by an administrator has ended: %v, %+v", err, n)
 	}
 }
 
