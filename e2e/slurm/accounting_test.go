@@ -18,7 +18,7 @@ func TestAccounting(t *testing.T) {
 	c.Run("apply")
 	computes := c.NodeStates("compute-1", "compute-2")
 	before := c.submit("--nodes=2", "srun sleep 25")
-	c.WaitForOutput(10*time.Second, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 2")
+	c.WaitForOutput(schedulingTime, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 2")
 
 	c.accounting = 1
 	c.writeHive(2, "")
@@ -28,12 +28,12 @@ func TestAccounting(t *testing.T) {
 	if now := c.NodeStates("compute-1", "compute-2"); now != computes {
 		t.Errorf("accounting has changed compute nodes: from\n%s\nto\n%s", computes, now)
 	}
-	c.waitForJob(40*time.Second, before)
+	c.waitForJob(schedulingTime, before)
 	after := c.submit("--nodes=2", "srun hostname")
 	for _, node := range []string{"controller-1", "compute-1"} {
-		c.WaitForOutput(20*time.Second, node, account(after), "COMPLETED")
+		c.WaitForOutput(schedulingTime, node, account(after), "COMPLETED")
 	}
-	c.WaitForOutput(20*time.Second, "controller-1", account(before), "COMPLETED")
+	c.WaitForOutput(schedulingTime, "controller-1", account(before), "COMPLETED")
 	c.Run("check", "--deep")
 	if out := c.Run("apply"); strings.Count(out, "unchanged") < 4 {
 		t.Error("a second apply is not a no-op")
@@ -48,7 +48,7 @@ func TestAccounting(t *testing.T) {
 	c.RunOn("controller-1", "systemctl restart --no-block slurmctld.service")
 	c.WaitForOutput(90*time.Second, "controller-1", "scontrol ping | grep -c 'is UP'", "1")
 	offline := c.submit("", "hostname")
-	c.waitForJob(20*time.Second, offline)
+	c.waitForJob(schedulingTime, offline)
 	c.RunOn("accounting-1", "systemctl start slurmdbd.service")
 	c.WaitForOutput(60*time.Second, "controller-1", account(offline), "COMPLETED")
 	c.Run("check")
@@ -60,19 +60,19 @@ func TestAccounting(t *testing.T) {
 	c.CheckOutput("controller-1", adoptions, "1")
 	c.RunOn("controller-1", `systemctl stop slurmctld.service; cp -p /var/spool/slurmctld/clustername /root/; sed -i 's/|.*/|1/' /var/spool/slurmctld/clustername
 systemctl start --no-block slurmctld.service`)
-	c.WaitForOutput(20*time.Second, "controller-1", "journalctl --no-pager --unit=slurmctld | grep -q 'CLUSTER ID MISMATCH' && echo refused", "refused")
+	c.WaitForOutput(time.Minute, "controller-1", "journalctl --no-pager --unit=slurmctld | grep -q 'CLUSTER ID MISMATCH' && echo refused", "refused")
 	c.RunOn("controller-1", "systemctl stop slurmctld.service; cp -p /root/clustername /var/spool/slurmctld/; systemctl start slurmctld.service")
 	c.Run("check")
 
 	// A recreated node with slurmdbd has a new database. slurmctld registers there, while a job runs.
 	running := c.submit("--nodes=2", "srun sleep 20")
-	c.WaitForOutput(70*time.Second, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 2")
+	c.WaitForOutput(schedulingTime, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 2")
 	c.Run("destroy", "--on", "accounting-1", "--yes")
 	c.Run("apply")
 	c.CheckOutput("controller-1", adoptions, "2")
-	c.waitForJob(40*time.Second, running)
+	c.waitForJob(schedulingTime, running)
 	later := c.submit("", "hostname")
-	c.WaitForOutput(20*time.Second, "controller-1", account(later), "COMPLETED")
+	c.WaitForOutput(schedulingTime, "controller-1", account(later), "COMPLETED")
 	if now := c.NodeStates("compute-1", "compute-2"); now != computes {
 		t.Errorf("the new database has changed compute nodes: from\n%s\nto\n%s", computes, now)
 	}
@@ -85,8 +85,8 @@ func TestAccountingOnController(t *testing.T) {
 	c.writeHive(1, `nixbench.slurm.accountingRole = "controller";`)
 	c.Run("apply")
 	job := c.submit("", "hostname")
-	c.WaitForOutput(30*time.Second, "controller-1", account(job), "COMPLETED")
+	c.WaitForOutput(schedulingTime, "controller-1", account(job), "COMPLETED")
 	c.Run("reboot", "--on", "controller-1", "--yes")
 	job = c.submit("", "hostname")
-	c.WaitForOutput(30*time.Second, "controller-1", account(job), "COMPLETED")
+	c.WaitForOutput(schedulingTime, "controller-1", account(job), "COMPLETED")
 }

@@ -52,6 +52,9 @@ func (c *cluster) submit(options, script string) string {
 	return c.RunOn("controller-1", "sbatch --parsable --chdir=/ --output=/dev/null "+options+" --wrap='"+script+"'")
 }
 
+// schedulingTime is the time limit for the start of a job. SLURM may look only once a minute for jobs to start.
+const schedulingTime = 90 * time.Second
+
 // waitForJob waits until a job has ended, and checks its state, the number of its restarts, and its exit code.
 func (c *cluster) waitForJob(limit time.Duration, id string) {
 	c.Helper()

@@ -31,8 +31,8 @@ func TestHollow(t *testing.T) {
 
 	// A slurmd that ends is started again.
 	c.RunOn("compute-1", "pkill -f -- '-N compute-1-h[2] '")
-	c.WaitForOutput(15*time.Second, "compute-1", "journalctl -o cat -u slurmd | grep -c 'slurmd of compute-1-h2 has ended; it starts again'", "1")
-	c.WaitForOutput(15*time.Second, "compute-1", "pgrep -fc -- '-N compute-1-h[2] '", "1")
+	c.WaitForOutput(time.Minute, "compute-1", "journalctl -o cat -u slurmd | grep -c 'slurmd of compute-1-h2 has ended; it starts again'", "1")
+	c.WaitForOutput(time.Minute, "compute-1", "pgrep -fc -- '-N compute-1-h[2] '", "1")
 
 	// A drained node fails the check.
 	c.RunOn("controller-1", "scontrol update nodename=compute-2-h3 state=drain reason='bad disk'")
@@ -42,12 +42,12 @@ func TestHollow(t *testing.T) {
 	c.RunOn("controller-1", "scontrol update nodename=compute-2-h3 state=undrain")
 
 	// The machine is removed when the jobs on its nodes have ended.
-	job := c.submit("--nodes=8", "srun sleep 5")
-	c.WaitForOutput(10*time.Second, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 8")
+	job := c.submit("--nodes=8", "srun sleep 20")
+	c.WaitForOutput(schedulingTime, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 8")
 	if out := c.Run(hollow("apply", "--set", "roles.compute.count=1", "--yes", "-v")...); !strings.Contains(out, "waits for jobs "+job) {
 		t.Errorf("the drain has not reported job %s", job)
 	}
-	c.waitForJob(time.Second, job)
+	c.waitForJob(10*time.Second, job)
 	c.CheckOutput("controller-1", registered, nodes("compute-1"))
 	c.Run(hollow("check", "--set", "roles.compute.count=1")...)
 	c.Run("destroy", "--yes")

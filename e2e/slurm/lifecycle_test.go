@@ -41,12 +41,12 @@ func TestLifecycle(t *testing.T) {
 	others := c.NodeStates("controller-1", "compute-1", "compute-2")
 	c.Run("apply", "--set", "roles.compute.count=3")
 	c.CheckOutput("controller-1", registered, "compute-1 idle;compute-2 idle;compute-3 idle;")
-	job := c.submit("--nodes=3", "srun sleep 6")
-	c.WaitForOutput(10*time.Second, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 3")
+	job := c.submit("--nodes=3", "srun sleep 20")
+	c.WaitForOutput(schedulingTime, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 3")
 	if out := c.Run("apply", "--set", "roles.compute.count=2", "--yes", "-v"); !strings.Contains(out, "waits for jobs "+job) {
 		t.Errorf("the drain has not reported job %s", job)
 	}
-	c.waitForJob(time.Second, job)
+	c.waitForJob(10*time.Second, job)
 	c.CheckOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
 	if now := c.NodeStates("controller-1", "compute-1", "compute-2"); now != others {
 		t.Errorf("scaling has changed other nodes: from\n%s\nto\n%s", others, now)

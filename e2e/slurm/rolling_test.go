@@ -14,7 +14,7 @@ func TestRollingChange(t *testing.T) {
 
 	// The systems of all nodes change. A job runs on one node, and more jobs than fit are queued.
 	long := c.submit("--nodelist=compute-1", "sleep 8")
-	c.WaitForOutput(10*time.Second, "controller-1", "squeue --noheader --format='%T %N'", "RUNNING compute-1")
+	c.WaitForOutput(schedulingTime, "controller-1", "squeue --noheader --format='%T %N'", "RUNNING compute-1")
 	var jobs []string
 	for range 12 {
 		jobs = append(jobs, c.submit("--exclusive", "sleep 1"))
@@ -24,7 +24,7 @@ func TestRollingChange(t *testing.T) {
 	c.Run("apply")
 	t.Logf("a change of three nodes under jobs: %.1f s", time.Since(began).Seconds())
 	for _, job := range append(jobs, long) {
-		c.waitForJob(30*time.Second, job)
+		c.waitForJob(schedulingTime, job)
 	}
 	for _, node := range []string{"controller-1", "compute-1", "compute-2"} {
 		c.CheckOutput(node, "cat /etc/change", "2")
@@ -34,7 +34,7 @@ func TestRollingChange(t *testing.T) {
 	// A setting of slurm.conf changes only the controller, and the compute nodes fetch it, while a job runs.
 	computes := c.NodeStates("compute-1", "compute-2")
 	long = c.submit("--nodes=2", "srun sleep 8")
-	c.WaitForOutput(70*time.Second, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 2") // SLURM looks once a minute for jobs to start
+	c.WaitForOutput(schedulingTime, "controller-1", "squeue --noheader --format='%T %D'", "RUNNING 2")
 	c.writeHive(2, `environment.etc.change.text = "2"; nixbench.slurm.settings.InactiveLimit = 77;`)
 	if out := c.Run("apply"); !strings.Contains(out, "1 switched, 2 unchanged") {
 		t.Error("a setting of slurm.conf has not changed the controller alone")
@@ -43,9 +43,9 @@ func TestRollingChange(t *testing.T) {
 		t.Errorf("a setting of slurm.conf has changed compute nodes: from\n%s\nto\n%s", computes, now)
 	}
 	for _, node := range []string{"compute-1", "compute-2"} {
-		c.WaitForOutput(5*time.Second, node, "grep InactiveLimit /run/slurm/conf/slurm.conf; scontrol show config | grep -o 'InactiveLimit.*'", "InactiveLimit=77\nInactiveLimit           = 77 sec")
+		c.WaitForOutput(time.Minute, node, "grep InactiveLimit /run/slurm/conf/slurm.conf; scontrol show config | grep -o 'InactiveLimit.*'", "InactiveLimit=77\nInactiveLimit           = 77 sec")
 	}
-	c.waitForJob(20*time.Second, long)
+	c.waitForJob(schedulingTime, long)
 
 	// Tags of registered nodes become their features. A login node submits jobs.
 	c.tags, c.login = `"nvme"`, 1
@@ -61,20 +61,20 @@ func TestRollingChange(t *testing.T) {
 
 	// A reboot waits for the job of the node. The node finds the cluster again by itself.
 	long = c.submit("--nodelist=compute-2", "sleep 5")
-	c.WaitForOutput(70*time.Second, "controller-1", "squeue --noheader --format='%T %N'", "RUNNING compute-2")
+	c.WaitForOutput(schedulingTime, "controller-1", "squeue --noheader --format='%T %N'", "RUNNING compute-2")
 	c.Run("reboot", "--on", "compute-2", "--yes")
-	c.waitForJob(time.Second, long)
-	c.WaitForOutput(20*time.Second, "controller-1", registered, "compute-1 idle;compute-2 idle;")
+	c.waitForJob(10*time.Second, long)
+	c.WaitForOutput(time.Minute, "controller-1", registered, "compute-1 idle;compute-2 idle;")
 
 	// A job that does not end in time blocks the change of its node, which takes jobs again.
 	hangs := c.submit("--nodelist=compute-1", "sleep 600")
-	c.WaitForOutput(70*time.Second, "controller-1", "squeue --noheader --format='%T %N'", "RUNNING compute-1")
+	c.WaitForOutput(schedulingTime, "controller-1", "squeue --noheader --format='%T %N'", "RUNNING compute-1")
 	c.writeHive(2, `environment.etc.change.text = "3"; nixbench.slurm.drainTimeout = 2;`)
 	code, _, diag := c.Try("apply")
 	if code == 0 || !strings.Contains(diag, "compute-1: drain: after 2s it still has jobs "+hangs) {
 		t.Errorf("apply with a job that does not end: exit code %d", code)
 	}
-	c.WaitForOutput(10*time.Second, "controller-1", "squeue --noheader --format='%T %N'; scontrol --oneliner show nodes | grep -c DRAIN", "RUNNING compute-1\n0")
+	c.WaitForOutput(time.Minute, "controller-1", "squeue --noheader --format='%T %N'; scontrol --oneliner show nodes | grep -c DRAIN", "RUNNING compute-1\n0")
 	c.CheckOutput("compute-1", "cat /etc/change", "2")
 
 	// Without a drain the node changes while the job runs.

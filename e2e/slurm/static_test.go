@@ -43,7 +43,7 @@ func TestStaticList(t *testing.T) {
 		t.Errorf("the drain has not reported job %s", job)
 	}
 	t.Logf("from 3 to 2 nodes, with a job of 20 s: %.1f s", time.Since(began).Seconds())
-	c.waitForJob(30*time.Second, job)
+	c.waitForJob(schedulingTime, job)
 	ended := c.seconds("controller-1", "SLURM_TIME_FORMAT=%s scontrol show job "+job+" | grep -o 'EndTime=[0-9]*' | cut -d= -f2")
 	restarted := c.startOf("controller-1", "slurmctld")
 	if restarted < ended {

@@ -46,8 +46,8 @@ func TestUpgrade(t *testing.T) {
 	if code, _, diag := c.Try("plan"); code != 0 && strings.Contains(diag, "cannot read the state of releases before") {
 		t.Skipf("Debian sid has SLURM %s, and %s cannot be upgraded to it: %s", newer, packagedSlurm, diag)
 	}
-	jobs := []string{c.submit("--nodelist=compute-1", "srun sleep 20")}
-	c.WaitForOutput(10*time.Second, "controller-1", "squeue --noheader --format='%T %N'", "RUNNING compute-1")
+	jobs := []string{c.submit("--nodelist=compute-1", "srun sleep 40")}
+	c.WaitForOutput(schedulingTime, "controller-1", "squeue --noheader --format='%T %N'", "RUNNING compute-1")
 	for range 12 {
 		jobs = append(jobs, c.submit("--exclusive", "sleep 1"))
 	}
@@ -58,7 +58,7 @@ func TestUpgrade(t *testing.T) {
 	for _, job := range jobs {
 		c.waitForJob(90*time.Second, job)
 	}
-	c.WaitForOutput(30*time.Second, "controller-1", "sacct --noheader --allocations --parsable2 --format=state | sort | uniq -c | tr -s ' '", fmt.Sprintf("%d COMPLETED", len(jobs)))
+	c.WaitForOutput(time.Minute, "controller-1", "sacct --noheader --allocations --parsable2 --format=state | sort | uniq -c | tr -s ' '", fmt.Sprintf("%d COMPLETED", len(jobs)))
 	var last int64
 	for _, daemon := range []struct{ node, unit string }{{"accounting-1", "slurmdbd"}, {"controller-1", "slurmctld"}, {"compute-1", "slurmd"}} {
 		started := c.startOf(daemon.node, daemon.unit)
