@@ -192,6 +192,17 @@ func TestDestroyNeverCreated(t *testing.T) {
 	w.checkEmpty()
 }
 
+// apply counts the machines that it removes.
+func TestApplyCountsRemovedMachines(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 3})
+	w.must(w.apply())
+	w.scale(map[string]int{"w": 1})
+	w.must(w.apply())
+	if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Phase == event.Remove && e.Text == "2 machines removed" }) {
+		t.Error("it counts wrong")
+	}
+}
+
 // A machine that was removed by hand is not counted either, and its record is removed.
 func TestDestroyRemovedByHand(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})

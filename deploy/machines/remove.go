@@ -118,7 +118,7 @@ func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]stat
 
 // isOnHypervisor reports whether a hypervisor has a domain or volume of a node's machine.
 func (w *destroyer) isOnHypervisor(removals []Removal) bool {
-	return slices.ContainsFunc(removals, func(p Removal) bool { return p.State != "" || p.duplicate })
+	return slices.ContainsFunc(removals, func(p Removal) bool { return p.State != "" })
 }
 
 // removeMachine removes a node's machine and its record. If only a duplicate machine is removed, the node

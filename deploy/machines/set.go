@@ -98,7 +98,7 @@ func (b *Set) Obsolete() (obsolete []Removal, unused bool) {
 	b.pending.Wait()
 	for _, c := range b.plan.Changes {
 		if c.Action == provision.Remove {
-			obsolete = append(obsolete, Removal{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, duplicate: b.plan.HasMachine(c.Node)})
+			obsolete = append(obsolete, Removal{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, State: c.State, duplicate: b.plan.HasMachine(c.Node)})
 		}
 		unused = unused || c.Action == provision.Remove || c.Action == provision.Recreate
 	}

@@ -17,6 +17,7 @@ type Change struct {
 	Kind       Kind       `json:"kind,omitempty"`
 	Address    netip.Addr `json:"address,omitzero"`
 	Why        string     `json:"why,omitempty"`
+	State      State      `json:"-"` // of the machine that is removed
 
 	desired Desired
 	place   Place
@@ -150,7 +151,7 @@ func findRemovals(desired []Desired, existing map[string]locatedMachine, duplica
 	}
 	var out []Change
 	add := func(f locatedMachine, why string) {
-		out = append(out, Change{Node: f.Node, Role: f.Role, Action: Remove, Hypervisor: f.hypervisor, Address: f.Address, Why: why})
+		out = append(out, Change{Node: f.Node, Role: f.Role, Action: Remove, Hypervisor: f.hypervisor, Address: f.Address, Why: why, State: f.State})
 	}
 	for _, node := range slices.Sorted(maps.Keys(existing)) {
 		switch _, isRecorded := recorded[node]; {
