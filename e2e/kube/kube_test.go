@@ -54,8 +54,7 @@ func TestKubeadmByHand(t *testing.T) {
 }
 
 // checkService compares the names that a client gets from the Service with those of
-// the pods behind it, one on each worker. kube-proxy may add the pods one after the other to the rules
-// of the client's node, so clients are started until one was answered by all pods.
+// the pods behind it, one on each worker.
 func (c cluster) checkService(t *testing.T) {
 	t.Helper()
 	for _, file := range []string{"server.yaml", "client.yaml"} {
@@ -63,35 +62,21 @@ func (c cluster) checkService(t *testing.T) {
 	}
 	c.kubectl(t, "apply -f /root/server.yaml")
 	c.kubectl(t, "rollout status daemonset/web --timeout=120s")
+	c.kubectl(t, "apply -f /root/client.yaml")
+	c.kubectl(t, "wait --for=condition=Complete --timeout=120s job/client")
 	nodes := strings.Fields(c.kubectl(t, "get pods -l app=web -o jsonpath='{.items[*].spec.nodeName}'"))
 	slices.Sort(nodes)
 	if !slices.Equal(nodes, []string{"w1", "w2"}) {
 		t.Errorf("the servers are on %q", nodes)
 	}
 	pods := strings.Fields(c.kubectl(t, "get pods -l app=web -o jsonpath='{.items[*].metadata.name}'"))
-	slices.Sort(pods)
-	for deadline := time.Now().Add(time.Minute); ; {
-		got := c.runClient(t)
-		switch {
-		case t.Failed() || slices.Equal(got, pods):
-			return
-		case time.Now().After(deadline):
-			t.Fatalf("the Service was answered by %q, want %q", got, pods)
-		}
-		t.Logf("        the Service was answered by %q", got)
-	}
-}
-
-// runClient runs a client of the Service, and returns the names of the pods that have answered it, sorted.
-func (c cluster) runClient(t *testing.T) []string {
-	t.Helper()
-	c.kubectl(t, "apply -f /root/client.yaml")
-	c.kubectl(t, "wait --for=condition=Complete --timeout=120s job/client")
 	client := c.kubectl(t, "get pods -l job-name=client --field-selector=status.phase=Succeeded -o name")
 	answers := strings.Fields(c.kubectl(t, "logs "+client))
-	c.kubectl(t, "delete job client")
+	slices.Sort(pods)
 	slices.Sort(answers)
-	return slices.Compact(answers)
+	if got := slices.Compact(answers); !slices.Equal(got, pods) {
+		t.Errorf("the Service was answered by %q, want %q", got, pods)
+	}
 }
 
 // cluster is a lab whose first machine is the control plane.
