@@ -3,7 +3,7 @@
 
   # The nixpkgs of the program and of the reference cluster. Your own cluster uses the
   # nixpkgs that you pass to lib.hive: 25.05 or later.
-  inputs.nixpkgs.url = "github:NixOS/nixpkgs/nixos-unstable";
+  inputs.nixpkgs.url = "github:NixOS/nixpkgs/nixos-26.05";
 
   outputs =
     { self, nixpkgs }:

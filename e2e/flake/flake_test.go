@@ -23,7 +23,7 @@ func newWorld(t *testing.T) *world {
 	if w.top, err = filepath.Abs("../.."); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"flake.nix", "package.nix", "hive.nix", "modules", "templates", "go.mod", "go.sum"} {
+	for _, part := range []string{"flake.nix", "flake.lock", "package.nix", "hive.nix", "modules", "templates", "go.mod", "go.sum"} {
 		w.run(w.top, "cp", "-r", part, w.flake)
 	}
 	return w
@@ -133,7 +133,7 @@ func TestDeploy(t *testing.T) {
 // folders of this machine.
 func (w *world) initTemplate(name string) string {
 	w.Helper()
-	ours := fixture.Input{Name: "nixpkgs", From: "github:NixOS/nixpkgs/nixos-unstable", Folder: w.nixpkgs}
+	ours := fixture.Input{Name: "nixpkgs", From: "github:NixOS/nixpkgs/nixos-26.05", Folder: w.nixpkgs}
 	fixture.Lock(w, w.flake, ours)
 	dir := w.TempDir()
 	w.run(dir, "nix", "flake", "init", "-t", "path:"+w.flake+"#"+name)
