@@ -95,21 +95,11 @@ func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event,
 	}
 	for i, j := range jobs {
 		h := known[i]
-		intended := j.Submit
-		for _, a := range j.After {
-			end, ended := ends[a]
-			if !ended {
-				end = never
-			}
-			intended = max(intended, end)
-		}
+		intended := intendedSubmission(j, ends)
 		if t := h.first(player.Submit); t < never && intended < never {
 			late = append(late, t-intended)
 		}
-		begin := h.last(player.Start)
-		if begin == never {
-			begin = h.last(player.Bound)
-		}
+		begin := h.begin()
 		waited := between(intended, begin)
 		wait = append(wait, waited)
 		schedule = append(schedule, between(max(h.first(player.Created), intended), h.last(player.Bound))) // a job may exist before those that it waits for have ended
