@@ -138,24 +138,3 @@ func TestHostileArchive(t *testing.T) {
 		}
 	}
 }
-
-func TestCompare(t *testing.T) {
-	a := Sweep{Nixbench: "1", Workloads: map[string]Workload{"w": {Hash: "h"}}, Configurations: []Configuration{{
-		Levels: map[string]string{"scheduler": "one"}, Closure: []string{"/nix/store/aaa-etc", "/nix/store/bbb-bash-5", "/nix/store/ccc-curl-8"},
-	}}}
-	if got := Compare(a, a); got != nil {
-		t.Errorf("a sweep differs from itself: %v", got)
-	}
-	b := a
-	b.Workloads = map[string]Workload{"w": {Hash: "other"}}
-	b.Configurations = []Configuration{{Levels: a.Configurations[0].Levels, Closure: []string{"/nix/store/ddd-etc", "/nix/store/bbb-bash-5", "/nix/store/ccc-curl-8"}}}
-	b.Benchmark.Client = "client"
-	want := []Difference{{"the client", "none", "client"}, {"the workload w", "h", "other"}, {"the systems of scheduler=one", "differ in 2 of 4 paths", "etc"}}
-	if diff := cmp.Diff(want, Compare(a, b)); diff != "" {
-		t.Error(diff)
-	}
-	got := DescribeClosures(a.Configurations[0].Closure, append([]string{"/nix/store/eee-new-1"}, b.Configurations[0].Closure[:2]...))
-	if diff := cmp.Diff([]string{"- curl-8", "changed: etc", "+ new-1"}, got); diff != "" {
-		t.Error(diff)
-	}
-}

@@ -2,10 +2,14 @@ package bench
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/nixbench/nixbench/deploy/bench/player"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Difference is something in which two sweeps differ, apart from their results.
@@ -13,39 +17,248 @@ type Difference struct {
 	What string `json:"what"`
 	A    string `json:"a"`
 	B    string `json:"b"`
+	// Follows reports that another difference of the list is the cause of this one.
+	Follows bool `json:"follows,omitempty"`
 }
 
-// Compare returns in what two sweeps differ. A difference between their results has a single cause only if they differ in one thing.
+// ArgumentsOfSet is what two sweeps with other arguments of --set differ in.
+const ArgumentsOfSet = "the arguments of --set"
+
+// CountCauses returns the number of differences that do not follow from another one.
+func CountCauses(all []Difference) int {
+	n := 0
+	for _, d := range all {
+		if !d.Follows {
+			n++
+		}
+	}
+	return n
+}
+
+// Compare returns in what two sweeps differ. A difference between their results has a single cause only if they differ in one thing that does not
+// follow from another one. One cause that changes several configurations is one difference.
 func Compare(a, b Sweep) []Difference {
 	var out []Difference
 	add := func(what, x, y string) {
 		if x != y {
-			out = append(out, Difference{what, x, y})
+			out = append(out, Difference{What: what, A: x, B: y})
 		}
 	}
 	add("the nixbench", a.Nixbench, b.Nixbench)
 	add("the kernel", a.Host.Kernel, b.Host.Kernel)
 	add("the processor", fmt.Sprintf("%d × %s", a.Host.CPUs, a.Host.CPU), fmt.Sprintf("%d × %s", b.Host.CPUs, b.Host.CPU))
 	add("the memory", fmt.Sprintf("%d MiB", a.Host.Memory), fmt.Sprintf("%d MiB", b.Host.Memory))
-	add("the order", fmt.Sprintf("%s, seed %d", a.Benchmark.Order, a.Benchmark.Seed), fmt.Sprintf("%s, seed %d", b.Benchmark.Order, b.Benchmark.Seed))
-	add("the reset", a.Benchmark.Reset, b.Benchmark.Reset)
-	add("the client", cmp.Or(a.Benchmark.Client, "none"), cmp.Or(b.Benchmark.Client, "none"))
+	compareBenchmarks(a.Benchmark, b.Benchmark, add)
 	names := slices.Sorted(maps.Keys(a.Workloads))
 	for _, name := range names {
 		if other, ok := b.Workloads[name]; ok {
+			x, y := a.Benchmark.Workloads[name], b.Benchmark.Workloads[name]
 			add("the workload "+name, a.Workloads[name].Hash, other.Hash)
 			add("the program of the workload "+name, a.Workloads[name].Program, other.Program)
+			add("the time limit of the workload "+name, seconds(x.TimeLimit).String(), seconds(y.TimeLimit).String())
+			add("the players of the workload "+name, encode(x.Players), encode(y.Players))
 		}
 	}
+	add(ArgumentsOfSet, strings.Join(a.Sets, " "), strings.Join(b.Sets, " "))
+	// With the same source, nothing else than --set has changed the systems. The rest of the list may have other causes.
+	follows := !slices.Equal(a.Sets, b.Sets) && a.SourceHash != "" && a.SourceHash == b.SourceHash
+	for _, d := range slices.Concat(compareHollow(a, b), compareFrozen(a, b)) {
+		d.Follows = follows
+		out = append(out, d)
+	}
+	return out
+}
+
+// compareBenchmarks compares what the benchmarks of two sweeps declare, apart from their workloads and cells.
+func compareBenchmarks(a, b nixeval.Benchmark, add func(what, x, y string)) {
+	add("the order", fmt.Sprintf("%s, seed %d", a.Order, a.Seed), fmt.Sprintf("%s, seed %d", b.Order, b.Seed))
+	add("the reset", a.Reset, b.Reset)
+	add("the warm-up", fmt.Sprintf("%d blocks", a.Warmup), fmt.Sprintf("%d blocks", b.Warmup))
+	add("the pause before a workload", seconds(a.Pause).String(), seconds(b.Pause).String())
+	add("the thresholds of noise", formatQuiet(a.Quiet), formatQuiet(b.Quiet))
+	add("the client", cmp.Or(a.Client, "none"), cmp.Or(b.Client, "none"))
+}
+
+func formatQuiet(q nixeval.Quiet) string {
+	return fmt.Sprintf("steal %g, foreignCpu %g, psiCpu %g, canary %g", q.Steal, q.ForeignCPU, q.PSICPU, q.Canary)
+}
+
+func encode(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// pair is a configuration that two sweeps have.
+type pair struct {
+	name string
+	a, b Configuration
+}
+
+// pairConfigurations returns the configurations that two sweeps have, in the order of the first one.
+func pairConfigurations(a, b Sweep) []pair {
+	var out []pair
 	for _, c := range a.Configurations {
-		i := slices.IndexFunc(b.Configurations, func(o Configuration) bool { return maps.Equal(c.Levels, o.Levels) })
-		if i < 0 {
+		if i := indexOf(b, c.Levels); i >= 0 {
+			out = append(out, pair{describeLevels(c.Levels), c, b.Configurations[i]})
+		}
+	}
+	return out
+}
+
+// indexOf returns the index of the configuration with these levels, or -1.
+func indexOf(s Sweep, levels map[string]string) int {
+	return slices.IndexFunc(s.Configurations, func(c Configuration) bool { return maps.Equal(c.Levels, levels) })
+}
+
+// group collects differences of configurations that have the same values. The name of the difference has all configurations.
+type group struct{ out []Difference }
+
+func (g *group) add(what, configuration, x, y string) {
+	if x == y {
+		return
+	}
+	i := slices.IndexFunc(g.out, func(d Difference) bool { return strings.HasPrefix(d.What, what+" of ") && d.A == x && d.B == y })
+	if i < 0 {
+		g.out = append(g.out, Difference{What: what + " of " + configuration, A: x, B: y})
+		return
+	}
+	g.out[i].What += "; " + configuration
+}
+
+func compareHollow(a, b Sweep) []Difference {
+	var g group
+	for _, p := range pairConfigurations(a, b) {
+		g.add("the hollow nodes", p.name, fmt.Sprint(p.a.Hollow), fmt.Sprint(p.b.Hollow))
+	}
+	return g.out
+}
+
+// compareFrozen returns the differences of systems. Configurations that were changed by the same cause are one difference.
+func compareFrozen(a, b Sweep) []Difference {
+	var causes [][]pair
+	for _, p := range pairConfigurations(a, b) {
+		if changed, _ := CompareClosures(p.a.Closure, p.b.Closure); len(changed) == 0 {
 			continue
 		}
-		o := b.Configurations[i]
-		add("the hollow nodes of "+describeLevels(c.Levels), fmt.Sprint(c.Hollow), fmt.Sprint(o.Hollow))
-		if changed, all := CompareClosures(c.Closure, o.Closure); len(changed) > 0 {
-			out = append(out, Difference{"the systems of " + describeLevels(c.Levels), fmt.Sprintf("differ in %d of %d paths", len(changed), all), strings.Join(shorten(changed), ", ")})
+		i := slices.IndexFunc(causes, func(all []pair) bool {
+			return !slices.ContainsFunc(all, func(other pair) bool { return !haveSameCause(p, other) })
+		})
+		if i < 0 {
+			causes = append(causes, []pair{p})
+			continue
+		}
+		causes[i] = append(causes[i], p)
+	}
+	var out []Difference
+	for _, all := range causes {
+		var names, counts, packages []string
+		for _, p := range all {
+			changed, n := CompareClosures(p.a.Closure, p.b.Closure)
+			names, counts = append(names, p.name), append(counts, fmt.Sprintf("%d of %d paths", len(changed), n))
+			packages = append(packages, changed...)
+		}
+		out = append(out, Difference{What: "the systems of " + strings.Join(names, "; "), A: "differ in " + strings.Join(counts, " and "), B: strings.Join(shorten(packages), ", ")})
+	}
+	return out
+}
+
+// haveSameCause reports whether the systems of two configurations differ from those of the other sweep for the same reason: they have a changed path
+// or all names of changed paths in common, and neither has kept a path that the other one has replaced.
+func haveSameCause(p, q pair) bool {
+	x, _ := CompareClosures(p.a.Closure, p.b.Closure)
+	y, _ := CompareClosures(q.a.Closure, q.b.Closure)
+	if keepsReplaced(x, q) || keepsReplaced(y, p) {
+		return false
+	}
+	common := slices.ContainsFunc(x, func(c string) bool { return slices.Contains(y, c) })
+	return common || slices.Equal(packageNames(x), packageNames(y))
+}
+
+// keepsReplaced reports whether both systems of a configuration have a path that changed contains.
+func keepsReplaced(changed []string, p pair) bool {
+	return slices.ContainsFunc(changed, func(c string) bool {
+		return slices.Contains(p.a.Closure, c[1:]) && slices.Contains(p.b.Closure, c[1:])
+	})
+}
+
+// CompareResults returns in what the clusters and schedulers of two sweeps differed while trials ran. known is the result of [Compare]: what follows
+// from one of its differences is marked.
+func CompareResults(a, b *Store, known []Difference) ([]Difference, error) {
+	x, err := firstResults(a)
+	if err != nil {
+		return nil, err
+	}
+	y, err := firstResults(b)
+	if err != nil {
+		return nil, err
+	}
+	var sizes, limits group
+	for _, p := range pairConfigurations(a.Sweep, b.Sweep) {
+		first, second := x[indexOf(a.Sweep, p.a.Levels)], y[indexOf(b.Sweep, p.a.Levels)]
+		if first == nil || second == nil {
+			continue
+		}
+		sizes.add("the size of the cluster", p.name, formatSize(*first), formatSize(*second))
+		if first.Place != nil && second.Place != nil {
+			sizes.add("the node with the commands", p.name, first.Place.Commands, second.Place.Commands)
+		}
+		for _, d := range compareLimits(first.Limits, second.Limits) {
+			limits.add(d.What, p.name, d.A, d.B)
+		}
+	}
+	changed := func(what string) bool {
+		return slices.ContainsFunc(known, func(d Difference) bool { return strings.HasPrefix(d.What, what) })
+	}
+	for i := range sizes.out {
+		sizes.out[i].Follows = changed(ArgumentsOfSet) || changed("the client")
+	}
+	for i := range limits.out {
+		limits.out[i].Follows = changed(ArgumentsOfSet) || changed("the systems of ")
+	}
+	return slices.Concat(sizes.out, limits.out), nil
+}
+
+func formatSize(a Attempt) string {
+	return fmt.Sprintf("%d nodes with %d processors", a.Result.Nodes, a.Result.CPUs)
+}
+
+// firstResults returns the first result of each configuration that counts, by its index.
+func firstResults(st *Store) (map[int]*Attempt, error) {
+	out := map[int]*Attempt{}
+	for _, t := range st.Sweep.Trials {
+		if out[t.Configuration] != nil {
+			continue
+		}
+		r, err := st.Result(t.Number)
+		if err != nil {
+			return nil, err
+		}
+		if r != nil {
+			out[t.Configuration] = r
+		}
+	}
+	return out, nil
+}
+
+// compareLimits returns the limits that have other values, or that only one of the lists has.
+func compareLimits(a, b []player.Limit) []Difference {
+	values := func(limits []player.Limit) map[string]string {
+		out := map[string]string{}
+		for _, l := range limits {
+			out[l.Name] = l.Value
+		}
+		return out
+	}
+	x, y := values(a), values(b)
+	names := maps.Clone(x)
+	maps.Copy(names, y)
+	var out []Difference
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if x[name] != y[name] {
+			out = append(out, Difference{What: name, A: cmp.Or(x[name], "none"), B: cmp.Or(y[name], "none")})
 		}
 	}
 	return out
@@ -84,16 +297,21 @@ const maxShown = 6
 
 // shorten returns the names of changed paths without their hashes, each once, and how many more there are.
 func shorten(changed []string) []string {
+	out := packageNames(changed)
+	if more := len(out) - maxShown; more > 0 {
+		out = append(out[:maxShown], fmt.Sprintf("and %d more", more))
+	}
+	return out
+}
+
+// packageNames returns the names of changed paths without their hashes, each once.
+func packageNames(changed []string) []string {
 	var out []string
 	for _, c := range changed {
 		out = append(out, packageName(c))
 	}
 	slices.Sort(out)
-	out = slices.Compact(out)
-	if more := len(out) - maxShown; more > 0 {
-		out = append(out[:maxShown], fmt.Sprintf("and %d more", more))
-	}
-	return out
+	return slices.Compact(out)
 }
 
 // packageName returns the name of a store path, after its sign and its hash.
