@@ -28,9 +28,11 @@ func (a *app) benchCompareCommand() *cobra.Command {
 		Use:   "compare SWEEP SWEEP",
 		Short: "Compare the results of two sweeps, and show how they differ",
 		Long: `Compare the medians of the cells that two sweeps have in common, and list in
-what else the sweeps differ: systems, workloads, computer, order. If that is
-more than one thing, a difference between the results has no single cause: it is
-confounded.
+what else the sweeps differ: systems, workloads, computer, order, thresholds,
+limits. If that is more than one thing, a difference between the results has no
+single cause: it is confounded. If one sweep has hollow nodes, the other one has
+as many machines, and nothing else differs, the ratios are a calibration of
+hollow nodes.
 
 SWEEP is the beginning of a sweep's id, "last", or the folder of a sweep.`,
 		Example: `  nixbench bench compare 20261123T1200 last`,
@@ -59,6 +61,11 @@ type comparison struct {
 
 func (a *app) compareSweeps(x, y *bench.Store) error {
 	differences := bench.Compare(x.Sweep, y.Sweep)
+	measured, err := bench.CompareResults(x, y, differences)
+	if err != nil {
+		return err
+	}
+	differences = append(differences, measured...)
 	before, err := analyseSweep(x)
 	if err != nil {
 		return err
@@ -80,20 +87,36 @@ func (a *app) compareSweeps(x, y *bench.Store) error {
 		all = append(all, &results[i].Comparison)
 	}
 	stats.Holm(all)
-	a.view.Result(map[string]any{"differences": differences, "ratios": results}, func(w io.Writer) {
+	calibrations := []calibration{}
+	hollow, causes := comparesHollow(x.Sweep, y.Sweep), bench.CountCauses(differences)
+	if hollow && isCalibration(differences) {
+		calibrations = calibrateBetween(x.Sweep, before, y.Sweep, after)
+	}
+	a.view.Result(map[string]any{"differences": differences, "causes": causes, "ratios": results, "calibration": calibrations}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s against %s\n\n", y.Sweep.ID, x.Sweep.ID)
-		switch hollow := comparesHollow(x.Sweep, y.Sweep); {
+		switch {
+		case hollow && len(calibrations) > 0:
+			fmt.Fprintln(w, "the sweeps differ in their hollow nodes only:")
 		case hollow:
 			fmt.Fprintln(w, "confounded: the nodes of one sweep are machines and those of the other are hollow, so a ratio shows the error of hollow nodes, too:")
 		case len(differences) == 0:
 			fmt.Fprintln(w, "the sweeps are equal: systems, workloads, order and computer")
-		case len(differences) == 1:
+		case causes == 1:
 			fmt.Fprintln(w, "the sweeps differ in one thing:")
 		default:
-			fmt.Fprintf(w, "confounded: the sweeps differ in %d things, so a difference between the results has no single cause:\n", len(differences))
+			fmt.Fprintf(w, "confounded: the sweeps differ in %d things, so a difference between the results has no single cause:\n", causes)
 		}
 		for _, d := range differences {
-			fmt.Fprintf(w, "  %s: %s | %s\n", d.What, d.A, d.B)
+			fmt.Fprintf(w, "  %s: %s | %s", d.What, d.A, d.B)
+			if d.Follows {
+				fmt.Fprint(w, " (follows from another difference)")
+			}
+			fmt.Fprintln(w)
+		}
+		if len(calibrations) > 0 {
+			fmt.Fprintln(w)
+			showCalibration(w, calibrations)
+			return
 		}
 		rows := []ui.Row{{"CELL", "METRIC", "RATIO", "ANSWER"}}
 		for _, r := range results {

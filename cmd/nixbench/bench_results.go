@@ -1,15 +1,19 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/bench"
 	"github.com/nixbench/nixbench/deploy/bench/export"
+	"github.com/nixbench/nixbench/deploy/bench/noise"
 	"github.com/nixbench/nixbench/deploy/bench/page"
 	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/bench/stats"
+	"github.com/nixbench/nixbench/deploy/bench/trial"
+	"github.com/nixbench/nixbench/deploy/bench/workload"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -34,8 +38,32 @@ func evaluateClaims(b nixeval.Benchmark, trials []page.Trial) ([]stats.ClaimResu
 
 // analyseSweep reads the results of a sweep. Trials before the blocks are left out.
 func analyseSweep(st *bench.Store) (page.Input, error) {
+	in, _, err := analyseAttempts(st)
+	return in, err
+}
+
+// analyseWithTimes also reads when the jobs of all trials were created, placed and finished.
+func analyseWithTimes(st *bench.Store) (page.Input, error) {
+	in, attempts, err := analyseAttempts(st)
+	if err != nil {
+		return in, err
+	}
+	for i, a := range attempts {
+		k := slices.IndexFunc(st.Sweep.Trials, func(t bench.Trial) bool { return t.Number == a.Trial })
+		jobs, events, err := readJobs(st, st.Sweep.Trials[k], a)
+		if err != nil {
+			return in, err
+		}
+		times := trial.ListTimes(jobs, a.Result.Began, events)
+		in.Trials[i].Times = &times
+	}
+	return in, nil
+}
+
+// analyseAttempts also returns the attempt of each trial of the result.
+func analyseAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
 	s := st.Sweep
-	in := page.Input{Sweep: s.ID, Started: s.Created, Revision: s.Revision, Order: s.Benchmark.Order, Seed: s.Benchmark.Seed, Cells: s.Benchmark.Cells}
+	in := page.Input{Sweep: s.ID, Started: s.Created, Revision: s.Revision, Order: s.Benchmark.Order, Seed: s.Benchmark.Seed, Cells: s.Benchmark.Cells, Quiet: toPageQuiet(s.Benchmark.Quiet)}
 	if s.Benchmark.Order == bench.Cheap {
 		in.Notes = append(in.Notes, "Order \"cheap\": differences between configurations are confounded with time.")
 	}
@@ -49,17 +77,18 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 	for _, t := range s.Trials {
 		attempts, err := st.Attempts(t.Number)
 		if err != nil {
-			return in, err
+			return in, counted, err
 		}
 		for _, a := range attempts {
 			if t.Block == 0 || a.State == bench.Failed {
 				continue
 			}
 			began, counted = append(began, a.Began), append(counted, a)
-			in.Trials = append(in.Trials, page.Trial{
-				Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics, Incomplete: !a.Result.Complete},
-				Verdict: a.State, Reasons: a.Reasons, Complete: a.Result.Complete, Requests: a.Requests,
-			})
+			x, err := toPageTrial(t, a)
+			if err != nil {
+				return in, counted, err
+			}
+			in.Trials = append(in.Trials, x)
 			emulated = emulated || slices.Contains(a.Reasons, emulatedDoubt)
 			levels := s.Configurations[t.Configuration].Levels
 			if key := bench.FormatCell(levels); limits[key] == nil {
@@ -78,10 +107,14 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 			}
 		}
 	}
-	for i, c := range s.Configurations[1:] {
-		if lines := bench.DescribeClosures(s.Configurations[i].Closure, c.Closure); len(lines) > 0 {
-			in.Closures = append(in.Closures, page.Closure{A: bench.FormatCell(s.Configurations[i].Levels), B: bench.FormatCell(c.Levels), Lines: lines})
-		}
+	differences, err := compareLevels(st)
+	if err != nil {
+		return in, counted, err
+	}
+	for _, d := range differences {
+		in.Closures = append(in.Closures, page.Closure{
+			A: bench.FormatCell(d.A), B: bench.FormatCell(d.B), Summary: d.String(), Lines: d.Packages, Undeclared: d.Undeclared,
+		})
 	}
 	for _, key := range sortedNames(limits) {
 		in.Limits = append(in.Limits, limits[key]...)
@@ -92,16 +125,73 @@ func analyseSweep(st *bench.Store) (page.Input, error) {
 	}
 	parts, err := splitHollow(s, in)
 	if err != nil {
-		return in, err
+		return in, counted, err
 	}
 	for _, part := range parts { // a claim compares no hollow node with a machine
 		claims, err := evaluateClaims(s.Benchmark, part.Trials)
 		if err != nil {
-			return in, err
+			return in, counted, err
 		}
 		in.Claims = append(in.Claims, claims...)
 	}
-	return in, nil
+	return in, counted, nil
+}
+
+// compareLevels compares the systems of the levels, and the limits of the first trial of each configuration.
+func compareLevels(st *bench.Store) ([]bench.LevelDifference, error) {
+	limits := map[int][]player.Limit{}
+	for _, t := range st.Sweep.Trials {
+		if limits[t.Configuration] != nil {
+			continue
+		}
+		r, err := st.Result(t.Number)
+		if err != nil {
+			return nil, err
+		}
+		if r != nil {
+			limits[t.Configuration] = r.Limits
+		}
+	}
+	return bench.CompareLevels(st.Sweep, limits), nil
+}
+
+// toPageTrial returns an attempt of a trial with its noise, and without the times of its jobs.
+func toPageTrial(t bench.Trial, a bench.Attempt) (page.Trial, error) {
+	out := page.Trial{
+		Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics, Incomplete: !a.Result.Complete},
+		Verdict: a.State, Reasons: a.Reasons, Complete: a.Result.Complete, Requests: a.Requests, Nodes: a.Result.Nodes,
+	}
+	var report noise.Report
+	if len(a.Noise) > 0 {
+		if err := json.Unmarshal(a.Noise, &report); err != nil {
+			return out, fmt.Errorf("noise of trial %d: %w", t.Number, err)
+		}
+	}
+	out.Noise = page.Noise{Steal: report.Steal, Foreign: report.ForeignCPU, PSI: report.PSICPU}
+	if report.SpinRatio != nil {
+		out.Noise.Canary = new(*report.SpinRatio - 1)
+	}
+	return out, nil
+}
+
+// readJobs reads the jobs of an attempt and their events. The jobs of a workload whose program decides them are those with events.
+func readJobs(st *bench.Store, t bench.Trial, a bench.Attempt) ([]workload.Job, []player.Event, error) {
+	jobs, err := st.Jobs(t.Workload())
+	if err != nil {
+		return nil, nil, err
+	}
+	events, err := st.Events(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(jobs) == 0 {
+		jobs = bench.ObservedJobs(events, a.Result.Began)
+	}
+	return jobs, events, nil
+}
+
+func toPageQuiet(q nixeval.Quiet) page.Noise {
+	return page.Noise{Steal: &q.Steal, Foreign: &q.ForeignCPU, PSI: &q.PSICPU, Canary: &q.Canary}
 }
 
 func toPageLimits(limits []player.Limit, levels map[string]string) []page.Limit {
@@ -147,16 +237,9 @@ func toExport(st *bench.Store) (export.Sweep, error) {
 
 // exportJobs returns the jobs of an attempt with the times of their events.
 func exportJobs(st *bench.Store, t bench.Trial, a bench.Attempt) ([]export.Job, error) {
-	jobs, err := st.Jobs(t.Workload())
+	jobs, events, err := readJobs(st, t, a)
 	if err != nil {
 		return nil, err
-	}
-	events, err := st.Events(a)
-	if err != nil {
-		return nil, err
-	}
-	if len(jobs) == 0 {
-		jobs = bench.ObservedJobs(events, a.Result.Began)
 	}
 	out := make([]export.Job, len(jobs))
 	index := map[string]int{}

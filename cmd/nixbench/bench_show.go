@@ -90,9 +90,10 @@ func (a *app) benchShowCommand() *cobra.Command {
 		Use:   "show [SWEEP]",
 		Short: "Show the results of a sweep, or write them as an HTML page",
 		Long: `Show the results of a sweep: the median of each metric for each cell, the noise,
-the ratios between levels, the claims, and the rates that limit the scheduler;
-with --trials each trial, and the requests that its scheduler received. With
---html, write them as one HTML page, with drawings, that needs no other files.
+the ratios between levels, the claims, the rates that limit the scheduler, and
+how the systems of the levels differ; with --trials each trial, and the requests
+that its scheduler received. With --html, write them as one HTML page, with
+drawings, that needs no other files.
 
 SWEEP is the beginning of a sweep's id, "last" (the default), or the folder of a
 sweep.`,
@@ -123,7 +124,7 @@ sweep.`,
 
 // writeSweepPage writes the page of a sweep.
 func (a *app) writeSweepPage(st *bench.Store, out string) error {
-	in, err := analyseSweep(st)
+	in, err := analyseWithTimes(st)
 	if err != nil {
 		return err
 	}
@@ -174,7 +175,16 @@ func (a *app) showSweep(st *bench.Store, withTrials bool) error {
 	if err != nil {
 		return err
 	}
-	a.view.Result(map[string]any{"sweep": st.Sweep, "progress": p, "attempts": attempts, "claims": in.Claims}, func(w io.Writer) {
+	levels, err := compareLevels(st)
+	if err != nil {
+		return err
+	}
+	calibrations := calibrateWithin(st.Sweep, in)
+	result := map[string]any{
+		"sweep": st.Sweep, "progress": p, "attempts": attempts, "claims": in.Claims, "results": summariseParts(st.Sweep, parts), "systems": levels,
+		"calibration": calibrations,
+	}
+	a.view.Result(result, func(w io.Writer) {
 		for _, part := range parts {
 			for _, n := range part.Notes {
 				fmt.Fprintln(w, n)
@@ -195,6 +205,7 @@ func (a *app) showSweep(st *bench.Store, withTrials bool) error {
 				fmt.Fprintln(w)
 			}
 		}
+		showCalibration(w, calibrations)
 		if withTrials {
 			ui.Table(w, rows)
 			if requests := requestRows(attempts); requests != nil {
@@ -204,6 +215,22 @@ func (a *app) showSweep(st *bench.Store, withTrials bool) error {
 		}
 	})
 	return nil
+}
+
+// partSummary is the summary of the cells with hollow nodes, or of those with machines.
+type partSummary struct {
+	Hollow bool     `json:"hollow"`
+	Notes  []string `json:"notes"`
+	page.Summary
+}
+
+func summariseParts(s bench.Sweep, parts []page.Input) []partSummary {
+	out := []partSummary{}
+	for _, p := range parts {
+		hollow := len(p.Cells) > 0 && isHollow(s, p.Cells[0])
+		out = append(out, partSummary{hollow, append([]string{}, p.Notes...), page.Summarise(p)})
+	}
+	return out
 }
 
 // makespanText returns the makespan of an attempt, or that not all jobs finished.

@@ -21,8 +21,15 @@ type analysis struct {
 	metrics []string // the metrics of drawings and comparisons that a trial has
 	factors []factor // factors with several levels, without Repeat
 	ratios  []ratio  // comparisons of levels
-	floor   []ratio  // comparisons of equal cells
+	floor   []ratio  // comparisons of what is equal
+	kind    string   // what floor compares: floorCells, floorBlocks, or an empty string if nothing
 }
+
+// What the noise floor compares.
+const (
+	floorCells  = "cells"  // equal cells, which differ in the factor Repeat
+	floorBlocks = "blocks" // one half of the blocks of each cell with the other one
+)
 
 // factor is a factor with several levels.
 type factor struct {
@@ -52,16 +59,28 @@ func analyse(in Input) analysis {
 	a.cells = stats.GroupBy(samples)
 	a.metrics = presentMetrics(in.Metrics, samples)
 	a.base = a.splitRepeats(samples)
+	if len(a.floor) == 0 {
+		a.splitBlocks()
+	}
 	a.factors = findFactors(a.base)
 	for _, f := range a.factors {
 		a.compareLevels(f)
 	}
+	correct(a.ratios)
+	correct(a.floor) // a family of its own: otherwise, the noise floor would make the answers about levels rarer
+	if a.kind == floorBlocks {
+		explainHalves(a.floor)
+	}
+	return a
+}
+
+// correct corrects comparisons for their number.
+func correct(ratios []ratio) {
 	var all []*stats.Comparison
-	for i := range a.ratios {
-		all = append(all, &a.ratios[i].Comparison)
+	for i := range ratios {
+		all = append(all, &ratios[i].Comparison)
 	}
 	stats.Holm(all)
-	return a
 }
 
 // sortTrials sorts trials by the order of the cells, and the trials of a cell by time.
@@ -108,6 +127,7 @@ func (a *analysis) splitRepeats(samples []stats.Sample) []stats.Sample {
 		for _, r := range repeats[1:] {
 			for _, m := range a.metrics {
 				if c, ok := stats.Ratio(r.Samples, repeats[0].Samples, m); ok {
+					a.kind = floorCells
 					a.floor = append(a.floor, ratio{factor: Repeat, a: r.Cell[Repeat], b: repeats[0].Cell[Repeat], cell: g.Cell, Comparison: c})
 				}
 			}

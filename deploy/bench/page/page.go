@@ -11,6 +11,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/bench/stats"
+	"github.com/nixbench/nixbench/deploy/bench/trial"
 	"github.com/nixbench/nixbench/deploy/report"
 )
 
@@ -23,6 +24,9 @@ const (
 
 // Repeat is the factor of an A/A cell: cells that differ in this factor only are the same. Their ratios show the noise.
 const Repeat = "repeat"
+
+// Workload is the factor with the names of workloads. Drawings of jobs do not mix workloads.
+const Workload = "workload"
 
 // Input is the content of a page.
 type Input struct {
@@ -38,6 +42,7 @@ type Input struct {
 	Closures []Closure
 	Metrics  []string // the metrics of drawings and comparisons; empty: the main ones
 	Notes    []string // such as: confounded with time
+	Quiet    Noise    // the limits above which a trial is not valid; negative or nil: there is none
 }
 
 // Trial is a trial of the sweep. Its cell is one of the cells of the page.
@@ -47,6 +52,9 @@ type Trial struct {
 	Reasons  []string
 	Complete bool
 	Requests []player.Request
+	Nodes    int          // nodes that run jobs
+	Times    *trial.Times // nil: unknown
+	Noise    Noise
 }
 
 // Limit is a limit with which a scheduler ran.
@@ -55,10 +63,12 @@ type Limit struct {
 	Cell map[string]string // the levels for which it is the limit; empty: all cells
 }
 
-// Closure is the difference between the systems of two cells.
+// Closure is the difference between the systems of two configurations.
 type Closure struct {
-	A, B  string   // names of the cells
-	Lines []string // changed packages, one per line
+	A, B       string   // names of the configurations
+	Summary    string   // such as: differs in 3 of 214 paths
+	Lines      []string // changed packages, one per line
+	Undeclared []string // what differs although the levels do not declare it
 }
 
 //go:embed page.html

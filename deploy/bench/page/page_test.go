@@ -19,6 +19,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/bench/stats"
+	"github.com/nixbench/nixbench/deploy/bench/trial"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -34,7 +35,12 @@ func example(t *testing.T) Input {
 			{Limit: player.Limit{Name: "kube-scheduler: kube-api-qps", Value: "50", Rate: 50, Kind: player.Bound}, Cell: defaults},
 			{Limit: player.Limit{Name: "slurmctld: SchedulerParameters", Value: "default_queue_depth=100"}},
 		},
-		Closures: []Closure{{A: "scheduler=default", B: "scheduler=volcano", Lines: []string{"volcano: ∅ → 1.13.0, +61.2 MiB"}}},
+		Closures: []Closure{
+			{A: "scheduler=default", B: "scheduler=volcano", Summary: "differs in 3 of 214 paths", Lines: []string{"+ volcano-1.13.0", "changed: etc"}},
+			{A: "nodes=10", B: "nodes=30", Summary: "differs in 2 of 210 paths", Lines: []string{"changed: linux-6.12"}, Undeclared: []string{"another build of linux-6.12"}},
+			{A: "nodes=30", B: "nodes=100", Summary: "has the same 210 paths"},
+		},
+		Quiet: Noise{new(0.01), new(0.05), new(0.05), new(0.05)},
 	}
 	for _, scheduler := range []string{"default", "volcano"} {
 		for _, nodes := range []string{"10", "30", "100"} {
@@ -42,7 +48,7 @@ func example(t *testing.T) Input {
 		}
 	}
 	in.Cells = append(in.Cells, map[string]string{"scheduler": "default", "nodes": "10", Repeat: "2"})
-	r := rand.New(rand.NewPCG(1, 1))
+	r, other := rand.New(rand.NewPCG(1, 1)), rand.New(rand.NewPCG(2, 2))
 	centre := map[string]float64{"default 10": 50, "default 30": 49, "default 100": 48, "volcano 10": 40, "volcano 30": 30, "volcano 100": 15}
 	order := 0
 	for block := 1; block <= 6; block++ {
@@ -57,10 +63,12 @@ func example(t *testing.T) Input {
 					"scheduler_cpu": 3 * wait,
 				}},
 				Verdict: Valid, Complete: true, Requests: exampleRequests(c["scheduler"], int64(order)),
+				Times: exampleTimes(20, rate, wait), Noise: Noise{new(0.001), new(0.01 * other.Float64()), new(0.04 * other.Float64()), new(0.02 * other.NormFloat64())},
 			})
 		}
 	}
 	in.Trials[4].Verdict, in.Trials[4].Reasons = Suspect, []string{"the clock of worker-3 was 40 ms late"}
+	in.Trials[9].Noise.Foreign = new(0.9)
 	in.Trials[9].Verdict, in.Trials[9].Reasons, in.Trials[9].Complete = Invalid, []string{"another process used 90 % of a processor"}, false
 	var samples []stats.Sample
 	for _, trial := range in.Trials {
@@ -80,6 +88,22 @@ func example(t *testing.T) Input {
 		in.Claims = append(in.Claims, c.Evaluate(samples))
 	}
 	return in
+}
+
+// exampleTimes returns the times of jobs that are created at once, and bound at a rate. The last one does not finish.
+func exampleTimes(jobs int, rate, wait float64) *trial.Times {
+	out := &trial.Times{Jobs: jobs}
+	for i := range jobs {
+		at := float64(i+1) / rate
+		out.Created = append(out.Created, 0.1*at)
+		out.Bound = append(out.Bound, at)
+		if i < jobs-1 {
+			out.Finished = append(out.Finished, at+0.5)
+		}
+		out.Wait = append(out.Wait, wait*math.Exp(float64(i)/6-1.5))
+		out.Schedule = append(out.Schedule, 0.5*wait*math.Exp(float64(i)/8-1.5))
+	}
+	return out
 }
 
 // exampleRequests returns the requests of a trial of a scheduler, of which there are more kinds than the page shows.
@@ -147,7 +171,8 @@ func TestContent(t *testing.T) {
 	for _, want := range []string{
 		`bind_rate of nodes=10, repeat=1, scheduler=default; nodes=30, repeat=1, scheduler=default; nodes=10, repeat=2, scheduler=default is limited by it`,
 		`<span class="pill v-valid">40 valid</span> <span class="pill v-suspect">1 suspect</span> <span class="pill v-invalid">1 invalid</span>`,
-		`<h2>By nodes</h2>`, `The medians of equal cells differ by up to `, `emulated machines: no absolute figures`, `volcano: ∅ → 1.13.0`,
+		`<h2>By nodes</h2>`, `The medians of equal cells differ by up to `, `emulated machines: no absolute figures`, `&#43; volcano-1.13.0`, `<p>differs in 3 of 214 paths</p>`,
+		`<p class="limited">not declared: another build of linux-6.12</p>`, `<p class="limited">Confounded: levels differ in something that the matrix does not declare`,
 		`<li class="v-suspect" title="trial 5, `, `another process used 90 % of a processor<br>not all jobs finished`, `scheduler_cpu`,
 	} {
 		if !strings.Contains(page, want) {
@@ -193,7 +218,7 @@ func TestHostileTexts(t *testing.T) {
 		Sweep: evil, Revision: evil, Order: evil, Notes: []string{evil}, Metrics: []string{evil, "wait_p50"},
 		Cells:    []map[string]string{{evil: evil, "n": "1"}, {evil: evil, "n": "2"}, {evil: "b", "n": "2"}},
 		Limits:   []Limit{{player.Limit{Name: evil, Value: evil, Rate: 1, Kind: evil}, map[string]string{evil: evil}}},
-		Closures: []Closure{{evil, evil, []string{evil}}},
+		Closures: []Closure{{evil, evil, evil, []string{evil}, []string{evil}}},
 		Claims: []stats.ClaimResult{{
 			Claim: stats.Claim{Text: evil}, Verdict: evil, Reason: evil, Parts: []stats.ClaimPart{{Cell: map[string]string{evil: evil}, Verdict: evil}},
 		}},

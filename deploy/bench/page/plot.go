@@ -13,8 +13,11 @@ import (
 type plot struct {
 	Title, Unit, XName string
 	XTicks, YTicks     []tick
+	Columns            bool // vertical lines at XTicks
 	Lines              []line
 	Points             []point
+	Curves             []curve
+	Bars               []bar
 }
 
 type tick struct{ At, Anchor, Text string }
@@ -93,7 +96,10 @@ func heights(low, high float64) (scale, []tick) {
 
 // formatTick returns the text of a tick without zeros at the end.
 func formatTick(v float64) string {
-	if math.Abs(v) >= 1e6 || v != 0 && math.Abs(v) < 1e-4 {
+	if v == 0 { // also -0
+		return "0"
+	}
+	if math.Abs(v) >= 1e6 || math.Abs(v) < 1e-4 {
 		return fmt.Sprintf("%.3g", v)
 	}
 	text := fmt.Sprintf("%.6f", v)

@@ -18,7 +18,7 @@ type Table struct {
 	Rows  [][]string
 }
 
-// Text returns the summary of a sweep: medians, noise, ratios, claims, limits. A part without rows and note is absent.
+// Text returns the summary of a sweep: medians, noise, ratios, claims, limits, and differences between systems. A part without rows and note is absent.
 func Text(in Input) []Table {
 	a := analyse(in)
 	medians := Table{Title: "Medians", Head: []string{"cell", "metric", "median", "95 % interval", "trials"}}
@@ -47,23 +47,12 @@ func Text(in Input) []Table {
 		}
 	}
 	var out []Table
-	for _, t := range []Table{medians, textNoise(a), ratios, claims, textLimits(in, a)} {
+	for _, t := range []Table{medians, textNoise(a), ratios, claims, textLimits(in, a), textClosures(in)} {
 		if len(t.Rows) > 0 || t.Note != "" {
 			out = append(out, t)
 		}
 	}
 	return out
-}
-
-// textNoise returns the largest difference between equal cells for each metric.
-func textNoise(a analysis) Table {
-	t := Table{Title: "Noise", Note: summariseFloor(a.floor), Head: []string{"metric", "largest ratio of equal cells", "95 % interval", "where"}}
-	for _, m := range a.metrics {
-		if r, ok := worstRatio(a.floor, m); ok {
-			t.Rows = append(t.Rows, []string{m, formatRatio(r.Ratio), formatInterval(r.Interval), nameCell(r.cell)})
-		}
-	}
-	return t
 }
 
 // textLimits returns the limits that are rates, once for all cells that have the same.
@@ -91,6 +80,30 @@ func textLimits(in Input, a analysis) Table {
 		t.Note = "show --html shows all settings of the schedulers that can limit a result."
 	}
 	return t
+}
+
+// maxPackages is the number of packages of a difference between systems that a line contains.
+const maxPackages = 6
+
+// textClosures returns how the systems of the levels differ.
+func textClosures(in Input) Table {
+	t := Table{Title: "Differences between systems", Note: noteUndeclared(in.Closures), Head: []string{"of", "to", "store paths", "packages", "not declared"}}
+	for _, c := range in.Closures {
+		packages := c.Lines
+		if more := len(packages) - maxPackages; more > 0 {
+			packages = append(slices.Clone(packages[:maxPackages]), fmt.Sprintf("and %d more", more))
+		}
+		t.Rows = append(t.Rows, []string{c.A, c.B, c.Summary, strings.Join(packages, ", "), cmp.Or(strings.Join(c.Undeclared, ", "), "–")})
+	}
+	return t
+}
+
+// noteUndeclared returns that results are confounded if levels differ in what they do not declare.
+func noteUndeclared(closures []Closure) string {
+	if slices.ContainsFunc(closures, func(c Closure) bool { return len(c.Undeclared) > 0 }) {
+		return "Confounded: levels differ in something that the matrix does not declare, so a difference between their results has no single cause."
+	}
+	return ""
 }
 
 // nameCell returns the name of a cell. A sweep without factors has one cell without a name.

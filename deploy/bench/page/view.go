@@ -14,27 +14,34 @@ import (
 
 // view is the input of the template: texts and positions. The template computes nothing.
 type view struct {
-	Sweep    string
-	Facts    []fact
-	Counts   []count
-	Notes    []string
-	Claims   []claimView
-	Metrics  []trial.Metric // of the table of medians
-	Medians  []medianRow
-	All      []fullRow // all metrics of all cells
-	Scaling  []scaling
-	Latency  []latency
-	Ratios   []ratioView
-	Margin   string
-	Drift    []plot
-	Cells    []series
-	Strip    []stripCell
-	Problems []problem
-	Limits   []limitView
-	Requests []requestView
-	Floor    []ratioView
-	FloorSum string
-	Closures []Closure
+	Sweep        string
+	Facts        []fact
+	Counts       []count
+	Notes        []string
+	Claims       []claimView
+	Metrics      []trial.Metric // of the table of medians
+	Medians      []medianRow
+	All          []fullRow // all metrics of all cells
+	Scaling      []scaling
+	Latency      []latency
+	Ratios       []ratioGroup
+	Margin       string
+	Drift        []plot
+	Cells        []series
+	Strip        []stripCell
+	Problems     []problem
+	Limits       []limitView
+	Requests     []requestView
+	Floor        []ratioView
+	FloorSum     string
+	Worst        []ratioView // of each metric, of Floor
+	Closures     []Closure
+	Undeclared   string
+	Noise        []plot
+	Figures      []noiseRow // of all trials
+	Progress     []plot
+	Stages       []series
+	Distribution []plot
 }
 
 type fact struct {
@@ -89,6 +96,12 @@ type ratioView struct {
 	Class                      string
 	Blocks                     int
 	From, Width, At            string // of the bar of the interval
+}
+
+// ratioGroup is the comparisons of the levels of a factor.
+type ratioGroup struct {
+	Factor string
+	Rows   []ratioView
 }
 
 type stripCell struct{ Letter, Class, Title string }
@@ -146,9 +159,24 @@ func newView(in Input) view {
 			v.Drift = append(v.Drift, p)
 		}
 	}
-	v.Ratios, v.Floor = viewRatios(a.ratios), viewRatios(a.floor)
-	v.FloorSum = summariseFloor(a.floor)
+	rows := viewRatios(a.ratios)
+	for i, r := range rows {
+		if i == 0 || r.Factor != rows[i-1].Factor {
+			v.Ratios = append(v.Ratios, ratioGroup{Factor: r.Factor})
+		}
+		last := &v.Ratios[len(v.Ratios)-1]
+		r.Factor = "" // the title has it
+		last.Rows = append(last.Rows, r)
+	}
+	v.Floor = viewRatios(a.floor)
+	v.FloorSum, v.Worst = a.summariseFloor(), viewRatios(a.worstOfMetrics())
+	v.Undeclared = noteUndeclared(in.Closures)
 	v.addTrials(in.Trials)
+	v.addNoise(in)
+	v.Progress, v.Stages = a.plotProgress(), stageSeries()
+	for _, d := range distributions {
+		v.Distribution = append(v.Distribution, a.plotDistribution(d.name, d.of, v.Cells)...)
+	}
 	for _, l := range in.Limits {
 		v.Limits = append(v.Limits, viewLimit(l, a.cells))
 	}
@@ -295,16 +323,8 @@ func (l *latency) draw(a analysis, names []series) {
 	if len(rows) == 0 {
 		return
 	}
-	first, last := math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
-	if first == last {
-		last++
-	}
-	s := scale{from: math.Pow(10, first), to: math.Pow(10, last), begin: 1, end: 99, log: true}
-	step := max(math.Ceil((last-first)/6), 1)
-	for e := first; e <= last; e += step {
-		v := math.Pow(10, e)
-		l.Ticks = append(l.Ticks, tick{s.at(v), anchor(e, first, last), formatTick(v) + " s"})
-	}
+	s, ticks := decades(low, high, 1, 99)
+	l.Ticks = ticks
 	for _, r := range rows {
 		from, to := slices.Min(r.values), slices.Max(r.values)
 		out := latencyRow{
@@ -367,32 +387,11 @@ func formatP(p float64) string {
 	return fmt.Sprintf("%.3f", p)
 }
 
-// summariseFloor returns the largest difference between the medians of equal cells.
-func summariseFloor(floor []ratio) string {
-	worst, ok := worstRatio(floor, "")
-	if !ok {
-		return ""
-	}
-	return fmt.Sprintf("The medians of equal cells differ by up to %.1f %% (%s). Differences of this size between other cells can be noise.",
-		100*(math.Exp(math.Abs(math.Log(worst.Ratio)))-1), worst.Metric)
-}
-
-// worstRatio returns the ratio of a metric, or of all if it is empty, that is furthest from 1. It returns false if all are unknown.
-func worstRatio(floor []ratio, metric string) (ratio, bool) {
-	floor = slices.DeleteFunc(slices.Clone(floor), func(r ratio) bool { return r.Ratio == 0 || metric != "" && r.Metric != metric })
-	if len(floor) == 0 {
-		return ratio{}, false
-	}
-	return slices.MaxFunc(floor, func(a, b ratio) int { return cmp.Compare(math.Abs(math.Log(a.Ratio)), math.Abs(math.Log(b.Ratio))) }), true
-}
-
 var letters = map[string]string{Valid: "V", Suspect: "S", Invalid: "I"}
 
 // addTrials adds the strip of all trials in the order of time, and those that are not valid.
 func (v *view) addTrials(trials []Trial) {
-	trials = slices.Clone(trials)
-	slices.SortStableFunc(trials, func(a, b Trial) int { return cmp.Compare(a.Order, b.Order) })
-	for _, t := range trials {
+	for _, t := range sortByTime(trials) {
 		letter := cmp.Or(letters[t.Verdict], "?")
 		title := fmt.Sprintf("trial %d, block %d, %s: %s", t.Order, t.Block, nameCell(t.Cell), t.Verdict)
 		reasons := slices.Clone(t.Reasons)
@@ -402,10 +401,7 @@ func (v *view) addTrials(trials []Trial) {
 		if len(reasons) > 0 {
 			title += " (" + strings.Join(reasons, "; ") + ")"
 		}
-		class := "v-" + t.Verdict
-		if letters[t.Verdict] == "" {
-			class = "v-other"
-		}
+		class := verdictClass(t.Verdict)
 		v.Strip = append(v.Strip, stripCell{letter, class, title})
 		if t.Verdict != Valid || len(reasons) > 0 {
 			v.Problems = append(v.Problems, problem{t.Order, t.Block, nameCell(t.Cell), t.Verdict, class, reasons})
