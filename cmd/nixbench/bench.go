@@ -167,10 +167,31 @@ func (a *app) loadBenchmark(flags benchFlags, args []string) (*benchSubject, err
 		}
 		return nil, failure.WithKind(kind, err)
 	}
+	if err := checkSets(a.sets, s.Factors); err != nil {
+		return nil, err
+	}
 	if err := e.CheckLevels(a.ctx, s.name, s.Benchmark); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// checkSets returns an error if an argument of --set names the path of a factor: the matrix sets it, too.
+func checkSets(sets []string, factors map[string][]string) error {
+	for _, text := range sets {
+		set, err := nixeval.ParseSet(text)
+		if err != nil {
+			return failure.WithKind(failure.Usage, err)
+		}
+		for _, f := range sortedNames(factors) {
+			level, err := nixeval.ParseSet(f + "=")
+			if err == nil && slices.Equal(level.Path, set.Path) {
+				return failure.WithHint(newUsageError("--set %s: the matrix of the benchmark varies %s, so that both would set it", text, f),
+					"leave out --set, or remove the factor from the matrix")
+			}
+		}
+	}
+	return nil
 }
 
 // check checks what the options of a benchmark do not, and makes the jobs of its workloads.
