@@ -444,7 +444,7 @@ func (a *app) freeze(s *benchSubject) (*bench.Store, error) {
 	now := time.Now()
 	sweep := bench.Sweep{
 		ID: bench.NewID(s.name, now), Name: s.name, Created: now.UTC(), Hive: s.eval.Source.String(), Revision: readGitRevision(a.ctx, s.eval.Source.Dir),
-		Nixbench: readBuildVersion().Version, Host: bench.ReadHost("/"), Benchmark: s.Benchmark, Sets: a.sets,
+		Nixbench: readBuildVersion().Version, Host: a.readHost(), Benchmark: s.Benchmark, Sets: a.sets,
 	}
 	sweep.Configurations, sweep.Trials = bench.Plan(s.Benchmark)
 	if err := bench.RemoveIncomplete(a.sweepsFolder()); err != nil {
@@ -459,6 +459,13 @@ func (a *app) freeze(s *benchSubject) (*bench.Store, error) {
 		return nil, errors.Join(err, os.RemoveAll(folder)) // no machine exists
 	}
 	return bench.Create(folder, sweep, s.jobs)
+}
+
+// readHost describes this computer.
+func (a *app) readHost() bench.Host {
+	h := bench.ReadHost("/")
+	h.Nix, _ = readNixVersion(a.ctx) // otherwise, the evaluation reports the error
+	return h
 }
 
 func (a *app) freezeInto(folder string, s *benchSubject, sweep *bench.Sweep) error {

@@ -337,7 +337,7 @@ func (a *app) extractReplay(f io.Reader, folder string) (*bench.Store, error) {
 	}
 	now := time.Now()
 	sweep := original.Sweep
-	sweep.RepeatOf, sweep.ID, sweep.Created, sweep.Nixbench, sweep.Host = sweep.ID, bench.NewID(sweep.Name, now), now.UTC(), readBuildVersion().Version, bench.ReadHost("/")
+	sweep.RepeatOf, sweep.ID, sweep.Created, sweep.Nixbench, sweep.Host = sweep.ID, bench.NewID(sweep.Name, now), now.UTC(), readBuildVersion().Version, a.readHost()
 	sweep.Configurations = append([]bench.Configuration{}, sweep.Configurations...)
 	if err := a.buildSweep(folder, &sweep); err != nil {
 		return nil, err

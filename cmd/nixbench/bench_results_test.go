@@ -17,6 +17,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/bench/trial"
 	"github.com/nixbench/nixbench/deploy/bench/workload"
+	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -199,5 +200,13 @@ func TestCalibrationWithinSweep(t *testing.T) {
 	}
 	if text := output(t, false, func(a *app) error { return a.showSweep(st, false) }); !strings.Contains(text, "Calibration: ratio of the medians of hollow nodes") {
 		t.Errorf("%s", text)
+	}
+}
+
+// A sweep records the version of Nix.
+func TestReadHost(t *testing.T) {
+	fixture.Require(t, "nix")
+	if h := newApp(t.Context(), nil).readHost(); !strings.HasPrefix(h.Nix, "nix (") || h.CPUs == 0 {
+		t.Errorf("%+v", h)
 	}
 }

@@ -48,6 +48,9 @@ func Compare(a, b Sweep) []Difference {
 	add("the kernel", a.Host.Kernel, b.Host.Kernel)
 	add("the processor", fmt.Sprintf("%d × %s", a.Host.CPUs, a.Host.CPU), fmt.Sprintf("%d × %s", b.Host.CPUs, b.Host.CPU))
 	add("the memory", fmt.Sprintf("%d MiB", a.Host.Memory), fmt.Sprintf("%d MiB", b.Host.Memory))
+	if a.Host.Nix != "" && b.Host.Nix != "" {
+		add("the version of Nix", a.Host.Nix, b.Host.Nix)
+	}
 	compareBenchmarks(a.Benchmark, b.Benchmark, add)
 	names := slices.Sorted(maps.Keys(a.Workloads))
 	for _, name := range names {
@@ -69,18 +72,37 @@ func Compare(a, b Sweep) []Difference {
 	return out
 }
 
+// notCompared are the fields of a benchmark that do not change a trial, or that are compared in another way.
+var notCompared = []string{"factors", "modules", "cells", "workloads", "repetitions", "retries", "claims", "order", "seed", "client"}
+
+// fieldNames are the names of fields of a benchmark in a comparison. Other fields have their own name.
+var fieldNames = map[string]string{"warmup": "the number of warm-up blocks", "pause": "the seconds of the pause before a workload", "quiet": "the thresholds of noise", "reset": "the reset"}
+
 // compareBenchmarks compares what the benchmarks of two sweeps declare, apart from their workloads and cells.
 func compareBenchmarks(a, b nixeval.Benchmark, add func(what, x, y string)) {
 	add("the order", fmt.Sprintf("%s, seed %d", a.Order, a.Seed), fmt.Sprintf("%s, seed %d", b.Order, b.Seed))
-	add("the reset", a.Reset, b.Reset)
-	add("the warm-up", fmt.Sprintf("%d blocks", a.Warmup), fmt.Sprintf("%d blocks", b.Warmup))
-	add("the pause before a workload", seconds(a.Pause).String(), seconds(b.Pause).String())
-	add("the thresholds of noise", formatQuiet(a.Quiet), formatQuiet(b.Quiet))
 	add("the client", cmp.Or(a.Client, "none"), cmp.Or(b.Client, "none"))
+	x, y := listFields(a), listFields(b)
+	names := maps.Clone(x)
+	maps.Copy(names, y)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if !slices.Contains(notCompared, name) {
+			add(cmp.Or(fieldNames[name], name+" of the benchmark"), cmp.Or(x[name], "none"), cmp.Or(y[name], "none"))
+		}
+	}
 }
 
-func formatQuiet(q nixeval.Quiet) string {
-	return fmt.Sprintf("steal %g, foreignCpu %g, psiCpu %g, canary %g", q.Steal, q.ForeignCPU, q.PSICPU, q.Canary)
+// listFields returns the fields of a benchmark as JSON, and a text without its quotes.
+func listFields(b nixeval.Benchmark) map[string]string {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(encode(b)), &fields); err != nil {
+		return nil
+	}
+	out := map[string]string{}
+	for name, value := range fields {
+		out[name] = strings.Trim(string(value), `"`)
+	}
+	return out
 }
 
 func encode(v any) string {

@@ -53,11 +53,14 @@ func TestCompareBenchmarks(t *testing.T) {
 	w := func(limit float64, players string) map[string]nixeval.BenchmarkWorkload {
 		return map[string]nixeval.BenchmarkWorkload{"w": {TimeLimit: limit, Players: map[string]json.RawMessage{"slurm": json.RawMessage(players)}}}
 	}
-	a := Sweep{Workloads: map[string]Workload{"w": {}}, Benchmark: nixeval.Benchmark{Pause: 1, Workloads: w(60, `{}`)}}
-	b := Sweep{Workloads: map[string]Workload{"w": {}}, Benchmark: nixeval.Benchmark{Pause: 2, Warmup: 1, Quiet: nixeval.Quiet{Steal: 0.5}, Workloads: w(90, `{"a":1}`)}}
+	a := Sweep{Host: Host{Nix: "nix (Nix) 2.28"}, Workloads: map[string]Workload{"w": {}}, Benchmark: nixeval.Benchmark{Reset: "fresh", Repetitions: 6, Pause: 1, Workloads: w(60, `{}`)}}
+	b := Sweep{Host: Host{Nix: "nix (Nix) 2.31"}, Workloads: map[string]Workload{"w": {}}, Benchmark: nixeval.Benchmark{Reset: "clean", Repetitions: 12, Pause: 2, Warmup: 1, Quiet: nixeval.Quiet{Steal: 0.5}, Workloads: w(90, `{"a":1}`)}}
 	want := []Difference{
-		{What: "the warm-up", A: "0 blocks", B: "1 blocks"}, {What: "the pause before a workload", A: "1s", B: "2s"},
-		{What: "the thresholds of noise", A: "steal 0, foreignCpu 0, psiCpu 0, canary 0", B: "steal 0.5, foreignCpu 0, psiCpu 0, canary 0"},
+		{What: "the version of Nix", A: "nix (Nix) 2.28", B: "nix (Nix) 2.31"},
+		{What: "the seconds of the pause before a workload", A: "1", B: "2"},
+		{What: "the thresholds of noise", A: `{"steal":0,"foreignCpu":0,"psiCpu":0,"canary":0}`, B: `{"steal":0.5,"foreignCpu":0,"psiCpu":0,"canary":0}`},
+		{What: "the reset", A: "fresh", B: "clean"},
+		{What: "the number of warm-up blocks", A: "0", B: "1"},
 		{What: "the time limit of the workload w", A: "1m0s", B: "1m30s"}, {What: "the players of the workload w", A: `{"slurm":{}}`, B: `{"slurm":{"a":1}}`},
 	}
 	if diff := cmp.Diff(want, Compare(a, b)); diff != "" {

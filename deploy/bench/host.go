@@ -14,9 +14,11 @@ type Host struct {
 	CPU    string `json:"cpu"`
 	CPUs   int    `json:"cpus"`
 	Memory int    `json:"memory"` // MiB
+	// Nix is what nix --version printed when the sweep was built. It is empty in sweeps of earlier versions.
+	Nix string `json:"nix,omitempty"`
 }
 
-// ReadHost describes this computer. What cannot be read is left out. root is the folder with proc.
+// ReadHost describes this computer, without Nix. What cannot be read is left out. root is the folder with proc.
 func ReadHost(root string) Host {
 	h := Host{CPUs: runtime.NumCPU()}
 	read := func(name string) string {
