@@ -190,9 +190,10 @@ func TestCompareLevels(t *testing.T) {
 	if diff := cmp.Diff(want, text); diff != "" {
 		t.Error(diff)
 	}
-	s.Configurations[1].Closure = paths("a9-glibc-2", "e1-extra-1", "c2-hosts")
+	s.Configurations[0].Closure = paths("a1-glibc-2.40", "c1-kubelet-node-1.yaml", "f1-initrd-linux-6.12")
+	s.Configurations[1].Closure = paths("a9-glibc-2.40", "e1-extra-1.0", "c2-kubelet-node-1.yaml", "c3-kubelet-node-2.yaml", "f2-initrd-linux-6.12")
 	got = CompareLevels(s, nil)
-	if diff := cmp.Diff([]string{"only the second has extra-1", "another build of glibc-2"}, got[0].Undeclared); diff != "" {
+	if diff := cmp.Diff([]string{"only the second has extra-1.0", "another build of glibc-2.40"}, got[0].Undeclared); diff != "" {
 		t.Error(diff)
 	}
 }

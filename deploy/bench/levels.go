@@ -69,10 +69,10 @@ func findChanged(a, b map[string]string) []string {
 var sizeForm = regexp.MustCompile(`^roles\.[^.]+\.(count|vcpus|memory|disk|disks|cpuPins)$`)
 
 // packageForm matches the name of a package with its version. The other paths are configuration, such as the addresses of all nodes.
-var packageForm = regexp.MustCompile(`^[A-Za-z].*-[0-9]`)
+var packageForm = regexp.MustCompile(`^[A-Za-z].*-[0-9]+\.[0-9]`)
 
-// ownForm matches names of paths that each node, or each size, has for itself, also if a version is part of the name.
-var ownForm = regexp.MustCompile(`^(nixos-system-|initrd-|unit-|etc-|boot\.json)`)
+// ownForm matches names of paths that each node has for itself, also if a version is part of the name.
+var ownForm = regexp.MustCompile(`^(nixos-system-|initrd-|unit-|etc-)`)
 
 func compareLevels(a, b Configuration, limitsA, limitsB []player.Limit) LevelDifference {
 	d := LevelDifference{A: a.Levels, B: b.Levels, Factors: findChanged(a.Levels, b.Levels), Packages: DescribeClosures(a.Closure, b.Closure)}
