@@ -11,12 +11,13 @@ import (
 
 // Kinds of events, in the order in which a job has them. A scheduler need not have all of them.
 const (
-	Submit  = "submit"  // the player submits the job; the time in the workload at which it should have done so is in the workload
-	Created = "created" // the scheduler has the job; of a task: the object exists that the scheduler places
-	Bound   = "bound"   // the scheduler has chosen the node
-	Start   = "start"   // the task or job runs
-	Finish  = "finish"  // the task or job has ended without an error
-	Failed  = "failed"  // the task or job has ended with an error, or was refused
+	Submit   = "submit"   // the player submits the job; the time in the workload at which it should have done so is in the workload
+	Created  = "created"  // the scheduler has the job; of a task: the object exists that the scheduler places
+	Admitted = "admitted" // the scheduler may place the job: the jobs before it have ended, and it is not held
+	Bound    = "bound"    // the scheduler has chosen the node
+	Start    = "start"    // the task or job runs
+	Finish   = "finish"   // the task or job has ended without an error
+	Failed   = "failed"   // the task or job has ended with an error, or was refused
 )
 
 // Event is something that happened to a job or to one of its tasks. Its time is that of this machine's clock.

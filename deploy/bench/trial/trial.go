@@ -31,7 +31,8 @@ type Metric struct {
 }
 
 // Metrics contains all metrics. A percentile is the smallest value that at least this share of the jobs does not exceed. A job that did
-// not reach an event, such as its start, has an unlimited time until it; a percentile that is such a time is absent.
+// not reach an event, such as its placement, has an unlimited time until it; a percentile that is such a time is absent. A job that has
+// finished, and whose start was not reported, is not among the values of start and gang_skew.
 var Metrics = []Metric{
 	{"throughput", "jobs/s", "finished jobs per second, from the first intended submission to the last finish, or to the end of the trial if not all jobs finished"},
 	{"create_rate", "1/s", "created tasks per second between the 10th and the 90th percentile of their times; absent with fewer than 10"},
@@ -42,6 +43,8 @@ var Metrics = []Metric{
 	{"wait_p90", "s", "the same, 90th percentile"},
 	{"wait_p99", "s", "the same, 99th percentile"},
 	{"wait_max", "s", "the same, maximum"},
+	{"admit_p50", "s", "from the creation of the job, or from its intended submission if that is later, until the scheduler may place it; absent if the scheduler does not report it; median"},
+	{"admit_p99", "s", "the same, 99th percentile"},
 	{"schedule_p50", "s", "from the creation of the job, or from its intended submission if that is later, to the placement of its last task; median"},
 	{"schedule_p90", "s", "the same, 90th percentile"},
 	{"schedule_p99", "s", "the same, 99th percentile"},
@@ -74,7 +77,7 @@ func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event,
 	}
 	known := collect(jobs, events, &r)
 
-	var wait, schedule, start, slowdown, skew, late, created, bound []float64
+	var wait, admit, schedule, start, slowdown, skew, late, created, bound []float64
 	first, last, work := never, -never, 0.0
 	ends := map[string]float64{} // when each job has ended
 	for i, j := range jobs {
@@ -102,16 +105,21 @@ func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event,
 		begin := h.begin()
 		waited := between(intended, begin)
 		wait = append(wait, waited)
-		schedule = append(schedule, between(max(h.first(player.Created), intended), h.last(player.Bound))) // a job may exist before those that it waits for have ended
-		start = append(start, between(h.last(player.Bound), h.last(player.Start)))
+		exists := max(h.first(player.Created), intended) // a job may exist before those that it waits for have ended
+		admit = append(admit, between(exists, h.last(player.Admitted)))
+		schedule = append(schedule, between(exists, h.last(player.Bound)))
+		isLost := func(starts float64) bool { return starts == never && h.finished() } // the job has started, and no one has reported when
+		if started := between(h.last(player.Bound), h.last(player.Start)); !isLost(started) {
+			start = append(start, started)
+		}
 		slow := never
 		if h.finished() {
 			run := between(begin, h.last(player.Finish))
 			slow = boundedSlowdown(waited, run)
 		}
 		slowdown = append(slowdown, slow)
-		if j.Gang && j.Tasks > 1 {
-			skew = append(skew, h.skew())
+		if s := h.skew(); j.Gang && j.Tasks > 1 && !isLost(s) {
+			skew = append(skew, s)
 		}
 	}
 	r.Complete = r.Finished == r.Jobs && r.Jobs > 0
@@ -144,6 +152,7 @@ func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event,
 	set("bind_rate", middleRate(bound))
 	percentiles("submit_error", late, 100)
 	percentiles("wait", wait, 50, 90, 99, 100)
+	percentiles("admit", admit, 50, 99)
 	percentiles("schedule", schedule, 50, 90, 99, 100)
 	percentiles("start", start, 50, 99)
 	percentiles("slowdown", slowdown, 50, 99)
@@ -292,9 +301,9 @@ func (h history) finished() bool { return !h.failed() && h.last(player.Finish) <
 
 // skew returns the time from the first to the last start of the tasks.
 func (h history) skew() float64 {
-	starts := h.all(player.Start)
 	if len(h.task[player.Start]) < h.tasks {
 		return never
 	}
+	starts := h.all(player.Start)
 	return slices.Max(starts) - slices.Min(starts)
 }

@@ -43,12 +43,12 @@ func TestMeasure(t *testing.T) {
 		workload.Job{ID: "c", Submit: 3, Runtime: 1, After: []string{"b"}},
 	)
 	got := Measure(jobs, began, ended, []player.Event{
-		event(1.1, player.Submit, "a", 0), event(1.2, player.Created, "a", 0), event(2, player.Bound, "a", 0),
+		event(1.1, player.Submit, "a", 0), event(1.2, player.Created, "a", 0), event(1.5, player.Admitted, "a", 0), event(2, player.Bound, "a", 0),
 		event(3, player.Start, "a", 0), event(23, player.Finish, "a", 0),
-		event(2, player.Submit, "b", 0), event(2.5, player.Created, "b", 1), event(2.75, player.Created, "b", 2),
+		event(2, player.Submit, "b", 0), event(2.5, player.Created, "b", 1), event(2.75, player.Created, "b", 2), event(2.6, player.Admitted, "b", 0),
 		event(3, player.Bound, "b", 1), event(4, player.Bound, "b", 2), event(4, player.Start, "b", 1), event(6, player.Start, "b", 2),
 		event(9, player.Finish, "b", 1), event(11, player.Finish, "b", 2),
-		event(11.5, player.Submit, "c", 0), event(12, player.Created, "c", 0), event(12.25, player.Bound, "c", 0),
+		event(11.5, player.Submit, "c", 0), event(12, player.Created, "c", 0), event(12.2, player.Admitted, "c", 0), event(12.25, player.Bound, "c", 0),
 		event(13, player.Start, "c", 0), event(14, player.Finish, "c", 0),
 		event(99, player.Finish, "of another trial", 0), event(99, player.Finish, "b", 3),
 	}, 2, 4)
@@ -57,6 +57,7 @@ func TestMeasure(t *testing.T) {
 		Metrics: map[string]float64{
 			"throughput": 3.0 / 22, "makespan": 22, "submit_error_max": 0.5, // c, which should have been submitted at 11
 			"wait_p50": 2, "wait_p90": 4, "wait_p99": 4, "wait_max": 4, // a 2, b 4, c 2
+			"admit_p50": 0.2, "admit_p99": 0.3, // a 0.3, b 0.1, c 0.2
 			"schedule_p50": 0.8, "schedule_p90": 1.5, "schedule_p99": 1.5, "schedule_max": 1.5, // a 0.8, b 1.5, c 0.25
 			"start_p50": 1, "start_p99": 2, // a 1, b 2, c 0.75
 			"slowdown_p50": 1, "slowdown_p99": 1.1, // a 22/20, b 9/10, c 3/10
@@ -142,6 +143,29 @@ func TestDependent(t *testing.T) {
 	}
 }
 
+// TestLostStart: a start that was not reported is neither a time of 0 nor one without an end. The job waits until its placement, and is none of
+// the values of the metrics from the placement to the start, and of the gangs' starts.
+func TestLostStart(t *testing.T) {
+	jobs := prepare(t, workload.Job{ID: "a"}, workload.Job{ID: "lost"}, workload.Job{ID: "gang", Nodes: 2, Gang: true}, workload.Job{ID: "lost-gang", Nodes: 2, Gang: true})
+	events := []player.Event{
+		event(1, player.Bound, "a", 0), event(3, player.Start, "a", 0), event(9, player.Finish, "a", 0),
+		event(4, player.Bound, "lost", 0), event(9, player.Finish, "lost", 0),
+		event(1, player.Bound, "gang", 0), event(2, player.Start, "gang", 1), event(2.5, player.Start, "gang", 2), event(9, player.Finish, "gang", 0),
+		event(1, player.Bound, "lost-gang", 0), event(2, player.Start, "lost-gang", 1), event(9, player.Finish, "lost-gang", 0),
+	}
+	got := Measure(jobs, began, ended, events, 2, 0).Metrics
+	for name, want := range map[string]float64{"start_p50": 1.5, "start_p99": 2, "wait_max": 4, "gang_skew_p50": 0.5, "gang_skew_max": 0.5} {
+		if v, have := got[name]; !have || math.Abs(v-want) > 1e-9 {
+			t.Errorf("%s is %v (%t), want %v", name, v, have, want)
+		}
+	}
+	// A job that did not finish has no end of its wait.
+	got = Measure(jobs, began, ended, append(events[:4:4], events[5:]...), 2, 0).Metrics
+	if v, have := got["start_p99"]; have {
+		t.Errorf("start_p99 is %v, and a job has not finished", v)
+	}
+}
+
 // TestRates: a rate is that of the middle of the events, so that slow first and last ones do not count.
 func TestRates(t *testing.T) {
 	var jobs []workload.Job
@@ -208,7 +232,7 @@ func TestRandom(t *testing.T) {
 				t.Errorf("seed %d: %s is %v", seed, name, v)
 			}
 		}
-		for _, m := range []string{"wait", "schedule", "start", "slowdown", "gang_skew"} {
+		for _, m := range []string{"wait", "admit", "schedule", "start", "slowdown", "gang_skew"} {
 			before := 0.0
 			for _, p := range []string{"_p50", "_p90", "_p99", "_max"} {
 				if v, have := got.Metrics[m+p]; have && v < before {
@@ -244,13 +268,13 @@ func randomTrial(t *testing.T, r *rand.Rand) ([]workload.Job, []player.Event) {
 		at := j.Submit + r.Float64()
 		events = append(events, event(at, player.Submit, j.ID, 0))
 		perTask := r.IntN(2) == 0
-		stop := 5
+		stop := 6
 		if broken {
-			stop = r.IntN(6)
+			stop = r.IntN(7)
 		}
 		for task := 1; task <= j.Tasks; task++ {
 			at := at
-			for _, kind := range []string{player.Created, player.Bound, player.Start, player.Finish}[:min(stop, 4)] {
+			for _, kind := range []string{player.Created, player.Admitted, player.Bound, player.Start, player.Finish}[:min(stop, 5)] {
 				at += r.Float64()
 				n := task
 				if !perTask {

@@ -50,7 +50,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s at %v", e.Kind, e.Time.Sub(begin))
 		}
 	}
-	if diff := cmp.Diff([]string{"submit", "created", "bound compute-[1-2]", "start compute-[1-2]", "finish"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"submit", "created", "admitted", "bound compute-[1-2]", "start compute-[1-2]", "finish"}, got); diff != "" {
 		t.Error(diff)
 	}
 }

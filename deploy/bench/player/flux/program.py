@@ -21,7 +21,7 @@ import flux
 import flux.job
 from flux.constants import FLUX_RPC_STREAMING
 
-EVENTS = ["submit", "alloc", "start", "finish", "exception", "clean"]
+EVENTS = ["submit", "priority", "alloc", "start", "finish", "exception", "clean"]
 
 # Requests that are sent before the program reads answers and events again.
 BURST = 50

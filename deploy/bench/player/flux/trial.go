@@ -10,17 +10,19 @@ import (
 
 // trial is the state of the jobs of Play.
 type trial struct {
-	jobs    []workload.Job
-	events  []player.Event    // with the times of the leader's clock
-	jobOf   map[uint64]string // by id in Flux
-	early   map[uint64][]line // events of ids that are not known yet, and of jobs of others
-	ended   map[string]bool
-	nodes   map[string]string // on which jobs were placed
-	problem map[string]string // why a job has not ended by itself
+	jobs     []workload.Job
+	events   []player.Event    // with the times of the leader's clock
+	jobOf    map[uint64]string // by id in Flux
+	early    map[uint64][]line // events of ids that are not known yet, and of jobs of others
+	ended    map[string]bool
+	admitted map[string]bool
+	nodes    map[string]string // on which jobs were placed
+	problem  map[string]string // why a job has not ended by itself
 }
 
 func newTrial(jobs []workload.Job) *trial {
-	return &trial{jobs: jobs, jobOf: map[uint64]string{}, early: map[uint64][]line{}, ended: map[string]bool{}, nodes: map[string]string{}, problem: map[string]string{}}
+	return &trial{jobs: jobs, jobOf: map[uint64]string{}, early: map[uint64][]line{}, ended: map[string]bool{},
+		admitted: map[string]bool{}, nodes: map[string]string{}, problem: map[string]string{}}
 }
 
 // addLines adds the events of lines. The events of a job may come before the answer with its id.
@@ -55,6 +57,11 @@ func (t *trial) addEvent(job string, l line) {
 	switch l.Event {
 	case "submit":
 		t.add(job, player.Created, l.Time)
+	case "priority": // the dependencies have ended, and the scheduler gets the job; later ones change its priority
+		if !t.admitted[job] {
+			t.admitted[job] = true
+			t.add(job, player.Admitted, l.Time)
+		}
 	case "alloc":
 		t.nodes[job] = l.Nodes
 		t.add(job, player.Bound, l.Time)

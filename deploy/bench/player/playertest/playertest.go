@@ -160,7 +160,7 @@ func Play(ctx context.Context, p player.Player, jobs []workload.Job) (events []p
 }
 
 // order has the kinds of events of a job without an error, in their order.
-var order = []string{player.Submit, player.Created, player.Bound, player.Start, player.Finish}
+var order = []string{player.Submit, player.Created, player.Admitted, player.Bound, player.Start, player.Finish}
 
 // Check returns what is wrong with the events of a workload whose jobs all succeed.
 func Check(jobs []workload.Job, start time.Time, events []player.Event) []string {

@@ -36,6 +36,7 @@ func TestCheck(t *testing.T) {
 		"an event of an unknown job":         func(e []player.Event) []player.Event { return append(e, at(1, player.Start, "c")) },
 		"unexpected event":                   func(e []player.Event) []player.Event { return append(e, at(1, player.Failed, "a")) },
 		"an event of an unknown task":        func(e []player.Event) []player.Event { e[3].Task = 2; return e },
+		"job a: bound is 1s before admitted": func(e []player.Event) []player.Event { return append(e, at(3, player.Admitted, "a")) },
 		"job a: finish is 1s before start":   func(e []player.Event) []player.Event { e[4].Time = start.Add(time.Second); return e },
 		"job a: created is 1s before submit": func(e []player.Event) []player.Event { e[1].Time = start.Add(-time.Second); return e },
 	} {

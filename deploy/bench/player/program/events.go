@@ -17,7 +17,7 @@ import (
 const beginEvent = "begin"
 
 // kinds are the events after the first one.
-var kinds = []string{player.Submit, player.Created, player.Bound, player.Start, player.Finish, player.Failed}
+var kinds = []string{player.Submit, player.Created, player.Admitted, player.Bound, player.Start, player.Finish, player.Failed}
 
 // clockError is how far the time of an event may be before the beginning, or after the event was read.
 const clockError = time.Second
@@ -81,7 +81,7 @@ func (c *check) event(l line, read time.Time) (player.Event, error) {
 	case l.Event == beginEvent:
 		return player.Event{}, errors.New("begin is the first event, and there is only one")
 	case !slices.Contains(kinds, l.Event):
-		return player.Event{}, fmt.Errorf("there is no event %q; there are begin, submit, created, bound, start, finish and failed", l.Event)
+		return player.Event{}, fmt.Errorf("there is no event %q; there are begin, submit, created, admitted, bound, start, finish and failed", l.Event)
 	case l.ID == "":
 		return player.Event{}, errors.New("the event has no id of a job")
 	case c.jobs != nil && !known:

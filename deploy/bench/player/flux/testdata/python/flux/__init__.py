@@ -113,6 +113,8 @@ class Flux:
         elif not all(a.ended for a in job.after):
             self.at(real_time() + 0.002, lambda: self.schedule(job))
         else:
+            self.post(job, "priority", priority=16)
+            self.post(job, "priority", priority=17)
             self.post(job, "alloc")
             self.post(job, "start")
             command = job.spec["tasks"][0]["command"]
