@@ -40,6 +40,13 @@ let
     builtins.genList (i: { id = "j${toString (i + 1)}"; } // f i) count;
   elementOf = list: i: builtins.elemAt list (lib.mod i (builtins.length list));
 
+  # Return jobs, or throw the text of the first requirement of a function of lib.jobs that is not met.
+  require =
+    name: requirements: jobs:
+    lib.foldr (
+      r: result: if r.isMet then result else throw "nixbench: lib.jobs.${name}: ${r.text}"
+    ) jobs requirements;
+
   # Functions that return lists of jobs.
   jobs = {
     # Jobs that end at once: they measure what the scheduler itself can do.
@@ -78,20 +85,94 @@ let
         gang = true;
         runtime = seconds runtime;
       });
-    # Gangs of different sizes, in turn.
+    # Gangs of different sizes, in turn. With saturation, the jobs are submitted at such times that they use this share of the
+    # places, which are processors: the next job comes when this share of all places would have done the work of the one before.
     mixed =
       {
         jobs,
         sizes,
         runtime,
         cpus ? 1,
+        saturation ? null,
+        places ? null,
       }:
-      generate jobs (i: {
-        inherit cpus;
-        nodes = elementOf sizes i;
-        gang = elementOf sizes i > 1;
-        runtime = seconds runtime;
-      });
+      let
+        time = seconds runtime;
+        sum = lib.foldl' (a: b: a + b) 0;
+        # The sum of the sizes of the jobs before job i.
+        before =
+          i:
+          let
+            turns = i / builtins.length sizes;
+          in
+          turns * sum sizes + sum (lib.take (i - turns * builtins.length sizes) sizes);
+        submit =
+          i:
+          lib.optionalAttrs (saturation != null) {
+            submit = before i * cpus * time / (saturation * places * 1.0);
+          };
+        widest = lib.foldl' lib.max 0 sizes * cpus;
+      in
+      require "mixed"
+        [
+          {
+            isMet = (saturation == null) == (places == null);
+            text = "set both saturation and places, the number of processors of the cluster's nodes, or none of them";
+          }
+          {
+            isMet = saturation == null || saturation > 0;
+            text = "saturation is a share of the places, such as 0.9, and must be above 0";
+          }
+          {
+            isMet = places == null || places >= widest;
+            text = "places is ${toString places}, and the largest gang needs ${toString widest}";
+          }
+        ]
+        (
+          generate jobs (
+            i:
+            {
+              inherit cpus;
+              nodes = elementOf sizes i;
+              gang = elementOf sizes i > 1;
+              runtime = time;
+            }
+            // submit i
+          )
+        );
+    # Jobs that come and go: `running` of them run at once, on average. They run for half of runtime, for runtime, and for one and a half of
+    # it, in turn, so that they end in another order than they came.
+    churn =
+      {
+        jobs,
+        running,
+        runtime,
+        cpus ? 1,
+        memory ? 0,
+      }:
+      let
+        time = seconds runtime;
+      in
+      require "churn"
+        [
+          {
+            isMet = running > 0 && time > 0;
+            text = "running and runtime must be above 0";
+          }
+        ]
+        (
+          generate jobs (i: {
+            inherit cpus memory;
+            runtime =
+              time
+              * elementOf [
+                0.5
+                1.0
+                1.5
+              ] i;
+            submit = i * time / (running * 1.0);
+          })
+        );
   };
 
   workload = {
@@ -103,7 +184,7 @@ let
         description = ''
           Jobs: attribute sets with `id`, and optionally `submit` (seconds after the start; default: `arrival` decides), `nodes` (1),
           `tasks` (one per node), `cpus` (of each task; 1), `memory` (MiB of each task), `runtime` (seconds; 0), `user`, `queue`, `gang`
-          (false), and `after` (a list of ids). `lib.jobs.null`, `sleep`, `gang` and `mixed` return such lists.
+          (false), and `after` (a list of ids). `lib.jobs.null`, `sleep`, `gang`, `mixed` and `churn` return such lists.
         '';
       };
       program = mkOption {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
@@ -81,13 +82,48 @@ func TestBenchmarks(t *testing.T) {
 	}
 }
 
+// The jobs of mixed near saturation come at the rate at which the places do their work, and so do those of churn, which run for different times.
+func TestTimedJobs(t *testing.T) {
+	e := newBenchmarkEvaluator(t, `{
+    b = { lib, ... }: {
+      workloads.mixed.jobs = lib.jobs.mixed { jobs = 5; sizes = [ 1 3 ]; runtime = "4s"; cpus = 2; saturation = 0.5; places = 8; };
+      workloads.churn.jobs = lib.jobs.churn { jobs = 4; running = 8; runtime = 2; memory = 64; };
+    };
+  }`)
+	all, err := e.Benchmarks(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]string{
+		// A job of one node has 2 × 4 processor seconds of work, which half of 8 processors do in 2 s.
+		"mixed": {"1 4 0", "3 4 2", "1 4 8", "3 4 10", "1 4 16"},
+		"churn": {"0 1 0", "0 2 0.25", "0 3 0.5", "0 1 0.75"},
+	} {
+		var got []string
+		for _, text := range all["b"].Workloads[name].Jobs {
+			j := gjson.ParseBytes(text)
+			got = append(got, fmt.Sprintf("%d %v %v", j.Get("nodes").Int(), j.Get("runtime").Float(), j.Get("submit").Float()))
+			if j.Get("gang").Bool() != (j.Get("nodes").Int() > 1) || j.Get("memory").Int() != map[string]int64{"mixed": 0, "churn": 64}[name] {
+				t.Errorf("%s: %s", name, text)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
 func TestInvalidBenchmarks(t *testing.T) {
 	for benchmarks, want := range map[string]string{
 		`{ b.matrix.workload = [ "none" ]; }`:        "benchmarks.b: matrix.workload has none, and workloads has gang, null",
 		`{ b.exclude = _: true; }`:                   "benchmarks.b: exclude leaves out every cell",
 		`{ b.repetition = 3; }`:                      "benchmarks.b.repetition' does not exist",
 		`{ b.workloads.w.timeLimit = "5 minutes"; }`: "timeLimit",
-		`{ b = { lib, ... }: { workloads.w.jobs = lib.jobs.sleep { jobs = 1; runtime = "1 s"; }; }; }`: `a duration is a number of seconds`,
+		`{ b = { lib, ... }: { workloads.w.jobs = lib.jobs.sleep { jobs = 1; runtime = "1 s"; }; }; }`:                                            `a duration is a number of seconds`,
+		`{ b = { lib, ... }: { workloads.w.jobs = lib.jobs.mixed { jobs = 1; sizes = [ 1 ]; runtime = 1; saturation = 0.9; }; }; }`:               "lib.jobs.mixed: set both saturation and places",
+		`{ b = { lib, ... }: { workloads.w.jobs = lib.jobs.mixed { jobs = 1; sizes = [ 1 ]; runtime = 1; saturation = 0; places = 4; }; }; }`:     "saturation is a share of the places",
+		`{ b = { lib, ... }: { workloads.w.jobs = lib.jobs.mixed { jobs = 1; sizes = [ 1 3 ]; runtime = 1; saturation = 0.9; places = 2; }; }; }`: "places is 2, and the largest gang needs 3",
+		`{ b = { lib, ... }: { workloads.w.jobs = lib.jobs.churn { jobs = 1; running = 0; runtime = 1; }; }; }`:                                   "lib.jobs.churn: running and runtime must be above 0",
 	} {
 		if _, err := newBenchmarkEvaluator(t, benchmarks).Benchmarks(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", benchmarks, err, want)
