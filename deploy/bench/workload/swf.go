@@ -32,7 +32,6 @@ const (
 	swfAllocated = 4
 	swfRequested = 7
 	swfStatus    = 10
-	swfUser      = 11
 	swfPreceding = 16
 	swfColumns   = 18
 )
@@ -44,7 +43,7 @@ const maxProcessors = 100_000_000
 // task on each, and the same number of processors on all: its requested ones, or those that it was allocated if the trace does not have the former.
 // The tasks of a job on several nodes are a gang. A job with a preceding job is submitted after that has ended.
 //
-// Queues and memory are not taken over, because they are those of the machine of the trace.
+// Users, queues and memory are not taken over, because they are those of the machine of the trace.
 func ReadSWF(r io.Reader, o SWFOptions) ([]Job, SWFDropped, error) {
 	var dropped SWFDropped
 	if o.Compression == 0 {
@@ -148,9 +147,6 @@ func (o SWFOptions) job(v [swfColumns]float64) Job {
 	j := Job{
 		ID: swfID(v[swfNumber]), Submit: v[swfSubmit] / o.Compression, Runtime: v[swfRuntime] / o.Compression,
 		Nodes: nodes, Tasks: nodes, CPUs: (cpus + nodes - 1) / nodes, Gang: nodes > 1,
-	}
-	if v[swfUser] >= 0 {
-		j.User = fmt.Sprintf("user-%.0f", v[swfUser])
 	}
 	return j
 }

@@ -25,10 +25,10 @@ const trace = `; Version: 2.2
 
 func TestReadSWF(t *testing.T) {
 	all := []Job{
-		{ID: "job-1", Submit: 0, Nodes: 2, Tasks: 2, CPUs: 4, Runtime: 30, User: "user-3", Gang: true},
+		{ID: "job-1", Submit: 0, Nodes: 2, Tasks: 2, CPUs: 4, Runtime: 30, Gang: true},
 		{ID: "job-4", Submit: 15, Nodes: 3, Tasks: 3, CPUs: 4, Runtime: 15, Gang: true, After: []string{"job-1"}},
-		{ID: "job-6", Submit: 20, Nodes: 1, Tasks: 1, CPUs: 4, Runtime: 20, User: "user-1"},
-		{ID: "job-7", Submit: 20, Nodes: 1, Tasks: 1, CPUs: 1, Runtime: 0, User: "user-1"},
+		{ID: "job-6", Submit: 20, Nodes: 1, Tasks: 1, CPUs: 4, Runtime: 20},
+		{ID: "job-7", Submit: 20, Nodes: 1, Tasks: 1, CPUs: 1, Runtime: 0},
 	}
 	for _, tt := range []struct {
 		name    string
@@ -38,7 +38,7 @@ func TestReadSWF(t *testing.T) {
 	}{
 		{"all", SWFOptions{Compression: 2, CPUsPerNode: 4}, all, SWFDropped{Partial: 1, Submit: 1, Runtime: 1, Processors: 1}},
 		{"some", SWFOptions{MaxJobs: 2, Compression: 2, CPUsPerNode: 4}, all[:2], SWFDropped{Runtime: 1, Processors: 1}},
-		{"defaults", SWFOptions{MaxJobs: 1}, []Job{{ID: "job-1", Nodes: 8, Tasks: 8, CPUs: 1, Runtime: 60, User: "user-3", Gang: true}}, SWFDropped{}},
+		{"defaults", SWFOptions{MaxJobs: 1}, []Job{{ID: "job-1", Nodes: 8, Tasks: 8, CPUs: 1, Runtime: 60, Gang: true}}, SWFDropped{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, dropped, err := ReadSWF(strings.NewReader(trace), tt.options)

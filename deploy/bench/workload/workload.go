@@ -25,7 +25,7 @@ type Job struct {
 	CPUs    int      `json:"cpus,omitempty"`   // processors of each task; default: 1
 	Memory  int      `json:"memory,omitempty"` // MiB of each task; 0: the job requests none
 	Runtime float64  `json:"runtime"`          // how long each task runs
-	User    string   `json:"user,omitempty"`   // who submitted the job; kept in the results
+	User    string   `json:"user,omitempty"`   // the account that the job belongs to; empty: that of the player. Only SLURM has it
 	Queue   string   `json:"queue,omitempty"`  // the partition or queue of the scheduler; empty: its default
 	Gang    bool     `json:"gang,omitempty"`   // all tasks must start together
 	After   []string `json:"after,omitempty"`  // the job is submitted when these jobs have ended

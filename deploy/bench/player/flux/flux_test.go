@@ -91,11 +91,13 @@ func TestFailedJobs(t *testing.T) {
 	}
 }
 
-// Flux has no memory to allocate, so such a job is an error before anything runs.
-func TestMemory(t *testing.T) {
-	f := newFake(t)
-	if _, err := play(t, f, workload.Job{ID: "a", Memory: 100}); err == nil || !strings.Contains(err.Error(), "job a requests memory") || len(f.count) > 0 {
-		t.Errorf("%v, %v", err, f.count)
+// Flux has no memory to allocate, and the player has one user, so such a job is an error before anything runs.
+func TestImpossible(t *testing.T) {
+	for want, job := range map[string]workload.Job{"job a requests memory": {ID: "a", Memory: 100}, "job a belongs to eve": {ID: "a", User: "eve"}} {
+		f := newFake(t)
+		if _, err := play(t, f, job); err == nil || !strings.Contains(err.Error(), want) || len(f.count) > 0 {
+			t.Errorf("%s: %v, %v", want, err, f.count)
+		}
 	}
 }
 

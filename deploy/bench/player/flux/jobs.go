@@ -39,6 +39,9 @@ func checkJobs(jobs []workload.Job) error {
 		if j.Memory > 0 {
 			return fmt.Errorf("flux: job %s requests memory, and Flux allocates cores and nodes only; remove memory from the job", j.ID)
 		}
+		if j.User != "" {
+			return fmt.Errorf("flux: job %s belongs to %s, and nixbench submits jobs as the owner of the instance only; remove user from the job", j.ID, j.User)
+		}
 	}
 	return nil
 }

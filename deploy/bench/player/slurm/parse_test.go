@@ -53,14 +53,14 @@ func TestParseLog(t *testing.T) {
 }
 
 func TestArguments(t *testing.T) {
-	jobs, err := workload.Prepare([]workload.Job{{ID: "a", Nodes: 2, Tasks: 3, CPUs: 4, Memory: 100, Runtime: 61.5, Queue: "it's; rm"}, {ID: "b", Runtime: 1e-3}, {ID: "c"}})
+	jobs, err := workload.Prepare([]workload.Job{{ID: "a", Nodes: 2, Tasks: 3, CPUs: 4, Memory: 100, Runtime: 61.5, Queue: "it's; rm"}, {ID: "b", Runtime: 1e-3}, {ID: "c", User: "nobody"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
 		"--nodes=2 --ntasks=3 --cpus-per-task=4 --time=7 --mem=200M --partition=it's; rm --wrap=srun --cpus-per-task=4 sleep 61.5",
 		"--nodes=1 --ntasks=1 --cpus-per-task=1 --time=6 --wrap=exec sleep 0.001",
-		"--nodes=1 --ntasks=1 --cpus-per-task=1 --time=5 --wrap=exec true",
+		"--nodes=1 --ntasks=1 --cpus-per-task=1 --time=5 --uid=nobody --wrap=exec true",
 	} {
 		if diff := cmp.Diff(want, strings.Join(command{jobs[i : i+1]}.arguments(), " ")); diff != "" {
 			t.Error(diff)
@@ -82,6 +82,9 @@ func TestCommands(t *testing.T) {
 	cs, rest := commands(jobs, largestArray)
 	if len(cs) != maxCommands || len(rest) != maxCommands+10 || rest[0].ID != jobs[maxCommands].ID {
 		t.Errorf("%d commands, %d jobs remain", len(cs), len(rest))
+	}
+	if cs, _ := commands([]workload.Job{{ID: "a"}, {ID: "b", User: "eve"}}, largestArray); len(cs) != 2 {
+		t.Errorf("jobs of two users are in %d commands", len(cs))
 	}
 	waiting := equal(3, "j", workload.Job{After: []string{"x"}})
 	if cs, rest := commands(waiting, largestArray); len(cs) != 3 || rest != nil {

@@ -41,7 +41,7 @@ func commands(jobs []workload.Job, arraySize int) (out []command, rest []workloa
 // isEqual reports whether two jobs can be tasks of one array.
 func isEqual(a, b workload.Job) bool {
 	return a.Nodes == b.Nodes && a.Tasks == b.Tasks && a.CPUs == b.CPUs && a.Memory == b.Memory && a.Runtime == b.Runtime &&
-		a.Queue == b.Queue && len(a.After) == 0 && len(b.After) == 0
+		a.Queue == b.Queue && a.User == b.User && len(a.After) == 0 && len(b.After) == 0
 }
 
 // taskID returns the id in SLURM of a job of a command. id is what sbatch has printed.
@@ -64,6 +64,9 @@ func (c command) arguments() []string {
 	}
 	if j.Queue != "" {
 		args = append(args, "--partition="+j.Queue)
+	}
+	if j.User != "" {
+		args = append(args, "--uid="+j.User) // sbatch runs as root
 	}
 	if len(c.jobs) > 1 {
 		args = append(args, "--array=1-"+strconv.Itoa(len(c.jobs)))
