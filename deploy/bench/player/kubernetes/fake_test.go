@@ -30,7 +30,7 @@ type line struct {
 
 // fakeCluster is a control plane whose programs print what kubectl, tail and systemd print. Its nodes have room for all pods.
 type fakeCluster struct {
-	t         *testing.T
+	t         testing.TB
 	mu        sync.Mutex
 	namespace bool
 	objects   map[string]map[string]any // by kind and name
@@ -42,6 +42,7 @@ type fakeCluster struct {
 	answer    map[string]func(n int) (string, error) // by program: an answer instead of the usual one, if it is not empty
 	files     map[string]string
 	drift     time.Duration // what the clock is ahead at the end, in addition
+	lag       time.Duration // how late the watch receives changes
 	exit      string        // exit status of the pods, if they fail
 	client    string        // the node on which commands run; empty: cp-1
 	access    string        // the kubeconfig of the client
@@ -49,7 +50,7 @@ type fakeCluster struct {
 	noScheduler bool // the metrics of kube-scheduler cannot be read
 }
 
-func newFake(t *testing.T) *fakeCluster {
+func newFake(t testing.TB) *fakeCluster {
 	return &fakeCluster{t: t, objects: map[string]map[string]any{}, count: map[string]int{}, answer: map[string]func(int) (string, error){}, files: map[string]string{
 		manifests + "/kube-scheduler.yaml":          "spec:\n  containers:\n  - command:\n    - kube-scheduler\n    - --bind-address=127.0.0.1\n    - --kube-api-qps=200\n",
 		manifests + "/kube-controller-manager.yaml": "spec:\n  containers:\n  - command:\n    - kube-controller-manager\n    - --controllers=*,bootstrapsigner\n",
@@ -178,7 +179,7 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 
 func (f *fakeCluster) add(at time.Time, text string) {
 	us := at.Add(ahead).UnixMicro()
-	f.lines = append(f.lines, line{at, fmt.Sprintf("%d.%06d|%s\n", us/1e6, us%1e6, text)})
+	f.lines = append(f.lines, line{at, fmt.Sprintf("%d.%06d|%s|%s\n", us/1e6, us%1e6, text, at.Add(ahead-f.lag).UTC().Format(time.RFC3339))})
 }
 
 // metrics answers to a request for the metrics of an API server, or of kube-scheduler, which runs only on the first control plane.
@@ -247,7 +248,7 @@ func (f *fakeCluster) kubectl(args []string, input []byte) ([]byte, error) {
 			err := f.create(i.(map[string]any))
 			if errs = append(errs, err); err == nil {
 				kind, name := i.(map[string]any)["kind"].(string), i.(map[string]any)["metadata"].(map[string]any)["name"]
-				out = fmt.Appendf(out, "%s/%s\n", map[string]string{"Job": "job.batch", "Pod": "pod"}[kind], name)
+				out = fmt.Appendf(out, "%s/%s\n", map[string]string{"Job": "job.batch", "Pod": "pod", "PodGroup": "podgroup.scheduling"}[kind], name)
 			}
 		}
 		return out, errors.Join(errs...)
@@ -255,6 +256,29 @@ func (f *fakeCluster) kubectl(args []string, input []byte) ([]byte, error) {
 		f.t.Errorf("unexpected command %q", args)
 	}
 	return nil, nil
+}
+
+// checkGroup checks that a scheduler of gangs would place the pods of a Job: those of a gang have a group of all of them, which exists before.
+func (f *fakeCluster) checkGroup(name string, spec map[string]any) {
+	template := spec["template"].(map[string]any)
+	metadata := template["metadata"].(map[string]any)
+	version, key, in := "", "", ""
+	switch template["spec"].(map[string]any)["schedulerName"] {
+	case "gangs":
+		version, key, in = "scheduling.x-k8s.io/v1alpha1", "scheduling.x-k8s.io/pod-group", "labels"
+	case "volcano":
+		version, key, in = "scheduling.volcano.sh/v1beta1", "scheduling.k8s.io/group-name", "annotations"
+	default:
+		return
+	}
+	group := metadata[in].(map[string]any)[key]
+	if group == nil && name != "gang" {
+		return
+	}
+	o := f.objects[fmt.Sprint("PodGroup/", group)]
+	if o == nil || o["apiVersion"] != version || o["spec"].(map[string]any)["minMember"] != spec["completions"] {
+		f.t.Errorf("the pods of %s have the group %v: %v", name, group, o)
+	}
 }
 
 // create creates an object. The pods of a Job run as soon as it exists.
@@ -272,6 +296,7 @@ func (f *fakeCluster) create(o map[string]any) error {
 		return nil
 	}
 	spec := o["spec"].(map[string]any)
+	f.checkGroup(name, spec)
 	pod := spec["template"].(map[string]any)["spec"].(map[string]any)
 	command := pod["containers"].([]any)[0].(map[string]any)["command"].([]any)
 	seconds, err := strconv.ParseFloat(command[len(command)-1].(string), 64)

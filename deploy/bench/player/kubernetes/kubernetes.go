@@ -30,14 +30,14 @@ const cleanTimeout = 10 * time.Minute
 // Gangs of Options: how a scheduler starts the tasks of a job with Gang together.
 const (
 	Coscheduling = "coscheduling" // by a PodGroup of scheduler-plugins
-	Volcano      = "volcano"      // by a PodGroup of Volcano
+	Volcano      = "volcano"      // by a PodGroup of Volcano, whose scheduler has this name
 )
 
 // Options are the properties of the pods.
 type Options struct {
 	Image     string
 	Command   []string // the command of a task; {runtime} is replaced by the seconds that it runs
-	Scheduler string   // the name of the scheduler; empty: the default scheduler
+	Scheduler string   // the name of the scheduler; empty: the default scheduler, or Volcano's if Gangs is Volcano
 	Gangs     string   // Coscheduling or Volcano; empty: the tasks of a gang are placed like other tasks
 }
 
@@ -55,6 +55,9 @@ type Player struct {
 
 // New returns the player of a cluster. It submits and watches jobs on a client, or on the first control plane if client is empty. It runs no command.
 func New(c engine.Cluster, client string, o Options) player.Player {
+	if o.Gangs == Volcano && o.Scheduler == "" {
+		o.Scheduler = Volcano
+	}
 	return &Player{cluster: c, client: client, o: o, poll: time.Second, quiet: 30 * time.Second}
 }
 

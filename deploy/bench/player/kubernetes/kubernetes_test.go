@@ -20,7 +20,12 @@ import (
 )
 
 func TestContract(t *testing.T) {
-	playertest.Run(t, func(t *testing.T) player.Player { return newFake(t).player(Options{}) })
+	for _, o := range []Options{{}, {Gangs: Coscheduling, Scheduler: "gangs"}, {Gangs: Volcano}} {
+		t.Run("gangs="+o.Gangs, func(t *testing.T) {
+			t.Parallel()
+			playertest.Run(t, func(t *testing.T) player.Player { return newFake(t).player(o) })
+		})
+	}
 }
 
 // play runs jobs on a fake cluster with a time limit.
@@ -130,6 +135,50 @@ func TestDrift(t *testing.T) {
 	}
 	if c := p.Clocks(); (c.After.Offset-c.Before.Offset).Round(time.Second) != f.drift || c.Before.Error <= 0 {
 		t.Errorf("%+v", c)
+	}
+}
+
+// A watch that ends during the workload is a doubt with the time until the next one.
+func TestInterruptedWatch(t *testing.T) {
+	f := newFake(t)
+	jobs, err := workload.Prepare([]workload.Job{{ID: "a", Runtime: 0.3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := f.player(Options{})
+	for _, want := range []string{"", "cp-1: the API server ended the watch of the pods 2 times during the workload, so that times may be up to 70ms late"} {
+		if want != "" {
+			f.mu.Lock()
+			now := time.Now()
+			for at, text := range map[time.Duration]string{
+				-1: watchEnd + "|||||||", 100: watchEnd + "|||||||", 170: "ADDED|" + firstPodName + "||||Pending||",
+				180: watchEnd + "|||||||", 190: watchEnd + "|||||||", 200: "ADDED|" + firstPodName + "||||Pending||",
+			} {
+				f.add(now.Add(at*time.Millisecond), text)
+			}
+			f.mu.Unlock()
+		}
+		if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil || strings.Join(p.Doubts(), "; ") != want {
+			t.Errorf("%q, %v, want %q", p.Doubts(), err, want)
+		}
+		if err := p.Clean(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A watch that receives pods long after their creation is a doubt.
+func TestSlowWatch(t *testing.T) {
+	for lag, want := range map[time.Duration]string{0: "", time.Second: "", 4 * time.Second: "cp-1: the watch received a pod 3"} {
+		f := newFake(t)
+		f.lag = lag
+		p := f.player(Options{})
+		if _, _, err := playertest.Play(t.Context(), p, []workload.Job{{ID: "a", Nodes: 1, Tasks: 1, CPUs: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(p.Doubts(), "; "); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+			t.Errorf("%v late: %q, want %q", lag, got, want)
+		}
 	}
 }
 
@@ -264,6 +313,12 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: the watch still runs", name)
 		}
 	}
+	for _, j := range []workload.Job{{ID: "a", Queue: "main"}, {ID: "a", User: "eve"}} {
+		f := newFake(t)
+		if _, err := play(t, f, Options{}, []workload.Job{j}); err == nil || !strings.Contains(err.Error(), "job a ") || len(f.calls) > 0 {
+			t.Errorf("%+v: %v after %q", j, err, f.calls)
+		}
+	}
 	for _, p := range []player.Player{New(engine.Cluster{}, "", Options{}), newFake(t).player(Options{Image: "x"}), newFake(t).player(Options{Image: "x", Command: []string{"x"}, Gangs: "none"})} {
 		if err := p.Play(t.Context(), []workload.Job{{ID: "a"}}, time.Now, func(player.Event) {}); err == nil {
 			t.Error("wrong options are accepted")
@@ -272,12 +327,13 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestParseChange(t *testing.T) {
-	got, err := parseChange("1700000000.000123|MODIFIED|a-0-x7|a|4|worker-1|Failed|137|Evicted")
-	want := change{at: time.Unix(1700000000, 123000), pod: "a-0-x7", job: "a", task: 5, node: "worker-1", phase: "Failed", text: "Evicted"}
+	got, err := parseChange("1700000000.000123|MODIFIED|a-0-x7|a|4|worker-1|Failed|137|Evicted|2023-11-14T22:13:19Z")
+	want := change{at: time.Unix(1700000000, 123000), pod: "a-0-x7", job: "a", task: 5, node: "worker-1", phase: "Failed", text: "Evicted", created: time.Date(2023, 11, 14, 22, 13, 19, 0, time.UTC)}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, line := range []string{"", "1.000000|ADDED", "1.0|ADDED|p|a|0|||0|", "x.000000|ADDED|p|a|0|||0|", "1.000000|ADDED|p|a|-1|||0|", "1.000000|ADDED|p|a|x|||0|"} {
+	for _, line := range []string{"", "1.000000|ADDED", "1.0|ADDED|p|a|0|||0||", "x.000000|ADDED|p|a|0|||0||",
+		"1.000000|ADDED|p|a|-1|||0||", "1.000000|ADDED|p|a|x|||0||", "1.000000|ADDED|p|a|0|||0||now"} {
 		if got, err := parseChange(line); err == nil {
 			t.Errorf("%q: %+v", line, got)
 		}
@@ -286,7 +342,7 @@ func TestParseChange(t *testing.T) {
 
 // The scripts are valid, and the program adds a time to each line.
 func TestScripts(t *testing.T) {
-	argv := []string{"printf", `%s\n`, "ADDED|it's|a|0|||0|"}
+	argv := []string{"printf", `%s\n`, "ADDED|it's|a|0|||0||"}
 	for shell, text := range map[string]string{"sh": startScript(argv), "bash": watchProgram(argv), "dash": stopScript} {
 		cmd := exec.Command(shell, "-n")
 		cmd.Stdin = strings.NewReader(text)
@@ -298,8 +354,12 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := parseChange(strings.TrimSuffix(string(out), "\n"))
-	if err != nil || c.pod != "it's" || time.Since(c.at).Abs() > time.Minute {
+	first, second, _ := strings.Cut(strings.TrimSuffix(string(out), "\n"), "\n")
+	if end, err := parseChange(second); err != nil || !end.ended {
+		t.Errorf("after a watch that has ended: %q, %v", second, err)
+	}
+	c, err := parseChange(first)
+	if err != nil || c.ended || c.pod != "it's" || time.Since(c.at).Abs() > time.Minute {
 		t.Errorf("%q: %+v, %v", out, c, err)
 	}
 }
@@ -366,9 +426,9 @@ func TestObjects(t *testing.T) {
 	for gangs, want := range map[string][]string{
 		"":           {`"kind":"Job"`, `"completions":4`, `"parallelism":4`, `"completionMode":"Indexed"`, `"cpu":"3"`, `"memory":"64Mi"`, `["/bin/sleep","1.5"]`, `"maxSkew":2`, `"nodeTaintsPolicy":"Honor"`, `"schedulerName":"s"`},
 		Coscheduling: {`"apiVersion":"scheduling.x-k8s.io/v1alpha1"`, `"minMember":4`, `"scheduling.x-k8s.io/pod-group":"gang"`},
-		Volcano:      {`"apiVersion":"scheduling.volcano.sh/v1beta1"`, `"minMember":4`, `"scheduling.k8s.io/group-name":"gang"`},
+		Volcano:      {`"apiVersion":"scheduling.volcano.sh/v1beta1"`, `"minMember":4`, `"scheduling.k8s.io/group-name":"gang"`, `"schedulerName":"volcano"`},
 	} {
-		list, err := newFake(t).player(Options{Gangs: gangs, Scheduler: "s"}).jobList(jobs)
+		list, err := newFake(t).player(Options{Gangs: gangs, Scheduler: map[string]string{"": "s", Coscheduling: "gangs"}[gangs]}).jobList(jobs)
 		if err != nil || !json.Valid(list) {
 			t.Fatal(err)
 		}

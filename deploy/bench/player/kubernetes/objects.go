@@ -121,6 +121,9 @@ func (p *Player) check(jobs []workload.Job) error {
 		if j.Queue != "" {
 			return fmt.Errorf("kubernetes: job %s names the queue %s, and the scheduler has no queues", j.ID, j.Queue)
 		}
+		if j.User != "" {
+			return fmt.Errorf("kubernetes: job %s belongs to %s, and a Job has no user; remove user from the job", j.ID, j.User)
+		}
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ const (
 	maxFailures  = 5                // reads of the watch that may fail one after the other
 	lastRead     = 3 * time.Second  // the time limit of the commands after the context has ended
 	setupTimeout = 30 * time.Second // of the start of the watch
+	maxDelay     = time.Second      // from the creation of a pod until the watch receives it; more is a doubt
 )
 
 // Play implements [player.Player]. Each time of submission has its own kubectl create command, and more for many jobs. While all commands
@@ -42,6 +43,7 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	t := newTrial(jobs, begin(), send)
 	err = p.follow(ctx, t)
 	p.clocks, p.doubts = player.ReadClockAgain(ctx, clock, p.date)
+	p.doubts = append(p.doubts, t.watchDoubts()...)
 	for i, d := range p.doubts {
 		p.doubts[i] = p.Place().Commands + ": " + d
 	}
@@ -228,6 +230,10 @@ type trial struct {
 	waiting map[string][]*job
 	ended   map[string]bool
 	events  []player.Event // of pods, with the times of the node's clock
+	watched bool           // the watch has begun
+	broken  time.Time      // when the watch has ended, until the next one begins
+	gaps    []time.Duration
+	delay   time.Duration // the longest time from the creation of a pod until the watch received it, without the fraction of a second
 	send    func(player.Event)
 }
 
@@ -371,9 +377,31 @@ func (t *trial) addCreation(c creation) error {
 	return nil
 }
 
-// addChanges adds the events of changes of pods.
+// watchDoubts returns why the times that the watch received the changes may be much later than the changes: it was interrupted, or slow.
+func (t *trial) watchDoubts() []string {
+	var out []string
+	if len(t.gaps) > 0 {
+		out = append(out, fmt.Sprintf("the API server ended the watch of the pods %d times during the workload, so that times may be up to %v late",
+			len(t.gaps), slices.Max(t.gaps).Round(time.Millisecond)))
+	}
+	if t.delay > maxDelay {
+		out = append(out, fmt.Sprintf("the watch received a pod %v after its creation: the node of the commands has too little processor time, and times are late",
+			t.delay.Truncate(100*time.Millisecond)))
+	}
+	return out
+}
+
+// addChanges adds the events of changes of pods, and the interruptions between two watches.
 func (t *trial) addChanges(changes []change) {
 	for _, c := range changes {
+		t.watched = t.watched || !c.ended
+		switch {
+		case c.ended && t.watched && t.broken.IsZero():
+			t.broken = c.at
+		case !c.ended && !t.broken.IsZero():
+			t.gaps = append(t.gaps, c.at.Sub(t.broken))
+			t.broken = time.Time{}
+		}
 		if j := t.jobs[c.job]; j != nil && c.task <= j.Tasks {
 			t.addChange(j, c)
 		}
@@ -383,6 +411,9 @@ func (t *trial) addChanges(changes []change) {
 // addChange adds the events that follow from the state of a pod, unless its task has had them. The completion index of a pod without
 // one is 0: such a job has one task.
 func (t *trial) addChange(j *job, c change) {
+	if !c.created.IsZero() && !j.seen[player.Created][c.task] {
+		t.delay = max(t.delay, c.at.Sub(c.created.Add(time.Second)))
+	}
 	t.report(j, c, player.Created)
 	if c.node != "" {
 		t.report(j, c, player.Bound)

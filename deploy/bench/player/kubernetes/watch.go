@@ -23,7 +23,7 @@ const (
 // watchFields are the fields of a line of the watch after its time.
 const watchFields = `{.type}|{.object.metadata.name}|{.object.metadata.labels.nixbench\.bench/job}|` +
 	`{.object.metadata.annotations.batch\.kubernetes\.io/job-completion-index}|{.object.spec.nodeName}|{.object.status.phase}|` +
-	`{.object.status.containerStatuses[0].state.terminated.exitCode}|{.object.status.reason}{"\n"}`
+	`{.object.status.containerStatuses[0].state.terminated.exitCode}|{.object.status.reason}|{.object.metadata.creationTimestamp}{"\n"}`
 
 // stopScript stops the watch and removes its file. It succeeds if there is no watch.
 const stopScript = `systemctl stop ` + watchUnit + ` 2> /dev/null
@@ -33,12 +33,16 @@ if systemctl --quiet is-active ` + watchUnit + `; then
 fi
 rm -rf ` + watchFolder + "\n"
 
+// watchEnd is the type of the line after a watch that has ended.
+const watchEnd = "END"
+
 // watchProgram returns the program of bash that writes the lines of a watch to stdout, with the times of the node's clock. The API server
-// ends each watch after some time. The next one begins with the current state of all pods.
+// ends each watch after some time, and one whose client reads too slowly. The next one begins with the current state of all pods.
 func watchProgram(kubectl []string) string {
 	return `export LC_ALL=C
 while :; do
 	` + shellescape.QuoteCommand(kubectl) + ` 2> /dev/null | while IFS= read -r line; do printf '%s|%s\n' "$EPOCHREALTIME" "$line"; done
+	printf '%s|` + watchEnd + `||||||||\n' "$EPOCHREALTIME"
 	sleep 0.1
 done
 `
@@ -96,13 +100,15 @@ func (p *Player) stopWatch(ctx context.Context) {
 // change is a line of the watch: the state of a pod.
 type change struct {
 	at      time.Time // on the clock of the node of the watch
+	ended   bool      // the watch has ended; the line is about no pod
 	deleted bool
 	pod     string
 	job     string
 	task    int // the completion index and 1
 	node    string
 	phase   string
-	text    string // why the pod has failed
+	text    string    // why the pod has failed
+	created time.Time // in whole seconds, on the clock of the API server
 }
 
 // readWatch returns the lines of the watch after the first offset bytes, and the new offset.
@@ -125,21 +131,26 @@ func (p *Player) readWatch(ctx context.Context, offset int) ([]change, int, erro
 
 // parseChange parses a line of the watch.
 func parseChange(line string) (change, error) {
-	f := strings.SplitN(line, "|", 9)
-	if len(f) != 9 {
+	f := strings.Split(line, "|")
+	if len(f) != 10 {
 		return change{}, fmt.Errorf("unexpected line %.100q", line)
 	}
 	at, err := player.ParseTime(f[0])
 	if err != nil {
 		return change{}, fmt.Errorf("a line without a time: %w", err)
 	}
-	c := change{at: at, deleted: f[1] == "DELETED", pod: f[2], job: f[3], task: 1, node: f[5], phase: f[6]}
+	c := change{at: at, ended: f[1] == watchEnd, deleted: f[1] == "DELETED", pod: f[2], job: f[3], task: 1, node: f[5], phase: f[6]}
 	if f[4] != "" {
 		index, err := strconv.Atoi(f[4])
 		if err != nil || index < 0 || index == math.MaxInt {
 			return change{}, fmt.Errorf("a line without a completion index: %.100q", line)
 		}
 		c.task = index + 1
+	}
+	if f[9] != "" {
+		if c.created, err = time.Parse(time.RFC3339, f[9]); err != nil {
+			return change{}, fmt.Errorf("a line without a time of creation: %.100q", line)
+		}
 	}
 	switch {
 	case f[8] != "":
