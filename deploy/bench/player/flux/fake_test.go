@@ -24,7 +24,7 @@ const ahead = 5 * time.Second
 
 // fakeCluster is a leader on which the player's scripts and its program run with the stand-ins in testdata.
 type fakeCluster struct {
-	t      *testing.T
+	t      testing.TB
 	folder string // instead of [folder]
 	env    []string
 	mu     sync.Mutex
@@ -33,7 +33,7 @@ type fakeCluster struct {
 	drift  time.Duration                          // what the clock is ahead at the end, in addition
 }
 
-func newFake(t *testing.T) *fakeCluster {
+func newFake(t testing.TB) *fakeCluster {
 	t.Helper()
 	fixture.Require(t, "python3")
 	state := t.TempDir()

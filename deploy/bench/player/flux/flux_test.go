@@ -234,3 +234,10 @@ func TestNoLeader(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// BenchmarkPlay measures how many jobs per second the player and the stand-in for Flux, both in one process of Python, submit, run and observe.
+func BenchmarkPlay(b *testing.B) {
+	for b.Loop() {
+		playertest.ReportRate(b, newFake(b).player(), playertest.Burst(1000))
+	}
+}

@@ -148,3 +148,5 @@ func BenchmarkPlay(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+
+func TestPlayerRate(t *testing.T) { playertest.TestRate(t, null.New(null.Options{}), 1000) }

@@ -69,7 +69,7 @@ type fakeJob struct {
 
 // fakeCluster is a controller whose programs print what those of SLURM print. Its nodes have room for all jobs.
 type fakeCluster struct {
-	t      *testing.T
+	t      testing.TB
 	mu     sync.Mutex
 	spool  string
 	jobs   []*fakeJob
@@ -91,7 +91,7 @@ type entry struct {
 	message string
 }
 
-func newFake(t *testing.T) *fakeCluster {
+func newFake(t testing.TB) *fakeCluster {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "sbatch"), []byte(fakeSbatch), 0o755); err != nil {

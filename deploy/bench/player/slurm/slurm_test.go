@@ -246,3 +246,22 @@ func TestLimits(t *testing.T) {
 		}
 	}
 }
+
+// A job array is one request, so its jobs are submitted and observed faster than any scheduler places them.
+func TestPlayerRate(t *testing.T) { playertest.TestRate(t, newFake(t).player(), 1000) }
+
+// BenchmarkPlay measures how many jobs per second the player submits and observes with bash and a stand-in for sbatch, if the cluster takes no
+// time: equal jobs, which are an array, and different ones, each with a command of its own.
+func BenchmarkPlay(b *testing.B) {
+	different := playertest.Burst(1000)
+	for i := range different {
+		different[i].CPUs = 1 + i%2
+	}
+	for name, jobs := range map[string][]workload.Job{"equal": playertest.Burst(1000), "different": different} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				playertest.ReportRate(b, newFake(b).player(), jobs)
+			}
+		})
+	}
+}
