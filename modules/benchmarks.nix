@@ -183,7 +183,7 @@ let
         example = lib.literalExpression ''lib.jobs.gang { jobs = 20; size = 4; runtime = "1s"; }'';
         description = ''
           Jobs: attribute sets with `id`, and optionally `submit` (seconds after the start; default: `arrival` decides), `nodes` (1),
-          `tasks` (one per node), `cpus` (of each task; 1), `memory` (MiB of each task), `runtime` (seconds; 0), `user`, `queue`, `gang`
+          `tasks` (one per node), `cpus` (of each task; 1), `memory` (MiB of each task), `runtime` (seconds; 0), `user` (an account of all nodes; SLURM only), `queue`, `gang`
           (false), and `after` (a list of ids). `lib.jobs.null`, `sleep`, `gang`, `mixed` and `churn` return such lists.
         '';
       };
