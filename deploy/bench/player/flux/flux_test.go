@@ -125,10 +125,13 @@ func TestProgramFails(t *testing.T) {
 	}
 
 	f = newFake(t)
-	time.AfterFunc(time.Second, func() {
-		data, _ := os.ReadFile(filepath.Join(filepath.Dir(f.folder), "pid"))
-		_, _ = f.run(t.Context(), "leader-1", nil, "kill", strings.TrimSpace(string(data)))
-	})
+	f.answer["tail"] = func(int) (string, error) {
+		if lines, _ := os.ReadFile(filepath.Join(f.folder, "lines")); strings.Contains(string(lines), `"submit"`) {
+			data, _ := os.ReadFile(filepath.Join(filepath.Dir(f.folder), "pid"))
+			_, _ = f.run(t.Context(), "leader-1", nil, "kill", strings.TrimSpace(string(data)))
+		}
+		return "", nil
+	}
 	if _, err := play(t, f, workload.Job{ID: "a", Runtime: 60}); err == nil || !strings.Contains(err.Error(), "has ended on the leader: it printed no error") {
 		t.Errorf("a killed program: %v", err)
 	}
