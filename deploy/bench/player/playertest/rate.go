@@ -54,7 +54,8 @@ func ReportRate(b *testing.B, p player.Player, jobs []workload.Job) {
 	b.ReportMetric(Rate(b, p, jobs), "jobs/s")
 }
 
-// Fastest is the highest rate of jobs that end at once that the tests in e2e/bench have measured with a scheduler, in jobs per second.
+// Fastest is the rate that no scheduler on two processors is expected to exceed, in jobs per second: Kubernetes needs 0.04 s of processor time for
+// each pod, so that it reaches 50. It must be raised when a trial is faster.
 const Fastest = 60
 
 // TestRate checks that a player measures at least ten times as many jobs per second as the fastest scheduler has reached.
