@@ -56,6 +56,15 @@ type Power interface {
 	Start(ctx context.Context, c Cluster, node string) error
 }
 
+// Observer is implemented by providers whose machines can be observed during a measurement.
+type Observer interface {
+	// States returns the states of the machines of nodes. Machines that do not exist are left out. A call is so cheap that it can be
+	// repeated each second.
+	States(ctx context.Context, c Cluster, nodes []string) (map[string]State, error)
+	// Emulated returns those of the nodes whose machines are virtual machines without KVM.
+	Emulated(ctx context.Context, c Cluster, nodes []string) ([]string, error)
+}
+
 // Cleaner is implemented by providers that create networks and images for a cluster. Clean removes the
 // unused networks and images of this cluster, and returns the ones that it keeps because they are in use.
 type Cleaner interface {

@@ -62,6 +62,7 @@ func marshalXML(v any) (string, error) {
 type DomainInfo struct {
 	Name    string
 	UUID    string
+	Type    string // kvm, qemu (emulated), lxc or test
 	Mark    *MachineMark
 	MAC     string // MAC of the first interface, which nixbench defines; other interfaces are defined in the role's XML
 	Link    *Link  // the first interface, if it is on a libvirt network
@@ -95,7 +96,7 @@ func ParseDomain(text string) (DomainInfo, error) {
 	if err := d.Unmarshal(text); err != nil {
 		return DomainInfo{}, fmt.Errorf("read libvirt's description of a domain: %w", err)
 	}
-	f := DomainInfo{Name: d.Name, UUID: d.UUID}
+	f := DomainInfo{Name: d.Name, UUID: d.UUID, Type: d.Type}
 	if d.Metadata != nil {
 		f.Mark = findMark[MachineMark](d.Metadata.XML, MachineNamespace)
 	}

@@ -16,6 +16,7 @@ var (
 	_ provision.Discoverer     = (*Hypervisor)(nil)
 	_ provision.Console        = (*Hypervisor)(nil)
 	_ provision.Power          = (*Hypervisor)(nil)
+	_ provision.Observer       = (*Hypervisor)(nil)
 	_ provision.Cleaner        = (*Hypervisor)(nil)
 	_ provision.Checker        = (*Hypervisor)(nil)
 	_ provision.ClusterRemover = (*Hypervisor)(nil)
@@ -28,7 +29,7 @@ func domainName(c provision.Cluster, node string) string { return c.Name + "-" +
 func partsKey(c provision.Cluster, node string) string { return c.ID + " " + node }
 
 func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Inventory, error) {
-	inventory := provision.Inventory{Kind: h.Kind, CPUs: h.CPUs}
+	inventory := provision.Inventory{Kind: h.Kind, CPUs: h.CPUs, Emulated: h.NoKVM}
 	return inventory, h.runStep(ctx, Step{Op: "survey", Name: "read"}, func() error {
 		inventory.FreeMemory, inventory.FreeDisk = h.Memory, h.Disk
 		for _, d := range h.domains {

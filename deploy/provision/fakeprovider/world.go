@@ -22,6 +22,7 @@ type Hypervisor struct {
 	CPUs   int
 	Memory uint64 // total bytes
 	Disk   uint64 // free bytes of the pool
+	NoKVM  bool   // its virtual machines are emulated
 
 	mu       sync.Mutex
 	domains  map[string]*domain           // domains by name

@@ -46,6 +46,7 @@ type Provider interface {
 	provision.Cleaner
 	provision.ClusterRemover
 	provision.Power
+	provision.Observer
 }
 
 // Host is a hypervisor with functions that change it without the provider.

@@ -29,6 +29,7 @@ func Run(t *testing.T, s Setup) {
 		{"PoweredOff", testPoweredOff},
 		{"Paused", testPaused},
 		{"Power", testPower},
+		{"Observe", testObserve},
 		{"NewImage", testNewImage},
 		{"EnsureUnknownImage", testEnsureUnknownImage},
 		{"BrokenXML", testBrokenXML},

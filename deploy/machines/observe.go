@@ -1,0 +1,105 @@
+package machines
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// Observer reads the states of a cluster's machines from their hypervisors, during a measurement.
+type Observer struct {
+	hosts   hypervisors
+	cluster provision.Cluster
+	nodes   map[string][]string // by hypervisor
+}
+
+// Observe connects to the hypervisors of the recorded machines of a cluster. The observer must be closed.
+func Observe(ctx context.Context, open Opener, name string, recorded *state.State, send event.Sink) (*Observer, error) {
+	o := &Observer{nodes: map[string][]string{}}
+	if recorded.Cluster == nil {
+		return o, nil
+	}
+	o.cluster = provision.Cluster{Name: name, ID: recorded.Cluster.ID}
+	where := map[string]state.Hypervisor{}
+	for node, m := range recorded.Machines {
+		where[m.Hypervisor] = recorded.Cluster.Hypervisors[m.Hypervisor]
+		o.nodes[m.Hypervisor] = append(o.nodes[m.Hypervisor], node)
+	}
+	for _, nodes := range o.nodes {
+		slices.Sort(nodes)
+	}
+	var err error
+	if o.hosts, err = connectHypervisors(ctx, open, where, send); err != nil {
+		o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// Close ends the connections.
+func (o *Observer) Close() { o.hosts.close() }
+
+// absent is the state of a machine that its hypervisor does not have.
+const absent provision.State = "absent"
+
+// States returns the states of all machines by node. A machine that its hypervisor does not have is absent.
+func (o *Observer) States(ctx context.Context) (map[string]string, error) {
+	out := map[string]string{}
+	var mu sync.Mutex
+	err := o.each(func(name string, h provision.Observer) error {
+		states, err := h.States(ctx, o.cluster, o.nodes[name])
+		if err != nil {
+			return wrapHypervisorError(err, name, "observe the machines")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, node := range o.nodes[name] {
+			s, ok := states[node]
+			if !ok {
+				s = absent
+			}
+			out[node] = string(s)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Emulated returns the nodes whose machines are virtual machines without KVM.
+func (o *Observer) Emulated(ctx context.Context) ([]string, error) {
+	var out []string
+	var mu sync.Mutex
+	err := o.each(func(name string, h provision.Observer) error {
+		emulated, err := h.Emulated(ctx, o.cluster, o.nodes[name])
+		if err != nil {
+			return wrapHypervisorError(err, name, "observe the machines")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		out = append(out, emulated...)
+		return nil
+	})
+	slices.Sort(out)
+	return out, err
+}
+
+// each calls f for all hypervisors at the same time.
+func (o *Observer) each(f func(name string, h provision.Observer) error) error {
+	var names []string
+	for name := range o.hosts {
+		names = append(names, name)
+	}
+	return fleet.ForAll(names, func(name string) error {
+		h, ok := o.hosts[name].(provision.Observer)
+		if !ok {
+			return fmt.Errorf("hypervisor %s: it cannot observe machines", name)
+		}
+		return f(name, h)
+	})
+}

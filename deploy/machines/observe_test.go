@@ -1,0 +1,50 @@
+package machines
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// An observer reports machines that are paused, off or gone, and those that are emulated.
+func TestObserve(t *testing.T) {
+	kvm, tcg := fakeprovider.New(), fakeprovider.New()
+	tcg.NoKVM = true
+	hosts := map[string]*fakeprovider.Hypervisor{"kvm": kvm, "tcg": tcg}
+	recorded := &state.State{Cluster: &state.Cluster{ID: "1", Hypervisors: map[string]state.Hypervisor{"kvm": {}, "tcg": {}}}, Machines: map[string]state.Machine{}}
+	c := provision.Cluster{Name: "c", ID: "1"}
+	for node, name := range map[string]string{"a": "kvm", "b": "kvm", "d": "tcg", "gone": "tcg"} {
+		recorded.Machines[node] = state.Machine{Hypervisor: name}
+		if node == "gone" {
+			continue
+		}
+		image := provision.Image{Hash: "h"}
+		if err := hosts[name].Prepare(t.Context(), c, provision.HostSetup{Network: provision.Network{Name: "n", Mode: provision.Bridge}, Images: []provision.Image{image}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := hosts[name].Ensure(t.Context(), c, provision.Network{Name: "n", Mode: provision.Bridge}, provision.Spec{Node: node, Image: image}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func(_ context.Context, name string, _ state.Hypervisor) (provision.Provider, error) {
+		return hosts[name], nil
+	}
+	o, err := Observe(t.Context(), open, "c", recorded, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	kvm.Stop("c-b", provision.Paused)
+	states, err := o.States(t.Context())
+	if want := map[string]string{"a": "running", "b": "paused", "d": "running", "gone": "absent"}; err != nil || !maps.Equal(states, want) {
+		t.Errorf("%v, %v; want %v", states, err, want)
+	}
+	if emulated, err := o.Emulated(t.Context()); err != nil || !slices.Equal(emulated, []string{"d"}) {
+		t.Errorf("%v are emulated, %v", emulated, err)
+	}
+}
