@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,20 +15,20 @@ import (
 const (
 	spinRuns   = 7
 	spinSteps  = 10_000_000 // about 20 ms
-	fsyncRuns  = 5
-	pipeRounds = 200
+	fsyncRuns  = 9
+	roundTrips = 21
 )
 
 // Canary contains how long fixed work takes on the machine. It is measured before and after a trial, not during it.
 type Canary struct {
-	Spin    time.Duration `json:"spin"`    // best wall time of the same work with integers
-	Waiting float64       `json:"waiting"` // share of the wall time of all these runs during which the thread did not run
-	Fsync   time.Duration `json:"fsync"`   // median time until 4 KiB are on the disk
-	Pipe    time.Duration `json:"pipe"`    // median time of a byte from one thread to another and back
+	Spin      time.Duration `json:"spin"`                // best wall time of the same work with integers
+	Waiting   float64       `json:"waiting"`             // share of the wall time of all these runs during which the thread did not run
+	Fsync     time.Duration `json:"fsync"`               // median time until 4 KiB are on the disk
+	RoundTrip time.Duration `json:"roundTrip,omitempty"` // median time of a request to a node and its answer; 0: it was not measured
 }
 
-// RunCanary measures a canary. It writes a temporary file in dir.
-func RunCanary(ctx context.Context, dir string) (Canary, error) {
+// RunCanary measures a canary. It writes a temporary file in dir. once makes a round trip to a node; nil: none is measured.
+func RunCanary(ctx context.Context, dir string, once func(context.Context) (time.Duration, error)) (Canary, error) {
 	var c Canary
 	var err error
 	if c.Spin, c.Waiting, err = spin(ctx); err != nil {
@@ -38,8 +37,10 @@ func RunCanary(ctx context.Context, dir string) (Canary, error) {
 	if c.Fsync, err = syncFile(ctx, dir); err != nil {
 		return Canary{}, fmt.Errorf("canary: measure the disk: %w", err)
 	}
-	if c.Pipe, err = pipeRound(ctx); err != nil {
-		return Canary{}, fmt.Errorf("canary: measure a pipe: %w", err)
+	if once != nil {
+		if c.RoundTrip, err = roundTrip(ctx, once); err != nil {
+			return Canary{}, fmt.Errorf("canary: measure the round trip to a node: %w", err)
+		}
 	}
 	return c, nil
 }
@@ -115,79 +116,17 @@ func syncFile(ctx context.Context, dir string) (time.Duration, error) {
 	return median(took), nil
 }
 
-func pipeRound(ctx context.Context) (time.Duration, error) {
-	there, err := openPipe()
-	if err != nil {
-		return 0, err
-	}
-	back, err := openPipe()
-	if err != nil {
-		unix.Close(there[0])
-		unix.Close(there[1])
-		return 0, err
-	}
-	done := make(chan struct{})
-	go func() { // returns each byte, until the first pipe is closed
-		defer close(done)
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer unix.Close(back[1])
-		defer unix.Close(there[0])
-		b := make([]byte, 1)
-		for transfer(unix.Read, there[0], b) == nil && transfer(unix.Write, back[1], b) == nil {
-		}
-	}()
-	defer func() {
-		unix.Close(there[1])
-		<-done
-		unix.Close(back[0])
-	}()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+// roundTrip measures a round trip to a node several times.
+func roundTrip(ctx context.Context, once func(context.Context) (time.Duration, error)) (time.Duration, error) {
 	var took []time.Duration
-	b := make([]byte, 1)
-	for range pipeRounds {
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
-		begin := time.Now()
-		if err := transfer(unix.Write, there[1], b); err != nil {
+	for range roundTrips {
+		t, err := once(ctx)
+		if err != nil {
 			return 0, err
 		}
-		if err := transfer(unix.Read, back[0], b); err != nil {
-			return 0, err
-		}
-		took = append(took, time.Since(begin))
+		took = append(took, t)
 	}
 	return median(took), nil
-}
-
-// openPipe returns the ends for reading and for writing of a pipe that other programs do not inherit.
-func openPipe() ([2]int, error) {
-	syscall.ForkLock.RLock() // no program is started before both ends are close-on-exec: macOS has no pipe2
-	defer syscall.ForkLock.RUnlock()
-	var ends [2]int
-	if err := unix.Pipe(ends[:]); err != nil {
-		return ends, err
-	}
-	unix.CloseOnExec(ends[0])
-	unix.CloseOnExec(ends[1])
-	return ends, nil
-}
-
-// transfer reads or writes one byte.
-func transfer(call func(int, []byte) (int, error), fd int, b []byte) error {
-	for {
-		switch n, err := call(fd, b); {
-		case err == unix.EINTR:
-		case err != nil:
-			return err
-		case n != 1:
-			return fmt.Errorf("the pipe is closed")
-		default:
-			return nil
-		}
-	}
 }
 
 func median(values []time.Duration) time.Duration {

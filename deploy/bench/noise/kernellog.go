@@ -2,7 +2,9 @@ package noise
 
 import (
 	"bytes"
+	"regexp"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,10 +15,21 @@ const warning = 4
 // maxRecords is the number of records that one call of count reads, so that a kernel that writes without end does not stop the samples.
 const maxRecords = 10_000
 
+// maxAlerts is the number of alerts whose texts are kept.
+const maxAlerts = 5
+
+// alertRE matches messages about what changes how fast programs run, or ends them: no memory, tasks that do not run, failures of the hardware, and
+// processors that became too hot.
+var alertRE = regexp.MustCompile(`^(Memory cgroup )?[Oo]ut of memory: |blocked for more than \d+ seconds|soft lockup|[Hh]ard LOCKUP|rcu.*(stall|self-detected)|Machine check|\[Hardware Error\]|I/O error|temperature above threshold|clock throttled|clocksource.*unstable`)
+
+// cgroupMemory begins the messages about a process that exceeded the memory of its cgroup, which can be one of the benchmark.
+const cgroupMemory = "Memory cgroup out of memory"
+
 // kernelLog counts messages in the log of the kernel. A nil log counts nothing.
 type kernelLog struct {
 	fd       int
 	messages float64
+	alerts   []string // the first messages that alertRE matches
 	buffer   []byte
 }
 
@@ -39,6 +52,14 @@ func (k *kernelLog) close() {
 	}
 }
 
+// alertTexts returns the first messages that are judged.
+func (k *kernelLog) alertTexts() []string {
+	if k == nil {
+		return nil
+	}
+	return k.alerts
+}
+
 // count returns the number of messages of level warning or more serious that the kernel has written since the log was opened, without
 // those that programs have written into it.
 func (k *kernelLog) count() *float64 {
@@ -54,9 +75,13 @@ func (k *kernelLog) count() *float64 {
 			break
 		}
 		for line := range bytes.Lines(k.buffer[:n]) {
-			priority, _, _ := bytes.Cut(line, []byte(","))
+			priority, rest, _ := bytes.Cut(line, []byte(","))
 			if p, err := strconv.Atoi(string(priority)); err == nil && p >= 0 && p <= warning { // others also have the number of a facility
 				k.messages++
+				_, text, _ := strings.Cut(strings.TrimSpace(string(rest)), ";")
+				if len(k.alerts) < maxAlerts && alertRE.MatchString(text) {
+					k.alerts = append(k.alerts, printable([]byte(text)))
+				}
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package noise
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 )
 
@@ -14,11 +16,15 @@ const canaryTime = 30 * time.Second
 
 // Options are the options of a monitor.
 type Options struct {
-	Source     Source
-	Dir        string        // where the canary writes a temporary file, such as the folder of the sweep
-	Reference  Canary        // of the machine without load; without one, the canary after the trial is compared with that before it
-	Interval   time.Duration // between two samples; default: 1 s
-	Unobserved []string      // hypervisors with machines of the benchmark that this monitor cannot observe
+	Source    Source
+	Dir       string        // where the canary writes a temporary file, such as the folder of the sweep
+	Reference Canary        // of the machine without load; a part that it lacks is that of the canary before the trial
+	Interval  time.Duration // between two samples; default: 1 s
+	// RoundTrip sends a request to a node of the benchmark, and returns the time until its answer. nil: it is not measured.
+	RoundTrip func(context.Context) (time.Duration, error)
+	// States returns the states of the benchmark's machines, as their hypervisors report them, by name. nil: they are not asked.
+	States     func(context.Context) (map[string]string, error)
+	Unobserved []string // hypervisors with machines of the benchmark that this monitor cannot observe
 }
 
 // Report contains what a monitor has observed. Shares are between 0 and 1; those of processors are of all processors of the machine.
@@ -27,13 +33,19 @@ type Report struct {
 	Duration       time.Duration `json:"duration"` // from the first sample to the last one
 	Steal          *float64      `json:"steal,omitempty"`
 	ForeignCPU     *float64      `json:"foreignCPU,omitempty"`
-	UnseenCPU      *float64      `json:"unseenCPU,omitempty"` // of processes that were not visible, or ran only between two samples
-	PSICPU         *float64      `json:"psiCPU,omitempty"`    // share of the time in which a process waited for a processor
-	Throttled      *float64      `json:"throttled,omitempty"` // number of periods
-	SwapPages      *float64      `json:"swapPages,omitempty"`
-	FrequencyMin   *float64      `json:"frequencyMin,omitempty"` // the lowest frequency of the processor that was the fastest at that time, as a share
+	UnseenCPU      *float64      `json:"unseenCPU,omitempty"`     // of processes that were not visible, or ran only between two samples
+	PSICPU         *float64      `json:"psiCPU,omitempty"`        // share of the time in which a process waited for a processor
+	Throttled      *float64      `json:"throttled,omitempty"`     // periods in which a limit stopped a cgroup of nixbench or of a machine, of all periods of such limits
+	SwapPages      *float64      `json:"swapPages,omitempty"`     // per second
+	FrequencyMin   *float64      `json:"frequencyMin,omitempty"`  // the lowest frequency of the processor that was the fastest at that time, as a share
+	FrequencyBusy  *float64      `json:"frequencyBusy,omitempty"` // the same of the times at which at least half of the processors were busy
 	KernelMessages *float64      `json:"kernelMessages,omitempty"`
-	Foreign        []Program     `json:"foreign,omitempty"` // the foreign programs that used the most
+	KernelAlerts   []string      `json:"kernelAlerts,omitempty"` // the first messages of the kernel that are judged
+	ClockOffset    *float64      `json:"clockOffset,omitempty"`  // the largest offset of the clock that the kernel corrected, in seconds
+	ClockStep      *float64      `json:"clockStep,omitempty"`    // the largest amount by which the clock was set, in seconds
+	Disturbances   []Disturbance `json:"disturbances,omitempty"`
+	Foreign        []Program     `json:"foreign,omitempty"`   // the foreign programs that used the most
+	Reference      *Canary       `json:"reference,omitempty"` // with which Before and After are compared
 	Before         *Canary       `json:"before,omitempty"`
 	After          *Canary       `json:"after,omitempty"`
 	SpinRatio      *float64      `json:"spinRatio,omitempty"` // that of Before and After that is further from 1: its Spin divided by that of the reference
@@ -46,6 +58,7 @@ type Report struct {
 type Monitor struct {
 	options Options
 	sampler *Sampler
+	watcher *watcher
 	before  *Canary
 	notes   []string
 	samples []Sample // only the goroutine uses them until it has ended
@@ -66,13 +79,14 @@ func Start(ctx context.Context, o Options) (*Monitor, error) {
 	}
 	m.sampler = NewSampler(o.Source)
 	m.samples = append(m.samples, m.sampler.Sample())
+	m.watcher = watch(ctx, o.States, o.Interval)
 	ctx, m.stop = context.WithCancel(ctx)
 	go m.run(ctx)
 	return m, nil
 }
 
 func (m *Monitor) canary(ctx context.Context) *Canary {
-	c, err := RunCanary(ctx, m.options.Dir)
+	c, err := RunCanary(ctx, m.options.Dir, m.options.RoundTrip)
 	if err != nil {
 		m.notes = append(m.notes, err.Error())
 		return nil
@@ -100,12 +114,23 @@ func (m *Monitor) Stop() Report {
 	m.stop()
 	<-m.done
 	m.sampler.Close()
+	seen, statesErr := m.watcher.end()
 	ctx, cancel := context.WithTimeout(context.Background(), canaryTime)
 	defer cancel()
 	after := m.canary(ctx)
 	r := summarize(m.samples)
 	r.Foreign = m.sampler.processes.top(topPrograms)
+	r.KernelAlerts = m.sampler.kmsg.alertTexts()
+	for _, d := range r.Disturbances {
+		seen = seen.with(d)
+	}
+	r.Disturbances = seen.list()
 	r.Before, r.After, r.Unobserved = m.before, after, m.options.Unobserved
+	if statesErr != nil {
+		r.Unobserved = append(slices.Clone(r.Unobserved), "the machines, whose states their hypervisor did not report ("+statesErr.Error()+")")
+	}
+	reference := m.options.Reference.complete(m.before)
+	r.Reference = &reference
 	r.SpinRatio = spinRatio(m.options.Reference, m.before, after)
 	r.Notes = append(m.notes, r.Notes...)
 	return r
@@ -141,26 +166,52 @@ func summarize(samples []Sample) Report {
 	r.ForeignCPU = share(increase(first.Foreign, last.Foreign), total)
 	r.UnseenCPU = share(increase(first.Unseen, last.Unseen), total)
 	r.PSICPU = share(increase(first.Pressure, last.Pressure), new(r.Duration.Seconds()))
-	r.Throttled = increase(first.Throttled, last.Throttled)
-	r.SwapPages = increase(first.SwapPages, last.SwapPages)
+	throttled := increase(first.Throttled, last.Throttled)
+	r.Throttled = share(throttled, increase(first.Periods, last.Periods))
+	swapped := increase(first.SwapPages, last.SwapPages)
+	r.SwapPages = share(swapped, new(r.Duration.Seconds()))
 	r.KernelMessages = increase(first.Messages, last.Messages)
-	for _, s := range samples {
-		if s.Frequency != nil && (r.FrequencyMin == nil || *s.Frequency < *r.FrequencyMin) {
-			r.FrequencyMin = s.Frequency
+	seen := disturbances{}
+	for i, s := range samples {
+		seen.add(s.Machines)
+		r.FrequencyMin = lower(r.FrequencyMin, s.Frequency)
+		if s.Offset != nil && (r.ClockOffset == nil || math.Abs(*s.Offset) > *r.ClockOffset) {
+			r.ClockOffset = new(math.Abs(*s.Offset))
+		}
+		if i == 0 {
+			continue
+		}
+		old := samples[i-1]
+		if busy := share(increase(old.Busy, s.Busy), increase(old.Total, s.Total)); busy != nil && *busy >= 0.5 {
+			r.FrequencyBusy = lower(r.FrequencyBusy, s.Frequency)
+		}
+		// The difference of the times without their monotonic part contains each change of the clock; the other one contains none.
+		step := s.Time.Round(0).Sub(old.Time.Round(0)) - s.Time.Sub(old.Time)
+		if r.ClockStep == nil || step.Abs().Seconds() > *r.ClockStep {
+			r.ClockStep = new(step.Abs().Seconds())
 		}
 	}
+	r.Disturbances = seen.list()
 	note := func(v *float64, text string) {
 		if v != nil && *v > 0 {
 			r.Notes = append(r.Notes, fmt.Sprintf(text, *v))
 		}
 	}
-	note(r.SwapPages, "%.0f pages were swapped in or out")
-	note(r.Throttled, "a limit of a cgroup stopped this process in %.0f periods")
+	note(swapped, "%.0f pages were swapped in or out")
+	note(throttled, "limits of cgroups stopped nixbench or a machine in %.0f periods")
 	note(r.KernelMessages, "the kernel logged %.0f warnings or errors")
 	if last.ClockWrong != nil && *last.ClockWrong {
 		r.Notes = append(r.Notes, "the clock of this machine is not synchronised")
 	}
 	return r
+}
+
+// lower returns the lower one of two values that may not exist.
+func lower(a, b *float64) *float64 {
+	if a == nil || b != nil && *b < *a {
+		return b
+	}
+	return a
 }
 
 // increase returns nil if one of the values does not exist. A counter that has become smaller, such as one of a machine that was restored, has

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,7 +76,8 @@ func TestPlantedProcess(t *testing.T) {
 
 func TestMonitor(t *testing.T) {
 	dir := t.TempDir()
-	m, err := Start(t.Context(), Options{Dir: dir, Interval: 20 * time.Millisecond, Unobserved: []string{"hv-2"}})
+	m, err := Start(t.Context(), Options{Dir: dir, Interval: 20 * time.Millisecond, Unobserved: []string{"hv-2"},
+		RoundTrip: func(context.Context) (time.Duration, error) { return time.Millisecond, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +87,7 @@ func TestMonitor(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for _, c := range []*Canary{r.Before, r.After} {
-		if c != nil && (c.Spin <= 0 || c.Fsync <= 0 || c.Pipe <= 0 || c.Waiting < 0 || c.Waiting > 1) {
+		if c != nil && (c.Spin <= 0 || c.Fsync <= 0 || c.RoundTrip != time.Millisecond || c.Waiting < 0 || c.Waiting > 1) {
 			t.Errorf("a canary without a value: %+v", c)
 		}
 	}
@@ -120,20 +123,28 @@ func TestSummarize(t *testing.T) {
 		return s
 	}
 	r := summarize([]Sample{
-		at(0, Sample{Total: new(100.0), Steal: new(5.0), Foreign: new(0.0), Pressure: new(3.0), SwapPages: new(7.0), Frequency: new(1.0)}),
-		at(5, Sample{Frequency: new(0.5)}),
+		at(0, Sample{Total: new(100.0), Busy: new(10.0), Steal: new(5.0), Foreign: new(0.0), Pressure: new(3.0), SwapPages: new(7.0), Frequency: new(1.0),
+			Throttled: new(2.0), Periods: new(100.0)}),
+		at(5, Sample{Total: new(110.0), Busy: new(11.0), Frequency: new(0.5), Offset: new(-0.25), Machines: map[string]string{"w-1": "paused"}}),
 		at(10, Sample{Total: new(120.0), Steal: new(6.0), Foreign: new(4.0), Unseen: new(1.0), Pressure: new(4.0), SwapPages: new(9.0),
-			Frequency: new(0.9), ClockWrong: new(true)}),
+			Frequency: new(0.9), Busy: new(17.0), ClockWrong: new(true), Throttled: new(4.0), Periods: new(110.0), Machines: map[string]string{"w-1": "paused"}}),
 	})
 	same(t, "steal", r.Steal, 0.05)
 	same(t, "foreign", r.ForeignCPU, 0.2)
 	same(t, "pressure", r.PSICPU, 0.1)
-	same(t, "swapped pages", r.SwapPages, 2)
+	same(t, "swapped pages", r.SwapPages, 0.2)
 	same(t, "frequency", r.FrequencyMin, 0.5)
-	if r.Duration != 10*time.Second || r.UnseenCPU != nil || r.Throttled != nil || r.KernelMessages != nil {
+	same(t, "frequency of busy processors", r.FrequencyBusy, 0.9)
+	same(t, "throttled", r.Throttled, 0.2)
+	same(t, "clock offset", r.ClockOffset, 0.25)
+	same(t, "clock step", r.ClockStep, 0)
+	if r.Duration != 10*time.Second || r.UnseenCPU != nil || r.KernelMessages != nil {
 		t.Errorf("%+v", r)
 	}
-	want := []string{"2 pages were swapped in or out", "the clock of this machine is not synchronised"}
+	if diff := cmp.Diff([]Disturbance{{"w-1", "paused"}}, r.Disturbances); diff != "" {
+		t.Error(diff)
+	}
+	want := []string{"2 pages were swapped in or out", "limits of cgroups stopped nixbench or a machine in 2 periods", "the clock of this machine is not synchronised"}
 	if diff := cmp.Diff(want, r.Notes); diff != "" {
 		t.Error(diff)
 	}
@@ -148,5 +159,61 @@ func TestSpinRatio(t *testing.T) {
 		if got != nil {
 			t.Errorf("a ratio of what was not measured: %v", *got)
 		}
+	}
+}
+
+// A hypervisor reports a machine that is paused for a moment. Its last answers are errors.
+func TestMonitorAsksForStates(t *testing.T) {
+	var asked atomic.Int64
+	m, err := Start(t.Context(), Options{Dir: t.TempDir(), Interval: 5 * time.Millisecond, States: func(context.Context) (map[string]string, error) {
+		switch n := asked.Add(1); {
+		case n == 3:
+			return map[string]string{"w-1": "paused", "w-2": "running"}, nil
+		case n > 5:
+			return nil, errors.New("no answer")
+		}
+		return map[string]string{"w-1": "running", "w-2": "running"}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for asked.Load() < 7 {
+		time.Sleep(time.Millisecond)
+	}
+	v := DefaultThresholds().Judge(m.Stop())
+	if v.State != Invalid || !slices.Contains(v.Reasons, "the machine w-1 was paused") ||
+		!slices.Contains(v.Reasons, "noise of the machines, whose states their hypervisor did not report (no answer) was not observed") {
+		t.Errorf("%+v", v)
+	}
+}
+
+// A stopped process of a machine, such as QEMU, and one that ends disturb a trial.
+func TestMonitorSeesStoppedMachine(t *testing.T) {
+	id := startSpinning(t, "qemu-system-x86_64")
+	machines := Source{Machines: map[string]int{"w-1": id, "w-2": 1<<22 + 1}}
+	m, err := Start(t.Context(), Options{Dir: t.TempDir(), Interval: 10 * time.Millisecond, Source: machines})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(id, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if err := syscall.Kill(id, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Disturbance{{"w-1", "stopped"}, {"w-2", "off"}}, m.Stop().Disturbances); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMeasureReference(t *testing.T) {
+	c, err := MeasureReference(t.Context(), t.TempDir())
+	if err != nil || c.Spin <= 0 || c.Fsync <= 0 || c.RoundTrip != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	whole := Canary{Spin: 1, Fsync: 2}.complete(&Canary{Spin: 3, Fsync: 4, RoundTrip: 5})
+	if diff := cmp.Diff(Canary{Spin: 1, Fsync: 2, RoundTrip: 5}, whole); diff != "" {
+		t.Error(diff)
 	}
 }

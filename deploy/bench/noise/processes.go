@@ -157,10 +157,19 @@ func printable(name []byte) string {
 // belongs reports whether a process is, or descends from, one that belongs to the benchmark. It remains so when its parent ends.
 func (ps *processes) belongs(s *Sampler, p *process) bool {
 	for range maxDepth {
-		if p == nil || p.own || p.id == s.self || slices.Contains(s.source.OwnParents, p.id) {
+		if p == nil || p.own || p.id == s.self || s.isMachine(p.id) {
 			return p != nil
 		}
 		p = ps.byID[p.parent]
+	}
+	return false
+}
+
+func (s *Sampler) isMachine(pid int) bool {
+	for _, id := range s.source.Machines {
+		if id == pid {
+			return true
+		}
 	}
 	return false
 }

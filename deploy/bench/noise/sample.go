@@ -33,7 +33,8 @@ const maxFrequencies = 16
 type Source struct {
 	Root       string   // folder that contains proc, sys and dev; default: /
 	OwnCgroups []string // processes whose cgroup begins with one of these paths belong to the benchmark
-	OwnParents []int    // these processes and their descendants belong to the benchmark
+	// Machines are the processes of the benchmark's machines, by the names of the machines. Their descendants belong to the benchmark, too.
+	Machines map[string]int
 }
 
 // Sample contains the counters of the machine at one time. Times are in seconds.
@@ -45,11 +46,15 @@ type Sample struct {
 	Unseen     *float64  `json:"unseen,omitempty"`     // processor time of no visible process, since the first sample; can be slightly negative
 	Pressure   *float64  `json:"pressure,omitempty"`   // time during which a process waited for a processor, since the boot
 	SwapPages  *float64  `json:"swapPages,omitempty"`  // pages swapped in or out since the boot
-	Throttled  *float64  `json:"throttled,omitempty"`  // periods in which a limit stopped the cgroup of this process or one above it
+	Busy       *float64  `json:"busy,omitempty"`       // time of all processors in programs and in the kernel, since the boot
+	Periods    *float64  `json:"periods,omitempty"`    // periods of the limits of cgroups of this process and of the machines, and of those above them
+	Throttled  *float64  `json:"throttled,omitempty"`  // periods in which such a limit stopped processes
 	Frequency  *float64  `json:"frequency,omitempty"`  // of the fastest processor, as a share of its maximum
 	Messages   *float64  `json:"messages,omitempty"`   // warnings and errors of the kernel since the first sample
 	ClockWrong *bool     `json:"clockWrong,omitempty"` // the kernel's clock is not synchronised
 	Offset     *float64  `json:"offset,omitempty"`     // by which the kernel still corrects its clock
+	// Machines has the states of machines that do not run.
+	Machines map[string]string `json:"machines,omitempty"`
 }
 
 // Sampler takes samples of a machine. Its zero value is not usable, see [NewSampler].
@@ -59,8 +64,9 @@ type Sampler struct {
 	processes processes
 	kmsg      *kernelLog
 	throttle  []string
-	frequency [][2]string   // the files of the current and of the maximum frequency
-	clock     func(*Sample) // adds the state of the kernel's clock
+	freezers  map[string][]string // files with the state of the freezer, by machine
+	frequency [][2]string         // the files of the current and of the maximum frequency
+	clock     func(*Sample)       // adds the state of the kernel's clock
 	buffer    []byte
 }
 
@@ -71,7 +77,7 @@ func NewSampler(source Source) *Sampler {
 	}
 	s := &Sampler{source: source, self: os.Getpid(), clock: readClock, buffer: make([]byte, 64<<10)}
 	s.kmsg = openKernelLog(s.path("dev/kmsg"))
-	s.throttle = s.throttleFiles()
+	s.throttle, s.freezers = s.throttleFiles(), s.findFreezers()
 	current, _ := filepath.Glob(s.path("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")) // the pattern is correct
 	for _, c := range current[:min(len(current), maxFrequencies)] {
 		s.frequency = append(s.frequency, [2]string{c, filepath.Join(filepath.Dir(c), "cpuinfo_max_freq")})
@@ -88,7 +94,7 @@ func (s *Sampler) path(name string) string { return filepath.Join(s.source.Root,
 func (s *Sampler) Sample() Sample {
 	out := Sample{Time: time.Now()}
 	if busy, total, steal, ok := s.processorTime(); ok {
-		out.Total, out.Steal = &total, steal
+		out.Total, out.Steal, out.Busy = &total, steal, new(busy/ticks)
 		if s.processes.update(s, busy) {
 			out.Foreign, out.Unseen = new(s.processes.foreign/ticks), new(s.processes.unseen/ticks)
 		}
@@ -105,8 +111,10 @@ func (s *Sampler) Sample() Sample {
 		out.SwapPages = sum(number(in, 1), number(pages, 1))
 	}
 	for _, file := range s.throttle {
-		if line, ok := lineOf(s.read(file), "nr_throttled "); ok {
-			out.Throttled = sum(out.Throttled, number(line, 1))
+		text := s.read(file)
+		periods, okPeriods := lineOf(text, "nr_periods ")
+		if line, ok := lineOf(text, "nr_throttled "); ok && okPeriods {
+			out.Periods, out.Throttled = sum(out.Periods, number(periods, 1)), sum(out.Throttled, number(line, 1))
 		}
 	}
 	for _, files := range s.frequency {
@@ -116,6 +124,7 @@ func (s *Sampler) Sample() Sample {
 		}
 	}
 	out.Messages = s.kmsg.count()
+	out.Machines = s.machineStates()
 	s.clock(&out)
 	return out
 }
@@ -144,29 +153,17 @@ func (s *Sampler) processorTime() (busy, total float64, steal *float64, ok bool)
 	return busy, total, steal, true
 }
 
-// throttleFiles returns the files with the throttling of the cgroup of this process and of the cgroups above it.
+// throttleFiles returns the files with the throttling of the cgroups of this process and of the machines, with their threads, and of the cgroups
+// above them.
 func (s *Sampler) throttleFiles() (files []string) {
-	for line := range strings.Lines(string(s.read(s.path("proc/" + strconv.Itoa(s.self) + "/cgroup")))) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) != 3 || !strings.HasPrefix(parts[2], "/") {
-			continue
-		}
-		folders := []string{".", "unified"} // the second: version 2 beside version 1
-		if parts[1] != "" {
-			if !slices.Contains(strings.Split(parts[1], ","), "cpu") {
-				continue
-			}
-			folders = []string{parts[1]}
-		}
-		for _, folder := range folders {
-			for path := filepath.Clean(parts[2]); ; path = filepath.Dir(path) {
-				file := filepath.Join(s.path("sys/fs/cgroup"), folder, path, "cpu.stat")
-				if _, ok := lineOf(s.read(file), "nr_throttled "); ok {
-					files = append(files, file)
-				}
-				if path == "/" {
-					break
-				}
+	pids := []int{s.self}
+	for _, pid := range s.source.Machines {
+		pids = append(pids, s.threads(pid)...) // libvirt limits each virtual processor in a cgroup of its own
+	}
+	for _, pid := range pids {
+		for _, file := range s.cgroupFiles(pid, "cpu", "cpu.stat", "cpu.stat") {
+			if _, ok := lineOf(s.read(file), "nr_throttled "); ok && !slices.Contains(files, file) {
+				files = append(files, file)
 			}
 		}
 	}

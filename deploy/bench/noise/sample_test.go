@@ -58,7 +58,7 @@ func (f tree) sampler(source Source) *Sampler {
 	source.Root = f.root
 	s := NewSampler(source)
 	s.self = self
-	s.throttle = s.throttleFiles()
+	s.throttle, s.freezers = s.throttleFiles(), s.findFreezers()
 	s.clock = func(*Sample) {}
 	f.t.Cleanup(s.Close)
 	return s
@@ -86,7 +86,7 @@ func TestSample(t *testing.T) {
 	f.write("proc/vmstat", "pgpgin 9\npswpin 3\npswpout 4\npswpinx 9\n")
 	f.write("proc/500/cgroup", "0::/user.slice/sweep.scope\n")
 	f.write("sys/fs/cgroup/user.slice/sweep.scope/cpu.stat", "usage_usec 1\nnr_periods 9\nnr_throttled 5\n")
-	f.write("sys/fs/cgroup/user.slice/cpu.stat", "nr_throttled 2\n")
+	f.write("sys/fs/cgroup/user.slice/cpu.stat", "nr_periods 1\nnr_throttled 2\n")
 	f.write("sys/fs/cgroup/cpu.stat", "usage_usec 1\n")
 	for cpu, frequency := range []string{"1000", "1500"} {
 		f.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", cpu), frequency+"\n")
@@ -103,6 +103,7 @@ func TestSample(t *testing.T) {
 	same(t, "swapped pages", got.SwapPages, 7)
 	same(t, "throttled", got.Throttled, 7)
 	same(t, "frequency", got.Frequency, 0.75)
+	same(t, "busy", got.Busy, 3)
 	same(t, "messages", got.Messages, 2)
 	same(t, "foreign", got.Foreign, 0)
 }
@@ -118,10 +119,59 @@ func TestSampleLeavesOutWhatIsMissing(t *testing.T) {
 func TestThrottlingOfVersion1(t *testing.T) {
 	f := newTree(t)
 	f.write("proc/500/cgroup", "9:name=systemd:/a\n4:memory:/a\n2:cpu,cpuacct:/a\n0::/b\n")
-	f.write("sys/fs/cgroup/cpu,cpuacct/a/cpu.stat", "nr_throttled 3\n")
-	f.write("sys/fs/cgroup/memory/a/cpu.stat", "nr_throttled 100\n")
-	f.write("sys/fs/cgroup/unified/b/cpu.stat", "nr_throttled 4\n")
-	same(t, "throttled", f.sampler(Source{}).Sample().Throttled, 7)
+	f.write("sys/fs/cgroup/cpu,cpuacct/a/cpu.stat", "nr_periods 10\nnr_throttled 3\n")
+	f.write("sys/fs/cgroup/memory/a/cpu.stat", "nr_periods 100\nnr_throttled 100\n")
+	f.write("sys/fs/cgroup/unified/b/cpu.stat", "nr_periods 20\nnr_throttled 4\n")
+	got := f.sampler(Source{}).Sample()
+	same(t, "throttled", got.Throttled, 7)
+	same(t, "periods", got.Periods, 30)
+}
+
+// A machine whose cgroup, one above it, or that of a child is frozen does not run. The limits of its threads' cgroups count.
+func TestMachines(t *testing.T) {
+	f := newTree(t)
+	f.process(700, 1, "libvirt_lxc", 1, 0)
+	f.process(701, 700, "systemd", 1, 0)
+	f.write("proc/700/cgroup", "6:freezer:/\n")
+	f.write("proc/701/cgroup", "6:freezer:/machine/w-1\n")
+	f.write("sys/fs/cgroup/freezer/machine/w-1/freezer.state", "THAWED\n")
+	f.process(800, 1, "qemu-system-x86", 1, 0)
+	f.write("proc/800/cgroup", "0::/machine.slice/w-2/emulator\n")
+	f.write("proc/801/cgroup", "0::/machine.slice/w-2/vcpu0\n")
+	f.write("proc/800/task/801/stat", "")
+	f.write("sys/fs/cgroup/machine.slice/w-2/emulator/cgroup.events", "populated 1\nfrozen 0\n")
+	f.write("sys/fs/cgroup/machine.slice/w-2/vcpu0/cpu.stat", "usage_usec 1\nnr_periods 9\nnr_throttled 5\n")
+	s := f.sampler(Source{Machines: map[string]int{"w-1": 700, "w-2": 800, "w-3": 900}})
+	check := func(want map[string]string) {
+		t.Helper()
+		want["w-3"] = "off"
+		if diff := cmp.Diff(want, s.Sample().Machines); diff != "" {
+			t.Error(diff)
+		}
+	}
+	check(map[string]string{})
+	same(t, "throttled", s.Sample().Throttled, 5)
+	f.write("sys/fs/cgroup/freezer/machine/w-1/freezer.state", "FROZEN\n")
+	check(map[string]string{"w-1": "paused"})
+	f.write("sys/fs/cgroup/freezer/machine/w-1/freezer.state", "THAWED\n")
+	f.write("sys/fs/cgroup/machine.slice/w-2/emulator/cgroup.events", "populated 1\nfrozen 1\n")
+	check(map[string]string{"w-2": "paused"})
+	f.remove("proc/701")
+	f.remove("proc/700")
+	check(map[string]string{"w-1": "off", "w-2": "paused"})
+}
+
+func TestKernelAlerts(t *testing.T) {
+	f := newTree(t)
+	f.write("dev/kmsg", "")
+	s := f.sampler(Source{})
+	f.write("dev/kmsg", "3,1,1,-;Out of memory: Killed process 7 (x)\n3,2,1,-;INFO: task sync:7 blocked for more than 120 seconds.\n"+
+		"4,3,1,-;a device appeared\n11,4,1,-;Out of memory: says a program\n6,5,1,-;no I/O error\n")
+	s.Sample()
+	want := []string{"Out of memory: Killed process 7 (x)", "INFO: task sync:7 blocked for more than 120 seconds."}
+	if diff := cmp.Diff(want, s.kmsg.alertTexts()); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // interval takes two samples, between which change is called, and returns the foreign and the unseen time.
@@ -151,7 +201,7 @@ func TestForeignTime(t *testing.T) {
 	write(0)
 	f.write("proc/800/cgroup", "1:cpu:/other\n0::/machine.slice/c-1\n")
 	f.write("proc/900/cgroup", "0::/user.slice/machine.slice\n")
-	s := f.sampler(Source{OwnParents: []int{700}, OwnCgroups: []string{"/machine.slice/"}})
+	s := f.sampler(Source{Machines: map[string]int{"w-1": 700}, OwnCgroups: []string{"/machine.slice/"}})
 	foreign, unseen := f.interval(s, func() {
 		write(10)
 		f.cpu(10_600, 10_000, 0)
@@ -208,7 +258,7 @@ func TestEndedProcesses(t *testing.T) {
 			f.process(10, 1, "make", 100, 0)
 			f.process(11, 10, "cc", 100, 0)
 			f.process(20, 1, "qemu", 5000, 0)
-			foreign, unseen := f.interval(f.sampler(Source{OwnParents: []int{20}}), func() {
+			foreign, unseen := f.interval(f.sampler(Source{Machines: map[string]int{"w-1": 20}}), func() {
 				f.cpu(1100, 1000, 0)
 				tt.change(f)
 			})
@@ -244,7 +294,7 @@ func TestOwnRemainsOwn(t *testing.T) {
 	f.process(1, 0, "init", 0, 0)
 	f.process(700, 1, "launcher", 1, 0)
 	f.process(701, 700, "qemu", 100, 0)
-	s := f.sampler(Source{OwnParents: []int{700}})
+	s := f.sampler(Source{Machines: map[string]int{"w-1": 700}})
 	foreign, _ := f.interval(s, func() {
 		f.remove("proc/700")
 		f.process(701, 1, "qemu", 200, 0)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // State is whether the result of a trial can be used.
@@ -22,16 +23,38 @@ const (
 // PSICPU alone makes a trial suspect, and never invalid. The kernel counts pressure for all processes together, so that on a machine that
 // runs the cluster's own machines the benchmark itself causes most of it. The pressure becomes a reason for an invalid trial only if foreign
 // processes are above their limit, too, because then they have competed with the benchmark.
+//
+// For the same reason throttling, a slow disk, a slow answer of a node, a low frequency and a process that exceeded the memory of its cgroup make
+// a trial suspect: the benchmark itself can be the cause, so that a repetition would not help. What is not observed of these is not judged,
+// because many computers lack it.
+//
+// A machine of the benchmark that did not run makes a trial invalid without a threshold.
 type Thresholds struct {
 	Steal      float64 `json:"steal"`      // processor time that the hypervisor of this machine used for other machines, of all processor time
 	ForeignCPU float64 `json:"foreignCPU"` // processor time of processes outside of the benchmark, of all processor time
 	PSICPU     float64 `json:"psiCPU"`     // time in which a process waited for a processor, of the duration of the trial
 	Canary     float64 `json:"canary"`     // by which fixed work took longer than in the reference
+	Throttled  float64 `json:"throttled"`  // periods in which a limit stopped a cgroup of nixbench or of a machine, of all periods
+	SwapPages  float64 `json:"swapPages"`  // pages per second that were swapped in or out
+	Kernel     float64 `json:"kernel"`     // number of messages of the kernel about memory, tasks that hang, and the hardware
+	Fsync      float64 `json:"fsync"`      // by which a write to the disk took longer than in the reference
+	RoundTrip  float64 `json:"roundTrip"`  // by which a request to a node took longer than in the reference
+	Clock      float64 `json:"clock"`      // seconds by which the clock was set, or by which it was wrong
+	Frequency  float64 `json:"frequency"`  // the lowest share of the maximum frequency of a processor when the processors were busy
 }
+
+// A write and a request that take less than these times longer than in the reference are not judged, because short times vary much.
+const (
+	leastFsync     = 20 * time.Millisecond
+	leastRoundTrip = 5 * time.Millisecond
+)
 
 // DefaultThresholds returns the thresholds of a sweep that declares none.
 func DefaultThresholds() Thresholds {
-	return Thresholds{Steal: 0.01, ForeignCPU: 0.05, PSICPU: 0.05, Canary: 0.05}
+	return Thresholds{
+		Steal: 0.01, ForeignCPU: 0.05, PSICPU: 0.05, Canary: 0.05,
+		Throttled: 0.01, SwapPages: 100, Kernel: 0, Fsync: 9, RoundTrip: 9, Clock: 0.01, Frequency: 0.5,
+	}
 }
 
 // Verdict is whether a trial was disturbed, and why.
@@ -86,10 +109,52 @@ func (t Thresholds) Judge(r Report) Verdict {
 		v.add(Suspect, "fixed work took %s less time than in the reference (limit: %s): the reference was disturbed, or the processors became faster",
 			percent(-*slower), percent(t.Canary))
 	}
+	t.judgeSystem(r, &v)
+	for _, d := range r.Disturbances {
+		v.add(Invalid, "%s", d.text())
+	}
 	for _, h := range r.Unobserved {
 		v.add(Suspect, "noise of %s was not observed", h)
 	}
 	return v
+}
+
+// judgeSystem judges what the kernel reports beside the use of processors, and the other parts of the canary.
+func (t Thresholds) judgeSystem(r Report, v *Verdict) {
+	above := func(value *float64, limit float64) bool { return value != nil && limit >= 0 && *value > limit }
+	if above(r.Throttled, t.Throttled) {
+		v.add(Suspect, "limits of cgroups stopped nixbench or a machine in %s of their periods (limit: %s)", percent(*r.Throttled), percent(t.Throttled))
+	}
+	if above(r.SwapPages, t.SwapPages) {
+		v.add(Invalid, "%.0f pages per second were swapped in or out (limit: %.0f)", *r.SwapPages, t.SwapPages)
+	}
+	if t.Kernel >= 0 && float64(len(r.KernelAlerts)) > t.Kernel {
+		for _, text := range r.KernelAlerts {
+			state := Invalid
+			if strings.HasPrefix(text, cgroupMemory) {
+				state = Suspect
+			}
+			v.add(state, "the kernel logged: %s", text)
+		}
+	}
+	if above(r.ClockStep, t.Clock) {
+		v.add(Invalid, "the clock of this computer was set by %.3g s (limit: %.3g s)", *r.ClockStep, t.Clock)
+	}
+	if above(r.ClockOffset, t.Clock) {
+		v.add(Suspect, "the kernel corrected its clock by up to %.3g s (limit: %.3g s)", *r.ClockOffset, t.Clock)
+	}
+	if r.FrequencyBusy != nil && t.Frequency >= 0 && *r.FrequencyBusy < t.Frequency {
+		v.add(Suspect, "the fastest processor had %s of its maximum frequency while the processors were busy (limit: %s)", percent(*r.FrequencyBusy), percent(t.Frequency))
+	}
+	if r.Reference == nil {
+		return
+	}
+	if s := slowest(*r.Reference, func(c Canary) time.Duration { return c.Fsync }, r.Before, r.After); s.exceeds(t.Fsync, leastFsync) {
+		v.add(Suspect, "a write to the disk of this computer took %s (limit: %s longer)", s, percent(t.Fsync))
+	}
+	if s := slowest(*r.Reference, func(c Canary) time.Duration { return c.RoundTrip }, r.Before, r.After); s.exceeds(t.RoundTrip, leastRoundTrip) {
+		v.add(Suspect, "a request to a node took %s (limit: %s longer)", s, percent(t.RoundTrip))
+	}
 }
 
 // names lists programs as in `: 1234 stress, 77 cc1`.

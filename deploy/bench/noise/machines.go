@@ -1,0 +1,223 @@
+package noise
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// States of a machine that this computer reports, beside those of the hypervisor.
+const (
+	frozen  = "paused" // its cgroup is frozen
+	stopped = "stopped"
+	ended   = "off"
+)
+
+// running is the state of a machine that is not disturbed.
+const running = "running"
+
+// statesTimeout limits a request for the states of machines.
+const statesTimeout = 10 * time.Second
+
+// Disturbance is a machine of the benchmark that did not run at some time of a trial.
+type Disturbance struct {
+	Machine string `json:"machine"`
+	State   string `json:"state"` // paused, stopped, off, crashed or absent
+}
+
+// disturbances collects disturbances, each once.
+type disturbances map[Disturbance]bool
+
+func (d disturbances) add(states map[string]string) {
+	for machine, state := range states {
+		if state != running {
+			d[Disturbance{machine, state}] = true
+		}
+	}
+}
+
+// with returns the disturbances and one more.
+func (d disturbances) with(one Disturbance) disturbances {
+	if d == nil {
+		d = disturbances{}
+	}
+	d[one] = true
+	return d
+}
+
+func (d disturbances) list() []Disturbance {
+	return slices.SortedFunc(maps.Keys(d), func(a, b Disturbance) int {
+		return strings.Compare(a.Machine+" "+a.State, b.Machine+" "+b.State)
+	})
+}
+
+// findFreezers returns the files that contain whether a machine is frozen, by machine: those of the cgroups of its process and of the children of
+// that, because a container's own processes may have another cgroup.
+func (s *Sampler) findFreezers() map[string][]string {
+	if len(s.source.Machines) == 0 {
+		return nil
+	}
+	out := map[string][]string{}
+	add := func(machine string, pid int) {
+		for _, file := range s.cgroupFiles(pid, "freezer", "freezer.state", "cgroup.events") {
+			if !slices.Contains(out[machine], file) {
+				out[machine] = append(out[machine], file)
+			}
+		}
+	}
+	files, _ := filepath.Glob(s.path("proc/[0-9]*/stat"))
+	for _, file := range files {
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		text := string(s.read(file))
+		fields := strings.Fields(text[strings.LastIndex(text, ")")+1:])
+		if len(fields) < 2 {
+			continue // it has ended
+		}
+		parent, _ := strconv.Atoi(fields[1])
+		for machine, id := range s.source.Machines {
+			if id == pid || id == parent {
+				add(machine, pid)
+			}
+		}
+	}
+	return out
+}
+
+// cgroupFiles returns the files of the cgroups of a process, also of those above them: name1 in those of a controller of version 1, name2 in
+// those of version 2.
+func (s *Sampler) cgroupFiles(pid int, controller, name1, name2 string) (files []string) {
+	for line := range strings.Lines(string(s.read(s.path("proc/" + strconv.Itoa(pid) + "/cgroup")))) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 || !strings.HasPrefix(parts[2], "/") {
+			continue
+		}
+		folders, name := []string{".", "unified"}, name2 // the second: version 2 beside version 1
+		if parts[1] != "" {
+			if !slices.Contains(strings.Split(parts[1], ","), controller) {
+				continue
+			}
+			folders, name = []string{parts[1]}, name1
+		}
+		for _, folder := range folders {
+			for path := filepath.Clean(parts[2]); ; path = filepath.Dir(path) {
+				if file := filepath.Join(s.path("sys/fs/cgroup"), folder, path, name); s.read(file) != nil {
+					files = append(files, file)
+				}
+				if path == "/" {
+					break
+				}
+			}
+		}
+	}
+	return files
+}
+
+// machineStates returns the states of machines that do not run, as their processes and cgroups have them.
+func (s *Sampler) machineStates() map[string]string {
+	if len(s.source.Machines) == 0 {
+		return nil
+	}
+	out := map[string]string{}
+	for machine, pid := range s.source.Machines {
+		text := string(s.read(s.path("proc/" + strconv.Itoa(pid) + "/stat")))
+		state := strings.TrimSpace(text[strings.LastIndex(text, ")")+1:])
+		switch {
+		case state == "" || state[0] == 'Z' || state[0] == 'X':
+			out[machine] = ended
+		case state[0] == 'T':
+			out[machine] = stopped
+		case slices.ContainsFunc(s.freezers[machine], s.isFrozen):
+			out[machine] = frozen
+		}
+	}
+	return out
+}
+
+func (s *Sampler) isFrozen(file string) bool {
+	text := s.read(file)
+	if _, ok := lineOf(text, "frozen 1"); ok {
+		return true
+	}
+	_, ok := lineOf(text, "FROZEN")
+	return ok
+}
+
+// watcher asks hypervisors for the states of machines in the background, because an answer can take long.
+type watcher struct {
+	states func(context.Context) (map[string]string, error)
+	mu     sync.Mutex
+	seen   disturbances
+	err    error // of the first request that failed
+	stop   context.CancelFunc
+	done   chan struct{}
+}
+
+// watch begins to ask for states. It returns nil if there is nothing to ask.
+func watch(ctx context.Context, states func(context.Context) (map[string]string, error), interval time.Duration) *watcher {
+	if states == nil {
+		return nil
+	}
+	w := &watcher{states: states, seen: disturbances{}, done: make(chan struct{})}
+	ctx, w.stop = context.WithCancel(ctx)
+	go func() {
+		defer close(w.done)
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			w.ask(ctx)
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return w
+}
+
+func (w *watcher) ask(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, statesTimeout)
+	defer cancel()
+	states, err := w.states(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen.add(states)
+	if err != nil && w.err == nil && ctx.Err() != context.Canceled {
+		w.err = err
+	}
+}
+
+// end asks for the states once more, and returns what was seen.
+func (w *watcher) end() (disturbances, error) {
+	if w == nil {
+		return nil, nil
+	}
+	w.stop()
+	<-w.done
+	w.ask(context.Background())
+	return w.seen, w.err
+}
+
+// text returns what happened to a machine, such as `the machine w-1 was paused`.
+func (d Disturbance) text() string { return fmt.Sprintf("the machine %s was %s", d.Machine, d.State) }
+
+// threads returns the ids of the threads of a process.
+func (s *Sampler) threads(pid int) (ids []int) {
+	entries, err := os.ReadDir(s.path("proc/" + strconv.Itoa(pid) + "/task"))
+	if err != nil {
+		return []int{pid}
+	}
+	for _, e := range entries {
+		if id, err := strconv.Atoi(e.Name()); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
