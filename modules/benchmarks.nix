@@ -410,7 +410,43 @@ let
           canary = mkOption {
             type = share;
             default = 5.0e-2;
-            description = "Relative change of the time of a fixed computation, before and after the trial.";
+            description = "Relative change of the time of a fixed computation, before and after the trial, to that before the first trial.";
+          };
+          throttled = mkOption {
+            type = share;
+            default = 1.0e-2;
+            description = "Share of the periods in which a limit of a cgroup may stop nixbench or a machine. Beyond it, a trial is suspect.";
+          };
+          swapPages = mkOption {
+            type = number;
+            default = 100;
+            description = "Pages per second that this computer may swap in or out.";
+          };
+          kernelMessages = mkOption {
+            type = types.ints.unsigned;
+            default = 0;
+            description = "Number of messages that the kernel may log about memory that is out, tasks that hang, and failures of the hardware.";
+          };
+          fsync = mkOption {
+            type = number;
+            default = 9;
+            description = "Relative increase of the time of a small write to the disk, of 20 ms at least. Beyond it, a trial is suspect. 9: ten times as long.";
+          };
+          roundTrip = mkOption {
+            type = number;
+            default = 9;
+            description = "Relative increase of the time of a request to a node and its answer, of 5 ms at least. Beyond it, a trial is suspect.";
+          };
+          clock = mkOption {
+            type = duration;
+            default = "10ms";
+            apply = seconds;
+            description = "Time by which the clock of this computer may be set during a trial, or by which its kernel may correct it.";
+          };
+          frequency = mkOption {
+            type = share;
+            default = 0.5;
+            description = "Share of its maximum frequency that the fastest processor must have while the processors are busy. Below it, a trial is suspect.";
           };
         };
         claims = mkOption {

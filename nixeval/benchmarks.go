@@ -28,12 +28,20 @@ type Benchmark struct {
 	Claims      map[string]string            `json:"claims"`
 }
 
-// Quiet contains the shares up to which a trial is valid.
+// Quiet contains the limits up to which a trial is valid. One that is nil is not judged: sweeps of earlier versions have only the first four.
 type Quiet struct {
 	Steal      float64 `json:"steal"`
 	ForeignCPU float64 `json:"foreignCpu"`
 	PSICPU     float64 `json:"psiCpu"`
 	Canary     float64 `json:"canary"`
+
+	Throttled      *float64 `json:"throttled,omitempty"`
+	SwapPages      *float64 `json:"swapPages,omitempty"`      // per second
+	KernelMessages *float64 `json:"kernelMessages,omitempty"` // their number
+	Fsync          *float64 `json:"fsync,omitempty"`
+	RoundTrip      *float64 `json:"roundTrip,omitempty"`
+	Clock          *float64 `json:"clock,omitempty"` // in seconds
+	Frequency      *float64 `json:"frequency,omitempty"`
 }
 
 // BenchmarkWorkload is a workload of a benchmark.

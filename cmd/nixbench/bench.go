@@ -566,8 +566,12 @@ func (a *app) runSweep(store *bench.Store) error {
 		}
 	}
 	defer endWait()
+	reference, err := loadReference(a.ctx, store)
+	if err != nil {
+		return err
+	}
 	r := &bench.Runner{
-		Store: store, Cluster: cluster, Observe: newObserver(store),
+		Store: store, Cluster: cluster, Observe: newObserver(store, reference),
 		Step: func(t bench.Trial, what string) {
 			endWait()
 			wait = sink.Wait(event.Event{Phase: event.Check, Text: fmt.Sprintf("trial %d of %d, %s: %s", t.Number, len(sweep.Trials), what, t)})

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -301,21 +302,37 @@ func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configura
 	if err != nil {
 		return nil, err
 	}
-	out := &bench.Running{Systems: map[string]string{}, Doubts: doubts(hive, recorded)}
+	out := &bench.Running{Systems: map[string]string{}, Domains: map[string]string{}}
 	if out.Command, err = c.commandLine(configuration); err != nil {
 		return nil, err
 	}
 	for _, n := range hive.Nodes {
-		out.Domains = append(out.Domains, provision.Cluster{Name: hive.ClusterName()}.Domain(n.Name))
+		out.Domains[n.Name] = provision.Cluster{Name: hive.ClusterName()}.Domain(n.Name)
 		if d := recorded.Nodes[n.Name].LastConfirmed; d != nil {
 			out.Systems[n.Name] = d.Path
 		}
 	}
+	observer, err := machines.Observe(ctx, sub.connect(nil), hive.ClusterName(), recorded, nil)
+	if err != nil {
+		return nil, err
+	}
+	emulated, err := observer.Emulated(ctx)
+	if err != nil {
+		observer.Close()
+		return nil, err
+	}
+	out.Doubts, out.States = doubts(hive, recorded, emulated), observer.States
 	f := sub.newFleet(hive, fleetFlags{parallel: 10}, nil)
-	out.Close = f.Close
+	out.Close = func() {
+		observer.Close()
+		f.Close()
+	}
 	for kind, members := range engine.MembersByKind(hive) {
 		for _, m := range members {
 			if m.OneByOne {
+				if out.RoundTrip == nil {
+					out.RoundTrip = func(ctx context.Context) (time.Duration, error) { return f.RoundTrip(ctx, m.Node) }
+				}
 				continue
 			}
 			role := hive.Roles[m.HiveRole]
@@ -327,7 +344,7 @@ func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configura
 		cluster := engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}
 		client, err := findClient(hive, c.client, kind)
 		if err != nil {
-			f.Close()
+			out.Close()
 			return nil, err
 		}
 		out.Player = func(w nixeval.BenchmarkWorkload) (player.Player, error) {
@@ -371,9 +388,12 @@ func defaultApplyFlags() (applyFlags, error) {
 // emulatedDoubt is the doubt about emulated machines. The page of a sweep repeats it as a note.
 const emulatedDoubt = "the machines are emulated, without KVM: only ratios mean something"
 
-// doubts returns why no result of a cluster is valid without reservations.
-func doubts(hive *nixeval.Hive, recorded *state.State) []string {
+// doubts returns why no result of a cluster is valid without reservations. emulated are the nodes whose machines are emulated, as libvirt reports.
+func doubts(hive *nixeval.Hive, recorded *state.State, emulated []string) []string {
 	var out []string
+	if len(emulated) > 0 {
+		out = append(out, emulatedDoubt)
+	}
 	for _, n := range hive.Nodes {
 		if !machines.Boots(hive, n) {
 			out = append(out, n.Name+" is not a machine of nixbench: it is not created again for a trial")
@@ -385,11 +405,8 @@ func doubts(hive *nixeval.Hive, recorded *state.State) []string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
 		uri := recorded.Cluster.Hypervisors[name].URI
-		switch {
-		case strings.Contains(uri, "+ssh://"), strings.Contains(uri, "+tls://"), strings.Contains(uri, "+tcp://"):
+		if strings.Contains(uri, "+ssh://") || strings.Contains(uri, "+tls://") || strings.Contains(uri, "+tcp://") {
 			out = append(out, "the hypervisor "+name+" is another computer, whose load was not observed")
-		case strings.HasPrefix(uri, "qemu") && !durable.Exists("/dev/kvm"):
-			out = append(out, emulatedDoubt)
 		}
 	}
 	return out

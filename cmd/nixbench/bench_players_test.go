@@ -1,9 +1,9 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -28,9 +28,8 @@ func TestFindMachineProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := findMachineProcesses(proc, []string{"c-w-1", "c-w-2", "c-w-3"})
-	slices.Sort(got)
-	if want := []int{10, 12, 15}; !slices.Equal(got, want) {
+	got := findMachineProcesses(proc, map[string]string{"w-1": "c-w-1", "w-2": "c-w-2", "w-3": "c-w-3", "w-4": "c-w-4"})
+	if want := map[string]int{"w-1": 10, "w-2": 12, "w-3": 15}; !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -223,7 +223,7 @@ func toExport(st *bench.Store) (export.Sweep, error) {
 			}
 			x := export.Trial{
 				Cell: t.String(), Block: t.Block, Order: t.Number, Attempt: a.Number, Verdict: a.State, Started: a.Began, Ended: a.Ended,
-				Metrics: a.Result.Metrics, Requests: requestCounts(a), Events: fmt.Sprintf("trials/%d/%d/events.jsonl", t.Number, a.Number),
+				Reasons: a.Reasons, Metrics: a.Result.Metrics, Requests: requestCounts(a), Noise: noiseFigures(a), Events: fmt.Sprintf("trials/%d/%d/events.jsonl", t.Number, a.Number),
 			}
 			if x.Jobs, err = exportJobs(st, t, a); err != nil {
 				return out, err

@@ -29,19 +29,23 @@ type Cluster interface {
 // Running is a deployed cluster.
 type Running struct {
 	Systems map[string]string // store paths by node
-	Domains []string          // names of the machines on their hypervisors
+	Domains map[string]string // names of the machines on their hypervisors, by node
 	Nodes   int               // nodes that run jobs
 	Hollow  int               // how many of these nodes are hollow: several of them are one machine
 	CPUs    int               // processors of these nodes
 	Command []string          // the command line of nixbench for this cluster, without a command, for programs of workloads
 	Doubts  []string          // why no result of this cluster is more than suspect
-	Player  func(nixeval.BenchmarkWorkload) (player.Player, error)
-	Close   func()
+	// States returns the states of the machines by node, as their hypervisors report them. One that is not running makes a trial invalid.
+	States func(context.Context) (map[string]string, error)
+	// RoundTrip returns the time of a request to the node of the scheduler and its answer.
+	RoundTrip func(context.Context) (time.Duration, error)
+	Player    func(nixeval.BenchmarkWorkload) (player.Player, error)
+	Close     func()
 }
 
-// Observer observes this computer during a trial, on which the given machines belong to the benchmark. The function that it returns ends
+// Observer observes this computer during a trial, on which the machines of a cluster belong to the benchmark. The function that it returns ends
 // the observation.
-type Observer func(ctx context.Context, domains []string) (stop func() Observation)
+type Observer func(ctx context.Context, t Trial, r *Running) (stop func() Observation)
 
 // Observation is what an observer has seen.
 type Observation struct {
@@ -207,7 +211,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	defer func() { stop() }()
 	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Workload()].TimeLimit)
 	playErr := a.submit(ctx, p, jobs, limit, func() error { // neither usage nor noise contain the player's setup
-		stop = sync.OnceValue(a.Observe(ctx, running.Domains))
+		stop = sync.OnceValue(a.Observe(ctx, a.trial, running))
 		before = readCounters(ctx, p, false)
 		if before.errUsage != nil {
 			return fmt.Errorf("the usage of the scheduler: %w", before.errUsage)

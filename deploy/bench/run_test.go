@@ -86,7 +86,7 @@ func newRunner(t *testing.T, b nixeval.Benchmark, c *fakeCluster) *Runner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Runner{Store: st, Cluster: c, Observe: func(context.Context, []string) func() Observation {
+	return &Runner{Store: st, Cluster: c, Observe: func(context.Context, Trial, *Running) func() Observation {
 		return func() Observation { return Observation{State: Valid} }
 	}}
 }
@@ -236,7 +236,7 @@ func TestRepeated(t *testing.T) {
 	c := &fakeCluster{}
 	r := newRunner(t, benchmark(), c)
 	observed := 0
-	r.Observe = func(context.Context, []string) func() Observation {
+	r.Observe = func(context.Context, Trial, *Running) func() Observation {
 		observed++
 		state := Valid
 		if observed == 2 {
@@ -508,7 +508,7 @@ func TestMeasuredTime(t *testing.T) {
 			}
 			r := newRunner(t, b, &fakeCluster{})
 			var log []string
-			r.Observe = func(context.Context, []string) func() Observation {
+			r.Observe = func(context.Context, Trial, *Running) func() Observation {
 				log = append(log, "observe")
 				return func() Observation { log = append(log, "judge"); return Observation{State: Valid} }
 			}

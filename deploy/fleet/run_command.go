@@ -5,6 +5,7 @@ import (
 	"io"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -25,6 +26,19 @@ func (f *Fleet) Run(ctx context.Context, node string, stdin io.Reader, argv ...s
 	wait := f.options.Send.Wait(event.Event{Node: node, Text: "a command: " + programOf(argv), Until: until})
 	defer wait.End()
 	return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true})
+}
+
+// RoundTrip returns the time of a request to the SSH server of the named node and its answer.
+func (f *Fleet) RoundTrip(ctx context.Context, node string) (time.Duration, error) {
+	h, err := f.Host(ctx, f.nodeByName(node))
+	if err != nil {
+		return 0, err
+	}
+	conn, err := h.Conn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return conn.RoundTrip(ctx)
 }
 
 // programOf returns the name of the program in argv for messages, and for kubectl also the subcommand.

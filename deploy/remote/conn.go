@@ -147,6 +147,25 @@ func (c *Conn) sendKeepAlives(tracked *trackedConn) {
 	}
 }
 
+// RoundTrip returns the time until the server of the node has answered a request, which makes it do nothing.
+func (c *Conn) RoundTrip(ctx context.Context) (time.Duration, error) {
+	answered := make(chan error, 1)
+	sent := time.Now()
+	go func() {
+		_, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil)
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		if err != nil {
+			return 0, c.explainError(err)
+		}
+		return time.Since(sent), nil
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
 // openSession opens a session for a command. If the server refuses because it allows fewer sessions
 // than maxSessions, openSession tries again while other commands run.
 func (c *Conn) openSession(ctx context.Context) (*ssh.Session, error) {

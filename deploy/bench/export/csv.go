@@ -6,14 +6,15 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
-// CSV writes a table with one row per trial and metric, and per trial and kind of request. Its columns are the sweep, the cell, its levels of the
+// CSV writes a table with one row per trial and metric, per trial and kind of request, and per trial and figure of its noise. Its columns are the sweep, the cell, its levels of the
 // factors, and what identifies the trial. A trial without metrics has no row.
 func CSV(w io.Writer, s Sweep) error {
 	table := csv.NewWriter(w)
 	header := append([]string{"sweep", "cell"}, s.factorNames(func(n string) string { return n })...)
-	if err := table.Write(append(header, "block", "order", "attempt", "verdict", "metric", "value")); err != nil {
+	if err := table.Write(append(header, "block", "order", "attempt", "verdict", "reasons", "metric", "value")); err != nil {
 		return err
 	}
 	for _, t := range s.Trials {
@@ -22,14 +23,21 @@ func CSV(w io.Writer, s Sweep) error {
 			return err
 		}
 		trial := append([]string{s.Name, t.Cell}, levels...)
-		trial = append(trial, strconv.Itoa(t.Block), strconv.Itoa(t.Order), strconv.Itoa(t.Attempt), t.Verdict)
+		trial = append(trial, strconv.Itoa(t.Block), strconv.Itoa(t.Order), strconv.Itoa(t.Attempt), t.Verdict, strings.Join(t.Reasons, "; "))
 		for _, name := range t.metricNames() {
 			if err := table.Write(append(trial[:len(trial):len(trial)], name, format(t.Metrics[name]))); err != nil {
 				return err
 			}
 		}
-		for _, name := range slices.Sorted(maps.Keys(t.Requests)) {
-			if err := table.Write(append(trial[:len(trial):len(trial)], name, format(t.Requests[name]))); err != nil {
+		others := maps.Clone(t.Requests)
+		if others == nil {
+			others = map[string]float64{}
+		}
+		for name, value := range t.Noise {
+			others["noise "+name] = value
+		}
+		for _, name := range slices.Sorted(maps.Keys(others)) {
+			if err := table.Write(append(trial[:len(trial):len(trial)], name, format(others[name]))); err != nil {
 				return err
 			}
 		}

@@ -46,7 +46,8 @@ func sweep() Sweep {
 					{Job: workload.Job{ID: "b", Submit: 3, Nodes: 1, Tasks: 3, CPUs: 1, User: "bob", Queue: "short"},
 						Submitted: new(3.0), Started: new(3.2), Ended: new(18.0), Failed: true},
 				}},
-			{Cell: "c-2", Block: 1, Order: 2, Attempt: 1, Verdict: "invalid", Ended: at(900),
+			{Cell: "c-2", Block: 1, Order: 2, Attempt: 1, Verdict: "invalid", Reasons: []string{"a, \"b\"", "c"}, Ended: at(900),
+				Noise:   map[string]float64{"steal": 0.25, "canary_after_fsync_seconds": 0.001},
 				Metrics: map[string]float64{"makespan": math.Inf(1), "x.y": 1, "x-y": math.NaN()}},
 			{Cell: "c-2", Block: 1, Order: 3, Attempt: 2, Verdict: "invalid", Metrics: nil},
 			{Cell: "c-1", Block: 2, Order: 4, Attempt: 1, Verdict: "valid", Metrics: map[string]float64{"makespan": 12}},
@@ -139,8 +140,8 @@ func TestCSVIsReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{`scale, "large"`, "c-2", "64", "line 1\nline \"2\", \\n", "", "é\x7f", "1", "2", "1", "invalid", "makespan", "+Inf"}
-	if len(rows) != 1+3+2+3+1 {
+	want := []string{`scale, "large"`, "c-2", "64", "line 1\nline \"2\", \\n", "", "é\x7f", "1", "2", "1", "invalid", `a, "b"; c`, "makespan", "+Inf"}
+	if len(rows) != 1+3+2+3+2+1 {
 		t.Fatalf("%d rows", len(rows))
 	}
 	if diff := cmp.Diff(want, rows[6]); diff != "" {

@@ -45,9 +45,12 @@ type Cell struct {
 type Trial struct {
 	Cell    string
 	Block   int
-	Order   int    // in the sweep
-	Attempt int    // 1: the first
-	Verdict string // valid, suspect or invalid
+	Order   int      // in the sweep
+	Attempt int      // 1: the first
+	Verdict string   // valid, suspect or invalid
+	Reasons []string // of the verdict. Only the CSV contains them
+	// Noise has the figures of the computer during the trial, by their names. Only the CSV contains them.
+	Noise   map[string]float64
 	Started time.Time
 	Ended   time.Time
 	Metrics map[string]float64
@@ -74,7 +77,7 @@ type File struct {
 }
 
 // ownColumns are the names that factors cannot have in tables and labels.
-var ownColumns = []string{"sweep", "sweep_id", "cell", "block", "order", "attempt", "verdict", "metric", "value"}
+var ownColumns = []string{"sweep", "sweep_id", "cell", "block", "order", "attempt", "verdict", "reasons", "metric", "value"}
 
 // factorNames returns the names of the factors as columns, after clean has changed each. A name that is already in use gets a prefix.
 func (s Sweep) factorNames(clean func(string) string) []string {

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/bench"
+	"github.com/nixbench/nixbench/deploy/bench/noise"
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// noiseReference is what the canaries of a sweep's trials are compared with. It is measured once per sweep, so that a change of this computer between
+// two trials is seen, too.
+type noiseReference struct {
+	Canary     noise.Canary          `json:"canary"`     // of this computer before the first trial
+	RoundTrips map[int]time.Duration `json:"roundTrips"` // to a node, before the first trial of each configuration
+}
+
+// referenceFile returns the file with the reference of a sweep. Archives do not contain it, because a repetition has a computer of its own.
+func referenceFile(store *bench.Store) string { return filepath.Join(store.Folder, "reference.json") }
+
+// loadReference reads the reference of a sweep, or measures it before the first trial.
+func loadReference(ctx context.Context, store *bench.Store) (*noiseReference, error) {
+	r := &noiseReference{RoundTrips: map[int]time.Duration{}}
+	data, err := durable.Read(referenceFile(store), durable.RecordSize)
+	if err == nil {
+		err = json.Unmarshal(data, r)
+	}
+	if err == nil {
+		return r, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", referenceFile(store), err)
+	}
+	if r.Canary, err = noise.MeasureReference(ctx, store.Folder); err != nil {
+		return nil, fmt.Errorf("measure this computer before the first trial: %w", err)
+	}
+	return r, r.save(store)
+}
+
+func (r *noiseReference) save(store *bench.Store) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return durable.Write(referenceFile(store), append(data, '\n'))
+}
+
+// thresholds returns the limits of a benchmark. One that it does not have is not judged.
+func thresholds(q nixeval.Quiet) noise.Thresholds {
+	value := func(v *float64) float64 {
+		if v == nil {
+			return -1
+		}
+		return *v
+	}
+	return noise.Thresholds{
+		Steal: q.Steal, ForeignCPU: q.ForeignCPU, PSICPU: q.PSICPU, Canary: q.Canary, Throttled: value(q.Throttled), SwapPages: value(q.SwapPages),
+		Kernel: value(q.KernelMessages), Fsync: value(q.Fsync), RoundTrip: value(q.RoundTrip), Clock: value(q.Clock), Frequency: value(q.Frequency),
+	}
+}
+
+// newObserver returns an observer of this computer, which compares each trial with the reference of the sweep.
+func newObserver(store *bench.Store, reference *noiseReference) bench.Observer {
+	limits := thresholds(store.Sweep.Benchmark.Quiet)
+	return func(ctx context.Context, t bench.Trial, r *bench.Running) func() bench.Observation {
+		whole := reference.Canary
+		whole.RoundTrip = reference.RoundTrips[t.Configuration]
+		m, err := noise.Start(ctx, noise.Options{
+			Dir: store.Folder, Source: noise.Source{Machines: findMachineProcesses("/proc", r.Domains)}, Reference: whole, RoundTrip: r.RoundTrip, States: r.States,
+		})
+		if err != nil {
+			return func() bench.Observation {
+				return bench.Observation{State: bench.Suspect, Reasons: []string{"this machine was not observed: " + err.Error()}}
+			}
+		}
+		return func() bench.Observation {
+			report := m.Stop()
+			if report.Before != nil && whole.RoundTrip == 0 && report.Before.RoundTrip > 0 {
+				reference.RoundTrips[t.Configuration] = report.Before.RoundTrip
+				if err := reference.save(store); err != nil {
+					report.Notes = append(report.Notes, "the reference of the sweep: "+err.Error())
+				}
+			}
+			verdict := limits.Judge(report)
+			data, _ := json.Marshal(report) // it has only numbers and texts
+			return bench.Observation{State: string(verdict.State), Reasons: verdict.Reasons, Report: data}
+		}
+	}
+}
+
+// noiseFigures returns the figures of an attempt's report of noise by their names in exports.
+func noiseFigures(a bench.Attempt) map[string]float64 {
+	var r noise.Report
+	if len(a.Noise) == 0 || json.Unmarshal(a.Noise, &r) != nil {
+		return nil
+	}
+	return maps.Collect(r.Figures())
+}

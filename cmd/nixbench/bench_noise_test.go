@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/bench"
+	"github.com/nixbench/nixbench/deploy/bench/noise"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Emulated machines make each trial suspect, whether or not this computer has /dev/kvm.
+func TestDoubts(t *testing.T) {
+	hive := &nixeval.Hive{}
+	recorded := &state.State{
+		Cluster:  &state.Cluster{Hypervisors: map[string]state.Hypervisor{"here": {URI: "qemu:///system"}, "there": {URI: "qemu+ssh://there/system"}}},
+		Machines: map[string]state.Machine{"w-1": {Hypervisor: "here"}},
+	}
+	if got := doubts(hive, recorded, nil); len(got) > 0 {
+		t.Errorf("got %q without emulated machines", got)
+	}
+	if got := doubts(hive, recorded, []string{"w-1"}); !slices.Equal(got, []string{emulatedDoubt}) {
+		t.Errorf("got %q with an emulated machine", got)
+	}
+	recorded.Machines["w-2"] = state.Machine{Hypervisor: "there"}
+	if got := doubts(hive, recorded, nil); !slices.Equal(got, []string{"the hypervisor there is another computer, whose load was not observed"}) {
+		t.Errorf("got %q with another computer", got)
+	}
+}
+
+// A limit that a sweep of an earlier version does not have is not judged.
+func TestThresholds(t *testing.T) {
+	var q nixeval.Quiet
+	if err := json.Unmarshal([]byte(`{"steal":1,"foreignCpu":1,"psiCpu":1,"canary":1,"clock":0.5}`), &q); err != nil {
+		t.Fatal(err)
+	}
+	want := noise.Thresholds{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 1, Throttled: -1, SwapPages: -1, Kernel: -1, Fsync: -1, RoundTrip: -1, Clock: 0.5, Frequency: -1}
+	if got := thresholds(q); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// All trials of a sweep are compared with the canary before the first one, also when the sweep is continued, and with the first round trip of their
+// configuration.
+func TestReference(t *testing.T) {
+	store := &bench.Store{Folder: t.TempDir()}
+	store.Sweep.Benchmark.Quiet = nixeval.Quiet{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 0.5}
+	reference, err := loadReference(t.Context(), store)
+	if err != nil || reference.Canary.Spin <= 0 || reference.Canary.Fsync <= 0 {
+		t.Fatalf("%+v, %v", reference, err)
+	}
+	reference.Canary.Spin /= 10 // the computer has become slower since then
+	if err := reference.save(store); err != nil {
+		t.Fatal(err)
+	}
+	trip := time.Millisecond
+	running := &bench.Running{RoundTrip: func(context.Context) (time.Duration, error) { return trip, nil }}
+	for range 2 {
+		if reference, err = loadReference(t.Context(), store); err != nil {
+			t.Fatal(err)
+		}
+		got := newObserver(store, reference)(t.Context(), bench.Trial{Configuration: 3}, running)()
+		var report noise.Report
+		if err := json.Unmarshal(got.Report, &report); err != nil {
+			t.Fatal(err)
+		}
+		if got.State != bench.Invalid || report.Reference == nil || report.Reference.RoundTrip != time.Millisecond || report.Before.RoundTrip != trip {
+			t.Errorf("%s %q: %+v", got.State, got.Reasons, report.Reference)
+		}
+		trip = 3 * time.Millisecond
+	}
+	if again, err := loadReference(t.Context(), store); err != nil || !maps.Equal(again.RoundTrips, map[int]time.Duration{3: time.Millisecond}) {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if err := os.WriteFile(referenceFile(store), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loadReference(t.Context(), store); err == nil {
+		t.Error("a damaged reference is accepted")
+	}
+	interrupted, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("interrupted"))
+	if _, err := loadReference(interrupted, &bench.Store{Folder: filepath.Join(t.TempDir(), "missing")}); err == nil {
+		t.Error("an interrupted measurement is a reference")
+	}
+}
+
+// The figures of noise have names in exports. Those that were not observed are left out.
+func TestNoiseFigures(t *testing.T) {
+	data, err := json.Marshal(noise.Report{
+		Steal: new(0.5), KernelAlerts: []string{"x"}, Disturbances: []noise.Disturbance{{Machine: "w-1", State: "paused"}}, After: &noise.Canary{Fsync: time.Millisecond},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{"steal": 0.5, "kernel_alerts": 1, "disturbed_machines": 1, "canary_after_fsync_seconds": 0.001}
+	if got := noiseFigures(bench.Attempt{Noise: data}); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := noiseFigures(bench.Attempt{}); got != nil {
+		t.Errorf("got %v for an attempt without a report", got)
+	}
+}
