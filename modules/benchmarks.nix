@@ -391,6 +391,17 @@ let
             controller, or on the first control plane, and use its processors.
           '';
         };
+        limits = mkOption {
+          type = types.enum [
+            "high"
+            "hive"
+          ];
+          default = "high";
+          description = ''
+            `high`: the scheduler and the controller manager of Kubernetes may send 5000 requests per second, unless the hive or a level sets
+            `kube-api-qps` or `kube-api-burst`. `hive`: the limits are those of the hive alone.
+          '';
+        };
         quiet = {
           steal = mkOption {
             type = share;

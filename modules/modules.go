@@ -5,13 +5,15 @@ package modules
 
 import "embed"
 
-// The source texts of the modules that nixeval adds to every evaluation. Each text is one Nix
+// The source texts of the modules that nixeval adds to evaluations. Each text is one Nix
 // expression.
 var (
 	//go:embed hive.nix
 	Hive string
 	//go:embed benchmarks.nix
 	Benchmarks string
+	//go:embed bench-limits.nix
+	BenchLimits string
 	//go:embed deployment.nix
 	Deployment string
 	//go:embed engine.nix

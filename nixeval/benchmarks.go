@@ -24,9 +24,13 @@ type Benchmark struct {
 	Pause       float64                      `json:"pause"` // in seconds, before a workload starts
 	Retries     int                          `json:"retries"`
 	Quiet       Quiet                        `json:"quiet"`
+	Limits      string                       `json:"limits,omitempty"` // HighLimits, or those of the hive
 	Client      string                       `json:"client,omitempty"` // the role on whose first node the player's commands run; empty: on the scheduler's node
 	Claims      map[string]string            `json:"claims"`
 }
+
+// HighLimits are the limits of a benchmark in which the clients of the scheduler have high limits, see Options.HighLimits.
+const HighLimits = "high"
 
 // Quiet contains the limits up to which a trial is valid. One that is nil is not judged: sweeps of earlier versions have only the first four.
 type Quiet struct {

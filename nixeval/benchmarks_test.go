@@ -59,7 +59,7 @@ func TestBenchmarks(t *testing.T) {
 	if got, want := string(w.Jobs[1]), `{"cpus":1,"gang":true,"id":"j2","nodes":3,"runtime":0.25}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if d := all["defaults"]; len(d.Cells) != 1 || d.Cells[0]["workload"] != "null" || len(d.Workloads["null"].Jobs) != 100 || d.Repetitions != 6 || d.Quiet.ForeignCPU != 0.05 || d.Quiet.Clock == nil || *d.Quiet.Clock != 0.01 || *d.Quiet.KernelMessages != 0 || d.Pause != 5 {
+	if d := all["defaults"]; len(d.Cells) != 1 || d.Cells[0]["workload"] != "null" || len(d.Workloads["null"].Jobs) != 100 || d.Repetitions != 6 || d.Quiet.ForeignCPU != 0.05 || d.Quiet.Clock == nil || *d.Quiet.Clock != 0.01 || *d.Quiet.KernelMessages != 0 || d.Pause != 5 || d.Limits != HighLimits {
 		t.Errorf("%+v", d)
 	}
 	if o := all["own"]; len(o.Cells) != 1 || len(o.Workloads["mixed"].Jobs) != 3 {
@@ -223,5 +223,49 @@ func TestInvalidLevels(t *testing.T) {
 		if _, err := e.BenchmarkOf(t.Context(), map[string]any{"matrix": map[string]any{factor: []string{"low"}}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("--vary %s: %v, want %q", factor, err, want)
 		}
+	}
+}
+
+// High limits are those of Kubernetes' clients, unless the hive sets others. They change no worker, and no node of another scheduler.
+func TestHighLimits(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hive.nix")
+	modules, err := filepath.Abs("../modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf(`{
+  meta.nixpkgs = import %[1]s { };
+  defaults = { system.stateVersion = "25.05"; boot.isContainer = true; };
+  roles.head.modules = [ %[2]s/kubernetes/control-plane.nix { nixbench.kubernetes.podCidr = "10.244.0.0/16"; } ];
+  roles.own.modules = [
+    %[2]s/kubernetes/control-plane.nix
+    { nixbench.kubernetes = { podCidr = "10.244.0.0/16"; scheduler.extraArgs.kube-api-qps = 50; }; }
+  ];
+  roles.node.modules = [ %[2]s/kubernetes/worker.nix { nixbench.kubernetes.podCidr = "10.244.0.0/16"; } ];
+  roles.other.modules = [ ];
+}`, fixture.Nixpkgs(t), modules)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	workers := map[bool]string{}
+	for high, want := range map[bool]string{
+		false: `{"head-1":{"c":100,"s":null},"own-1":{"c":100,"s":50}}`,
+		true:  `{"head-1":{"c":5000,"s":5000},"own-1":{"c":5000,"s":50}}`,
+	} {
+		e := New(Options{Source: Source{File: file, Dir: filepath.Dir(file)}, HighLimits: high})
+		data, err := e.evalJSON(t.Context(), "", `h: builtins.mapAttrs (_: n: let k = n.config.nixbench.kubernetes; in {
+			s = k.scheduler.extraArgs.kube-api-qps or null; c = k.controllerManager.extraArgs.kube-api-qps; })
+			{ inherit (h.nodes) head-1 own-1; }`)
+		if err != nil || strings.TrimSpace(string(data)) != want {
+			t.Errorf("high limits %t: %s, %v", high, data, err)
+		}
+		data, err = e.evalJSON(t.Context(), "", `h: map (n: n.config.system.build.toplevel.drvPath) [ h.nodes.node-1 h.nodes.other-1 ]`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		workers[high] = string(data)
+	}
+	if workers[true] != workers[false] {
+		t.Errorf("high limits change a worker or another node: %s, %s", workers[true], workers[false])
 	}
 }

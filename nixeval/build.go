@@ -130,6 +130,34 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 	return g.Wait()
 }
 
+// KeepDerivations creates symbolic links to derivations, and registers them as garbage collector roots, without building them. links maps the path of a
+// link to a derivation.
+func (e *Evaluator) KeepDerivations(ctx context.Context, links map[string]string) error {
+	var g errgroup.Group
+	g.SetLimit(4)
+	for _, link := range slices.Sorted(maps.Keys(links)) {
+		g.Go(func() error {
+			if isRegisteredRoot(link, links[link]) {
+				return nil
+			}
+			if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
+				return err
+			}
+			drv, err := nixString(links[link])
+			if err != nil {
+				return err
+			}
+			argv := []string{"nix-instantiate", "--add-root", link, "--expr", "import " + drv} // the import of a derivation has it as its drvPath
+			log := newNixLog(e.Send, event.Build)
+			if _, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine}); err != nil {
+				return fmt.Errorf("%s: %v", link, newProcessError(argv, err, log))
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
 // autoRoots is the folder in which Nix lists indirect garbage collector roots. Each entry is a link
 // to a root, and its name is the hash of the root's path.
 const autoRoots = "/nix/var/nix/gcroots/auto"

@@ -28,6 +28,8 @@ type Options struct {
 	Sets   []Set
 	Facts  string  // path of runtime.json, or empty
 	Levels []Level // levels of benchmarks whose modules the nodes have in addition
+	// HighLimits adds modules/bench-limits.nix to the nodes.
+	HighLimits bool
 	// Specialisation is the specialisation whose deployment options the survey reads, or empty.
 	Specialisation string
 
@@ -244,6 +246,10 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 	module := func(name, text string) string {
 		return fmt.Sprintf("{ _file = %q; imports = [ (%s) ]; }", "nixbench/modules/"+name, text)
 	}
+	limits := ""
+	if e.HighLimits {
+		limits = module("bench-limits.nix", modules.BenchLimits)
+	}
 	return fmt.Sprintf(`raw: (%s) ((%s) {
   hiveOptions = %s;
   benchmarkOptions = %s;
@@ -257,6 +263,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
   specialisation = %s;
   sets = %s;
   levels = %s;
+  levelDefaults = [ %s ];
 } (%s))`,
 		function, evalNix,
 		module("hive.nix", modules.Hive),
@@ -265,7 +272,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 		module("engine.nix", modules.Engine),
 		module("keys.nix", modules.Keys),
 		module("shared-role.nix", modules.SharedRole),
-		source, outputs, noHive, e.Source.IsFlake() && !e.Impure, runtime, specialisation, sets, levels, argument), nil
+		source, outputs, noHive, e.Source.IsFlake() && !e.Impure, runtime, specialisation, sets, levels, limits, argument), nil
 }
 
 // factsExpression returns a Nix expression for the facts, or null if there are none.

@@ -1,9 +1,11 @@
 package nixeval
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nixbench/nixbench/e2e/fixture"
@@ -35,5 +37,34 @@ func TestIsKept(t *testing.T) {
 	}
 	if !isRegisteredRoot(link, path) || isRegisteredRoot(link, path+"-other") || isRegisteredRoot(lookalike, path) {
 		t.Errorf("%t %t %t", isRegisteredRoot(link, path), isRegisteredRoot(link, path+"-other"), isRegisteredRoot(lookalike, path))
+	}
+}
+
+// A derivation is a root without a build, and only once.
+func TestKeepDerivations(t *testing.T) {
+	fixture.Require(t, "nix")
+	t.Setenv("NIX_CONFIG", fixture.NixConfig)
+	dir := t.TempDir()
+	out, err := exec.Command("nix-instantiate", "--expr", `derivation { name = "never-built"; system = "x86_64-linux"; builder = "/missing"; }`).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	drv := strings.TrimSpace(string(out))
+	ran := 0
+	e := New(Options{Run: func(ctx context.Context, c Command) ([]byte, error) {
+		ran++
+		return Exec(ctx, c)
+	}})
+	link := filepath.Join(dir, "gcroots", "x.drv")
+	for range 2 {
+		if err := e.KeepDerivations(t.Context(), map[string]string{link: drv}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !isRegisteredRoot(link, drv) || ran != 1 {
+		t.Errorf("it is no root, or %d programs ran", ran)
+	}
+	if err := e.KeepDerivations(t.Context(), map[string]string{link + "2": drv + "x"}); err == nil {
+		t.Error("a missing derivation is kept")
 	}
 }

@@ -56,6 +56,7 @@ type app struct {
 	evalNodeLimit  string
 	specialisation string          // the specialisation that the command activates, or empty
 	levels         []nixeval.Level // of a benchmark, whose modules the nodes have
+	highLimits     bool            // of a benchmark
 }
 
 func newApp(ctx context.Context, open hypervisorOpener) *app { return &app{ctx: ctx, connect: open} }
@@ -111,7 +112,7 @@ func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
 	}
 	o := nixeval.Options{
 		Source: src, ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers, ChunkSize: chunk,
-		Facts: a.factsFile, Specialisation: a.specialisation, Levels: a.levels, Send: a.sendEvent,
+		Facts: a.factsFile, Specialisation: a.specialisation, Levels: a.levels, HighLimits: a.highLimits, Send: a.sendEvent,
 	}
 	for _, s := range a.sets {
 		set, err := nixeval.ParseSet(s)

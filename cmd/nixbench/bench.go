@@ -535,7 +535,7 @@ func (a *app) newBenchCluster(folder string, sweep bench.Sweep) *benchCluster {
 	if absolute, err := filepath.Abs(folder); err == nil { // programs of workloads run elsewhere
 		folder = absolute
 	}
-	c := &benchCluster{app: a, folder: folder, source: filepath.Join(folder, "source", sweep.Source), sets: sweep.Sets, first: sweep.Configurations[0], client: sweep.Benchmark.Client}
+	c := &benchCluster{app: a, folder: folder, source: filepath.Join(folder, "source", sweep.Source), sets: sweep.Sets, first: sweep.Configurations[0], client: sweep.Benchmark.Client, limits: sweep.Benchmark.Limits}
 	if sweep.RepeatOf == "" {
 		c.shared = filepath.Join(filepath.Dir(folder), "reservation")
 	}

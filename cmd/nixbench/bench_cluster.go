@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -38,6 +40,7 @@ type benchCluster struct {
 	sets   []string            // --set of the command, which apply to all configurations
 	first  bench.Configuration // a configuration with which the hive can be evaluated
 	client string              // the role of the client, or an empty string
+	limits string              // of the benchmark
 	name   string              // of the cluster; empty until the hive has been surveyed
 	state  state.Dir           // of the cluster; empty until the hive has been surveyed
 	// shared is the folder with the addresses and keys of the last sweep of the hive. Sweeps of one hive have the same ones, so that
@@ -50,6 +53,7 @@ func (c *benchCluster) newApp(ctx context.Context, configuration bench.Configura
 	parent := c.app
 	sub := newApp(ctx, parent.connect)
 	sub.sets, sub.levels = append(slices.Clone(c.sets), configuration.Sets()...), configuration.Modules
+	sub.highLimits = c.limits == nixeval.HighLimits
 	sub.nixOptions, sub.showTrace, sub.impure = parent.nixOptions, parent.showTrace, parent.impure
 	sub.evalWorkers, sub.evalNodeLimit, sub.color = parent.evalWorkers, parent.evalNodeLimit, "never"
 	if c.flake {
@@ -122,12 +126,45 @@ func (c *benchCluster) Freeze(ctx context.Context, configuration *bench.Configur
 	if err := e.Keep(ctx, links); err != nil {
 		return err
 	}
+	drvs := map[string]string{}
+	for _, b := range slices.Concat(built, repeated) {
+		drvs[filepath.Join(c.folder, "gcroots", filepath.Base(b.Drv))] = b.Drv
+	}
+	if err := e.KeepDerivations(ctx, drvs); err != nil {
+		return err
+	}
+	if configuration.Outside, err = c.findOutside(ctx, e, hive); err != nil {
+		return err
+	}
 	var systems []string
 	for _, b := range repeated {
 		systems = append(systems, b.Path)
 	}
 	configuration.Closure, err = e.Requisites(ctx, systems)
 	return err
+}
+
+// findOutside returns the paths outside of the sweep's folder and of the store from which the hive's systems are made, as far as they are known: nixpkgs
+// and nixbench's modules. Each has the path to which it points.
+func (c *benchCluster) findOutside(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive) (map[string]string, error) {
+	data, err := e.Introspect(ctx, nixeval.Expression{Text: "{ pkgs, ... }: toString pkgs.path"})
+	if err != nil {
+		return nil, fmt.Errorf("the path of nixpkgs: %w", err)
+	}
+	var nixpkgs string
+	if err := json.Unmarshal(data, &nixpkgs); err != nil {
+		return nil, fmt.Errorf("the path of nixpkgs: %w", err)
+	}
+	out := map[string]string{}
+	for _, path := range append(importedModules(hive), nixpkgs) {
+		if strings.HasPrefix(path, "/nix/store/") || strings.HasPrefix(path, c.folder+"/") {
+			continue
+		}
+		if out[path], err = filepath.EvalSymlinks(path); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // keepFacts returns the file with the facts from which the closure of a configuration is built: addresses, and hashes of keys. In a

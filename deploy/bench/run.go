@@ -173,7 +173,7 @@ func (a *attempt) execute(ctx context.Context, folder string) error {
 	defer running.Close()
 	a.Systems = running.Systems
 	if err := compareSystems(configuration.Systems, running.Systems); err != nil {
-		return err
+		return fmt.Errorf("%w: %s", err, explainChange(configuration.Outside, sweep.Created))
 	}
 	p, err := running.Player(sweep.Benchmark.Workloads[a.trial.Workload()])
 	if err != nil {

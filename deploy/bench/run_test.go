@@ -275,7 +275,7 @@ func TestOtherSystems(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, err := r.Store.Attempts(1)
-	if err != nil || a[0].State != Failed || !strings.Contains(a[0].Reasons[0], "w-1 runs /nix/store/other, and the sweep has frozen /nix/store/s") {
+	if err != nil || a[0].State != Failed || !strings.Contains(a[0].Reasons[0], "w-1 runs /nix/store/other, and the sweep has frozen /nix/store/s: a file that is not in the sweep's copy") {
 		t.Errorf("%+v, %v", a, err)
 	}
 }

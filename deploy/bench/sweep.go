@@ -69,6 +69,8 @@ type Configuration struct {
 	Modules []nixeval.Level   `json:"modules,omitempty"` // the levels that are NixOS modules
 	Systems map[string]System `json:"systems,omitempty"` // by node, frozen
 	Hollow  int               `json:"hollow,omitempty"`  // nodes that are hollow: several of them are one machine
+	// Outside has the paths that the systems are made from and of which the sweep keeps no copy, and what each points to.
+	Outside map[string]string `json:"outside,omitempty"`
 	// Closure contains all store paths of the systems. In a repetition, they are built from the facts of the original sweep, since the
 	// cluster of the repetition has other keys.
 	Closure []string `json:"closure,omitempty"`

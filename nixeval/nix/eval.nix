@@ -26,6 +26,8 @@
   sets,
   # Levels of benchmarks whose modules nodes have in addition: [ { benchmark; factor; level; } ].
   levels,
+  # Modules of nixbench that the nodes of benchmarks have in addition.
+  levelDefaults,
 }:
 raw:
 let
@@ -514,6 +516,7 @@ let
       ++ [ (withLocation "${location}, defaults" (hive.defaults or { })) ]
       ++ schedulerModules "cluster" cluster
       ++ unit.modules
+      ++ levelDefaults
       ++ concatLists (map (levelModules (unit.role or null)) levels);
       specialArgs = {
         inherit name runtime scheduler;
