@@ -49,7 +49,7 @@ type Player interface {
 	Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(Event)) error
 	// Clean removes all jobs that Play has submitted, also in another process, and waits until the scheduler has none of them.
 	Clean(ctx context.Context) error
-	// Usage returns the processor seconds that the parts of the scheduler have used since they started, and their memory in bytes, by part.
+	// Usage returns the processor seconds that the parts of the scheduler have used since they started, and their memory, by part.
 	Usage(ctx context.Context) (map[string]Usage, error)
 }
 
@@ -68,5 +68,5 @@ type Clocked interface {
 // Usage is what one part of a scheduler has used.
 type Usage struct {
 	CPU    float64 `json:"cpu"`    // processor seconds since its start
-	Memory int64   `json:"memory"` // bytes, now
+	Memory int64   `json:"memory"` // bytes: the sum of the largest memory of each process since the last call of Usage
 }

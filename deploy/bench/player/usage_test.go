@@ -49,3 +49,37 @@ func TestParseUsage(t *testing.T) {
 		}
 	}
 }
+
+// The memory is the largest one since the last call, not that at its time.
+func TestReadUsageMemory(t *testing.T) {
+	p := exec.Command("bash", "-c", `printf peak-test > /proc/$$/comm; x=$(head -c 60000000 /dev/zero | tr '\0' a); unset x; echo; read -r _`)
+	stdin, err := p.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		stdin.Close()
+		_ = p.Wait()
+	}()
+	if _, err := stdout.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	var memory []int64
+	for range 2 {
+		u, err := ReadUsage(t.Context(), runHere, []string{"here"}, []string{"peak-test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory = append(memory, u["peak-test"].Memory)
+	}
+	if memory[0] < 60e6 || memory[1] > memory[0]-50e6 {
+		t.Errorf("the memory is %v, want at least 60 MB and then less", memory)
+	}
+}

@@ -53,6 +53,7 @@ type fakeCluster struct {
 func newFake(t testing.TB) *fakeCluster {
 	return &fakeCluster{t: t, objects: map[string]map[string]any{}, count: map[string]int{}, answer: map[string]func(int) (string, error){}, files: map[string]string{
 		manifests + "/kube-scheduler.yaml":          "spec:\n  containers:\n  - command:\n    - kube-scheduler\n    - --bind-address=127.0.0.1\n    - --kube-api-qps=200\n",
+		manifests + "/kube-apiserver.yaml":          "spec:\n  containers:\n  - command:\n    - kube-apiserver\n    - --max-requests-inflight=800\n",
 		manifests + "/kube-controller-manager.yaml": "spec:\n  containers:\n  - command:\n    - kube-controller-manager\n    - --controllers=*,bootstrapsigner\n",
 	}}
 }

@@ -149,7 +149,8 @@ func (p *Player) Clean(ctx context.Context) error {
 }
 
 // programs are the programs of Kubernetes, and of schedulers beside the default one.
-var programs = []string{"kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd", "kubelet", "containerd", "vc-scheduler", "vc-controller-manager"}
+var programs = []string{"kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd", "kubelet", "containerd", "containerd-shim*", "crio", "conmon*",
+	"kube-proxy", "kwok", "vc-scheduler", "vc-controller-manager", "vc-webhook-manager"}
 
 // Usage implements [player.Player]. The usage of a part is the sum over all nodes.
 func (p *Player) Usage(ctx context.Context) (map[string]player.Usage, error) {

@@ -386,11 +386,14 @@ func TestLimits(t *testing.T) {
 	}
 	got := read(Options{})
 	for name, want := range map[string]player.Limit{
-		"kube-scheduler: kube-api-qps":                  {Value: "200", Rate: 200, Kind: player.Bound},
-		"kube-scheduler: kube-api-burst":                {Value: "100 (default)"},
-		"kube-controller-manager: kube-api-qps":         {Value: "20 (default)", Rate: 20, Kind: player.Created},
-		"kube-controller-manager: concurrent-job-syncs": {Value: "5 (default)"},
-		"kubelet: maxPods":                              {Value: "110 on 1 nodes"},
+		"kube-scheduler: kube-api-qps":                   {Value: "200", Rate: 200, Kind: player.Bound},
+		"kube-scheduler: kube-api-burst":                 {Value: "100 (default)"},
+		"kube-controller-manager: kube-api-qps":          {Value: "20 (default)", Rate: 20, Kind: player.Created},
+		"kube-controller-manager: concurrent-job-syncs":  {Value: "5 (default)"},
+		"kubelet: maxPods":                               {Value: "110 on 1 nodes"},
+		"kube-scheduler: parallelism":                    {Value: "16 (default)"},
+		"kube-apiserver: max-requests-inflight":          {Value: "800"},
+		"kube-apiserver: max-mutating-requests-inflight": {Value: "200 (default)"},
 	} {
 		if want.Name = name; got[name] != want {
 			t.Errorf("%+v, want %+v", got[name], want)
@@ -407,6 +410,10 @@ func TestLimits(t *testing.T) {
 		if got := read(Options{}); got[want.Name] != want || got["kube-scheduler: kube-api-qps"].Name != "" {
 			t.Errorf("%s: %+v", text, got)
 		}
+	}
+	f.files["/etc/kubernetes/scheduler.yaml"] = "clientConnection:\n  burst: 7\n  qps: 300\nparallelism: 32\n"
+	if got := read(Options{}); got["kube-scheduler: clientConnection.burst"].Value != "7" || got["kube-scheduler: parallelism"].Value != "32" {
+		t.Errorf("%+v", got)
 	}
 	if got := read(Options{Scheduler: "gangs"}); got["kube-scheduler: config"].Name != "" {
 		t.Errorf("%+v", got)

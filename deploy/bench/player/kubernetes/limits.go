@@ -24,6 +24,8 @@ type flag struct{ name, byDefault string }
 var (
 	schedulerFlags  = []flag{{"kube-api-qps", "50"}, {"kube-api-burst", "100"}}
 	controllerFlags = []flag{{"kube-api-qps", "20"}, {"kube-api-burst", "30"}, {"concurrent-job-syncs", "5"}}
+	// serverFlags: the API server answers as many requests at the same time as both together, and shares them between its clients.
+	serverFlags = []flag{{"max-requests-inflight", "400"}, {"max-mutating-requests-inflight", "200"}}
 )
 
 // Limits implements [player.Player]. Limits of a scheduler that is no static pod are not read.
@@ -38,11 +40,16 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 		limits = append(limits, flagLimits("kube-scheduler", manifest, schedulerFlags, player.Bound)...)
 		if file := manifest["config"]; file != "" { // kube-scheduler then ignores the flags
 			limits = []player.Limit{limits[0], {Name: "kube-scheduler: config", Value: file}}
-			qps, err := p.readQPS(ctx, file)
+			config, err := p.readFile(ctx, file)
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("kubernetes: read the configuration of kube-scheduler: %w", err)
 			}
-			limits = append(limits, newLimit("kube-scheduler: clientConnection.qps", qps, "50", player.Bound))
+			limits = append(limits,
+				newLimit("kube-scheduler: clientConnection.qps", findSetting(config, "qps"), "50", player.Bound),
+				newLimit("kube-scheduler: clientConnection.burst", findSetting(config, "burst"), "100", ""),
+				newLimit("kube-scheduler: parallelism", findSetting(config, "parallelism"), parallelism, ""))
+		} else {
+			limits = append(limits, newLimit("kube-scheduler: parallelism", "", parallelism, ""))
 		}
 	}
 	manifest, err := p.readManifest(ctx, "kube-controller-manager")
@@ -50,6 +57,10 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 		return nil, err
 	}
 	limits = append(limits, flagLimits("kube-controller-manager", manifest, controllerFlags, player.Created)...)
+	if manifest, err = p.readManifest(ctx, "kube-apiserver"); err != nil {
+		return nil, err
+	}
+	limits = append(limits, flagLimits("kube-apiserver", manifest, serverFlags, "")...)
 	pods, err := p.readMaxPods(ctx)
 	if err != nil {
 		return nil, err
@@ -107,19 +118,20 @@ func newLimit(name, value, byDefault, kind string) player.Limit {
 	return l
 }
 
-// qpsLine matches clientConnection.qps in a configuration of kube-scheduler, in YAML or JSON.
-var qpsLine = regexp.MustCompile(`(?:^|[\s{,"])qps"?:\s*(-?[0-9.]+)`)
+// parallelism is the default number of goroutines with which kube-scheduler tests nodes for a pod. No flag sets it.
+const parallelism = "16"
 
-// readQPS returns the rate in a configuration of kube-scheduler, or an empty string.
-func (p *Player) readQPS(ctx context.Context, file string) (string, error) {
-	out, err := p.readFile(ctx, file)
-	if err != nil {
-		return "", fmt.Errorf("kubernetes: read the configuration of kube-scheduler: %w", err)
+// settingLine matches a setting with a number in a configuration of kube-scheduler, in YAML or JSON.
+var settingLine = regexp.MustCompile(`(?:^|[\s{,"])(qps|burst|parallelism)"?:\s*(-?[0-9.]+)`)
+
+// findSetting returns the number of a setting in a configuration of kube-scheduler, or an empty string.
+func findSetting(config []byte, name string) string {
+	for _, m := range settingLine.FindAllSubmatch(config, -1) {
+		if string(m[1]) == name {
+			return string(m[2])
+		}
 	}
-	if m := qpsLine.FindSubmatch(out); m != nil {
-		return string(m[1]), nil
-	}
-	return "", nil
+	return ""
 }
 
 // readMaxPods returns how many pods the nodes can run.

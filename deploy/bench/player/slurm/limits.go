@@ -29,6 +29,13 @@ var schedulerParameters = []struct{ name, byDefault string }{
 // flags are the parts of SchedulerParameters without a value that change when jobs are placed.
 var flags = []string{"defer", "defer_batch", "bf_continue"}
 
+// requestLimits are the parts of SlurmctldParameters that limit the requests of each user to slurmctld if rl_enable is among them, with their defaults.
+var requestLimits = []struct{ name, byDefault string }{
+	{"rl_bucket_size", "30"},  // requests that may follow each other at once
+	{"rl_refill_rate", "2"},   // requests that are added in each period
+	{"rl_refill_period", "1"}, // seconds
+}
+
 // Limits implements [player.Player]. No limit is a rate: both schedulers start jobs, and their runs depend on the load.
 func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	config, err := p.readConfig(ctx)
@@ -41,11 +48,7 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 			limits = append(limits, player.Limit{Name: "slurmctld: " + name, Value: config[name]})
 		}
 	}
-	set := map[string]string{}
-	for part := range strings.SplitSeq(config["SchedulerParameters"], ",") {
-		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		set[name] = value
-	}
+	set := splitParameters(config["SchedulerParameters"])
 	for _, s := range schedulerParameters {
 		value := set[s.name]
 		if value == "" {
@@ -58,7 +61,34 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 			limits = append(limits, player.Limit{Name: "SchedulerParameters: " + name, Value: "set"})
 		}
 	}
-	return limits, nil
+	return append(limits, limitRequests(splitParameters(config["SlurmctldParameters"]))...), nil
+}
+
+// splitParameters returns the parts of a setting such as `defer,bf_interval=5`, with their values.
+func splitParameters(text string) map[string]string {
+	set := map[string]string{}
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		set[name] = value
+	}
+	return set
+}
+
+// limitRequests returns the limits of requests that SlurmctldParameters sets.
+func limitRequests(set map[string]string) []player.Limit {
+	const prefix = "SlurmctldParameters: "
+	if _, isSet := set["rl_enable"]; !isSet {
+		return []player.Limit{{Name: prefix + "rl_enable", Value: "not set (default)"}}
+	}
+	limits := []player.Limit{{Name: prefix + "rl_enable", Value: "set"}}
+	for _, l := range requestLimits {
+		value := set[l.name]
+		if value == "" {
+			value = l.byDefault + " (default)"
+		}
+		limits = append(limits, player.Limit{Name: prefix + l.name, Value: value})
+	}
+	return limits
 }
 
 // readConfig returns the settings with which slurmctld runs, by their names.

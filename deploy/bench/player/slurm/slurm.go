@@ -105,13 +105,17 @@ func (p *Player) listJobs(ctx context.Context) (map[string]bool, error) {
 	return jobs, nil
 }
 
+// programs are the programs of SLURM, with munged, which signs its messages. slurmstepd is not among them: one runs for each step of a job, and ends with
+// it.
+var programs = []string{"slurmctld", "slurmdbd", "slurmd", "munged", "sackd"}
+
 // Usage implements [player.Player]. The usage of slurmd is the sum over all compute nodes.
 func (p *Player) Usage(ctx context.Context) (map[string]player.Usage, error) {
 	var nodes []string
 	for _, m := range p.cluster.Members {
 		nodes = append(nodes, m.Node)
 	}
-	usage, err := player.ReadUsage(ctx, p.cluster.Run, nodes, []string{"slurmctld", "slurmdbd", "slurmd"})
+	usage, err := player.ReadUsage(ctx, p.cluster.Run, nodes, programs)
 	if err != nil {
 		return nil, fmt.Errorf("slurm: read the usage: %w", err)
 	}

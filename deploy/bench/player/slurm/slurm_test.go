@@ -229,20 +229,32 @@ func TestLimits(t *testing.T) {
 	f := newFake(t)
 	f.config = "SchedulerType           = sched/backfill\nMaxJobCount             = 10000\n" +
 		"SchedulerParameters     = defer,bf_interval=5,batch_sched_delay=0\n"
-	limits, err := f.player().Limits(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	read := func() map[string]string {
+		limits, err := f.player().Limits(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, l := range limits {
+			got[l.Name] = l.Value
+		}
+		return got
 	}
-	got := map[string]string{}
-	for _, l := range limits {
-		got[l.Name] = l.Value
-	}
+	got := read()
 	for name, want := range map[string]string{
 		"slurmctld: MaxJobCount": "10000", "slurmctld: MaxArraySize": "", "SchedulerParameters: defer": "set", "SchedulerParameters: bf_interval": "5",
 		"SchedulerParameters: batch_sched_delay": "0", "SchedulerParameters: default_queue_depth": "100 (default)", "SchedulerParameters: bf_continue": "",
+		"SlurmctldParameters: rl_enable": "not set (default)", "SlurmctldParameters: rl_bucket_size": "",
 	} {
 		if got[name] != want {
 			t.Errorf("%s: %q, want %q", name, got[name], want)
+		}
+	}
+	f.config += "SlurmctldParameters     = enable_configless,rl_enable,rl_refill_rate=10\n"
+	got = read()
+	for name, want := range map[string]string{"rl_enable": "set", "rl_bucket_size": "30 (default)", "rl_refill_rate": "10", "rl_refill_period": "1 (default)"} {
+		if got := got["SlurmctldParameters: "+name]; got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
 }
