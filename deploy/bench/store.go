@@ -26,6 +26,8 @@ import (
 //	source/                 a copy of the hive
 //	facts/                  addresses and hashes of keys, from which the systems are built
 //	.nixbench/reservation/  the state of the cluster before its first machine, with its keys
+//	gcroots/                links that keep the systems and their derivations in the store
+//	reference.json          what the noise of trials is compared with
 //	workloads/NAME.jsonl    the jobs
 //	workloads/NAME.program  the program that plays the workload, if it has one
 //	trials/N/A/             attempt A of trial N
@@ -313,8 +315,8 @@ type Progress struct {
 	Trials  int            `json:"trials"`
 	Done    int            `json:"done"` // trials with a result, or that are not tried again
 	States  map[string]int `json:"states"`
-	Played  float64        `json:"played"`  // seconds in which workloads ran
-	Elapsed float64        `json:"elapsed"` // seconds of all attempts
+	Played  float64        `json:"played"`  // seconds in which workloads of these attempts ran
+	Elapsed float64        `json:"elapsed"` // seconds of all attempts with a result: without the freeze, and without attempts that were interrupted
 }
 
 // Progress reads how far the sweep is.

@@ -89,7 +89,7 @@ func TestSweep(t *testing.T) {
       workloads.own = { program = [ ./play.sh "20" ]; timeLimit = "3m"; };
       repetitions = 1;
       pause = 1;
-      quiet = { steal = 1; foreignCpu = 1; psiCpu = 1; canary = 1; };
+      quiet = { steal = 1; foreignCpu = 1; psiCpu = 1; canary = 1; fsync = 1000; roundTrip = 1000; swapPages = 1000000; kernelMessages = 1000; clock = 10; };
       claims.finishes = "ratio(throughput, roles.compute.count, 2, 1, workload=burst) > 0";
     };
   }`
@@ -240,7 +240,7 @@ hive // {
     };
     repetitions = 1;
     pause = 1;
-    quiet = { steal = 1; foreignCpu = 1; psiCpu = 1; canary = 1; };
+    quiet = { steal = 1; foreignCpu = 1; psiCpu = 1; canary = 1; fsync = 1000; roundTrip = 1000; swapPages = 1000000; kernelMessages = 1000; clock = 10; };
   };
 }
 `, c.Path("../schedulers/hive.nix"), nixpkgs, c.Lab.URI("lxc"), c.Lab.PoolPath(), c.Image, c.Path("../../modules")))

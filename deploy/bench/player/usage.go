@@ -12,7 +12,7 @@ import (
 )
 
 // usageScript prints a line for each process whose name matches one of the patterns in its arguments: the pattern, the largest resident memory in KiB
-// since the last call or the start of the process, and the file stat. 5 in clear_refs lets the kernel measure the largest memory anew; it costs
+// since the last call or the start of the process, and the file stat. 5 in clear_refs resets the largest memory to the current one; it costs
 // nothing, and the memory itself is not touched.
 const usageScript = `for d in /proc/[0-9]*; do
 	read -r name 2> /dev/null < "$d/comm" || continue

@@ -1,0 +1,147 @@
+package bench
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+)
+
+// The run times of the jobs during which noise is planted. They identify their processes.
+const (
+	pausedJob    = "8.25"
+	disturbedJob = "8.5"
+)
+
+// A container that is paused during a trial makes it invalid, and so does a busy neighbour, which the reason names. Both trials are repeated at the end
+// of the block.
+func TestNoise(t *testing.T) {
+	c := newCluster(t)
+	c.writeHive(`{
+    noise = {
+      matrix.workload = [ "paused" "disturbed" ];
+      workloads.paused = { jobs = [ { id = "a"; runtime = `+pausedJob+`; } ]; timeLimit = "2m"; };
+      workloads.disturbed = { jobs = [ { id = "a"; runtime = `+disturbedJob+`; } ]; timeLimit = "2m"; };
+      repetitions = 1;
+      retries = 1;
+      reset = "clean";
+      pause = 0;
+      quiet = { steal = 1; foreignCpu = 0.7; psiCpu = 1; canary = 1; fsync = 1000; roundTrip = 1000; swapPages = 1000000; kernelMessages = 1000; clock = 10; };
+    };
+  }`, "")
+	neighbour := newNeighbour(t)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.plantNoise(neighbour)
+	}()
+	code, stdout, stderr := c.Try("bench", "run")
+	<-done
+	t.Logf("nixbench bench run ends with %d:\n%s%s", code, stdout, stderr)
+	s := c.show("--trials")
+	attempts := s.Get("attempts").Array()
+	if len(attempts) != 4 {
+		t.Fatalf("%d attempts, want 2 of each trial: %s", len(attempts), s.Get("attempts"))
+	}
+	var firstEnded, againBegan time.Time
+	for _, trial := range s.Get("sweep.trials").Array() {
+		tries := slices.DeleteFunc(slices.Clone(attempts), func(a gjson.Result) bool { return a.Get("trial").Int() != trial.Get("number").Int() })
+		if len(tries) != 2 {
+			t.Fatalf("trial %s has %d attempts", trial, len(tries))
+		}
+		if ended := tries[0].Get("ended").Time(); ended.After(firstEnded) {
+			firstEnded = ended
+		}
+		if began := tries[1].Get("began").Time(); againBegan.IsZero() || began.Before(againBegan) {
+			againBegan = began
+		}
+		want := "the machine compute-1 was paused"
+		if trial.Get("cell.workload").String() == "disturbed" {
+			want = " neighbour"
+		}
+		t.Logf("%s: %s, then %s, noise %s", trial.Get("cell.workload"), tries[0].Get("reasons"), tries[1].Get("reasons"), tries[0].Get("noise.foreignCPU"))
+		if tries[0].Get("state").String() != "invalid" || !strings.Contains(tries[0].Get("reasons").String(), want) {
+			t.Errorf("the first attempt of %s is %s: %s, want a reason with %q", trial, tries[0].Get("state"), tries[0].Get("reasons"), want)
+		}
+		// Other programs of this computer can use its processors, too.
+		again := tries[1].Get("reasons").String()
+		if strings.Contains(again, want) || tries[1].Get("state").String() == "invalid" && !strings.Contains(again, "foreign processes used") {
+			t.Errorf("the second attempt of %s is %s: %s", trial, tries[1].Get("state"), again)
+		}
+	}
+	if againBegan.Before(firstEnded) {
+		t.Errorf("a trial was repeated at %v, before the block ended at %v", againBegan, firstEnded)
+	}
+	_, csv, _ := c.Try("bench", "export", "--format", "csv")
+	if !strings.Contains(csv, "the machine compute-1 was paused") || !strings.Contains(csv, ",noise foreign_cpu,") {
+		t.Errorf("the CSV has no reasons or no figures of noise:\n%.2000s", csv)
+	}
+}
+
+// newNeighbour returns a copy of the shell with the name neighbour.
+func newNeighbour(t *testing.T) string {
+	data, err := os.ReadFile("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "neighbour")
+	if err := os.WriteFile(program, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+// plantNoise disturbs the first attempt of each trial, when its job runs.
+func (c *cluster) plantNoise(neighbour string) {
+	planted := map[string]bool{}
+	for end := time.Now().Add(4 * time.Minute); len(planted) < 2 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		switch {
+		case !planted[pausedJob] && hasProcess("sleep", pausedJob):
+			planted[pausedJob] = true
+			c.Logf("%v: pausing compute-1", time.Now())
+			c.virsh("suspend", "bench-compute-1")
+			time.Sleep(3 * time.Second)
+			c.virsh("resume", "bench-compute-1")
+		case !planted[disturbedJob] && hasProcess("sleep", disturbedJob):
+			planted[disturbedJob] = true
+			c.Logf("%v: starting neighbours", time.Now())
+			for range 8 * runtime.NumCPU() { // more than other programs of this computer
+				busy := exec.Command(neighbour, "-c", "while :; do :; done")
+				if err := busy.Start(); err != nil {
+					c.Error(err)
+					return
+				}
+				defer func() {
+					_ = busy.Process.Kill()
+					_ = busy.Wait()
+				}()
+			}
+			time.Sleep(7 * time.Second)
+		}
+	}
+	if len(planted) < 2 {
+		c.Errorf("noise was planted only in the trials with the jobs %v", planted)
+	}
+}
+
+func (c *cluster) virsh(args ...string) {
+	out, err := c.Lab.Command(c.Context(), "virsh", append([]string{"-q", "-c", c.Lab.URI("lxc")}, args...)...).CombinedOutput()
+	if err != nil {
+		c.Errorf("virsh %v: %v: %s", args, err, out)
+	}
+}
+
+// hasProcess reports whether a process with exactly these arguments runs on this computer, also in a container.
+func hasProcess(argv ...string) bool {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	return slices.ContainsFunc(files, func(file string) bool {
+		data, err := os.ReadFile(file)
+		return err == nil && string(data) == strings.Join(argv, "\x00")+"\x00"
+	})
+}
