@@ -33,10 +33,10 @@ type Report struct {
 	Duration       time.Duration `json:"duration"` // from the first sample to the last one
 	Steal          *float64      `json:"steal,omitempty"`
 	ForeignCPU     *float64      `json:"foreignCPU,omitempty"`
-	UnseenCPU      *float64      `json:"unseenCPU,omitempty"`     // of processes that were not visible, or ran only between two samples
-	PSICPU         *float64      `json:"psiCPU,omitempty"`        // share of the time in which a process waited for a processor
-	Throttled      *float64      `json:"throttled,omitempty"`     // periods in which a limit stopped a cgroup of nixbench or of a machine, of all periods of such limits
-	SwapPages      *float64      `json:"swapPages,omitempty"`     // per second
+	UnseenCPU      *float64      `json:"unseenCPU,omitempty"`      // of processes that were not visible, or ran only between two samples
+	PSICPU         *float64      `json:"psiCPU,omitempty"`         // share of the time in which a process waited for a processor
+	Throttled      *float64      `json:"throttledShare,omitempty"` // periods in which a limit stopped a cgroup of nixbench or of a machine, of all periods of such limits
+	SwapPages      *float64      `json:"swapPagesPerSecond,omitempty"`
 	FrequencyMin   *float64      `json:"frequencyMin,omitempty"`  // the lowest frequency of the processor that was the fastest at that time, as a share
 	FrequencyBusy  *float64      `json:"frequencyBusy,omitempty"` // the same of the times at which at least half of the processors were busy
 	KernelMessages *float64      `json:"kernelMessages,omitempty"`
