@@ -36,12 +36,13 @@ func TestNoise(t *testing.T) {
     };
   }`, "")
 	neighbour := newNeighbour(t)
-	done := make(chan struct{})
+	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		c.plantNoise(neighbour)
+		c.plantNoise(ended, neighbour)
 	}()
 	code, stdout, stderr := c.Try("bench", "run")
+	close(ended)
 	<-done
 	t.Logf("nixbench bench run ends with %d:\n%s%s", code, stdout, stderr)
 	s := c.show("--trials")
@@ -97,10 +98,16 @@ func newNeighbour(t *testing.T) string {
 	return program
 }
 
-// plantNoise disturbs the first attempt of each trial, when its job runs.
-func (c *cluster) plantNoise(neighbour string) {
+// plantNoise disturbs the first attempt of each trial, when its job runs, until the sweep has ended.
+func (c *cluster) plantNoise(ended <-chan struct{}, neighbour string) {
 	planted := map[string]bool{}
-	for end := time.Now().Add(4 * time.Minute); len(planted) < 2 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for len(planted) < 2 {
+		select {
+		case <-ended:
+			c.Errorf("noise was planted only in the trials with the jobs %v", planted)
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
 		switch {
 		case !planted[pausedJob] && hasProcess(pausedJob):
 			planted[pausedJob] = true
@@ -124,9 +131,6 @@ func (c *cluster) plantNoise(neighbour string) {
 			}
 			time.Sleep(7 * time.Second)
 		}
-	}
-	if len(planted) < 2 {
-		c.Errorf("noise was planted only in the trials with the jobs %v", planted)
 	}
 }
 
