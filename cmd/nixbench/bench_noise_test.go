@@ -93,6 +93,21 @@ func TestReference(t *testing.T) {
 	}
 }
 
+// A machine that its hypervisor reports as paused makes a trial invalid, whatever the thresholds are.
+func TestPausedMachineIsInvalid(t *testing.T) {
+	store := &bench.Store{Folder: t.TempDir()}
+	store.Sweep.Benchmark.Quiet = nixeval.Quiet{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 1000}
+	state := "running"
+	running := &bench.Running{States: func(context.Context) (map[string]string, error) { return map[string]string{"w-1": state}, nil }}
+	for _, want := range []string{"", "the machine w-1 was paused"} {
+		got := newObserver(store, &noiseReference{RoundTrips: map[int]time.Duration{}})(t.Context(), bench.Trial{}, running)()
+		if (got.State == bench.Invalid) != (want != "") || want != "" && !slices.Contains(got.Reasons, want) {
+			t.Errorf("%s: %s %q", state, got.State, got.Reasons)
+		}
+		state = "paused"
+	}
+}
+
 // The figures of noise have names in exports. Those that were not observed are left out.
 func TestNoiseFigures(t *testing.T) {
 	data, err := json.Marshal(noise.Report{
