@@ -105,6 +105,7 @@ func TestSweep(t *testing.T) {
 	if c.listMachines() == "" {
 		t.Error("the sweep that was killed has no machines")
 	}
+	c.checkRoots(frozen)
 	// The other sweep ends before its first trial, because it cannot be frozen, and after it has removed the machines.
 	c.refuse(`removing the machines of the sweep \d{8}T\d{6}Z-small(?s:.*)the addresses in a network of mode existing are known only when machines run`,
 		"bench", "run", "--vary", "cluster.network.mode=existing", "--workload", "null")
@@ -155,6 +156,23 @@ func TestSweep(t *testing.T) {
 	c.checkAttempts(c.show(filepath.Join(c.Dir, "sweep-replay")), 3, 20)
 	if out := c.Run("bench", "compare", "last", "./sweep-replay"); !strings.Contains(out, "the sweeps are equal") {
 		t.Error("compare finds a difference between a sweep and its repetition")
+	}
+}
+
+// checkRoots checks that links in the sweep's folder keep the systems and the derivations of configurations in the store.
+func (c *cluster) checkRoots(configurations gjson.Result) {
+	c.Helper()
+	paths := append(configurations.Get("#.systems.@values.#.path|@flatten").Array(), configurations.Get("#.systems.@values.#.drv|@flatten").Array()...)
+	if len(paths) < 4 {
+		c.Errorf("the configurations have the systems %s", configurations.Get("#.systems"))
+	}
+	for _, p := range paths {
+		links, _ := filepath.Glob(filepath.Join(c.Dir, ".nixbench", "bench", "benchmarks", "*", "gcroots", filepath.Base(p.String())))
+		if len(links) != 1 {
+			c.Errorf("%d links keep %s in the store", len(links), p)
+		} else if target, err := os.Readlink(links[0]); err != nil || target != p.String() {
+			c.Errorf("%s points to %s, %v", links[0], target, err)
+		}
 	}
 }
 
