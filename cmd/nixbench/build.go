@@ -96,5 +96,5 @@ func (a *app) showBuilt(built []deploy.Closure) {
 			rows = append(rows, ui.Row{c.Node, c.Path})
 		}
 	}
-	a.view.Result(built, func(w io.Writer) { ui.Table(w, rows) })
+	a.view.Result(built, func(w io.Writer) { ui.List(w, rows) })
 }

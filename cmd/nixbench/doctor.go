@@ -71,7 +71,7 @@ func writeFindings(w io.Writer, findings []provision.Finding) {
 	for _, f := range findings {
 		rows = append(rows, ui.Row{f.State, formatFindingTitle(f), f.Text})
 	}
-	ui.Table(w, rows)
+	ui.List(w, rows)
 	first := true
 	for _, f := range findings {
 		if f.Fix == "" || f.State == "ok" {
@@ -81,6 +81,6 @@ func writeFindings(w io.Writer, findings []provision.Finding) {
 			fmt.Fprintln(w)
 			first = false
 		}
-		fmt.Fprintf(w, "%s: %s\n", formatFindingTitle(f), f.Fix)
+		fmt.Fprintf(w, "%s: %s\n", formatFindingTitle(f), f.Fix) // not wrapped, because it may have commands to copy
 	}
 }

@@ -54,5 +54,5 @@ func writeDrainItems(w io.Writer, items []engine.DrainItem) {
 	for _, item := range items {
 		rows = append(rows, ui.Row{"  " + item.Work, item.Reason})
 	}
-	ui.Table(w, rows)
+	ui.List(w, rows)
 }

@@ -142,7 +142,7 @@ func (a *app) showDrvs(nodes []nixeval.Node, closures map[string]nixeval.Closure
 			rows = append(rows, ui.Row{n.Name, c.Drv})
 		}
 	}
-	a.view.Result(drvs, func(w io.Writer) { ui.Table(w, rows) })
+	a.view.Result(drvs, func(w io.Writer) { ui.List(w, rows) })
 }
 
 // hiveView is the JSON output of `eval`. It contains the names of deployment.keys, but not the

@@ -205,9 +205,7 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 	}
 	ui.Table(w, rows)
 	for _, p := range previews {
-		if text := formatUnitChanges(p.Units); text != "" {
-			fmt.Fprintf(w, "\n%s:\n%s", p.Node, text)
-		}
+		writeUnitChanges(w, p)
 	}
 	writeDiffs(w, previews)
 	writeDrains(w, previews)
@@ -221,10 +219,11 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintln(w, line)
+		ui.WriteText(w, line, "  ")
 	}
 	writeOrder(w, previews)
-	fmt.Fprintf(w, "\n%s\n", describeChanges(previews))
+	fmt.Fprintln(w)
+	ui.WriteText(w, describeChanges(previews), "  ")
 }
 
 // formatVersionChange formats an upgrade of the cluster's software: `1.34.3 → 1.34.4`.
@@ -291,21 +290,24 @@ func formatKeyChanges(k *deploy.KeysPreview) string {
 	return strings.Join(parts, ", ")
 }
 
-func formatUnitChanges(u *deploy.UnitsPreview) string {
+// writeUnitChanges writes the units that the switch of a node changes, if the plan has them.
+func writeUnitChanges(w io.Writer, p deploy.Preview) {
+	u := p.Units
 	if u == nil {
-		return ""
+		return
 	}
-	var b strings.Builder
+	fmt.Fprintf(w, "\n%s:\n", p.Node)
+	none := true
 	for _, c := range []struct {
 		verb  string
 		units []string
 	}{{"stop", u.Stop}, {"restart", u.Restart}, {"reload", u.Reload}, {"start", u.Start}, {"leave", u.Skip}} {
 		if len(c.units) > 0 {
-			fmt.Fprintf(&b, "  %-8s %s\n", c.verb, strings.Join(c.units, ", "))
+			none = false
+			ui.WriteList(w, fmt.Sprintf("  %-8s ", c.verb), c.units, "           ")
 		}
 	}
-	if b.Len() == 0 {
-		return "  no active unit changes\n"
+	if none {
+		fmt.Fprintln(w, "  no active unit changes")
 	}
-	return b.String()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -17,9 +18,11 @@ func writeDiffs(w io.Writer, previews []deploy.Preview) {
 		diffs = append(diffs, packages.NodeDiff{Node: p.Node, Diff: p.Diff})
 	}
 	for _, g := range packages.GroupNodes(diffs) {
-		fmt.Fprintf(w, "\n%s: closure %s\n", strings.Join(g.Nodes, ", "), formatGrowth(g.Diff.Bytes))
+		fmt.Fprintln(w)
+		last := len(g.Nodes) - 1
+		ui.WriteList(w, "", append(slices.Clone(g.Nodes[:last]), g.Nodes[last]+": closure "+formatGrowth(g.Diff.Bytes)), "  ")
 		for _, c := range g.Diff.Packages {
-			fmt.Fprintln(w, "  "+formatPackageChange(c))
+			ui.WriteText(w, "  "+formatPackageChange(c), "      ")
 		}
 		writeFiles(w, "units", g.Diff.Units)
 		writeFiles(w, "/etc", g.Diff.Etc)
@@ -44,7 +47,7 @@ func writeFiles(w io.Writer, title string, f *packages.Files) {
 	if more := len(parts) - most; more > 1 {
 		parts = append(parts[:most], fmt.Sprintf("and %d more", more))
 	}
-	fmt.Fprintf(w, "  %s: %s\n", title, strings.Join(parts, ", "))
+	ui.WriteList(w, "  "+title+": ", parts, "    ")
 }
 
 // formatPackageChange formats the change of a package: `+ hello 2.12, +1.9 MiB`, `- hello 2.12` or `~ curl 8.9 → 8.10`.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/provision"
@@ -43,10 +44,11 @@ func writeOrder(w io.Writer, previews []deploy.Preview) {
 			fmt.Fprintf(w, "  and %d more waves\n", len(waves)-i)
 			break
 		}
-		fmt.Fprintf(w, "  %d. %s\n", i+1, strings.Join(nodes, ", "))
+		ui.WriteList(w, fmt.Sprintf("  %d. ", i+1), nodes, "     ")
 	}
 	if len(removed) > 0 {
-		fmt.Fprintf(w, "  at the end: %s removed\n", strings.Join(removed, ", "))
+		last := len(removed) - 1
+		ui.WriteList(w, "  at the end: ", append(removed[:last:last], removed[last]+" removed"), "    ")
 	}
 }
 

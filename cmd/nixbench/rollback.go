@@ -186,7 +186,7 @@ func writeSteps(w io.Writer, steps []deploy.Step) {
 	for _, s := range steps {
 		rows = append(rows, ui.Row{s.Node.Name, s.String()})
 	}
-	ui.Table(w, rows)
+	ui.List(w, rows)
 }
 
 // stepView is a step of the rollback, for one node, in the output of --json.

@@ -66,6 +66,11 @@ func (a *app) listRuns(dir state.Dir) error {
 	if len(runs) == 0 {
 		return failure.WithHint(fmt.Errorf("there are no runs yet in %s", dir), "nixbench apply records one")
 	}
+	a.view.Result(runs, func(w io.Writer) { writeRuns(w, runs) })
+	return nil
+}
+
+func writeRuns(w io.Writer, runs []state.RunSummary) {
 	rows := []ui.Row{{"RUN", "STATUS", "TOOK", "NODES"}}
 	for _, r := range runs {
 		took := "-"
@@ -78,8 +83,7 @@ func (a *app) listRuns(dir state.Dir) error {
 		}
 		rows = append(rows, ui.Row{r.ID, string(r.Status), took, strings.Join(nodes, ", ")})
 	}
-	a.view.Result(runs, func(w io.Writer) { ui.Table(w, rows) })
-	return nil
+	ui.Table(w, rows)
 }
 
 func (a *app) showRun(run *state.Run) error {
@@ -97,7 +101,10 @@ func (a *app) showRun(run *state.Run) error {
 		fmt.Fprintf(w, "by        %s\nrecord    %s\n\n", run.Holder, run.Folder())
 		ui.Table(w, rows)
 		if run.Error != "" {
-			fmt.Fprintf(w, "\nerror: %s\n", run.Error)
+			fmt.Fprintln(w)
+			for _, line := range strings.Split("error: "+run.Error, "\n") {
+				ui.WriteText(w, line, "  ")
+			}
 		}
 	})
 	return nil

@@ -27,6 +27,9 @@ With -o wide the table also has the use of processors, memory and disk, as each
 node reports it: busy processors during half a second, memory that programs
 cannot get, and the file system of / or of /nix/store, whichever is fuller.
 
+On a terminal that is narrower than the table, columns are left out, and named
+below it. With -o wide, columns that do not fit are written below each row.
+
 With --watch the table is shown again every two seconds, or --watch=INTERVAL,
 until Ctrl-C.
 

@@ -37,6 +37,9 @@ var statusColumns = []statusColumn{
 	{title: "MACHINE", format: formatMachine, optional: true},
 }
 
+// leastImportant are the columns that a narrow terminal does not show, the least important first.
+var leastImportant = []string{"ROLE", "UPTIME", "VERSION", "GENERATION", "ADDRESS", "LAST RUN", "MACHINE"}
+
 // writeStatus prints the table of nodes, then notes about single nodes, then the other notes in
 // more.
 func writeStatus(w io.Writer, rows []inspect.Status, wide bool, more ...string) {
@@ -51,7 +54,11 @@ func writeStatus(w io.Writer, rows []inspect.Status, wide bool, more ...string) 
 			table[i+1] = append(table[i+1], c.format(s))
 		}
 	}
-	ui.Table(w, table)
+	var leaveOut []string
+	if !wide {
+		leaveOut = leastImportant
+	}
+	left := ui.Table(w, table, leaveOut...)
 	var notes []string
 	for _, s := range rows {
 		for _, note := range describeStatus(s) {
@@ -63,8 +70,20 @@ func writeStatus(w io.Writer, rows []inspect.Status, wide bool, more ...string) 
 			notes = append(notes, note)
 		}
 	}
-	if len(notes) > 0 {
-		fmt.Fprintf(w, "\n%s\n", strings.Join(notes, "\n"))
+	if len(left) > 0 {
+		notes = append(notes, "not shown on this narrow terminal: "+strings.Join(left, ", ")+" (-o wide shows all columns)")
+	}
+	for i, note := range notes {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		for j, line := range strings.Split(note, "\n") { // an error may have several lines
+			if j == 0 {
+				ui.WriteText(w, line, "  ")
+			} else {
+				ui.WriteText(w, line, "    ")
+			}
+		}
 	}
 }
 

@@ -64,6 +64,9 @@ func (c *errorWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// Columns returns the width of the terminal, or 0. See [Columns].
+func (c *errorWriter) Columns() int { return Columns(c.Writer) }
+
 // New returns a view: JSON if o.JSON is set, otherwise live lines if o.Err is a terminal, otherwise
 // plain lines.
 func New(o Options) *View {

@@ -1,0 +1,71 @@
+package ui
+
+import (
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// minColumns is the smallest width that tables and lists are fitted into.
+const minColumns = 40
+
+// Columns returns the width of the terminal that w writes to, or 0 if w is not a terminal: then lines are not limited.
+func Columns(w io.Writer) int {
+	columns := 0
+	switch w := w.(type) {
+	case interface{ Columns() int }:
+		columns = w.Columns()
+	case *os.File:
+		if n, _, err := term.GetSize(int(w.Fd())); err == nil {
+			columns = n
+		}
+	}
+	if columns <= 0 {
+		return 0
+	}
+	return max(columns, minColumns)
+}
+
+// WriteList writes prefix and the items, separated by commas. On a terminal the lines break only between items, and
+// the next lines begin with indent.
+func WriteList(w io.Writer, prefix string, items []string, indent string) {
+	parts := make([]string, len(items))
+	for i, item := range items {
+		parts[i] = item
+		if i < len(items)-1 {
+			parts[i] += ","
+		}
+	}
+	io.WriteString(w, fill(prefix, parts, " ", indent, Columns(w))+"\n")
+}
+
+// WriteText writes a line of text. On a terminal the line breaks between words, and the next lines begin with indent.
+func WriteText(w io.Writer, text, indent string) {
+	io.WriteString(w, fill("", strings.Split(text, " "), " ", indent, Columns(w))+"\n")
+}
+
+// fill joins prefix and the parts to lines of at most width columns, or to one line if width is 0. It breaks lines only
+// between parts: a part that is wider than a line has a line of its own.
+func fill(prefix string, parts []string, separator, indent string, width int) string {
+	var b strings.Builder
+	b.WriteString(prefix)
+	column, empty := utf8.RuneCountInString(prefix), true
+	for _, part := range parts {
+		n := utf8.RuneCountInString(part)
+		switch {
+		case empty:
+		case width > 0 && column+len(separator)+n > width:
+			b.WriteString("\n" + indent)
+			column = utf8.RuneCountInString(indent)
+		default:
+			b.WriteString(separator)
+			column += len(separator)
+		}
+		b.WriteString(part)
+		column, empty = column+n, false
+	}
+	return b.String()
+}
