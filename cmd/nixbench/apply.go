@@ -71,10 +71,10 @@ have not booted them, waits until they are back, and uploads their keys again.
 Members of a running cluster are drained and rebooted as by nixbench reboot. A
 node that could not be deployed is not rebooted.
 
-With the goals switch, boot and test, apply first boots the machines of the
-hive's roles on cluster.hypervisors. Machines that the hive no longer contains
-are removed when all other machines are ready. apply asks before it removes or
-restarts a machine, unless --yes is set.
+With the goals switch, boot and test, apply first creates and boots the machines
+that the hive's roles ask for, on cluster.hypervisors. Machines that the hive no
+longer contains are removed when all other machines are ready. apply asks before
+it removes or restarts a machine, unless --yes is set.
 
 --no-gzip, --gzip and --evaluator are accepted as in Colmena and have no effect:
 closures are copied without compression, and nixbench always evaluates in

@@ -314,7 +314,7 @@ continues them.`,
 		if len(args) > 0 {
 			st, err := bench.Open(args[0])
 			if err != nil {
-				return newUsageError("%s is no folder of a sweep: %w", args[0], err)
+				return newUsageError("%s is not the folder of a sweep: %w", args[0], err)
 			}
 			return a.newBenchCluster(st.Folder, st.Sweep).Remove(a.ctx, io.Discard)
 		}

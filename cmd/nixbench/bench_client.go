@@ -31,7 +31,7 @@ func findClient(hive *nixeval.Hive, role, kind string) (string, error) {
 	}
 	e := engineOf(kind)
 	if m := unit.Deployment.Engine; m != nil {
-		return "", failure.WithHint(newUsageError("client = %q of the benchmark: %s is a member of the cluster (%s %s), and a client is none", role, n.Name, e.kind.Title, m.Role),
+		return "", failure.WithHint(newUsageError("client = %q of the benchmark: %s is a member of the cluster (%s %s), and a client must not be one", role, n.Name, e.kind.Title, m.Role),
 			"add a role for the client")
 	}
 	if c := unit.Deployment.Client; c == nil || *c != kind {

@@ -196,7 +196,7 @@ Formats:
 
 func (a *app) exportSweep(st *bench.Store, format, out string, trial int) error {
 	if out == "" && format == "archive" && term.IsTerminal(int(os.Stdout.Fd())) {
-		return newUsageError("bench export: an archive is no text for a terminal; use -o FILE")
+		return newUsageError("bench export: an archive is binary and stdout is a terminal; use -o FILE")
 	}
 	write := st.WriteArchive
 	if untracked := st.Sweep.Untracked; format == "archive" && len(untracked) > 0 {

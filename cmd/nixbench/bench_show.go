@@ -64,7 +64,7 @@ func (a *app) findSweep(args []string) (*bench.Store, error) {
 	if len(args) > 0 && strings.Contains(args[0], "/") {
 		st, err := bench.Open(args[0])
 		if err != nil {
-			return nil, newUsageError("%s is no folder of a sweep: %w", args[0], err)
+			return nil, newUsageError("%s is not the folder of a sweep: %w", args[0], err)
 		}
 		return st, nil
 	}

@@ -31,7 +31,7 @@ func (a *app) checkCommand() *cobra.Command {
 	var flags checkFlags
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Prove that the cluster works",
+		Short: "Verify that the cluster works",
 		Long:  withEngineHelp(checkLong, func(h engine.Help) string { return h.Check }),
 		Example: `  nixbench check
   nixbench check --deep --timeout 2m`,
@@ -69,7 +69,7 @@ func (a *app) check(flags checkFlags) error {
 	}
 	conditions = append(conditions, inspect.MemberConditions(clusterEngines, nodes, flags.parallel)...)
 	if flags.deep && len(clusterEngines) == 0 {
-		return newUsageError("--deep requires a cluster, and the nodes of the hive are no members of one")
+		return newUsageError("--deep requires a cluster, and the nodes of the hive are not members of one")
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, flags.timeout)
 	defer cancel()

@@ -7,16 +7,18 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/term"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
 // errDeclined means that the user answered a question with no.
-var errDeclined = failure.WithKind(failure.Declined, errors.New("nothing was done"))
+var errDeclined = failure.WithKind(failure.Declined, errors.New("cancelled, nothing was changed"))
 
 // requireConfirmation returns an error if a command that interrupts nodes has neither --on nor
 // --yes, and cannot ask the user on a terminal. Without --on the command affects all nodes, and the
@@ -25,7 +27,7 @@ func (a *app) requireConfirmation(command string, on []string, yes bool) error {
 	if len(on) > 0 || yes || a.canAsk() {
 		return nil
 	}
-	return failure.WithHint(newUsageError("%s: --on or --yes is required without a terminal", command), "--on selects nodes, --yes confirms all nodes")
+	return failure.WithHint(newUsageError("%s: this needs confirmation and stdin is not a terminal; pass --yes, or select nodes with --on", command), "without --on, the command changes all nodes")
 }
 
 // checkApplyAll returns an error if a command without --on would select all nodes although
@@ -43,7 +45,7 @@ func (a *app) confirm(question string, on []string, yes bool) error {
 	if len(on) > 0 || yes {
 		return nil
 	}
-	answer := make(chan string, 1)
+	answer, asked := make(chan string, 1), time.Now()
 	a.view.Pause(func() {
 		fmt.Fprintf(os.Stderr, "%s [y/N] ", question)
 		go func() {
@@ -58,6 +60,7 @@ func (a *app) confirm(question string, on []string, yes bool) error {
 			answer <- ""
 		}
 	})
+	a.sendEvent(event.Event{Kind: event.Answer, Time: time.Now(), Since: asked})
 	if err := a.ctx.Err(); err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (a *app) console(name string) error {
 		return err
 	}
 	if !machines.Boots(hive, node) {
-		return failure.WithHint(newUsageError("console: nixbench has not booted the machine of %s, so it does not know its hypervisor", name), "nixbench ssh "+name)
+		return failure.WithHint(newUsageError("console: nixbench has not booted the machine of %s, so its hypervisor is unknown", name), "nixbench ssh "+name)
 	}
 	recorded, err := a.dir.Load()
 	if err != nil {

@@ -32,14 +32,14 @@ func (a *app) confirmChanges(changes []provision.Change, yes bool) error {
 	for _, c := range changes {
 		list = append(list, c.String())
 	}
-	return a.askAboutList("apply", "go on?", list, yes)
+	return a.askAboutList("apply", "apply these changes?", list, yes)
 }
 
 // askAboutList shows the list and asks the user the question, unless yes is set. Without a terminal
 // it requires yes.
 func (a *app) askAboutList(command, question string, list []string, yes bool) error {
 	if !yes && !a.canAsk() {
-		return failure.WithHint(newUsageError("%s: --yes is required without a terminal, because this would happen:\n%s", command, strings.Join(list, "\n")), "--yes confirms it")
+		return failure.WithHint(newUsageError("%s: this needs confirmation and stdin is not a terminal; pass --yes:\n%s", command, strings.Join(list, "\n")), "check the list, then run the command again with --yes")
 	}
 	a.announce(func(w io.Writer) {
 		for _, line := range list {

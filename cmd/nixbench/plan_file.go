@@ -32,7 +32,7 @@ func (a *app) checkPlanFile(flags planFlags) error {
 	}
 	info, err := os.Stat(flags.out)
 	if err == nil && !info.Mode().IsRegular() {
-		return newUsageError("--out %s: it exists and is no file", flags.out)
+		return newUsageError("--out %s: it exists and is not a file", flags.out)
 	}
 	if dir := filepath.Dir(flags.out); !isFolder(dir) {
 		return newUsageError("--out %s: there is no folder %s", flags.out, dir)

@@ -25,9 +25,9 @@ nodes, too, also if it has no hive.
 
 Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build,
 5 machines, 6 unreachable, 7 copy, 8 activation, 9 check failed, 10 locked,
-130 interrupted.`
+11 changes (plan --exit-code), 12 plan outdated, 130 interrupted.`
 
-const onHelp = "only these `NODES`: names, globs, @tag or @role, between commas; !… leaves nodes out; -: read them from stdin"
+const onHelp = "only these `NODES`: names, globs, @tag or @role, between commas; !NAME excludes nodes; -: read them from stdin"
 
 func (a *app) rootCommand() *cobra.Command {
 	cobra.EnableCommandSorting = false // list the commands in the order of AddCommand, which follows the typical workflow

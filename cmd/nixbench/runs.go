@@ -74,8 +74,8 @@ func writeRuns(w io.Writer, runs []state.RunSummary) {
 	rows := []ui.Row{{"RUN", "STATUS", "TOOK", "NODES"}}
 	for _, r := range runs {
 		took := "-"
-		if r.Ended != nil {
-			took = r.Ended.Sub(r.Started).Round(100 * time.Millisecond).String()
+		if d, ended := r.Took(); ended {
+			took = d.Round(100 * time.Millisecond).String()
 		}
 		var nodes []string
 		for _, o := range slices.Sorted(maps.Keys(r.Nodes)) {
@@ -98,7 +98,7 @@ func (a *app) showRun(run *state.Run) error {
 		if run.Scheduler != "" {
 			fmt.Fprintf(w, "scheduler %s\n", run.Scheduler)
 		}
-		fmt.Fprintf(w, "by        %s\nrecord    %s\n\n", run.Holder, run.Folder())
+		fmt.Fprintf(w, "by        %s\nrecord    %s\n\n", run.Holder.Process(), run.Folder())
 		ui.Table(w, rows)
 		if run.Error != "" {
 			fmt.Fprintln(w)

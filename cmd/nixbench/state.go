@@ -236,7 +236,7 @@ func (a *app) readPassphrase(f passphraseFlags, export string, isNew bool) (stri
 // askSecret asks for a secret on the terminal, without echo.
 func (a *app) askSecret(question string) (answer []byte, err error) {
 	if !a.canAsk() {
-		return nil, failure.WithHint(newUsageError("there is no terminal to ask for the %s", question), "--passphrase-file reads a passphrase from a file")
+		return nil, failure.WithHint(newUsageError("this needs the %s and stdin is not a terminal; pass --passphrase-file", question), "--passphrase-file reads the passphrase from a file")
 	}
 	a.view.Pause(func() {
 		fmt.Fprint(os.Stderr, question+": ")

@@ -87,7 +87,7 @@ func (a *app) status(flags statusFlags) error {
 	case flags.watch < 0:
 		return newUsageError("--watch must be greater than 0 (it is %v)", flags.watch)
 	case flags.watch > 0 && (flags.check || flags.drift):
-		return newUsageError("status: --watch does not end by itself, so it excludes --check and --drift")
+		return newUsageError("status: --watch runs until Ctrl-C, so it cannot be used with --check or --drift")
 	}
 	e, hive, nodes, err := a.loadNodes(flags.on)
 	if err != nil {

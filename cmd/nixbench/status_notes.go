@@ -55,9 +55,9 @@ const (
 	renewalGrace    = 3 * 24 * time.Hour   // how long a certificate's renewal may be overdue
 )
 
-// describeCertificates returns a note about the certificate that ends first, if the user has to renew it, and a note
-// for each authority that ends within authorityNotice.
-func describeCertificates(rows []inspect.Status, now time.Time) []string {
+// describeCertificates returns a note about the certificate that expires first, if the user has to renew it or if always
+// is set, and a note for each authority that expires within authorityNotice.
+func describeCertificates(rows []inspect.Status, now time.Time, always bool) []string {
 	var node string
 	var first engine.Certificate
 	var notes, authorities []string
@@ -68,7 +68,7 @@ func describeCertificates(rows []inspect.Status, now time.Time) []string {
 				node, first = s.Node, c
 			case c.Authority && c.Ends.Sub(now) < authorityNotice:
 				// All nodes have the same authorities, so report each authority once.
-				note := fmt.Sprintf("authorities: %s ends on %s, and the cluster stops working then; nothing renews it: %s", c.Name, c.Ends.Format(time.DateOnly), c.Remedy)
+				note := fmt.Sprintf("authorities: %s expires on %s, and the cluster stops working then; nothing renews it: %s", c.Name, c.Ends.Format(time.DateOnly), c.Remedy)
 				if !slices.Contains(authorities, note) {
 					authorities = append(authorities, note)
 				}
@@ -78,25 +78,31 @@ func describeCertificates(rows []inspect.Status, now time.Time) []string {
 	if node != "" {
 		if note := describeFirstExpiry(node, first, now); note != "" {
 			notes = append(notes, note)
+		} else if always {
+			renewed := ""
+			if first.Renewer != "" {
+				renewed = ", renewed automatically"
+			}
+			notes = append(notes, fmt.Sprintf("certificates: all valid; the first expires %s (%s%s)", first.Ends.Format(time.DateOnly), node, renewed))
 		}
 	}
 	return append(notes, authorities...)
 }
 
-// describeFirstExpiry returns a note about the certificate that ends first, or an empty string if the user does not
+// describeFirstExpiry returns a note about the certificate that expires first, or an empty string if the user does not
 // have to do anything about it yet.
 func describeFirstExpiry(node string, c engine.Certificate, now time.Time) string {
 	left := c.Ends.Sub(now)
-	text := fmt.Sprintf("certificates: %s of %s ends first, on %s", c.Name, node, c.Ends.Format(time.DateOnly))
+	text := fmt.Sprintf("certificates: %s of %s expires on %s", c.Name, node, c.Ends.Format(time.DateOnly))
 	switch {
 	case left < 0:
-		text += ": it has ended"
+		text = fmt.Sprintf("certificates: %s of %s expired on %s", c.Name, node, c.Ends.Format(time.DateOnly))
 	case left < renewalNotice:
 		text += ", in " + formatShortDuration(left)
 	}
 	switch {
 	case c.Renewer != "" && now.After(c.Due.Add(renewalGrace)):
-		return fmt.Sprintf("%s; it should have been renewed since %s: on that node, journalctl -u %s", text, c.Due.Format(time.DateOnly), c.Renewer)
+		return fmt.Sprintf("%s; its renewal was due on %s: on that node, journalctl -u %s", text, c.Due.Format(time.DateOnly), c.Renewer)
 	case c.Renewer == "" && left < renewalNotice:
 		return text + "; nothing renews it: " + c.Remedy
 	}

@@ -65,7 +65,7 @@ func writeStatus(w io.Writer, rows []inspect.Status, wide bool, more ...string) 
 			notes = append(notes, s.Node+": "+note)
 		}
 	}
-	for _, note := range append(append([]string{describeReboots(rows)}, describeCertificates(rows, time.Now())...), more...) {
+	for _, note := range append(append([]string{describeReboots(rows)}, describeCertificates(rows, time.Now(), wide)...), more...) {
 		if note != "" {
 			notes = append(notes, note)
 		}
@@ -135,7 +135,7 @@ func formatLastRun(s inspect.Status) string {
 	}[r.Outcome]
 	switch {
 	case r.Alive:
-		what = "goes on,"
+		what = "still running, started"
 	case what == "":
 		what = "failed"
 	}

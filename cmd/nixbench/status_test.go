@@ -26,16 +26,16 @@ func TestCertificateNotes(t *testing.T) {
 		return s
 	}
 	for want, rows := range map[string][]inspect.Status{
-		"certificates: apiserver.crt of cp-1 ends first, on 2026-05-21, in 20d; nothing renews it: renew it": {row("w-1", "kubelet", 25*day), row("cp-1", "apiserver.crt", 20*day)},
-		"in 10d; nothing renews it: renew it": {row("cp-1", "apiserver.crt", 10*day+time.Hour)},
-		"it has ended; nothing renews it":     {row("cp-1", "apiserver.crt", -day)},
-		"in 20d; it should have been renewed since 2026-04-27: on that node, journalctl -u renewal.service": {renewed(20*day, -4*day)},
-		"on 2026-07-20; it should have been renewed since":                                                  {renewed(80*day, -4*day)},
+		"certificates: apiserver.crt of cp-1 expires on 2026-05-21, in 20d; nothing renews it: renew it": {row("w-1", "kubelet", 25*day), row("cp-1", "apiserver.crt", 20*day)},
+		"in 10d; nothing renews it: renew it":                                                    {row("cp-1", "apiserver.crt", 10*day+time.Hour)},
+		"apiserver.crt of cp-1 expired on 2026-04-30; nothing renews it":                         {row("cp-1", "apiserver.crt", -day)},
+		"in 20d; its renewal was due on 2026-04-27: on that node, journalctl -u renewal.service": {renewed(20*day, -4*day)},
+		"on 2026-07-20; its renewal was due on":                                                  {renewed(80*day, -4*day)},
 		// Certificates that an authority signs end earlier. All nodes have the same authorities.
-		"authorities: ca.crt ends on 2027-02-25, and the cluster stops working then; nothing renews it: renew it": {
+		"authorities: ca.crt expires on 2027-02-25, and the cluster stops working then; nothing renews it: renew it": {
 			row("cp-1", "apiserver.crt", 60*day), authority("cp-1", 300*day), authority("cp-2", 300*day), authority("cp-3", 400*day)},
 	} {
-		if got := strings.Join(describeCertificates(rows, now), "\n"); !strings.Contains(got, want) {
+		if got := strings.Join(describeCertificates(rows, now, false), "\n"); !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -46,8 +46,19 @@ func TestCertificateNotes(t *testing.T) {
 		{renewed(20*day, -2*day)},
 		{authority("cp-1", 400*day)},
 	} {
-		if got := describeCertificates(rows, now); len(got) > 0 {
+		if got := describeCertificates(rows, now, false); len(got) > 0 {
 			t.Errorf("notes without a need to act: %q", got)
+		}
+	}
+	// With -o wide the note is always shown.
+	for want, rows := range map[string][]inspect.Status{
+		"": {{Node: "web"}},
+		"certificates: all valid; the first expires 2027-01-06 (cp-1)":                           {row("w-1", "kubelet", 300*day), row("cp-1", "apiserver.crt", 250*day)},
+		"certificates: all valid; the first expires 2026-07-20 (cp-1, renewed automatically)":    {renewed(80*day, 50*day)},
+		"certificates: apiserver.crt of cp-1 expired on 2026-04-30; nothing renews it: renew it": {row("cp-1", "apiserver.crt", -day)},
+	} {
+		if got := strings.Join(describeCertificates(rows, now, true), "\n"); got != want {
+			t.Errorf("-o wide: got %q, want %q", got, want)
 		}
 	}
 }
@@ -76,5 +87,19 @@ a note
 	writeStatus(&out, rows[1:], false)
 	if want := "NODE  ADDRESS  GENERATION  SYSTEM       UNITS  UPTIME  LAST RUN\nweb   -        -           unreachable  -      -       -\n"; out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}
+
+func TestLastRun(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	for want, run := range map[string]*inspect.LastRun{
+		"-":                             nil,
+		"done 5m ago":                   {Outcome: "committed", Time: now.Add(-5 * time.Minute)},
+		"still running, started 5m ago": {Alive: true, Time: now.Add(-5 * time.Minute)},
+		"failed 5m ago":                 {Time: now.Add(-5 * time.Minute)},
+	} {
+		if got := formatLastRun(inspect.Status{LastRun: run, Time: now}); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

@@ -162,7 +162,7 @@ func (r Request) validate(node string) error {
 	case r.Activator != "" && r.Activator != NixosRebuild && r.Activator != "switch-to-configuration":
 		return failure.On(node, fmt.Errorf("activate: there is no activator %q", r.Activator))
 	case r.Specialisation != "" && r.Goal == Boot:
-		return failure.On(node, errors.New("activate: a specialisation cannot be the boot default: boot loaders know generations only"))
+		return failure.On(node, errors.New("activate: a specialisation cannot be the boot default: boot loaders select generations, not specialisations"))
 	case r.Goal != DryActivate && r.Run == "":
 		return failure.On(node, errors.New("activate: the run has no id"))
 	case r.Confirm < 0:

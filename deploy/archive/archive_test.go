@@ -239,7 +239,7 @@ func TestRefusedImports(t *testing.T) {
 		"a path":           {encrypt(t, to, head, entry("../../x", "")), "outside of a state folder"},
 		"a link":           {encrypt(t, to, head, tar.Header{Typeflag: tar.TypeSymlink, Name: "secrets/x", Linkname: "/etc"}), "not a regular file"},
 		"no state":         {encrypt(t, to, head), "contains no state.json"},
-		"a newer state":    {encrypt(t, to, head, entry("state.json", `{"version":99}`)), "has version 99, which this nixbench does not know"},
+		"a newer state":    {encrypt(t, to, head, entry("state.json", `{"version":99}`)), "has version 99, which this nixbench cannot read"},
 		"a wrong digest":   {encrypt(t, to, head, entry("state.json", `{"version":3,"nodes":{},"intents":[]}`)), "do not have the digest"},
 	} {
 		_, err := importInto(t, d, c.file, true, id)
@@ -334,9 +334,9 @@ func TestBadKeys(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys")
 	for text, want := range map[string]string{
 		secret:                   "it is a private key",
-		"age1xyz":                "it is no recipient",
-		"ssh-ed25519 AAAA":       "it is no public key",
-		"ssh-dss AAAAB3NzaC1kc3": "it is no public key",
+		"age1xyz":                "it is not a recipient",
+		"ssh-ed25519 AAAA":       "it is not a public key",
+		"ssh-dss AAAAB3NzaC1kc3": "it is not a public key",
 		"# nothing":              "contains no recipient",
 	} {
 		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {

@@ -21,7 +21,7 @@ func ParseRecipient(text string) (age.Recipient, error) {
 	if strings.HasPrefix(text, "ssh-") {
 		r, err := agessh.ParseRecipient(text)
 		if err != nil {
-			return nil, errors.New("it is no public key of the types ssh-ed25519 and ssh-rsa")
+			return nil, errors.New("it is not a public key of the types ssh-ed25519 and ssh-rsa")
 		}
 		return r, nil
 	}
@@ -30,7 +30,7 @@ func ParseRecipient(text string) (age.Recipient, error) {
 	case strings.HasPrefix(text, "AGE-SECRET-KEY-"):
 		return nil, errors.New("it is a private key; a recipient is the public key, which begins with age1 or ssh-")
 	case err != nil || len(found) != 1:
-		return nil, errors.New("it is no recipient; a recipient is a public key that begins with age1, ssh-ed25519 or ssh-rsa")
+		return nil, errors.New("it is not a recipient; a recipient is a public key that begins with age1, ssh-ed25519 or ssh-rsa")
 	}
 	return found[0], nil
 }

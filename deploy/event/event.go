@@ -31,6 +31,8 @@ const (
 	// [Sink.Wait] sends the following events.
 	Waiting Kind = "wait"     // Phase of Node has waited for Text since Since, and waits until Until at most
 	WaitEnd Kind = "wait-end" // the wait of this Phase and Node that began at Since is over
+
+	Answer Kind = "answer" // the user has answered a question that was asked at Since; this time is no work of the run
 )
 
 // Phase is a stage of a run, in the order in which they run.

@@ -124,6 +124,7 @@ func timeRange(events []event.Event) (first, last time.Time) {
 
 // makeReport computes the report of the events of a run that lasted from first to last.
 func makeReport(events []event.Event, first, last time.Time) Report {
+	events, last = removeAnswers(events, last)
 	total := Seconds(max(0, last.Sub(first)))
 	r := Report{Started: first, Total: total, Phases: []Span{}, Nodes: []Node{}, Critical: []Span{}}
 	at := map[string]int{} // by node: the index in r.Nodes

@@ -97,7 +97,7 @@ func Parse(data []byte) (*Runtime, error) {
 		return nil, err
 	}
 	if version.Version != Version {
-		return nil, fmt.Errorf("version %d of the facts; this nixbench knows version %d", version.Version, Version)
+		return nil, fmt.Errorf("version %d of the facts; this nixbench reads version %d", version.Version, Version)
 	}
 	var r Runtime
 	d := json.NewDecoder(bytes.NewReader(data))

@@ -129,7 +129,7 @@ func listFacts(s Subject) []fact {
 		out = append(out, fact{"Git revision", r.Revision, "code"})
 	}
 	out = append(out,
-		fact{"By", fmt.Sprintf("%s@%s, process %d", r.Holder.User, r.Holder.Host, r.Holder.PID), ""},
+		fact{"By", r.Holder.Process(), ""},
 		fact{"nixbench", r.Nixbench, ""},
 		fact{"Run", r.ID, "code"})
 	return out

@@ -46,8 +46,6 @@ func listTrend(s Subject) []trendRun {
 }
 
 func tookOf(r state.RunSummary) explain.Seconds {
-	if r.Ended == nil {
-		return 0
-	}
-	return explain.Seconds(r.Ended.Sub(r.Started).Round(time.Millisecond))
+	took, _ := r.Took()
+	return explain.Seconds(took.Round(time.Millisecond))
 }

@@ -93,7 +93,7 @@ func checkContent(file string) error {
 	case hidden, !filepath.IsLocal(filepath.FromSlash(file)), path.Clean(file) != file, strings.ContainsAny(file, "\x00\\"):
 		return fmt.Errorf("it contains a file %q, which is outside of a state folder or hidden", file)
 	case isRecord(file) && len(parts) < 3, !isRecord(file) && !isContent(file):
-		return fmt.Errorf("it contains a file %q, which is no part of a state", file)
+		return fmt.Errorf("it contains a file %q, which is not part of a state", file)
 	}
 	return nil
 }

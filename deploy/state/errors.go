@@ -21,7 +21,7 @@ func (e *LockedError) Error() string {
 	if e.Holder == (Holder{}) {
 		return fmt.Sprintf("the cluster is locked by another process (state folder %s)", e.Dir)
 	}
-	return "the cluster is locked by " + e.Holder.String()
+	return fmt.Sprintf("the cluster is locked by nixbench %s: the lock is held by %s since %s", e.Holder.Command, e.Holder.Process(), formatSince(e.Holder.Started, time.Now()))
 }
 
 // Kind implements [failure.Classified].
@@ -86,7 +86,7 @@ type FileError struct {
 
 func (e *FileError) Error() string {
 	if e.Newer > 0 {
-		return fmt.Sprintf("%s has version %d, which this nixbench does not know", e.File, e.Newer)
+		return fmt.Sprintf("%s has version %d, which this nixbench cannot read", e.File, e.Newer)
 	}
 	if errors.Is(e.Err, errMissing) {
 		return fmt.Sprintf("%s %v", e.File, e.Err)
@@ -107,11 +107,11 @@ func (e *FileError) Hint() string {
 	return "restore it from a backup, or move it away"
 }
 
-// formatSince formats a time for a message. The date is left out if t is on the same day as now.
+// formatSince formats a time in UTC for a message. The date is left out if t is on the same day as now.
 func formatSince(t, now time.Time) string {
-	t, now = t.Local(), now.Local()
+	t, now = t.UTC(), now.UTC()
 	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
-		return t.Format("15:04:05")
+		return t.Format("15:04:05 UTC")
 	}
-	return t.Format("2006-01-02 15:04:05")
+	return t.Format("2006-01-02 15:04:05 UTC")
 }

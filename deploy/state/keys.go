@@ -128,7 +128,7 @@ func readKey(file string, data []byte) (Key, error) {
 	signer, err := ssh.ParsePrivateKey(data)
 	if err != nil {
 		// err is not included, since it could quote the private key. A recreated machine gets another host key.
-		return Key{}, &FileError{File: file, Err: errors.New("it is no private key"),
+		return Key{}, &FileError{File: file, Err: errors.New("it is not a private key"),
 			Fix: "restore it from a backup, or move it away: another one is made when it is needed"}
 	}
 	return Key{Private: data, Public: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey())))}, nil

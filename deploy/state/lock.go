@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -28,17 +30,21 @@ type Holder struct {
 
 // Self returns a Holder that describes this process, which runs the subcommand command.
 func Self(command string) Holder {
-	h := Holder{Command: command, PID: os.Getpid(), User: os.Getenv("USER"), Started: time.Now().UTC()}
+	h := Holder{Command: command, PID: os.Getpid(), User: userName(os.Getuid()), Started: time.Now().UTC()}
 	h.Host, _ = os.Hostname()
-	if h.User == "" {
-		h.User = fmt.Sprintf("uid %d", os.Getuid())
-	}
 	return h
 }
 
-func (h Holder) String() string {
-	return fmt.Sprintf("`nixbench %s` of %s@%s, process %d, since %s", h.Command, h.User, h.Host, h.PID, formatSince(h.Started, time.Now()))
+// userName returns the name of a user, or "uid N" if the user has no name.
+func userName(uid int) string {
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return fmt.Sprintf("uid %d", uid)
 }
+
+// Process names the process: root@vm (pid 17814).
+func (h Holder) Process() string { return fmt.Sprintf("%s@%s (pid %d)", h.User, h.Host, h.PID) }
 
 func (h Holder) isSame(o Holder) bool {
 	return h.PID == o.PID && h.Host == o.Host && h.Started.Equal(o.Started)

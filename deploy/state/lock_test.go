@@ -73,7 +73,7 @@ func hold(d Dir) error {
 func another(t *testing.T, d Dir) (cmd *exec.Cmd, stop io.Closer, run string) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "NIXBENCH_TEST_HOLD="+string(d), "USER=alice")
+	cmd.Env = append(os.Environ(), "NIXBENCH_TEST_HOLD="+string(d), "USER=alice") // the name comes from the user database
 	stop, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,8 @@ func TestLockedErrorNamesTheHolder(t *testing.T) {
 	if took := time.Since(begun); took > time.Second {
 		t.Errorf("told after %s", took)
 	}
-	for _, word := range []string{"`nixbench apply`", "alice@", fmt.Sprintf("process %d", cmd.Process.Pid), "since "} {
+	host, _ := os.Hostname()
+	for _, word := range []string{"locked by nixbench apply: ", fmt.Sprintf("held by %s@%s (pid %d) since ", userName(os.Getuid()), host, cmd.Process.Pid), ":", " UTC"} {
 		if !strings.Contains(err.Error(), word) {
 			t.Errorf("%q does not say %q", err, word)
 		}

@@ -150,6 +150,9 @@ func (r *Recorder) Event(e event.Event) {
 		}
 	}
 	switch e.Kind {
+	case event.Answer:
+		r.run.Answers += max(0, e.Time.Sub(e.Since).Seconds())
+		r.changed = true
 	case event.PhaseStart, event.PhaseEnd, event.NodeStart, event.NodeEnd:
 		r.wakeWriter()
 	default:

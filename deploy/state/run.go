@@ -28,7 +28,8 @@ type Run struct {
 	Started   time.Time    `json:"started"`
 	Ended     *time.Time   `json:"ended,omitempty"`
 	Exit      *int         `json:"exit,omitempty"`
-	Error     string       `json:"error,omitempty"` // why the whole run failed
+	Answers   float64      `json:"answers,omitempty"` // seconds in which the run waited for the user's answers
+	Error     string       `json:"error,omitempty"`   // why the whole run failed
 	Nodes     []NodeResult `json:"nodes"`
 
 	dir     Dir

@@ -287,7 +287,7 @@ func TestBrokenRecords(t *testing.T) {
 func TestOldRunLoads(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"version":1,"id":"20300101T000000Z-apply"}`:                   "",
-		fmt.Sprintf(`{"version":%d,"soon":1}`, runVersion+1):            "which this nixbench does not know",
+		fmt.Sprintf(`{"version":%d,"soon":1}`, runVersion+1):            "which this nixbench cannot read",
 		`{"version":2,"id":"20300101T000000Z-apply","scheduler":"one"}`: "",
 	} {
 		d := folder(t)
@@ -473,4 +473,37 @@ func FuzzReadEvents(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The time in which a run waits for answers is recorded, and does not count as time of the run.
+func TestAnswersOfARun(t *testing.T) {
+	d := folder(t)
+	r, err := mustLock(t, d, "apply").Record(RunInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	r.Event(event.Event{Kind: event.Answer, Since: now.Add(-2 * time.Hour), Time: now.Add(-time.Hour)})
+	r.Event(event.Event{Kind: event.Answer, Since: now.Add(-30 * time.Minute), Time: now})
+	if err := r.End(0, nil); err != nil {
+		t.Fatal(err)
+	}
+	runs, err := d.Runs()
+	if err != nil || len(runs) != 1 || runs[0].Answers != 5400 {
+		t.Fatalf("%+v, %v", runs, err)
+	}
+	ended := runs[0].Started.Add(2 * time.Hour)
+	for _, tt := range []struct {
+		run   RunSummary
+		took  time.Duration
+		ended bool
+	}{
+		{RunSummary{Started: runs[0].Started, Ended: &ended, Answers: 5400}, 30 * time.Minute, true},
+		{RunSummary{Started: runs[0].Started, Ended: &ended}, 2 * time.Hour, true},
+		{RunSummary{Started: runs[0].Started, Answers: 5400}, 0, false},
+	} {
+		if took, ended := tt.run.Took(); took != tt.took || ended != tt.ended {
+			t.Errorf("%+v: got %v, %v", tt.run, took, ended)
+		}
+	}
 }

@@ -23,8 +23,18 @@ type RunSummary struct {
 	Started time.Time       `json:"started"`
 	Ended   *time.Time      `json:"ended,omitempty"`
 	Exit    *int            `json:"exit,omitempty"`
-	Nodes   map[Outcome]int `json:"nodes,omitempty"` // the number of nodes with each outcome
-	Error   string          `json:"error,omitempty"` // the run's error, or why the record cannot be read
+	Answers float64         `json:"answers,omitempty"` // seconds in which the run waited for the user's answers
+	Nodes   map[Outcome]int `json:"nodes,omitempty"`   // the number of nodes with each outcome
+	Error   string          `json:"error,omitempty"`   // the run's error, or why the record cannot be read
+}
+
+// Took returns how long the run has worked, without the time in which it waited for answers. The bool is false if no end
+// of the run is recorded.
+func (s RunSummary) Took() (time.Duration, bool) {
+	if s.Ended == nil {
+		return 0, false
+	}
+	return max(0, s.Ended.Sub(s.Started)-time.Duration(s.Answers*float64(time.Second))), true
 }
 
 // RunError means that a reference to a run matches no run, or several runs.
@@ -165,7 +175,7 @@ func (d Dir) Runs() ([]RunSummary, error) {
 
 // Summary returns the run's summary for the list of runs.
 func (r *Run) Summary() RunSummary {
-	s := RunSummary{ID: r.ID, Command: r.Command, Status: r.Status(), Started: r.Started, Ended: r.Ended, Exit: r.Exit, Error: r.Error}
+	s := RunSummary{ID: r.ID, Command: r.Command, Status: r.Status(), Started: r.Started, Ended: r.Ended, Exit: r.Exit, Answers: r.Answers, Error: r.Error}
 	for _, n := range r.Nodes {
 		if s.Nodes == nil {
 			s.Nodes = map[Outcome]int{}

@@ -239,7 +239,7 @@ func TestDamagedStates(t *testing.T) {
 		`{"version":1,"nodes":{`:     "damaged: line 1: unexpected end",
 		"{\"version\":1,\n\"nodes\"": "damaged: line 2: unexpected end",
 		`{"nodes":{}}`:               "damaged: it has no version",
-		`{"version":4,"x":1}`:        "has version 4, which this nixbench does not know",
+		`{"version":4,"x":1}`:        "has version 4, which this nixbench cannot read",
 		`{"version":1,"node":{}}`:    `damaged: json: unknown field "node"`,
 		`{"version":1}{}`:            "damaged: ",
 		`{"version":1,"nodes":[]}`:   "damaged: json: cannot unmarshal array",
@@ -287,7 +287,7 @@ func TestUpgrade(t *testing.T) {
 		`{"version":2,"mid":5}`:  "",
 		`{"version":3,"new":5}`:  "",
 		`{"version":1,"old":13}`: "x is damaged: from version 2 to 3: 13 brings bad luck",
-		`{"version":4}`:          "x has version 4, which this nixbench does not know",
+		`{"version":4}`:          "x has version 4, which this nixbench cannot read",
 	} {
 		var v v3
 		err := decodeFile("x", []byte(text), 3, ups, &v)

@@ -141,7 +141,7 @@ func PublicKeyHash(certificate []byte) (string, error) {
 func parseCertificate(certificate []byte) (*x509.Certificate, error) {
 	block, _ := pem.Decode(certificate)
 	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, fmt.Errorf("it is no certificate")
+		return nil, fmt.Errorf("it is not a certificate")
 	}
 	return x509.ParseCertificate(block.Bytes)
 }

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// A question sends an event with the time that the user took to answer it.
+func TestConfirmMeasuresTheAnswer(t *testing.T) {
+	const takes = 150 * time.Millisecond
+	for answer, want := range map[string]error{"y\n": nil, "yes\n": nil, "n\n": errDeclined, "\n": errDeclined} {
+		read, write, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stdin := os.Stdin
+		os.Stdin = read
+		time.AfterFunc(takes, func() { io.WriteString(write, answer); write.Close() })
+		var events []event.Event
+		a := &app{ctx: t.Context(), view: ui.New(ui.Options{Out: io.Discard, Err: io.Discard}), sink: func(e event.Event) { events = append(events, e) }}
+		err = a.confirm("remove it?", nil, false)
+		os.Stdin = stdin
+		read.Close()
+		a.view.Close()
+		if !errors.Is(err, want) {
+			t.Errorf("%q: got %v, want %v", answer, err, want)
+		}
+		if len(events) != 1 || events[0].Kind != event.Answer || events[0].Time.Sub(events[0].Since) < takes || events[0].Time.Sub(events[0].Since) > time.Minute {
+			t.Errorf("%q: events %+v", answer, events)
+		}
+	}
+}
