@@ -9,15 +9,15 @@ import (
 	"go/token"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 )
 
 // wordsInFile returns the uses of the rules' phrases in one file of the repository.
 //
-// Of Go it reads comments and the names that the file declares, of shell and Nix the
-// comments, of Markdown the prose. It does not read string literals yet: end-to-end
-// tests and documents match many messages word for word, so those change together, later.
+// Of Go it reads comments, the names that the file declares, and the string literals of the program (see [readsLiterals]);
+// of shell and Nix the comments, of Markdown the prose.
 func wordsInFile(rules []wordRule, path string, source []byte) ([]wordUse, error) {
 	switch {
 	case strings.HasSuffix(path, ".go"):
@@ -55,6 +55,9 @@ func wordsInGo(rules []wordRule, path string, source []byte) ([]wordUse, error) 
 		}
 	}
 	uses := findWords(rules, maskQuotes(prose))
+	if readsLiterals(path) {
+		uses = append(uses, wordsInLiterals(rules, set, file)...)
+	}
 	for _, name := range declaredNames(file) {
 		for _, u := range findWords(rules, strings.Join(camelWords(name.Name), " ")) {
 			u.line = set.PositionFor(name.Pos(), false).Line
@@ -64,6 +67,40 @@ func wordsInGo(rules []wordRule, path string, source []byte) ([]wordUse, error) 
 	}
 	slices.SortStableFunc(uses, func(a, b wordUse) int { return cmp.Compare(a.line, b.line) })
 	return uses, nil
+}
+
+// readsLiterals reports whether the string literals of a Go file are texts for users: those of the program and of deploy.
+// The rest are tests and what they compare with.
+func readsLiterals(path string) bool {
+	return !strings.HasSuffix(path, "_test.go") && (strings.HasPrefix(path, "cmd/nixbench/") || strings.HasPrefix(path, "deploy/"))
+}
+
+// literalSentence matches a literal that may be a text for users: it has several words. Other literals are names of other
+// programs, fields of their output, and code.
+var literalSentence = regexp.MustCompile(`\pL+ \pL+`)
+
+// shellCode matches a script in a literal.
+var shellCode = regexp.MustCompile(`; then\b`)
+
+// wordsInLiterals returns the uses of the rules' phrases in string literals.
+func wordsInLiterals(rules []wordRule, set *token.FileSet, file *ast.File) (uses []wordUse) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		l, ok := n.(*ast.BasicLit)
+		if !ok || l.Kind != token.STRING {
+			return true
+		}
+		text, err := strconv.Unquote(l.Value)
+		if err != nil || !literalSentence.MatchString(text) || shellCode.MatchString(text) {
+			return true
+		}
+		for _, u := range findWords(rules, maskQuotes([]byte(text))) {
+			u.line += set.PositionFor(l.Pos(), false).Line - 1
+			u.phrase += " in a string"
+			uses = append(uses, u)
+		}
+		return true
+	})
+	return uses
 }
 
 // declaredNames returns the names that a file declares. The names that it only uses may be of other packages.
