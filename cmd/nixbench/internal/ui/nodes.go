@@ -17,10 +17,28 @@ type nodeLine struct {
 	started   time.Time
 	done      int           // transferred bytes
 	total     int           // bytes to transfer; 0: the node transfers nothing
-	copying   time.Time     // time of the first progress of the transfer
+	samples   []sample      // progress of the transfer during the last rateWindow
 	text      string        // current activity of the node
 	waits     []event.Event // unfinished waits; the line shows the last one
 	onlyWaits bool          // the line is not shown when waits is empty
+}
+
+// sample is the number of bytes that had been transferred at a time.
+type sample struct {
+	at   time.Time
+	done int
+}
+
+// rateWindow is the time whose average is the rate of a transfer. It is long enough for store paths of different kinds, and short
+// enough to show that a transfer has become slow.
+const rateWindow = 10 * time.Second
+
+// addSample adds the progress at a time, and drops samples that are older than rateWindow, except the last of them.
+func (n *nodeLine) addSample(at time.Time, done int) {
+	n.samples = append(n.samples, sample{at, done})
+	for len(n.samples) > 1 && !n.samples[1].at.After(at.Add(-rateWindow)) {
+		n.samples = n.samples[1:]
+	}
 }
 
 // nodeLines are the live lines of the nodes in progress, in the order in which the nodes began.
@@ -69,8 +87,8 @@ func (ns *nodeLines) applyEvent(e event.Event) {
 		}
 	case event.NodeProgress:
 		if i >= 0 {
-			if e.Total > 0 && (*ns)[i].copying.IsZero() {
-				(*ns)[i].copying = e.Time
+			if e.Total > 0 {
+				(*ns)[i].addSample(e.Time, e.Done)
 			}
 			(*ns)[i].done, (*ns)[i].total = e.Done, e.Total
 			if e.Text != "" {
@@ -125,14 +143,24 @@ func (n *nodeLine) currentActivity(now time.Time) (event.Phase, string, time.Tim
 	return n.phase, firstLine(n.text), n.started
 }
 
-// formatRate returns the average rate of the transfer and the time that is left at this rate, or "" during the first
-// second, whose average says little.
+// formatRate returns the rate of the transfer during the last rateWindow and the time that is left at this rate. It returns "" during
+// the first second of the transfer, whose rate says little, and for a transfer that has stopped.
 func (n *nodeLine) formatRate(now time.Time) string {
-	took := now.Sub(n.copying)
-	if n.copying.IsZero() || took < time.Second || n.done <= 0 || n.done >= n.total {
+	if len(n.samples) == 0 || n.done >= n.total {
 		return ""
 	}
-	rate := float64(n.done) / took.Seconds()
+	first := n.samples[0] // the last sample before the window, or the first of the transfer
+	for _, s := range n.samples[1:] {
+		if s.at.After(now.Add(-rateWindow)) {
+			break
+		}
+		first = s
+	}
+	took, done := now.Sub(first.at), n.done-first.done
+	if took < time.Second || done <= 0 {
+		return ""
+	}
+	rate := float64(done) / took.Seconds()
 	left := time.Duration(float64(n.total-n.done) / rate * float64(time.Second)).Round(time.Second)
 	return fmt.Sprintf(", %s/s, %s left", FormatSize(int64(rate)), left)
 }
