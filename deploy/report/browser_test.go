@@ -43,13 +43,25 @@ type seen struct {
 	requests []string
 }
 
+// minWindow is the width of Chromium's narrowest window. A narrower page is shown in a frame of this width.
+const minWindow = 500
+
 func (b browser) show(t *testing.T, page string, width, height int, flags ...string) seen {
 	t.Helper()
+	address := "/run.html"
+	if width < minWindow {
+		address = "/frame.html"
+	}
 	var mu sync.Mutex
 	var s seen
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
+		if r.URL.Path == "/frame.html" {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			fmt.Fprintf(w, `<!doctype html><link rel="icon" href="data:,"><meta name="color-scheme" content="light dark"><body style="margin: 0"><iframe style="border: 0" width="%d" height="%d" src="/run.html"></iframe>`, width, height)
+			return
+		}
 		s.requests = append(s.requests, r.URL.String())
 		if r.URL.Path == "/run.html" {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -66,9 +78,9 @@ func (b browser) show(t *testing.T, page string, width, height int, flags ...str
 		"--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
 		"--enable-logging=stderr", "--user-data-dir=" + t.TempDir(),
-		fmt.Sprintf("--window-size=%d,%d", width, height), "--screenshot=" + file,
+		fmt.Sprintf("--window-size=%d,%d", max(width, minWindow), height), "--screenshot=" + file,
 	}, flags...)
-	cmd := exec.CommandContext(ctx, string(b), append(args, server.URL+"/run.html")...)
+	cmd := exec.CommandContext(ctx, string(b), append(args, server.URL+address)...)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.WaitDelay = 5 * time.Second
@@ -169,24 +181,37 @@ func TestInABrowser(t *testing.T) {
 	before := faster().load(t)
 	run := cluster().load(t)
 	hostile := hostileStory().load(t)
-	light := []color.RGBA{{0xe2, 0x71, 0x1d, 255}, {0x2f, 0x7f, 0xd1, 255}, {0x6f, 0x5b, 0xd0, 255}} // activate, copy, evaluate
-	for _, c := range []struct {
+	type scheme struct {
+		flags  []string
+		ground color.RGBA
+		bars   []color.RGBA // activate, copy, evaluate
+	}
+	light := scheme{nil, color.RGBA{0xf6, 0xf7, 0xf9, 255}, []color.RGBA{{0xe2, 0x71, 0x1d, 255}, {0x2f, 0x7f, 0xd1, 255}, {0x6f, 0x5b, 0xd0, 255}}}
+	dark := scheme{[]string{"--blink-settings=preferredColorScheme=0"}, color.RGBA{0x12, 0x15, 0x1b, 255},
+		[]color.RGBA{{0xf0, 0x8c, 0x3e, 255}, {0x58, 0xa6, 0xf0, 255}, {0x9a, 0x8b, 0xf0, 255}}}
+	type view struct {
 		name          string
 		page          string
 		width, height int
-		flags         []string
-		ground        color.RGBA
-		bars          []color.RGBA
-	}{
-		{"screen", write(t, run, nil), 1100, 1600, nil, color.RGBA{0xf6, 0xf7, 0xf9, 255}, light},
-		{"compared", write(t, run, &before), 1100, 1600, nil, color.RGBA{0xf6, 0xf7, 0xf9, 255}, light},
-		{"phone", write(t, run, &before), 500, 2400, nil, color.RGBA{0xf6, 0xf7, 0xf9, 255}, light},
-		{"dark", write(t, run, nil), 1100, 1600, []string{"--blink-settings=preferredColorScheme=0"}, color.RGBA{0x12, 0x15, 0x1b, 255},
-			[]color.RGBA{{0xf0, 0x8c, 0x3e, 255}, {0x58, 0xa6, 0xf0, 255}, {0x9a, 0x8b, 0xf0, 255}}},
-		{"hostile", write(t, hostile, &hostile), 1100, 1600, nil, color.RGBA{0xf6, 0xf7, 0xf9, 255}, light},
-	} {
+		scheme        scheme
+	}
+	views := []view{
+		{"hostile", write(t, hostile, &hostile), 1100, 1600, light},
+		{"compared-400-light", write(t, run, &before), 400, 3200, light},
+		{"compared-1400-dark", write(t, run, &before), 1400, 1800, dark},
+	}
+	for _, width := range []int{400, 900, 1400} {
+		height := 1800
+		if width == 400 {
+			height = 3200
+		}
+		for name, s := range map[string]scheme{"light": light, "dark": dark} {
+			views = append(views, view{fmt.Sprintf("%d-%s", width, name), write(t, run, nil), width, height, s})
+		}
+	}
+	for _, c := range views {
 		t.Run(c.name, func(t *testing.T) {
-			s := b.show(t, c.page, c.width, c.height, c.flags...)
+			s := b.show(t, c.page, c.width, c.height, c.scheme.flags...)
 			if len(s.console) > 0 {
 				t.Errorf("the console says %q", s.console)
 			}
@@ -194,10 +219,10 @@ func TestInABrowser(t *testing.T) {
 				t.Errorf("it asked for %q", s.requests)
 			}
 			pixels := coloursOf(s.shot)
-			if pixels[c.ground] < 1000 || len(pixels) < 50 {
-				t.Errorf("%d colours, %d pixels of the ground: the page is not drawn", len(pixels), pixels[c.ground])
+			if pixels[c.scheme.ground] < 1000 || len(pixels) < 50 {
+				t.Errorf("%d colours, %d pixels of the ground: the page is not drawn", len(pixels), pixels[c.scheme.ground])
 			}
-			for _, bar := range c.bars {
+			for _, bar := range c.scheme.bars {
 				if pixels[bar] < 100 {
 					t.Errorf("%d pixels have the colour %v of a bar", pixels[bar], bar)
 				}
