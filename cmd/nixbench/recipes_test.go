@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
-// TestRecipes parses the Nix and YAML code in docs/recipes.md. The workflow of GitHub Actions has the keys that GitHub
+// TestRecipes parses the Nix and YAML code in docs/recipes.md; the script recipes.txtar evaluates and builds its hives. The workflow of GitHub Actions has the keys that GitHub
 // requires, and its nixbench commands exist.
 func TestRecipes(t *testing.T) {
 	fixture.Require(t, "nix")
@@ -41,6 +41,15 @@ func TestRecipes(t *testing.T) {
 	}
 	if found["nix"] < 6 || found["yaml"] < 2 {
 		t.Errorf("only %v", found)
+	}
+	// The flake uses the release of the templates.
+	release := regexp.MustCompile(`nixpkgs/nixos-[0-9.]+`)
+	template, err := os.ReadFile("../../templates/existing-machines/flake.nix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := release.FindString(string(data)), release.FindString(string(template)); got != want || want == "" {
+		t.Errorf("the recipes use %q, the templates %q", got, want)
 	}
 	for text, want := range map[string]string{
 		"a: 1\n b: 2\n": "line 2", "a: 1\na: 2\n": "line 2: a is set twice", "a:\n\tb: 1\n": "line 2", "a: [1\n": "line 1", "a\n": "line 1", "a: b: c\n": "line 1",
