@@ -19,6 +19,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
@@ -58,7 +59,8 @@ its system is not changed. The failure of one node does not affect the others.
 The members of a running cluster are updated node by node: members that all
 others need, such as control planes, one at a time, other nodes
 --max-unavailable at a time (default: 1). Each node is drained before its system
-or its machine changes. At the end, apply runs nixbench check.
+or its machine changes. At the end, apply runs nixbench check, and prints which
+packages it has changed, unless it has shown the plan.
 
 By default, a drain deletes nothing permanently. If a drain is impossible
 without such a deletion, apply lists the work that blocks the drain, and changes
@@ -335,7 +337,11 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 				s.send(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: usage})
 			}
 		}
-		a.view.Result(s.record.Results(), func(io.Writer) {}) // write nothing as text: the view has already shown each node's result
+		var changes []packages.Group
+		if err == nil && o.Plan.Nodes == nil { // otherwise the user has seen the plan
+			changes, _ = a.readChanges(s.record) // a run does not fail because of its record
+		}
+		a.view.Result(s.record.Results(), func(w io.Writer) { writeChangedPackages(w, changes) }) // the view has already shown each node's result
 		return err
 	})
 }

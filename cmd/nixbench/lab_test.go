@@ -284,7 +284,9 @@ func TestLabCommands(t *testing.T) {
 		t.Errorf("apply of an outdated plan says:\n%s", diag)
 	}
 	b.write(strings.NewReplacer(`"one"`, `"three"`, "echo one", "echo three").Replace(one), key)
-	b.run(0, "apply", "--on", "m2")
+	if out, _ = b.run(0, "apply", "--on", "m2"); !strings.HasPrefix(out, "\nm2: closure ") {
+		t.Errorf("apply does not print which packages it has changed:\n%s", out)
+	}
 	b.write(change.Replace(one), key)
 	_, diag = b.run(12, "apply", file, "--yes")
 	if !strings.Contains(diag, "m2: it runs another system now: ") || strings.Contains(diag, "m1: ") {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/packages"
+	"github.com/nixbench/nixbench/deploy/state"
 )
 
 // writeDiffs writes the packages that change, once for all nodes on which the same ones change.
@@ -18,15 +20,54 @@ func writeDiffs(w io.Writer, previews []deploy.Preview) {
 		diffs = append(diffs, packages.NodeDiff{Node: p.Node, Diff: p.Diff})
 	}
 	for _, g := range packages.GroupNodes(diffs) {
-		fmt.Fprintln(w)
-		last := len(g.Nodes) - 1
-		ui.WriteList(w, "", append(slices.Clone(g.Nodes[:last]), g.Nodes[last]+": closure "+formatGrowth(g.Diff.Bytes)), "  ")
+		writeGrowth(w, g)
 		for _, c := range g.Diff.Packages {
 			ui.WriteText(w, "  "+formatPackageChange(c), "      ")
 		}
 		writeFiles(w, "units", g.Diff.Units)
 		writeFiles(w, "/etc", g.Diff.Etc)
 	}
+}
+
+// writeGrowth writes the nodes of a group, and by how much their closure grows.
+func writeGrowth(w io.Writer, g packages.Group) {
+	fmt.Fprintln(w)
+	last := len(g.Nodes) - 1
+	ui.WriteList(w, "", append(slices.Clone(g.Nodes[:last]), g.Nodes[last]+": closure "+formatGrowth(g.Diff.Bytes)), "  ")
+}
+
+// maxChangedPackages is the number of packages of a group that apply lists.
+const maxChangedPackages = 10
+
+// writeChangedPackages writes the packages that a run has changed. It is the short form of writeDiffs for the end of a run.
+func writeChangedPackages(w io.Writer, groups []packages.Group) {
+	for _, g := range groups {
+		writeGrowth(w, g)
+		for i, c := range g.Diff.Packages {
+			if more := len(g.Diff.Packages) - i; i == maxChangedPackages && more > 1 {
+				fmt.Fprintf(w, "  and %d more packages: nixbench runs show last --html\n", more)
+				break
+			}
+			ui.WriteText(w, "  "+formatPackageChange(c), "      ")
+		}
+	}
+}
+
+// readChanges reads what a run has changed in the systems of its nodes from its record.
+func (a *app) readChanges(record *state.Recorder) ([]packages.Group, error) {
+	run, err := a.dir.OpenRun(record.ID())
+	if err != nil {
+		return nil, err
+	}
+	data, err := run.Changes()
+	if err != nil || data == nil {
+		return nil, err
+	}
+	var groups []packages.Group
+	if err := json.Unmarshal(data, &groups); err != nil {
+		return nil, fmt.Errorf("read the changes of run %s: %w", run.ID, err)
+	}
+	return groups, nil
 }
 
 // writeFiles writes the files that differ, such as "  units: + new.service ~ nginx.service - old.service".

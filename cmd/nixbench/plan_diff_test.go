@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -35,5 +36,25 @@ db: closure -3 B
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestWriteChangedPackages(t *testing.T) {
+	var many []packages.Change
+	for i := range maxChangedPackages + 2 {
+		many = append(many, packages.Change{Name: fmt.Sprintf("p%d", i), From: []string{"1"}, To: []string{"2"}})
+	}
+	var b strings.Builder
+	writeChangedPackages(&b, []packages.Group{
+		{Nodes: []string{"web-1", "web-2"}, Diff: &packages.SystemDiff{Bytes: 2 << 20, Packages: many[:1], Units: &packages.Files{Changed: []string{"a.service"}}}},
+		{Nodes: []string{"db"}, Diff: &packages.SystemDiff{Packages: many}},
+		{Nodes: []string{"all"}, Diff: &packages.SystemDiff{Packages: many[:maxChangedPackages+1]}},
+	})
+	got := b.String()
+	if want := "\nweb-1, web-2: closure +2.0 MiB\n  ~ p0 1 → 2\n\ndb: closure +0 B\n  ~ p0 1 → 2\n"; !strings.HasPrefix(got, want) {
+		t.Errorf("got\n%s\nwant the beginning\n%s", got, want)
+	}
+	if n := strings.Count(got, "and 2 more packages: nixbench runs show last --html\n"); n != 1 || strings.Count(got, "~ p10 ") != 1 {
+		t.Errorf("only a list of more than %d packages is shortened:\n%s", maxChangedPackages+1, got)
 	}
 }
