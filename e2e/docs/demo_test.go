@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// demo is a copy of the tree with a running demo, so that a test may edit its hive.
+// demo is a clone of the repository for a demo, so that a test may edit its hive.
 type demo struct {
 	*testing.T
 	top, tree string
@@ -21,8 +21,8 @@ type demo struct {
 	printed   string // by demo/up
 }
 
-// startDemo runs demo/up with these arguments in a copy of the tree.
-func startDemo(t *testing.T, name string, args ...string) *demo {
+// newDemo clones the repository, as a reader does, and adds the changes that are not committed yet. It removes the demo when the test ends.
+func newDemo(t *testing.T, name string) *demo {
 	t.Helper()
 	if os.Getenv("NIXBENCH_E2E") != "1" {
 		t.Skip("needs NIXBENCH_E2E=1")
@@ -32,17 +32,19 @@ func startDemo(t *testing.T, name string, args ...string) *demo {
 		t.Fatal(err)
 	}
 	d := &demo{T: t, top: top, tree: filepath.Join(t.TempDir(), "nixbench")}
-	for _, dir := range []string{"cmd", "demo", "deploy", "e2e", "modules", "nixeval", "templates", "go.mod", "go.sum", "hive.nix"} {
-		if out, err := exec.Command("sh", "-c", `mkdir -p "$2" && cd "$0" && tar --exclude=.state --exclude=.nixbench -c "$1" | tar -x -C "$2"`, top, dir, d.tree).CombinedOutput(); err != nil {
-			t.Fatalf("copy %s: %v\n%s", dir, err, out)
-		}
+	const clone = `set -e
+git clone --quiet . "$1"
+git diff --binary HEAD > "$1.diff"
+[ ! -s "$1.diff" ] || git -C "$1" apply "$1.diff"`
+	cmd := exec.Command("bash", "-c", clone, "clone", d.tree)
+	cmd.Dir = top
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("clone %s: %v\n%s", top, err, out)
 	}
 	// The same folder for each run, so that a run removes the lab of a run that was killed.
 	state := fmt.Sprintf("/tmp/nixbench-lab/%s-%.6x", name, sha256.Sum256([]byte(top)))
 	d.env = append(os.Environ(), "NIXBENCH_LAB="+state, "NO_COLOR=1")
 	t.Cleanup(func() { d.run(2*time.Minute, "down") })
-	d.printed = d.run(20*time.Minute, "up", args...)
-	t.Log(d.printed)
 	return d
 }
 
@@ -63,7 +65,9 @@ func (d *demo) run(limit time.Duration, program string, args ...string) string {
 
 // demo/up --scheduler slurm, and the commands that it prints.
 func TestDemoWithSLURM(t *testing.T) {
-	d := startDemo(t, "slurm-demo", "--scheduler", "slurm")
+	d := newDemo(t, "slurm-demo")
+	d.printed = d.run(20*time.Minute, "up", "--scheduler", "slurm")
+	t.Log(d.printed)
 	if !strings.Contains(d.printed, "3 nodes in 2 units, scheduler slurm") {
 		t.Error("demo/up has not used the scheduler slurm")
 	}

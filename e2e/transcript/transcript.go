@@ -79,6 +79,8 @@ type Shell struct {
 	Env []string
 	// Command returns the command for a step; nil: exec.CommandContext.
 	Command func(ctx context.Context, name string, args ...string) *exec.Cmd
+	// Printed is what the last step printed to stdout and stderr.
+	Printed string
 }
 
 // questionRE matches a question of the program in a document, and the reader's answer.
@@ -110,6 +112,7 @@ func (s *Shell) Do(step Step) {
 	var all both
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, &all), &all
 	err := cmd.Run()
+	s.Printed = all.text.String()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		s.Fatalf("%s: %v", step.Where, err)
