@@ -1,10 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"strings"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machines"
@@ -43,7 +43,7 @@ func (a *app) askAboutList(command, question string, list []string, yes bool) er
 	}
 	a.announce(func(w io.Writer) {
 		for _, line := range list {
-			fmt.Fprintln(w, "  "+line)
+			ui.WriteText(w, "  "+line, "    ")
 		}
 	})
 	return a.confirm(question, nil, yes)
