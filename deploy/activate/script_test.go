@@ -639,7 +639,7 @@ func TestScriptBusy(t *testing.T) {
 }
 
 // uptime is the time since this machine's boot.
-func uptime(t *testing.T) time.Duration {
+func uptime(t testing.TB) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile("/proc/uptime")
 	if err != nil {
