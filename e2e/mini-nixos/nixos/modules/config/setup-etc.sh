@@ -4,6 +4,7 @@
 setupEtc() {
   local new=$systemConfig/etc static=/etc/static old=/etc/static f dir mode uid gid kept='' line
   local -A mounted=() links=() gone=() missing=()
+  local linked='' earlier=()
 
   while read -r _ _ _ _ line _; do mounted[$line]=1; done </proc/self/mountinfo
   replaceable() { # FILE
@@ -53,6 +54,7 @@ setupEtc() {
     [ ! -e "$new/$f.mode" ] || read -r mode <"$new/$f.mode"
     case $mode in
     symlink)
+      linked+=$f$'\n'
       if ! { [ -L "/etc/$f" ] && [ "/etc/$f" -ef "$new/$f" ]; } && replaceable "$f"; then
         links[$dir]+="$static/$f"$'\n'
       fi
@@ -81,9 +83,14 @@ setupEtc() {
   done
 
   # Links and copies of older generations.
-  while IFS= read -r -d '' f; do
-    [ -e "$static/$f" ] || [ -L "$static/$f" ] || gone[/etc/$f]=1
-  done < <(find /etc -lname "$static/*" -printf '%P\0')
+  if [ -e /etc/.links ]; then
+    mapfile -t earlier </etc/.links
+  else
+    mapfile -t earlier < <(find /etc -lname "$static/*" -printf '%P\n')
+  fi
+  for f in "${earlier[@]}"; do
+    [ -e "$static/$f" ] || [ -L "$static/$f" ] || [ ! -L "/etc/$f" ] || [ -e "/etc/$f" ] || gone[/etc/$f]=1
+  done
   if [ -e /etc/.clean ]; then
     while IFS= read -r line; do
       case $'\n'$kept in *$'\n'"$line"$'\n'*) continue ;; esac
@@ -93,6 +100,7 @@ setupEtc() {
   fi
   [ ${#gone[@]} = 0 ] || rm -f "${!gone[@]}"
   printf '%s' "$kept" >/etc/.clean
+  printf '%s' "$linked" >/etc/.links
   [ -e /etc/NIXOS ] || : >/etc/NIXOS
 }
 setupEtc
