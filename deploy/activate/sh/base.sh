@@ -116,7 +116,9 @@ save() {
   [ $((saves % 60)) != 0 ] || change=replace
   $change "$live/state" "$record" || return
   case $phase in
-  starting | committing | rolling-back) addTo "$kept/state" "$record" ;;
+  # A new file needs a block of the disk, so a full disk is found before anything changes. The end of the run replaces the file.
+  starting) printf %s "$record" >"$kept/state.new" && addTo "$kept/state" "$record" ;;
+  committing | rolling-back) addTo "$kept/state" "$record" ;;
   'done') replace "$kept/state" "$record" ;;
   esac
 }

@@ -48,7 +48,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   # Delete a key backup that dropKeyBackup has marked: the client of that run was killed before it deleted the backup.
   [ ! -e $keysAside/settled ] || rm -rf $keysAside
   if ! { : >"$live/log" && : >"$live/state" && save; }; then
-    rm -f "$live/state"
+    rm -f "$live/state" "$kept/state.new"
     die "cannot write the record of the switch in $kept"
   fi
   [ -z "$from" ] || [ "$from" = "$to" ] || [ "$roots/previous" -ef "$from" ] || ln -sfn "$from" "$roots/previous"
