@@ -214,8 +214,10 @@ func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, set *machi
 			case inspection.err != nil:
 			case r.Goal == node.UploadKeys: // does not depend on the node's systems
 				inspection.err = r.nodeChanger().Connect(ctx, n)
-			default:
+			case r.mayHaveEngine():
 				inspection.observed, inspection.err = r.nodeChanger().Inspect(ctx, n)
+			default:
+				inspection.observed, inspection.err = r.nodeChanger().InspectSystems(ctx, n)
 			}
 			close(inspection.done)
 			return struct{}{}, nil
@@ -227,6 +229,24 @@ func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, set *machi
 		}
 	}()
 	return all
+}
+
+// mayHaveEngine reports whether an engine may verify the nodes after the run. It then compares their failed units.
+func (r *run) mayHaveEngine() bool {
+	if len(r.hive.Broken) > 0 {
+		return true
+	}
+	for _, u := range r.hive.Units {
+		if u.Deployment.Engine != nil {
+			return true
+		}
+	}
+	for _, n := range r.Store.State().Nodes {
+		if n.Engine != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // doneChannels returns for each node the channel that is closed when its inspection has ended.

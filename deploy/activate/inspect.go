@@ -113,6 +113,16 @@ func (a *Activator) Inspect(ctx context.Context, node string, h Host) (Node, err
 	return a.inspect(ctx, node, h, Request{})
 }
 
+// InspectSystems is Inspect without the fields Failed, System and StorePath, and without the times and versions of
+// generations. Kernels can only be compared with each other. InspectSystems starts no program on the node, except for the
+// shell.
+func (a *Activator) InspectSystems(ctx context.Context, node string, h Host) (Node, error) {
+	return a.inspect(ctx, node, h, Request{Activator: brief})
+}
+
+// brief is passed to the script's inspect command instead of an activator.
+const brief = "brief"
+
 func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request) (Node, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {

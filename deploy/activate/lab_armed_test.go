@@ -205,7 +205,7 @@ func testKilled(t *testing.T, b *bench) {
 	// After the confirmation the node needs no client.
 	b.goTo("one")
 	b.abandon("two", "waiting", time.Minute)
-	b.l.Run(t, b.name, "touch /run/nixbench/activate/confirm /run/nixbench/activate/confirm-again")
+	b.l.Run(t, b.name, ": >/run/nixbench/activate/confirm; : >/run/nixbench/activate/confirm-again")
 	waitFor(t, 20*time.Second, "the node to commit", func() bool { n := b.inspect(); return !n.Last.Alive })
 	b.is("two", "two")
 }

@@ -55,6 +55,16 @@ func (c *Changer) Inspect(ctx context.Context, n nixeval.Node) (observed activat
 	return observed, err
 }
 
+// InspectSystems is Inspect without the state of systemd and some details, see [activate.Activator.InspectSystems].
+func (c *Changer) InspectSystems(ctx context.Context, n nixeval.Node) (observed activate.Node, err error) {
+	err = c.connect(ctx, n, func(h host) error {
+		observed, err = c.Activator.InspectSystems(ctx, n.Name, h)
+		err = wrapInspectError(n.Name, err)
+		return err
+	})
+	return observed, err
+}
+
 // Connect connects to a node without inspecting it. Like Inspect, it waits for a requested reboot.
 func (c *Changer) Connect(ctx context.Context, n nixeval.Node) error {
 	return c.connect(ctx, n, func(h host) error {

@@ -1,11 +1,11 @@
 // Command bench measures the speed of nixbench. A benchmark that compares two cases
 // measures both in one run, so that their ratio is meaningful on any machine:
 //
-//	go run ./bench instantiate   # evaluation, in one process and in chunks
-//	go run ./bench fleet         # apply to 1,000 simulated nodes, one of them stuck
-//	go run ./bench noop          # apply to nodes that already run their systems
-//	go run ./bench eval          # evaluation of 1 to 50 nodes with a real nixpkgs; `eval -h` lists the flags
-//	go run ./bench deploy        # deployments to the machines of a lab; `deploy -h` lists the flags
+//	go run ./internal/bench instantiate   # evaluation, in one process and in chunks
+//	go run ./internal/bench fleet         # apply to 1,000 simulated nodes, one of them stuck
+//	go run ./internal/bench noop          # apply to nodes that already run their systems
+//	go run ./internal/bench eval          # evaluation of 1 to 50 nodes with a real nixpkgs; `eval -h` lists the flags
+//	go run ./internal/bench deploy        # deployments to the machines of a lab; `deploy -h` lists the flags
 //
 // instantiate needs Nix and uses the mini NixOS fixture. eval needs root, Nix and a nixpkgs. The other benchmarks need ssh;
 // their nodes are SSH servers in a separate process. deploy needs root and the lab (e2e/lab). The exit status is 1 if a
@@ -74,7 +74,7 @@ func run() error {
 	}
 	if len(os.Args) < 2 || benchmarks[os.Args[1]] == nil {
 		names := strings.Join(slices.Sorted(maps.Keys(benchmarks)), "|")
-		return errors.New("usage: go run ./bench " + names)
+		return errors.New("usage: go run ./internal/bench " + names)
 	}
 	dir, err := os.MkdirTemp("", "nixbench-bench-")
 	if err != nil {

@@ -75,29 +75,56 @@ isActive() {
 # systemd is not asked about others.
 isTransientActive() { [ -e "$transientUnits/$1" ] && isActive "$1"; }
 
-# --- The state of a run is stored in a file, one name=value per line. load reads the file, and save writes the file. ---
+# --- The state of a run is stored in a file. save adds a record at the end, and load reads the last complete record. A
+# record begins with an empty line, has one name=value per line, and ends with the line saved=yes. A write that is
+# interrupted leaves the record before it. Earlier versions of nixbench replace the file instead: their only record has
+# neither an empty line nor an end. They read the last value of each name, so they can read these records too. ---
 
 names='run goal path spec to from was wasPath armed settle activator generation phase deadline outcome reason code broken users still jobs failedBefore boot time'
 clear() { for name in $names; do printf -v "$name" ''; done; }
 
 load() { # FILE
+  local lines=() line first last
   clear
-  [ -r "$1" ] || return 1
-  while IFS='=' read -r name value; do
-    case " $names " in *" $name "*) printf -v "$name" %s "$value" ;; esac
-  done <"$1"
+  [ -r "$1" ] && mapfile -t lines <"$1" || return
+  last=${#lines[@]}
+  while [ "$last" -gt 0 ] && [ "${lines[last - 1]}" != saved=yes ]; do last=$((last - 1)); done
+  first=$last
+  if [ "$last" = 0 ]; then # no record of this version is complete
+    while [ "$last" -lt ${#lines[@]} ] && [ -n "${lines[last]}" ]; do last=$((last + 1)); done
+    [ "$last" -gt 0 ] || return
+  else
+    while [ "$first" -gt 0 ] && [ -n "${lines[first - 1]}" ]; do first=$((first - 1)); done
+  fi
+  for line in "${lines[@]:first:last - first}"; do
+    name=${line%%=*}
+    case " $names " in *" $name "*) printf -v "$name" %s "${line#*=}" ;; esac
+  done
 }
 
 show() { for name in $names; do printf '%s%s=%s\n' "${1:-}" "$name" "${!name}"; done; } # [PREFIX]
 
-# save writes the state. The copy that survives a reboot is only written in the phases that matter after a reboot.
+# save writes the state. The copy that survives a reboot is only written in the phases that matter after a reboot. At the end
+# of a run the copy is replaced, so that the file does not grow, and so that the file system soon writes it to the disk.
+saves=0
 save() {
+  local record=$'\n' change=addTo
   printf -v time '%(%s)T' -1
-  show >"$live/state.new" && mv "$live/state.new" "$live/state" || return
+  for name in $names; do record+="$name=${!name}"$'\n'; done
+  record+=$'saved=yes\n'
+  saves=$((saves + 1))
+  [ $((saves % 60)) != 0 ] || change=replace
+  $change "$live/state" "$record" || return
   case $phase in
-  starting | committing | rolling-back | 'done') show >"$kept/state.new" && mv "$kept/state.new" "$kept/state" ;;
+  # A new file needs a block of the disk, so a full disk is found before anything changes. The end of the run replaces the file.
+  starting) printf %s "$record" >"$kept/state.new" && addTo "$kept/state" "$record" ;;
+  committing | rolling-back) addTo "$kept/state" "$record" ;;
+  'done') replace "$kept/state" "$record" ;;
   esac
 }
+
+addTo() { printf %s "$2" >>"$1"; }                      # FILE TEXT
+replace() { printf %s "$2" >"$1.new" && mv "$1.new" "$1"; } # FILE TEXT
 
 # systemd calls recover after each run. If the run has ended normally, the shell reads no more of this file.
 if [ "$1" = recover ] && load $live/state && [ "$phase" = 'done' ]; then exit; fi

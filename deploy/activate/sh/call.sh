@@ -49,7 +49,7 @@ runSwitch() { # PATIENCE COMMAND…
   # A read with a time limit may lose what it has read when its time is over. So the shell reads only what is there.
   until read -t 0 -u "$report"; do
     pause 0.05
-    if [ -e "$live/abort" ] && [ "$phase" = switching ]; then
+    if isAnswered abort && [ "$phase" = switching ]; then
       code=aborted
       break
     fi
@@ -57,8 +57,9 @@ runSwitch() { # PATIENCE COMMAND…
     now
     [ "$now" != "$beat" ] || continue
     # Once a second.
-    readNewLines : && moved=$now
-    if [ $((now - begun)) -gt 1 ]; then
+    if readNewLines :; then
+      moved=$now
+    elif [ $((now - moved)) -gt 1 ]; then # the log is silent
       askForJobs
       queue=$answer
       [ "$queue" = "$mark" ] || moved=$now

@@ -22,10 +22,15 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   to=$path${spec:+/specialisation/$spec}
   was=${10:-}
   was=${was#*|*|} was=${was%%|*} # the generation that the client has observed
-  readLinks "$to" $current $profile "$BASH" "$profile-$was-link" || die "a system was removed while the switch was prepared"
+  # Later, $current has another bash.
+  { cd -P "${BASH%/*}" && shell=$PWD/${BASH##*/}; } 2>/dev/null || die "cannot find the folder of $BASH"
+  resolveFolders "$to" $current $profile "$profile-$was-link" || die "a system was removed while the switch was prepared"
   to=${target[$to]-} from=${target[$current]-} wasPath=${target[$profile]-}
   # A generation with the same system is as good as the profile's.
   if [ -z "$wasPath" ] || [ "${target["$profile-$was-link"]-}" != "$wasPath" ]; then readGeneration; fi
+  # The garbage collector keeps the current folder of a process, and the paths in its environment: first those of this
+  # shell, then those of the run's process.
+  cd "$path" 2>/dev/null || { [ -z "${10:-}" ] && die "$path is not on this node"; exit 76; }
   if [ -n "${10:-}" ]; then
     [ "${10}" = "$from|$wasPath|${was:-0}|${last:-|}" ] && [ -x "$to/bin/switch-to-configuration" ] || exit 76
   fi
@@ -36,26 +41,29 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   now
   deadline=$((now + ${armed:-0}))
   # Files of the previous run: an answer that came too late, the result of its switch, and logs of its units.
-  for name in confirm confirm-again abort units; do [ ! -e "$live/$name" ] || rm -rf "${live:?}/$name"; done
+  for name in confirm confirm-again abort; do
+    [ ! -e "$live/$name" ] || echo "of an earlier run" >"$live/$name" || die "cannot remove the answer to the previous run"
+  done
+  [ ! -e "$live/units" ] || rm -rf "${live:?}/units"
   # Delete a key backup that dropKeyBackup has marked: the client of that run was killed before it deleted the backup.
   [ ! -e $keysAside/settled ] || rm -rf $keysAside
-  if ! { : >"$live/log" && save; }; then
+  if ! { : >"$live/log" && : >"$live/state" && save; }; then
     rm -f "$live/state" "$kept/state.new"
     die "cannot write the record of the switch in $kept"
   fi
-  ln -sfn "$path" "$roots/next" || die "cannot protect $path from the garbage collector"
-  [ -z "$from" ] || [ "$from" = "$to" ] || ln -sfn "$from" "$roots/previous"
+  [ -z "$from" ] || [ "$from" = "$to" ] || [ "$roots/previous" -ef "$from" ] || ln -sfn "$from" "$roots/previous"
   : >"$live/seen"
   # The unit is transient, so that a switch does not stop the unit. OOMScoreAdjust protects the unit
   # from the OOM killer, and TimeoutStopSec lets the run finish when the unit is stopped.
   systemd-run --quiet --collect --no-ask-password --unit="$runUnit" --service-type=exec \
     --description="nixbench: $goal, run $run" \
     --property=OOMScoreAdjust=-900 --property=TimeoutStopSec=15min --property=KillMode=mixed \
-    --property="ExecStopPost=${target[$BASH]} $live/script recover" \
+    --property="ExecStopPost=$shell $live/script recover" \
     --property=Restart=on-failure --property=RestartSec=1s --property=StartLimitIntervalSec=0 \
-    ${LOCALE_ARCHIVE:+--setenv=LOCALE_ARCHIVE="$LOCALE_ARCHIVE"} --setenv=NIXOS_INSTALL_BOOTLOADER="$8" \
-    "${target[$BASH]}" "$live/script" supervise </dev/null || { phase='done' outcome=failed reason=unstarted; save; die "systemd did not start the switch"; }
+    ${LOCALE_ARCHIVE:+--setenv=LOCALE_ARCHIVE="$LOCALE_ARCHIVE"} --setenv=NIXOS_INSTALL_BOOTLOADER="$8" --setenv=NIXBENCH_SYSTEM="$path" \
+    "$shell" "$live/script" supervise </dev/null || { phase='done' outcome=failed reason=unstarted; save; die "systemd did not start the switch"; }
   exec 9>&-
+  cd /
   follow "$run" 0
 }
 
@@ -76,13 +84,14 @@ follow() { # RUN LINES [ANSWERED]
     IFS= read -r -d '' text 2>/dev/null <$live/state || :
     if [ -z "$text" ] || [ "$text" != "$loaded" ]; then
       load $live/state || load $kept/state || die "there was no run"
+      [ "$text" = "$loaded" ] || checked=$now
       loaded=$text
     fi
     [ "$run" = "$1" ] || die "run $1 was not started, or run $run has replaced it"
     running=yes
     case " done$until" in *" $phase "*) running=no ;; esac
     [ -n "${logFd:-}" ] || { [ ! -e $live/log ] || exec {logFd}<"$live/log"; }
-    [ -z "${logFd:-}" ] || readNewLines printLogLine || :
+    [ -z "${logFd:-}" ] || ! readNewLines printLogLine || checked=$now
     [ $running = yes ] || break
     now
     if [ "$now" != "$beat" ]; then
@@ -90,7 +99,8 @@ follow() { # RUN LINES [ANSWERED]
       echo beat= || exit 1 # the client has disconnected
       printf '\n' 2>/dev/null >$live/seen
     fi
-    if [ $((now - checked)) -ge 2 ]; then
+    # The run's process may have been killed if neither the state nor the log changes.
+    if [ $((now - checked)) -ge 4 ]; then
       checked=$now
       if ! isTransientActive $runUnit; then
         load $live/state || load $kept/state
@@ -139,7 +149,7 @@ printLogLine() {
   fi
 }
 
-# answer writes a confirmation or an abort as a file for the run, and then follows the run. Only
+# answer writes a confirmation or an abort as an empty file for the run, and then follows the run. Only
 # the run decides whether the file was written in time, so client and run never disagree.
 answer() { # confirm|confirm-again|abort RUN LINES
   load $live/state || die "there is no run to $1"
@@ -148,6 +158,9 @@ answer() { # confirm|confirm-again|abort RUN LINES
   case $phase in rolling-back | 'done') ;; *) echo accepted=yes ;; esac # the run has not failed before this login
   follow "$2" "$3" "$1"
 }
+
+# isAnswered reports whether a client has answered this run. start writes a text into the answers to earlier runs.
+isAnswered() { [ -e "$live/$1" ] && [ ! -s "$live/$1" ]; } # confirm|confirm-again|abort
 
 # forget closes the record of a run that a reboot ended.
 forget() { # RUN

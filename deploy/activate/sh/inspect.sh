@@ -39,17 +39,42 @@ readLinks() { # PATH…
   for i in "${!paths[@]}"; do target[${paths[i]}]=${resolved[i]}; done
 }
 
+# resolveFolders is readLinks for folders, and starts no program. It changes the current folder.
+resolveFolders() { # PATH…
+  local folder
+  target=()
+  for folder; do
+    if [ -d "$folder" ]; then
+      cd -P "$folder" 2>/dev/null || return # it was removed meanwhile
+      target[$folder]=$PWD
+    elif [ -e "$folder" ]; then
+      target[$folder]=$folder
+    fi
+  done
+  cd /
+}
+
 # generationLinks sets $links to the links of the profile's generations.
 generationLinks() {
   links=()
   for link in "$profile"-*-link; do [ ! -L "$link" ] || links+=("$link"); done
 }
 
+# readProfileLink sets $link to the target of the profile, such as system-12-link. It starts a program only if several
+# generations have the profile's system.
+readProfileLink() {
+  local found=()
+  link=''
+  [ -L $profile ] || return 0
+  generationLinks
+  for link in "${links[@]}"; do [ ! $profile -ef "$link" ] || found+=("${link##*/}"); done
+  if [ ${#found[@]} = 1 ]; then link=${found[0]}; else link=$(readlink $profile); fi
+}
+
 # readGeneration sets $was to the number of the profile's generation.
 readGeneration() {
-  was=''
-  [ ! -L $profile ] || was=$(readlink $profile)
-  was=${was##*/} was=${was#system-} was=${was%-link}
+  readProfileLink
+  was=${link##*/} was=${was#system-} was=${was%-link}
 }
 
 kernelFiles() { printf '%s\n' "$1/kernel" "$1/initrd" "$1/kernel-modules"; } # SYSTEM
@@ -61,22 +86,41 @@ printKernel() { # NAME SYSTEM: prints the parts of a system that only a reboot c
   printf '%s=%s %s %s %s\n' "$1" "${target[$2/kernel]-}" "${target[$2/initrd]-}" "${target[$2/kernel-modules]-}" "$params"
 }
 
-# inspect prints the state of the node. With `brief` instead of an activator, it leaves out the state of systemd, and the
-# times and NixOS versions of the generations.
+# nameKernels sets $target of the parts of the systems that only a reboot changes. Two parts have the same target if they
+# are the same file. It starts no program.
+nameKernels() {
+  local part system other
+  for part in kernel initrd kernel-modules; do
+    for system in $booted $current $profile; do
+      [ -e "$system/$part" ] || continue
+      for other in $booted $current $profile; do
+        [ ! "$system/$part" -ef "$other/$part" ] || break
+      done
+      target[$system/$part]=$other/$part
+    done
+  done
+}
+
+# inspect prints the state of the node. With `brief` instead of an activator, it starts no program: it leaves out the state
+# of systemd, the times and NixOS versions of the generations, and the store paths of kernels.
 inspect() { # PATH SPEC ACTIVATOR|brief
   local system=$1${2:+/specialisation/$2} link version files
   declare -A times=() versions=()
   if isNixOS; then echo "nixos=yes"; else echo "nixos=no"; fi
   generationLinks
-  mapfile -t files < <(kernelFiles $booted; kernelFiles $current; kernelFiles $profile; [ -z "$1" ] || kernelFiles "$system")
-  readLinks $current $booted $profile "$roots/previous" "${links[@]}" "${files[@]}" ${1:+"$system"} ||
-    die "a generation was removed during the inspection; inspect the node again"
+  if [ "$3" = brief ]; then
+    resolveFolders $current $booted $profile "$roots/previous" "${links[@]}" && nameKernels
+  else
+    mapfile -t files < <(kernelFiles $booted; kernelFiles $current; kernelFiles $profile; [ -z "$1" ] || kernelFiles "$system")
+    readLinks $current $booted $profile "$roots/previous" "${links[@]}" "${files[@]}" ${1:+"$system"}
+  fi || die "a generation was removed during the inspection; inspect the node again"
   echo "current=${target[$current]-}"
   echo "booted=${target[$booted]-}"
   echo "profile=${target[$profile]-}"
   printEngine
   if [ ${#links[@]} = 0 ] || [ "$3" = brief ]; then
-    echo "link=$([ ! -L $profile ] || readlink $profile)"
+    readProfileLink
+    echo "link=$link"
   else
     while read -r link seconds version; do
       if [ "$link" = $profile ]; then echo "link=$version"; else times[$link]=${seconds%.*}; fi

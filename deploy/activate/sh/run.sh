@@ -97,7 +97,7 @@ commit() {
 # installBootLoader makes the new system the boot default, and sets $code. The new system has passed its
 # pre-switch checks if it was activated before.
 installBootLoader() {
-  local check=''
+  local check='' report
   [ "$goal" = boot ] || check=1
   if [ "$activator" = nixos-rebuild ]; then
     setRebuildCommand boot
@@ -106,19 +106,30 @@ installBootLoader() {
     set -- "$path/bin/switch-to-configuration" boot
   fi
   openLog
-  (
-    # This unit is protected from the OOM killer, but the installation is not more important than the node's services.
-    echo 0 >/proc/self/oom_score_adj
-    NIXOS_NO_CHECK=${NIXOS_NO_CHECK:-$check} exec timeout --kill-after=10 600 "$@" </dev/null >>"$live/log" 2>&1
-  )
-  code=$?
+  code=''
+  exec {report}< <(NIXOS_NO_CHECK=${NIXOS_NO_CHECK:-$check} runInstaller "$@")
+  if ! read -r -t 600 -u "$report" code; then
+    if [ $? -gt 128 ]; then code=hung; else code=killed; fi # otherwise the process that waits for the command was killed
+    findSwitchProcesses
+    [ ${#processes[@]} = 0 ] || kill -TERM "${processes[@]}" 2>/dev/null
+    for _ in {1..200}; do
+      ! read -t 0 -u "$report" || break
+      pause 0.05
+    done
+    stopSwitch # also the unit that nixos-rebuild has started
+  fi
+  exec {report}<&-
   readNewLines echo || : # to the journal
-  case $code in
-  124 | 137)
-    code=hung
-    stopSwitch # nixos-rebuild has started a unit
-    ;;
-  esac
+}
+
+# runInstaller runs a command that installs the boot loader, and prints its exit status. The command writes to the log.
+runInstaller() { # COMMAND…
+  # This unit is protected from the OOM killer, but the installation is not more important than the node's services.
+  echo 0 >/proc/self/oom_score_adj
+  [ -z "${silence:-}" ] || exec {silence}>&-
+  exec {logFd}<&-
+  "$@" </dev/null >>"$live/log" 2>&1
+  echo $?
 }
 
 # removeMissingUnits removes the units that the old system does not have from the lists of units
@@ -198,7 +209,7 @@ finishRun() { # OUTCOME
   rolled-back | rollback-failed) ;; # rollBack has restored the keys
   *) if [ "$reason" != refused ] && changedSystem; then dropKeyBackup; else restoreKeys; fi ;;
   esac
-  rm -f "$roots/next"
+  [ ! -L "$roots/next" ] || rm -f "$roots/next" # of an earlier version
   save || :
 }
 
@@ -287,8 +298,8 @@ awaitAnswer() { # PHASE ANSWER
   now
   deadline=$((now + armed))
   save || :
-  while ! [ -e "$live/$2" ]; do
-    if [ -e "$live/abort" ]; then
+  while ! isAnswered "$2"; do
+    if isAnswered abort; then
       reason=aborted
       return 1
     fi

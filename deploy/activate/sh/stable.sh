@@ -122,7 +122,7 @@ waitForJobs() {
   now
   began=$now moved=$now mark=''
   while findPendingJobs && [ -n "$pending" ]; do
-    if [ -e "$live/abort" ]; then
+    if isAnswered abort; then
       reason=aborted
       return 1
     fi
@@ -193,7 +193,7 @@ watchServices() {
   echo "watching for ${settle}s the started services:$watched" >>"$live/log"
   while :; do
     pause 0.5
-    if [ -e "$live/abort" ]; then
+    if isAnswered abort; then
       reason=aborted
       return 1
     fi

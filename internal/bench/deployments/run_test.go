@@ -8,6 +8,42 @@ import (
 	"testing"
 )
 
+// maxPrograms is the number of programs that a change of one line may start on a node. It contains 35 programs that are
+// not nixbench's: 6 of two logins, 13 that systemd starts, and 16 of two calls of the stand-in for switch-to-configuration.
+const maxPrograms = 60
+
+// A change starts as many programs on a node with 500 generations as on a node with 5.
+func TestGenerations(t *testing.T) {
+	if os.Getenv("NIXBENCH_E2E") != "1" {
+		t.Skip("NIXBENCH_E2E=1 is not set; end-to-end tests need root and Debian packages (see e2e/lab/README.md)")
+	}
+	started := map[int]float64{}
+	for _, generations := range []int{5, 500} {
+		file := filepath.Join(t.TempDir(), "figures.json")
+		var out, progress strings.Builder
+		err := Run(t.Context(), Options{Machines: 1, Repeat: 3, Size: 5, Generations: generations, Scenarios: "line", JSON: file, Dir: t.TempDir(), Out: &out, Progress: &progress})
+		t.Logf("%s\n%s", out.String(), progress.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r report
+		if err := json.Unmarshal(text, &r); err != nil {
+			t.Fatal(err)
+		}
+		started[generations] = r.Scenarios[0].Median["new"][programs]
+		if p := started[generations]; p <= 0 || p > maxPrograms {
+			t.Errorf("with %d generations a change starts %v programs, want at most %d", generations, p, maxPrograms)
+		}
+	}
+	if d := started[500] - started[5]; d < -2 || d > 2 {
+		t.Errorf("a change starts %v programs with 5 generations, and %v with 500", started[5], started[500])
+	}
+}
+
 // Some scenarios run on a lab, with nixbench and with a command line in turn. The figures are plausible.
 func TestRun(t *testing.T) {
 	if os.Getenv("NIXBENCH_E2E") != "1" {

@@ -2,8 +2,9 @@
 # new generation does not have is a dangling link. Few programs are started: they are most of
 # what an activation costs.
 setupEtc() {
-  local new=$systemConfig/etc static=/etc/static f dir mode uid gid kept='' line
+  local new=$systemConfig/etc static=/etc/static old=/etc/static f dir mode uid gid kept='' line
   local -A mounted=() links=() gone=() missing=()
+  local linked='' earlier=()
 
   while read -r _ _ _ _ line _; do mounted[$line]=1; done </proc/self/mountinfo
   replaceable() { # FILE
@@ -17,13 +18,28 @@ setupEtc() {
     return 1
   }
 
+  # Compares the contents, modes and owners of a copied file in two systems.
+  isSame() { # FILE FILE
+    local suffix
+    for suffix in '' .mode .uid .gid; do
+      [ -f "$1$suffix" ] && [ "$(<"$1$suffix")" = "$(<"$2$suffix")" ] || return
+    done
+  }
+
   if ! [ "$static" -ef "$new" ]; then
-    ln -sfn "$(readlink -f "$new")" /etc/.static.new
-    mv -fT /etc/.static.new "$static"
+    [ ! -d "$static" ] || old=$(cd -P "$static" && echo "$PWD")
+    ln -sfn "$(cd -P "$new" && echo "$PWD")" "$static" # ln replaces a link atomically
   fi
 
-  local files=()
-  mapfile -d '' -t files < <(cd "$new/" && find . ! -type d -printf '%P\0')
+  # The files and links of the new system, not the folders.
+  local files=() all=()
+  shopt -s globstar dotglob nullglob
+  all=("$new"/**)
+  shopt -u globstar dotglob nullglob
+  for f in "${all[@]}"; do
+    f=${f#"$new/"}
+    [ -z "$f" ] || [ -d "$new/$f" ] && [ ! -L "$new/$f" ] || files+=("$f")
+  done
   for f in "${files[@]}"; do
     dir=/etc
     [ "${f%/*}" = "$f" ] || dir=/etc/${f%/*}
@@ -38,6 +54,7 @@ setupEtc() {
     [ ! -e "$new/$f.mode" ] || read -r mode <"$new/$f.mode"
     case $mode in
     symlink)
+      linked+=$f$'\n'
       if ! { [ -L "/etc/$f" ] && [ "/etc/$f" -ef "$new/$f" ]; } && replaceable "$f"; then
         links[$dir]+="$static/$f"$'\n'
       fi
@@ -49,7 +66,9 @@ setupEtc() {
     *)
       read -r uid <"$new/$f.uid"
       read -r gid <"$new/$f.gid"
-      if replaceable "$f"; then
+      if [ -f "/etc/$f" ] && [ "$(<"/etc/$f")" = "$(<"$new/$f")" ] && isSame "$old/$f" "$new/$f"; then
+        : # the activation of the old system has installed it
+      elif replaceable "$f"; then
         install -T -o "${uid#+}" -g "${gid#+}" -m "$mode" "$new/$f" "$dir/.new.${f##*/}"
         mv -fT "$dir/.new.${f##*/}" "/etc/$f"
       fi
@@ -64,9 +83,14 @@ setupEtc() {
   done
 
   # Links and copies of older generations.
-  while IFS= read -r -d '' f; do
-    [ -e "$static/$f" ] || [ -L "$static/$f" ] || gone[/etc/$f]=1
-  done < <(find /etc -lname "$static/*" -printf '%P\0')
+  if [ -e /etc/.links ]; then
+    mapfile -t earlier </etc/.links
+  else
+    mapfile -t earlier < <(find /etc -lname "$static/*" -printf '%P\n')
+  fi
+  for f in "${earlier[@]}"; do
+    [ -e "$static/$f" ] || [ -L "$static/$f" ] || [ ! -L "/etc/$f" ] || [ -e "/etc/$f" ] || gone[/etc/$f]=1
+  done
   if [ -e /etc/.clean ]; then
     while IFS= read -r line; do
       case $'\n'$kept in *$'\n'"$line"$'\n'*) continue ;; esac
@@ -76,7 +100,8 @@ setupEtc() {
   fi
   [ ${#gone[@]} = 0 ] || rm -f "${!gone[@]}"
   printf '%s' "$kept" >/etc/.clean
+  printf '%s' "$linked" >/etc/.links
   [ -e /etc/NIXOS ] || : >/etc/NIXOS
 }
 setupEtc
-unset -f setupEtc replaceable
+unset -f setupEtc replaceable isSame

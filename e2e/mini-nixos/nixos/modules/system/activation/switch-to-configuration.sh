@@ -320,7 +320,7 @@ run() { # VERB UNIT...
 
 perform() { # VERB UNIT...: and forgets the set
   run "$@"
-  [ ! -e "$state/$1-list" ] || rm -f "$state/$1-list"
+  [ ! -s "$state/$1-list" ] || : >"$state/$1-list"
 }
 
 reportJobs() { [ ${#complaints[@]} = 0 ] || printf '%s\n' "${complaints[@]}" >&2; }
@@ -501,7 +501,10 @@ for set in restart reload; do
   rm -f "$state/activation-$set-list"
 done
 
-systemctl reset-failed 9>&- || die 1 "Error: Failed to reset failed units"
+# NixOS calls it at each switch. It has an effect if a unit has failed before, or while the units above were stopped.
+needsReset=${#stop[@]}
+for unit in "${!active[@]}"; do [ "${active[$unit]}" != failed ] || needsReset=1; done
+[ "$needsReset" = 0 ] || systemctl reset-failed 9>&- || die 1 "Error: Failed to reset failed units"
 systemctl daemon-reload 9>&- || die 1 "Error: systemd daemon reload failed"
 
 switchUsers "$oldSystem"
@@ -509,6 +512,7 @@ switchUsers "$oldSystem"
 # Restarts what is ordered before sysinit.target, such as systemd-tmpfiles-resetup.service.
 say "restarting sysinit-reactivation.target"
 run restart sysinit-reactivation.target
+unset 'start[sysinit-reactivation.target]' # the restart has started its dependencies
 
 # Units that have stopped in the meantime get their configuration when they start.
 for unit in "${!reload[@]}"; do
