@@ -1,11 +1,14 @@
 package flux
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nixbench/nixbench/deploy/bench/workload"
 )
 
 // Clean cancels the jobs of the instance's owner, with few commands also if there are many.
@@ -32,5 +35,24 @@ func TestClean(t *testing.T) {
 	commands, err := os.ReadFile(filepath.Join(state, "cancels"))
 	if n := strings.Count(string(commands), "\n"); err != nil || n > 2 {
 		t.Errorf("%d commands, %v", n, err)
+	}
+}
+
+// If the leader cannot be reached for a moment while no job has events, Play goes on.
+func TestLostCheck(t *testing.T) {
+	f := newFake(t)
+	lost := 0
+	for _, program := range []string{"sh", "systemctl"} {
+		f.answer[program] = func(int) (string, error) {
+			lines, _ := os.ReadFile(filepath.Join(f.folder, "lines"))
+			if !strings.Contains(string(lines), "submit") || strings.Contains(string(lines), "finish") {
+				return "", nil
+			}
+			lost++
+			return "", errors.New("connection lost")
+		}
+	}
+	if _, err := play(t, f, workload.Job{ID: "a", Runtime: 0.5}); err != nil || lost == 0 {
+		t.Errorf("%d lost checks, %v", lost, err)
 	}
 }
