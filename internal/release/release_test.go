@@ -173,8 +173,12 @@ func TestRefusedReleases(t *testing.T) {
 		version string
 		want    string
 	}{
-		"no version":         {version: "1.2.0", want: `"1.2.0" is no version`},
-		"a new file":         {func(c checkout) { c.write("new", "") }, "v1.2.0", "the checkout has changes; commit or remove them:\n?? new"},
+		"no version": {version: "1.2.0", want: `"1.2.0" is no version`},
+		"a new file": {func(c checkout) { c.write("new", "") }, "v1.2.0", "the checkout has changes; commit or remove them:\n?? new"},
+		"a new file that git status leaves out": {func(c checkout) {
+			c.git("config", "status.showUntrackedFiles", "no")
+			c.write("cmd/nixbench/other.go", "package main")
+		}, "v1.2.0", "the checkout has changes; commit or remove them:\n?? cmd/nixbench/other.go"},
 		"a changed file":     {func(c checkout) { c.write("README.md", "") }, "v1.2.0", "the checkout has changes"},
 		"no tag":             {version: "v1.3.0", want: "there is no tag v1.3.0"},
 		"a commit after it":  {func(c checkout) { c.write("new", ""); c.commit() }, "v1.2.0", "the tag v1.2.0 is commit "},
