@@ -167,6 +167,30 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// The configuration of git does not change the source archive.
+func TestSourceArchive(t *testing.T) {
+	c := newCheckout(t)
+	s, err := checkSource(t.Context(), c.dir, "v1.2.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := s.sourceArchive(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	attributes := filepath.Join(t.TempDir(), "attributes")
+	if err := os.WriteFile(attributes, []byte("LICENSE export-ignore\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"tar.umask": "0077", "core.autocrlf": "true", "core.attributesFile": attributes} {
+		c.git("config", name, value)
+		if got, err := s.sourceArchive(t.Context()); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("the archive differs with %s=%s: %v", name, value, err)
+		}
+		c.git("config", "--unset", name)
+	}
+}
+
 func TestRefusedReleases(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare func(checkout)
