@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/bench/player"
+	"github.com/nixbench/nixbench/deploy/bench/player/program"
 )
 
 // counters are readings before or after a workload: what the scheduler has used, and what only some players count.
@@ -24,7 +25,7 @@ func readCounters(ctx context.Context, p player.Player, after bool) counters {
 	var c counters
 	readings := []func(){
 		func() {
-			if r, ok := p.(player.Requester); ok {
+			if r, ok := requesterOf(p); ok {
 				c.requests, c.errRequests = r.Requests(ctx)
 			}
 		},
@@ -44,6 +45,15 @@ func readCounters(ctx context.Context, p player.Player, after bool) counters {
 	return c
 }
 
+// requesterOf returns the player that counts requests. With a program, it is the player of the scheduler.
+func requesterOf(p player.Player) (player.Requester, bool) {
+	if own, ok := p.(*program.Player); ok {
+		p = own.Player
+	}
+	r, ok := p.(player.Requester)
+	return r, ok
+}
+
 // addCounters records what the scheduler has used, the requests of a workload, where its commands ran, and what they used on the node of the scheduler. A counter that cannot be
 // read is a reason, and the result counts.
 func (a *attempt) addCounters(p player.Player, before, after counters) {
@@ -52,7 +62,7 @@ func (a *attempt) addCounters(p player.Player, before, after counters) {
 	} else {
 		a.Reasons = append(a.Reasons, "the usage of the scheduler: "+after.errUsage.Error())
 	}
-	if _, ok := p.(player.Requester); ok {
+	if _, ok := requesterOf(p); ok {
 		if err := cmp.Or(before.errRequests, after.errRequests); err != nil {
 			a.Reasons = append(a.Reasons, "the number of requests: "+err.Error())
 		} else {

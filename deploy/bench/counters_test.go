@@ -111,6 +111,21 @@ func TestCounterErrors(t *testing.T) {
 	}
 }
 
+// The requests of a program's workload are counted, too. Its commands run on this computer, so they have no place in the cluster.
+func TestProgramCounters(t *testing.T) {
+	p := &countingPlayer{Player: null.New(null.Options{}), requests: []int64{3, 10}}
+	b := programBenchmark(writeProgram(t, playScript))
+	b.Repetitions = 1
+	r := newRunner(t, b, &fakeCluster{command: []string{"true"}, player: func(nixeval.BenchmarkWorkload) (player.Player, error) { return p, nil }})
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	all, err := r.Store.Attempts(1)
+	if err != nil || len(all) != 1 || all[0].Result.Metrics["requests"] != 7 || len(all[0].Requests) != 2 || all[0].Place != nil || len(all[0].Reasons) > 0 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
 func TestDescribePlaces(t *testing.T) {
 	beside, same := &player.Place{Commands: "client-1", Scheduler: "head-1"}, &player.Place{Commands: "head-1", Scheduler: "head-1"}
 	want := []string{

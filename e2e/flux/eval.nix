@@ -12,6 +12,7 @@ let
       role,
       runtime ? facts { },
       settings ? { },
+      hollow ? 0,
     }:
     (import (nixpkgs + "/nixos/lib/eval-config.nix") {
       inherit lib;
@@ -28,6 +29,7 @@ let
           networking.hostName = "";
           system.stateVersion = "25.05";
           nixbench.flux = settings;
+          deployment.hollow = hollow;
         }
       ]
       ++ extraModules;
@@ -134,5 +136,6 @@ in
     twoLeaders = complaints { role = "leader"; runtime = facts { leaders = 2; }; };
     noCores = complaints { role = "leader"; settings.computeRoles = { compute = { }; gpu = { }; }; };
     full = complaints { role = "leader"; settings.computeRoles.compute.capacity = 1; };
+    hollow = complaints { role = "compute"; hollow = 100; };
   };
 }

@@ -106,6 +106,7 @@ func TestComplaints(t *testing.T) {
 			"twoLeaders": "the role leader has several nodes, and a Flux instance has one leader;",
 			"noCores":    "nixbench.flux.computeRoles.gpu.cores is not set, and the facts have no node of the role gpu with vcpus;",
 			"full":       "the role compute has more nodes than nixbench.flux.computeRoles.compute.capacity;",
+			"hollow":     "`hollow` of the role is 100, and Flux has no hollow nodes;",
 		}[name]
 		if got := strings.Join(complaints, "\n"); !strings.HasPrefix(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", name, got, want)

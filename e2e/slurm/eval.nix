@@ -192,6 +192,7 @@ in
     static = complaints { role = "compute"; settings.membership = "static"; };
     staticRole = complaints { role = "compute"; settings = { membership = "static"; staticRoles.gpu = { }; }; };
     staticHollow = complaints { role = "compute"; settings = { membership = "static"; hollow = 30; }; };
+    hollowController = complaints { role = "controller"; settings.hollow = 30; };
     noStaticNode = complaints { role = "controller"; runtime = facts { compute = 0; }; settings.membership = "static"; };
     noAccounting = complaints { role = "accounting"; };
     twoDatabases = complaints { role = "controller"; runtime = facts { accounting = 2; }; };

@@ -241,15 +241,16 @@ func TestHollowConfiguration(t *testing.T) {
 func TestComplaints(t *testing.T) {
 	for name, complaints := range evaluate(t).Complaints {
 		want := map[string]string{
-			"none":           "",
-			"static":         "",
-			"staticRole":     "nixbench.slurm.membership is static, and nixbench.slurm.staticRoles has no role compute;",
-			"staticHollow":   "roles.compute.hollow is 30, and nixbench.slurm.membership is static;",
-			"noStaticNode":   "nixbench.slurm.membership is static, and the facts have no node of the roles in nixbench.slurm.staticRoles;",
-			"noController":   "nixbench.slurm.controller is not set and the facts have no node of the role controller;",
-			"noAccounting":   "nixbench.slurm.accounting is not set and the facts have no node of the role accounting;",
-			"twoDatabases":   "the role accounting has several nodes, and the SLURM modules support one slurmdbd;",
-			"twoControllers": "the role controller has several nodes, and the SLURM modules support one controller;",
+			"none":             "",
+			"static":           "",
+			"staticRole":       "nixbench.slurm.membership is static, and nixbench.slurm.staticRoles has no role compute;",
+			"staticHollow":     "roles.compute.hollow is 30, and nixbench.slurm.membership is static;",
+			"hollowController": "`hollow` is 30 on a node with the role controller, and only a compute node can stand for several nodes;",
+			"noStaticNode":     "nixbench.slurm.membership is static, and the facts have no node of the roles in nixbench.slurm.staticRoles;",
+			"noController":     "nixbench.slurm.controller is not set and the facts have no node of the role controller;",
+			"noAccounting":     "nixbench.slurm.accounting is not set and the facts have no node of the role accounting;",
+			"twoDatabases":     "the role accounting has several nodes, and the SLURM modules support one slurmdbd;",
+			"twoControllers":   "the role controller has several nodes, and the SLURM modules support one controller;",
 		}[name]
 		if got := strings.Join(complaints, "\n"); !strings.HasPrefix(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", name, got, want)

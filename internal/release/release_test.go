@@ -167,14 +167,42 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// The configuration of git does not change the source archive.
+func TestSourceArchive(t *testing.T) {
+	c := newCheckout(t)
+	s, err := checkSource(t.Context(), c.dir, "v1.2.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := s.sourceArchive(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	attributes := filepath.Join(t.TempDir(), "attributes")
+	if err := os.WriteFile(attributes, []byte("LICENSE export-ignore\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"tar.umask": "0077", "core.autocrlf": "true", "core.attributesFile": attributes} {
+		c.git("config", name, value)
+		if got, err := s.sourceArchive(t.Context()); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("the archive differs with %s=%s: %v", name, value, err)
+		}
+		c.git("config", "--unset", name)
+	}
+}
+
 func TestRefusedReleases(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare func(checkout)
 		version string
 		want    string
 	}{
-		"no version":         {version: "1.2.0", want: `"1.2.0" is no version`},
-		"a new file":         {func(c checkout) { c.write("new", "") }, "v1.2.0", "the checkout has changes; commit or remove them:\n?? new"},
+		"no version": {version: "1.2.0", want: `"1.2.0" is no version`},
+		"a new file": {func(c checkout) { c.write("new", "") }, "v1.2.0", "the checkout has changes; commit or remove them:\n?? new"},
+		"a new file that git status leaves out": {func(c checkout) {
+			c.git("config", "status.showUntrackedFiles", "no")
+			c.write("cmd/nixbench/other.go", "package main")
+		}, "v1.2.0", "the checkout has changes; commit or remove them:\n?? cmd/nixbench/other.go"},
 		"a changed file":     {func(c checkout) { c.write("README.md", "") }, "v1.2.0", "the checkout has changes"},
 		"no tag":             {version: "v1.3.0", want: "there is no tag v1.3.0"},
 		"a commit after it":  {func(c checkout) { c.write("new", ""); c.commit() }, "v1.2.0", "the tag v1.2.0 is commit "},

@@ -29,7 +29,7 @@ func checkSource(ctx context.Context, dir, version string) (*source, error) {
 	if !versionRE.MatchString(version) {
 		return nil, fmt.Errorf("%q is no version: a version is the name of its tag, such as v0.1.0", version)
 	}
-	status, err := git(ctx, dir, "status", "--porcelain")
+	status, err := git(ctx, dir, "status", "--porcelain", "--untracked-files=normal")
 	if err != nil {
 		return nil, err
 	}

@@ -38,9 +38,12 @@ func (s *source) tarball(folder string, files []file) ([]byte, error) {
 	return compress(packed.Bytes())
 }
 
+// archiveSettings are the settings of git that change the bytes of an archive, with the values that they have without a configuration.
+var archiveSettings = []string{"-c", "tar.umask=0002", "-c", "core.autocrlf=false", "-c", "core.eol=lf", "-c", "core.attributesFile="}
+
 // sourceArchive returns the files of the commit as a compressed tar archive.
 func (s *source) sourceArchive(ctx context.Context) ([]byte, error) {
-	packed, err := command(ctx, s.dir, nil, "git", "archive", "--format=tar", "--prefix=nixbench-"+s.version+"/", s.commit)
+	packed, err := command(ctx, s.dir, nil, "git", append(slices.Clone(archiveSettings), "archive", "--format=tar", "--prefix=nixbench-"+s.version+"/", s.commit)...)
 	if err != nil {
 		return nil, err
 	}

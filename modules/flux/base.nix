@@ -7,6 +7,7 @@
 {
   config,
   lib,
+  options,
   pkgs,
   runtime,
   ...
@@ -14,6 +15,7 @@
 let
   inherit (lib) mkOption types;
   cfg = config.nixbench.flux;
+  hollow = if options ? deployment.hollow then config.deployment.hollow else 0;
   facts = if runtime == null then { } else runtime;
   nodesOf = role: facts.roles.${role} or [ ];
   word = types.strMatching "[A-Za-z0-9][A-Za-z0-9.-]*";
@@ -173,6 +175,10 @@ in
       {
         assertion = lib.length (nodesOf cfg.leaderRole) < 2;
         message = "the role ${cfg.leaderRole} has several nodes, and a Flux instance has one leader; set roles.${cfg.leaderRole}.count to 1.";
+      }
+      {
+        assertion = hollow == 0;
+        message = "`hollow` of the role is ${toString hollow}, and Flux has no hollow nodes; remove roles.NAME.hollow.";
       }
     ]
     ++ lib.concatLists (

@@ -222,6 +222,10 @@ in
       message = "the role ${cfg.accountingRole} has several nodes, and the SLURM modules support one slurmdbd; set roles.${cfg.accountingRole}.count to 1.";
     }
     {
+      assertion = cfg.hollow == 0 || cfg.role == "compute";
+      message = "`hollow` is ${toString cfg.hollow} on a node with the role ${cfg.role}, and only a compute node can stand for several nodes; remove roles.NAME.hollow.";
+    }
+    {
       assertion = lib.versionAtLeast cfg.package.version "23.11";
       message = "nixbench.slurm.package is SLURM ${cfg.package.version}, and the modules need 23.11 or later; use a newer package.";
     }

@@ -27,9 +27,12 @@ in
 
     declare -A number_of
     stopping=
+    # SIGTERM may arrive between any two commands. The slurmd that is started last must end, too.
     start() {
+      [ -z "$stopping" ] || return
       ${slurmd} -D -N "$machine-h$1" "''${arguments[@]}" --conf "$parameters Port=$((${toString base} + $1))" &
       number_of[$!]=$1
+      [ -z "$stopping" ] || kill $! 2> /dev/null
     }
     stop() {
       stopping=1
@@ -43,17 +46,24 @@ in
       [ $((number % 20)) != 0 ] || sleep 1
       [ -z "$stopping" ] || break
     done
-    while [ ''${#number_of[@]} -gt 0 ]; do
-      ended=
-      wait -n -p ended
-      [ -n "$ended" ] || continue
-      number=''${number_of[$ended]}
-      unset "number_of[$ended]"
-      if [ -z "$stopping" ]; then
-        echo "slurmd of $machine-h$number has ended; it starts again" >&2
-        sleep 1
-        start "$number"
+    while [ -z "$stopping" ]; do
+      # bash reports only some of several children that end at once, so look at all of them.
+      ended=()
+      for child in "''${!number_of[@]}"; do
+        kill -0 "$child" 2> /dev/null && continue
+        ended+=("''${number_of[$child]}")
+        unset "number_of[$child]"
+      done
+      if [ ''${#ended[@]} = 0 ]; then
+        wait -n
+        continue
       fi
+      for number in "''${ended[@]}"; do
+        echo "slurmd of $machine-h$number has ended; it starts again" >&2
+      done
+      sleep 1
+      for number in "''${ended[@]}"; do start "$number"; done
     done
+    wait
   '';
 }

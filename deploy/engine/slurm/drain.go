@@ -18,9 +18,9 @@ func (e *Engine) Drain(ctx context.Context, nodes []string, o engine.DrainOption
 	return e.drain(ctx, nodes, o, report, func(node) bool { return false })
 }
 
-// DrainForRemoval implements [engine.MemberRemover].
+// DrainForRemoval implements [engine.MemberRemover]. It leaves out nodes that run no jobs.
 func (e *Engine) DrainForRemoval(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
-	return e.drain(ctx, nodes, o, report, func(n node) bool { return !n.isReady() })
+	return e.drain(ctx, nodes, o, report, func(n node) bool { return !n.runsJobs() })
 }
 
 // drain drains the registered nodes among nodes for which leaveOut returns false.

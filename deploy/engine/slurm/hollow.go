@@ -62,7 +62,7 @@ func join(nodes map[string]node, machine string, numbers []int) node {
 	var texts []string
 	var worst node
 	var drained []string
-	busy := "0"
+	busy, ready := "0", ""
 	start := ""
 	for _, number := range numbers {
 		n := nodes[hollowNode(machine, number)]
@@ -76,6 +76,9 @@ func join(nodes map[string]node, machine string, numbers []int) node {
 		if n.isBusy() {
 			busy = "1"
 		}
+		if n.isReady() {
+			ready = "1"
+		}
 		if began, known := n.slurmdStart(); !known {
 			start = "None"
 		} else if first, _ := (node{"SlurmdStartTime": start}).slurmdStart(); start == "" || start != "None" && began.Before(first) {
@@ -86,10 +89,14 @@ func join(nodes map[string]node, machine string, numbers []int) node {
 	joined["NodeName"] = machine + "-h[" + strings.Join(texts, ",") + "]"
 	if len(drained) > 0 && len(drained) < len(numbers) {
 		joined["Drained"] = fmt.Sprintf("%d of its %d hollow nodes are drained: %s", len(drained), len(numbers), batch.Abbreviate(drained))
+		joined["State"] = strings.Join(slices.DeleteFunc(joined.states(), func(s string) bool { return s == "DRAIN" }), "+")
 	}
-	joined["CPUAlloc"], joined["SlurmdStartTime"] = busy, start
+	joined["AnyReady"], joined["CPUAlloc"], joined["SlurmdStartTime"] = ready, busy, start
 	return joined
 }
+
+// runsJobs reports whether the node, or one of the hollow nodes of a machine, can run jobs unless it is drained.
+func (n node) runsJobs() bool { return n.isReady() || n["AnyReady"] != "" }
 
 // rank orders nodes: the state of a machine is that of its hollow node with the highest rank.
 func (n node) rank() int {

@@ -75,3 +75,28 @@ func TestHollowDrain(t *testing.T) {
 		t.Errorf("jobs run on %q", got)
 	}
 }
+
+// A machine is drained while one of its hollow nodes works, also if another one does not, or has been drained before.
+func TestPartlyHollowDrain(t *testing.T) {
+	for name, test := range map[string]struct {
+		expected int
+		change   func(c *controller)
+		drained  bool // before the removal
+	}{
+		"one is missing": {3, func(*controller) {}, true},
+		"one is down":    {2, func(c *controller) { c.nodes["c-1-h2"].base = "DOWN" }, true},
+		"one is down and drained": {2, func(c *controller) {
+			c.nodes["c-1-h2"].base, c.nodes["c-1-h2"].flags, c.nodes["c-1-h2"].reason = "DOWN", []string{"DRAIN"}, "bad disk"
+		}, true},
+		"all are down": {2, func(c *controller) { c.nodes["c-1-h1"].base, c.nodes["c-1-h2"].base = "DOWN", "DOWN" }, false},
+	} {
+		c, e := newHollow(t, test.expected, 1, 2)
+		test.change(c)
+		if err := e.DrainForRemoval(t.Context(), []string{"c-1"}, engine.DrainOptions{}, quiet); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.called("head: scontrol update nodename=c-1-h[1,2] state=drain reason="+drainReason) != test.drained {
+			t.Errorf("%s: calls: %q", name, c.calls)
+		}
+	}
+}

@@ -54,10 +54,11 @@ func (p *Player) Clocks() player.Clocks { return p.clocks }
 // date reads the clock of the leader.
 func (p *Player) date(ctx context.Context) ([]byte, error) { return p.run(ctx, nil, "date", "+%s%N") }
 
-// cancelScript cancels the jobs of the player that have not ended, and prints their ids. flux cancel fails for a job that has ended meanwhile:
-// the next call does not find it.
-const cancelScript = `jobs=$(flux jobs --no-header --count=0 --filter=pending,running --name=` + jobName + ` --format='{id.dec}') || exit
-[ -z "$jobs" ] || echo "$jobs" | xargs -n 100 flux cancel > /dev/null 2>&1 || :
+// cancelScript cancels the jobs of the player that have not ended, and prints their ids. Without -A, flux jobs lists those of root, and the owner of
+// the instance has submitted them. flux cancel starts Python, so a call cancels many jobs. It fails for a job that has ended meanwhile: the next call
+// does not find it.
+const cancelScript = `jobs=$(flux jobs --no-header -A --count=0 --filter=pending,running --name=` + jobName + ` --format='{id.dec}') || exit
+[ -z "$jobs" ] || echo "$jobs" | xargs -n 1000 flux cancel > /dev/null 2>&1 || :
 echo "$jobs"
 `
 

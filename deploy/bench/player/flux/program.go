@@ -90,9 +90,10 @@ func (p *Player) begin(ctx context.Context, onNode time.Time) error {
 	return nil
 }
 
-// checkProgram returns an error if the program does not run.
+// checkProgram returns an error if the program does not run. A check that does not reach the leader says nothing; the next read of lines reports it.
 func (p *Player) checkProgram(ctx context.Context) error {
-	if _, err := p.run(ctx, nil, "systemctl", "--quiet", "is-active", unit); err == nil || ctx.Err() != nil {
+	ended, err := p.runScript(ctx, "systemctl --quiet is-active "+unit+" || echo ended\n")
+	if err != nil || len(ended) == 0 {
 		return nil
 	}
 	out, _ := p.run(ctx, nil, "tail", "--lines=1", errorFile)

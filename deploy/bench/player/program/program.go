@@ -34,7 +34,7 @@ type Options struct {
 	Log    string // a file to which stderr is appended
 }
 
-// Player implements [player.Player]. Limits, Usage and Clean are those of the scheduler's own player.
+// Player implements [player.Player]. Limits, Usage and Clean are those of the scheduler's own player, which also counts requests.
 type Player struct {
 	player.Player
 	o Options
