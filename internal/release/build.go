@@ -90,7 +90,7 @@ func (s *source) build(ctx context.Context, platforms []platform, output string,
 
 // compile builds the program for a platform. The arguments are complete: no setting of this computer changes the result.
 func (s *source) compile(ctx context.Context, p platform, to string) error {
-	env := []string{"CGO_ENABLED=0", "GOOS=" + p.os, "GOARCH=" + p.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off", "GODEBUG="}
+	env := []string{"CGO_ENABLED=0", "GOOS=" + p.os, "GOARCH=" + p.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOFIPS140=off", "GOENV=off", "GOWORK=off", "GODEBUG="}
 	_, err := command(ctx, s.dir, env, "go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly",
 		"-ldflags", fmt.Sprintf("-s -w -buildid= -X main.version=%s -X main.commit=%.12s", s.version, s.commit), "-o", to, "./cmd/nixbench")
 	return err

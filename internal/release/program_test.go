@@ -34,6 +34,14 @@ func TestProgram(t *testing.T) {
 	var programs, boms, archives []string
 	out := t.TempDir()
 	for i, dir := range []string{here, there} {
+		if dir == there { // settings of the computer change nothing
+			settings := filepath.Join(t.TempDir(), "env") // as go env -w writes it
+			if err := os.WriteFile(settings, []byte("GOFLAGS=-tags=netgo\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("GOENV", settings)
+			t.Setenv("GOFIPS140", "latest")
+		}
 		s := &source{dir: dir, version: "v1.2.3", commit: strings.Repeat("0123456789", 4), time: time.Unix(1795400000, 0).UTC()}
 		to := filepath.Join(out, string(rune('a'+i)))
 		if err := s.compile(t.Context(), platform{runtime.GOOS, runtime.GOARCH}, to); err != nil {
