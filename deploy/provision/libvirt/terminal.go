@@ -14,6 +14,9 @@ import (
 // consolePoll is how long AttachConsole pauses when the console has neither output nor input.
 const consolePoll = 10 * time.Millisecond
 
+// maxConsoleInput is the maximum number of bytes that wait for a console that takes no input.
+const maxConsoleInput = 64 << 10
+
 // AttachConsole implements [provision.Terminal]. It has a connection to libvirt of its own, which the keepalive of libvirt
 // ends if the host does not answer.
 func (h *Hypervisor) AttachConsole(ctx context.Context, c provision.Cluster, node string, in <-chan []byte, out io.Writer) error {
@@ -60,54 +63,53 @@ func (h *Hypervisor) AttachConsole(ctx context.Context, c provision.Cluster, nod
 	return h.wrapError(node, op, copyConsole(ctx, stream, in, out), "")
 }
 
-// consoleStream is a stream of libvirt that does not block: Recv and Send return -2 if they would block, and Recv returns
-// 0 at the end.
+// consoleStream is a stream of libvirt that does not block: Recv and Send return -2 without an error if they would block, and 0
+// and [io.EOF] at the end.
 type consoleStream interface {
 	Recv(p []byte) (int, error)
 	Send(p []byte) (int, error)
 }
-
-const wouldBlock = -2
 
 // copyConsole copies between the stream and the user until one of them ends, or ctx does.
 func copyConsole(ctx context.Context, stream consoleStream, in <-chan []byte, out io.Writer) error {
 	buf := make([]byte, 4096)
 	var pending []byte // input that was not sent yet
 	for {
-		n, err := stream.Recv(buf)
-		switch {
+		pause := consolePoll
+		switch n, err := stream.Recv(buf); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
 		case n > 0:
 			if _, err := out.Write(buf[:n]); err != nil {
 				return err
 			}
-			continue
-		case n == 0:
-			return nil
-		case n != wouldBlock:
-			return err
+			pause = 0
 		}
 		if len(pending) > 0 {
 			switch n, err := stream.Send(pending); {
-			case n >= 0:
-				pending = pending[n:]
-				continue
-			case n != wouldBlock:
+			case errors.Is(err, io.EOF):
+				return nil
+			case err != nil:
 				return err
+			case n > 0:
+				pending, pause = pending[n:], 0
 			}
 		}
 		receive := in
-		if len(pending) > 0 {
+		if len(pending) > maxConsoleInput {
 			receive = nil
 		}
-		select {
+		select { // also while there is output, or input that the console does not take, so that the user can leave it
 		case data, open := <-receive:
 			if !open {
 				return nil
 			}
-			pending = data
+			pending = append(pending, data...)
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(consolePoll):
+		case <-time.After(pause):
 		}
 	}
 }
