@@ -129,7 +129,7 @@ func (u moduleUpdate) apply(folder string) error {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
-		if err := durable.Write(file, content); err != nil {
+		if err := durable.WriteShared(file, content); err != nil {
 			return err
 		}
 	}
@@ -146,7 +146,7 @@ func (u moduleUpdate) apply(folder string) error {
 	if now, err := durable.Read(file, durable.ConfigSize); err == nil && string(now) == string(text) {
 		return nil
 	}
-	return durable.Write(file, text)
+	return durable.WriteShared(file, text)
 }
 
 // updateModules renews the copies of nixbench's modules in a folder that init has written.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Write uses no file in $TMPDIR, because it would stay there after a kill -9.
@@ -38,6 +40,30 @@ func TestWrite(t *testing.T) {
 	}
 	if err := Write(filepath.Join(dir, "absent", "key"), nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "absent/key:") {
 		t.Errorf("a folder that is not there: %v", err)
+	}
+}
+
+// WriteShared keeps the permissions of a file, and leaves those of a new one to the umask.
+func TestWriteShared(t *testing.T) {
+	before := unix.Umask(0o027)
+	defer unix.Umask(before)
+	dir := t.TempDir()
+	modes := map[string]os.FileMode{"new": 0o640, "private": 0o600, "public": 0o664}
+	for name, mode := range modes {
+		file := filepath.Join(dir, name)
+		if name != "new" {
+			if err := errors.Join(os.WriteFile(file, []byte("old"), 0o600), os.Chmod(file, mode)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := WriteShared(file, []byte("new")); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(file)
+		info, _ := os.Stat(file)
+		if err != nil || string(data) != "new" || info.Mode().Perm() != mode {
+			t.Errorf("%s: %q, %v, %v", name, data, info.Mode(), err)
+		}
 	}
 }
 
