@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/closure"
@@ -69,11 +70,12 @@ func (c *systemChanges) add(node, from, to string) {
 	}
 }
 
-// recordSystemChanges waits for the comparison and writes the differences to the run's record.
+// recordSystemChanges waits for the comparison and writes the differences to the run's record, for the nodes that this run has changed.
 func (r *run) recordSystemChanges() error {
 	close(r.changes.in)
 	defer time.AfterFunc(maxChangesWait, r.changes.cancel).Stop()
-	groups := packages.GroupNodes(<-r.changes.out)
+	diffs := slices.DeleteFunc(<-r.changes.out, func(d packages.NodeDiff) bool { return !r.hasOtherSystem(d.Node) })
+	groups := packages.GroupNodes(diffs)
 	if len(groups) == 0 {
 		return nil
 	}

@@ -98,6 +98,15 @@ func (r *results) changedNodes() []nixeval.Node {
 	})
 }
 
+// hasOtherSystem reports whether the node runs or boots another system because of this run.
+func (r *results) hasOtherSystem(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a, ok := r.activations[name]
+	known := ok && a.After.Current != ""
+	return known && r.outcomes[name] != state.RolledBack && (a.After.Current != a.Before.Current || a.After.Profile != a.Before.Profile)
+}
+
 // recordDeployed stores the task of a node that was deployed without an error.
 func (r *results) recordDeployed(t node.Task) {
 	r.mu.Lock()
