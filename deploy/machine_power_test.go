@@ -83,6 +83,20 @@ func TestStopAndStart(t *testing.T) {
 		t.Errorf("intents are left: %+v", w.state().Intents)
 	}
 
+	// start waits for machines that run and are still booting, as after an interrupted start.
+	w.must(w.power(t.Context(), (*machines.Power).Stop, o))
+	began := time.Now()
+	ctx, interrupt := context.WithCancel(t.Context())
+	time.AfterFunc(200*time.Millisecond, interrupt)
+	if _, err := w.power(ctx, (*machines.Power).Start, o); err == nil {
+		t.Error("the interrupted start has succeeded")
+	}
+	results, err = w.power(t.Context(), (*machines.Power).Start, o)
+	w.must(results, err)
+	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 started", "w-2 started"}, outcomes(results)); diff != "" || time.Since(began) < w.boot["cp-1"] {
+		t.Errorf("after %s: %s", time.Since(began), diff)
+	}
+
 	// A stopped machine is started by apply, as before.
 	w.must(w.power(t.Context(), (*machines.Power).Stop, o))
 	results, err = w.apply()
@@ -133,7 +147,16 @@ func TestStartFails(t *testing.T) {
 		t.Error(diff)
 	}
 
-	// An interrupt ends the wait. The machine runs, so the next start has nothing to do for it.
+	// cp-1 runs now, and is still not ready, so the next start does not start the workers.
+	results, err = w.power(t.Context(), (*machines.Power).Start, machines.PowerOptions{Timeout: 300 * time.Millisecond})
+	if !errors.As(err, &boot) || boot.Node != "cp-1" || !strings.Contains(err.Error(), "cp-1: its machine runs, but is not ready after 300ms: ") {
+		t.Errorf("err = %v", err)
+	}
+	if diff := cmp.Diff([]string{"cp-1 failed", "w-1 skipped", "w-2 skipped"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+
+	// An interrupt ends the wait.
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	w.must(w.power(t.Context(), (*machines.Power).Stop, o))
 	time.AfterFunc(200*time.Millisecond, func() { interrupt(errors.New("interrupted")) })

@@ -14,7 +14,8 @@ crashed, and wait until their systems have started. Nothing else is changed:
 nixbench apply starts machines, too, and deploys the hive.
 
 In a cluster, the nodes that others need, such as control planes, are started
-first. If one of them is not ready after --timeout, the others stay off.`
+first. If one of them is not ready after --timeout, the others stay off. start
+also waits for machines that run already and are still booting.`
 
 func (a *app) startCommand() *cobra.Command {
 	var flags powerFlags

@@ -155,25 +155,27 @@ func (p *Power) stopMachine(ctx context.Context, node string, o PowerOptions) er
 }
 
 // Start starts the machines of the nodes, and waits until their systems have booted: first the machines that others need.
-// If one of these does not become ready, the later ones are not started.
+// If one of these does not become ready, the later ones are not started. It also waits for machines that run already, because
+// an interrupted Start may have started them.
 func (p *Power) Start(ctx context.Context, nodes []nixeval.Node, record *state.Recorder, o PowerOptions) ([]state.NodeResult, error) {
 	return p.change(ctx, powerGroups(p.Hive, nodes), record, o.Parallel, Started, func(ctx context.Context, n nixeval.Node) (bool, error) {
-		if p.IsRunning(n.Name) {
-			return false, nil
-		}
-		return true, p.startMachine(ctx, n, o.Timeout)
+		isOff := !p.IsRunning(n.Name)
+		return isOff, p.startMachine(ctx, n, isOff, o.Timeout)
 	})
 }
 
-func (p *Power) startMachine(ctx context.Context, n nixeval.Node, timeout time.Duration) error {
-	power, err := p.powerOf(n.Name)
-	if err != nil {
-		return err
-	}
+// startMachine starts the machine of a node if it is off, and waits until its system has booted.
+func (p *Power) startMachine(ctx context.Context, n nixeval.Node, isOff bool, timeout time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if err := power.Start(limited, p.cluster, n.Name); err != nil {
-		return err
+	if isOff {
+		power, err := p.powerOf(n.Name)
+		if err != nil {
+			return err
+		}
+		if err := power.Start(limited, p.cluster, n.Name); err != nil {
+			return err
+		}
 	}
 	host, err := p.Fleet.Host(limited, n)
 	if err != nil {
@@ -184,7 +186,10 @@ func (p *Power) startMachine(ctx context.Context, n nixeval.Node, timeout time.D
 		if ctx.Err() != nil {
 			return failure.On(n.Name, context.Cause(ctx))
 		}
-		return failure.WithHint(&BootError{Node: n.Name, Started: true, Within: timeout, Err: err},
+		if !isOff {
+			err = fmt.Errorf("its machine runs, but is not ready after %s: %w", timeout, err)
+		}
+		return failure.WithHint(&BootError{Node: n.Name, Started: isOff, Within: timeout, Err: err},
 			"nixbench console "+n.Name+" shows what it prints; nixbench apply also waits for it, and discovers a new address")
 	}
 	return nil
