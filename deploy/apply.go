@@ -36,7 +36,7 @@ type Options struct {
 	BootTimeout  time.Duration // maximum time until a machine is ready; 0: a default for the kind of machine
 
 	// Plan is the plan to execute; nil: Apply evaluates the systems. Its systems are used if the evaluation would see the same
-	// facts. Its other content is for the caller, which has compared it with the user's plan.
+	// facts. Otherwise, Apply evaluates the hive again; if the plan is that of a file, the hive must still have its systems.
 	Plan *Plan
 
 	RebootNodes   bool          // reboot the deployed nodes that have not booted the system of their profile

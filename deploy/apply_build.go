@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"maps"
@@ -69,6 +70,9 @@ func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes [
 		all, evalErr = instantiateEach(ctx, eval, r.hive, nodes, r.KeepGoing, func(part map[string]nixeval.Closure) {
 			r.early.addNeeded(ctx, builds, part)
 		})
+		if evalErr == nil && r.Plan != nil && r.Plan.File != "" {
+			evalErr = r.checkPlanFile(ctx, nodes)
+		}
 	}
 	if len(all) == 0 || evalErr != nil && !r.KeepGoing {
 		stopBuilds()
@@ -102,7 +106,7 @@ func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes [
 // plannedClosures returns the systems of the plan that Apply executes. It returns nil if there is no plan, if a system is missing in
 // it, or if it was evaluated with other facts: those of machines that the plan creates are complete only now.
 func (r *run) plannedClosures(eval *nixeval.Evaluator, nodes []nixeval.Node) map[string]nixeval.Closure {
-	if r.Plan == nil || r.Plan.facts != hashFacts(eval) {
+	if r.Plan == nil || !bytes.Equal(r.Plan.facts, readFacts(eval)) {
 		return nil
 	}
 	for _, unit := range selection.Units(nodes) {

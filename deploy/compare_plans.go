@@ -16,10 +16,16 @@ type OutdatedPlanError struct {
 	File    string
 	Made    time.Time
 	Changes []string // what has changed
+
+	Executing bool // it changed while apply executed the plan, and may have changed machines
 }
 
 func (e *OutdatedPlanError) Error() string {
-	return fmt.Sprintf("plan %s of %s is outdated, and nothing was changed:\n%s", e.File, e.Made.UTC().Format("2006-01-02 15:04:05 UTC"), strings.Join(e.Changes, "\n"))
+	format := "plan %s of %s is outdated, and nothing was changed:\n%s"
+	if e.Executing {
+		format = "plan %s of %s became outdated while apply executed it, and no system was deployed:\n%s"
+	}
+	return fmt.Sprintf(format, e.File, e.Made.UTC().Format("2006-01-02 15:04:05 UTC"), strings.Join(e.Changes, "\n"))
 }
 
 // Kind implements [failure.Classified].
@@ -79,7 +85,7 @@ func (p Preview) compareWith(now Preview) []string {
 		out = append(out, fmt.Sprintf("its machine: planned %s, now %s", was, is))
 	}
 	if p.To != now.To || p.Drv != now.Drv {
-		out = append(out, fmt.Sprintf("the hive has another system now: %s, planned %s", orNone(now.To), orNone(p.To)))
+		out = append(out, describeOtherSystem(now.To, p.To))
 	}
 	applied := now.From != "" && now.From == p.To
 	switch {
@@ -110,6 +116,10 @@ func (p Preview) compareWith(now Preview) []string {
 		out = append(out, "its cluster member would change more: "+strings.Join(more, ", "))
 	}
 	return out
+}
+
+func describeOtherSystem(now, planned string) string {
+	return fmt.Sprintf("the hive has another system now: %s, planned %s", orNone(now), orNone(planned))
 }
 
 func (p Preview) machineAction() provision.Action {

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -86,6 +87,44 @@ func TestApplyEvaluatesWithNewFacts(t *testing.T) {
 	defer w.mu.Unlock()
 	if len(w.facts) != 2 || w.facts[0] == w.facts[1] || !strings.Contains(w.facts[1], "ssh-ed25519") {
 		t.Errorf("the evaluations saw %q", w.facts)
+	}
+}
+
+// If the hive changes after it was compared with a plan file, such as during the question about machines, apply deploys no system.
+func TestHiveChangesWhilePlanIsExecuted(t *testing.T) {
+	for _, changes := range []bool{false, true} {
+		w := newWorld(t, map[string]int{"w": 2})
+		results, err := w.session(t.Context(), "apply", func(d *Deployer) error {
+			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})
+			if err != nil {
+				return err
+			}
+			if changes {
+				w.revision++
+			}
+			made.File = "w.plan"
+			o := Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, BootTimeout: 10 * time.Second, Plan: &made}
+			return d.Apply(t.Context(), w.hive, w.hive.Nodes, o)
+		})
+		if !changes {
+			w.must(results, err)
+			if len(w.facts) != 3 || w.facts[2] != w.facts[0] {
+				t.Errorf("the evaluations saw %q", w.facts)
+			}
+			continue
+		}
+		var outdated *OutdatedPlanError
+		if !errors.As(err, &outdated) || !outdated.Executing || len(outdated.Changes) != 2 || !strings.HasPrefix(outdated.Changes[1], "w-2: the hive has another system now: /nix/store/") {
+			t.Errorf("err = %v", err)
+		}
+		if diff := cmp.Diff([]string{"w-1 skipped", "w-2 skipped"}, outcomes(results)); diff != "" {
+			t.Error(diff)
+		}
+		for name, m := range w.machines {
+			if len(m.effects) > 0 {
+				t.Errorf("%s: %q", name, m.effects)
+			}
+		}
 	}
 }
 

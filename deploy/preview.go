@@ -86,7 +86,12 @@ type UnitsPreview struct {
 type Plan struct {
 	Nodes    []Preview
 	closures map[string]nixeval.Closure // by unit
-	facts    string                     // hash of the facts that the evaluation saw
+	facts    []byte                     // the facts that the evaluation saw; nil: none
+
+	// File is the plan file with which the caller has compared this plan, and Made the time in it; "": none. Apply deploys no
+	// other systems than those of the file, except that they may contain the facts of machines that it has created.
+	File string
+	Made time.Time
 }
 
 // PreviewOptions are the options of Preview.
@@ -124,7 +129,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 		inspecting <- observed
 	}()
 	eval := d.Eval.WithFacts(machines.facts)
-	facts := hashFacts(eval)
+	facts := readFacts(eval)
 	closures, buildErr := r.makeClosures(ctx, eval, nodes)
 	inspected := <-inspecting
 	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {

@@ -239,10 +239,12 @@ func (c *machineConn) Close() error {
 	return c.Conn.Close()
 }
 
+var factsRE = regexp.MustCompile(`"file://([^?"]+/runtime\.json)\?`)
+
 var unitRE = regexp.MustCompile(`\\"([a-z0-9-]+)\\"`)
 
 // nix answers the commands of an evaluation and a build without running Nix.
-func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]byte, error) {
+func (w *world) nix(ctx context.Context, c nixeval.Command) ([]byte, error) {
 	if w.onNix != nil {
 		if err := w.onNix(ctx, c); err != nil {
 			return nil, err
@@ -265,8 +267,11 @@ func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]by
 	names, _, _ = strings.Cut(names, ")")
 	w.mu.Lock()
 	seen := "none"
-	if strings.Contains(text, "runtime.json") {
-		data, _ := os.ReadFile(dir.Facts())
+	if m := factsRE.FindStringSubmatch(text); m != nil {
+		data, err := os.ReadFile(m[1])
+		if err != nil {
+			w.t.Error(err)
+		}
 		seen = string(data)
 	}
 	w.facts = append(w.facts, seen)
@@ -309,7 +314,6 @@ func (w *world) hypervisors() []*fakeprovider.Hypervisor {
 // session runs f with a Deployer while it holds the lock of the state.
 func (w *world) session(ctx context.Context, command string, f func(*Deployer) error) ([]state.NodeResult, error) {
 	dir := w.dir // w.dir may change while f runs
-	nix := func(ctx context.Context, c nixeval.Command) ([]byte, error) { return w.nix(ctx, dir, c) }
 	if err := dir.Create(); err != nil {
 		return nil, err
 	}
@@ -339,11 +343,11 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 			w.onEvent(e)
 		}
 	})
-	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: "/hive.nix", Dir: "/"}, ChunkSize: w.chunk, Workers: w.chunk * 4, Run: nix, Send: send})
+	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: "/hive.nix", Dir: "/"}, ChunkSize: w.chunk, Workers: w.chunk * 4, Run: w.nix, Send: send})
 	fleet := fleet.New(hive, fleet.Options{Options: remote.Options{DialContext: w.dial, Timeout: 5 * time.Second}, Recorded: store, ClientKey: dir.ClientKey()})
 	defer fleet.Close()
 	err = f(&Deployer{
-		Eval: eval, Fleet: fleet, Copier: &closure.Copier{Run: nix, Send: send},
+		Eval: eval, Fleet: fleet, Copier: &closure.Copier{Run: w.nix, Send: send},
 		Uploader: &secrets.Uploader{Send: send}, Activator: &activate.Activator{Send: send},
 		Store: store, Record: record, Send: send, Engines: w.engines,
 		Keep: func(map[string]nixeval.Closure) error { return nil },

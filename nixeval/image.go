@@ -6,7 +6,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// WithoutFacts returns an evaluator for the same hive without facts, for images, which are built
+// WithoutFacts returns an evaluator for the same hive without facts, such as for images, which are built
 // before machines exist. It sends only messages and build events to send, and no phases.
 func (e *Evaluator) WithoutFacts(send event.Sink) *Evaluator {
 	o := e.Options

@@ -66,6 +66,7 @@ func (a *app) verifyPlan(d *deploy.Deployer, e *nixeval.Evaluator, hive *nixeval
 	if !made.Changes() && (deploy.Plan{Nodes: flags.plan.Nodes}).Changes() {
 		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "the plan " + flags.planFile + " was applied already; there is nothing to change"})
 	}
+	made.File, made.Made = flags.planFile, flags.plan.Made
 	return &made, nil
 }
 
