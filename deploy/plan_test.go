@@ -209,7 +209,7 @@ func TestPlanFile(t *testing.T) {
 	if diff := cmp.Diff(encode(want), encode(got)); diff != "" {
 		t.Error(diff)
 	}
-	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || !IsPlan(file) {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 	for text, want := range map[string]string{
@@ -223,7 +223,7 @@ func TestPlanFile(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadPlan(file); err == nil || !strings.Contains(err.Error(), want) || failure.KindOf(err) != failure.Usage {
+		if _, err := ReadPlan(file); err == nil || IsPlan(file) || !strings.Contains(err.Error(), want) || failure.KindOf(err) != failure.Usage {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -58,6 +58,21 @@ func (s SavedPlan) Write(file string) error {
 	return durable.Write(file, append(data, '\n'))
 }
 
+// IsPlan reports whether a file is a plan, of this or another version of nixbench.
+func IsPlan(file string) bool {
+	data, err := durable.Read(file, durable.ConfigSize)
+	if err != nil {
+		return false
+	}
+	var header struct {
+		Version     int
+		Made        time.Time
+		Hive        string
+		Deployments map[string]string
+	}
+	return json.Unmarshal(data, &header) == nil && header.Version > 0 && header.Hive != "" && header.Deployments != nil && !header.Made.IsZero()
+}
+
 // ReadPlan reads a plan file.
 func ReadPlan(file string) (SavedPlan, error) {
 	var s SavedPlan

@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -30,12 +32,24 @@ func (a *app) checkPlanFile(flags planFlags) error {
 			return newUsageError("--out: --set %s seems to contain a secret, and a plan file must not; use deployment.keys", path)
 		}
 	}
-	info, err := os.Stat(flags.out)
-	if err == nil && !info.Mode().IsRegular() {
-		return newUsageError("--out %s: it exists and is not a file", flags.out)
+	if safe := state.SafeURLs(a.flake); safe != a.flake {
+		return failure.WithHint(newUsageError("--out: --flake %s contains a secret, and a plan file must not", safe),
+			"Nix's option access-tokens, and ~/.netrc, contain the credentials of flakes")
 	}
-	if dir := filepath.Dir(flags.out); !isFolder(dir) {
-		return newUsageError("--out %s: there is no folder %s", flags.out, dir)
+	return checkOutput("--out", flags.out, deploy.IsPlan)
+}
+
+// checkOutput returns an error if a command cannot write the file of a flag, or if the file exists and must not be replaced. An empty
+// file, such as that of mktemp, is replaced.
+func checkOutput(flag, file string, isReplaceable func(file string) bool) error {
+	info, err := os.Stat(file)
+	switch dir := filepath.Dir(file); {
+	case err == nil && !info.Mode().IsRegular():
+		return newUsageError("%s %s: it exists and is not a file", flag, file)
+	case err == nil && info.Size() > 0 && !isReplaceable(file):
+		return failure.WithHint(newUsageError("%s %s: the file exists, and nixbench does not replace it", flag, file), "choose another name, or remove the file")
+	case !isFolder(dir):
+		return newUsageError("%s %s: there is no folder %s", flag, file, dir)
 	}
 	return nil
 }
@@ -71,25 +85,37 @@ func (a *app) newSavedPlan(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nix
 	return s
 }
 
-// hashDeployment returns a hash of the options of a node's deployment and machine, without the contents of keys.
+// sourceHashRE is the hash in the store path of a flake's source. Each commit of the flake changes it.
+var sourceHashRE = regexp.MustCompile(`/nix/store/[0-9a-z]{32}-source([^0-9A-Za-z+._?=-])`)
+
+// hashDeployment returns a hash of the options of a node's deployment and machine, without the contents of keys. A path in the
+// source of a flake is hashed without the store path of the source, so that a change of another file there does not matter. Only
+// the path of an image is hashed as it is, because nothing else shows that the image of a new machine has changed.
 func hashDeployment(hive *nixeval.Hive, n nixeval.Node) string {
 	u := hive.Unit(n.Unit)
 	if u == nil {
 		return ""
 	}
 	role := hive.Roles[n.Role]
-	role.Count = 0                     // another number of nodes does not change this one
+	image := role.Image
+	role.Count, role.Image = 0, nil // another number of nodes does not change this one
+	deployment := u.Deployment
+	deployment.Modules = nil           // the system shows their changes
 	data, err := json.Marshal(struct { // a Secret is encoded as (secret)
 		Node       nixeval.Node
 		Deployment nixeval.Deployment
 		Role       nixeval.Role
 		Cluster    *nixeval.Cluster
-	}{n, u.Deployment, role, hive.Cluster})
+	}{n, deployment, role, hive.Cluster})
 	if err != nil {
 		return err.Error()
 	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
+	sum := sha256.New()
+	sum.Write(sourceHashRE.ReplaceAll(data, []byte("source$1")))
+	if image != nil {
+		sum.Write([]byte("\x00" + *image))
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // hashSource returns a hash of the hive's file, or of flake.nix and flake.lock. A file that the hive imports is not part of it: the

@@ -62,6 +62,11 @@ const (
 )
 
 func (a *app) support(on []string, out string) error {
+	if out != "" {
+		if err := checkOutput("--output", out, func(string) bool { return false }); err != nil {
+			return err
+		}
+	}
 	e, hive, nodes, err := a.loadNodes(on)
 	if err != nil {
 		return err

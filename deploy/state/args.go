@@ -47,7 +47,10 @@ func SafeArgs(args []string) []string {
 	return out
 }
 
-// removeSecrets removes users and passwords from the URLs in s, and everything after a NUL byte.
+// SafeURLs removes users and passwords, and parameters such as access tokens, from the URLs in s.
+func SafeURLs(s string) string { return removeSecrets(s) }
+
+// removeSecrets is like SafeURLs, and also removes everything after a NUL byte.
 func removeSecrets(s string) string {
 	s, _, _ = strings.Cut(s, "\x00")
 	s = webUserRE.ReplaceAllString(s, "$1"+redacted+"@")
