@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy/durable"
-	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -29,9 +29,11 @@ and sizes in the hive, and the journals of failed units.
 
 No secret that nixbench knows is in the file: neither the generated ones, nor
 the texts and files of deployment.keys, nor the kubeconfig. Wherever one of them
-appears in a log or a record, (secret) is written instead. The output of a
-deployment.keys keyCommand, and secrets of other programs in the journals, are
-not known to nixbench: read the file before you give it to others.
+appears in a log or a record, (secret) is written instead. For a key such as
+NAME=VALUE, that also holds for the value alone, and for passwords in URLs. The
+output of a deployment.keys keyCommand, and secrets of other programs in the
+journals, are not known to nixbench: read the file before you give it to others.
+If the keys of a node cannot be evaluated, the file has no records and journals.
 
 It changes nothing, and works if nodes or hypervisors do not answer.`
 
@@ -55,10 +57,9 @@ func (a *app) supportCommand() *cobra.Command {
 }
 
 const (
-	supportRuns    = 5
-	supportUnits   = 10               // failed units per node whose journals are collected
-	supportLogSize = 1 << 20          // bytes of the end of each log
-	supportLimit   = 20 * time.Second // time limit of a command on a node
+	supportRuns     = 5
+	supportLogSize  = 1 << 20 // bytes of the end of each log
+	supportParallel = 10      // nodes that are asked at once
 )
 
 func (a *app) support(on []string, out string) error {
@@ -79,7 +80,11 @@ func (a *app) support(on []string, out string) error {
 	if out == "" {
 		out = "nixbench-support-" + now.Format("20060102T150405Z") + ".tar.gz"
 	}
-	b := &supportBundle{secrets: secrets, now: now, prefix: "nixbench-support/"}
+	b := &supportBundle{secrets: secrets, now: now, prefix: "nixbench-support/", withoutLogs: describeUnknownKeys(hive)}
+	if b.withoutLogs != "" {
+		a.sendEvent(event.Event{Kind: event.Message, Level: "warning", Time: now, Text: b.withoutLogs})
+		b.addText("left-out.txt", b.withoutLogs+"\n")
+	}
 	nix, err := readNixVersion(a.ctx)
 	b.addText("versions.txt", fmt.Sprintf("nixbench %+v\nnix %s\n%s/%s\n", readBuildVersion(), orError(nix, err), runtime.GOOS, runtime.GOARCH))
 	b.addJSON("hive.json", describeHive(hive))
@@ -92,7 +97,9 @@ func (a *app) support(on []string, out string) error {
 	} else {
 		b.addText("state.txt", err.Error())
 	}
-	b.addRuns(a.dir)
+	if b.withoutLogs == "" {
+		b.addRuns(a.dir)
+	}
 	if err := a.ctx.Err(); err != nil {
 		return context.Cause(a.ctx)
 	}
@@ -114,30 +121,25 @@ func (a *app) addStatus(b *supportBundle, e *nixeval.Evaluator, hive *nixeval.Hi
 		b.addText("status.txt", err.Error())
 		return
 	}
-	conns := a.newFleet(hive, fleetFlags{parallel: 10}, nil)
+	conns := a.newFleet(hive, fleetFlags{parallel: supportParallel}, nil)
 	defer conns.Close()
-	s, err := a.observeStatus(e, hive, conns, remote, statusFlags{fleetFlags: fleetFlags{parallel: 10}, format: "wide"})
+	s, err := a.observeStatus(e, hive, conns, remote, statusFlags{fleetFlags: fleetFlags{parallel: supportParallel}, format: "wide"})
 	var text bytes.Buffer
 	if s != nil {
 		writeStatus(&text, s.rows, true, s.notes...)
 		b.addJSON("status.json", s.rows)
 	}
 	b.addText("status.txt", orError(text.String(), err))
-	if s == nil {
+	if s == nil || b.withoutLogs != "" {
 		return
 	}
+	failed := map[string][]string{}
 	for _, row := range s.rows {
-		for _, unit := range row.FailedUnits[:min(supportUnits, len(row.FailedUnits))] {
-			b.addText("journals/"+row.Node+"/"+filepath.Base(unit)+".txt", a.readUnitJournal(conns, row.Node, unit))
-		}
+		failed[row.Node] = row.FailedUnits
 	}
-}
-
-func (a *app) readUnitJournal(conns *fleet.Fleet, node, unit string) string {
-	ctx, cancel := context.WithTimeout(a.ctx, supportLimit)
-	defer cancel()
-	text, err := conns.Run(ctx, node, nil, "journalctl", "--no-pager", "--quiet", "--output=short-iso", "--lines=500", "--unit="+unit)
-	return orError(string(text), err)
+	b.addJournals(a.ctx, remote, failed, supportParallel, supportLimit, func(ctx context.Context, node, unit string) ([]byte, error) {
+		return conns.Run(ctx, node, nil, "journalctl", "--no-pager", "--quiet", "--output=short-iso", "--lines=500", "--unit="+unit)
+	})
 }
 
 func readNixVersion(ctx context.Context) (string, error) {
@@ -163,6 +165,8 @@ type supportBundle struct {
 	prefix  string
 	now     time.Time
 	files   []supportFile
+
+	withoutLogs string // why the bundle contains no logs and no records of runs; "": it does
 }
 
 type supportFile struct {
@@ -170,9 +174,11 @@ type supportFile struct {
 	data []byte
 }
 
+// addText adds the end of a text without its secrets. The secrets are hidden first, because the part of a secret that remains after
+// a cut could not be found.
 func (b *supportBundle) addText(name, text string) {
-	text = text[max(0, len(text)-supportLogSize):]
-	b.files = append(b.files, supportFile{name, []byte(b.secrets.hide(text))})
+	text = b.secrets.hide(text)
+	b.files = append(b.files, supportFile{name, []byte(text[max(0, len(text)-supportLogSize):])})
 }
 
 func (b *supportBundle) addJSON(name string, value any) {

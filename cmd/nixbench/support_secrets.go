@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -37,11 +39,8 @@ const (
 func (s secretTexts) add(text string) secretTexts {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
-		if len(line) >= shortestLine && !strings.HasPrefix(line, "-----") {
-			s = append(s, line)
-			if quoted, err := json.Marshal(line); err == nil { // as in records of events
-				s = append(s, string(quoted[1:len(quoted)-1]))
-			}
+		if !strings.HasPrefix(line, "-----") {
+			s = s.addValue(line)
 		}
 		for _, word := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\"',:{}[]", r) }) {
 			if len(word) < shortestWord {
@@ -56,6 +55,85 @@ func (s secretTexts) add(text string) secretTexts {
 	return s
 }
 
+// addValue adds a text without line breaks, and the text as it appears in JSON, such as in records of events.
+func (s secretTexts) addValue(value string) secretTexts {
+	if len(value) < shortestLine {
+		return s
+	}
+	s = append(s, value)
+	if quoted, err := json.Marshal(value); err == nil {
+		s = append(s, string(quoted[1:len(quoted)-1]))
+	}
+	return s
+}
+
+// valueREs find the values in a line of a key: a file of environment variables, YAML, a connection string, a URL, or a list of fields.
+var valueREs = []*regexp.Regexp{
+	regexp.MustCompile(`^[^=]*=(.*)$`),
+	regexp.MustCompile(`=\s*([^\s;&,]+)`),
+	regexp.MustCompile(`^[^:]*:\s+(.*)$`),
+	regexp.MustCompile(`:([^:\s]+)$`),
+	regexp.MustCompile(`[^\s:/@"'=]*:([^\s/@"']+)@`), // user:password@host
+	regexp.MustCompile(`https?://([^\s:/@"']+)@`),    // token@host
+	regexp.MustCompile(`(?i)(?:password|passphrase|secret|token|key)\s+(\S+)`),
+}
+
+// addKey is like add, and also adds the values in the text, however short their words are: a program prints a password without the name
+// of its variable. It is meant for the user's keys. The files of nixbench contain values that are no secrets, such as those of a
+// kubeconfig, and their secrets are long.
+func (s secretTexts) addKey(text string) secretTexts {
+	s = s.add(text)
+	for line := range strings.Lines(text) {
+		for _, re := range valueREs {
+			for _, m := range re.FindAllStringSubmatch(strings.TrimSpace(line), -1) {
+				value := strings.TrimSpace(strings.TrimRight(m[1], ",; \t"))
+				s = s.addValue(value).addValue(strings.Trim(value, `"'`))
+				if decoded, err := url.PathUnescape(value); err == nil {
+					s = s.addValue(decoded)
+				}
+			}
+		}
+	}
+	var document any
+	if json.Unmarshal([]byte(text), &document) == nil {
+		s = s.addStrings(document)
+	}
+	return s
+}
+
+// addStrings adds the strings in a JSON document, without the names of its fields.
+func (s secretTexts) addStrings(document any) secretTexts {
+	switch v := document.(type) {
+	case string:
+		return s.addValue(v)
+	case []any:
+		for _, one := range v {
+			s = s.addStrings(one)
+		}
+	case map[string]any:
+		for _, one := range v {
+			s = s.addStrings(one)
+		}
+	}
+	return s
+}
+
+// describeUnknownKeys returns why nixbench does not have the keys of all nodes, so that it cannot hide them in logs and records. It
+// returns "" if it has them.
+func describeUnknownKeys(hive *nixeval.Hive) string {
+	unknown := map[string]bool{}
+	for _, broken := range []map[string]*nixeval.NixError{hive.Broken, hive.BrokenKeys} {
+		for unit := range broken {
+			unknown[unit] = true
+		}
+	}
+	if len(unknown) == 0 {
+		return ""
+	}
+	return "the records of runs and the journals are left out: the options of " + strings.Join(sortedNames(unknown), ", ") +
+		" cannot be evaluated, so nixbench does not have their keys, and could not hide them"
+}
+
 func isText(data []byte) bool {
 	return !slices.ContainsFunc(data, func(b byte) bool { return b > '~' || b < ' ' && b != '\n' && b != '\t' && b != '\r' })
 }
@@ -65,6 +143,7 @@ func isText(data []byte) bool {
 func collectSecrets(dir state.Dir, hive *nixeval.Hive) (secretTexts, error) {
 	var out secretTexts
 	var files []string
+	keyFiles := map[string]bool{}
 	err := filepath.WalkDir(filepath.Dir(dir.ClientKey()), func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() {
 			files = append(files, path)
@@ -80,10 +159,11 @@ func collectSecrets(dir state.Dir, hive *nixeval.Hive) (secretTexts, error) {
 	for _, u := range hive.Units {
 		for _, key := range u.Deployment.Keys {
 			if key.Text != nil {
-				out = out.add(key.Text.Reveal())
+				out = out.addKey(key.Text.Reveal())
 			}
 			if key.KeyFile != nil {
 				files = append(files, *key.KeyFile)
+				keyFiles[*key.KeyFile] = true
 			}
 		}
 	}
@@ -95,7 +175,11 @@ func collectSecrets(dir state.Dir, hive *nixeval.Hive) (secretTexts, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = out.add(string(data))
+		if keyFiles[file] {
+			out = out.addKey(string(data))
+		} else {
+			out = out.add(string(data))
+		}
 	}
 	slices.SortFunc(out, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 	return slices.Compact(out), nil
