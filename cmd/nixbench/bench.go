@@ -443,7 +443,7 @@ func (a *app) note(format string, args ...any) {
 func (a *app) freeze(s *benchSubject) (*bench.Store, error) {
 	now := time.Now()
 	sweep := bench.Sweep{
-		ID: bench.NewID(s.name, now), Name: s.name, Created: now.UTC(), Hive: s.eval.Source.String(), Revision: readGitRevision(a.ctx, s.eval.Source.Dir),
+		ID: bench.NewID(s.name, now), Name: s.name, Created: now.UTC(), Hive: state.SafeURLs(s.eval.Source.String()), Revision: readGitRevision(a.ctx, s.eval.Source.Dir),
 		Nixbench: readBuildVersion().Version, Host: a.readHost(), Benchmark: s.Benchmark, Sets: a.sets,
 	}
 	sweep.Configurations, sweep.Trials = bench.Plan(s.Benchmark)

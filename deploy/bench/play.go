@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +44,9 @@ func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.J
 	phase.leave()
 	switch {
 	case errors.Is(err, errTimeLimit):
-		a.ended = a.start.Add(limit) // the player has needed some time to stop
+		// The player has needed some time to stop. What happened meanwhile is no part of the workload.
+		a.ended = a.start.Add(limit)
+		a.events = slices.DeleteFunc(a.events, func(e player.Event) bool { return e.Time.After(a.ended) })
 	case notReady != nil:
 		err = notReady
 	case err == nil && a.start.IsZero():

@@ -360,7 +360,8 @@ func TestCopySource(t *testing.T) {
 type slowPlayer struct {
 	player.Player
 	setup, late time.Duration
-	never       bool // it does not begin the workload
+	never       bool   // it does not begin the workload
+	ends        string // this job ends half a second after the others, also after the time limit
 	doubts      []string
 }
 
@@ -375,7 +376,7 @@ func (p slowPlayer) Play(ctx context.Context, jobs []workload.Job, begin func() 
 	if p.never {
 		return nil
 	}
-	return p.Player.Play(ctx, jobs, func() time.Time {
+	err := p.Player.Play(ctx, jobs, func() time.Time {
 		start := begin()
 		if again := begin(); again != start {
 			return time.Time{}
@@ -383,6 +384,11 @@ func (p slowPlayer) Play(ctx context.Context, jobs []workload.Job, begin func() 
 		time.Sleep(p.late)
 		return start
 	}, send)
+	if p.ends != "" {
+		time.Sleep(500 * time.Millisecond)
+		send(player.Event{Time: time.Now(), Kind: player.Finish, Job: p.ends})
+	}
+	return err
 }
 
 // playOnce runs one trial with a time limit of 10 s, in simulated time.
@@ -423,6 +429,11 @@ func TestPrepare(t *testing.T) {
 	}
 	a, err = playOnce(t, slowPlayer{setup: 30 * time.Second}, `{"id":"x"}`, `{"id":"y","runtime":60}`)
 	if err != nil || a.Phases["play"] != 10 || !slices.Contains(a.Reasons, "1 of 2 jobs finished in 10s, the time limit") {
+		t.Errorf("%+v, %v", a, err)
+	}
+	// A job that ends while the player stops has not finished within the time limit.
+	a, err = playOnce(t, slowPlayer{ends: "y"}, `{"id":"x"}`, `{"id":"y","runtime":60}`)
+	if err != nil || a.Result.Complete || !slices.Contains(a.Reasons, "1 of 2 jobs finished in 10s, the time limit") {
 		t.Errorf("%+v, %v", a, err)
 	}
 }

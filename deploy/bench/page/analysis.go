@@ -64,7 +64,10 @@ func analyse(in Input) analysis {
 	}
 	a.factors = findFactors(a.base)
 	for _, f := range a.factors {
-		a.compareLevels(f)
+		// A difference between workloads says nothing about a scheduler, and would make the other answers rarer.
+		if f.name != Workload {
+			a.compareLevels(f)
+		}
 	}
 	correct(a.ratios)
 	correct(a.floor) // a family of its own: otherwise, the noise floor would make the answers about levels rarer

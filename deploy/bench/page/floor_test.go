@@ -98,3 +98,24 @@ func TestFloorCorrection(t *testing.T) {
 		t.Errorf("the noise floor changes the answers about levels: %s", diff)
 	}
 }
+
+// Levels of a factor are compared within each workload, and workloads are not compared with each other.
+func TestWorkloadsAreNotCompared(t *testing.T) {
+	in := Input{Metrics: []string{"throughput"}}
+	for block := 1; block <= 6; block++ {
+		for _, scheduler := range []string{"a", "b"} {
+			for _, workload := range []string{"gang", "null"} {
+				in.Trials = append(in.Trials, Trial{Verdict: Valid, Complete: true, Sample: stats.Sample{
+					Cell: map[string]string{"scheduler": scheduler, Workload: workload}, Block: block, Order: len(in.Trials), Metrics: map[string]float64{"throughput": float64(len(in.Trials) + 1)},
+				}})
+			}
+		}
+	}
+	factors := map[string]int{}
+	for _, r := range Summarise(in).Ratios {
+		factors[r.Factor]++
+	}
+	if diff := cmp.Diff(map[string]int{"scheduler": 2}, factors); diff != "" {
+		t.Error(diff)
+	}
+}
