@@ -402,6 +402,18 @@ only web.service 500 0 active running; later 0.7 dies`)
 				t.Error("the profile still has the generation of the system that could not be installed")
 			}
 		},
+		"boot loader hangs": func(t *testing.T, n *standIn) {
+			n.write("world/on-new", `[ "$action" != boot ] || { trap "" TERM; sleep 300; }`)
+			res, err := n.activate(n.request())
+			var failed *FailedError
+			if !errors.As(err, &failed) || failed.Reason != reasonBoot || !res.RolledBack() {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if state := n.read("var/lib/nixbench/activate/state"); !strings.Contains(state, "\ncode=hung\n") {
+				t.Errorf("the record of the run:\n%s", state)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "new boot", "old boot", "old test")
+		},
 		"boot loader fails while the profile has a newer generation": func(t *testing.T, n *standIn) {
 			n.link(filepath.Join(n.root, "nix/store/other"), "nix/var/nix/profiles/system-2-link")
 			n.write("world/on-new", `[ "$action" != boot ] || code=1`)

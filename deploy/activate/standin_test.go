@@ -187,6 +187,7 @@ func (n *standIn) rebase(script string) string {
 	}
 	script = strings.NewReplacer(pairs...).Replace(script)
 	script = strings.ReplaceAll(script, "-t 10 -u", "-t 1 -u")
+	script = strings.ReplaceAll(script, "-t 600 -u", "-t 5 -u")
 	return strings.ReplaceAll(script, "settle + 15", "settle + 2")
 }
 

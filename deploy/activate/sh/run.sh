@@ -97,7 +97,7 @@ commit() {
 # installBootLoader makes the new system the boot default, and sets $code. The new system has passed its
 # pre-switch checks if it was activated before.
 installBootLoader() {
-  local check='' report
+  local check='' report ended
   [ "$goal" = boot ] || check=1
   if [ "$activator" = nixos-rebuild ]; then
     setRebuildCommand boot
@@ -108,8 +108,10 @@ installBootLoader() {
   openLog
   code=''
   exec {report}< <(NIXOS_NO_CHECK=${NIXOS_NO_CHECK:-$check} runInstaller "$@")
-  if ! read -r -t 600 -u "$report" code; then
-    if [ $? -gt 128 ]; then code=hung; else code=killed; fi # otherwise the process that waits for the command was killed
+  read -r -t 600 -u "$report" code
+  ended=$?
+  if [ $ended != 0 ]; then
+    if [ $ended -gt 128 ]; then code=hung; else code=killed; fi # otherwise the process that waits for the command was killed
     findSwitchProcesses
     [ ${#processes[@]} = 0 ] || kill -TERM "${processes[@]}" 2>/dev/null
     for _ in {1..200}; do
