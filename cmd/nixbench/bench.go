@@ -21,6 +21,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -464,7 +465,7 @@ func (a *app) freeze(s *benchSubject) (*bench.Store, error) {
 // readHost describes this computer.
 func (a *app) readHost() bench.Host {
 	h := bench.ReadHost("/")
-	h.Nix, _ = readNixVersion(a.ctx) // otherwise, the evaluation reports the error
+	h.Nix, _ = inspect.NixVersion(a.ctx) // otherwise, the evaluation reports the error
 	return h
 }
 

@@ -85,8 +85,8 @@ func (a *app) support(on []string, out string) error {
 		a.sendEvent(event.Event{Kind: event.Message, Level: "warning", Time: now, Text: b.withoutLogs})
 		b.addText("left-out.txt", b.withoutLogs+"\n")
 	}
-	nix, err := readNixVersion(a.ctx)
-	b.addText("versions.txt", fmt.Sprintf("nixbench %+v\nnix %s\n%s/%s\n", readBuildVersion(), orError(nix, err), runtime.GOOS, runtime.GOARCH))
+	nix, err := inspect.NixVersion(a.ctx)
+	b.addText("versions.txt", fmt.Sprintf("nixbench %+v\n%s\n%s/%s\n", readBuildVersion(), orError(nix, err), runtime.GOOS, runtime.GOARCH))
 	b.addJSON("hive.json", describeHive(hive))
 	recorded, err := a.dir.Load()
 	if err == nil {
@@ -140,15 +140,6 @@ func (a *app) addStatus(b *supportBundle, e *nixeval.Evaluator, hive *nixeval.Hi
 	b.addJournals(a.ctx, remote, failed, supportParallel, supportLimit, func(ctx context.Context, node, unit string) ([]byte, error) {
 		return conns.Run(ctx, node, nil, "journalctl", "--no-pager", "--quiet", "--output=short-iso", "--lines=500", "--unit="+unit)
 	})
-}
-
-func readNixVersion(ctx context.Context) (string, error) {
-	for _, f := range inspect.Computer(ctx) {
-		if f.What == "nix" {
-			return f.Text, nil
-		}
-	}
-	return "", nil
 }
 
 // orError returns the text, followed by the error if there is one.

@@ -17,10 +17,13 @@ func Computer(ctx context.Context) []provision.Finding {
 	return []provision.Finding{checkNixVersion(ctx), checkNixTrust(ctx), checkSSHClient()}
 }
 
+// NixVersion returns what nix --version prints, such as "nix (Nix) 2.26.3".
+func NixVersion(ctx context.Context) (string, error) { return runCommand(ctx, "nix", "--version") }
+
 // checkNixVersion checks the version of Nix. A version before 2.8 is an error, a version before 2.18 a warning.
 func checkNixVersion(ctx context.Context) provision.Finding {
 	f := provision.Finding{What: "nix", Fix: "install Nix 2.18 or later, see https://nixos.org/download"}
-	text, err := runCommand(ctx, "nix", "--version")
+	text, err := NixVersion(ctx)
 	if err != nil {
 		f.State, f.Text = provision.FindingError, err.Error()
 		return f
