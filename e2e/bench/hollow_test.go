@@ -11,7 +11,7 @@ import (
 
 // A known answer: a scheduler that may place 5 pods per second places 5 pods per second on 20 nodes, which are one machine.
 func TestHollow(t *testing.T) {
-	c := &cluster{guests.New(t, program, 5*time.Minute, "--kubernetes", "--kubernetes-part", "kwok-v0.7.0", "--size", "6G")}
+	c := &cluster{guests.New(t, program, 10*time.Minute, "--kubernetes", "--kubernetes-part", "kwok-v0.7.0", "--size", "6G")}
 	c.WriteHiveFile(fmt.Sprintf(`let hive = import %s { nixpkgs = %s; uri = %q; poolPath = %q; image = %q; }; in
 hive // {
   benchmarks.limited = {

@@ -18,7 +18,7 @@ func newCluster(t *testing.T) *cluster {
 	if os.Getenv("NIXBENCH_E2E") != "" && os.Getenv("NIXBENCH_FLUX_SRC") == "" {
 		t.Skip("needs NIXBENCH_FLUX_SRC, a folder with checkouts of Flux, which is in no package registry; see e2e/lab/README.md")
 	}
-	return &cluster{guests.New(t, program, 4*time.Minute, "--flux")}
+	return &cluster{guests.New(t, program, 10*time.Minute, "--flux")}
 }
 
 // writeHive writes hive.nix with a leader, compute nodes, settings of all nodes, and other options of the hive.

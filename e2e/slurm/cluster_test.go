@@ -20,7 +20,7 @@ type cluster struct {
 }
 
 func newCluster(t *testing.T) *cluster {
-	return &cluster{Cluster: guests.New(t, program, 4*time.Minute, "--slurm"), tags: `"ssd"`}
+	return &cluster{Cluster: guests.New(t, program, 10*time.Minute, "--slurm"), tags: `"ssd"`}
 }
 
 // writeHive writes hive.nix with one controller, compute nodes, and settings of all nodes.

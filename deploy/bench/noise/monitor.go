@@ -223,9 +223,10 @@ func increase(first, last *float64) *float64 {
 	return new(max(*last-*first, 0))
 }
 
+// share returns part/whole, and at most 1: the counters are read one after the other, so that a part can seem larger than the whole.
 func share(part, whole *float64) *float64 {
 	if part == nil || whole == nil || *whole <= 0 {
 		return nil
 	}
-	return new(*part / *whole)
+	return new(min(*part / *whole, 1))
 }

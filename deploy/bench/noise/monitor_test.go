@@ -117,6 +117,14 @@ func TestMonitorEnds(t *testing.T) {
 	}
 }
 
+func TestShare(t *testing.T) {
+	same(t, "a part", share(new(1.0), new(4.0)), 0.25)
+	same(t, "a part that was read later than the whole", share(new(5.0), new(4.0)), 1)
+	if got := share(new(1.0), new(0.0)); got != nil {
+		t.Errorf("the share of nothing is %v", *got)
+	}
+}
+
 func TestSummarize(t *testing.T) {
 	at := func(seconds float64, s Sample) Sample {
 		s.Time = time.Unix(1000, 0).Add(time.Duration(seconds * float64(time.Second)))
