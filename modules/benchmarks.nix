@@ -399,7 +399,8 @@ let
           default = "high";
           description = ''
             `high`: the scheduler and the controller manager of Kubernetes may send 5000 requests per second, unless the hive or a level sets
-            `kube-api-qps` or `kube-api-burst`. `hive`: the limits are those of the hive alone.
+            `kube-api-qps` or `kube-api-burst`; and SLURM starts the next job as soon as one has ended, unless they set `SchedulerParameters` or `Epilog`.
+            `hive`: the limits are those of the hive alone.
           '';
         };
         quiet = {

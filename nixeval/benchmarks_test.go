@@ -243,6 +243,8 @@ func TestHighLimits(t *testing.T) {
   ];
   roles.node.modules = [ %[2]s/kubernetes/worker.nix { nixbench.kubernetes.podCidr = "10.244.0.0/16"; } ];
   roles.other.modules = [ ];
+  roles.controller.modules = [ %[2]s/slurm/controller.nix ];
+  roles.tuned.modules = [ %[2]s/slurm/compute.nix { nixbench.slurm.settings.SchedulerParameters = [ "defer" ]; } ];
 }`, fixture.Nixpkgs(t), modules)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -264,6 +266,15 @@ func TestHighLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		workers[high] = string(data)
+		data, err = e.evalJSON(t.Context(), "", `h: builtins.mapAttrs (_: n: let s = n.config.nixbench.slurm.settings; in {
+			p = s.SchedulerParameters or null; e = s.Epilog or null; }) { inherit (h.nodes) controller-1 tuned-1; }`)
+		slurm := map[bool]string{
+			false: `{"controller-1":{"e":null,"p":null},"tuned-1":{"e":null,"p":["defer"]}}`,
+			true:  `{"controller-1":{"e":"/run/current-system/sw/bin/true","p":"batch_sched_delay=0"},"tuned-1":{"e":"/run/current-system/sw/bin/true","p":["defer"]}}`,
+		}[high]
+		if err != nil || strings.TrimSpace(string(data)) != slurm {
+			t.Errorf("high limits %t, SLURM: %s, %v", high, data, err)
+		}
 	}
 	if workers[true] != workers[false] {
 		t.Errorf("high limits change a worker or another node: %s, %s", workers[true], workers[false])

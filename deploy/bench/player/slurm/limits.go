@@ -48,6 +48,7 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 			limits = append(limits, player.Limit{Name: "slurmctld: " + name, Value: config[name]})
 		}
 	}
+	limits = append(limits, player.Limit{Name: "slurmd: Epilog", Value: describeEpilog(config)})
 	set := splitParameters(config["SchedulerParameters"])
 	for _, s := range schedulerParameters {
 		value := set[s.name]
@@ -62,6 +63,21 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 		}
 	}
 	return append(limits, limitRequests(splitParameters(config["SlurmctldParameters"]))...), nil
+}
+
+// describeEpilog returns the programs that nodes run after each job. SLURM before 24.05 prints one as Epilog, later releases print a list.
+func describeEpilog(config map[string]string) string {
+	var programs []string
+	if program := config["Epilog"]; program != "" && program != "(null)" {
+		programs = append(programs, program)
+	}
+	for i := 0; config[fmt.Sprintf("Epilog[%d]", i)] != ""; i++ {
+		programs = append(programs, config[fmt.Sprintf("Epilog[%d]", i)])
+	}
+	if len(programs) == 0 {
+		return "none: slurmctld starts the next job when its loop runs, once a second"
+	}
+	return strings.Join(programs, ", ")
 }
 
 // splitParameters returns the parts of a setting such as `defer,bf_interval=5`, with their values.

@@ -245,6 +245,7 @@ func TestLimits(t *testing.T) {
 		"slurmctld: MaxJobCount": "10000", "slurmctld: MaxArraySize": "", "SchedulerParameters: defer": "set", "SchedulerParameters: bf_interval": "5",
 		"SchedulerParameters: batch_sched_delay": "0", "SchedulerParameters: default_queue_depth": "100 (default)", "SchedulerParameters: bf_continue": "",
 		"SlurmctldParameters: rl_enable": "not set (default)", "SlurmctldParameters: rl_bucket_size": "",
+		"slurmd: Epilog": "none: slurmctld starts the next job when its loop runs, once a second",
 	} {
 		if got[name] != want {
 			t.Errorf("%s: %q, want %q", name, got[name], want)
@@ -255,6 +256,17 @@ func TestLimits(t *testing.T) {
 	for name, want := range map[string]string{"rl_enable": "set", "rl_bucket_size": "30 (default)", "rl_refill_rate": "10", "rl_refill_period": "1 (default)"} {
 		if got := got["SlurmctldParameters: "+name]; got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	config := f.config
+	for lines, want := range map[string]string{
+		"Epilog                  = (null)\n":                                             "none: slurmctld starts the next job when its loop runs, once a second",
+		"Epilog                  = /bin/true\nEpilogMsgTime           = 2000 usec\n":     "/bin/true",
+		"Epilog[0]               = /bin/true\nEpilog[1]               = /etc/clean.sh\n": "/bin/true, /etc/clean.sh",
+	} {
+		f.config = config + lines
+		if got := read()["slurmd: Epilog"]; got != want {
+			t.Errorf("%q: %q, want %q", lines, got, want)
 		}
 	}
 }
