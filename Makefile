@@ -41,10 +41,15 @@ test-other-nix:
 # End-to-end tests on real machines, as root, after `e2e/lab/lab install`. The tests mostly wait for machines, so several run
 # in parallel; not more, because some check durations. Deep tests whose subject has not changed since they passed are skipped,
 # and listed. Packages without tests on machines, and the long tests of `make test` that need none, do not run again.
+# A computer whose disk or processors are slow for a moment can make a test exceed a time limit, so tests that fail run once more, by themselves,
+# if they are few. The summary lists their first failures and all skipped tests with their reasons.
+GOTESTSUM = go run gotest.tools/gotestsum@v1.13.0
 e2e: kube
 	go run ./e2e/deep -list
-	NIXBENCH_E2E=1 NIXBENCH_DEEP=changed go test -count=1 -p 2 -parallel 2 -timeout 70m -skip '^(TestScripts|TestShellcheck)$$' \
-	  ./e2e/... $$(git grep -lE 'NIXBENCH_E2E|e2e/lab"' -- internal cmd deploy nixeval | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+	NIXBENCH_E2E=1 NIXBENCH_DEEP=changed $(GOTESTSUM) --format standard-quiet --no-color \
+	  --rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-run-root-test \
+	  --packages "./e2e/... $$(git grep -lE 'NIXBENCH_E2E|e2e/lab"' -- internal cmd deploy nixeval | xargs -n 1 dirname | sort -u | sed 's|^|./|' | tr '\n' ' ')" \
+	  -- -count=1 -p 2 -parallel 2 -timeout 70m -skip '^(TestScripts|TestShellcheck)$$'
 
 # Run all tests of suites with deep tests, from a clean tree, and record that they passed.
 SUITES ?= kubernetes provision
