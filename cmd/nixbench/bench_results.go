@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/bench"
@@ -60,6 +62,24 @@ func analyseWithTimes(st *bench.Store) (page.Input, error) {
 	return in, nil
 }
 
+// formatNumbers writes ascending numbers as ranges, such as 1, 3–5.
+func formatNumbers(numbers []int) string {
+	var parts []string
+	for i := 0; i < len(numbers); {
+		last := i
+		for last+1 < len(numbers) && numbers[last+1] == numbers[last]+1 {
+			last++
+		}
+		part := strconv.Itoa(numbers[i])
+		if last > i {
+			part += "–" + strconv.Itoa(numbers[last])
+		}
+		parts = append(parts, part)
+		i = last + 1
+	}
+	return strings.Join(parts, ", ")
+}
+
 // analyseAttempts also returns the attempt of each trial of the result.
 func analyseAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
 	s := st.Sweep
@@ -74,6 +94,8 @@ func analyseAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
 	limits := map[string][]page.Limit{} // by the levels of their configuration
 	var began []time.Time               // of each of in.Trials
 	var counted []bench.Attempt         // of each of in.Trials
+	var missing []int                   // the numbers of the trials without a result
+	measured := 0                       // how many trials are no warm-up
 	for _, t := range s.Trials {
 		attempts, err := st.Attempts(t.Number)
 		if err != nil {
@@ -95,9 +117,16 @@ func analyseAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
 				limits[key] = toPageLimits(a.Limits, levels)
 			}
 		}
-		if t.Block > 0 && !slices.ContainsFunc(attempts, bench.Attempt.Counts) {
-			in.Notes = append(in.Notes, fmt.Sprintf("Trial %d (%s) has no result.", t.Number, t))
+		if t.Block == 0 {
+			continue
 		}
+		measured++
+		if !slices.ContainsFunc(attempts, bench.Attempt.Counts) {
+			missing = append(missing, t.Number)
+		}
+	}
+	if len(missing) > 0 {
+		in.Notes = append(in.Notes, fmt.Sprintf("%d of %d trials have no result: %s.", len(missing), measured, formatNumbers(missing)))
 	}
 	for i := range in.Trials { // repeated trials ran later
 		in.Trials[i].Order = 1
