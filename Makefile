@@ -43,10 +43,9 @@ test-other-nix:
 # and listed. Packages without tests on machines, and the long tests of `make test` that need none, do not run again.
 # A computer whose disk or processors are slow for a moment can make a test exceed a time limit, so tests that fail run once more, by themselves,
 # if they are few. The summary lists their first failures and all skipped tests with their reasons.
-GOTESTSUM = go run gotest.tools/gotestsum@v1.13.0
 e2e: kube
 	go run ./e2e/deep -list
-	NIXBENCH_E2E=1 NIXBENCH_DEEP=changed $(GOTESTSUM) --format standard-quiet --no-color \
+	NIXBENCH_E2E=1 NIXBENCH_DEEP=changed go run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --no-color \
 	  --rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-run-root-test \
 	  --packages "./e2e/... $$(git grep -lE 'NIXBENCH_E2E|e2e/lab"' -- internal cmd deploy nixeval | xargs -n 1 dirname | sort -u | sed 's|^|./|' | tr '\n' ' ')" \
 	  -- -count=1 -p 2 -parallel 2 -timeout 70m -skip '^(TestScripts|TestShellcheck)$$'

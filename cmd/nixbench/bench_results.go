@@ -62,24 +62,6 @@ func analyseWithTimes(st *bench.Store) (page.Input, error) {
 	return in, nil
 }
 
-// formatNumbers writes ascending numbers as ranges, such as 1, 3–5.
-func formatNumbers(numbers []int) string {
-	var parts []string
-	for i := 0; i < len(numbers); {
-		last := i
-		for last+1 < len(numbers) && numbers[last+1] == numbers[last]+1 {
-			last++
-		}
-		part := strconv.Itoa(numbers[i])
-		if last > i {
-			part += "–" + strconv.Itoa(numbers[last])
-		}
-		parts = append(parts, part)
-		i = last + 1
-	}
-	return strings.Join(parts, ", ")
-}
-
 // analyseAttempts also returns the attempt of each trial of the result.
 func analyseAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
 	s := st.Sweep
@@ -164,6 +146,24 @@ func analyseAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
 		in.Claims = append(in.Claims, claims...)
 	}
 	return in, counted, nil
+}
+
+// formatNumbers writes ascending numbers as ranges, such as 1, 3–5.
+func formatNumbers(numbers []int) string {
+	var parts []string
+	for i := 0; i < len(numbers); {
+		last := i
+		for last+1 < len(numbers) && numbers[last+1] == numbers[last]+1 {
+			last++
+		}
+		part := strconv.Itoa(numbers[i])
+		if last > i {
+			part += "–" + strconv.Itoa(numbers[last])
+		}
+		parts = append(parts, part)
+		i = last + 1
+	}
+	return strings.Join(parts, ", ")
 }
 
 // compareLevels compares the systems of the levels, and the limits of the first trial of each configuration.

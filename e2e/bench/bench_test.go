@@ -272,13 +272,21 @@ hive // {
 	if !strings.Contains(out, "scheduler=kubernetes") || !strings.Contains(out, "scheduler=slurm") {
 		t.Error("the result does not name both schedulers")
 	}
+	var epilogs []string
 	for _, a := range s.Get("attempts").Array() {
 		if len(a.Get("limits").Array()) == 0 || len(a.Get("usage").Map()) == 0 {
 			t.Errorf("trial %s has no limits or no usage: %s", a.Get("trial"), a)
 		}
+		// slurmctld has read the settings for benchmarks.
+		if epilog := a.Get(`limits.#(name=="slurmd: Epilog").value`); epilog.Exists() {
+			epilogs = append(epilogs, epilog.String())
+		}
 		if a.Get("place.commands").String() != "client-1" || a.Get("place.scheduler").String() != "head-1" || !a.Get("result.metrics.command_cpu").Exists() {
 			t.Errorf("trial %s: the commands ran on %s, and used %s s", a.Get("trial"), a.Get("place"), a.Get("result.metrics.command_cpu"))
 		}
+	}
+	if !slices.Equal(epilogs, []string{"/run/current-system/sw/bin/true"}) {
+		t.Errorf("the epilogs of the trial with SLURM are %q", epilogs)
 	}
 	if out := c.Run("bench", "show", "--trials"); !strings.Contains(out, "ran on client-1, and the scheduler on head-1.") {
 		t.Error("bench show does not say where the commands ran")

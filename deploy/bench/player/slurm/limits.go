@@ -65,17 +65,21 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	return append(limits, limitRequests(splitParameters(config["SlurmctldParameters"]))...), nil
 }
 
-// describeEpilog returns the programs that nodes run after each job. SLURM before 24.05 prints one as Epilog, later releases print a list.
+// describeEpilog returns the programs that nodes run after each job. SLURM before 24.05 prints one program as Epilog, later releases print a list.
 func describeEpilog(config map[string]string) string {
-	var programs []string
 	if program := config["Epilog"]; program != "" && program != "(null)" {
+		return program
+	}
+	var programs []string
+	for {
+		program := config[fmt.Sprintf("Epilog[%d]", len(programs))]
+		if program == "" {
+			break
+		}
 		programs = append(programs, program)
 	}
-	for i := 0; config[fmt.Sprintf("Epilog[%d]", i)] != ""; i++ {
-		programs = append(programs, config[fmt.Sprintf("Epilog[%d]", i)])
-	}
 	if len(programs) == 0 {
-		return "none: slurmctld starts the next job when its loop runs, once a second"
+		return "none: after a job, slurmctld starts the next one in its loop, and not before batch_sched_delay"
 	}
 	return strings.Join(programs, ", ")
 }

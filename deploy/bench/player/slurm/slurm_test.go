@@ -245,7 +245,7 @@ func TestLimits(t *testing.T) {
 		"slurmctld: MaxJobCount": "10000", "slurmctld: MaxArraySize": "", "SchedulerParameters: defer": "set", "SchedulerParameters: bf_interval": "5",
 		"SchedulerParameters: batch_sched_delay": "0", "SchedulerParameters: default_queue_depth": "100 (default)", "SchedulerParameters: bf_continue": "",
 		"SlurmctldParameters: rl_enable": "not set (default)", "SlurmctldParameters: rl_bucket_size": "",
-		"slurmd: Epilog": "none: slurmctld starts the next job when its loop runs, once a second",
+		"slurmd: Epilog": "none: after a job, slurmctld starts the next one in its loop, and not before batch_sched_delay",
 	} {
 		if got[name] != want {
 			t.Errorf("%s: %q, want %q", name, got[name], want)
@@ -260,7 +260,7 @@ func TestLimits(t *testing.T) {
 	}
 	config := f.config
 	for lines, want := range map[string]string{
-		"Epilog                  = (null)\n":                                             "none: slurmctld starts the next job when its loop runs, once a second",
+		"Epilog                  = (null)\n":                                             "none: after a job, slurmctld starts the next one in its loop, and not before batch_sched_delay",
 		"Epilog                  = /bin/true\nEpilogMsgTime           = 2000 usec\n":     "/bin/true",
 		"Epilog[0]               = /bin/true\nEpilog[1]               = /etc/clean.sh\n": "/bin/true, /etc/clean.sh",
 	} {
