@@ -1,17 +1,19 @@
 package kubernetes
 
 import (
+	"context"
 	"io"
 	"io/fs"
-	"regexp"
-	"slices"
-
-	"github.com/nixbench/nixbench/e2e/fixture"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
 // iptablesRules is the output of `iptables -S`. The rule in the last line contains shell syntax.
@@ -101,6 +103,76 @@ status=$?; echo "$(wc -l <calls) calls, exit status $status" >result`, "bash", l
 		if strings.TrimSpace(string(got)) != want {
 			t.Errorf("%s: %q, want %q: %v\n%s", reply, got, want, err, out)
 		}
+	}
+}
+
+// TestTokenBesideBootstrap checks that nixbench-kubernetes-token.service succeeds if nixbench-kubernetes.service ends, and
+// deletes kubeadm's configuration, while the token service runs. It once repeated its steps for five minutes without the file.
+func TestTokenBesideBootstrap(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(file string) string {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	scripts, err := filepath.Abs("../../modules/kubernetes/scripts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bootstrap := read(filepath.Join(scripts, "bootstrap.sh"))
+	last := bootstrap[strings.LastIndex(bootstrap, "\nrm -f "):]
+	last, _, _ = strings.Cut(strings.TrimSpace(last), "\n")
+	if !strings.Contains(last, "init.yaml") {
+		t.Fatalf("the bootstrap no longer deletes kubeadm's configuration at its end: %s", last)
+	}
+	// The first question to the API server takes until the bootstrap has ended.
+	write("kubectl", `#!/bin/bash
+case "$*" in
+*/readyz)
+  work=$WORK
+  `+last+`
+  ;;
+*"get configmap"*) echo '{"data":{"kubeconfig":"server: https://10.0.0.9:6443"}}' ;;
+*"get secrets"*) echo '{"items":[]}' ;;
+esac
+`, 0o755)
+	write("kubeadm", `#!/bin/bash
+while [ "$1" != --config ]; do shift; done
+grep -q abcdef.0123456789abcdef "$2" && echo "$2" >config
+`, 0o755)
+	write("join-token", "abcdef.0123456789abcdef\n", 0o600)
+	write("node.json", `{"name": "head-1", "address": "10.0.0.2"}`, 0o600)
+	write("admin.conf", "    server: https://10.0.0.9:6443\n", 0o600)
+	write("library", strings.ReplaceAll(read(filepath.Join(scripts, "library/progress.sh")), "/run/nixbench", dir+"/run")+
+		read(filepath.Join(scripts, "library/join.sh"))+
+		strings.ReplaceAll(read(filepath.Join(scripts, "library/kubeadm.sh")), "/etc/kubernetes/admin.conf", dir+"/admin.conf")+`
+have_preflights_passed() { :; }
+`, 0o600)
+	write("documents.jq", `$token`, 0o600)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", `. ./library; records=$PWD/records; . "$1"`, "bash", filepath.Join(scripts, "token.sh"))
+	cmd.Dir = dir
+	cmd.WaitDelay = time.Second
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "WORK="+dir+"/run/kubernetes", "NODE_FILE="+dir+"/node.json", "TEMPLATE="+dir+"/node.json",
+		"DOCUMENTS="+dir+"/documents.jq", "JOIN_TOKEN="+dir+"/join-token", "REGISTRATION=", "TOKEN_TTL=24h", "ENDPOINT=10.0.0.9", "PORT=6443")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if config := strings.TrimSpace(read(filepath.Join(dir, "config"))); config == "" {
+		t.Error("kubeadm was not called")
+	} else if _, err := os.Stat(config); err == nil {
+		t.Errorf("%s, which contains the token, is left", config)
 	}
 }
 

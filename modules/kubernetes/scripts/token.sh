@@ -1,10 +1,12 @@
 # Let nodes join with the current join token. `kubeadm token create` is not used, because it takes the token as an
 # argument, which all users on the node can read.
 progress=log
+work=$work/token # a folder of its own, because nixbench-kubernetes.service deletes kubeadm's configuration when the node is ready
 start_program
 [ -s "$JOIN_TOKEN" ] || exit_with_error "There is no token in $JOIN_TOKEN."
 read_identity && use_admin_kubeconfig || exit 1
 file=$(write_kubeadm_config init) || exit 1
+trap 'rm -f "$file"' EXIT # it contains the token
 
 publish_token() {
   kubectl --request-timeout=5s get --raw /readyz >/dev/null &&
@@ -37,7 +39,6 @@ token=
 # Each step can be repeated.
 end=$(($(date +%s) + 300))
 until publish_token && publish_endpoint && revoke_older_tokens; do
-  [ "$(date +%s)" -lt "$end" ] || { rm -f "$file"; exit 1; }
+  [ "$(date +%s)" -lt "$end" ] || exit 1
   sleep 1
 done
-rm -f "$file"
