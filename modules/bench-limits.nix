@@ -4,7 +4,7 @@
 { lib, options, ... }:
 let
   high = lib.mkOverride 900;
-  # The clients of Kubernetes' scheduler and controller manager may send as many requests as in scheduler_perf, the benchmark of Kubernetes itself. An
+  # The clients of Kubernetes' schedulers and of its controller manager may send as many requests as in scheduler_perf, the benchmark of Kubernetes itself. An
   # API server on one computer answers fewer, so these settings limit nothing.
   extraArgs = {
     kube-api-qps = high 5000;
@@ -17,6 +17,10 @@ in
       nixbench.kubernetes = {
         scheduler = { inherit extraArgs; };
         controllerManager = { inherit extraArgs; };
+        schedulerDefaults.clientConnection = {
+          qps = 5000;
+          burst = 5000;
+        };
       };
     })
     (lib.optionalAttrs (options ? nixbench.slurm.settings) {

@@ -236,10 +236,13 @@ func TestHighLimits(t *testing.T) {
 	text := fmt.Sprintf(`{
   meta.nixpkgs = import %[1]s { };
   defaults = { system.stateVersion = "25.05"; boot.isContainer = true; };
-  roles.head.modules = [ %[2]s/kubernetes/control-plane.nix { nixbench.kubernetes.podCidr = "10.244.0.0/16"; } ];
+  roles.head.modules = [
+    %[2]s/kubernetes/control-plane.nix
+    { nixbench.kubernetes = { podCidr = "10.244.0.0/16"; schedulers.second = { }; }; }
+  ];
   roles.own.modules = [
     %[2]s/kubernetes/control-plane.nix
-    { nixbench.kubernetes = { podCidr = "10.244.0.0/16"; scheduler.extraArgs.kube-api-qps = 50; }; }
+    { nixbench.kubernetes = { podCidr = "10.244.0.0/16"; scheduler.extraArgs.kube-api-qps = 50; schedulers.second.settings.clientConnection.qps = 60; }; }
   ];
   roles.node.modules = [ %[2]s/kubernetes/worker.nix { nixbench.kubernetes.podCidr = "10.244.0.0/16"; } ];
   roles.other.modules = [ ];
@@ -251,12 +254,13 @@ func TestHighLimits(t *testing.T) {
 	}
 	workers := map[bool]string{}
 	for high, want := range map[bool]string{
-		false: `{"head-1":{"c":100,"s":null},"own-1":{"c":100,"s":50}}`,
-		true:  `{"head-1":{"c":5000,"s":5000},"own-1":{"c":5000,"s":50}}`,
+		false: `{"head-1":{"c":100,"o":null,"s":null},"own-1":{"c":100,"o":{"qps":60},"s":50}}`,
+		true:  `{"head-1":{"c":5000,"o":{"burst":5000,"qps":5000},"s":5000},"own-1":{"c":5000,"o":{"burst":5000,"qps":60},"s":50}}`,
 	} {
 		e := New(Options{Source: Source{File: file, Dir: filepath.Dir(file)}, HighLimits: high})
 		data, err := e.evalJSON(t.Context(), "", `h: builtins.mapAttrs (_: n: let k = n.config.nixbench.kubernetes; in {
-			s = k.scheduler.extraArgs.kube-api-qps or null; c = k.controllerManager.extraArgs.kube-api-qps; })
+			s = k.scheduler.extraArgs.kube-api-qps or null; c = k.controllerManager.extraArgs.kube-api-qps;
+			o = k.schedulers.second.settings.clientConnection or null; })
 			{ inherit (h.nodes) head-1 own-1; }`)
 		if err != nil || strings.TrimSpace(string(data)) != want {
 			t.Errorf("high limits %t: %s, %v", high, data, err)

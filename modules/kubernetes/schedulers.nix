@@ -87,16 +87,19 @@ let
             ];
           })
         ];
-        settings = {
-          apiVersion = "kubescheduler.config.k8s.io/v1";
-          kind = "KubeSchedulerConfiguration";
-          leaderElection = {
-            leaderElect = lib.mkDefault true;
-            resourceName = name;
-            resourceNamespace = namespace;
-          };
-          profiles = [ config.profile ];
-        };
+        settings = lib.mkMerge [
+          (lib.mapAttrsRecursive (_: lib.mkDefault) cfg.schedulerDefaults)
+          {
+            apiVersion = "kubescheduler.config.k8s.io/v1";
+            kind = "KubeSchedulerConfiguration";
+            leaderElection = {
+              leaderElect = lib.mkDefault true;
+              resourceName = name;
+              resourceNamespace = namespace;
+            };
+            profiles = [ config.profile ];
+          }
+        ];
       };
     };
 
@@ -337,6 +340,12 @@ in
       Schedulers beside the default one, by the name that pods have in `schedulerName`. Only control planes use this
       option. A scheduler that is removed from it stays in the cluster, like other `manifests`.
     '';
+  };
+  options.nixbench.kubernetes.schedulerDefaults = mkOption {
+    inherit (json) type;
+    default = { };
+    internal = true;
+    description = "Defaults of `settings` of all `schedulers`.";
   };
 
   # implementation

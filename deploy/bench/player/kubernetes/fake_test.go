@@ -47,7 +47,8 @@ type fakeCluster struct {
 	client    string        // the node on which commands run; empty: cp-1
 	access    string        // the kubeconfig of the client
 
-	noScheduler bool // the metrics of kube-scheduler cannot be read
+	noScheduler     bool   // the metrics of kube-scheduler cannot be read
+	schedulerConfig string // what kubectl prints as the ConfigMap of another scheduler
 }
 
 func newFake(t testing.TB) *fakeCluster {
@@ -157,6 +158,8 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 		if !f.watching {
 			return nil, errors.New("exit status 3")
 		}
+	case argv[0] == "kubectl" && slices.Contains(argv, "configmap"):
+		return []byte(f.schedulerConfig), nil
 	case argv[0] == "kubectl":
 		if argv[3] != "--server=https://127.0.0.1:7443" {
 			f.t.Errorf("unexpected command %q", argv)

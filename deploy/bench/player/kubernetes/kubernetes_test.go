@@ -415,8 +415,15 @@ func TestLimits(t *testing.T) {
 	if got := read(Options{}); got["kube-scheduler: clientConnection.burst"].Value != "7" || got["kube-scheduler: parallelism"].Value != "32" {
 		t.Errorf("%+v", got)
 	}
-	if got := read(Options{Scheduler: "gangs"}); got["kube-scheduler: config"].Name != "" {
-		t.Errorf("%+v", got)
+	for text, want := range map[string]player.Limit{
+		`{"data":{"config.json":"{\"clientConnection\":{\"burst\":7,\"qps\":300}}"}}`: {Name: "gangs: clientConnection.qps", Value: "300", Rate: 300, Kind: player.Bound},
+		`{"data":{"other":"qps: 5"}}`: {},
+		"":                            {}, // a scheduler that nixbench does not know
+	} {
+		f.schedulerConfig = text
+		if got := read(Options{Scheduler: "gangs"}); got["gangs: clientConnection.qps"] != want || got["kube-scheduler: config"].Name != "" {
+			t.Errorf("%s: %+v", text, got)
+		}
 	}
 	delete(f.files, manifests+"/kube-controller-manager.yaml")
 	if _, err := f.player(Options{}).Limits(t.Context()); err == nil {

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,7 +29,8 @@ var (
 	serverFlags = []flag{{"max-requests-inflight", "400"}, {"max-mutating-requests-inflight", "200"}}
 )
 
-// Limits implements [player.Player]. Limits of a scheduler that is no static pod are not read.
+// Limits implements [player.Player]. It reads the limits of the scheduler that places the workload's pods, if that is Kubernetes' own or
+// one of nixbench.kubernetes.schedulers.
 func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	// A command sends one request after the other. kubectl has a new client for each object, so client-go does not limit their rate.
 	limits := []player.Limit{{Name: "nixbench: kubectl create commands at the same time", Value: strconv.Itoa(maxCreates)}}
@@ -44,12 +46,17 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 			if err != nil {
 				return nil, fmt.Errorf("kubernetes: read the configuration of kube-scheduler: %w", err)
 			}
-			limits = append(limits,
-				newLimit("kube-scheduler: clientConnection.qps", findSetting(config, "qps"), "50", player.Bound),
-				newLimit("kube-scheduler: clientConnection.burst", findSetting(config, "burst"), "100", ""),
-				newLimit("kube-scheduler: parallelism", findSetting(config, "parallelism"), parallelism, ""))
+			limits = append(limits, configLimits("kube-scheduler", config)...)
 		} else {
 			limits = append(limits, newLimit("kube-scheduler: parallelism", "", parallelism, ""))
+		}
+	} else {
+		config, err := p.readSchedulerConfig(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("kubernetes: read the configuration of the scheduler %s: %w", p.o.Scheduler, err)
+		}
+		if config != nil {
+			limits = append(limits, configLimits(p.o.Scheduler, config)...)
 		}
 	}
 	manifest, err := p.readManifest(ctx, "kube-controller-manager")
@@ -66,6 +73,34 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 		return nil, err
 	}
 	return append(limits, pods), nil
+}
+
+// readSchedulerConfig returns the configuration of the workload's scheduler, which modules/kubernetes/schedulers.nix writes to a ConfigMap,
+// or nil if there is none.
+func (p *Player) readSchedulerConfig(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
+	defer cancel()
+	out, err := p.runAdmin(ctx, nil, "get", "configmap", p.o.Scheduler, "--namespace=kube-system", "--ignore-not-found", "--output=json")
+	if err != nil || len(bytes.TrimSpace(out)) == 0 {
+		return nil, err
+	}
+	var object struct{ Data map[string]string }
+	if err := json.Unmarshal(out, &object); err != nil {
+		return nil, err
+	}
+	if config, ok := object.Data["config.json"]; ok {
+		return []byte(config), nil
+	}
+	return nil, nil
+}
+
+// configLimits returns the limits in the configuration of a scheduler.
+func configLimits(program string, config []byte) []player.Limit {
+	return []player.Limit{
+		newLimit(program+": clientConnection.qps", findSetting(config, "qps"), "50", player.Bound),
+		newLimit(program+": clientConnection.burst", findSetting(config, "burst"), "100", ""),
+		newLimit(program+": parallelism", findSetting(config, "parallelism"), parallelism, ""),
+	}
 }
 
 // readManifest returns the flags of a static pod.
