@@ -390,7 +390,7 @@ func TestLimits(t *testing.T) {
 		"kube-scheduler: kube-api-burst":                 {Value: "100 (default)"},
 		"kube-controller-manager: kube-api-qps":          {Value: "20 (default)", Rate: 20, Kind: player.Created},
 		"kube-controller-manager: concurrent-job-syncs":  {Value: "5 (default)"},
-		"kubelet: maxPods":                               {Value: "110 on 1 nodes"},
+		"kubelet: maxPods":                               {Value: "110 per node"},
 		"kube-scheduler: parallelism":                    {Value: "16 (default)"},
 		"kube-apiserver: max-requests-inflight":          {Value: "800"},
 		"kube-apiserver: max-mutating-requests-inflight": {Value: "200 (default)"},

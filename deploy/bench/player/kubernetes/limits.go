@@ -2,10 +2,12 @@ package kubernetes
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -169,7 +171,8 @@ func findSetting(config []byte, name string) string {
 	return ""
 }
 
-// readMaxPods returns how many pods the nodes can run.
+// readMaxPods returns how many pods each node can run. The number of nodes is not a part of it: it differs between configurations that vary the
+// count of a role, and would be one more difference between them.
 func (p *Player) readMaxPods(ctx context.Context) (player.Limit, error) {
 	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
 	defer cancel()
@@ -187,14 +190,18 @@ func (p *Player) readMaxPods(ctx context.Context) (player.Limit, error) {
 	if err := json.Unmarshal(out, &list); err != nil {
 		return player.Limit{}, fmt.Errorf("kubernetes: list the nodes: %w", err)
 	}
-	total, nodes := 0, 0
+	var numbers []int
 	for _, n := range list.Items {
 		pods, err := strconv.Atoi(n.Status.Allocatable.Pods)
 		_, isHollow := n.Metadata.Labels[kubernetesengine.HollowLabel]
 		if err == nil && !n.Spec.Unschedulable && isHollow == p.hasHollow() {
-			total += pods
-			nodes++
+			numbers = append(numbers, pods)
 		}
 	}
-	return player.Limit{Name: "kubelet: maxPods", Value: fmt.Sprintf("%d on %d nodes", total, nodes)}, nil
+	slices.Sort(numbers)
+	var text []string
+	for _, n := range slices.Compact(numbers) {
+		text = append(text, strconv.Itoa(n))
+	}
+	return player.Limit{Name: "kubelet: maxPods", Value: cmp.Or(strings.Join(text, " and "), "0") + " per node"}, nil
 }
