@@ -1,6 +1,6 @@
 # The units on a node for `deployment.keys`. The activation sets the owner of pre-activation
 # keys after it has created the users. For a key `db`, `db-key.service` is active while the
-# key exists.
+# key exists: `nixbench-keys.service` watches all keys and starts and restarts these units.
 #
 # A unit that needs the key `db` should have `after` and `requires` (or `bindsTo`)
 # `db-key.service`. The unit then waits for the key, stops when the key is removed, and
@@ -30,24 +30,35 @@ let
 
   early = filterAttrs (_: key: key.uploadAt == "pre-activation") keys;
 
-  # The owner is set before the mode. In the other order, the previous group could read the
-  # key for a moment. A symbolic link is skipped, because nixbench uploads only files. A missing
-  # key is no error, because keys in /run are missing at each boot: the upload sets the owner.
-  setOwner = key: ''
-    key=${escapeShellArg key.path}
-    if [ -f "$key" ] && [ ! -L "$key" ]; then
-      if ! chown -- ${escapeShellArg "${key.user}:${key.group}"} "$key" || ! chmod -- ${escapeShellArg key.permissions} "$key"; then
-        keysFailed=1
-      fi
-    fi
-  '';
-
-  # A script that sets the owners of all keys. After an error, it continues with the other
-  # keys, and fails at the end.
+  # A script that sets the owners of all keys. Keys with the same owner and mode are arguments of one chown and one chmod. After
+  # an error, the script continues with the other keys, and fails at the end. The owner is set before the mode. In the other
+  # order, the previous group could read the key for a moment. A symbolic link is skipped, because nixbench uploads only files. A
+  # missing key is no error, because keys in /run are missing at each boot: the upload sets the owner.
   setOwners = ''
-    # All of them, before we fail.
     keysFailed=
-    ${lib.concatStrings (mapAttrsToList (_: setOwner) early)}
+    setKeyOwners() { # OWNER MODE KEYS
+      local owner=$1 mode=$2 key files=()
+      shift 2
+      for key; do
+        if [ -f "$key" ] && [ ! -L "$key" ]; then files+=("$key"); fi
+      done
+      if [ ''${#files[@]} = 0 ] || { chown -- "$owner" "''${files[@]}" && chmod -- "$mode" "''${files[@]}"; }; then return 0; fi
+      for key in "''${files[@]}"; do
+        { chown -- "$owner" "$key" && chmod -- "$mode" "$key"; } 2>/dev/null || keysFailed=1
+      done
+    }
+    ${lib.concatMapStrings (
+      equal:
+      let
+        first = lib.head equal;
+        arguments = [
+          "${first.user}:${first.group}"
+          first.permissions
+        ]
+        ++ map (key: key.path) equal;
+      in
+      "setKeyOwners ${lib.escapeShellArgs arguments}\n"
+    ) (lib.attrValues (lib.groupBy (key: "${key.user}:${key.group} ${key.permissions}") (lib.attrValues early)))}
     if [ -n "$keysFailed" ]; then
       echo "Some keys did not get their owner." >&2
       false
@@ -93,6 +104,9 @@ let
   unitName = name: "${escapeUnitName name}-key";
   keysWithUnit = filterAttrs (name: _: builtins.match "[]a-zA-Z0-9:_.@\\-]+" (unitName name) != null) keys;
 
+  # The pipe into which the units of keys write their names.
+  startedPipe = "/run/nixbench-keys/started";
+
   # systemd expands specifiers such as %n in unit files.
   escapeSpecifiers = builtins.replaceStrings [ "%" ] [ "%%" ];
 in
@@ -105,15 +119,6 @@ in
         [ "users" ] ++ lib.optional (config.system.activationScripts ? groups) "groups"
       ) setOwners
     );
-
-    systemd.paths = mapAttrs' (
-      name: key:
-      nameValuePair (unitName name) {
-        description = "Arrival of the key ${escapeSpecifiers name}";
-        wantedBy = [ "paths.target" ];
-        pathConfig.PathExists = escapeSpecifiers key.path;
-      }
-    ) keysWithUnit;
 
     systemd.services = lib.mkMerge [
       (lib.mkIf (early != { } && usersLater) {
@@ -137,11 +142,62 @@ in
           };
         };
       })
-      # A path unit detects that a file is created, but not that the file is removed (systemd
-      # issue 3642), and it detects nothing while the service is starting. So the service
-      # watches the file with GNU tail, which every NixOS has: tail uses inotify, follows a
-      # file name through renames and replacements, and checks every second while the folder
-      # is missing. The contents of the file are written to /dev/null.
+      # One service watches all keys. A path unit for each key would detect that a file is created, but not that it is
+      # removed (systemd issue 3642). GNU tail, which every NixOS has, uses inotify, follows a file name through renames and
+      # replacements, and needs no other program. It writes the contents of the files to /dev/null.
+      (lib.mkIf (keysWithUnit != { }) {
+        nixbench-keys = {
+          description = "Arrival and removal of keys";
+          wantedBy = [ "multi-user.target" ];
+          startLimitIntervalSec = 0;
+          serviceConfig = {
+            Restart = "always";
+            RestartSec = "1s";
+            RuntimeDirectory = baseNameOf (dirOf startedPipe);
+            RuntimeDirectoryMode = "0700";
+          };
+
+          # The script checks which keys exist after every line that tail prints, and every five seconds, because tail prints
+          # nothing if a file is created before tail has opened it, or removed and created again within a moment. tail uses
+          # inotify only if at least one of its files exists, so the file of this script is one of them. If a folder is missing,
+          # or on an overlay or a network file system, tail checks all files every second.
+          #
+          # A unit is restarted when its key is removed, so that units which are bound to it stop, and start again
+          # when the key exists again. The units that are active are those that were active when this script began, and
+          # those that have written their names into the pipe since then.
+          script = ''
+            keys=(${lib.escapeShellArgs (mapAttrsToList (_: key: key.path) keysWithUnit)})
+            units=(${lib.escapeShellArgs (mapAttrsToList (name: _: "${unitName name}.service") keysWithUnit)})
+            mkfifo -m 0600 ${startedPipe}
+            exec 3<>${startedPipe}
+            before=$'\n'$(systemctl --plain --no-legend --full --state=active list-units '*-key.service')
+            active=()
+            for i in "''${!units[@]}"; do
+              case $before in *$'\n'"''${units[i]} "*) active[i]=yes ;; esac
+            done
+
+            tail -n 0 -F --max-unchanged-stats=1 -- "''${keys[@]}" "$0" >/dev/null 2>&3 &
+            while kill -0 "$!"; do
+              started=() restarted=()
+              for i in "''${!keys[@]}"; do
+                if [ -e "''${keys[i]}" ]; then
+                  [ -n "''${active[i]-}" ] || started+=("''${units[i]}")
+                  active[i]=yes
+                elif [ -n "''${active[i]-}" ]; then
+                  restarted+=("''${units[i]}")
+                  active[i]=
+                fi
+              done
+              [ ''${#restarted[@]} = 0 ] || systemctl --no-block restart -- "''${restarted[@]}" || true
+              [ ''${#started[@]} = 0 ] || systemctl --no-block start -- "''${started[@]}" || true
+              read -r -t 5 line <&3 || continue
+              for i in "''${!units[@]}"; do
+                [ "$line" != "''${units[i]}" ] || active[i]=yes
+              done
+            done
+          '';
+        };
+      })
       (mapAttrs' (
         name: key:
         nameValuePair (unitName name) {
@@ -152,56 +208,39 @@ in
           # never end.
           restartIfChanged = key.uploadAt == "pre-activation";
           serviceConfig = {
-            TimeoutStartSec = "infinity";
-            Restart = "always";
+            Type = "oneshot";
+            RemainAfterExit = true;
+            Restart = "on-failure";
             RestartSec = "100ms";
           };
 
-          # Units that are ordered after this service wait for this script. The script checks
-          # whether the key exists after every line that tail prints, and every five seconds,
-          # because tail prints nothing if a file is removed and created again within a
-          # moment. tail uses inotify only if at least one of its files exists, so the file
-          # of this script is the second file. After five seconds, the script checks whether
-          # a switch has changed the unit without a restart, because the path of the key may
+          # Units that are ordered after this service wait for this script, also if nixbench-keys.service does not run. Like that
+          # service, it checks whether the key exists after every line that tail prints, and every five seconds. It
+          # then also checks whether a switch has changed the unit without a restart, because the path of the key may
           # have changed. If tail fails, the script must not fail, because the waiting units
           # would then start without the key.
-          preStart = ''
+          script = ''
             key=${escapeShellArg key.path}
             unit=${escapeShellArg "${unitName name}.service"}
-            [ ! -e "$key" ] || exit 0 # without tail, because a switch may start many of these units
+            reportStart() { if [ -p ${startedPipe} ]; then echo "$unit" 1<>${startedPipe}; fi; }
+            if [ -e "$key" ]; then # without tail, because a switch may start many of these units
+              reportStart
+              exit 0
+            fi
             exec 3< <(exec tail -n 0 -F -- "$key" "$0" 2>&1 >/dev/null)
             until [ -e "$key" ]; do
               status=0
               read -r -t 5 _ <&3 || status=$?
               [ "$status" != 0 ] || continue
-              # Whatever happens to tail: a failure here would let in who waits.
               [ "$status" -gt 128 ] || sleep 5
               if ! grep -qF -e "$0" -- "/etc/systemd/system/$unit"; then
                 systemctl --no-block restart -- "$unit"
                 exec sleep infinity
               fi
             done
+            reportStart
             kill "$!" 2>/dev/null || true
             wait "$!" || true
-          '';
-
-          # tail ends when the file is removed. The script then restarts the service, so that
-          # units which are bound to the service start again when the key exists again. tail
-          # sometimes also ends when several files of a folder are replaced at the same time; the
-          # key then exists, and the units must not be restarted. The service can outlive its unit
-          # file: a switch to a system without the key stops the service before the path unit, which
-          # starts the service once more while the key exists. It then stops, because a restart fails.
-          script = ''
-            key=${escapeShellArg key.path}
-            while
-              tail -n 0 --follow=name --max-unchanged-stats=1 -- "$key" >/dev/null 2>&1 || true
-              [ -e "$key" ]
-            do
-              sleep 1
-            done
-            unit=${escapeShellArg "${unitName name}.service"}
-            systemctl --no-block restart -- "$unit" || systemctl --no-block stop -- "$unit"
-            exec sleep infinity
           '';
         }
       ) keysWithUnit)

@@ -122,7 +122,7 @@ func TestNode(t *testing.T) {
 
 	// The real nixos-rebuild also switches, and reports a unit that fails.
 	write("four", "")
-	h.run(0, "apply", "--activator", "nixos-rebuild", "-v").says("stopping the following units: token-key.path, token-key.service, witness.service")
+	h.run(0, "apply", "--activator", "nixos-rebuild", "-v").says("stopping the following units: nixbench-keys.service, token-key.service, witness.service")
 	check("four")
 	fourth := system()
 	write("failing", bad)

@@ -143,14 +143,15 @@ waitForJobs() {
 
 # findStarted sets $marks to ID and ENTERED, a line each, of the services that have started since the switch began and
 # still run. It leaves out oneshot services, which end by themselves, services that failed or restarted repeatedly
-# before the switch, and the services of keys. It needs $restarting, see findFailed.
+# before the switch, and the service that watches keys, in which there is nothing that a new system could break. It needs
+# $restarting, see findFailed.
 findStarted() {
   local id entered type state sub started=()
   marks=''
   [ "${settle:-0}" != 0 ] || return 0
   readInvocations
   for id in "${!invocation[@]}"; do
-    [ "${invocation[$id]}" = "${before[$id]-}" ] || isKeyService "$id" || started+=("$id")
+    [ "${invocation[$id]}" = "${before[$id]-}" ] || [ "$id" = nixbench-keys.service ] || started+=("$id")
   done
   for id in $restarting; do # such a service has no invocation
     case $id in *.service) started+=("$id") ;; esac
@@ -166,18 +167,6 @@ findStarted() {
     marks="$marks$id $entered
 "
   done < <(listServices "${started[@]}")
-}
-
-# isKeyService reports whether a service is the one of nixbench's modules that is active while a key exists. It only watches
-# the key's file, so there is nothing in it that a new system could break.
-isKeyService() { # UNIT
-  local line
-  case $1 in *-key.service) ;; *) return 1 ;; esac
-  [ -r "/etc/systemd/system/$1" ] || return 1
-  while read -r line; do
-    case $line in 'Description=Presence of the key '*) return 0 ;; esac
-  done <"/etc/systemd/system/$1"
-  return 1
 }
 
 # watchServices waits until every service in $marks has stayed active for the settle time. If systemd restarts a service, the settle time begins again. After 15 additional
