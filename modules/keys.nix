@@ -42,9 +42,9 @@ let
       for key; do
         if [ -f "$key" ] && [ ! -L "$key" ]; then files+=("$key"); fi
       done
-      if [ ''${#files[@]} = 0 ] || { chown -- "$owner" "''${files[@]}" && chmod -- "$mode" "''${files[@]}"; }; then return 0; fi
+      if [ ''${#files[@]} = 0 ] || { chown -h -- "$owner" "''${files[@]}" && chmod -- "$mode" "''${files[@]}"; }; then return 0; fi
       for key in "''${files[@]}"; do
-        { chown -- "$owner" "$key" && chmod -- "$mode" "$key"; } 2>/dev/null || keysFailed=1
+        { chown -h -- "$owner" "$key" && chmod -- "$mode" "$key"; } || keysFailed=1
       done
     }
     ${lib.concatMapStrings (
@@ -106,6 +106,8 @@ let
 
   # The pipe into which the units of keys write their names.
   startedPipe = "/run/nixbench-keys/started";
+  # The units and paths that nixbench-keys.service has watched last.
+  watchedList = "/run/nixbench-keys/watched";
 
   # systemd expands specifiers such as %n in unit files.
   escapeSpecifiers = builtins.replaceStrings [ "%" ] [ "%%" ];
@@ -148,51 +150,88 @@ in
       (lib.mkIf (keysWithUnit != { }) {
         nixbench-keys = {
           description = "Arrival and removal of keys";
-          wantedBy = [ "multi-user.target" ];
+          # A switch starts a new unit only if its target is active, which multi-user.target may not be for a long time.
+          wantedBy = [ "paths.target" ];
+          after = [ "sysinit.target" ];
+          before = [ "shutdown.target" ];
+          conflicts = [ "shutdown.target" ];
+          unitConfig.DefaultDependencies = false;
           startLimitIntervalSec = 0;
           serviceConfig = {
+            # A switch waits until the units of present keys are being started, so that it notices when units that need them fail.
+            Type = "notify";
+            NotifyAccess = "all";
             Restart = "always";
             RestartSec = "1s";
             RuntimeDirectory = baseNameOf (dirOf startedPipe);
             RuntimeDirectoryMode = "0700";
+            RuntimeDirectoryPreserve = "restart";
           };
+          stopIfChanged = false; # the folder is preserved by a restart, and not if the service is stopped
 
           # The script checks which keys exist after every line that tail prints, and every five seconds, because tail prints
           # nothing if a file is created before tail has opened it, or removed and created again within a moment. tail uses
           # inotify only if at least one of its files exists, so the file of this script is one of them. If a folder is missing,
-          # or on an overlay or a network file system, tail checks all files every second.
+          # or on an overlay or a network file system, tail checks all files every second. A file system that does not answer
+          # delays the units of all keys.
           #
           # A unit is restarted when its key is removed, so that units which are bound to it stop, and start again
-          # when the key exists again. The units that are active are those that were active when this script began, and
-          # those that have written their names into the pipe since then.
+          # when the key exists again. The units that are active (yes) are those that this script has started, those that
+          # have written their names into the pipe, and those that were active before this script began. If a unit was active
+          # with another path (before), and its key is missing, the unit is left alone for a minute: the switch has changed
+          # the path of a post-activation key, which is uploaded after the switch, and the switch would wait for units that
+          # are restarted.
           script = ''
             keys=(${lib.escapeShellArgs (mapAttrsToList (_: key: key.path) keysWithUnit)})
             units=(${lib.escapeShellArgs (mapAttrsToList (name: _: "${unitName name}.service") keysWithUnit)})
-            mkfifo -m 0600 ${startedPipe}
+            [ -p ${startedPipe} ] || mkfifo -m 0600 ${startedPipe}
             exec 3<>${startedPipe}
+            watched=
+            [ ! -r ${watchedList} ] || watched=$'\n'$(<${watchedList})$'\n'
             before=$'\n'$(systemctl --plain --no-legend --full --state=active list-units '*-key.service')
-            active=()
+            active=() watching=()
             for i in "''${!units[@]}"; do
-              case $before in *$'\n'"''${units[i]} "*) active[i]=yes ;; esac
+              watching+=("''${units[i]} ''${keys[i]}")
+              case $before in *$'\n'"''${units[i]} "*) active[i]=before ;; *) continue ;; esac
+              case $watched in *$'\n'"''${watching[i]}"$'\n'*) active[i]=yes ;; esac
             done
+            printf '%s\n' "''${watching[@]}" >${watchedList}
+            setActive() { # VALUE INDEXES
+              local i value=$1
+              shift
+              for i; do active[i]=$value; done
+            }
 
+            ready=
             tail -n 0 -F --max-unchanged-stats=1 -- "''${keys[@]}" "$0" >/dev/null 2>&3 &
             while kill -0 "$!"; do
-              started=() restarted=()
+              started=() startedUnits=() restarted=() restartedUnits=()
               for i in "''${!keys[@]}"; do
+                state=''${active[i]-}
                 if [ -e "''${keys[i]}" ]; then
-                  [ -n "''${active[i]-}" ] || started+=("''${units[i]}")
-                  active[i]=yes
-                elif [ -n "''${active[i]-}" ]; then
-                  restarted+=("''${units[i]}")
-                  active[i]=
+                  if [ -n "$state" ]; then
+                    active[i]=yes
+                  else
+                    started+=("$i") startedUnits+=("''${units[i]}")
+                  fi
+                elif [ "$state" = yes ] || { [ "$state" = before ] && [ "$SECONDS" -ge 60 ]; }; then
+                  restarted+=("$i") restartedUnits+=("''${units[i]}")
                 fi
               done
-              [ ''${#restarted[@]} = 0 ] || systemctl --no-block restart -- "''${restarted[@]}" || true
-              [ ''${#started[@]} = 0 ] || systemctl --no-block start -- "''${started[@]}" || true
+              # After an error, the next pass tries again.
+              if [ ''${#restarted[@]} != 0 ] && systemctl --no-block restart -- "''${restartedUnits[@]}"; then
+                setActive "" "''${restarted[@]}"
+              fi
+              if [ ''${#started[@]} != 0 ] && systemctl --no-block start -- "''${startedUnits[@]}"; then
+                setActive yes "''${started[@]}"
+              fi
+              if [ -z "$ready" ]; then
+                systemd-notify --ready
+                ready=yes
+              fi
               read -r -t 5 line <&3 || continue
               for i in "''${!units[@]}"; do
-                [ "$line" != "''${units[i]}" ] || active[i]=yes
+                case $line in */"''${units[i]}") active[i]=yes ;; esac
               done
             done
           '';
@@ -222,7 +261,8 @@ in
           script = ''
             key=${escapeShellArg key.path}
             unit=${escapeShellArg "${unitName name}.service"}
-            reportStart() { if [ -p ${startedPipe} ]; then echo "$unit" 1<>${startedPipe}; fi; }
+            # A slash precedes the name, because a part of a message of tail may be on the same line.
+            reportStart() { if [ -p ${startedPipe} ]; then { echo "/$unit" 1<>${startedPipe}; } 2>/dev/null || true; fi; }
             if [ -e "$key" ]; then # without tail, because a switch may start many of these units
               reportStart
               exit 0
@@ -234,7 +274,7 @@ in
               [ "$status" != 0 ] || continue
               [ "$status" -gt 128 ] || sleep 5
               if ! grep -qF -e "$0" -- "/etc/systemd/system/$unit"; then
-                systemctl --no-block restart -- "$unit"
+                systemctl --no-block restart -- "$unit" || continue
                 exec sleep infinity
               fi
             done

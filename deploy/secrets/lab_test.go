@@ -46,6 +46,7 @@ const labHive = `{
     deployment.keys = {
       db = { text = "correct-horse"; user = "bob"; group = "bobs"; permissions = "0440"; };
       db-late = { text = "battery-staple"; uploadAt = "post-activation"; user = "bob"; };
+      moved = { text = "moved"; uploadAt = "post-activation"; };
       "odd 100%n" = { text = "odd"; destDir = "/var/odd dir 50%n/it's"; };
     };
     systemd.services.follower = {
@@ -153,7 +154,7 @@ func TestLab(t *testing.T) {
 	l.Run(t, "m1", "systemctl start --no-block waiter follower")
 	waitUnits(t, l, "db-key=activating waiter=inactive follower=inactive odd\\x20100\\x25n-key=active")
 	h = labHost(t, l, "m1")
-	if got := upload(All); len(got.Uploaded) != 2 {
+	if got := upload(All); len(got.Uploaded) != 3 {
 		t.Errorf("after a reboot: %+v", got)
 	}
 	waitUnits(t, l, "db-key=active waiter=active follower=active")
@@ -167,7 +168,7 @@ func TestLab(t *testing.T) {
 	// A switch does not wait for units that wait for a post-activation key. These units get the
 	// key at its new path. Keys that the hive no longer has are removed.
 	changed := strings.NewReplacer(
-		`db-late = {`, `db-late = { destDir = "/run/elsewhere";`,
+		`db-late = {`, `db-late = { destDir = "/run/elsewhere";`, `moved = {`, `moved = { destDir = "/run/elsewhere";`,
 		`test -e /run/keys/db-late`, `test -e /run/elsewhere/db-late`,
 		`db = {`, `other = {`, `[ "db-key.service" ]`, `[ "other-key.service" ]`,
 	).Replace(labHive)
@@ -175,15 +176,20 @@ func TestLab(t *testing.T) {
 	waitUnits(t, l, "db-late-key=activating waiter=inactive")
 	out2, d2 := labSystem(t, l, changed)
 	d = d2
-	if got := upload(Pre); len(got.Stale) != 1 || strings.Join(got.Uploaded, " ") != "other" {
+	if got := upload(Pre); len(got.Stale) != 2 || strings.Join(got.Uploaded, " ") != "other" {
 		t.Errorf("a dropped key, before activation: %+v", got)
 	}
 	l.Run(t, "m1", out2+"/bin/switch-to-configuration switch")
-	waitUnits(t, l, "other-key=active db-late-key=activating db-key=inactive")
-	if got := upload(Post); strings.Join(got.Removed, " ") != "/run/keys/db" || strings.Join(got.Uploaded, " ") != "db-late" {
+	// A unit that was active stays active until the key arrives at its new path.
+	waitUnits(t, l, "other-key=active db-late-key=activating db-key=inactive moved-key=active")
+	if got := upload(Post); strings.Join(got.Removed, " ") != "/run/keys/db /run/keys/moved" || strings.Join(got.Uploaded, " ") != "db-late moved" {
 		t.Errorf("a dropped key, after activation: %+v", got)
 	}
-	waitUnits(t, l, "db-late-key=active waiter=active")
+	waitUnits(t, l, "db-late-key=active waiter=active moved-key=active")
+	time.Sleep(2 * time.Second) // a restart would begin at once
+	waitUnits(t, l, "moved-key=active")
+	l.Run(t, "m1", "rm /run/elsewhere/moved")
+	waitUnits(t, l, "moved-key=activating db-late-key=active")
 
 	for _, text := range []string{"correct-horse", "battery-staple"} {
 		if got := l.Run(t, "m1", "grep -rl "+text+" $(nix-store -qR "+out+") || true; journalctl -o cat | grep "+text+" || true"); got != "" {

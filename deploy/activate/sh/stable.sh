@@ -143,8 +143,7 @@ waitForJobs() {
 
 # findStarted sets $marks to ID and ENTERED, a line each, of the services that have started since the switch began and
 # still run. It leaves out oneshot services, which end by themselves, services that failed or restarted repeatedly
-# before the switch, and the service that watches keys, in which there is nothing that a new system could break. It needs
-# $restarting, see findFailed.
+# before the switch, and nixbench-keys.service, which only watches files. It needs $restarting, see findFailed.
 findStarted() {
   local id entered type state sub started=()
   marks=''

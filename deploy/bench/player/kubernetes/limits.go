@@ -171,8 +171,8 @@ func findSetting(config []byte, name string) string {
 	return ""
 }
 
-// readMaxPods returns how many pods each node can run. The number of nodes is not a part of it: it differs between configurations that vary the
-// count of a role, and would be one more difference between them.
+// readMaxPods returns how many pods each node can run. The value does not contain the number of nodes, because this number differs between
+// configurations that vary the count of a role.
 func (p *Player) readMaxPods(ctx context.Context) (player.Limit, error) {
 	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
 	defer cancel()
