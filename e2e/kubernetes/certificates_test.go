@@ -58,7 +58,7 @@ func (s *staticCluster) checkRenewal() {
 	s.l.Run(s.T, "cp", `sed 's/"kubernetesVersion"/"certificateValidityPeriod":"24h0m0s",&/' /run/nixbench/kubernetes/cluster.yaml >/root/short.yaml && kubeadm certs renew all --config /root/short.yaml >/dev/null`)
 	s.waitForOutput(90*time.Second, "cp", served, "0\n0")
 	before, ready := s.l.Run(s.T, "cp", processes), s.l.Run(s.T, "cp", since)
-	if got := s.run("status"); !strings.Contains(got, "should have been renewed") {
+	if got := s.run("status"); !strings.Contains(got, "its renewal was due") {
 		s.Errorf("status does not report the certificates that end tomorrow:\n%s", got)
 	}
 	s.l.Run(s.T, "cp", `systemd-run -q --unit asked sh -c 'while sleep 0.2; do curl -skf --noproxy "*" -m 2 -o /dev/null https://127.0.0.1:6443/readyz && date +%s >>/root/answers; done'
