@@ -1,6 +1,6 @@
 # Settings of the nodes of a benchmark with limits = "high", so that it measures the schedulers and not their rate limiters.
 # Their priority is between that of mkDefault, which modules/kubernetes uses for the controller manager, and that of a plain definition, so a hive or
-# a level with other values has these. Those of additional schedulers of Kubernetes have the priority of mkDefault.
+# a level with other values has these.
 { lib, options, ... }:
 let
   high = lib.mkOverride 900;

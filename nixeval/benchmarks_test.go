@@ -242,7 +242,10 @@ func TestHighLimits(t *testing.T) {
   ];
   roles.own.modules = [
     %[2]s/kubernetes/control-plane.nix
-    { nixbench.kubernetes = { podCidr = "10.244.0.0/16"; scheduler.extraArgs.kube-api-qps = 50; schedulers.second.settings.clientConnection.qps = 60; }; }
+    ({ lib, ... }: { nixbench.kubernetes = {
+      podCidr = "10.244.0.0/16"; scheduler.extraArgs.kube-api-qps = 50;
+      schedulers.second.settings.clientConnection = { qps = 60; burst = lib.mkDefault 70; };
+    }; })
   ];
   roles.node.modules = [ %[2]s/kubernetes/worker.nix { nixbench.kubernetes.podCidr = "10.244.0.0/16"; } ];
   roles.other.modules = [ ];
@@ -254,7 +257,7 @@ func TestHighLimits(t *testing.T) {
 	}
 	workers := map[bool]string{}
 	for high, want := range map[bool]string{
-		false: `{"head-1":{"c":100,"o":null,"s":null},"own-1":{"c":100,"o":{"qps":60},"s":50}}`,
+		false: `{"head-1":{"c":100,"o":null,"s":null},"own-1":{"c":100,"o":{"burst":70,"qps":60},"s":50}}`,
 		true:  `{"head-1":{"c":5000,"o":{"burst":5000,"qps":5000},"s":5000},"own-1":{"c":5000,"o":{"burst":5000,"qps":60},"s":50}}`,
 	} {
 		e := New(Options{Source: Source{File: file, Dir: filepath.Dir(file)}, HighLimits: high})

@@ -88,7 +88,7 @@ let
           })
         ];
         settings = lib.mkMerge [
-          (lib.mapAttrsRecursive (_: lib.mkDefault) cfg.schedulerDefaults)
+          (lib.mapAttrsRecursive (_: lib.mkOverride 900) cfg.schedulerDefaults)
           {
             apiVersion = "kubescheduler.config.k8s.io/v1";
             kind = "KubeSchedulerConfiguration";
@@ -345,7 +345,7 @@ in
     inherit (json) type;
     default = { };
     internal = true;
-    description = "Defaults of `settings` of all `schedulers`.";
+    description = "Values in `settings` of all `schedulers`. They replace values with `mkDefault`, and plain values replace them.";
   };
 
   # implementation
