@@ -1,17 +1,17 @@
 package main
 
 import (
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 )
 
-func TestSkippedTestsAreFound(t *testing.T) {
+func TestResultsAreFound(t *testing.T) {
 	const output = "=== RUN   TestA\n--- PASS: TestA (0.00s)\n=== RUN   TestB\n    b_test.go:1: no KVM\n--- SKIP: TestB (0.00s)\n" +
-		"--- PASS: TestC (1.00s)\n    --- SKIP: TestC/one (0.00s)\nPASS\nok  \tx\t1s"
+		"--- PASS: TestC (1.00s)\n    --- SKIP: TestC/one (0.00s)\n--- FAIL: TestD (2.00s)\n    --- FAIL: TestD/two (1.00s)\nFAIL\nFAIL\tx\t1s"
 	var copied strings.Builder
-	skipped := copyAndListSkipped(&copied, strings.NewReader(output))
-	if !slices.Equal(skipped, []string{"TestB", "TestC/one"}) || copied.String() != output {
-		t.Errorf("skipped %q, copied %q", skipped, copied.String())
+	got := copyAndReadResults(&copied, strings.NewReader(output))
+	if want := (results{passed: []string{"TestA", "TestC"}, failed: []string{"TestD"}, skipped: []string{"TestB", "TestC/one"}}); !reflect.DeepEqual(got, want) || copied.String() != output {
+		t.Errorf("results %+v, copied %q", got, copied.String())
 	}
 }
