@@ -85,7 +85,7 @@ func TestSignals(t *testing.T) {
 				if got.code != 130 {
 					t.Errorf("exit %d, want 130", got.code)
 				}
-				if took > time.Second && !strings.Contains(got.err, "interrupted; waiting for m1 (") {
+				if took > time.Second && !strings.Contains(got.err, "interrupted; waiting for ") {
 					t.Errorf("nixbench ended %v after the signal, and did not print what it waited for", took)
 				}
 				apply()
