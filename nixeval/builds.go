@@ -6,15 +6,16 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // Builds builds closures in batches, so that closures can be built while other units are still being evaluated. One
 // Nix process builds the closures that Add has received, and the next process those that it has received meanwhile.
-// Finish builds the rest in another process, which does not wait for the current one: with one process after the
-// other, the builds of two batches would not run at the same time. So at most two processes build at once, each with
-// Nix's limit of jobs. All batches are one phase for the user.
+// Finish builds the rest in another process. It waits for the current one only for the time overlapAfter: with one process
+// after the other, the builds of two batches would not run at the same time. So at most two processes build at once, each
+// with Nix's limit of jobs. All batches are one phase for the user.
 type Builds struct {
 	e        *Evaluator
 	units    int // the expected number of units
@@ -26,7 +27,7 @@ type Builds struct {
 	mu        sync.Mutex
 	batches   sync.WaitGroup
 	started   bool               // the phase has started
-	early     bool               // a goroutine builds what Add has received
+	early     chan struct{}      // closed when the goroutine that builds what Add has received ends; nil: there is none
 	finishing bool               // Finish was called
 	running   int                // number of running batches
 	waiting   map[string]Closure // received by Add, and in no batch
@@ -36,6 +37,11 @@ type Builds struct {
 	failed    *BuildError        // nil: no build has failed
 	errs      []error            // other errors
 }
+
+// overlapAfter is how long the last batch waits for the running one. If two processes need the same derivation, which
+// those of nodes of one hive mostly do, one of them waits for the other's lock, and looks at it only every five seconds
+// (Nix's build-poll-interval). Short builds are therefore faster one after the other.
+const overlapAfter = 2 * time.Second
 
 // NewBuilds prepares to build the closures of a number of units. It builds nothing. built is called as described at
 // the field Builds.built. builders is the path of Nix's machines file, or empty.
@@ -60,11 +66,13 @@ func (b *Builds) Add(ctx context.Context, closures map[string]Closure) {
 		return
 	}
 	b.startPhase(b.units)
-	if b.early {
+	if b.early != nil {
 		return
 	}
-	b.early = true
+	b.early = make(chan struct{})
+	ended := b.early
 	b.batches.Go(func() {
+		defer close(ended)
 		for batch := b.takeWaiting(ctx); batch != nil; batch = b.takeWaiting(ctx) {
 			b.buildBatch(ctx, batch)
 		}
@@ -76,7 +84,7 @@ func (b *Builds) takeWaiting(ctx context.Context) map[string]Closure {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.finishing || len(b.waiting) == 0 || ctx.Err() != nil {
-		b.early = false
+		b.early = nil
 		return nil
 	}
 	batch := b.waiting
@@ -105,8 +113,16 @@ func (b *Builds) Finish(ctx context.Context, closures map[string]Closure) ([]str
 		b.startPhase(len(closures))
 		b.running++
 	}
+	early := b.early
 	b.mu.Unlock()
 	if len(batch) > 0 {
+		if early != nil {
+			select {
+			case <-early:
+			case <-time.After(overlapAfter):
+			case <-ctx.Done():
+			}
+		}
 		b.buildBatch(ctx, batch)
 	}
 	b.batches.Wait()

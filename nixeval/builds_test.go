@@ -90,11 +90,11 @@ func closures(units ...string) map[string]Closure {
 	return out
 }
 
-// What is added during a build is built by the next process, and the rest at once, when everything is evaluated. All
-// this is one phase.
+// What is added during a build is built by the next process. When everything is evaluated, the rest waits for two seconds at
+// most. All this is one phase.
 func TestBuilds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeBuilder{times: map[string]time.Duration{"a": 3 * time.Second, "d": 4 * time.Second, "e": time.Second}}
+		f := &fakeBuilder{times: map[string]time.Duration{"a": 3 * time.Second, "d": 6 * time.Second, "e": time.Second}}
 		var early []string
 		b := f.evaluator().NewBuilds(5, "", func(built map[string]Closure, err error) {
 			early = append(early, fmt.Sprintf("%v %s %v", time.Since(f.began), slices.Sorted(maps.Keys(built)), err))
@@ -112,14 +112,31 @@ func TestBuilds(t *testing.T) {
 		if diff := cmp.Diff([]string{"a", "b", "c", "d", "e"}, built); diff != "" || err != nil {
 			t.Error(diff, err)
 		}
-		if diff := cmp.Diff([]string{"0s a", "3s b c", "5s d", "6s e"}, f.processes); diff != "" {
+		if diff := cmp.Diff([]string{"0s a", "3s b c", "5s d", "8s e"}, f.processes); diff != "" {
 			t.Error(diff)
 		}
-		if diff := cmp.Diff([]string{"3s [a] <nil>", "3s [b c] <nil>", "7s [e] <nil>"}, early); diff != "" {
+		if diff := cmp.Diff([]string{"3s [a] <nil>", "3s [b c] <nil>", "9s [e] <nil>"}, early); diff != "" {
 			t.Error(diff)
 		}
-		want := []string{"0s phase-start 0 of 5 ", "0s progress 0 of 1 ", "3s progress 0 of 3 ", "5s progress 0 of 4 ", "6s progress 0 of 5 ", "9s phase-end 5 of 5 5 closures"}
+		want := []string{"0s phase-start 0 of 5 ", "0s progress 0 of 1 ", "3s progress 0 of 3 ", "5s progress 0 of 4 ", "8s progress 0 of 5 ", "11s phase-end 5 of 5 5 closures"}
 		if diff := cmp.Diff(want, f.phases()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// The rest is built after a batch that ends soon, so that no process waits for a lock of the other.
+func TestBuildsAfterAShortBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeBuilder{times: map[string]time.Duration{"a": time.Second}}
+		b := f.evaluator().NewBuilds(2, "", nil)
+		b.Add(t.Context(), closures("a"))
+		synctest.Wait()
+		built, err := b.Finish(t.Context(), closures("a", "b"))
+		if diff := cmp.Diff([]string{"a", "b"}, built); diff != "" || err != nil {
+			t.Error(diff, err)
+		}
+		if diff := cmp.Diff([]string{"0s a", "1s b"}, f.processes); diff != "" {
 			t.Error(diff)
 		}
 	})
