@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,5 +65,48 @@ func TestNextRunWaitsForMachine(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"w-1 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A machine whose system shuts down during its first boot is started once more. If it shuts down again, the run does not wait until the time limit.
+func TestMachineThatShutsDown(t *testing.T) {
+	t.Parallel()
+	for name, boots := range map[string]int{"once": 1, "twice": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, map[string]int{"w": 1})
+			w.boot["w-1"] = time.Second
+			starts := 0
+			w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
+				if s.Name == "start" {
+					starts++
+					if starts <= boots {
+						w.boot["w-1"] = time.Hour
+						time.AfterFunc(300*time.Millisecond, func() { w.h.PowerOff("demo-w-1") })
+					} else {
+						w.boot["w-1"] = 0
+					}
+				}
+				return nil
+			})
+			began := time.Now()
+			results, err := w.apply(func(o *Options) { o.BootTimeout = 30 * time.Second })
+			if time.Since(began) > 20*time.Second {
+				t.Errorf("the run has waited for %v", time.Since(began))
+			}
+			if starts != 2 {
+				t.Errorf("the machine was started %d times", starts)
+			}
+			if boots == 1 {
+				if diff := cmp.Diff([]string{"w-1 switched"}, outcomes(results)); diff != "" || err != nil {
+					t.Error(diff, err)
+				}
+				return
+			}
+			var boot *machines.BootError
+			if !errors.As(err, &boot) || boot.Within >= 20*time.Second || !strings.Contains(err.Error(), "it is off: its system has shut down twice") {
+				t.Errorf("the error is %v", err)
+			}
+		})
 	}
 }

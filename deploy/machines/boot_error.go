@@ -2,6 +2,7 @@ package machines
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -17,8 +18,9 @@ func (m *Task) newCreationError(err error) error {
 
 // newNotReadyError returns the error for a machine that was started and did not become ready. It adds
 // the state and address that the hypervisor reports for the machine, and the end of the machine's console log.
-func (m *Task) newNotReadyError(ctx context.Context, err error) error {
-	e := &BootError{Node: m.Change.Node, Started: true, Within: m.bootTimeLimit(), Err: err}
+func (m *Task) newNotReadyError(ctx context.Context, waited time.Duration, err error) error {
+	waited = min(waited.Round(time.Second), m.bootTimeLimit())
+	e := &BootError{Node: m.Change.Node, Started: true, Within: waited, Err: err}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	host := m.plan.providers[m.Change.Hypervisor]
@@ -28,7 +30,7 @@ func (m *Task) newNotReadyError(ctx context.Context, err error) error {
 			e.Err = fmt.Errorf("%w; it has the address %s, although %s is reserved for it", e.Err, a, m.Change.Address)
 		}
 	}
-	if inventory, err := host.Survey(ctx, m.plan.Cluster, m.plan.Network); err == nil {
+	if inventory, surveyErr := host.Survey(ctx, m.plan.Cluster, m.plan.Network); surveyErr == nil && !errors.Is(err, errShutDownTwice) {
 		for _, f := range inventory.Machines {
 			if f.Node == m.Change.Node && f.State == provision.Off {
 				e.Err = fmt.Errorf("%w; it is off: its system has shut down", e.Err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -122,6 +123,50 @@ func waitForSystem(ctx context.Context, h *remote.Host, usesCloudInit bool, send
 		}
 	}
 }
+
+// startAgainIfOff watches a machine that is booting. If its system shuts down, which some systems do once, at their first boot,
+// the machine is started once more. If it shuts down again, the returned context is cancelled, so that no caller waits until the
+// time limit. endWatch must be called when the machine is ready, or the wait has ended.
+func (m *Task) startAgainIfOff(ctx context.Context) (watched context.Context, endWatch func()) {
+	host := m.plan.providers[m.Change.Hypervisor]
+	observer, observes := host.(provision.Observer)
+	power, starts := host.(provision.Power)
+	if !observes || !starts {
+		return ctx, func() {}
+	}
+	watched, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		node := m.Change.Node
+		startedAgain := false
+		for sleep(watched, observeEvery) == nil {
+			// An error is ignored, because the machine may become ready all the same.
+			states, _ := observer.States(watched, m.plan.Cluster, []string{node})
+			if states[node] != provision.Off || watched.Err() != nil {
+				continue
+			}
+			if startedAgain {
+				cancel(errShutDownTwice)
+				return
+			}
+			startedAgain = true
+			m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: node + ": its system has shut down during the boot, so its machine is started once more"})
+			if err := power.Start(watched, m.plan.Cluster, node); err != nil {
+				cancel(wrapHypervisorError(err, m.Change.Hypervisor, "start "+node+" once more"))
+				return
+			}
+		}
+	})
+	return watched, func() {
+		cancel(nil)
+		watch.Wait()
+	}
+}
+
+var errShutDownTwice = errors.New("it is off: its system has shut down twice")
+
+// observeEvery is the time between two observations of a machine that is booting.
+const observeEvery = 2 * time.Second
 
 // preferLastError returns last, the last observed error, if the context has ended; otherwise, or if last is nil, it
 // returns err.

@@ -63,11 +63,17 @@ func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready boo
 		}
 	}
 	m.markCreated()
+	began := time.Now()
 	limitCtx, cancel := context.WithTimeout(waitCtx, m.bootTimeLimit())
 	defer cancel()
+	if !running || unready {
+		watched, endWatch := m.startAgainIfOff(limitCtx)
+		defer endWatch()
+		limitCtx = watched
+	}
 	if !m.plan.Network.Mode.Ours() {
 		if err := m.discoverAddress(limitCtx, running && !unready); err != nil {
-			return m.newNotReadyError(ctx, err)
+			return m.newNotReadyError(ctx, time.Since(began), err)
 		}
 		m.markAddressed()
 	}
@@ -75,7 +81,7 @@ func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready boo
 		return nil
 	}
 	if err := m.waitForSystem(limitCtx); err != nil {
-		return m.newNotReadyError(ctx, err)
+		return m.newNotReadyError(ctx, time.Since(began), err)
 	}
 	return m.Store.Update(func(s *state.State) error { s.MachineReady(m.Change.Node); return nil })
 }
