@@ -99,20 +99,23 @@ func (w *world) copies() []string {
 	return out
 }
 
-// releaseAfterCopy calls release when the system of a node was copied, or after a time limit, which fails the test.
+// releaseAfterCopy calls release when the first copy of a node's system has ended, or after a time limit, which fails the test.
 func (s *slowWorld) releaseAfterCopy(node string) {
 	limit := time.AfterFunc(10*time.Second, func() {
 		s.t.Errorf("%s has no copy while another unit is evaluated", node)
 		s.release()
 	})
 	s.t.Cleanup(func() { limit.Stop() })
+	first := sync.OnceFunc(func() {
+		limit.Stop()
+		if now := s.activations(); !cmp.Equal(now, s.before) {
+			s.t.Errorf("activated before everything was evaluated: %q", now)
+		}
+		s.release()
+	})
 	s.onEvent = func(e event.Event) {
 		if e.Kind == event.NodeEnd && e.Phase == event.Copy && e.Node == node {
-			limit.Stop()
-			if now := s.activations(); !cmp.Equal(now, s.before) {
-				s.t.Errorf("activated before everything was evaluated: %q", now)
-			}
-			s.release()
+			first()
 		}
 	}
 }
