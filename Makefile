@@ -25,9 +25,10 @@ shell-lint:
 	git grep -lE --untracked '^#(!.*\b(ba|da)?sh\b| shellcheck shell=)' -- . ':!deploy/activate/sh' ':!deploy/secrets' \
 	  ':!e2e/mini-nixos/nixos' ':!*.go' ':!*.md' ':!*.nix' ':!*.txtar' ':!Makefile' | xargs shellcheck -x -e SC2015,SC2016
 
-# All tests in Go: unit tests, and one script per command with the real Nix.
+# All tests in Go: unit tests, and one script per command with the real Nix. Many tests wait, for example for time limits, so more of them run
+# at the same time than there are processors. With the race detector, each program waits for a second when it ends, unless GORACE says otherwise.
 unit:
-	go test -race ./...
+	GORACE=atexit_sleep_ms=0 go test -race -parallel 5 ./...
 
 # Tests of the mini NixOS, which other tests use.
 fixture-test:
