@@ -6,7 +6,7 @@
 build:
 	go build -o nixbench ./cmd/nixbench
 
-test: lint nix-lint shell-lint unit fixture-test test-other-nix
+test: lint nix-lint shell-lint unit fixture-test
 
 lint:
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted; run gofmt -w"; exit 1; }
@@ -34,10 +34,10 @@ unit:
 fixture-test:
 	e2e/mini-nixos/tests/run
 
-# The tests that run Nix, with another Nix than this machine's: Debian trixie's.
+# The tests that run Nix, with another Nix than this machine's: Debian trixie's. They are no part of `make test`, whose results Go caches.
 test-other-nix:
 	PATH="$$(e2e/other-nix trixie):$$PATH" && export PATH && nix --version && \
-	  go test -count=1 ./nixeval/... ./deploy/closure/... ./cmd/... ./e2e/flake && e2e/mini-nixos/tests/run
+	  go test -count=1 -parallel 5 ./nixeval/... ./deploy/closure/... ./cmd/... ./e2e/flake && e2e/mini-nixos/tests/run
 
 # End-to-end tests on real machines, as root, after `e2e/lab/lab install`. The tests mostly wait for machines, so several run
 # in parallel; not more, because some check durations. Deep tests whose subject has not changed since they passed are skipped,
