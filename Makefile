@@ -1,7 +1,7 @@
 # `make test` runs all tests that need no machines. It needs Go, Nix, git, shellcheck and a
 # static busybox, which `e2e/install-deps` installs on Debian.
 
-.PHONY: build test lint nix-lint shell-lint unit fixture-test test-other-nix e2e e2e-deep kube kube-deep faults real demo demo-down bench update
+.PHONY: build test lint nix-lint shell-lint unit fixture-test test-other-nix e2e e2e-all kube kube-all faults real demo demo-down bench update
 
 build:
 	go build -o nixbench ./cmd/nixbench
@@ -39,32 +39,23 @@ test-other-nix:
 	PATH="$$(e2e/other-nix trixie):$$PATH" && export PATH && nix --version && \
 	  go test -count=1 -parallel 5 ./nixeval/... ./deploy/closure/... ./cmd/... ./e2e/flake && e2e/mini-nixos/tests/run
 
-# End-to-end tests on real machines, as root, after `e2e/lab/lab install`. The tests mostly wait for machines, so several run
-# in parallel; not more, because some check durations. Deep tests whose subject has not changed since they passed are skipped,
-# and listed. Packages without tests on machines, and the long tests of `make test` that need none, do not run again.
-# A computer whose disk or processors are slow for a moment can make a test exceed a time limit, so tests that fail run once more, by themselves,
-# if they are few. The summary lists their first failures and all skipped tests with their reasons.
+# The core end-to-end tests on real machines, as root, after `e2e/lab/lab install`: those of e2e/core.txt, two packages at a time.
 e2e: kube
-	go run ./e2e/deep -list
-	NIXBENCH_E2E=1 NIXBENCH_DEEP=changed go run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --no-color \
-	  --rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-run-root-test \
-	  --packages "./e2e/... $$(git grep -lE 'NIXBENCH_E2E|e2e/lab"' -- internal cmd deploy nixeval | xargs -n 1 dirname | sort -u | sed 's|^|./|' | tr '\n' ' ')" \
-	  -- -count=1 -p 2 -parallel 2 -timeout 70m -skip '^(TestScripts|TestShellcheck)$$'
+	awk '!/^#/ && NF { t[$$1] = t[$$1] "|" $$2 } END { for (p in t) print p, "^(" substr(t[p], 2) ")$$" }' e2e/core.txt | sort | \
+	  NIXBENCH_E2E=1 xargs -P 2 -L 1 sh -c 'go test -count=1 -parallel 2 -timeout 30m -run "$$1" "./$$0"'
 
-# Run all tests of suites with deep tests, from a clean tree, and record that they passed.
-SUITES ?= kubernetes provision
-e2e-deep: kube kube-deep
-	go run ./e2e/deep $(SUITES)
+# All end-to-end tests, which take hours on two processors. A change of a subject ends with its package: make e2e-all PACKAGES=./e2e/kubernetes
+PACKAGES ?= ./e2e/... ./deploy/activate ./deploy/closure ./deploy/secrets ./deploy/report ./cmd/nixbench ./internal/bench/...
+e2e-all: kube kube-all
+	NIXBENCH_E2E=1 go test -v -count=1 -p 2 -parallel 2 -timeout 150m $(PACKAGES)
 
 # Build the programs of Kubernetes nodes, which takes minutes if they are not cached: a test
-# that has to wait for the build may exceed its time limit. Only deep tests need CRI-O, flannel
-# and scheduler-plugins.
+# that has to wait for the build may exceed its time limit. Only `make e2e-all` needs the second part.
 kube:
 	e2e/kube/build > /dev/null
-	e2e/kube/build v1.34.3 > /dev/null
-	go run ./e2e/deep -list | grep '^e2e/kubernetes: skipped' > /dev/null || $(MAKE) kube-deep
 
-kube-deep:
+kube-all:
+	e2e/kube/build v1.34.3 > /dev/null
 	e2e/kube/build cri-o-v1.34.0 > /dev/null
 	e2e/kube/build flannel-v0.28.4 > /dev/null
 	e2e/kube/build scheduler-plugins-v0.34.7 > /dev/null
@@ -99,7 +90,6 @@ bench:
 
 # Write generated files, and the files that test scripts compare with.
 update:
-	go test ./e2e/house -update
 	go test ./e2e/docs -update
 	go test ./deploy/report -run Golden -update
 	go test ./cmd/nixbench -run TestCommandReference -update

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // Items that hold only with hardening.
@@ -19,7 +17,6 @@ var cisHardened = []string{"1.2.15", "1.2.16", "1.2.17", "1.2.18", "1.2.19", "1.
 // A cluster without hardening is hardened by a rolling change, during which no request fails.
 // Afterwards the items of docs/security.md hold.
 func TestHardening(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	g := newGuestCluster(t)
 	// No other test runs TLS 1.2 with the cipher suites that the module chooses.

@@ -5,14 +5,11 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // A second scheduler with coscheduling starts the pods of a gang together, or none of them. A running cluster gets this scheduler,
 // and `check` names it when it does not run.
 func TestCoscheduling(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	g := newGuestCluster(t, "--kubernetes-part", "scheduler-plugins-v0.34.7")
 	g.writeHive(1, 2, "")

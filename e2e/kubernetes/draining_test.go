@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // undrainable has pods on w-1 that a drain would delete permanently (a bare pod, and a pod with an
@@ -66,7 +64,6 @@ spec:
 // Without the flags that allow it, a drain deletes no pod permanently: the command fails before
 // anything changes. A node whose kubelet is stopped does not block a change.
 func TestDrain(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	g := newGuestCluster(t)
 	g.writeHive(1, 2, initialLabels)

@@ -4,14 +4,11 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // While no controller signs certificates, a new node cannot join: apply fails and reports the
 // reason. The next apply joins the node.
 func TestJoinWithoutSigner(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	g := newGuestCluster(t)
 	g.writeHive(1, 1, "")

@@ -9,14 +9,12 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/e2e/fixture"
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // TestBootstrapFails checks that nixbench-kubernetes.service fails when its attempts have failed for the configured time,
 // that nixbench reports it, that the unit does not start again by itself, and that the next deployment starts it. It also
 // checks that kubeadm's preflight checks run in the first attempt, and that an API server that is down is waited for.
 func TestBootstrapFails(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	s := newStaticCluster(t, 1, "cp", "w1")
 	const unit = "systemctl show -p ActiveState -p SubState -p NRestarts --value nixbench-kubernetes | xargs"

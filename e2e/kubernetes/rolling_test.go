@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // web is a Service with two pods on two workers; its PodDisruptionBudget requires one of them.
@@ -128,7 +126,6 @@ func TestRollingChange(t *testing.T) {
 // A cluster is changed by a run that is killed, a rollback, a refused upgrade, and a reboot, and a kubelet is stopped. Its
 // services answer requests during the change.
 func TestInterruptedChange(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	g := newGuestCluster(t)
 	g.writeHive(1, 2, secondSettings)

@@ -8,14 +8,11 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // A cluster with CRI-O instead of containerd and with flannel as its pod network, whose images all
 // come from archives.
 func TestCRIOAndFlannel(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	const crio, flannel = "cri-o-v1.34.0", "flannel-v0.28.4"
 	g := newGuestCluster(t, "--kubernetes-part", crio, "--kubernetes-part", flannel)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/e2e/lab"
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // staticCluster is a hive with named nodes on machines that the lab has started, and with keys that
@@ -183,7 +182,6 @@ func (s *staticCluster) waitForPhase(limit time.Duration, node, want string) {
 // The units that create and join a cluster are killed in several phases; systemd starts them again,
 // and the cluster becomes complete.
 func TestKilledUnits(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	s := newStaticCluster(t, 1, "cp", "w1")
 	s.writeHive("")

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 const etcdctl = "ETCDCTL_ENDPOINTS=https://127.0.0.1:2379 etcdctl --cacert /etc/kubernetes/pki/etcd/ca.crt --cert /etc/kubernetes/pki/etcd/server.crt --key /etc/kubernetes/pki/etcd/server.key "
@@ -25,7 +23,6 @@ const threeMembers = "cp-1 started false;cp-2 started false;cp-3 started false;"
 // Of three control planes one after the other is destroyed or lost with its disk. apply replaces it,
 // and it is still the same cluster.
 func TestThreeControlPlanes(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	g := newGuestCluster(t)
 	g.writeHive(3, 0, "")

@@ -8,14 +8,11 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // Machines of control planes are resized and recreated one after the other, and it is still the
 // same cluster with the same members.
 func TestChangeControlPlaneMachines(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	g := newGuestCluster(t)
 	g.writeHive(3, 0, "")

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // Two consecutive patch releases that the lab can build.
@@ -29,7 +27,6 @@ var allNodes = []string{"cp-1", "cp-2", "w-1", "w-2"}
 // A cluster is upgraded while its services answer requests. Unsupported versions are refused, an
 // upgrade that fails is rolled back, and the next run continues one that was killed.
 func TestUpgrade(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	g := newGuestCluster(t, "--kubernetes-version", "v"+oldVersion, "--kubernetes-version", "v"+newVersion)
 	const settings = "settings.kubelet.maxPods = 90; "
@@ -115,7 +112,6 @@ func TestUpgradeOneControlPlane(t *testing.T) {
 // When a new system was installed by `apply boot`, its unit upgrades the control plane at boot. The
 // unit of an older system, activated without nixbench's checks, does not downgrade it.
 func TestUpgradeAtBoot(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	g := newGuestCluster(t, "--kubernetes-version", "v"+oldVersion, "--kubernetes-version", "v"+newVersion)
 	g.writeHive(1, 0, versionSettings(oldVersion))

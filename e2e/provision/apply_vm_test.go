@@ -8,14 +8,12 @@ import (
 	"testing"
 
 	"github.com/nixbench/nixbench/e2e/lab"
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // Two virtual machines from one image, the second with its own hardware settings: its system has
 // the hardware that its role describes, also after a change. They are emulated, so this test
 // is the slowest one: the file's name makes it start first.
 func TestVirtualMachines(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	emulate(t)
 	image := lab.Image(t, "vm")

@@ -7,13 +7,11 @@ import (
 	"testing"
 
 	"github.com/nixbench/nixbench/e2e/lab"
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // A virtual machine gets its name and keys from cloud-init. Its bridge has a DHCP server that is not
 // libvirt's, so nixbench gets its address from the guest agent.
 func TestCloudInit(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	emulate(t)
 	image := lab.Image(t, "vm", "--cloud-init")

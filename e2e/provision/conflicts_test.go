@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/nixbench/nixbench/e2e/lab"
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // says checks that the text contains all of the words.
@@ -39,7 +38,6 @@ const guest = `<domain type='lxc'><name>guest</name><memory>65536</memory><os><t
 // destroy keeps a network to which a machine of another user is connected, and copies of machines, and
 // fails with a message until they are removed.
 func TestInUse(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	b := newContainers(t, 2)
 	before := b.listObjects("lxc")
@@ -75,7 +73,6 @@ func TestInUse(t *testing.T) {
 // If a user stops or removes the network of containers, apply asks whether to restart the containers, and
 // connects them again.
 func TestNetworkBehindContainers(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	b := newContainers(t, 2)
 	uri := b.l.URI("lxc")

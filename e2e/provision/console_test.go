@@ -8,12 +8,10 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/e2e/lab"
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // If a machine does not boot, the error shows the end of its console log.
 func TestConsoleOfFailure(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	emulate(t)
 	good, bad := lab.Image(t, "vm"), filepath.Join(t.TempDir(), "image")

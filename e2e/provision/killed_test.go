@@ -12,7 +12,6 @@ import (
 
 	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/e2e/lab"
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // newContainers returns a hive with so many containers of the role w.
@@ -56,7 +55,6 @@ func TestKilled(t *testing.T) {
 
 // TestKilledOften is TestKilled with more rounds.
 func TestKilledOften(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	killAtRandom(t, 10)
 }

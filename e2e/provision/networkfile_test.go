@@ -7,13 +7,11 @@ import (
 	"testing"
 
 	"github.com/nixbench/nixbench/e2e/lab"
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // A node whose system has the file 10-nixbench.network of earlier modules gets the present one by a switch, and keeps
 // its address. A hive's own file then has an effect.
 func TestNetworkFileIsReplaced(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	guest, err := filepath.Abs("../../modules/guest.nix")
 	if err != nil {

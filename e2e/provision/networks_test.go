@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/e2e/lab"
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // runOnHost runs a command on the hypervisor, which is this host with the lab's network.
@@ -58,7 +57,6 @@ func addBridge(t *testing.T, l *lab.Lab, name string) {
 
 // Machines on a bridge of the hypervisor, for which libvirt has no network and no leases.
 func TestBridge(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	b := newContainers(t, 2)
 	addBridge(t, b.l, "br-office")
@@ -89,7 +87,6 @@ const lan = `<network xmlns:dnsmasq='http://libvirt.org/schemas/network/dnsmasq/
 // Machines on a network that nixbench has not created: the facts have their addresses, and destroy
 // keeps the network.
 func TestExistingNetwork(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	b := newContainers(t, 2)
 	file := filepath.Join(b.l.PoolPath(), "lan.xml")

@@ -3,14 +3,11 @@ package provision
 import (
 	"testing"
 	"time"
-
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // The duration of a no-op apply to ten machines, which is logged and not checked: this machine may be
 // busy with other tests.
 func TestNoOpDuration(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	b := newContainers(t, 10)
 	b.run(0, "apply")

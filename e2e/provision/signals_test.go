@@ -13,13 +13,11 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/e2e/fixture"
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // SIGINT and SIGTERM end the phases that create or remove machines within a second, or nixbench prints
 // what it waits for. The next apply succeeds, and destroy leaves nothing.
 func TestSignals(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	b := newContainers(t, 2)
 	before := b.listObjects("lxc")

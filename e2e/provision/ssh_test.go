@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/e2e/lab"
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 const farAddress = "192.168.79.1"
@@ -78,7 +77,6 @@ LogLevel VERBOSE
 // A hypervisor that is only reachable by OpenSSH: libvirt connects by virt-ssh-helper, and machines, on
 // a network of the hypervisor, are reached through it.
 func TestHypervisorBySSH(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	b := newContainers(t, 2)
 	before := b.listObjects("lxc")

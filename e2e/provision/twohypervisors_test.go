@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/nixbench/nixbench/e2e/lab"
-	"github.com/nixbench/nixbench/e2e/suite"
 )
 
 // labPID returns the number of a process in the namespaces of a lab.
@@ -26,7 +25,6 @@ func labPID(t *testing.T, l *lab.Lab) string {
 // Two hypervisors, each with its own libvirtd and network namespace. A cable connects a bridge of each,
 // so all machines are on one network. Then one hypervisor is lost permanently.
 func TestTwoHypervisors(t *testing.T) {
-	suite.Deep(t)
 	t.Parallel()
 	b := newContainers(t, 4)
 	other := lab.Hypervisor(t)
