@@ -78,11 +78,9 @@ that the hive's roles ask for, on cluster.hypervisors. Machines that the hive no
 longer contains are removed when all other machines are ready. apply asks before
 it removes or restarts a machine, unless --yes is set.
 
---no-gzip, --gzip and --evaluator are accepted as in Colmena and have no effect:
-closures are copied without compression, and nixbench always evaluates in
-several processes at once. --keep-result has an effect only on the goal build:
-links in .nixbench/ beside the hive protect the systems that apply has built
-from Nix's garbage collector in any case.`
+--keep-result has an effect only on the goal build: links in .nixbench/ beside
+the hive protect the systems that apply has built from Nix's garbage collector
+in any case.`
 
 var applyGoals = []string{"switch", "boot", "test", "dry-activate", "build", "push", "upload-keys", "keys"}
 
@@ -180,7 +178,7 @@ func (f *applyFlags) addTo(cmd *cobra.Command) {
 	set.BoolVar(&f.keepResult, "keep-result", false, "with the goal build, create links result-NODE as nixbench build does")
 	set.DurationVar(&f.bootTimeout, "boot-timeout", 0, "time limit for a machine to become ready (default 5m, 10m if it is emulated)")
 	set.BoolVarP(&f.yes, "yes", "y", false, "remove and restart machines without asking")
-	acceptFlags(set, "no-gzip", "gzip", "evaluator")
+	acceptFlags(set, colmenaFlags...)
 }
 
 func (a *app) uploadKeysCommand() *cobra.Command {
@@ -190,20 +188,16 @@ func (a *app) uploadKeysCommand() *cobra.Command {
 		Short: "Upload deployment.keys",
 		Long: `Upload the keys that differ from those on the nodes, and remove keys that the
 hive no longer contains. Systems are neither evaluated nor switched.
-
-The other flags of Colmena's upload-keys are accepted and have no effect,
-because no system is evaluated, copied or switched: --keep-result, --reboot,
---no-substitute, --no-gzip, --gzip, --build-on-target, --no-build-on-target,
---force-replace-unknown-profiles and --evaluator. --no-keys is an error.`,
+--no-keys is an error.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error { return a.apply(node.UploadKeys, flags) })
 	set := cmd.Flags()
 	set.SortFlags = false
 	flags.fleetFlags.add(set)
-	acceptFlags(set, "keep-result", "reboot", "no-substitute", "no-gzip", "gzip", "build-on-target", "no-build-on-target", "force-replace-unknown-profiles", "evaluator")
 	set.BoolVar(&flags.noKeys, "no-keys", false, "an error, as in Colmena")
 	set.Lookup("no-keys").Hidden = true
+	acceptFlags(set, colmenaFlags...)
 	return cmd
 }
 

@@ -23,12 +23,7 @@ nothing is built, unless --keep-going is set.
 Links in .nixbench/ beside the hive protect the closures from Nix's garbage
 collector until the next build of the same nodes.
 
-The other flags of Colmena's build are accepted and have no effect, because all
-systems are built on this machine, or its remote builders, and no node is
-contacted: --build-on-target, --no-build-on-target, --no-keys, --reboot,
---no-substitute, --no-gzip, --gzip, --force-replace-unknown-profiles,
---evaluator, and -p (--parallel), since Nix limits the number of concurrent
-builds: --nix-option max-jobs N.`
+Nix limits the number of concurrent builds: --nix-option max-jobs N.`
 
 func (a *app) buildCommand() *cobra.Command {
 	var on []string
@@ -55,7 +50,7 @@ func (a *app) buildCommand() *cobra.Command {
 	f.StringArrayVar(&on, "on", nil, onHelp)
 	f.BoolVar(&keepGoing, "keep-going", false, "build the other nodes if some fail; the exit code still reports the failure")
 	f.BoolVar(&keepResult, "keep-result", false, "create links result-NODE to the systems in the working directory")
-	acceptFlags(f, "parallel", "build-on-target", "no-build-on-target", "no-keys", "reboot", "no-substitute", "no-gzip", "gzip", "force-replace-unknown-profiles", "evaluator")
+	acceptFlags(f, colmenaFlags...)
 	return cmd
 }
 

@@ -12,10 +12,16 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// acceptFlags defines flags of Colmena that have no effect. They are hidden: the text of the command's
-// help, or docs/from-colmena.md for flags of all commands, contains their names and the reasons.
+// colmenaFlags are the flags of Colmena's apply, build and upload-keys. Those that a command of nixbench does not define have no effect on it.
+var colmenaFlags = []string{"parallel", "keep-result", "no-keys", "reboot", "no-substitute", "no-gzip", "gzip", "build-on-target", "no-build-on-target",
+	"force-replace-unknown-profiles", "evaluator"}
+
+// acceptFlags defines those of the flags that the set does not have, without effect. They are hidden: docs/from-colmena.md lists them.
 func acceptFlags(set *pflag.FlagSet, names ...string) {
 	for _, name := range names {
+		if set.Lookup(name) != nil {
+			continue
+		}
 		const usage = "accepted as in Colmena, without effect"
 		switch name {
 		case "evaluator":

@@ -95,7 +95,7 @@ func (s story) record(t *testing.T) *state.Run {
 	}
 	ended := began.Add(time.Duration((last + 0.1) * float64(time.Second)))
 	run := state.Run{
-		Version: 1, ID: id, Command: s.command, Args: []string{s.command, "--on", "@web,db", "--max-unavailable", "2"}, Hive: "/home/me/cluster/hive.nix",
+		Version: 2, ID: id, Command: s.command, Args: []string{s.command, "--on", "@web,db", "--max-unavailable", "2"}, Hive: "/home/me/cluster/hive.nix",
 		Revision: "3c08a17f2b1d0e94", Nixbench: "1.0.0", Holder: state.Holder{Command: s.command, PID: 4711, Host: "desk", User: "alice", Started: began},
 		Started: began, Ended: &ended, Exit: &s.exit, Error: s.err, Nodes: s.nodes,
 	}

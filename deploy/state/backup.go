@@ -40,7 +40,7 @@ func (d Dir) readLastBackup() (*State, string) {
 	for _, id := range ids {
 		data, err := durable.Read(d.backupFile(id), durable.ConfigSize)
 		var s State
-		if err == nil && decodeFile(d.backupFile(id), data, version, upgrades(), &s) == nil {
+		if err == nil && decodeFile(d.backupFile(id), data, version, &s) == nil {
 			return &s, id
 		}
 	}
@@ -72,7 +72,7 @@ func (d Dir) newStateLostError(cause error) error {
 		return &FileError{File: file, Err: errMissing, Fix: fix}
 	}
 	var f *FileError
-	if errors.As(cause, &f) && f.Newer == 0 {
+	if errors.As(cause, &f) && f.Foreign == 0 {
 		f.Fix = fix
 	}
 	return cause

@@ -75,18 +75,18 @@ var errNoLocks = errors.New("its file system cannot lock files")
 // errMissing means that a file that is needed to manage existing machines is missing.
 var errMissing = errors.New("is missing, and machines of the cluster were booted")
 
-// FileError means that a state file is damaged, missing, or of a newer version. nixbench never
+// FileError means that a state file is damaged, missing, or of another version. nixbench never
 // replaces such a file by an empty file: the record of the deployments for a rollback would be lost.
 type FileError struct {
-	File  string
-	Newer int // the version of the file if a newer nixbench wrote the file, otherwise 0
-	Err   error
-	Fix   string // what the user can do; if empty, Hint returns general advice
+	File    string
+	Foreign int // the version of the file if this nixbench does not read it, otherwise 0
+	Err     error
+	Fix     string // what the user can do; if empty, Hint returns general advice
 }
 
 func (e *FileError) Error() string {
-	if e.Newer > 0 {
-		return fmt.Sprintf("%s has version %d, which this nixbench cannot read", e.File, e.Newer)
+	if e.Foreign > 0 {
+		return fmt.Sprintf("%s has version %d, which this nixbench cannot read", e.File, e.Foreign)
 	}
 	if errors.Is(e.Err, errMissing) {
 		return fmt.Sprintf("%s %v", e.File, e.Err)
@@ -98,8 +98,8 @@ func (e *FileError) Unwrap() error { return e.Err }
 
 // Hint returns what the user can do.
 func (e *FileError) Hint() string {
-	if e.Newer > 0 {
-		return "use the nixbench that wrote it, or a newer one"
+	if e.Foreign > 0 {
+		return "use the nixbench that wrote it"
 	}
 	if e.Fix != "" {
 		return e.Fix

@@ -18,24 +18,6 @@ const (
 	runVersion = 2 // of a run's run.json
 )
 
-// upgrade converts the fields of a file from one format version to the next one.
-type upgrade func(fields map[string]json.RawMessage) error
-
-// upgrades returns the upgrades of state.json. The key is the version before the upgrade.
-func upgrades() map[int]upgrade {
-	return map[int]upgrade{
-		1: func(map[string]json.RawMessage) error { return nil }, // version 1 had no machines
-		2: func(map[string]json.RawMessage) error { return nil }, // version 2 had no memberships
-	}
-}
-
-// runUpgrades returns the upgrades of run.json, as upgrades does for state.json.
-func runUpgrades() map[int]upgrade {
-	return map[int]upgrade{
-		1: func(map[string]json.RawMessage) error { return nil }, // version 1 had no scheduler
-	}
-}
-
 // Load reads the state. If state.json does not exist and no machine was booted, the state is empty.
 func (d Dir) Load() (*State, error) {
 	file := d.stateFile()
@@ -50,7 +32,7 @@ func (d Dir) Load() (*State, error) {
 		return nil, &FolderError{d, err}
 	}
 	var s State
-	if err := decodeFile(file, data, version, upgrades(), &s); err != nil {
+	if err := decodeFile(file, data, version, &s); err != nil {
 		return nil, d.newStateLostError(err)
 	}
 	return s.Clone(), nil
@@ -58,9 +40,9 @@ func (d Dir) Load() (*State, error) {
 
 func (d Dir) stateFile() string { return filepath.Join(string(d), "state.json") }
 
-// decodeFile decodes data, the content of a versioned file, and upgrades it to the given version.
+// decodeFile decodes data, the content of a file of the given version.
 // Unknown fields are an error, because they would be lost when the file is written again.
-func decodeFile(file string, data []byte, version int, upgrades map[int]upgrade, into any) error {
+func decodeFile(file string, data []byte, version int, into any) error {
 	damaged := func(err error) error { return &FileError{File: file, Err: err} }
 	var head struct {
 		Version int `json:"version"`
@@ -68,17 +50,11 @@ func decodeFile(file string, data []byte, version int, upgrades map[int]upgrade,
 	if err := json.Unmarshal(data, &head); err != nil {
 		return damaged(describeJSONError(err, data))
 	}
-	if head.Version > version {
-		return &FileError{File: file, Newer: head.Version}
-	}
 	if head.Version < 1 {
 		return damaged(errors.New("it has no version"))
 	}
-	if head.Version < version {
-		var err error
-		if data, err = upgradeFields(data, head.Version, version, upgrades); err != nil {
-			return damaged(err)
-		}
+	if head.Version != version {
+		return &FileError{File: file, Foreign: head.Version}
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -89,25 +65,6 @@ func decodeFile(file string, data []byte, version int, upgrades map[int]upgrade,
 		return damaged(errors.New("there is data after its end"))
 	}
 	return nil
-}
-
-// upgradeFields applies all upgrades from one version to another.
-func upgradeFields(data []byte, from, to int, upgrades map[int]upgrade) ([]byte, error) {
-	fields := map[string]json.RawMessage{}
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return nil, err
-	}
-	for v := from; v < to; v++ {
-		up := upgrades[v]
-		if up == nil {
-			return nil, fmt.Errorf("there is no upgrade from version %d to %d", v, v+1)
-		}
-		if err := up(fields); err != nil {
-			return nil, fmt.Errorf("from version %d to %d: %w", v, v+1, err)
-		}
-		fields["version"] = json.RawMessage(fmt.Sprint(v + 1))
-	}
-	return json.Marshal(fields)
 }
 
 // describeJSONError returns an error that describes err for the user. A syntax error gets its line number.

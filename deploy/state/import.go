@@ -66,7 +66,7 @@ func (i *Import) Check() error {
 	if err != nil {
 		return &FolderError{i.lock.dir, err}
 	}
-	return decodeFile("its state.json", data, version, upgrades(), &State{})
+	return decodeFile("its state.json", data, version, &State{})
 }
 
 // Commit replaces the state by the new files, and the digests of exports by the given ones. Files of the old state that

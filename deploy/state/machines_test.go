@@ -13,33 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// States of the previous versions are read without loss. Version 1 had no machines, version 2 no memberships.
-func TestOldStateLoads(t *testing.T) {
-	for _, test := range []struct {
-		machines int
-		old      string
-	}{
-		{0, `{"version":1,"nodes":{"a":{"good":{"path":"/p","run":"r","time":"2026-11-21T02:00:00Z"},"paths":["/p"]}},"intents":[]}`},
-		{1, `{"version":2,"nodes":{"a":{"good":{"path":"/p","run":"r","time":"2026-11-21T02:00:00Z"},"paths":["/p"]}},"intents":[],
-			"cluster":{"id":"c","hypervisors":{}},"machines":{"a":{"role":"w"}}}`},
-	} {
-		d := Dir(filepath.Join(t.TempDir(), ".nixbench", "c"))
-		if err := d.Create(); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(d.stateFile(), []byte(test.old), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s, err := d.Load()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := s.Nodes["a"]; s.Version != version || n.LastConfirmed.Path != "/p" || n.Engine != "" || (s.Cluster != nil) != (test.machines > 0) || len(s.Machines) != test.machines {
-			t.Errorf("%+v", s)
-		}
-	}
-}
-
 func TestMachinesAreRecorded(t *testing.T) {
 	s := (&State{Version: version}).Clone()
 	s.Cluster = NewCluster()
@@ -53,7 +26,7 @@ func TestMachinesAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var again State
-	if err := decodeFile("x", data, version, upgrades(), &again); err != nil {
+	if err := decodeFile("x", data, version, &again); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(s, again.Clone(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {

@@ -283,28 +283,6 @@ func TestBrokenRecords(t *testing.T) {
 	}
 }
 
-// The record of a run by an earlier nixbench is read. Fields that this nixbench does not know are in newer records only.
-func TestOldRunLoads(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"version":1,"id":"20300101T000000Z-apply"}`:                   "",
-		fmt.Sprintf(`{"version":%d,"soon":1}`, runVersion+1):            "which this nixbench cannot read",
-		`{"version":2,"id":"20300101T000000Z-apply","scheduler":"one"}`: "",
-	} {
-		d := folder(t)
-		id := "20300101T000000Z-apply"
-		if err := os.MkdirAll(d.runDir(id), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(d.runDir(id), "run.json"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		r, err := d.OpenRun(id)
-		if want == "" && (err != nil || r.Version != runVersion) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
-}
-
 func TestPrune(t *testing.T) {
 	d := folder(t)
 	l := mustLock(t, d, "apply")
@@ -313,7 +291,7 @@ func TestPrune(t *testing.T) {
 		if err := os.MkdirAll(d.runDir(id), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		data, _ := json.Marshal(Run{Version: 1, ID: id})
+		data, _ := json.Marshal(Run{Version: runVersion, ID: id})
 		if err := os.WriteFile(filepath.Join(d.runDir(id), "run.json"), data, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -145,7 +145,7 @@ func (d Dir) readRun(id string, holder *Holder) (*Run, error) {
 		return nil, fmt.Errorf("run %s: %w", id, err)
 	}
 	r := &Run{}
-	if err := decodeFile(file, data, runVersion, runUpgrades(), r); err != nil {
+	if err := decodeFile(file, data, runVersion, r); err != nil {
 		return nil, err
 	}
 	if r.ID != id {

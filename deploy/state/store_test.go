@@ -236,13 +236,13 @@ func TestDamagedStates(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "damaged: it is empty",
 		"\x00\x00\x00":               "damaged: line 1:",
-		`{"version":1,"nodes":{`:     "damaged: line 1: unexpected end",
-		"{\"version\":1,\n\"nodes\"": "damaged: line 2: unexpected end",
+		`{"version":3,"nodes":{`:     "damaged: line 1: unexpected end",
+		"{\"version\":3,\n\"nodes\"": "damaged: line 2: unexpected end",
 		`{"nodes":{}}`:               "damaged: it has no version",
 		`{"version":4,"x":1}`:        "has version 4, which this nixbench cannot read",
-		`{"version":1,"node":{}}`:    `damaged: json: unknown field "node"`,
-		`{"version":1}{}`:            "damaged: ",
-		`{"version":1,"nodes":[]}`:   "damaged: json: cannot unmarshal array",
+		`{"version":3,"node":{}}`:    `damaged: json: unknown field "node"`,
+		`{"version":3}{}`:            "damaged: ",
+		`{"version":3,"nodes":[]}`:   "damaged: json: cannot unmarshal array",
 		`[]`:                         "damaged: json: cannot unmarshal array",
 	} {
 		d := folder(t)
@@ -266,41 +266,15 @@ func TestDamagedStates(t *testing.T) {
 	}
 }
 
-func TestUpgrade(t *testing.T) {
-	type v3 struct {
-		Version int `json:"version"`
-		New     int `json:"new"`
-	}
-	ups := map[int]upgrade{
-		1: func(f map[string]json.RawMessage) error { f["mid"] = f["old"]; delete(f, "old"); return nil },
-		2: func(f map[string]json.RawMessage) error {
-			if string(f["mid"]) == "13" {
-				return errors.New("13 brings bad luck")
-			}
-			f["new"] = f["mid"]
-			delete(f, "mid")
-			return nil
-		},
-	}
+func TestVersionOfFile(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"version":1,"old":5}`:  "",
-		`{"version":2,"mid":5}`:  "",
-		`{"version":3,"new":5}`:  "",
-		`{"version":1,"old":13}`: "x is damaged: from version 2 to 3: 13 brings bad luck",
-		`{"version":4}`:          "x has version 4, which this nixbench cannot read",
+		`{"version":3}`: "",
+		`{"version":2}`: "x has version 2, which this nixbench cannot read",
+		`{"version":4}`: "x has version 4, which this nixbench cannot read",
+		`{}`:            "x is damaged: it has no version",
 	} {
-		var v v3
-		err := decodeFile("x", []byte(text), 3, ups, &v)
-		if want == "" && (err != nil || v != v3{3, 5}) || want != "" && (err == nil || err.Error() != want) {
-			t.Errorf("%s: %+v %v", text, v, err)
-		}
-	}
-	if err := decodeFile("x", []byte(`{"version":1}`), 3, nil, &v3{}); err == nil || !strings.Contains(err.Error(), "there is no upgrade from version 1 to 2") {
-		t.Error(err)
-	}
-	for v := 1; v < version; v++ {
-		if upgrades()[v] == nil {
-			t.Errorf("no upgrade from version %d", v)
+		if err := decodeFile("x", []byte(text), version, &State{}); want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }
@@ -341,12 +315,12 @@ func TestTemporaryFilesAreRemoved(t *testing.T) {
 }
 
 func FuzzState(f *testing.F) {
-	f.Add([]byte(`{"version":1,"nodes":{"a":{"good":{"path":"/p","run":"r","time":"2026-11-21T02:00:00Z"},"paths":["/p"]}},"intents":[{"run":"r","node":"a","step":"s","since":"2026-11-21T02:00:00Z"}]}`))
-	f.Add([]byte(`{"version":1,"nodes":null}`))
+	f.Add([]byte(`{"version":3,"nodes":{"a":{"good":{"path":"/p","run":"r","time":"2026-11-21T02:00:00Z"},"paths":["/p"]}},"intents":[{"run":"r","node":"a","step":"s","since":"2026-11-21T02:00:00Z"}]}`))
+	f.Add([]byte(`{"version":3,"nodes":null}`))
 	f.Add([]byte(`{"version":-1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var s State
-		if decodeFile("x", data, version, upgrades(), &s) != nil {
+		if decodeFile("x", data, version, &s) != nil {
 			return
 		}
 		// An accepted state can be changed, written, and read again unchanged.
@@ -358,7 +332,7 @@ func FuzzState(f *testing.F) {
 			t.Skip(err) // JSON cannot represent the year
 		}
 		var back State
-		if err := decodeFile("x", out, version, upgrades(), &back); err != nil {
+		if err := decodeFile("x", out, version, &back); err != nil {
 			t.Fatalf("%s: %v", out, err)
 		}
 		again, err := json.Marshal(back.Clone())

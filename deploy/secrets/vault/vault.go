@@ -81,12 +81,6 @@ func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 		return v.generateSecret(g)
 	case err != nil:
 		return nil, err
-	case s.Kind == "random" && g.Kind == "key-ring" && s.Bytes == g.Bytes:
-		// Earlier versions generated a single key. It becomes the first key of the ring, so that existing data can be decrypted.
-		s = &secret{Kind: g.Kind, Bytes: g.Bytes, Made: s.Made, Parts: map[string][]byte{"keys": ring{}.withKey(s.Parts["raw"]).text()}}
-		if err := v.write(g.Secret, s); err != nil {
-			return nil, err
-		}
 	case s.Kind != g.Kind || s.Bytes != sizeOf(g):
 		return nil, fmt.Errorf("generated: the secret %s is of the kind %s already, and cannot be of the kind %s; give one of them another name, or, if no node uses it, remove %s to have a new one made",
 			g.Secret, describeKind(s.Kind, s.Bytes), describeKind(g.Kind, sizeOf(g)), v.file(g.Secret))
