@@ -16,7 +16,7 @@ func TestRelease(t *testing.T) {
 	build := func(folder string) []byte {
 		script := `git clone -q ../.. "$0" && cd "$0" && git config user.name t && git config user.email t@example.org
 			sed -i 's/^## 0.1.0.*/## 0.1.0, 2026-01-01/' CHANGELOG.md && sed -i 's/version ? "0.1.0-dev"/version ? "0.1.0"/' package.nix
-			GIT_COMMITTER_DATE=@1 git commit -qam release --date @1 && git tag v0.1.0 && scripts/release v0.1.0 linux-amd64 && cat dist/v0.1.0/SHA256SUMS && cd dist/v0.1.0 && sha256sum --quiet -c SHA256SUMS`
+			GIT_COMMITTER_DATE='2026-01-01T00:00:00Z' git commit -qam release --date 2026-01-01T00:00:00Z && git tag v0.1.0 && scripts/release v0.1.0 linux-amd64 && cat dist/v0.1.0/SHA256SUMS && cd dist/v0.1.0 && sha256sum --quiet -c SHA256SUMS`
 		out, err := exec.CommandContext(t.Context(), "bash", "-ec", script, folder).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
