@@ -45,7 +45,7 @@ e2e: kube
 	  NIXBENCH_E2E=1 xargs -P 2 -L 1 sh -c 'go test -count=1 -parallel 2 -timeout 30m -run "$$1" "./$$0"'
 
 # All end-to-end tests, which take hours on two processors. A change of a subject ends with its package: make e2e-all PACKAGES=./e2e/kubernetes
-PACKAGES ?= ./e2e/... ./deploy/activate ./deploy/closure ./deploy/secrets ./deploy/report ./cmd/nixbench ./internal/bench/...
+PACKAGES ?= ./e2e/... ./deploy/activate ./deploy/closure ./deploy/secrets ./deploy/report ./cmd/nixbench ./internal/bench
 e2e-all: kube kube-all
 	NIXBENCH_E2E=1 go test -v -count=1 -p 2 -parallel 2 -timeout 150m $(PACKAGES)
 
@@ -82,11 +82,10 @@ demo:
 demo-down:
 	demo/down
 
-# Measurements that need no machines. As root, `go run ./internal/bench deploy` measures deployments in the lab; `-h` lists its flags.
+# Measurements of nixbench's own speed, as root, after `e2e/lab/lab install`.
 bench:
-	go run ./internal/bench instantiate
-	go run ./internal/bench noop
-	go run ./internal/bench fleet
+	go run ./internal/bench
+	go test ./internal/bench -run '^$$' -bench . -benchtime 1x
 
 # Write generated files, and the files that test scripts compare with.
 update:

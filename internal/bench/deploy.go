@@ -6,32 +6,342 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
 
-	"github.com/nixbench/nixbench/internal/bench/deployments"
+	"github.com/nixbench/nixbench/e2e/fixture"
+	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// benchDeploy measures deployments to the machines of a lab, with one program or with two in turn.
-func benchDeploy(ctx context.Context, dir string, args []string) error {
-	set := flag.NewFlagSet("deploy", flag.ContinueOnError)
-	o := deployments.Options{Dir: dir, Out: os.Stdout, Progress: os.Stderr}
-	set.IntVar(&o.Machines, "machines", 10, "start `N` machines")
-	set.IntVar(&o.Repeat, "repeat", 3, "run each scenario `N` times, and print medians")
-	set.StringVar(&o.Scenarios, "scenario", "", "run only these scenarios: `NAMES` between commas (default: all)")
-	set.StringVar(&o.Program, "program", "", "measure this `BINARY` of nixbench (default: build it from these sources)")
-	set.StringVar(&o.Against, "against", "", "run this `BINARY` of nixbench in turn with the first one, and print ratios")
-	set.StringVar(&o.AgainstCommand, "against-command", "", "the same with a command `LINE` of sh. Its variables: HIVE, the folder of\nhive.nix; GOAL: switch, upload-keys, push or build; ON: the nodes, * or a name")
-	set.IntVar(&o.Load, "load", 0, "run `N` busy loops at the same time; the budgets of wall times double")
-	set.IntVar(&o.Generations, "generations", 0, "first give the nodes `N` generations of the system profile")
-	set.IntVar(&o.Size, "size", 300, "size of the large path that copy-one and copy-all copy, in `MB`")
-	set.StringVar(&o.JSON, "json", "", "write the figures of all runs to this `FILE`")
-	set.BoolVar(&o.Check, "check", false, "exit with 1 if a budget is exceeded")
-	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return nil
-	} else if err != nil {
+// A scenario is one measured operation. Before each run the nodes have a hive that the same program has applied; that is not measured.
+type scenario struct {
+	name, title string
+	keys        int                  // number of keys that each node has before
+	goal        string               // switch, upload-keys or push
+	one         bool                 // only on the first node
+	change      func(h *hive, n int) // changes the applied hive into the measured one, by a new number
+}
+
+var scenarios = []scenario{
+	{name: "first", title: "first apply of a fresh closure", goal: "switch", change: func(h *hive, n int) { h.fresh, h.line = n, n }},
+	{name: "noop", title: "apply without changes", goal: "switch", change: func(*hive, int) {}},
+	{name: "line", title: "one line changed on all nodes", goal: "switch", change: func(h *hive, n int) { h.line = n }},
+	{name: "line-one", title: "one line changed, on one node", goal: "switch", one: true, change: func(h *hive, n int) { h.line = n }},
+	{name: "keys-new", title: "apply with 17 new keys per node", goal: "switch", change: func(h *hive, n int) { h.keys, h.keySet, h.keyVersion = 17, n, n }},
+	{name: "keys-changed", title: "upload-keys with 20 changed keys per node", keys: 20, goal: "upload-keys", change: func(h *hive, n int) { h.keyVersion = n }},
+	{name: "keys-same", title: "upload-keys with 20 unchanged keys per node", keys: 20, goal: "upload-keys", change: func(*hive, int) {}},
+	{name: "copy-one", title: "a large path to one node", goal: "push", one: true, change: func(h *hive, _ int) { h.large = true }},
+	{name: "copy-all", title: "a large path to all nodes", goal: "push", change: func(h *hive, _ int) { h.large = true }},
+}
+
+// runner measures scenarios on the machines of a lab.
+type runner struct {
+	options
+	generations, size int
+	lab               *lab.Lab
+	nodes             *nodes
+	tools             []*tool
+	salt              string // part of store paths that no earlier measurement has made
+	counter           int
+	large             string // the store path that copy-one and copy-all copy, if it is built
+}
+
+// run measures the scenarios, and returns the figures by scenario and tool.
+func run(ctx context.Context, args []string) (results map[string]map[string][]figures, err error) {
+	r := &runner{salt: strconv.FormatInt(time.Now().UnixNano(), 36)}
+	if r.dir, err = os.MkdirTemp("", "nixbench-bench-"); err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(r.dir)
+	set := flag.NewFlagSet("bench", flag.ContinueOnError)
+	names := set.String("scenario", "", "run only these scenarios: `NAMES` between commas (default: all)")
+	set.IntVar(&r.generations, "generations", 0, "first give the nodes `N` generations of the system profile")
+	set.IntVar(&r.size, "size", 300, "size of the path that copy-one and copy-all copy, in `MB`")
+	if err := r.parse(ctx, set, args); err != nil {
+		return nil, err
+	}
+	selected, err := selectScenarios(*names)
+	if err != nil {
+		return nil, err
+	}
+	l, out, err := lab.Up(filepath.Join(r.dir, "lab"), r.machines)
+	if l != nil {
+		defer func() { err = errors.Join(err, l.Down()) }()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, out)
+	}
+	r.lab = l
+	if r.nodes, err = findNodes(l); err != nil {
+		return nil, err
+	}
+	defer r.nodes.stop()
+	if r.tools, err = r.makeTools(); err != nil {
+		return nil, err
+	}
+	if err := r.makeGenerations(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { // a failure leaves the path to the next garbage collection
+		_ = exec.Command("sh", "-c", deleteLarge(r.large)).Run()
+	}()
+	stop, err := startLoad(r.load)
+	defer stop()
+	if err != nil {
+		return nil, err
+	}
+	failed := 0
+	results = map[string]map[string][]figures{}
+	for _, s := range selected {
+		runs := map[string][]figures{}
+		for i := range r.repeat {
+			for _, t := range r.tools {
+				f, err := r.measureRun(ctx, s, t)
+				if ctx.Err() != nil {
+					return nil, ctx.Err()
+				}
+				if err != nil {
+					failed++
+					t.current = false
+					fmt.Fprintf(os.Stderr, "%s: %s: run %d failed: %v\n", s.name, t.label, i+1, err)
+					continue
+				}
+				runs[t.label] = append(runs[t.label], f)
+				fmt.Fprintf(os.Stderr, "%s: %s: run %d: %.2f s, nodes %.2f s of processor time\n", s.name, t.label, i+1, f[wall], f[nodeCPU])
+			}
+		}
+		results[s.name] = runs
+		if err := printTable(os.Stdout, s.name+": "+s.title, r.tools, runs); err != nil {
+			return nil, err
+		}
+	}
+	if failed > 0 {
+		return nil, fmt.Errorf("%d runs failed", failed)
+	}
+	return results, nil
+}
+
+// selectScenarios returns the scenarios with these names, in the order of the table.
+func selectScenarios(names string) (out []scenario, err error) {
+	wanted := map[string]bool{}
+	for name := range strings.FieldsFuncSeq(names, func(r rune) bool { return r == ',' }) {
+		wanted[name] = true
+	}
+	for _, s := range scenarios {
+		if wanted[s.name] || names == "" {
+			out = append(out, s)
+		}
+		delete(wanted, s.name)
+	}
+	for name := range wanted {
+		return nil, fmt.Errorf("there is no scenario %q", name)
+	}
+	return out, nil
+}
+
+// measureRun prepares the nodes, and runs the scenario once.
+func (r *runner) measureRun(ctx context.Context, s scenario, t *tool) (f figures, err error) {
+	r.counter++
+	if !t.current || t.applied.keys != s.keys || t.applied.fresh != 0 || t.applied.large {
+		if err := r.apply(ctx, t, hive{keys: s.keys, line: r.counter, keyVersion: r.counter}); err != nil {
+			return nil, fmt.Errorf("prepare: %w", err)
+		}
+		r.counter++
+	}
+	measured, on := t.applied, ""
+	s.change(&measured, r.counter)
+	if s.one {
+		on = r.lab.Machines[0].Name
+	}
+	if s.goal == "push" { // only the copy is measured
+		if err := r.prepareLarge(ctx, t, on, measured); err != nil {
+			return nil, fmt.Errorf("prepare: %w", err)
+		}
+		defer func() { err = errors.Join(err, r.runOnNodes(ctx, deleteLarge(r.large))) }()
+	}
+	before, err := r.nodes.readQuiet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if f, err = r.runTool(ctx, t, s.goal, on, measured); err != nil {
+		return nil, err
+	}
+	after, err := r.nodes.readQuiet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f[nodeCPU] = after.cpu - before.cpu
+	if addressed := float64(r.machines); r.nodes.trace != nil {
+		if s.one {
+			addressed = 1
+		}
+		f[programs] = float64(after.programs-before.programs) / addressed
+	}
+	for _, other := range r.tools {
+		other.current = false
+	}
+	t.applied, t.current = measured, !s.one
+	return f, r.checkNodes(ctx, s, measured)
+}
+
+func (r *runner) apply(ctx context.Context, t *tool, h hive) error {
+	if _, err := r.runTool(ctx, t, "switch", "", h); err != nil {
 		return err
 	}
-	if set.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", set.Arg(0))
+	for _, other := range r.tools {
+		other.current = false
 	}
-	return deployments.Run(ctx, o)
+	t.applied, t.current = h, true
+	return nil
+}
+
+// runTool writes the hive of the tool, and runs the tool inside of the lab's network.
+func (r *runner) runTool(ctx context.Context, t *tool, goal, on string, h hive) (figures, error) {
+	nixpkgs, err := r.assembleNixpkgs(h.fresh)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(t.dir, "hive.nix"), []byte(r.describeHive(h)), 0o600); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, runLimit)
+	defer cancel()
+	argv := t.argv(goal, on)
+	cmd := r.lab.NetworkCommand(ctx, argv[0], argv[1:]...)
+	cmd.Dir = t.dir
+	cmd.Env = append(os.Environ(), "HOME="+r.dir, "NIX_CONFIG="+fixture.NixConfig, "SSH_AUTH_SOCK=", "NO_COLOR=1", "NIX_PATH=nixpkgs="+nixpkgs)
+	return measure(cmd)
+}
+
+// checkNodes checks that the nodes have what the hive contains, so that no tool is measured that did nothing.
+func (r *runner) checkNodes(ctx context.Context, s scenario, h hive) error {
+	for i, m := range r.lab.Machines {
+		want, file := h.lineText(), "/etc/which"
+		switch {
+		case s.one && i > 0:
+			return nil
+		case s.goal == "push":
+			want, file = "", r.large
+		case h.keys > 0:
+			want, file = h.keyText(h.keys-1, m.Name), "/run/keys/"+h.keyName(h.keys-1)
+		}
+		if out, err := r.lab.SSH(ctx, m.Name, "grep -cF '"+want+"' "+file).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %s does not contain %q after the run: %w\n%s", m.Name, file, want, err, out)
+		}
+	}
+	return nil
+}
+
+// makeGenerations gives the nodes more generations of the system profile, with the system of the first apply.
+func (r *runner) makeGenerations(ctx context.Context) error {
+	if r.generations == 0 {
+		return nil
+	}
+	if err := r.apply(ctx, r.tools[0], hive{}); err != nil {
+		return err
+	}
+	r.tools[0].current = false // it deploys again, and records the number of its generation
+	script := fmt.Sprintf(`set -eu
+cd /nix/var/nix/profiles
+system=$(readlink -f system) last=$(readlink system) number=${last#system-} number=${number%%-link}
+for i in $(seq $((number + 1)) $((number + %d))); do ln -s "$system" "system-$i-link"; done
+ln -sfn "system-$i-link" system`, r.generations)
+	return r.runOnNodes(ctx, script)
+}
+
+// runOnNodes runs a script on all nodes, one after the other.
+func (r *runner) runOnNodes(ctx context.Context, script string) error {
+	for _, m := range r.lab.Machines {
+		if out, err := r.lab.SSH(ctx, m.Name, script).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %s: %w\n%s", m.Name, script, err, out)
+		}
+	}
+	return nil
+}
+
+// prepareLarge builds the large path, once, and the systems that contain it.
+func (r *runner) prepareLarge(ctx context.Context, t *tool, on string, h hive) error {
+	if r.large == "" {
+		out, err := exec.CommandContext(ctx, "nix-build", "--no-out-link", "-E", r.describeLarge()).Output()
+		if err != nil {
+			return fmt.Errorf("nix-build of the large path: %w", err)
+		}
+		r.large = strings.TrimSpace(string(out))
+	}
+	_, err := r.runTool(ctx, t, "build", on, h)
+	return err
+}
+
+func (r *runner) describeLarge() string {
+	return fmt.Sprintf(`derivation { name = "bench-large"; system = builtins.currentSystem; builder = "/bin/sh"; salt = %q;
+      args = [ "-c" "/usr/bin/head -c %d /dev/urandom >$out" ]; }`, r.salt, r.size*1_000_000)
+}
+
+// deleteLarge returns a command that deletes a store path, and the paths that refer to it, where they exist.
+func deleteLarge(path string) string {
+	return fmt.Sprintf("[ ! -e '%[1]s' ] || nix-store --delete --ignore-liveness $(nix-store --query --referrers-closure %[1]s)", path)
+}
+
+// hive describes what hive.nix contains.
+type hive struct {
+	fresh              int  // number of the nixpkgs, from which every store path of the systems depends
+	line               int  // content of /etc/which
+	keys               int  // number of keys of each node
+	keySet, keyVersion int  // part of the names, and of the contents, of the keys
+	large              bool // the systems contain the large path
+}
+
+func (h hive) lineText() string { return fmt.Sprintf("line %d", h.line) }
+
+func (h hive) keyName(key int) string { return fmt.Sprintf("key-%d-%d", h.keySet, key) }
+
+func (h hive) keyText(key int, node string) string {
+	return fmt.Sprintf("content of key %d, version %d, on %s", key, h.keyVersion, node)
+}
+
+func (r *runner) describeHive(h hive) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `{
+  meta.nixpkgs = import <nixpkgs> { };
+  defaults = { name, lib, ... }: {
+    deployment.sshOptions = [ "-F" %q ];
+    networking.firewall.enable = lib.mkDefault false;
+    networking.hostName = "";
+    system.stateVersion = "25.05";
+    nix.settings.trusted-users = [ "root" ];
+    environment.etc."node".text = name; # each node has a system of its own
+    environment.etc."which".text = %q;
+`, r.lab.SSHConfig(), h.lineText())
+	for key := range h.keys {
+		fmt.Fprintf(&b, "    deployment.keys.%q.text = \"%s\";\n", h.keyName(key), h.keyText(key, "${name}"))
+	}
+	if h.large {
+		fmt.Fprintf(&b, "    environment.etc.large.source = %s;\n", r.describeLarge())
+	}
+	b.WriteString("  };\n")
+	for _, m := range r.lab.Machines {
+		fmt.Fprintf(&b, "  %s = { };\n", m.Name)
+	}
+	return b.String() + "}\n"
+}
+
+// assembleNixpkgs assembles the mini NixOS, with a busybox that no other nixpkgs has. Since all builds use it, no store path of a system
+// exists before. It returns the folder.
+func (r *runner) assembleNixpkgs(number int) (string, error) {
+	target := filepath.Join(r.dir, fmt.Sprintf("nixpkgs-%d", number))
+	if _, err := os.Stat(target); err == nil {
+		return target, nil
+	}
+	if err := fixture.Assemble(target); err != nil {
+		return "", err
+	}
+	busybox, err := os.OpenFile(filepath.Join(target, "busybox/bin/busybox"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return "", err
+	}
+	_, err = fmt.Fprintf(busybox, "\n%s %d\n", r.salt, number) // the kernel ignores bytes after the end of an ELF file
+	return target, errors.Join(err, busybox.Close())
 }

@@ -1,88 +1,168 @@
-// Command bench measures the speed of nixbench. A benchmark that compares two cases
-// measures both in one run, so that their ratio is meaningful on any machine:
+// Command bench measures the speed of nixbench, alone or in turn with another program, so that a ratio is meaningful on any computer:
 //
-//	go run ./internal/bench instantiate   # evaluation, in one process and in chunks
-//	go run ./internal/bench fleet         # apply to 1,000 simulated nodes, one of them stuck
-//	go run ./internal/bench noop          # apply to nodes that already run their systems
-//	go run ./internal/bench eval          # evaluation of 1 to 50 nodes with a real nixpkgs; `eval -h` lists the flags
-//	go run ./internal/bench deploy        # deployments to the machines of a lab; `deploy -h` lists the flags
+//	go run ./internal/bench                                       # as root: deployments to the machines of a lab; -h prints the flags
+//	go test ./internal/bench -run '^$' -bench . -benchtime 1x     # apply to 1,000 simulated nodes
 //
-// instantiate needs Nix and uses the mini NixOS fixture. eval needs root, Nix and a nixpkgs. The other benchmarks need ssh;
-// their nodes are SSH servers in a separate process. deploy needs root and the lab (e2e/lab). The exit status is 1 if a
-// measurement exceeds its budget, for deploy only with -check.
+// For the time and the memory of an evaluation, run /usr/bin/time -v nixbench build.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
-	"log/slog"
-	"maps"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
 
-var benchmarks = map[string]func(ctx context.Context, dir string, args []string) error{
-	"instantiate": benchInstantiate,
-	"fleet":       benchFleet,
-	"noop":        benchNoop,
-	"eval":        benchEval,
-	"deploy":      benchDeploy,
-}
-
-// timeLimit is the maximum duration of a benchmark. longLimit is that of deploy and eval, whose flags determine how much
-// they measure.
 const (
-	timeLimit = 10 * time.Minute
-	longLimit = 2 * time.Hour
+	timeLimit = 2 * time.Hour   // for everything
+	runLimit  = 5 * time.Minute // for one run of a program
 )
 
-// processVariable is the environment variable that selects the process that this program runs as,
-// a key of processes. It is unset in the main process of a benchmark.
-const processVariable = "NIXBENCH_BENCH_PART"
-
-// processes contains the main functions of the other processes of a benchmark, by name.
-var processes = map[string]func(context.Context) error{
-	"nodes":    serveNodes,
-	"client":   runClient,
-	"evaluate": runEval,
+// options are the flags.
+type options struct {
+	machines, repeat, load int
+	program, against       string // paths of a nixbench
+	againstCommand         string // instead of against, a command line of sh
+	dir                    string // folder for everything; it is removed at the end
 }
 
 func main() {
-	if err := run(); err != nil {
-		slog.Error(err.Error())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends this process at once
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
+	defer cancel()
+	if _, err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends this process at once
-	limit := timeLimit
-	if len(os.Args) > 1 && (os.Args[1] == "deploy" || os.Args[1] == "eval") {
-		limit = longLimit
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if runProcess := processes[os.Getenv(processVariable)]; runProcess != nil {
-		return runProcess(ctx)
-	}
-	if len(os.Args) < 2 || benchmarks[os.Args[1]] == nil {
-		names := strings.Join(slices.Sorted(maps.Keys(benchmarks)), "|")
-		return errors.New("usage: go run ./internal/bench " + names)
-	}
-	dir, err := os.MkdirTemp("", "nixbench-bench-")
-	if err != nil {
+// parse adds flags to the set, parses the arguments, and builds nixbench unless a program is given.
+func (o *options) parse(ctx context.Context, set *flag.FlagSet, args []string) error {
+	set.IntVar(&o.machines, "machines", 10, "start `N` machines")
+	set.IntVar(&o.repeat, "repeat", 3, "measure `N` times, and print medians")
+	set.IntVar(&o.load, "load", 0, "run `N` busy loops at the same time")
+	set.StringVar(&o.program, "program", "", "measure this `BINARY` of nixbench (default: build it from these sources)")
+	set.StringVar(&o.against, "against", "", "run this `BINARY` of nixbench in turn with the first one, and print ratios")
+	set.StringVar(&o.againstCommand, "against-command", "", "the same with a command `LINE` of sh. Its variables: HIVE, the folder of\nhive.nix; GOAL: switch, upload-keys, push or build; ON: the nodes, * or a name")
+	if err := set.Parse(args); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	if err := benchmarks[os.Args[1]](ctx, dir, os.Args[2:]); err != nil {
-		return fmt.Errorf("%s: %w", os.Args[1], err)
+	if set.NArg() > 0 || o.machines < 1 || o.repeat < 1 || o.against != "" && o.againstCommand != "" {
+		return errors.New("expected at least one machine and one run, at most one of -against and -against-command, and no arguments")
+	}
+	for _, path := range []*string{&o.program, &o.against} {
+		if *path != "" {
+			var err error
+			if *path, err = filepath.Abs(*path); err != nil {
+				return err
+			}
+		}
+	}
+	if o.program != "" {
+		return nil
+	}
+	o.program = filepath.Join(o.dir, "nixbench")
+	return o.build(ctx)
+}
+
+// build builds nixbench from the sources of this program.
+func (o *options) build(ctx context.Context) error {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", o.program, "github.com/nixbench/nixbench/cmd/nixbench").CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return nil
+}
+
+// A tool is a program that deploys.
+type tool struct {
+	label, program, command string // command is instead of program
+	dir                     string // folder of its hive and state
+	applied                 hive   // what it has applied last
+	current                 bool   // the nodes have what it has applied last
+}
+
+// makeTools returns the measured nixbench, and what it is compared with, each with a folder for its hive.
+func (o *options) makeTools() ([]*tool, error) {
+	tools := []*tool{{label: "new", program: o.program}}
+	if o.against+o.againstCommand != "" {
+		tools = append(tools, &tool{label: "against", program: o.against, command: o.againstCommand})
+	}
+	for _, t := range tools {
+		t.dir = filepath.Join(o.dir, "hive-"+t.label)
+		if err := os.Mkdir(t.dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	return tools, nil
+}
+
+// argv returns the command for a goal; on is empty for all nodes. A command line gets the same by variables.
+func (t *tool) argv(goal, on string) []string {
+	if t.command != "" {
+		return []string{"env", "HIVE=" + t.dir, "GOAL=" + goal, "ON=" + cmp.Or(on, "*"), "sh", "-c", t.command}
+	}
+	argv := append([]string{t.program}, strings.Fields(map[string]string{"switch": "apply", "push": "apply push"}[goal])...)
+	if len(argv) == 1 {
+		argv = append(argv, goal)
+	}
+	if on != "" {
+		argv = append(argv, "--on", on)
+	}
+	return argv
+}
+
+// measure runs a command, and returns what it cost on this computer.
+func measure(cmd *exec.Cmd) (figures, error) {
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &output, &output, 10*time.Second
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	begin := time.Now()
+	err := cmd.Start()
+	if err != nil {
+		return nil, err
+	}
+	peak := watchMemory(cmd.Process.Pid)
+	err = cmd.Wait()
+	took, memory := time.Since(begin), peak()
+	if err != nil {
+		text := strings.TrimSpace(output.String())
+		return nil, fmt.Errorf("%s: %w after %v:\n%s", strings.Join(cmd.Args, " "), err, took.Round(10*time.Millisecond), text[max(0, len(text)-2000):])
+	}
+	usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	return figures{wall: took.Seconds(), hereCPU: float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9, hereMemory: memory}, nil
+}
+
+// startLoad starts busy loops, which end with stop, with this process, or after an hour of processor time.
+func startLoad(loops int) (stop func(), err error) {
+	var running []*exec.Cmd
+	stop = func() {
+		for _, cmd := range running {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+	for range loops {
+		cmd := exec.Command("sh", "-c", "ulimit -t 3600; while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; done")
+		if err := cmd.Start(); err != nil {
+			return stop, fmt.Errorf("start a busy loop: %w", err)
+		}
+		running = append(running, cmd)
+	}
+	return stop, nil
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }

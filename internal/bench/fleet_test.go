@@ -3,138 +3,88 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
+	"testing"
 
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
+	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
-// simulatedNodes is the connection to a process with simulated nodes. The nodes run in another process
-// than the client, so that the client's measurements do not include the nodes.
-type simulatedNodes struct {
-	cmd  *exec.Cmd
-	to   *json.Encoder
-	from *json.Decoder
-	// Known contains the known_hosts line of each node, and Ports contains the SSH port of each node.
-	Known []string
-	Ports []int
-}
-
-// request is sent to the process with the simulated nodes. The process replies with a response.
-type request struct {
-	Start      int           // number of nodes to start
-	Activation time.Duration // duration of a switch on a node
-	Systems    []string      // the system of each node at its start
-	Freeze     int           // number of the node to freeze, counted from 1; 0: none
-	Thaw       int           // number of the node to thaw, counted from 1; 0: none
-}
-
-// response is the reply to a request. Known and Ports are empty if the request started no nodes.
-type response struct {
-	Known      []string
-	Ports      []int
-	Handshakes []int // number of SSH handshakes of each node since its start
-	Commands   int   // number of commands of all nodes since their start
-}
-
-// startNodes starts the process with the simulated nodes, one node for each element of systems.
-func startNodes(ctx context.Context, systems []string, activation time.Duration) (*simulatedNodes, error) {
-	s := &simulatedNodes{}
-	var err error
-	if s.cmd, s.to, s.from, err = startProcess(ctx, "nodes"); err != nil {
-		return nil, err
+// BenchmarkFleet measures apply to named nodes, which this process simulates: the first apply, which switches all of them, and one without
+// changes. The figures are those of the program alone, without its evaluations.
+func BenchmarkFleet(b *testing.B) {
+	program := filepath.Join(b.TempDir(), "nixbench")
+	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/nixbench").CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, out)
 	}
-	a, err := s.sendRequest(request{Start: len(systems), Systems: systems, Activation: activation})
-	s.Known, s.Ports = a.Known, a.Ports
-	return s, err
-}
-
-func (s *simulatedNodes) sendRequest(o request) (a response, err error) {
-	if err = s.to.Encode(o); err == nil {
-		err = s.from.Decode(&a)
+	if other := os.Getenv("NIXBENCH_PROGRAM"); other != "" {
+		program = other
 	}
-	return a, err
-}
-
-func (s *simulatedNodes) stop() {
-	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait()
-}
-
-// startProcess starts this program again as another process of the benchmark. name is a key of processes.
-// The encoder writes to the process's stdin, and the decoder reads its stdout.
-func startProcess(ctx context.Context, name string) (*exec.Cmd, *json.Encoder, *json.Decoder, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	cmd := exec.CommandContext(ctx, self)
-	cmd.Env = append(os.Environ(), processVariable+"="+name)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return cmd, json.NewEncoder(in), json.NewDecoder(out), cmd.Start()
-}
-
-// serveNodes is the main function of the process with the simulated nodes. It reads requests from stdin
-// until stdin is closed, and writes a response to stdout for each request.
-func serveNodes(context.Context) error {
-	var nodes []*simulatedNode
-	answers := json.NewEncoder(os.Stdout)
-	for orders := json.NewDecoder(os.Stdin); ; {
-		var o request
-		if err := orders.Decode(&o); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		for i := range o.Start {
-			n := &simulatedNode{current: o.Systems[i], generation: 1, activation: o.Activation}
-			var err error
-			if n.server, err = sshtest.Start(sshtest.Options{ForbidForwarding: true, Handler: n.handleCommand}); err != nil {
-				return err
-			}
-			nodes = append(nodes, n)
-		}
-		if o.Freeze > 0 {
-			nodes[o.Freeze-1].server.Freeze()
-		}
-		if o.Thaw > 0 {
-			nodes[o.Thaw-1].server.Thaw()
-		}
-		var a response
-		for _, n := range nodes {
-			if o.Start > 0 {
-				a.Known, a.Ports = append(a.Known, n.server.KnownHostsLine()), append(a.Ports, n.server.Port())
-			}
-			a.Handshakes = append(a.Handshakes, n.server.Handshakes())
-			a.Commands += n.server.Commands()
-		}
-		if err := answers.Encode(a); err != nil {
-			return err
+	for _, count := range []int{10, 100, 1000} {
+		dir, nixpkgs := b.TempDir(), fixture.Nixpkgs(b)
+		nodes := startSimulatedNodes(b, dir, count)
+		for _, scenario := range []string{"first", "noop"} {
+			b.Run(fmt.Sprintf("%s/%d", scenario, count), func(b *testing.B) {
+				for range b.N {
+					before := 0
+					for _, n := range nodes {
+						before += n.server.Handshakes()
+					}
+					cmd := exec.CommandContext(b.Context(), program, "apply", "--no-check", "-p", "0")
+					cmd.Dir, cmd.Env = dir, append(os.Environ(), "NIX_PATH=nixpkgs="+nixpkgs, "NIX_CONFIG="+fixture.NixConfig)
+					f, err := measure(cmd)
+					if err != nil {
+						b.Fatal(err)
+					}
+					after := 0
+					for _, n := range nodes {
+						after += n.server.Handshakes()
+					}
+					b.ReportMetric(f[hereMemory], "MB")
+					b.ReportMetric(f[hereCPU]*1000/float64(count), "cpu-ms/node")
+					b.ReportMetric(float64(after-before)/float64(count), "handshakes/node")
+				}
+			})
 		}
 	}
+}
+
+// startSimulatedNodes starts the nodes, and writes the hive and what ssh needs into dir.
+func startSimulatedNodes(b *testing.B, dir string, count int) (nodes []*simulatedNode) {
+	var known []string
+	hive := fmt.Sprintf("{ meta.nixpkgs = import <nixpkgs> { }; defaults = { name, ... }: { networking.hostName = \"\"; system.stateVersion = \"25.05\";\n"+
+		"  environment.etc.node.text = name; deployment.targetHost = \"127.0.0.1\"; deployment.sshOptions = [ \"-F\" %q ]; };\n", filepath.Join(dir, "ssh_config"))
+	for i := range count {
+		n := &simulatedNode{current: "/nix/store/00000000000000000000000000000000-nixos-system-before", generation: 1}
+		var err error
+		if n.server, err = sshtest.Start(sshtest.Options{ForbidForwarding: true, Handler: n.handleCommand}); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { n.server.Close() })
+		nodes, known = append(nodes, n), append(known, n.server.KnownHostsLine())
+		hive += fmt.Sprintf("  node-%d.deployment.targetPort = %d;\n", i+1, n.server.Port())
+	}
+	config := fmt.Sprintf("Host *\n User root\n IdentityFile %[1]s/key\n IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile %[1]s/known_hosts\n GlobalKnownHostsFile none\n", dir)
+	for name, text := range map[string]string{"hive.nix": hive + "}\n", "ssh_config": config, "known_hosts": strings.Join(known, "\n") + "\n", "key": string(sshtest.GeneratePrivateKey())} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return nodes
 }
 
 // simulatedNode replies to commands like a real node that runs the scripts of the packages activate, closure
 // and secrets.
 type simulatedNode struct {
-	server     *sshtest.Server
-	activation time.Duration
+	server *sshtest.Server
 
 	mu         sync.Mutex
 	current    string
@@ -154,12 +104,12 @@ starting the following units: one.service, two.service
 the following new units were started: three.service`
 
 // handleCommand executes a command that the client runs over SSH, and returns the exit status.
-func (n *simulatedNode) handleCommand(ctx context.Context, e *sshtest.Exec) int {
+func (n *simulatedNode) handleCommand(_ context.Context, e *sshtest.Exec) int {
 	argv := e.Argv
 	switch {
-	case argv[0] == "bash" && len(argv) > 4 && argv[3] == "nixbench":
+	case argv[0] == "bash" && len(argv) > 5 && argv[3] == "nixbench":
 		_, _ = io.Copy(io.Discard, e.Stdin) // discard the script
-		return n.runActivateScript(ctx, e, argv[4:])
+		return n.runActivateScript(e, argv[5:])
 	case argv[0] == "sh" && len(argv) > 4 && argv[3] == "upload-keys":
 		return exchangeNoKeys(e, argv[4])
 	case argv[0] == "sh" && len(argv) > 6 && strings.HasSuffix(argv[4], "/gcroots"):
@@ -173,7 +123,7 @@ func (n *simulatedNode) handleCommand(ctx context.Context, e *sshtest.Exec) int 
 }
 
 // runActivateScript executes a command of package activate's script, and returns the exit status.
-func (n *simulatedNode) runActivateScript(ctx context.Context, e *sshtest.Exec, argv []string) int {
+func (n *simulatedNode) runActivateScript(e *sshtest.Exec, argv []string) int {
 	out := bufio.NewWriter(e.Stdout)
 	defer out.Flush()
 	switch argv[0] {
@@ -181,15 +131,8 @@ func (n *simulatedNode) runActivateScript(ctx context.Context, e *sshtest.Exec, 
 		n.writeReport(out, argv[1])
 	case "start":
 		run, goal, path, armed := argv[1], argv[2], argv[3], argv[5]
-		lines := strings.Split(switchOutput, "\n")
-		for _, line := range lines {
+		for line := range strings.SplitSeq(switchOutput, "\n") {
 			fmt.Fprintf(out, "beat=\nlog=%s\n", line)
-			out.Flush()
-			select {
-			case <-time.After(n.activation / time.Duration(len(lines))):
-			case <-ctx.Done():
-				return 1
-			}
 		}
 		n.mu.Lock()
 		n.run = []string{"run=" + run, "goal=" + goal, "path=" + path, "from=" + n.current, "to=" + path, "armed=" + armed, "phase=waiting", "code=0", "boot=1"}
@@ -205,9 +148,6 @@ func (n *simulatedNode) runActivateScript(ctx context.Context, e *sshtest.Exec, 
 		n.mu.Unlock()
 		n.writeReport(out, "")
 	case "confirm-again":
-		// Simulate that the node sets the profile and installs the boot loader, in a quarter of the
-		// activation time.
-		time.Sleep(n.activation / 4)
 		n.commit()
 		n.writeReport(out, "")
 	default:

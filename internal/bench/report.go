@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// A metric is a quantity that is measured in each run.
+type metric string
+
+const (
+	wall       metric = "wall time, s"
+	nodeCPU    metric = "processor time of all nodes, s"
+	hereCPU    metric = "processor time here, s"
+	hereMemory metric = "memory of the program here, MB"
+	programs   metric = "programs started on a node"
+	handshakes metric = "SSH handshakes of a node"
+)
+
+var metrics = []metric{wall, nodeCPU, hereCPU, hereMemory, programs, handshakes}
+
+// figures are the values of one run. A metric that was not measured is missing.
+type figures map[metric]float64
+
+// medians returns the median of each metric that all runs have.
+func medians(runs []figures) figures {
+	out := figures{}
+	for _, m := range metrics {
+		var values []float64
+		for _, r := range runs {
+			if v, ok := r[m]; ok {
+				values = append(values, v)
+			}
+		}
+		if len(values) > 0 && len(values) == len(runs) {
+			out[m] = median(values)
+		}
+	}
+	return out
+}
+
+// printTable prints the medians of each tool, and the ratio of the first tool to the second.
+func printTable(w io.Writer, title string, tools []*tool, runs map[string][]figures) error {
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	header := []string{title}
+	for _, t := range tools {
+		header = append(header, t.label)
+	}
+	fmt.Fprintln(table, strings.Join(append(header, "ratio"), "\t"))
+	for _, m := range metrics {
+		row, values := []string{"  " + string(m)}, []float64{}
+		for _, t := range tools {
+			text := "-"
+			if v, ok := medians(runs[t.label])[m]; ok {
+				text, values = strconv.FormatFloat(v, 'f', 2, 64), append(values, v)
+			}
+			row = append(row, text)
+		}
+		if len(values) == 0 {
+			continue
+		}
+		if len(values) == 2 && values[1] > 0 {
+			row = append(row, strconv.FormatFloat(values[0]/values[1], 'f', 2, 64))
+		}
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	fmt.Fprintln(table)
+	return table.Flush()
+}
+
+// watchMemory reads the peak of a process's memory until the returned function is called, which returns it in megabytes.
+func watchMemory(pid int) (peak func() float64) {
+	end, result := make(chan struct{}), make(chan float64)
+	go func() {
+		most := 0.0
+		for {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // a process that has ended has no memory
+			if _, rest, ok := strings.Cut(string(text), "VmHWM:"); ok {
+				kilobytes, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+				most = max(most, kilobytes/1000)
+			}
+			select {
+			case <-end:
+				result <- most
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	return func() float64 { close(end); return <-result }
+}
