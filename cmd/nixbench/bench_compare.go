@@ -151,7 +151,7 @@ func samplesOf(in page.Input, cell map[string]string) []stats.Sample {
 
 // exporters are the formats of bench export.
 var exporters = map[string]func(io.Writer, export.Sweep) error{
-	"csv": export.CSV, "gobench": export.GoBench, "openmetrics": export.OpenMetrics, "ro-crate": export.Crate,
+	"csv": export.CSV, "gobench": export.GoBench, "ro-crate": export.Crate,
 }
 
 func (a *app) benchExportCommand() *cobra.Command {
@@ -164,14 +164,12 @@ func (a *app) benchExportCommand() *cobra.Command {
 		Long: `Write the results of a sweep for another program.
 
 Formats:
-  csv          one row for each trial and metric (the default)
-  gobench      the benchmark format of Go, for benchstat
-  swf          the Standard Workload Format: the jobs of one trial (--trial)
-  openmetrics  for a monitoring system
-  ro-crate     metadata that describe all files of the sweep
-  archive      everything from which nixbench bench replay repeats the sweep,
-               with the results, as tar.gz; it contains no secrets of the
-               cluster`,
+  csv       one row for each trial and metric (the default)
+  gobench   the benchmark format of Go, for benchstat
+  swf       the Standard Workload Format: the jobs of one trial (--trial)
+  ro-crate  metadata that describe all files of the sweep
+  archive   everything from which nixbench bench replay repeats the sweep, with
+            the results, as tar.gz; it contains no secrets of the cluster`,
 		Example: `  nixbench bench export > results.csv
   nixbench bench export last --format archive -o sweep.tar.gz`,
 		Args: cobra.MaximumNArgs(1),
@@ -188,7 +186,7 @@ Formats:
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
-	addChoice(f, &format, "format", []string{"csv", "gobench", "swf", "openmetrics", "ro-crate", "archive"}, "`FORMAT`: csv, gobench, swf, openmetrics, ro-crate or archive")
+	addChoice(f, &format, "format", []string{"csv", "gobench", "swf", "ro-crate", "archive"}, "`FORMAT`: csv, gobench, swf, ro-crate or archive")
 	f.StringVarP(&out, "output", "o", "", "write to `FILE` instead of stdout")
 	f.IntVar(&trial, "trial", 0, "the `NUMBER` of the trial, with --format swf")
 	return cmd

@@ -71,7 +71,6 @@ var writers = []struct {
 	{"sweep.csv", CSV},
 	{"sweep.bench", GoBench},
 	{"trial.swf", firstTrial},
-	{"sweep.openmetrics", OpenMetrics},
 	{CrateFile, Crate},
 }
 
@@ -203,34 +202,6 @@ func TestSWFIsReadAgain(t *testing.T) {
 	jobs, dropped, err := workload.ReadSWF(&b, workload.SWFOptions{})
 	if len(jobs) != 2 || dropped.Runtime != 1 || err != nil || jobs[0].Runtime != 10 || jobs[1].Submit != 3 {
 		t.Errorf("%+v, %+v, %v", jobs, dropped, err)
-	}
-}
-
-func TestOpenMetricsForm(t *testing.T) {
-	var b bytes.Buffer
-	if err := OpenMetrics(&b, sweep()); err != nil {
-		t.Fatal(err)
-	}
-	sample := regexp.MustCompile(`^([a-zA-Z_]\w*)\{([a-zA-Z]\w*="(?:[^"\\]|\\[\\n"])*",?)+\} \S+( \d+\.\d{3})?$`)
-	kind := regexp.MustCompile(`^# TYPE (\w+) gauge$`)
-	family, seen := "", map[string]bool{}
-	for line := range strings.Lines(b.String()) {
-		line = strings.TrimSuffix(line, "\n")
-		if m := kind.FindStringSubmatch(line); m != nil {
-			if family = m[1]; seen[family] {
-				t.Errorf("there are two families %s", family)
-			}
-			seen[family] = true
-		} else if m := sample.FindStringSubmatch(line); m != nil {
-			if m[1] != family {
-				t.Errorf("a value of %s is in the family %s", m[1], family)
-			}
-		} else if !strings.HasPrefix(line, "# HELP "+family+" ") && line != "# EOF" {
-			t.Errorf("a line of no form: %q", line)
-		}
-	}
-	if !strings.HasSuffix(b.String(), "\n# EOF\n") || len(seen) != 5 {
-		t.Errorf("%d families", len(seen))
 	}
 }
 

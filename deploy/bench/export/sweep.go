@@ -1,5 +1,5 @@
 // Package export writes the results of a sweep in the formats of other programs: CSV with one observation per row, the benchmark format of
-// Go, the Standard Workload Format, OpenMetrics, and the metadata of an RO-Crate.
+// Go, the Standard Workload Format, and the metadata of an RO-Crate.
 //
 // All writers write trials in their order in the sweep, and sort everything that has no order, so that equal sweeps have equal files.
 package export

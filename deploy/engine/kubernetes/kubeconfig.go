@@ -110,9 +110,6 @@ func ParseKubeconfig(kubeconfig []byte) *Access {
 // User returns the name of the user in the kubeconfig.
 func (a *Access) User() string { return a.Cluster + "-admin" }
 
-// Authority returns the certificate of the cluster's certificate authority, in base64.
-func (a *Access) Authority() string { return a.authority }
-
 // Kubeconfig returns a kubeconfig in JSON, which is valid YAML. The kubeconfig has one context, with the
 // name of the cluster.
 func (a *Access) Kubeconfig() ([]byte, error) {

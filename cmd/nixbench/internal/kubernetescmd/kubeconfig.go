@@ -24,20 +24,19 @@ planes renew their certificates long before that. Run this command again to get
 a file with a new certificate; nixbench status reports when the file in the
 state folder needs it.
 
---merge adds the context to your own kubeconfig, with your kubectl. The current
-context does not change. An entry with the same name is replaced if it belongs
-to the same cluster. Otherwise nothing is changed; --context uses another name.
-The previous file is kept beside it, with .bak added to its name.
+kubectl reads several files, so your own kubeconfig does not have to change:
+export KUBECONFIG=~/.kube/config:$(nixbench kubeconfig), and then
+kubectl --context NAME. --context gives the context another name.
 
 If the API's address cannot be reached from this machine, --forward forwards the
 API through the SSH connection to a control plane, as long as the command runs.
 Without -o, its kubeconfig is a file of its own, which is removed at the end.`
 
 type kubeconfigFlags struct {
-	acceptNew      bool
-	output, name   string
-	merge, forward bool
-	port           int
+	acceptNew    bool
+	output, name string
+	forward      bool
+	port         int
 }
 
 func kubeconfigCommand(program enginecmd.Program) *cobra.Command {
@@ -47,7 +46,6 @@ func kubeconfigCommand(program enginecmd.Program) *cobra.Command {
 		Short: "Fetch a kubeconfig of the cluster",
 		Long:  kubeconfigLong,
 		Example: `  export KUBECONFIG=$(nixbench kubeconfig) && kubectl get nodes
-  nixbench kubeconfig --merge && kubectl --context bench get pods -A
   nixbench kubeconfig --forward`,
 		Args: cobra.NoArgs,
 	}
@@ -55,12 +53,10 @@ func kubeconfigCommand(program enginecmd.Program) *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&flags.output, "output", "o", "", "write it to `FILE`; - is standard output")
-	f.BoolVar(&flags.merge, "merge", false, "merge it into $KUBECONFIG, or ~/.kube/config")
 	f.StringVar(&flags.name, "context", "", "name the context and its cluster `NAME` (default: the cluster's name)")
 	f.BoolVar(&flags.forward, "forward", false, "forward the API through SSH, until Ctrl-C")
 	f.IntVar(&flags.port, "port", 0, "local `PORT` for --forward (default: any that is free)")
 	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, acceptNewHelp)
-	cmd.MarkFlagsMutuallyExclusive("output", "merge")
 	return cmd
 }
 
@@ -85,7 +81,7 @@ func runKubeconfig(ctx context.Context, program enginecmd.Program, flags kubecon
 		access.Cluster = flags.name
 	}
 	if !flags.forward {
-		return writeKubeconfig(ctx, view, cluster, access, flags)
+		return writeKubeconfig(view, cluster, access, flags)
 	}
 	tunnel, err := forwardAPI(ctx, cluster, access, flags.port)
 	if err != nil {
@@ -95,14 +91,14 @@ func runKubeconfig(ctx context.Context, program enginecmd.Program, flags kubecon
 	if flags.output == "" {
 		flags.output = tunnel.File()
 	}
-	if err := writeKubeconfig(ctx, view, cluster, access, flags); err != nil {
+	if err := writeKubeconfig(view, cluster, access, flags); err != nil {
 		return err
 	}
 	return tunnel.Wait(ctx)
 }
 
 // writeKubeconfig writes a kubeconfig to the file or the place that the flags name, and shows where it is.
-func writeKubeconfig(ctx context.Context, view enginecmd.View, cluster *enginecmd.Cluster, access *kubernetes.Access, flags kubeconfigFlags) error {
+func writeKubeconfig(view enginecmd.View, cluster *enginecmd.Cluster, access *kubernetes.Access, flags kubeconfigFlags) error {
 	config, err := access.Kubeconfig()
 	if err != nil {
 		return err
@@ -120,12 +116,6 @@ func writeKubeconfig(ctx context.Context, view enginecmd.View, cluster *enginecm
 	}
 	if err := durable.Write(file, config); err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
-	}
-	if flags.merge {
-		if file, err = mergeKubeconfig(ctx, file, access); err != nil {
-			return err
-		}
-		view.Note("use it with: kubectl --context " + access.Cluster)
 	}
 	view.Result(map[string]string{"file": file, "context": access.Cluster, "server": access.Server}, func(w io.Writer) { fmt.Fprintln(w, file) })
 	return nil

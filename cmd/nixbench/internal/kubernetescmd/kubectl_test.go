@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -35,7 +36,7 @@ func configUntil(t *testing.T, ends time.Time) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert := encoded(string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	cert := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	return fmt.Appendf(nil, `{"clusters":[{"cluster":{"server":"https://192.0.2.1:6443"}}],"users":[{"user":{"client-certificate-data":"%s","client-key-data":"S0VZ"}}]}`, cert)
 }
 
