@@ -307,7 +307,7 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 			Copier:    &closure.Copier{Send: s.send, NixOptions: e.NixOptions, Substitute: flags.substitute && !flags.noSubstitute},
 			Uploader:  &secrets.Uploader{Send: s.send, Generated: vault.Open(a.dir.Vault()).Part},
 			Activator: &activate.Activator{Send: s.send},
-			Store:     s.store, Record: s.record, Send: s.send, Engines: engines,
+			Store:     s.store, Record: s.record, Send: s.send, Engines: a.engines(),
 			Keep:     func(built map[string]nixeval.Closure) error { return a.registerRoots(e, hive, built) },
 			Machines: a.newMachines(e, hive, s.send),
 		}

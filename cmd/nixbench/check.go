@@ -60,7 +60,7 @@ func (a *app) check(flags checkFlags) error {
 	conns := a.newFleet(hive, flags.fleetFlags, nil)
 	defer conns.Close()
 	conditions := inspect.NodeConditions(conns, nodes, flags.parallel, nil, nil)
-	clusterEngines, err := engines.Of(hive, conns)
+	clusterEngines, err := a.engines().Of(hive, conns)
 	if err != nil {
 		return err
 	}

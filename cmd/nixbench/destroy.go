@@ -116,7 +116,7 @@ func (a *app) destroy(flags destroyFlags) error {
 	return a.runRecorded(e, hive, "destroy", func(s *session) error {
 		d := &deploy.Deployer{
 			Store: s.store, Record: s.record, Send: s.send, Machines: a.newMachines(e, hive, s.send),
-			Engines: engines, Fleet: a.newFleet(hive, fleetFlags{}, s.store),
+			Engines: a.engines(), Fleet: a.newFleet(hive, fleetFlags{}, s.store),
 		}
 		defer d.Fleet.Close()
 		var selectMachines func([]nixeval.Node) ([]nixeval.Node, error)

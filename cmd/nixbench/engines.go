@@ -17,6 +17,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/engine/slurm"
 	"github.com/nixbench/nixbench/deploy/rollout"
+	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -72,13 +73,15 @@ func engineKinds() []engine.Kind {
 	return out
 }
 
-// engines contains the constructor of each engine.
-var engines = makeConstructors(engineKinds())
-
-func makeConstructors(kinds []engine.Kind) rollout.Engines {
+// engines returns the constructor of each engine. The engines issue certificates with the vault of the state folder.
+func (a *app) engines() rollout.Engines {
+	issue := vault.Open(a.dir.Vault()).Issue
 	out := rollout.Engines{}
-	for _, k := range kinds {
-		out[k.Name] = k.New
+	for _, k := range engineKinds() {
+		out[k.Name] = func(c engine.Cluster) engine.Engine {
+			c.Issue = issue
+			return k.New(c)
+		}
 	}
 	return out
 }

@@ -44,7 +44,7 @@ func TestEngineTable(t *testing.T) {
 			}
 		}
 	}
-	if len(engines) != len(names) {
+	if engines := (&app{}).engines(); len(engines) != len(names) {
 		t.Errorf("%d constructors of %d engines", len(engines), len(names))
 	}
 }

@@ -167,7 +167,7 @@ func (a *app) makePlan(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval
 		Eval: e, Fleet: a.newFleet(hive, flags.fleetFlags, nil),
 		Copier:    &closure.Copier{Send: send, NixOptions: e.NixOptions, Substitute: true},
 		Activator: &activate.Activator{Send: send},
-		Engines:   engines,
+		Engines:   a.engines(),
 		Send:      send,
 		Machines:  a.newMachines(e, hive, send),
 	}

@@ -100,7 +100,7 @@ func (a *app) reboot(flags rebootFlags) error {
 		return err
 	}
 	return a.runRecorded(e, hive, "reboot", func(s *session) error {
-		d := &deploy.Deployer{Fleet: conns, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: engines}
+		d := &deploy.Deployer{Fleet: conns, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: a.engines()}
 		results, err := d.Reboot(a.ctx, inspected, o)
 		a.view.Result(results, func(io.Writer) {})
 		return err

@@ -156,7 +156,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 		if now := s.store.State(); !reflect.DeepEqual(now.Nodes, recorded.Nodes) {
 			return failure.WithHint(errors.New("rollback: another run has changed nodes in the meantime"), "show the plan again: nixbench rollback --dry-run")
 		}
-		d := &deploy.Deployer{Fleet: conns, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: engines}
+		d := &deploy.Deployer{Fleet: conns, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: a.engines()}
 		results, err := d.Rollback(a.ctx, steps, o)
 		a.view.Result(results, func(io.Writer) {})
 		return err

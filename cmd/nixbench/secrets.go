@@ -24,7 +24,7 @@ func (a *app) secretsCommand() *cobra.Command {
 kind, age and expiry. Their values are never shown; they are in
 secrets/generated of the state folder.`,
 		Example: `  nixbench secrets
-  nixbench secrets rotate join-token && nixbench apply`,
+  nixbench secrets rotate NAME && nixbench apply`,
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error { return a.listSecrets() })
@@ -42,7 +42,7 @@ first rotate adds a key, which apply uploads; the second one makes it the active
 key from the next apply on. If the cluster uses the key ring, the second step is
 refused while a member does not have the key; for other key rings, nixbench
 cannot check this. Old keys are kept, so that old data can be read.`, func(h engine.Help) string { return h.Rotate }),
-		Example: `  nixbench secrets rotate join-token && nixbench apply
+		Example: `  nixbench secrets rotate NAME && nixbench apply
   nixbench secrets rotate KEY-RING && nixbench apply    # twice`,
 		Args: cobra.ExactArgs(1),
 	}
@@ -119,7 +119,7 @@ func (a *app) checkKeyDistributed(hive *nixeval.Hive, name, sum string) error {
 	}
 	conns := a.newFleet(hive, fleetFlags{}, nil)
 	defer conns.Close()
-	clusterEngines, err := engines.Of(hive, conns)
+	clusterEngines, err := a.engines().Of(hive, conns)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (a *app) observeStatus(e *nixeval.Evaluator, hive *nixeval.Hive, conns *fle
 		}
 	}
 	inspected := <-inspections
-	clusterEngines, enginesErr := engines.Of(hive, conns)
+	clusterEngines, enginesErr := a.engines().Of(hive, conns)
 	more := a.askForDetails(hive, conns, clusterEngines, inspected, flags)
 
 	byName := map[string]fleet.Outcome[activate.Node]{}

@@ -166,6 +166,9 @@ type Cluster struct {
 	Members []Member // the nodes of the hive that belong to the engine, in the order of the hive
 	// Run runs a command as root on a node and returns its stdout.
 	Run func(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error)
+	// Issue signs a client certificate for a user in a group with a certificate authority of nixbench's vault. It
+	// returns the authority's certificate, the new certificate, which is valid for a day, and its key, in PEM.
+	Issue func(authority, user, group string) (ca, certificate, key []byte, err error)
 }
 
 // Member is a node of the hive with its role in the engine.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -127,12 +128,34 @@ func (cluster Cluster) RemoveMembers(ctx context.Context, nodes []string, withou
 			if !ok {
 				break
 			}
+			remaining := describeCertificates(ctx, e, node, members[node])
 			if err := cluster.runMemberStep(node, "is removed from the cluster", func() error { return remover.RemoveMember(ctx, node) }); err != nil {
 				return errors.Join(err, uncordonNodes(ctx, e, remove[i:]))
+			}
+			if remaining != "" {
+				cluster.send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: remaining})
 			}
 		}
 	}
 	return nil
+}
+
+// describeCertificates returns until when copies of a member's certificates are valid after its removal, since no
+// engine can revoke a certificate. It returns an empty string if the engine uses none. It does not ask a member that is
+// not ready, because its node may be down.
+func describeCertificates(ctx context.Context, e engine.Engine, node string, status engine.Status) string {
+	certified, ok := e.(engine.Certified)
+	if !ok {
+		return ""
+	}
+	until := "they expire"
+	if status.Ready {
+		if all, err := certified.Certificates(ctx, node); err == nil && len(all) > 0 {
+			last := slices.MaxFunc(all, func(a, b engine.Certificate) int { return a.Ends.Compare(b.Ends) })
+			until = last.Ends.Format(time.DateOnly)
+		}
+	}
+	return "removed; copies of its certificates cannot be revoked, and are valid until " + until
 }
 
 // runMemberStep calls step, which waits for a member, uncordons it or removes it, and sends events for the

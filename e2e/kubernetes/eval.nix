@@ -289,6 +289,14 @@ in
         nodeTaints = [ { key = "a"; } ];
       }
     ];
+    joins =
+      let
+        env = (marked { }).systemd.services.nixbench-kubernetes.environment;
+      in
+      {
+        token = env.JOIN_TOKEN;
+        config = env.JOIN_CONFIG;
+      };
     engine =
       (marked {
         nodeLabels."node-role.kubernetes.io/worker" = "";

@@ -66,12 +66,14 @@ type evaluated struct {
 	}
 	Marks struct {
 		Systems []string
+		Joins   struct{ Token, Config string }
 		Engine  struct {
 			Keys   map[string]struct{ Path, Text string }
 			Engine struct {
 				Settings struct {
-					Labels map[string]string
-					Taints []struct{ Key, Effect string }
+					JoinConfig string
+					Labels     map[string]string
+					Taints     []struct{ Key, Effect string }
 				}
 			}
 		}
@@ -174,7 +176,7 @@ func TestEvaluation(t *testing.T) {
 		t.Error("arguments of the API server change the closure of workers")
 	}
 
-	for _, unit := range []string{"nixbench-kubernetes", "nixbench-kubernetes-certificates", "nixbench-kubernetes-token"} {
+	for _, unit := range []string{"nixbench-kubernetes", "nixbench-kubernetes-certificates"} {
 		if !slices.Contains(e.Units, unit) {
 			t.Errorf("a control plane has no unit %s: %v", unit, e.Units)
 		}
@@ -208,6 +210,10 @@ func TestEvaluation(t *testing.T) {
 	key := e.Marks.Engine.Keys["kubernetes-registration"]
 	if key.Path != "/var/lib/nixbench/kubernetes-registration.json" || key.Text != `{"labels":{"a":"b"},"taints":[{"effect":"NoSchedule","key":"a","value":""}]}` {
 		t.Errorf("a node registers with %+v", key)
+	}
+	// A node that nixbench deploys has no token. It joins with a file that nixbench writes when the node is admitted.
+	if joins := e.Marks.Joins; len(e.Marks.Engine.Keys) != 1 || e.Marks.Engine.Engine.Settings.JoinConfig != joins.Config || joins.Token != "" {
+		t.Errorf("a worker has the keys %v, and joins with %+v", e.Marks.Engine.Keys, joins)
 	}
 	if s := e.Marks.Engine.Engine.Settings; len(s.Labels) != 2 || len(s.Taints) != 1 || s.Taints[0].Effect != "NoSchedule" {
 		t.Errorf("nixbench knows of %+v", s)

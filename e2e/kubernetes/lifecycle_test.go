@@ -2,8 +2,13 @@ package kubernetes
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -14,7 +19,7 @@ import (
 )
 
 // One cluster from its creation on an empty hypervisor to its destruction: it is scaled up and
-// down, and its join token is rotated.
+// down, and its nodes cannot become other nodes.
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	g := newGuestCluster(t)
@@ -55,51 +60,50 @@ func TestLifecycle(t *testing.T) {
 		t.Errorf("two more workers have changed other nodes: from\n%s\nto\n%s", others, now)
 	}
 	others = g.nodeStates("cp-1", "w-1")
-	g.run("apply", "--set", "roles.w.count=1", "--yes")
+	if code, _, diag := g.try("apply", "--set", "roles.w.count=1", "--yes"); code != 0 || !strings.Contains(diag, fmt.Sprintf("copies of its certificates cannot be revoked, and are valid until %d-", time.Now().Year()+1)) {
+		t.Errorf("exit code %d, and not until when the certificates of removed nodes are valid:\n%s", code, diag)
+	}
 	g.checkNodes("cp-1 Ready;w-1 Ready;")
 
-	// After a rotation a worker joins with the new token, and the old token is revoked.
-	old := g.runOn("cp-1", "cat /run/nixbench/secrets/join-token")
-	if !g.tokenWorks(old) {
-		t.Error("the first token does not work")
-	}
-	g.run("secrets", "rotate", "join-token")
+	// Nodes join at any time, without a token.
 	g.run("apply", "--set", "roles.w.count=2")
 	g.checkNodes("cp-1 Ready;w-1 Ready;w-2 Ready;")
-	renewed := g.runOn("cp-1", "cat /run/nixbench/secrets/join-token")
-	if renewed == old || !g.waitUntilRevoked(old) || !g.tokenWorks(renewed) {
-		t.Errorf("after a rotation: the token has changed: %v, the old token works: %v, the new token works: %v", renewed != old, g.tokenWorks(old), g.tokenWorks(renewed))
-	}
-
-	// A rotation also takes effect when no node joins. Tokens that a user has created remain.
-	theirs := g.runOn("cp-1", "kubeadm --kubeconfig /etc/kubernetes/admin.conf token create --description theirs")
-	g.run("secrets", "rotate", "join-token")
-	g.run("apply", "--set", "roles.w.count=2")
-	last := g.runOn("cp-1", "cat /run/nixbench/secrets/join-token")
-	if !g.waitUntilRevoked(renewed) || !g.tokenWorks(last) || !g.tokenWorks(theirs) {
-		t.Errorf("after a second rotation: the old token works: %v, the new token works: %v, the user's token works: %v", g.tokenWorks(renewed), g.tokenWorks(last), g.tokenWorks(theirs))
-	}
-
-	// The cluster deletes an expired token; a worker joins nevertheless.
-	g.runOn("cp-1", admin+"-n kube-system delete secrets --field-selector type=bootstrap.kubernetes.io/token")
-	g.run("apply", "--set", "roles.w.count=3")
-	g.checkNodes("cp-1 Ready;w-1 Ready;w-2 Ready;w-3 Ready;")
 	if now := g.nodeStates("cp-1", "w-1"); now != others {
-		t.Errorf("scaling and rotation have changed other nodes: from\n%s\nto\n%s", others, now)
+		t.Errorf("scaling has changed other nodes: from\n%s\nto\n%s", others, now)
 	}
+	g.checkJoinCredentials("w-1", "w-2")
 	g.run("destroy", "--yes")
 }
 
-// waitUntilRevoked waits up to 20 s until the API rejects a token, and reports whether it does:
-// apply does not wait for this.
-func (g *guestCluster) waitUntilRevoked(token string) bool {
+// checkJoinCredentials checks that there is no bootstrap token, that nodes have no credentials to join when they have
+// joined, and that the credentials of a node are of no use to become another one.
+func (g *guestCluster) checkJoinCredentials(node, other string) {
 	g.Helper()
-	for end := time.Now().Add(20 * time.Second); g.tokenWorks(token); time.Sleep(500 * time.Millisecond) {
-		if time.Now().After(end) {
-			return false
+	if got := g.runOn("cp-1", admin+"-n kube-system get secrets --field-selector type=bootstrap.kubernetes.io/token -o name"); got != "" {
+		g.Errorf("there are bootstrap tokens: %s", got)
+	}
+	if got := g.runOn(node, "ls /run/nixbench/secrets/ /run/nixbench/kubernetes/ 2>/dev/null | grep -e join || :"); got != "" {
+		g.Errorf("%s has the credentials to join: %s", node, got)
+	}
+	key := newKey(g)
+	for name, want := range map[string]string{node: "created", other: "can only create a node CSR with CN=system:node:" + node} {
+		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}}}, key)
+		if err != nil {
+			g.Fatal(err)
+		}
+		csr, err := json.Marshal(map[string]any{
+			"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": map[string]any{"name": "as-" + name},
+			"spec": map[string]any{"signerName": "kubernetes.io/kube-apiserver-client-kubelet", "usages": []string{"digital signature", "client auth"},
+				"request": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})},
+		})
+		if err != nil {
+			g.Fatal(err)
+		}
+		// The kubelet's user is that of the credentials to join.
+		if out, _ := g.tryOnWithInput(node, string(csr), "kubectl --kubeconfig /etc/kubernetes/kubelet.conf create --validate=false -f - 2>&1"); !strings.Contains(out, want) {
+			g.Errorf("%s requests a certificate for %s: %s, want %q", node, name, out, want)
 		}
 	}
-	return true
 }
 
 // checkKubeconfig checks that kubectl on the operator's machine works with the written kubeconfig:

@@ -84,7 +84,7 @@ report_phase() { echo "$attempt $1${2:+: $2}"; }
 		dir := t.TempDir()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		cmd := exec.CommandContext(ctx, "bash", "-c", library+strings.ReplaceAll(string(script), "/proc/sys/net", "/nonexistent"))
-		cmd.Env = append(os.Environ(), "DIR="+dir, "SUCCEEDS="+c.succeeds, "RETRY_FOR="+c.retryFor)
+		cmd.Env = append(os.Environ(), "DIR="+dir, "SUCCEEDS="+c.succeeds, "RETRY_FOR="+c.retryFor, "JOIN_CONFIG=")
 		out, _ := cmd.Output()
 		cancel()
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")

@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"context"
 	"io"
 	"io/fs"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
@@ -106,73 +104,49 @@ status=$?; echo "$(wc -l <calls) calls, exit status $status" >result`, "bash", l
 	}
 }
 
-// TestTokenBesideBootstrap checks that nixbench-kubernetes-token.service succeeds if nixbench-kubernetes.service ends, and
-// deletes kubeadm's configuration, while the token service runs. It once repeated its steps for five minutes without the file.
-func TestTokenBesideBootstrap(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string, mode os.FileMode) {
-		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	read := func(file string) string {
-		t.Helper()
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
+// TestJoinConfiguration checks what kubeadm gets: to join, the kubeconfig of nixbench with the address of the API server, or
+// the hive's token; to create a cluster, a token that is valid for a second, or the hive's token.
+func TestJoinConfiguration(t *testing.T) {
 	scripts, err := filepath.Abs("../../modules/kubernetes/scripts")
 	if err != nil {
 		t.Fatal(err)
 	}
-	bootstrap := read(filepath.Join(scripts, "bootstrap.sh"))
-	last := bootstrap[strings.LastIndex(bootstrap, "\nrm -f "):]
-	last, _, _ = strings.Cut(strings.TrimSpace(last), "\n")
-	if !strings.Contains(last, "init.yaml") {
-		t.Fatalf("the bootstrap no longer deletes kubeadm's configuration at its end: %s", last)
-	}
-	// The first question to the API server takes until the bootstrap has ended.
-	write("kubectl", `#!/bin/bash
-case "$*" in
-*/readyz)
-  work=$WORK
-  `+last+`
-  ;;
-*"get configmap"*) echo '{"data":{"kubeconfig":"server: https://10.0.0.9:6443"}}' ;;
-*"get secrets"*) echo '{"items":[]}' ;;
-esac
-`, 0o755)
-	write("kubeadm", `#!/bin/bash
-while [ "$1" != --config ]; do shift; done
-grep -q abcdef.0123456789abcdef "$2" && echo "$2" >config
-`, 0o755)
-	write("join-token", "abcdef.0123456789abcdef\n", 0o600)
-	write("node.json", `{"name": "head-1", "address": "10.0.0.2"}`, 0o600)
-	write("admin.conf", "    server: https://10.0.0.9:6443\n", 0o600)
-	write("library", strings.ReplaceAll(read(filepath.Join(scripts, "library/progress.sh")), "/run/nixbench", dir+"/run")+
-		read(filepath.Join(scripts, "library/join.sh"))+
-		strings.ReplaceAll(read(filepath.Join(scripts, "library/kubeadm.sh")), "/etc/kubernetes/admin.conf", dir+"/admin.conf")+`
-have_preflights_passed() { :; }
-`, 0o600)
-	write("documents.jq", `$token`, 0o600)
-
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-c", `. ./library; records=$PWD/records; . "$1"`, "bash", filepath.Join(scripts, "token.sh"))
-	cmd.Dir = dir
-	cmd.WaitDelay = time.Second
-	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "WORK="+dir+"/run/kubernetes", "NODE_FILE="+dir+"/node.json", "TEMPLATE="+dir+"/node.json",
-		"DOCUMENTS="+dir+"/documents.jq", "JOIN_TOKEN="+dir+"/join-token", "REGISTRATION=", "TOKEN_TTL=24h", "ENDPOINT=10.0.0.9", "PORT=6443")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if config := strings.TrimSpace(read(filepath.Join(dir, "config"))); config == "" {
-		t.Error("kubeadm was not called")
-	} else if _, err := os.Stat(config); err == nil {
-		t.Errorf("%s, which contains the token, is left", config)
+	for _, c := range []struct{ name, token, discovery, want string }{
+		{"nixbench's", "", `{"file":{"kubeConfigPath":"join.conf"}}`, `{"file":{"kubeConfigPath":"join.conf"}} https://10.0.0.9:6443 [{"ttl":"1s"}]`},
+		{"a token", "abcdef.0123456789abcdef", `{"bootstrapToken":{"apiServerEndpoint":"lb:6443"}}`,
+			`{"bootstrapToken":{"apiServerEndpoint":"10.0.0.1:6443","token":"abcdef.0123456789abcdef"}}  [{"token":"abcdef.0123456789abcdef","ttl":"1h","description":"nixbench"}]`},
+	} {
+		dir := t.TempDir()
+		path := func(name string) string { return filepath.Join(dir, name) }
+		tokenFile := ""
+		for name, text := range map[string]string{
+			"token":       c.token + "\n",
+			"credentials": `{"clusters":[{"cluster":{"server":""}}]}`,
+			"node.json":   `{"name":"cp-2","address":"10.0.0.2"}`,
+			"template":    `{"join":{"controlPlane":{"localAPIEndpoint":{"bindPort":6443}},"discovery":` + c.discovery + `},"init":{"localAPIEndpoint":{}}}`,
+			"kubeadm":     "#!/bin/bash\n[ \"$2\" = phase ] || cp \"${@: -1}\" joined\n",
+			"curl":        "#!/bin/bash\necho '{}'\n",
+		} {
+			if err := os.WriteFile(path(name), []byte(text), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.token != "" {
+			tokenFile = path("token")
+		}
+		cmd := exec.Command("bash", "-c", `for part in progress kubeadm join; do . "$1/$part.sh"; done
+work=$PWD/run records=$PWD/records progress=log
+start_program 2>/dev/null
+join_cluster 10.0.0.1 || exit
+echo "$(jq -c .discovery joined) $(jq -r '.clusters[0].cluster.server' run/join.conf 2>/dev/null) $(jq -sc '.[0].bootstrapTokens' <(sed '/^---$/d' "$(write_kubeadm_config init)"))" >result`, "bash", scripts+"/library")
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "NODE_FILE="+path("node.json"), "TEMPLATE="+path("template"), "DOCUMENTS="+scripts+"/documents.jq",
+			"JOIN_TOKEN="+tokenFile, "JOIN_CONFIG="+path("credentials"), "REGISTRATION=", "TOKEN_TTL=1h", "ENDPOINT=10.0.0.9", "PORT=6443")
+		out, err := cmd.CombinedOutput()
+		got, _ := os.ReadFile(path("result"))
+		if strings.TrimSpace(string(got)) != c.want {
+			t.Errorf("%s: %s, want %s: %v\n%s", c.name, got, c.want, err, out)
+		}
 	}
 }
 
@@ -209,7 +183,7 @@ func TestShellcheck(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"bootstrap", "before-switch", "certificates", "token", "reset"} {
+	for _, name := range []string{"bootstrap", "before-switch", "certificates", "reset"} {
 		if !slices.ContainsFunc(scripts, func(file string) bool { return strings.HasSuffix(file, "nixbench-kubernetes-"+name) }) {
 			t.Errorf("the systems have no script nixbench-kubernetes-%s", name)
 		}

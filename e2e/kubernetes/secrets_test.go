@@ -54,8 +54,8 @@ func (w *processWatch) stop() string {
 	return strings.Join(slices.Collect(maps.Keys(w.seen)), "\n")
 }
 
-// readSecrets returns text of each generated secret that must not be found elsewhere, by name: the
-// second half of a token, the first line of a key in PEM. stored has the same secrets in the
+// readSecrets returns text of each generated secret that must not be found elsewhere, by name, such as the first line of a
+// key in PEM. stored has the same secrets in the
 // encoding of the files below .nixbench/bench/secrets.
 func (g *guestCluster) readSecrets() (secrets map[string]string, stored []string) {
 	g.Helper()
@@ -78,8 +78,6 @@ func (g *guestCluster) readSecrets() (secrets map[string]string, stored []string
 			}
 		}
 		switch {
-		case s.Parts["text"] != nil:
-			_, out[name], _ = strings.Cut(string(s.Parts["text"]), ".")
 		case s.Parts["keys"] != nil:
 			out[name] = strings.Fields(string(s.Parts["keys"]))[1]
 		case s.Parts["key"] != nil:
@@ -88,7 +86,7 @@ func (g *guestCluster) readSecrets() (secrets map[string]string, stored []string
 			out[name] = strings.Split(string(s.Parts["private"]), "\n")[1]
 		}
 	}
-	if len(out) != 6 {
+	if len(out) != 5 {
 		g.Fatalf("secrets: %v", slices.Sorted(maps.Keys(out)))
 	}
 	return out, stored
@@ -181,34 +179,14 @@ rm /run/patterns`)
 		if found := search(texts...); found != "" {
 			g.Errorf("%s: secrets are in\n%s", node, found)
 		}
-		control := search("/run/nixbench/secrets/join-token", "Make the node a part of the Kubernetes cluster", "--hostname-override="+node)
+		control := search("/run/nixbench/secrets/join.conf", "Make the node a part of the Kubernetes cluster", "--hostname-override="+node)
 		for _, want := range []string{"/nix/store/", "Make the node a part of the Kubernetes cluster", "--hostname-override="} {
 			if !strings.Contains(control, want) {
 				g.Errorf("%s: the search does not find %q", node, want)
 			}
 		}
-		if got := g.runOn(node, "cat /run/nixbench/secrets/join-token"); !strings.Contains(got, secrets["join-token"]) {
-			g.Errorf("%s: the token is not in /run/nixbench/secrets/join-token", node)
-		}
 	}
-	if got := g.runOn("cp-1", etcdctl+"get --print-value-only --prefix /registry/secrets/kube-system/bootstrap-token | head -c 24 | tr -d '\\0'"); got != "k8s:enc:secretbox:v1:key" {
+	if got := g.runOn("cp-1", admin+"create secret generic probe --from-literal=a=b >/dev/null; "+etcdctl+"get --print-value-only /registry/secrets/default/probe | head -c 24 | tr -d '\\0'"); got != "k8s:enc:secretbox:v1:key" {
 		g.Errorf("etcd stores secrets as %q", got)
 	}
-}
-
-// tokenWorks reports whether the API accepts a token as a bootstrap token.
-func (g *guestCluster) tokenWorks(token string) bool {
-	g.Helper()
-	out, err := g.tryOn("cp-1", "curl -sk --noproxy '*' -H 'Authorization: Bearer "+token+"' https://127.0.0.1:6443/api/v1/nodes | head -c 400")
-	if err != nil {
-		g.Fatal(err)
-	}
-	switch {
-	case strings.Contains(out, `system:bootstrap:`): // authenticated, but not authorized to list nodes
-		return true
-	case strings.Contains(out, "Unauthorized"):
-		return false
-	}
-	g.Fatalf("the API answers a request with a token: %s", out)
-	return false
 }

@@ -54,7 +54,7 @@ var waterfallSteps = []struct {
 	{"kubelet starts", "cp-1", "kubelet runs", 1},
 	{"containers of the control plane start", "cp-1", "container started", 4},
 	{"first answer of the API server", "cp-1", "kubeadm [upload-config]", 1},
-	{"controller manager leads, token signed", "w-", "join", 0},
+	{"cluster information published", "w-", "join", 0},
 	{"kubeadm join; kubelets register", "w-", "kubelet registered", 0},
 	{"CNI; all nodes Ready", "w-", "kubelet Ready", 0},
 	{"kube-proxy, CoreDNS", "apply", "check: system pods run", 0},

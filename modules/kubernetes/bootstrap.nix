@@ -65,7 +65,9 @@ let
       NODE_FILE = config.nixbench.nodeFile;
       TEMPLATE = cfg.template;
       DOCUMENTS = ./scripts/documents.jq;
-      JOIN_TOKEN = cfg.secrets.joinToken;
+      # Nodes join with a token or with this file.
+      JOIN_TOKEN = if cfg.generateSecrets then "" else cfg.secrets.joinToken;
+      JOIN_CONFIG = cfg.secrets.joinConfig;
       REGISTRATION = cfg.registration;
     }
     // cfg.bootstrap.environment;
@@ -164,28 +166,6 @@ in
         UMask = "0077";
       };
     };
-
-    # When the token is replaced, the previous one is revoked.
-    systemd.paths.nixbench-kubernetes-token = lib.mkIf isControlPlane {
-      description = "A new token for nodes that join";
-      wantedBy = [ "paths.target" ];
-      pathConfig.PathChanged = cfg.secrets.joinToken;
-    };
-
-    # nixbench starts this before nodes join.
-    systemd.services.nixbench-kubernetes-token = lib.mkIf isControlPlane (
-      service
-      // {
-        description = "Let nodes join with the token that is in place";
-        unitConfig.ConditionPathExists = "/var/lib/nixbench/kubernetes/joined";
-        serviceConfig = {
-          Type = "oneshot";
-          TimeoutStartSec = "10min";
-          ExecStart = program "token";
-          UMask = "0077";
-        };
-      }
-    );
 
     # A check must not change the cluster, so the upgrade is a step of its own, which nixbench runs before the switch.
     # Checks run in the order of their names. This one is the last, since the first that fails hides the others.

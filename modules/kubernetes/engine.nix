@@ -62,6 +62,7 @@ in
         inherit (cfg) probe version;
         inherit (cfg.secrets) permit;
         inherit (cfg.endpoint) port;
+        joinConfig = if cfg.generateSecrets then cfg.secrets.joinConfig else "";
         hollow = if cfg.role == "worker" then cfg.hollow.count else 0;
         labels = cfg.nodeLabels;
         taints = cfg.nodeTaints;

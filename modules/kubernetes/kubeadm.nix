@@ -85,7 +85,7 @@ in
       type = types.strMatching "([0-9]+(h|m|s))+";
       default = "24h0m0s";
       example = "1h0m0s";
-      description = "Time during which nodes can join with the bootstrap token after the token was created or renewed.";
+      description = "Time during which nodes can join with the token in `secrets.joinToken` after the cluster was created.";
     };
 
     settings = {
@@ -130,8 +130,14 @@ in
         kind = "JoinConfiguration";
         # A short time limit, because the unit retries the join, and reports what it waits for between two attempts.
         timeouts.discovery = mkDefault "30s";
-        discovery.bootstrapToken.apiServerEndpoint = mkDefault "${toString cfg.endpoint.address}:${toString cfg.endpoint.port}";
-        discovery.bootstrapToken.caCertHashes = lib.optional (cfg.caHash != null) cfg.caHash;
+        discovery =
+          if cfg.generateSecrets then
+            { file.kubeConfigPath = "/run/nixbench/kubernetes/join.conf"; }
+          else
+            {
+              bootstrapToken.apiServerEndpoint = mkDefault "${toString cfg.endpoint.address}:${toString cfg.endpoint.port}";
+              bootstrapToken.caCertHashes = lib.optional (cfg.caHash != null) cfg.caHash;
+            };
         nodeRegistration = registration;
       }
       // lib.optionalAttrs (cfg.role == "control-plane") {

@@ -26,16 +26,7 @@ let
 
   # The keys that nixbench uploads. An attribute name is the name of the secret in the facts.
   authority = secret: part: { inherit secret part; kind = "ca"; };
-  keys = {
-    kubernetes-join-token = {
-      name = "join-token";
-      generated = {
-        secret = "join-token";
-        kind = "token";
-      };
-    };
-  }
-  // lib.optionalAttrs (cfg.role == "control-plane") (
+  keys = lib.optionalAttrs (cfg.role == "control-plane") (
     {
       # runtime.caHash is the hash of this authority's public key.
       kubernetes-ca-crt = {
@@ -106,7 +97,16 @@ in
     etcdCaKey = secret "kubernetes-etcd-ca-key" "etcd-ca.key" "the key of etcd's CA";
     serviceAccountKey = secret "kubernetes-sa-key" "sa.key" "the key that signs service account tokens";
     serviceAccountPublicKey = secret "kubernetes-sa-pub" "sa.pub" "the public key for service account tokens";
-    joinToken = secret "kubernetes-join-token" "join-token" "the bootstrap token";
+    joinToken = secret "kubernetes-join-token" "join-token" ''
+      a bootstrap token. Nodes join with it if `generateSecrets` is false. Otherwise nixbench gives each
+      node that joins credentials of its own, and there is no token'';
+    joinConfig = mkOption {
+      type = types.path;
+      internal = true;
+      readOnly = true;
+      default = "/run/nixbench/secrets/join.conf";
+      description = "File on the node with the kubeconfig, without a server, that nixbench writes before the node joins.";
+    };
     encryptionKey =
       secret "kubernetes-encryption-key" "encryption-key"
         ''
@@ -124,8 +124,8 @@ in
     defaultText = lib.literalMD "true if nixbench deploys the node";
     example = false;
     description = ''
-      Whether nixbench generates the keys and the join token of the cluster, and uploads them to the nodes
-      that need them. If false, you must write these files to the paths in `secrets` yourself.
+      Whether nixbench generates the keys of the cluster, uploads them to the nodes that need them, and gives
+      nodes the credentials to join. If false, you must write these files to the paths in `secrets` yourself.
     '';
   };
 

@@ -1,7 +1,9 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,9 +12,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Admit implements [engine.Admitter]. If the cluster exists, Admit renews the join token and starts the join
-// of the node. If no control plane has been set up, Admit permits the first control plane to create the
-// cluster. A node cannot decide this without nixbench, because it cannot distinguish a cluster that does not
+// Admit implements [engine.Admitter]. It gives the node the credentials to join with. If the cluster exists, Admit
+// starts the join of the node. If no control plane has been set up, Admit permits the first control plane to create
+// the cluster. A node cannot decide this without nixbench, because it cannot distinguish a cluster that does not
 // exist from a cluster that is down.
 func (e *Engine) Admit(ctx context.Context, node string) error {
 	all := e.controlPlanes()
@@ -22,16 +24,19 @@ func (e *Engine) Admit(ctx context.Context, node string) error {
 	case len(all) == 0:
 		return failure.On(node, errors.New("it cannot join, because the hive has no control plane; import modules/kubernetes/control-plane.nix in a role"))
 	}
+	if err := e.sendCredentials(ctx, node); err != nil {
+		return failure.On(node, fmt.Errorf("give it the credentials to join: %w", err))
+	}
 	_, err := e.listNodes(ctx)
 	switch {
 	case err == nil:
-		return errors.Join(e.renewJoinToken(ctx), e.startJoin(ctx, node))
+		return e.startJoin(ctx, node)
 	case errors.Is(err, errNoControlPlane) && (node == all[0] || e.isWaiting(ctx, all[0])):
 		// Permit the first control plane to create the cluster, even if another node is being admitted now. The
 		// admission of the first control plane may have failed because other control planes were unreachable.
 		return e.permitCreation(ctx, all[0])
 	case errors.Is(err, errNoControlPlane), e.isBeingCreated(ctx):
-		return nil // the token of a cluster that is being created is still valid
+		return nil // the node joins as soon as the cluster exists
 	}
 	return failure.On(node, fmt.Errorf("it cannot join: %w", err))
 }
@@ -39,6 +44,32 @@ func (e *Engine) Admit(ctx context.Context, node string) error {
 // isInHive reports whether the hive contains the node as a member.
 func (e *Engine) isInHive(node string) bool {
 	return slices.ContainsFunc(e.Cluster.Members, func(m engine.Member) bool { return m.Node == node })
+}
+
+// sendCredentials writes a kubeconfig to the node, with which it can join. Its user is the node itself: the API allows
+// this user to request a certificate for the kubelet of this node, and for no other. A bootstrap token would allow
+// every node that has it to become any other node. The node adds the address of the API server. sendCredentials does
+// nothing if the hive has a token of its own.
+func (e *Engine) sendCredentials(ctx context.Context, node string) error {
+	s, err := e.clusterSettings()
+	if err != nil || s.JoinConfig == "" {
+		return err
+	}
+	authority, certificate, key, err := e.Issue("cluster-ca", "system:node:"+node, "system:nodes")
+	if err != nil {
+		return err
+	}
+	encode := base64.StdEncoding.EncodeToString
+	a := Access{Cluster: e.Name, authority: encode(authority), certificate: encode(certificate), key: encode(key)}
+	kubeconfig, err := a.Kubeconfig()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	const script = `install -D -m 0600 /dev/null "$1.new" && cat >"$1.new" && mv "$1.new" "$1"`
+	_, err = e.Run(ctx, node, bytes.NewReader(kubeconfig), "sh", "-c", script, "sh", s.JoinConfig)
+	return err
 }
 
 // startJoin starts the unit on the node that joins the node to the cluster. The unit is stopped if the node
@@ -83,27 +114,3 @@ func (e *Engine) isWaiting(ctx context.Context, node string) bool {
 // phaseWaiting is the phase of a deployed node that waits for the permission to create the cluster, or for
 // another node.
 const phaseWaiting = "waiting"
-
-// renewJoinToken extends the validity of the join token, or creates the token again. It tries one control
-// plane after the other until one succeeds. After a success it does nothing in the same run.
-func (e *Engine) renewJoinToken(ctx context.Context) error {
-	e.tokenMu.Lock()
-	defer e.tokenMu.Unlock()
-	if e.tokenRenewed {
-		return nil
-	}
-	var errs []error
-	for _, node := range e.orderControlPlanes() {
-		one, cancel := context.WithTimeout(ctx, 4*commandTimeout)
-		// The command tests for the file because systemctl start succeeds for a unit whose condition does not
-		// hold.
-		_, err := e.Run(one, node, nil, "sh", "-c", "test -e /var/lib/nixbench/kubernetes/joined && exec systemctl start nixbench-kubernetes-token.service")
-		cancel()
-		if err == nil {
-			e.tokenRenewed = true
-			return nil
-		}
-		errs = append(errs, err)
-	}
-	return fmt.Errorf("kubernetes: the join token cannot be renewed: %w", errors.Join(errs...))
-}

@@ -11,15 +11,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Certificates implements [engine.Certified]. It returns the kubelet's client certificate on a node, and on a
-// control plane all certificates below /etc/kubernetes/pki. It reads no keys: from a file that contains a
-// certificate and a key, it reads only the certificate.
+// Certificates implements [engine.Certified]. It returns the certificates whose keys are on the node: the kubelet's
+// client certificate, and on a control plane all certificates below /etc/kubernetes/pki. It reads no keys: from a file
+// that contains a certificate and a key, it reads only the certificate.
 func (e *Engine) Certificates(ctx context.Context, node string) ([]engine.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	// A node that has not joined has none of these files. sed prints only the certificates, because
 	// kubelet-client-current.pem also contains a private key.
-	const script = `for file in /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /var/lib/kubelet/pki/kubelet-client-current.pem; do
+	const script = `for file in /etc/kubernetes/pki/*.key /etc/kubernetes/pki/etcd/*.key /var/lib/kubelet/pki/kubelet-client-current.pem; do
+  case $file in *.key) file=${file%key}crt ;; esac
   if [ -e "$file" ]; then echo "file $file"; sed -n '/-BEGIN CERTIFICATE-/,/-END CERTIFICATE-/p' "$file"; fi
 done`
 	out, err := e.Run(ctx, node, nil, "sh", "-c", script)

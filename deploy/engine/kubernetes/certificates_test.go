@@ -8,10 +8,14 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,7 +38,8 @@ func leaf(t *testing.T, begins, ends time.Time) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// Each certificate has the unit that renews it, and the time from which on it does.
+// Each certificate has the unit that renews it, and the time from which on it does. A worker has no key of the authority, so
+// the authority's certificate is not one of its own.
 func TestCertificates(t *testing.T) {
 	ca, err := os.ReadFile("../../secrets/vault/testdata/ca.crt")
 	if err != nil {
@@ -42,14 +47,29 @@ func TestCertificates(t *testing.T) {
 	}
 	begins := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	one := leaf(t, begins, begins.AddDate(0, 0, 100))
-	text := "file /etc/kubernetes/pki/ca.crt\n" + string(ca) + "file /etc/kubernetes/pki/etcd/peer.crt\n" + one +
-		"file /var/lib/kubelet/pki/kubelet-client-current.pem\n" + one
-	for settings, want := range map[string]string{
-		`{"renewBefore":30}`:   "ca.crt authority;etcd/peer.crt nixbench-kubernetes-certificates.service 2026-03-12;kubelet-client-current.pem kubelet.service 2026-04-01;",
-		`{"renewBefore":null}`: "ca.crt authority;etcd/peer.crt no-renewer;kubelet-client-current.pem kubelet.service 2026-04-01;",
+	const pki, kubelet = "/etc/kubernetes/pki/", "/var/lib/kubelet/pki/kubelet-client-current.pem"
+	controlPlane := map[string]string{pki + "ca.crt": string(ca), pki + "ca.key": "", pki + "sa.key": "", pki + "etcd/peer.crt": one, pki + "etcd/peer.key": "", kubelet: one}
+	worker := map[string]string{pki + "ca.crt": string(ca), kubelet: one}
+	for _, test := range []struct {
+		settings, want string
+		files          map[string]string
+	}{
+		{`{"renewBefore":30}`, "ca.crt authority;etcd/peer.crt nixbench-kubernetes-certificates.service 2026-03-12;kubelet-client-current.pem kubelet.service 2026-04-01;", controlPlane},
+		{`{"renewBefore":null}`, "ca.crt authority;etcd/peer.crt no-renewer;kubelet-client-current.pem kubelet.service 2026-04-01;", controlPlane},
+		{`{"renewBefore":30}`, "kubelet-client-current.pem kubelet.service 2026-04-01;", worker},
 	} {
+		settings, want, root := test.settings, test.want, t.TempDir()
+		for name, text := range test.files {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(root+name), 0o700), os.WriteFile(root+name, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		e := New(engine.Cluster{Members: []engine.Member{{Node: "cp-1", Engine: nixeval.Engine{Role: ControlPlane, Settings: []byte(settings)}}},
-			Run: func(context.Context, string, io.Reader, ...string) ([]byte, error) { return []byte(text), nil }})
+			Run: func(_ context.Context, _ string, _ io.Reader, argv ...string) ([]byte, error) {
+				script := strings.NewReplacer("/etc/", root+"/etc/", "/var/", root+"/var/").Replace(argv[2])
+				out, err := exec.Command(argv[0], argv[1], script).Output()
+				return []byte(strings.ReplaceAll(string(out), root, "")), err
+			}})
 		all, err := e.Certificates(t.Context(), "cp-1")
 		if err != nil {
 			t.Fatal(err)

@@ -53,9 +53,6 @@ type Engine struct {
 
 	mu           sync.Mutex
 	lastAnswered string // the control plane on which kubectl succeeded last; see orderControlPlanes
-
-	tokenMu      sync.Mutex
-	tokenRenewed bool // whether this run has already renewed the join token
 }
 
 // New returns the engine of a cluster. It runs no command.

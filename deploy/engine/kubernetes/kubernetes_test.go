@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/nixeval"
@@ -48,9 +51,12 @@ type cluster struct {
 
 	daemonSets []object
 
-	flags     []string // of the last kubectl drain
-	noCluster bool
-	phases    string // the phase of all nodes; empty: join
+	flags []string // of the last kubectl drain
+
+	credentials []string // node: certificate, of each node that has received credentials to join
+	noCluster   bool
+	settings    string // of each node in the hive
+	phases      string // the phase of all nodes; empty: join
 }
 
 // kubelet is the state of the kubelet of a node.
@@ -189,10 +195,11 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 		}
 	case strings.HasPrefix(line, "kubectl -n kube-node-lease get lease "):
 		return []byte(time.Now().Add(-c.kubelets[words[5]].renewed).UTC().Format("2006-01-02T15:04:05.000000Z")), nil
-	case strings.HasSuffix(line, "/kubernetes/joined && exec systemctl start nixbench-kubernetes-token.service"):
-		if c.nodes[on] == nil {
-			return nil, errors.New("exit status 1")
-		}
+	case argv[0] == "sh" && argv[len(argv)-1] == "/run/join.conf":
+		kubeconfig, err := io.ReadAll(stdin)
+		certificate, _ := base64.StdEncoding.DecodeString(gjson.GetBytes(kubeconfig, "users.0.user.client-certificate-data").String())
+		c.credentials = append(c.credentials, on+": "+string(certificate))
+		return nil, err
 	case argv[0] == "sh":
 		k, ok := c.kubelets[on]
 		if !ok {
@@ -242,7 +249,7 @@ func (c *cluster) engine(members ...string) *Engine {
 		if strings.HasPrefix(name, "cp") {
 			role = ControlPlane
 		}
-		e.Cluster.Members = append(e.Cluster.Members, engine.Member{Node: name, Engine: nixeval.Engine{Kind: Kind.Name, Role: role}})
+		e.Cluster.Members = append(e.Cluster.Members, engine.Member{Node: name, Engine: nixeval.Engine{Kind: Kind.Name, Role: role, Settings: json.RawMessage(c.settings)}})
 	}
 	return e
 }
@@ -408,21 +415,35 @@ func TestAdmit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := c.did("sh -c test -e"); len(got) != 1 || len(c.did("install")) > 0 {
+	if len(c.did("install")) > 0 {
 		t.Errorf("an existing cluster: %q", c.ran)
 	}
 	// A reset may have stopped the unit that joins the node.
 	if got := c.did("systemctl start nixbench-kubernetes.service"); len(got) != 2 || !strings.HasPrefix(got[0], "w-1: ") {
 		t.Errorf("begun: %q", got)
 	}
+}
 
-	// A control plane that has not joined does not renew the token, although systemctl start would succeed.
-	c = &cluster{t: t, nodes: map[string]object{"cp-2": controlPlane(true)}}
-	e = c.engine("cp-1", "cp-2", "w-1")
-	if err := e.Admit(t.Context(), "w-1"); err != nil {
-		t.Fatal(err)
-	}
-	if got := c.did("sh -c test -e"); len(got) != 2 || !strings.HasPrefix(got[1], "cp-2: ") {
-		t.Errorf("renewed by %q", got)
+// A node receives credentials of its own to join with, whether the cluster exists or not. A hive with its own token needs none.
+func TestAdmitSendsCredentials(t *testing.T) {
+	for _, c := range []*cluster{{noCluster: true}, {nodes: map[string]object{"cp-1": node(true)}}} {
+		for settings, want := range map[string][]string{
+			`{"joinConfig":"/run/join.conf"}`: {"w-1: system:node:w-1 in system:nodes by cluster-ca", "cp-2: system:node:cp-2 in system:nodes by cluster-ca"},
+			`{"joinConfig":""}`:               nil,
+		} {
+			c.t, c.settings, c.credentials = t, settings, nil
+			e := c.engine("cp-1", "cp-2", "w-1")
+			e.Issue = func(authority, user, group string) (ca, certificate, key []byte, err error) {
+				return []byte("ca"), []byte(user + " in " + group + " by " + authority), []byte("key"), nil
+			}
+			for _, name := range []string{"w-1", "cp-2", "stranger"} {
+				if err := e.Admit(t.Context(), name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !slices.Equal(c.credentials, want) {
+				t.Errorf("no cluster: %v, %s: %q, want %q", c.noCluster, settings, c.credentials, want)
+			}
+		}
 	}
 }

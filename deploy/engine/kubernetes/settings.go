@@ -13,6 +13,9 @@ type settings struct {
 	Probe  probe  `json:"probe"`
 	Port   int    `json:"port"`   // the port of the API server on each control plane
 	Permit string `json:"permit"` // the path of the file that permits a control plane to create the cluster
+	// JoinConfig is the path of the kubeconfig with which a node joins. It is empty if nodes join with a token that
+	// the user has put on them.
+	JoinConfig string `json:"joinConfig"`
 	// RenewBefore is the number of days between the renewal of a certificate and its expiry. With 0,
 	// certificates are not renewed.
 	RenewBefore int    `json:"renewBefore"`

@@ -10,13 +10,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Examine checks libvirt, KVM, the pool, the memory and the network of the hypervisor. It changes nothing.
+// Examine checks libvirt, KVM or the isolation of containers, the pool, the memory and the network of the hypervisor. It changes nothing.
 func (h *Hypervisor) Examine(ctx context.Context, net provision.Network) []provision.Finding {
 	var seen []provision.Finding
 	err := h.runOperation(ctx, func(s *session) error {
 		seen = nil
 		for _, look := range []func() provision.Finding{
-			s.examineLibvirt, s.examineKVM, s.examinePool, s.examineMemory,
+			s.examineLibvirt, s.examineIsolation, s.examinePool, s.examineMemory,
 			func() provision.Finding { return s.examineNetwork(net) },
 		} {
 			seen = append(seen, look())
@@ -68,10 +68,12 @@ func (s *session) examineLibvirt() provision.Finding {
 	return newFinding("libvirt", "ok", "", "%s", text)
 }
 
-func (s *session) examineKVM() provision.Finding {
+// examineIsolation checks what separates machines from the hypervisor.
+func (s *session) examineIsolation() provision.Finding {
 	switch {
 	case s.host.kind == provision.Container:
-		return newFinding("KVM", "ok", "", "containers do not need it")
+		return newFinding("isolation", "warning", "use virtual machines (qemu:///system) for nodes whose users or workloads you do not trust",
+			"containers have no user namespace: root in one of them is root on the hypervisor")
 	case s.host.xml.Type == "kvm":
 		return newFinding("KVM", "ok", "", "machines run with KVM")
 	}

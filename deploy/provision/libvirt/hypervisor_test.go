@@ -227,6 +227,9 @@ func TestExamine(t *testing.T) {
 	if len(states) != 5 || states["libvirt"] != "ok" || states["storage pool"] != "ok" || states["network"] != "ok" {
 		t.Errorf("%v", states)
 	}
+	if f := (&session{host: host{kind: provision.Container}}).examineIsolation(); f.State != "warning" || f.Fix == "" {
+		t.Errorf("containers: %+v", f)
+	}
 	network.Mode = provision.Existing
 	if states := what(network); states["network"] != "error" {
 		t.Errorf("a network that does not exist: %v", states)

@@ -106,26 +106,70 @@ func generateAuthority(name string, now time.Time) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, err
-	}
 	template := &x509.Certificate{
-		SerialNumber: serial.Add(serial, big.NewInt(1)),
-		Subject:      pkix.Name{CommonName: name},
-		// Clocks of nodes that have just booted may be behind.
-		NotBefore:             now.Add(-24 * time.Hour).UTC(),
+		Subject:               pkix.Name{CommonName: name},
 		NotAfter:              now.AddDate(caYears, 0, 0).UTC(),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 		DNSNames:              []string{name},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	certificate, err := signCertificate(template, template, key, key, now)
 	if err != nil {
 		return nil, err
 	}
-	return map[string][]byte{"certificate": encodePEM("CERTIFICATE", der), "key": private}, nil
+	return map[string][]byte{"certificate": certificate, "key": private}, nil
+}
+
+// signCertificate returns a certificate for a key in PEM, with a random serial number.
+func signCertificate(template, issuer *x509.Certificate, key, issuerKey *ecdsa.PrivateKey, now time.Time) ([]byte, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber = serial.Add(serial, big.NewInt(1))
+	// Clocks of nodes that have just booted may be behind.
+	template.NotBefore = now.Add(-24 * time.Hour).UTC()
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer, &key.PublicKey, issuerKey)
+	return encodePEM("CERTIFICATE", der), err
+}
+
+// clientValidity is the validity of a certificate that [Vault.Issue] returns.
+const clientValidity = 24 * time.Hour
+
+// Issue signs a client certificate for a user in a group with an authority of the vault. It returns the authority's
+// certificate, the client's certificate, and the client's key, which is new.
+func (v *Vault) Issue(authority, user, group string) (ca, certificate, key []byte, err error) {
+	v.mu.Lock()
+	s, err := v.load(authority)
+	v.mu.Unlock()
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("the authority %s: %w", authority, err)
+	}
+	issuer, err := parseCertificate(s.Parts["certificate"])
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("the certificate of the authority %s: %w", authority, err)
+	}
+	block, _ := pem.Decode(s.Parts["key"])
+	if block == nil {
+		return nil, nil, nil, fmt.Errorf("the authority %s has no key", authority)
+	}
+	issuerKey, err := x509.ParseECPrivateKey(block.Bytes)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("the key of the authority %s: %w", authority, err)
+	}
+	own, key, err := newKey()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	now := v.now()
+	certificate, err = signCertificate(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: user, Organization: []string{group}},
+		NotAfter:    now.Add(clientValidity).UTC(),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, issuer, own, issuerKey, now)
+	return s.Parts["certificate"], certificate, key, err
 }
 
 // PublicKeyHash returns the hash of the public key of a PEM certificate, in kubeadm's format.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ecdsa"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
@@ -236,5 +237,33 @@ func TestMistakes(t *testing.T) {
 	}
 	if _, err := Open("/proc/nothing").Part(nixeval.Generated{Secret: "t", Kind: "token", Part: "text"}); failure.KindOf(err) != failure.StateFolder {
 		t.Errorf("a secret that cannot be stored was returned, or the error is not one of the state folder: %v", err)
+	}
+}
+
+// Issue signs a certificate for one client, which is valid for a day. It does not generate an authority.
+func TestIssue(t *testing.T) {
+	v := Open(t.TempDir())
+	if _, _, _, err := v.Issue("ca", "someone", "some"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without an authority: %v", err)
+	}
+	part(t, v, nixeval.Generated{Secret: "ca", Kind: "ca", Part: "key"})
+	ca, certificate, key, err := v.Issue("ca", "someone", "some")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tls.X509KeyPair(certificate, key); err != nil {
+		t.Error(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	cert, err := parseCertificate(certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		t.Error(err)
+	}
+	if cert.Subject.String() != "CN=someone,O=some" || time.Until(cert.NotAfter) > clientValidity || cert.IsCA {
+		t.Errorf("issued: %s until %s, an authority: %v", cert.Subject, cert.NotAfter, cert.IsCA)
 	}
 }

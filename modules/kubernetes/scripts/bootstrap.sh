@@ -70,5 +70,5 @@ do
   pause=$((pause * 2))
   [ "$pause" -le 30 ] || pause=30
 done
-rm -f "$work/init.yaml" "$work/join.yaml" # they contain the join token
+rm -f "$work/init.yaml" "$work/join.yaml" "$work/join.conf" "$JOIN_CONFIG" # they contain the credentials to join
 report_phase ready "$([ "$ROLE" != control-plane ] || ! runs_newer_version || echo "the control plane stays at $(read_record version), which is newer than this system's $VERSION")"

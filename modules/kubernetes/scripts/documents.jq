@@ -16,9 +16,9 @@ $template[0] as $t | $node[0] as $node | ($token | rtrimstr("\n")) as $token
     [ $t.join
       | registered
       | skipping
-      | .discovery.bootstrapToken.token = $token
-      | if .controlPlane then
-          .controlPlane.localAPIEndpoint |= advertised
+      | if .controlPlane then .controlPlane.localAPIEndpoint |= advertised else . end
+      | if .discovery.bootstrapToken then
+          .discovery.bootstrapToken.token = $token
           | .controlPlane.localAPIEndpoint.bindPort as $port
           | .discovery.bootstrapToken.apiServerEndpoint |= at($port)
         else . end ]
@@ -27,9 +27,10 @@ $template[0] as $t | $node[0] as $node | ($token | rtrimstr("\n")) as $token
        | registered
        | if $want == "init" then skipping else . end
        | .localAPIEndpoint |= advertised
-       # Only a new cluster gets the token from this configuration. With each change of settings, kubeadm would
-       # otherwise extend the validity of an old token.
-       | if $want == "init" then .bootstrapTokens = [ { token: $token, ttl: $ttl, description: "nixbench" } ] else . end),
+       # Without a token here, kubeadm makes one that is valid for a day.
+       | if $want != "init" then .
+         elif $token == "" then .bootstrapTokens = [ { ttl: "1s" } ]
+         else .bootstrapTokens = [ { token: $token, ttl: $ttl, description: "nixbench" } ] end),
       $t.cluster, $t.kubelet, $t.proxy ]
   end
 | map(tojson) | join("\n---\n")

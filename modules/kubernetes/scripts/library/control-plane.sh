@@ -51,7 +51,7 @@ create_or_join_control_plane() {
     sleep 0.3
   done
   if [ -e "$records/may-create" ] || [ -e "$records/creating" ] || [ -z "$peer" ]; then
-    wait_for_token
+    [ -z "$JOIN_TOKEN" ] || wait_for_credentials
     create_cluster || return
   else
     join_control_plane || return

@@ -18,25 +18,23 @@ is_registered() {
   [ -s /etc/kubernetes/kubelet.conf ] && [ -s /var/lib/kubelet/pki/kubelet-client-current.pem ]
 }
 
-wait_for_token() {
-  until [ -s "$JOIN_TOKEN" ]; do
-    report_phase waiting "the join token is not in $JOIN_TOKEN"
-    sleep 2
+wait_for_credentials() {
+  local file=${JOIN_TOKEN:-$JOIN_CONFIG}
+  until [ -s "$file" ]; do
+    report_phase waiting "the credentials to join are not in $file"
+    sleep 0.5
   done
 }
 
-# wait_for_signed_info ADDRESS: wait until the API server has signed the cluster's information with the join
-# token. kubeadm join needs that.
-wait_for_signed_info() {
-  local token tries=0
-  read -r token <"$JOIN_TOKEN"
-  until query_api "$1" /api/v1/namespaces/kube-public/configmaps/cluster-info | grep -qF "jws-kubeconfig-${token%%.*}"; do
-    report_phase waiting "the API at $1:$PORT does not answer, or does not accept the join token yet"
+# wait_for_cluster_info ADDRESS: wait until kubeadm init has published the cluster's information, which it does after all
+# else that a node needs to join.
+wait_for_cluster_info() {
+  local tries=0
+  until query_api "$1" /api/v1/namespaces/kube-public/configmaps/cluster-info >/dev/null; do
+    report_phase waiting "the API at $1:$PORT does not answer yet, or the cluster is being created"
     # A new cluster takes less than a minute.
     tries=$((tries + 1))
     if [ "$tries" -le 120 ]; then sleep 0.5; else sleep 3; fi
-    # The token may have been replaced.
-    read -r token <"$JOIN_TOKEN" || wait_for_token
   done
 }
 
@@ -49,12 +47,20 @@ wait_for_readable_api() {
   done
 }
 
+# write_join_kubeconfig: write the kubeconfig that kubeadm join uses. Its user is this node, so the API server signs a
+# certificate for this node's kubelet, and for no other. Its server is the endpoint even if the node joins through a peer,
+# because kubeadm before 1.33 gives this server to the kubelet, and the peer may be removed later.
+write_join_kubeconfig() {
+  jq --arg server "https://$ENDPOINT:$PORT" '.clusters[0].cluster.server = $server' "$JOIN_CONFIG" >"$work/join.conf"
+}
+
 # join_cluster [PEER]: join through the control plane at PEER, by default through the endpoint.
 join_cluster() {
   local file
-  wait_for_token
-  wait_for_signed_info "${1:-$ENDPOINT}"
+  wait_for_credentials
+  wait_for_cluster_info "${1:-$ENDPOINT}"
   report_phase join
+  [ -n "$JOIN_TOKEN" ] || write_join_kubeconfig || return
   run_preflights join "${1:-}" && file=$(write_kubeadm_config join "${1:-}") || return
   run_logged kubeadm join --config "$file"
 }
