@@ -248,6 +248,7 @@ func (d *Deployer) previewKeys(ctx context.Context, p *Preview, h secrets.Host, 
 	if err != nil {
 		return err
 	}
+	set.Restart = true
 	result, err := d.Uploader.Plan(ctx, h, set)
 	if err != nil {
 		return err

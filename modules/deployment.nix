@@ -170,6 +170,15 @@ let
           default = "pre-activation";
           description = "Whether the key is uploaded before or after the activation of the new system.";
         };
+        restartUnits = mkOption {
+          type = types.listOf (types.strMatching "[a-zA-Z0-9:_.@-]+\\.service");
+          default = [ ];
+          example = [ "munged.service" ];
+          description = ''
+            Services that read the key only when they start. A switch or an upload restarts those that run and have read
+            another key than the one on the disk.
+          '';
+        };
       };
     };
 in
