@@ -138,7 +138,10 @@ let
         destDir = mkOption {
           type = types.path;
           default = "/run/keys";
-          description = "Folder on the node for the key.";
+          description = ''
+            Folder on the node for the key. Only root may change the folders above it. The folder itself must belong to root, and only
+            root may write to it, or it must belong to `user`.
+          '';
         };
         path = mkOption {
           type = types.path;

@@ -45,7 +45,7 @@ in
       SelectType = "select/cons_tres";
       SelectTypeParameters = "CR_Core";
       ProctrackType = if cfg.cgroup.enable then "proctrack/cgroup" else "proctrack/linuxproc";
-      # slurmd trusts whoever has the key of MUNGE, so a job of root would let root of one node be root on all.
+      # With a job of root, root of one node is root on all nodes.
       DisableRootJobs = true;
       # A node that was down takes jobs again as soon as it registers with all that it had.
       ReturnToService = 2;
