@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -120,28 +119,6 @@ func TestOwnersOfMissingKeys(t *testing.T) {
 	}
 	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err == nil || !strings.Contains(string(out), "Some keys did not get their owner.") {
 		t.Errorf("with a key of an unknown user: %v, and the script prints %q", err, out)
-	}
-}
-
-// A user who owns the folder of a key cannot lead the script that sets owners to another file.
-func TestRaceOfOwnersScript(t *testing.T) {
-	n := start(t, sshtest.Options{})
-	h := newHome(t, n)
-	script := ownersScript(t, fmt.Sprintf(`{ k = { text = "x"; destDir = %q; user = "nobody"; group = "nogroup"; permissions = "0644"; }; }`, h.dir))
-	key, link := filepath.Join(h.dir, "k"), filepath.Join(h.dir, "link")
-	asNobodyOnce(t, func() error { return os.WriteFile(key, nil, 0o600) })
-	asNobodyOnce(t, func() error { return os.Symlink(h.victim, link) })
-	stop := asNobody(func() { exchange(key, link) })
-	defer stop()
-	won := 0
-	for range 5 * rounds {
-		_ = exec.Command("bash", "-c", script).Run()
-		if h.lost(t) {
-			won++
-		}
-	}
-	if won > 0 {
-		t.Errorf("nobody has won %d of %d races", won, 5*rounds)
 	}
 }
 

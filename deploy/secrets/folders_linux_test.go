@@ -1,6 +1,7 @@
 package secrets
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -131,6 +132,28 @@ func TestRaceOfOwner(t *testing.T) {
 	}
 }
 
+// A user who owns the folder of a key cannot lead the script that sets owners to another file.
+func TestRaceOfOwnersScript(t *testing.T) {
+	n := start(t, sshtest.Options{})
+	h := newHome(t, n)
+	script := ownersScript(t, fmt.Sprintf(`{ k = { text = "x"; destDir = %q; user = "nobody"; group = "nogroup"; permissions = "0644"; }; }`, h.dir))
+	key, link := filepath.Join(h.dir, "k"), filepath.Join(h.dir, "link")
+	asNobodyOnce(t, func() error { return os.WriteFile(key, nil, 0o600) })
+	asNobodyOnce(t, func() error { return os.Symlink(h.victim, link) })
+	stop := asNobody(func() { exchange(key, link) })
+	defer stop()
+	won := 0
+	for range 5 * rounds {
+		_ = exec.Command("bash", "-c", script).Run()
+		if h.lost(t) {
+			won++
+		}
+	}
+	if won > 0 {
+		t.Errorf("nobody has won %d of %d races", won, 5*rounds)
+	}
+}
+
 // asNobodyOnce calls a function as the user nobody.
 func asNobodyOnce(t *testing.T, step func() error) {
 	t.Helper()
@@ -147,7 +170,7 @@ func asNobodyOnce(t *testing.T, step func() error) {
 	stop()
 }
 
-// folders with which a key is refused, and those that are safe.
+// A key is refused if other users than root can change a folder above it, except its user the folder of the key.
 func TestFolders(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(h home) error // changes folders above home/keys
