@@ -101,7 +101,7 @@ let
       "+${pkgs.writeShellScript "nixbench-record-keys" ''
         umask 077
         ${pkgs.coreutils}/bin/mkdir -p ${readersFolder}
-        ${pkgs.coreutils}/bin/sha256sum -- ${lib.escapeShellArgs paths} >${readersFolder}/${unit} || true
+        ${pkgs.coreutils}/bin/sha256sum -- ${lib.escapeShellArgs paths} >${readersFolder}/${unit} || : >${readersFolder}/${unit}
       ''}"
     ];
     ExecStopPost = [ "+${pkgs.coreutils}/bin/rm -f ${readersFolder}/${unit}" ];

@@ -30,7 +30,8 @@ restore_backup() {
   for mark in $marks; do
     IFS= read -r path <"$mark" || continue
     was=${mark%.path}.was new=${path%/*}/.${path##*/}.nixbench-new
-    if ! check_folders "$path" >&2; then
+    if ! problem=$(check_folders "$path"); then
+      echo "$path is not restored: $problem" >&2
       left=1
     elif ! exists "$was"; then
       rm -f -- "$new" "$path" || left=1

@@ -224,6 +224,31 @@ func TestFolders(t *testing.T) {
 	}
 }
 
+// A key is neither removed nor restored if a user has got a folder above it since the upload.
+func TestFolderGivenAway(t *testing.T) {
+	n := start(t, sshtest.Options{})
+	h := newHome(t, n)
+	at := func(k *nixeval.Key) { k.DestDir = h.dir + "/keys" }
+	if err := os.Chown(h.dir, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	n.upload(t, keys{"k": n.key(t, "k", "old", at)}, All)
+	n.aside(t, keys{"k": n.key(t, "k", "new", at)}, Pre, Keep)
+	if err := os.Chown(h.dir, nobody, 0); err != nil {
+		t.Fatal(err)
+	}
+	want := "/home (nobody, 755)"
+	if err := n.Undo(t.Context(), "web-1", n.host); err == nil || !strings.Contains(err.Error(), "/home/keys/k is not restored: ") || !strings.Contains(err.Error(), want) {
+		t.Errorf("restore: %v", err)
+	}
+	if _, err := n.Upload(t.Context(), n.host, n.load(t, keys{}, All)); err == nil || !strings.Contains(err.Error(), "remove "+h.dir+"/keys/k by hand: ") || !strings.Contains(err.Error(), want) {
+		t.Errorf("removal: %v", err)
+	}
+	if text, err := os.ReadFile(h.dir + "/keys/k"); string(text) != "new" {
+		t.Errorf("the key is %q: %v", text, err)
+	}
+}
+
 func link(h home) error {
 	if err := os.Remove(h.dir + "/keys"); err != nil {
 		return err

@@ -120,7 +120,7 @@ check_folders() { # FILE [USER]
       [ "$#" = 2 ] || continue
       case $who in *" 0 "*) ;; "$2 "* | *" $2 "*) continue ;; esac
     fi
-    echo "other users than root can change $at (${who%% *}, ${who##* }); choose another destDir, such as /run/keys, or let root own this folder and alone write to it"
+    echo "other users than root can change $at (${who%% *}, ${who##* })"
     return 1
   done
 }
@@ -218,7 +218,10 @@ compare_key() { # NUMBER
   load_key "$1"
   deferred=
   [ -n "$owner" ] || deferred=" deferred"
-  if [ -n "$problem" ] || { [ -n "$unsafe" ] && ! problem=$(check_folders "$path" "$user"); }; then
+  if [ -z "$problem" ] && [ -n "$unsafe" ] && ! problem=$(check_folders "$path" "$user"); then
+    problem="$problem; choose another destDir, such as /run/keys, or let root own this folder and alone write to it"
+  fi
+  if [ -n "$problem" ]; then
     print_failure "$1" "$path" "$problem"
     return
   fi
@@ -379,7 +382,12 @@ if [ "$last" = prune ] && [ -z "$failed" ] && [ -n "$stale" ]; then
   files=
   for old in $stale; do
     files=$files${old%/*}/.${old##*/}.nixbench-new$nl
-    ! is_file "$old" || { check_folders "$old" >&2 && back_up "$old" && files=$files$old$nl; } || exit 1
+    is_file "$old" || continue
+    if ! problem=$(check_folders "$old"); then
+      echo "remove $old by hand: $problem" >&2
+      exit 1
+    fi
+    back_up "$old" && files=$files$old$nl || exit 1
   done
   remove_files "$files" || exit 1
   for old in $stale; do has_line "$files" "$old" && printf 'removed %s\n' "$old"; done
