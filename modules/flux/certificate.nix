@@ -53,7 +53,7 @@ in
           user = "flux";
           group = "flux";
           permissions = "0400";
-          restartUnits = [ "flux.service" ];
+          restartUnits = lib.optional cfg.configured "flux.service";
           generated = {
             secret = "flux-curve";
             kind = "curve";

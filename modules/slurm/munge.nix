@@ -55,7 +55,7 @@ in
           user = "munge";
           group = "munge";
           permissions = "0400";
-          restartUnits = [ "munged.service" ];
+          restartUnits = lib.optional cfg.configured "munged.service";
           generated = {
             secret = "munge";
             kind = "random";
