@@ -68,7 +68,7 @@ func TestHandover(t *testing.T) {
 	// By specialisation.
 	c.apply("Kubernetes → SLURM, by specialisation", "--specialisation", "slurm")
 	c.checkInventories("by specialisation", slurm)
-	c.WaitForOutput(10*time.Second, "head-1", "runuser -u nobody -- srun hostname", "node-1")
+	c.WaitForOutput(10*time.Second, "head-1", "runuser -u nobody -- srun --chdir=/ hostname", "node-1")
 	c.apply("SLURM → Kubernetes, back from the specialisation")
 	c.checkKubernetes(identity)
 

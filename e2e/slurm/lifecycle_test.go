@@ -21,9 +21,9 @@ func TestLifecycle(t *testing.T) {
 	}
 	t.Logf("from an empty hypervisor to 1 + 2 nodes: %.1f s", time.Since(began).Seconds())
 	c.CheckOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
-	c.CheckOutput("controller-1", "runuser -u nobody -- srun -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
-	c.CheckOutput("compute-1", "runuser -u nobody -- srun --partition=compute --constraint='ssd&compute' -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
-	if out := c.Run("exec", "--on", "controller-1", "--", "runuser", "-u", "nobody", "--", "srun", "hostname"); !strings.Contains(out, "compute-") {
+	c.CheckOutput("controller-1", "runuser -u nobody -- srun --chdir=/ -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	c.CheckOutput("compute-1", "runuser -u nobody -- srun --chdir=/ --partition=compute --constraint='ssd&compute' -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	if out := c.Run("exec", "--on", "controller-1", "--", "runuser", "-u", "nobody", "--", "srun", "--chdir=/", "hostname"); !strings.Contains(out, "compute-") {
 		t.Error("srun as the note has it runs no job")
 	}
 	if code, _, diag := c.Try("kubeconfig"); code != 2 || !strings.Contains(diag, "its cluster is SLURM") {
@@ -49,7 +49,7 @@ func TestLifecycle(t *testing.T) {
 	if out := c.Run("apply"); !strings.Contains(out, "uploaded munge; restarted munged.service") {
 		t.Error("munged with another key was not restarted")
 	}
-	c.WaitForOutput(time.Minute, "controller-1", "runuser -u nobody -- srun -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	c.WaitForOutput(time.Minute, "controller-1", "runuser -u nobody -- srun --chdir=/ -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
 	c.Run("check")
 	if out := c.Run("apply"); strings.Count(out, "unchanged") < 3 {
 		t.Error("an apply after the repair of a key is not a no-op")
