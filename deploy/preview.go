@@ -71,6 +71,8 @@ type KeysPreview struct {
 	Upload []string `json:"upload"`
 	Adjust []string `json:"adjust"` // keys whose owner or mode would change
 	Remove []string `json:"remove"`
+	// Restart are the units that have read another key than the one on the disk.
+	Restart []string `json:"restart"`
 }
 
 // UnitsPreview is what switch-to-configuration dry-activate reports.
@@ -248,11 +250,12 @@ func (d *Deployer) previewKeys(ctx context.Context, p *Preview, h secrets.Host, 
 	if err != nil {
 		return err
 	}
+	set.Restart = true
 	result, err := d.Uploader.Plan(ctx, h, set)
 	if err != nil {
 		return err
 	}
-	p.Keys = &KeysPreview{Upload: nonNil(result.Uploaded), Adjust: nonNil(result.Adjusted), Remove: nonNil(result.Stale)}
+	p.Keys = &KeysPreview{Upload: nonNil(result.Uploaded), Adjust: nonNil(result.Adjusted), Remove: nonNil(result.Stale), Restart: nonNil(result.Restarted)}
 	if p.Action == plan.WouldNothing && result.Changes() {
 		p.Action = plan.WouldKeys
 	}

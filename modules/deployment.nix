@@ -138,7 +138,10 @@ let
         destDir = mkOption {
           type = types.path;
           default = "/run/keys";
-          description = "Folder on the node for the key.";
+          description = ''
+            Folder on the node for the key. Only root may change the folders above it. The folder itself must belong to root, and only
+            root may write to it, or it must belong to `user`.
+          '';
         };
         path = mkOption {
           type = types.path;
@@ -169,6 +172,15 @@ let
           ];
           default = "pre-activation";
           description = "Whether the key is uploaded before or after the activation of the new system.";
+        };
+        restartUnits = mkOption {
+          type = types.listOf (types.strMatching "[a-zA-Z0-9:_.@-]+\\.service");
+          default = [ ];
+          example = [ "munged.service" ];
+          description = ''
+            Services that read the key only when they start. A switch or an upload restarts those that run and have read
+            another key than the one on the disk.
+          '';
         };
       };
     };

@@ -34,13 +34,38 @@ let
   # an error, the script continues with the other keys, and fails at the end. The owner is set before the mode. In the other
   # order, the previous group could read the key for a moment. A symbolic link is skipped, because nixbench uploads only files. A
   # missing key is no error, because keys in /run are missing at each boot: the upload sets the owner.
+  #
+  # A key is also skipped if another user than root can change a folder above it, since this user could replace the key by a link
+  # to a file of root. The upload creates a key in a folder of the key's user with its owner.
+  folders = lib.unique (lib.concatMap (key: parents key.path) (lib.attrValues early));
+  parents =
+    path:
+    let
+      folder = dirOf path;
+    in
+    lib.optionals (folder != "/") ([ folder ] ++ parents folder);
   setOwners = ''
-    keysFailed=
+    keysFailed= keyFolders=()
+    for folder in ${lib.escapeShellArgs folders}; do
+      if [ -e "$folder" ]; then keyFolders+=("$folder"); fi
+    done
+    unsafeFolders=
+    if [ ''${#keyFolders[@]} != 0 ]; then
+      unsafeFolders=$(find "''${keyFolders[@]}" -maxdepth 0 ! \( -type d -uid 0 \( ! -perm /022 -o -perm -1000 \) \)) ||
+        unsafeFolders=$(printf '%s\n' "''${keyFolders[@]}") keysFailed=1
+    fi
+    isSafe() { # KEY
+      local folder=''${1%/*}
+      while [ -n "$folder" ]; do
+        case $'\n'$unsafeFolders$'\n' in *$'\n'"$folder"$'\n'*) return 1 ;; esac
+        folder=''${folder%/*}
+      done
+    }
     setKeyOwners() { # OWNER MODE KEYS
       local owner=$1 mode=$2 key files=()
       shift 2
       for key; do
-        if [ -f "$key" ] && [ ! -L "$key" ]; then files+=("$key"); fi
+        if [ -f "$key" ] && [ ! -L "$key" ] && isSafe "$key"; then files+=("$key"); fi
       done
       if [ ''${#files[@]} = 0 ] || { chown -h -- "$owner" "''${files[@]}" && chmod -- "$mode" "''${files[@]}"; }; then return 0; fi
       for key in "''${files[@]}"; do
@@ -64,6 +89,23 @@ let
       false
     fi
   '';
+
+  # -- units that read a key once ---------------------------------------------
+
+  # The paths of the keys in a unit's `restartUnits`, by the name of the unit.
+  readBy = lib.zipAttrs (mapAttrsToList (_: key: lib.genAttrs key.restartUnits (_: key.path)) keys);
+  # The folder with a file of `sha256sum` for each of these units that runs. upload.sh reads it, too.
+  readersFolder = "/run/nixbench-keys-read";
+  recordRead = unit: paths: {
+    ExecStartPre = [
+      "+${pkgs.writeShellScript "nixbench-record-keys" ''
+        umask 077
+        ${pkgs.coreutils}/bin/mkdir -p ${readersFolder}
+        ${pkgs.coreutils}/bin/sha256sum -- ${lib.escapeShellArgs paths} >${readersFolder}/${unit} || : >${readersFolder}/${unit}
+      ''}"
+    ];
+    ExecStopPost = [ "+${pkgs.coreutils}/bin/rm -f ${readersFolder}/${unit}" ];
+  };
 
   # Whether a unit creates the users after the activation, instead of the activation.
   usersLater = config.services.userborn.enable or false || config.systemd.sysusers.enable or false;
@@ -122,7 +164,17 @@ in
       ) setOwners
     );
 
+    # The switch restarts the units in this list.
+    system.activationScripts.nixbench-restart-readers = lib.mkIf (readBy != { }) ''
+      for read in ${readersFolder}/*; do
+        [ ! -f "$read" ] || sha256sum --check --status -- "$read" 2>/dev/null || echo "''${read##*/}" >>/run/nixos/activation-restart-list
+      done
+    '';
+
     systemd.services = lib.mkMerge [
+      (mapAttrs' (
+        unit: paths: nameValuePair (lib.removeSuffix ".service" unit) { serviceConfig = recordRead unit paths; }
+      ) readBy)
       (lib.mkIf (early != { } && usersLater) {
         nixbench-chown-keys = {
           description = "Owners of keys";

@@ -279,7 +279,7 @@ func formatKeyChanges(k *deploy.KeysPreview) string {
 	for _, c := range []struct {
 		names []string
 		verb  string
-	}{{k.Upload, "upload"}, {k.Adjust, "adjust"}, {k.Remove, "remove"}} {
+	}{{k.Upload, "upload"}, {k.Adjust, "adjust"}, {k.Remove, "remove"}, {k.Restart, "restart units"}} {
 		if len(c.names) > 0 {
 			parts = append(parts, fmt.Sprintf("%s %d", c.verb, len(c.names)))
 		}

@@ -112,6 +112,7 @@ func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, whe
 	set := t.Keys.At(when)
 	set.Aside = o.keyBackupMode(when)
 	set.KeepOld = o.Goal == Boot || o.Goal == Test // the node also runs or boots another system, which needs the old keys
+	set.Restart = when != secrets.Pre && o.Goal != Boot
 	result, err := c.Uploader.Upload(ctx, h, set)
 	if err != nil {
 		err = &fleet.NodeError{Node: t.Node.Name, Step: event.Keys, Err: err}

@@ -58,7 +58,7 @@ func (u *Uploader) runMode(ctx context.Context, node string, h Host, mode, what 
 	defer wait.End()
 	conn, err := h.Conn(ctx)
 	if err == nil {
-		err = conn.Run(ctx, remote.Cmd{Argv: u.scriptCommand(mode, Drop), Name: what, Stdin: strings.NewReader(script), Sudo: true})
+		err = conn.Run(ctx, remote.Cmd{Argv: u.scriptCommand(mode, Drop, false), Name: what, Stdin: strings.NewReader(script), Sudo: true})
 	}
 	var failed *remote.RunError
 	if err == nil || errors.As(err, &failed) { // a RunError contains the node and the step

@@ -3,7 +3,7 @@
 #
 #   N.path      the path of a key, or of the list of uploaded keys
 #   N.was       the replaced file; missing if there was no file
-#   restore     a script that restores all files and deletes the folder
+#   restore     a script that restores all files and deletes the folder: upload.sh with its arguments
 #   hold        keep the folder after the switch: the whole run may be rolled back
 #   `settled`   the new system is permanent: only this run's client may restore the keys
 #
@@ -20,33 +20,46 @@
 # shellcheck disable=SC2086,SC2046 # lists of files, see upload.sh
 # shellcheck disable=SC2174 # the parent folder exists
 
-print_restore_script() {
-  cat <<'RESTORE'
-export LC_ALL=C
-PATH=/run/current-system/sw/bin:/nix/var/nix/profiles/default/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH
-umask 077
-aside=${0%/*} failed=0
-for mark in "$aside"/*.path; do
-  [ -f "$mark" ] && IFS= read -r path <"$mark" || continue
-  was=${mark%.path}.was new=${path%/*}/.${path##*/}.nixbench-new
-  rm -f -- "$new"
-  if [ ! -e "$was" ] && [ ! -L "$was" ]; then
-    rm -f -- "$path" || failed=1
-  elif ! cp -pP -- "$was" "$new" || ! mv -fT -- "$new" "$path"; then
-    rm -f -- "$new"
-    failed=1
-  fi
-done
-[ "$failed" = 1 ] || rm -rf -- "$aside"
-exit "$failed"
-RESTORE
+# restore_backup restores all files, and deletes the backup if it could. cp creates a file, and sets its owner and mode by its
+# descriptor.
+restore_backup() {
+  [ -f "$aside/restore" ] || return 0
+  list_backup
+  find_unsafe "$backed" || return 1
+  left=0
+  for mark in $marks; do
+    IFS= read -r path <"$mark" || continue
+    was=${mark%.path}.was new=${path%/*}/.${path##*/}.nixbench-new
+    if ! problem=$(check_folders "$path"); then
+      echo "$path is not restored: $problem" >&2
+      left=1
+    elif ! exists "$was"; then
+      rm -f -- "$new" "$path" || left=1
+    elif ! cp --remove-destination -pP -- "$was" "$new" || ! mv -fT -- "$new" "$path"; then
+      rm -f -- "$new"
+      left=1
+    fi
+  done
+  [ "$left" = 1 ] || rm -rf -- "$aside"
+  return "$left"
 }
 
-restore_backup() { [ ! -f "$aside/restore" ] || sh "$aside/restore" </dev/null; }
+# list_backup sets backed to the paths in the backup, and marks to the files with these paths.
+list_backup() {
+  backed='' marks=''
+  set +f
+  set -- "$aside"/*.path
+  set -f
+  for mark in "$@"; do
+    [ ! -f "$mark" ] || ! IFS= read -r path <"$mark" || backed=$backed$path$nl marks=$marks$mark$nl
+  done
+}
 
 make_backup_folder() {
   if [ ! -f "$aside/restore" ]; then
-    make_folder "${aside%/*}" && mkdir -p -m 700 -- "$aside" && print_restore_script >"$aside/restore.new" && mv -f -- "$aside/restore.new" "$aside/restore" || return 1
+    make_folder "${aside%/*}" && mkdir -p -m 700 -- "$aside" &&
+      printf "set -- restore '%s' '%s' %s ''\n%s" "$list" "$aside" "$asides" "$script" >"$aside/restore.new" &&
+      mv -f -- "$aside/restore.new" "$aside/restore" || return 1
   fi
   case $asides in
   hold) : >"$aside/hold" ;;
@@ -74,11 +87,6 @@ begin_backup() {
   # is obsolete. Otherwise only `hold` is obsolete.
   keep | hold) if [ -e "$aside/settled" ]; then rm -rf -- "$aside"; else remove_files "$aside/hold"; fi ;;
   esac
-  backed='' free=0
-  set +f
-  set -- "$aside"/*.path
-  set -f
-  for mark in "$@"; do
-    [ ! -f "$mark" ] || ! IFS= read -r path <"$mark" || backed=$backed$path$nl
-  done
+  free=0
+  list_backup
 }

@@ -196,9 +196,9 @@ func TestAsideInterrupted(t *testing.T) {
 	good.upload(t, keys{"a": good.key(t, "a", "old")}, All)
 	set := good.load(t, keys{"a": good.key(t, "a", "new"), "b": good.key(t, "b", "new")}, Pre)
 	set.Aside = Keep
-	argv := good.scriptCommand("apply", Keep)
+	argv := good.scriptCommand("apply", Keep, false)
 	offer := script + describeSet(set)
-	archive := newArchive(set, []int{0, 1})
+	archive := newArchive(set, []int{0, 1}, nil)
 	whole := offer + strconv.Itoa(len(archive)) + "\n" + string(archive) + "keep\n"
 	for end := len(offer); end < len(whole); end += 37 {
 		cmd := exec.Command(argv[0], argv[1:]...)

@@ -49,7 +49,7 @@ func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string
 	ended := make(chan error, 1)
 	go func() {
 		err := conn.Run(ctx, remote.Cmd{
-			Argv:  u.scriptCommand(mode, set.Aside),
+			Argv:  u.scriptCommand(mode, set.Aside, set.Restart),
 			Name:  steps[mode],
 			Stdin: stdin, Stdout: stdout, Sudo: true,
 		})
@@ -79,12 +79,15 @@ func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string
 }
 
 // scriptCommand returns the argv that runs the script on the node.
-func (u *Uploader) scriptCommand(mode string, aside Aside) []string {
-	list, folder := listFile, asideFolder
+func (u *Uploader) scriptCommand(mode string, aside Aside, restart bool) []string {
+	list, folder, readers := listFile, asideFolder, readersFolder
 	if u.root != "" {
-		list, folder = u.root+"/var/list", u.root+"/var/aside"
+		list, folder, readers = u.root+"/var/list", u.root+"/var/aside", u.root+"/var/readers"
 	}
-	return []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list, folder, aside.scriptWord()}
+	if !restart {
+		readers = ""
+	}
+	return []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list, folder, aside.scriptWord(), readers}
 }
 
 // keyExchange is the client's side of one exchange; upload.sh is the node's side.
@@ -147,20 +150,35 @@ func describeSet(set Set) string {
 	return fmt.Sprintf("%d %d\n%s", list.Len(), len(set.Keys), list.String())
 }
 
-// newArchive returns a tar archive with the temporary files of keys, from which upload.sh creates all of them
-// with one program.
-func newArchive(set Set, send []int) []byte {
+// newArchive returns a tar archive with the temporary files of keys, from which upload.sh creates all of them, with their
+// owners and modes, with one program. deferred are the names of keys whose owner does not exist yet.
+func newArchive(set Set, send []int, deferred []string) []byte {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for _, i := range send {
-		dir, name := path.Split(set.Keys[i].Path)
-		content := set.Keys[i].content()
+		k := set.Keys[i]
+		dir, name := path.Split(k.Path)
+		content := k.content()
+		header := &tar.Header{Name: dir + "." + name + ".nixbench-new", Mode: 0o600, Size: int64(len(content))}
+		if !slices.Contains(deferred, k.Name) {
+			header.Mode, _ = strconv.ParseInt(k.Mode, 8, 64) // newKey has written the mode
+			header.Uname, header.Uid = ownerInArchive(k.User)
+			header.Gname, header.Gid = ownerInArchive(k.Group)
+		}
 		// These errors cannot occur: the header is valid, and a buffer accepts every write.
-		_ = w.WriteHeader(&tar.Header{Name: dir + "." + name + ".nixbench-new", Mode: 0o600, Size: int64(len(content))})
+		_ = w.WriteHeader(header)
 		_, _ = w.Write(content)
 	}
 	_ = w.Close()
 	return out.Bytes()
+}
+
+// ownerInArchive returns a user or group, which is a name or a number, as the header of a tar archive has it.
+func ownerInArchive(owner string) (name string, id int) {
+	if id, err := strconv.Atoi(owner); err == nil {
+		return "", id
+	}
+	return owner, 0
 }
 
 // sendKeyList sends the script and its list of keys.
@@ -217,6 +235,9 @@ func (t *keyExchange) readComparison() (send []int, err error) {
 		case "stale":
 			t.result.Stale = append(t.result.Stale, rest)
 			continue
+		case "restart":
+			t.result.Restarted = append(t.result.Restarted, rest)
+			continue
 		}
 		number, more, _ := strings.Cut(rest, " ")
 		i, err := t.keyIndex(number)
@@ -247,7 +268,7 @@ func (t *keyExchange) readComparison() (send []int, err error) {
 // before it reads, because the results are so short that the connection buffers all of them.
 func (t *keyExchange) sendKeys(send []int) error {
 	if len(send) > 0 {
-		archive := newArchive(t.set, send)
+		archive := newArchive(t.set, send, t.result.Deferred)
 		fmt.Fprintln(t.to, len(archive))
 		t.to.Write(archive)
 	}
@@ -286,6 +307,8 @@ func (t *keyExchange) sendKeys(send []int) error {
 			return nil
 		case word == "removed":
 			t.result.Removed = append(t.result.Removed, rest)
+		case word == "restarted":
+			t.result.Restarted = append(t.result.Restarted, rest)
 		default:
 			return errUnexpected
 		}
@@ -293,7 +316,7 @@ func (t *keyExchange) sendKeys(send []int) error {
 }
 
 func (r *Result) sort() {
-	for _, names := range [][]string{r.Uploaded, r.Adjusted, r.Unchanged, r.Deferred, r.Stale, r.Removed} {
+	for _, names := range [][]string{r.Uploaded, r.Adjusted, r.Unchanged, r.Deferred, r.Stale, r.Removed, r.Restarted} {
 		slices.Sort(names)
 	}
 }

@@ -50,7 +50,7 @@ func TestFailures(t *testing.T) {
 	for _, text := range []string{
 		"web-1.deployment.keys.folder: cannot write it to " + n.dir + "/run/keys/folder: mv: ",
 		"web-1.deployment.keys.under: cannot write it to " + n.dir + "/run/file/x: ",
-		"web-1.deployment.keys.no-owner: cannot write it to ", "invalid user",
+		"web-1.deployment.keys.no-owner: cannot write it to ", "the node has no user nixbench-nobody",
 	} {
 		if !strings.Contains(err.Error(), text) {
 			t.Errorf("the error lacks %q:\n%v", text, err)
@@ -114,7 +114,7 @@ func TestTruncated(t *testing.T) {
 	n := start(t, sshtest.Options{})
 	ks := keys{"a": n.key(t, "a", "whole")}
 	set := n.load(t, ks, All)
-	argv := n.scriptCommand("apply", Drop)
+	argv := n.scriptCommand("apply", Drop, false)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin = strings.NewReader(script + describeSet(set) + "10240\nwho")
 	out, err := cmd.CombinedOutput()

@@ -46,6 +46,10 @@ type Set struct {
 	// or boots may need them.
 	KeepOld bool
 
+	// Restart restarts the units in restartUnits of a key that have read another key than the one on the disk. An upload
+	// before a switch leaves this to the switch.
+	Restart bool
+
 	Aside Aside // backup of the keys that the upload replaces or removes
 
 	hivePaths []string // paths of all keys of the node in the hive, with any value of When

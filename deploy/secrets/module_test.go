@@ -106,18 +106,29 @@ func TestModule(t *testing.T) {
 // At a boot, keys in /run are missing, so the script that sets owners prints nothing about them. It reports a key whose
 // owner it cannot set.
 func TestOwnersOfMissingKeys(t *testing.T) {
-	t.Setenv("NIX_CONFIG", fixture.NixConfig)
-	t.Setenv("NIX_PATH", "nixpkgs="+fixture.Nixpkgs(t))
 	keys := t.TempDir()
-	file := filepath.Join(t.TempDir(), "hive.nix")
-	text := fmt.Sprintf(`{
-	  meta.nixpkgs = import <nixpkgs> { };
-	  defaults.system.stateVersion = "25.05";
-	  a.deployment.keys = {
+	script := ownersScript(t, fmt.Sprintf(`{
 	    missing = { text = "x"; destDir = %[1]q; };
 	    present = { text = "x"; destDir = %[1]q; user = "no-such-user"; };
-	  };
-	}`, keys)
+	}`, keys))
+	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("with no key: %v, and the script prints %q", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(keys, "present"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err == nil || !strings.Contains(string(out), "Some keys did not get their owner.") {
+		t.Errorf("with a key of an unknown user: %v, and the script prints %q", err, out)
+	}
+}
+
+// ownersScript returns the part of the activation that sets the owners of keys.
+func ownersScript(t *testing.T, keys string) string {
+	t.Helper()
+	t.Setenv("NIX_CONFIG", fixture.NixConfig)
+	t.Setenv("NIX_PATH", "nixpkgs="+fixture.Nixpkgs(t))
+	file := filepath.Join(t.TempDir(), "hive.nix")
+	text := `{ meta.nixpkgs = import <nixpkgs> { }; defaults.system.stateVersion = "25.05"; a.deployment.keys = ` + keys + `; }`
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -134,13 +145,5 @@ func TestOwnersOfMissingKeys(t *testing.T) {
 	if err := json.Unmarshal(data, &script); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("with no key: %v, and the script prints %q", err, out)
-	}
-	if err := os.WriteFile(filepath.Join(keys, "present"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err == nil || !strings.Contains(string(out), "Some keys did not get their owner.") {
-		t.Errorf("with a key of an unknown user: %v, and the script prints %q", err, out)
-	}
+	return script
 }

@@ -26,7 +26,7 @@ func TestShellcheck(t *testing.T) {
 // The number of programs that the node starts does not depend on the number of keys, except that each changed key
 // is moved to its path.
 func TestPrograms(t *testing.T) {
-	program := regexp.MustCompile(`(?m)^\++ (cat|chmod|chown|cp|cut|getent|grep|head|mkdir|mv|rm|sha256sum|stat|sync|tar|tr)\b`)
+	program := regexp.MustCompile(`(?m)^\++ (cat|chmod|chown|cp|cut|find|getent|grep|head|mkdir|mv|rm|sha256sum|stat|sync|systemctl|tar|tr)\b`)
 	count := func(size int) (first, unchanged, changed map[string]int) {
 		n := start(t, sshtest.Options{})
 		run := func(text string) map[string]int {
@@ -68,7 +68,7 @@ func TestPrograms(t *testing.T) {
 func (n *node) trace(t *testing.T, set Set) string {
 	t.Helper()
 	fixture.Require(t, "bash")
-	argv := n.scriptCommand("apply", Drop)
+	argv := n.scriptCommand("apply", Drop, false)
 	cmd := exec.Command("bash", append([]string{"--posix", "-x"}, argv[1:]...)...)
 	trace, err := os.Create(filepath.Join(t.TempDir(), "trace"))
 	if err != nil {

@@ -30,6 +30,9 @@ type Uploader struct {
 
 const listFile = "/var/lib/nixbench/keys"
 
+// readersFolder has a file with hashes of keys for each unit that reads a key once. modules/keys.nix writes them when the unit starts.
+const readersFolder = "/run/nixbench-keys-read"
+
 // Result is the result of an upload: names of keys in alphabetical order, and paths of stale keys.
 // Each key of the set is in one of the first three lists, or in the error.
 type Result struct {
@@ -43,11 +46,13 @@ type Result struct {
 
 	Stale   []string // paths of uploaded keys that the hive no longer has
 	Removed []string // the stale paths that were removed
+
+	Restarted []string // the units that had read another key
 }
 
 // Changes reports whether the upload has changed the node, or a planned upload would.
 func (r Result) Changes() bool {
-	return len(r.Uploaded)+len(r.Adjusted)+len(r.Stale) > 0
+	return len(r.Uploaded)+len(r.Adjusted)+len(r.Stale)+len(r.Restarted) > 0
 }
 
 // Summary returns the text of the result for messages.
@@ -62,6 +67,7 @@ func (r Result) Summary() string {
 	add("changed owner or mode of", r.Adjusted)
 	add("removed", r.Removed)
 	add("owner set at activation:", r.Deferred)
+	add("restarted", r.Restarted)
 	if n := len(r.Unchanged); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d unchanged", n))
 	}

@@ -1,6 +1,8 @@
-# upload.sh MODE LIST ASIDE ASIDES: makes the keys of this node equal to the list on
+# upload.sh MODE LIST ASIDE ASIDES READERS: makes the keys of this node equal to the list on
 # stdin. MODE is "apply", or "plan", which changes nothing. LIST is the file with the
 # paths of all uploaded keys, one per line. ASIDE and ASIDES are explained in aside.sh.
+# READERS is the folder with the hashes of keys that units have read (see modules/keys.nix), or
+# empty: restart no unit.
 #
 # Three more modes use no stdin: "undo" restores the replaced keys from the backup if
 # the switch was not executed, "restore" also after the switch, and "forget" deletes
@@ -10,10 +12,11 @@
 #          mode, early or late, and hash, a line each; the paths of all keys in the hive;
 #          the line "end"
 # stdout   a greeting; for each key, by number: same, adjusted or send, and deferred
-#          if the owner does not exist yet; "stale PATH"; then "next"
+#          if the owner does not exist yet; "stale PATH"; "restart UNIT" for the units that have read
+#          another key than the one on the disk; then "next"
 # stdin    if there are keys to send, a line with a size, and a tar archive of that size, with
 #          the temporary file of each of them; then the line "prune" or "keep"
-# stdout   for each of these keys "done N" or "failed N MESSAGE"; "removed PATH"; "end"
+# stdout   for each of these keys "done N" or "failed N MESSAGE"; "removed PATH"; "restarted UNIT"; "end"
 #
 # Most of the time of an upload is spent on starting programs. Therefore a program gets the
 # files of all keys at once. If that fails, the keys are stored one by one, so that the
@@ -22,12 +25,16 @@
 # A key or its hash must never be an argument of a program, since other users can see
 # arguments. printf, read and test are built into the shell.
 #
+# Only root can replace the folders above a key, see find_unsafe. The folder of a key may belong to the key's user, who could
+# replace a file in it at any time by a link to a file of root. Therefore no program changes the owner or mode of a file in such
+# a folder by its path: tar and cp create a file, and set its owner and mode by its descriptor.
+#
 # Paths contain no line break. A list of files is one variable with a line for each, and
 # without quotes it expands to one argument for each line, since IFS is a line break.
 export LC_ALL=C
 PATH=/run/current-system/sw/bin:/nix/var/nix/profiles/default/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH
 umask 077
-mode=$1 list=$2 aside=$3 asides=$4
+mode=$1 list=$2 aside=$3 asides=$4 readers=$5
 nl='
 '
 IFS=$nl
@@ -86,6 +93,38 @@ make_folder() { # FOLDER
   fi
 }
 
+# find_unsafe sets unsafe to the folders of files, and those above them, in which another user than root can replace files and
+# folders: a line "TYPE USER UID MODE FOLDER" for each. In a folder with the sticky bit, nobody can replace what belongs to root.
+find_unsafe() { # FILES
+  unsafe='' folders='' found=''
+  for file in $1; do
+    folder=${file%/*}
+    while [ -n "$folder" ] && ! has_line "$folders" "$folder"; do
+      folders=$folders$folder$nl
+      ! exists "$folder" || found=$found$folder$nl
+      folder=${folder%/*}
+    done
+  done
+  [ -z "$found" ] || unsafe=$(find $found -maxdepth 0 ! \( -type d -uid 0 \( ! -perm /022 -o -perm -1000 \) \) -printf '%y %u %U %m %p\n')
+}
+
+# check_folders fails with a message if a folder above a file is unsafe. The folder of the file itself may belong to the
+# user of the key, and to any user if there is no argument USER.
+check_folders() { # FILE [USER]
+  for line in $unsafe; do
+    at=${line#* * * * }
+    case $1 in "$at"/*) ;; *) continue ;; esac
+    who=${line#* }
+    who=${who% "$at"}
+    if [ "${line%% *}$at" = "d${1%/*}" ]; then
+      [ "$#" = 2 ] || continue
+      case $who in *" 0 "*) ;; "$2 "* | *" $2 "*) continue ;; esac
+    fi
+    echo "other users than root can change $at (${who%% *}, ${who##* })"
+    return 1
+  done
+}
+
 # read_keys reads the list of keys. Key N has the variables path_N, owner_N, …; see load_key. The owner is
 # empty if it does not exist before the activation.
 read_keys() {
@@ -95,9 +134,14 @@ read_keys() {
   i=0
   while [ "$i" -lt "$count" ]; do
     [ "$#" -gt 6 ] || fail_early_end
-    owner=$2:$3 bits=$4
-    if [ "$5" = early ] && ! { is_known passwd "$2" && is_known group "$3"; }; then owner='' bits=600; fi
-    eval "path_$i=\$1 owner_$i=\$owner bits_$i=\$bits hash_$i=\$6 sum_$i= state_$i="
+    user=$2 owner=$2:$3 bits=$4 problem=
+    if ! { is_known passwd "$2" && is_known group "$3"; }; then
+      case $5,$mode in
+      early,*) user='' owner='' bits=600 ;;
+      late,apply) problem="the node has no user $2 or no group $3" ;;
+      esac
+    fi
+    eval "path_$i=\$1 user_$i=\$user owner_$i=\$owner bits_$i=\$bits hash_$i=\$6 problem_$i=\$problem sum_$i= state_$i="
     shift 6
     i=$((i + 1))
   done
@@ -106,7 +150,7 @@ read_keys() {
 }
 
 load_key() { # NUMBER
-  eval "path=\$path_$1 owner=\$owner_$1 bits=\$bits_$1 hash=\$hash_$1 sum=\$sum_$1 state=\$state_$1"
+  eval "path=\$path_$1 user=\$user_$1 owner=\$owner_$1 bits=\$bits_$1 hash=\$hash_$1 problem=\$problem_$1 sum=\$sum_$1 state=\$state_$1"
   temporary=${path%/*}/.${path##*/}.nixbench-new
 }
 
@@ -157,21 +201,36 @@ has_permissions() {
 }
 
 # set_permissions sets the owner before the mode, since the mode may allow a group to read.
-set_permissions() { # OWNER MODE FILES
-  { [ -z "$1" ] || chown -h -- "$1" $3; } && chmod -- "$2" $3
+set_permissions() { # OWNER MODE FILE
+  { [ -z "$1" ] || chown -h -- "$1" "$3"; } && chmod -- "$2" "$3"
+}
+
+# print_failure prints that a key has failed, and why.
+print_failure() { # NUMBER PATH MESSAGE
+  echo "failed $1 $(printf '%s' "$3" | one_line)"
+  failed=$failed$2$nl
 }
 
 # compare_key prints the state of a key. If only the owner or mode differs, it sets them. A key that another
-# tool has uploaded is the same if nothing differs, and is then added to the list; otherwise it is sent.
+# tool has uploaded is the same if nothing differs, and is then added to the list; otherwise it is sent. So is a key in a
+# folder that does not belong to root alone.
 compare_key() { # NUMBER
   load_key "$1"
   deferred=
   [ -n "$owner" ] || deferred=" deferred"
+  if [ -z "$problem" ] && [ -n "$unsafe" ] && ! problem=$(check_folders "$path" "$user"); then
+    problem="$problem; choose another destDir, such as /run/keys, or let root own this folder and alone write to it"
+  fi
+  if [ -n "$problem" ]; then
+    print_failure "$1" "$path" "$problem"
+    return
+  fi
   if has_line "$listed" "$path"; then
     new=
   else
     new=yes unlisted=$unlisted$path$nl
   fi
+  case $nl$unsafe$nl in *" ${path%/*}$nl"*) new=yes ;; esac
   if [ "$sum" != "$hash" ] || { [ -n "$new" ] && { [ -n "$deferred" ] || ! has_permissions; }; }; then
     echo "send $1$deferred"
     sends=$sends$1$nl
@@ -185,8 +244,7 @@ compare_key() { # NUMBER
   elif said=$({ back_up "$path" && set_permissions "$owner" "$bits" "$path"; } 2>&1); then
     echo "adjusted $1$deferred"
   else
-    echo "failed $1 $(printf '%s' "$said" | one_line)"
-    failed=$failed$path$nl
+    print_failure "$1" "$path" "$said"
   fi
 }
 
@@ -197,35 +255,17 @@ receive_archive() {
     rm -f -- "$aside-archive" && head -c "$size" >&3
 }
 
-# store_keys stores keys, and fails at the first error. The content of a key is written to a temporary file, which
-# then replaces the key. tar creates the file with mode 0600, and does not write to a file or link that exists.
+# store_keys stores keys, and fails at the first error. tar creates a temporary file, sets its owner and then its mode, and does
+# not write to a file or link that exists. The temporary file then replaces the key.
 store_keys() { # NUMBERS
-  files='' hashes='' sums='' all=''
+  files=
   for i in "$@"; do
     load_key "$i"
     folder=${path%/*}
     make_folder "${folder:-/}" || return 1
-    files=$files$temporary$nl hashes=$hashes$hash$nl
-    has_line "$all" "$owner $bits" || all="$all$owner $bits$nl"
+    files=$files$temporary$nl
   done
-  tar --extract --file=/proc/self/fd/3 --absolute-names --no-same-owner --no-unquote --touch -- $files || return 1
-  out=$(sha256sum -- $files) || return 1
-  for line in $out; do
-    cut_sum "$line"
-    sums=$sums$sum$nl
-  done
-  if [ "$sums" != "$hashes" ]; then
-    echo "its content is incomplete" >&2
-    return 1
-  fi
-  for permissions in $all; do
-    equal=
-    for i in "$@"; do
-      load_key "$i"
-      [ "$owner $bits" != "$permissions" ] || equal=$equal$temporary$nl
-    done
-    set_permissions "${permissions% *}" "${permissions##* }" "$equal" || return 1
-  done
+  tar --extract --file=/proc/self/fd/3 --absolute-names --same-owner --preserve-permissions --no-unquote --touch -- $files || return 1
   sync -- $files || sync || return 1
   for i in "$@"; do
     load_key "$i"
@@ -241,10 +281,31 @@ store_each() { # NUMBERS
     else
       load_key "$number"
       remove_files "$temporary" 2>/dev/null
-      echo "failed $number $(printf '%s' "$said" | one_line)"
-      failed=$failed$path$nl
+      print_failure "$number" "$path" "$said"
     fi
   done
+}
+
+# find_outdated sets outdated to the units that have read another key than the one on the disk.
+find_outdated() {
+  outdated=
+  [ -n "$readers" ] || return 0
+  set +f
+  set -- "$readers"/*
+  set -f
+  for file in "$@"; do
+    [ ! -f "$file" ] || sha256sum --check --status -- "$file" 2>/dev/null || outdated=$outdated${file##*/}$nl
+  done
+}
+
+restart_outdated() {
+  find_outdated
+  [ -n "$outdated" ] || return 0
+  if ! said=$(timeout 120 systemctl --no-ask-password try-restart -- $outdated 2>&1); then
+    echo "the keys are written, and the units that read them cannot be restarted: $(printf '%s' "${said:-$outdated}" | one_line)" >&2
+    return 1
+  fi
+  printf 'restarted %s\n' $outdated
 }
 
 case $mode in
@@ -265,8 +326,13 @@ esac
 echo "nixbench-keys 1"
 read_keys
 listed=
-if [ -s "$list" ]; then listed=$(cat -- "$list")$nl || exit 1; fi
+if [ -s "$list" ]; then
+  while IFS= read -r line; do listed=$listed$line$nl; done <"$list" || exit 1
+fi
 before=$listed
+subtract_lines "$listed" "$keep"
+stale=$rest
+find_unsafe "${keep%end"$nl"}$stale" || exit 1
 if [ "$mode" = apply ]; then
   begin_backup
   # If the upload fails, there will be no switch: restore the backup at exit.
@@ -278,9 +344,11 @@ while [ "$i" -lt "$count" ]; do
   compare_key "$i"
   i=$((i + 1))
 done
-subtract_lines "$listed" "$keep"
-stale=$rest
 for old in $stale; do ! is_file "$old" || printf 'stale %s\n' "$old"; done
+if [ "$mode" = plan ]; then
+  find_outdated
+  for unit in $outdated; do echo "restart $unit"; done
+fi
 echo next
 [ "$mode" = apply ] || exit 0
 
@@ -314,12 +382,18 @@ if [ "$last" = prune ] && [ -z "$failed" ] && [ -n "$stale" ]; then
   files=
   for old in $stale; do
     files=$files${old%/*}/.${old##*/}.nixbench-new$nl
-    ! is_file "$old" || { back_up "$old" && files=$files$old$nl; } || exit 1
+    is_file "$old" || continue
+    if ! problem=$(check_folders "$old"); then
+      echo "remove $old by hand: $problem" >&2
+      exit 1
+    fi
+    back_up "$old" && files=$files$old$nl || exit 1
   done
   remove_files "$files" || exit 1
   for old in $stale; do has_line "$files" "$old" && printf 'removed %s\n' "$old"; done
   subtract_lines "$listed" "$stale"
   write_list "$rest" || exit 1
 fi
+restart_outdated || exit 1
 [ -n "$failed" ] || undo=''
 echo end

@@ -1,9 +1,12 @@
 package secrets
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -61,6 +64,44 @@ func TestUpload(t *testing.T) {
 	files = map[string]string{"keys/a": "600 changed", "keys/b": "400 second", "keys/c": "600 third"}
 	if diff := cmp.Diff(files, n.files(t)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A unit that has read another key than the one on the disk is restarted, also if an earlier run was killed before the
+// restart. An upload before a switch does not restart it. The key of a unit that has read it may be repaired without a restart.
+func TestRestart(t *testing.T) {
+	n := start(t, sshtest.Options{})
+	ks := keys{"a": n.key(t, "a", "good")}
+	n.upload(t, ks, All)
+	read := func(content string) {
+		t.Helper()
+		at := filepath.Join(n.dir, "var/readers/nixbench-absent.service")
+		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, fmt.Appendf(nil, "%x  %s\n", sha256.Sum256([]byte(content)), ks["a"].Path), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		read, onDisk string
+		restart      bool // whether the upload may restart units
+		want         bool // whether it does
+	}{{"bad", "bad", true, true}, {"bad", "good", true, true}, {"good", "bad", true, false}, {"good", "good", true, false}, {"bad", "bad", false, false}} {
+		read(test.read)
+		if err := os.WriteFile(ks["a"].Path, []byte(test.onDisk), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		set := n.load(t, ks, All)
+		set.Restart = test.restart
+		_, err := n.Upload(t.Context(), n.host, set)
+		if failed := err != nil && strings.Contains(err.Error(), "the units that read them cannot be restarted: "); failed != test.want || err != nil && !failed { // there is no unit nixbench-absent.service
+			t.Errorf("%+v: %v", test, err)
+		}
+		plan, err := n.Plan(t.Context(), n.host, set)
+		if got := slices.Equal(plan.Restarted, []string{"nixbench-absent.service"}); got != test.want || err != nil {
+			t.Errorf("the plan of %+v: %+v, %v", test, plan, err)
+		}
 	}
 }
 

@@ -69,7 +69,7 @@ nixbench exec --on controller-1 -- sinfo >&2 || exit
 echo '{"event": "begin"}'
 read -r _
 for ((i = 1; i <= $1; i++)); do event submit $i; done
-nixbench exec --on controller-1 -- srun hostname >&2 || exit
+nixbench exec --on controller-1 -- runuser -u nobody -- srun --chdir=/ hostname >&2 || exit
 for ((i = 1; i <= $1; i++)); do event start $i; event finish $i; done
 `
 

@@ -30,9 +30,13 @@ func TestKeys(t *testing.T) {
     users.groups.bobs = { };
     deployment.keys = {
       text = { text = "correct-horse-text"; user = "bob"; group = "bobs"; permissions = "0440"; };
-      file.keyFile = ./key-file;
+      file = { keyFile = ./key-file; restartUnits = [ "reader.service" ]; };
       command = { keyCommand = [ "sh" "-c" "sleep 1; cat key-source" ]; destDir = "/var/keys"; permissions = "0400"; };
       late = { text = "late-secret-text"; uploadAt = "post-activation"; user = "bob"; };
+    };
+    systemd.services.reader = {
+      wantedBy = [ "multi-user.target" ];
+      serviceConfig = { ExecStartPre = "/bin/cp /run/keys/file /run/read"; ExecStart = "/bin/sleep infinity"; };
     };
     systemd.services.follower = {
       after = [ "text-key.service" ]; bindsTo = [ "text-key.service" ];
@@ -165,9 +169,27 @@ func TestKeys(t *testing.T) {
 	s.says(s.run(0, "apply"), "1 unchanged")
 	s.says(s.run(0, "upload-keys"), "keys are unchanged")
 	s.writeFile("key-file", "battery-staple-changed")
-	s.says(s.run(0, "apply"), "uploaded file")
-	if got := s.runOn("m1", "cat /run/keys/file"); got != "battery-staple-changed" {
-		t.Errorf("the key is %q", got)
+	s.says(s.run(0, "apply"), "uploaded file; restarted reader.service")
+	if got := s.runOn("m1", "cat /run/keys/file /run/read"); got != "battery-staple-changedbattery-staple-changed" {
+		t.Errorf("the key, and what a unit has read: %q", got)
+	}
+
+	// A unit has read another key than the one on the disk, as after a run that was killed before it restarted the unit.
+	s.runOn("m1", "echo bad > /run/keys/file; systemctl restart reader; printf battery-staple-changed > /run/keys/file")
+	s.says(s.run(0, "apply"), "restarted reader.service")
+	s.says(s.run(0, "apply"), "1 unchanged")
+	// A switch restarts the unit, and a rollback restarts it with the previous key.
+	s.writeFile("key-file", "battery-staple-again")
+	s.writeHive(strings.NewReplacer("      script = null;\n", "", "not-secret-at-all", "again").Replace(keys))
+	s.run(0, "apply")
+	if got := s.runOn("m1", "cat /run/read"); got != "battery-staple-again" {
+		t.Errorf("after a switch, the unit has read %q", got)
+	}
+	s.writeFile("key-file", "battery-staple-bad")
+	s.writeHive(strings.NewReplacer("      script = null;\n", `  preStart = "exit 1"; wantedBy = [ "multi-user.target" ];`, "not-secret-at-all", "fails").Replace(keys))
+	s.run(8, "apply")
+	if got := s.runOn("m1", "cat /run/keys/file /run/read"); got != "battery-staple-againbattery-staple-again" {
+		t.Errorf("after a rollback, the key, and what the unit has read: %q", got)
 	}
 	s.writeHive(`m1 = which "no keys";`)
 	s.run(0, "apply")

@@ -8,6 +8,6 @@
 //		c := &cluster{guests.New(t, program, 4*time.Minute, "--slurm")}
 //		c.WriteHiveFile(fmt.Sprintf(hive, c.Lab.URI("lxc"), c.Lab.PoolPath(), c.Image))
 //		c.Run("apply")
-//		c.CheckOutput("controller-1", "srun hostname", "compute-1")
+//		c.CheckOutput("controller-1", "runuser -u nobody -- srun --chdir=/ hostname", "compute-1")
 //	}
 package guests

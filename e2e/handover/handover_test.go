@@ -18,7 +18,7 @@ func TestHandover(t *testing.T) {
 	c.writeHive("slurm")
 	c.apply("no scheduler → SLURM")
 	slurm := c.inventories()
-	job := c.RunOn("head-1", "sbatch --parsable --hold --chdir=/ --output=/dev/null --wrap='sleep 1'")
+	job := c.RunOn("head-1", "sbatch --uid=nobody --parsable --hold --chdir=/ --output=/dev/null --wrap='sleep 1'")
 
 	c.writeHive("kubernetes")
 	c.apply("SLURM → Kubernetes, a new cluster")
@@ -68,7 +68,7 @@ func TestHandover(t *testing.T) {
 	// By specialisation.
 	c.apply("Kubernetes → SLURM, by specialisation", "--specialisation", "slurm")
 	c.checkInventories("by specialisation", slurm)
-	c.WaitForOutput(10*time.Second, "head-1", "srun hostname", "node-1")
+	c.WaitForOutput(10*time.Second, "head-1", "runuser -u nobody -- srun --chdir=/ hostname", "node-1")
 	c.apply("SLURM → Kubernetes, back from the specialisation")
 	c.checkKubernetes(identity)
 

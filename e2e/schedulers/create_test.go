@@ -9,7 +9,7 @@ import (
 // The same hive, on an empty hypervisor, gives a cluster of each scheduler, which works.
 func TestCreate(t *testing.T) {
 	for scheduler, use := range map[string]struct{ script, want string }{
-		"slurm":      {"srun -N2 hostname | sort", "node-1\nnode-2\n"},
+		"slurm":      {"runuser -u nobody -- srun --chdir=/ -N2 hostname | sort", "node-1\nnode-2\n"},
 		"kubernetes": {"kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes --no-headers | awk '{print $1, $2}' | sort", "head-1 Ready\nnode-1 Ready\nnode-2 Ready\n"},
 	} {
 		t.Run(scheduler, func(t *testing.T) {

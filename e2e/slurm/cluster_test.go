@@ -49,7 +49,7 @@ func (c *cluster) writeHive(compute int, settings string) {
 // submit submits a batch job on the controller and returns its id.
 func (c *cluster) submit(options, script string) string {
 	c.Helper()
-	return c.RunOn("controller-1", "sbatch --parsable --chdir=/ --output=/dev/null "+options+" --wrap='"+script+"'")
+	return c.RunOn("controller-1", "sbatch --uid=nobody --parsable --chdir=/ --output=/dev/null "+options+" --wrap='"+script+"'")
 }
 
 // schedulingTime is the time limit for the start of a job. SLURM may look only once a minute for jobs to start.

@@ -23,7 +23,7 @@ func TestHollow(t *testing.T) {
 		return b.String()
 	}
 	c.CheckOutput("controller-1", registered, nodes("compute-1", "compute-2"))
-	c.CheckOutput("controller-1", "srun -N8 printenv SLURMD_NODENAME | sort | tr '\\n' ' '", strings.TrimSpace(strings.NewReplacer(" idle;", " ").Replace(nodes("compute-1", "compute-2"))))
+	c.CheckOutput("controller-1", "runuser -u nobody -- srun --chdir=/ -N8 printenv SLURMD_NODENAME | sort | tr '\\n' ' '", strings.TrimSpace(strings.NewReplacer(" idle;", " ").Replace(nodes("compute-1", "compute-2"))))
 	c.Run(hollow("check", "--deep")...)
 	if out := c.Run(hollow("apply")...); strings.Count(out, "unchanged") < 3 {
 		t.Error("a second apply is not a no-op")

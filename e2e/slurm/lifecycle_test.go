@@ -21,9 +21,9 @@ func TestLifecycle(t *testing.T) {
 	}
 	t.Logf("from an empty hypervisor to 1 + 2 nodes: %.1f s", time.Since(began).Seconds())
 	c.CheckOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
-	c.CheckOutput("controller-1", "srun -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
-	c.CheckOutput("compute-1", "srun --partition=compute --constraint='ssd&compute' -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
-	if out := c.Run("exec", "--on", "controller-1", "--", "srun", "hostname"); !strings.Contains(out, "compute-") {
+	c.CheckOutput("controller-1", "runuser -u nobody -- srun --chdir=/ -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	c.CheckOutput("compute-1", "runuser -u nobody -- srun --chdir=/ --partition=compute --constraint='ssd&compute' -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	if out := c.Run("exec", "--on", "controller-1", "--", "runuser", "-u", "nobody", "--", "srun", "--chdir=/", "hostname"); !strings.Contains(out, "compute-") {
 		t.Error("srun as the note has it runs no job")
 	}
 	if code, _, diag := c.Try("kubeconfig"); code != 2 || !strings.Contains(diag, "its cluster is SLURM") {
@@ -36,6 +36,24 @@ func TestLifecycle(t *testing.T) {
 	}
 
 	c.Run("plan")
+
+	// Root of a node cannot become root of another by a job.
+	if out, err := c.TryOn("compute-1", "srun --nodelist=compute-2 id -u"); err == nil {
+		t.Errorf("a job of root runs: %s", out)
+	}
+	// munged runs with another key. A check detects this, and apply repairs the key, also in munged.
+	c.RunOn("compute-1", "head -c 1024 /dev/urandom > /root/key; cat /root/key > "+mungeKey+"; systemctl restart munged")
+	if code, _, diag := c.Try("check", "--timeout", "2s"); code != 9 || !strings.Contains(diag, "compute-1: its munged does not accept what munged of controller-1 has signed") {
+		t.Errorf("check with another key of munged: exit code %d", code)
+	}
+	if out := c.Run("apply"); !strings.Contains(out, "uploaded munge; restarted munged.service") {
+		t.Error("munged with another key was not restarted")
+	}
+	c.WaitForOutput(time.Minute, "controller-1", "runuser -u nobody -- srun --chdir=/ -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	c.Run("check")
+	if out := c.Run("apply"); strings.Count(out, "unchanged") < 3 {
+		t.Error("an apply after the repair of a key is not a no-op")
+	}
 
 	// Scaling does not change the other nodes.
 	others := c.NodeStates("controller-1", "compute-1", "compute-2")

@@ -51,7 +51,7 @@ func TestRollingChange(t *testing.T) {
 	c.tags, c.login = `"nvme"`, 1
 	c.writeHive(2, `environment.etc.change.text = "2"; nixbench.slurm.settings.InactiveLimit = 77;`)
 	c.Run("apply")
-	c.CheckOutput("login-1", "srun --constraint='nvme&compute' -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	c.CheckOutput("login-1", "runuser -u nobody -- srun --chdir=/ --constraint='nvme&compute' -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
 	c.CheckOutput("login-1", "sinfo --noheader --partition=main --format=%f", "nvme,compute")
 
 	// After a killed run a node is drained. The next run ends this drain, although it changes nothing else.

@@ -15,7 +15,7 @@ func TestStaticList(t *testing.T) {
 	c.Run("apply")
 	c.CheckOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
 	c.CheckOutput("controller-1", "scontrol --oneliner show nodes | grep -c DYNAMIC_NORM; true", "0")
-	c.CheckOutput("compute-1", "srun --partition=compute --constraint=compute -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	c.CheckOutput("compute-1", "runuser -u nobody -- srun --chdir=/ --partition=compute --constraint=compute -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
 	c.Run("check", "--deep")
 	if out := c.Run("apply"); strings.Count(out, "unchanged") < 3 {
 		t.Error("a second apply is not a no-op")
@@ -50,7 +50,7 @@ func TestStaticList(t *testing.T) {
 		t.Errorf("slurmctld got the shorter list at %d, and the job ended at %d", restarted, ended)
 	}
 	c.CheckOutput("controller-1", registered, "compute-1 idle;compute-2 idle;")
-	c.CheckOutput("controller-1", "srun -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	c.CheckOutput("controller-1", "runuser -u nobody -- srun --chdir=/ -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
 	if now := c.NodeStates("compute-1", "compute-2"); now != others {
 		t.Errorf("scaling has changed other compute nodes: from\n%s\nto\n%s", others, now)
 	}

@@ -67,7 +67,7 @@ func TestUpgrade(t *testing.T) {
 		}
 		last = started
 	}
-	c.CheckOutput("controller-1", "srun -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
+	c.CheckOutput("controller-1", "runuser -u nobody -- srun --chdir=/ -N2 hostname | sort | tr '\\n' ' '", "compute-1 compute-2")
 	c.Run("check", "--deep")
 
 	// Back again is refused.

@@ -53,6 +53,7 @@ in
           user = "flux";
           group = "flux";
           permissions = "0400";
+          restartUnits = lib.optional cfg.configured "flux.service";
           generated = {
             secret = "flux-curve";
             kind = "curve";

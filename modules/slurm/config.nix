@@ -45,6 +45,8 @@ in
       SelectType = "select/cons_tres";
       SelectTypeParameters = "CR_Core";
       ProctrackType = if cfg.cgroup.enable then "proctrack/cgroup" else "proctrack/linuxproc";
+      # With a job of root, root of one node is root on all nodes.
+      DisableRootJobs = true;
       # A node that was down takes jobs again as soon as it registers with all that it had.
       ReturnToService = 2;
       # The ports on which srun listens. Without this range, srun uses any port, which no firewall opens.

@@ -55,6 +55,7 @@ in
           user = "munge";
           group = "munge";
           permissions = "0400";
+          restartUnits = lib.optional cfg.configured "munged.service";
           generated = {
             secret = "munge";
             kind = "random";

@@ -33,14 +33,14 @@ func TestConditions(t *testing.T) {
 		}, false, "2 compute nodes idle or running jobs: c-1 is IDLE+DYNAMIC_NORM+DRAIN (Kill task failed [root@1795363543])"},
 		"no answer":   {func(c *controller) { c.fails["scontrol"] = "Unable to contact slurm controller (connect failure)" }, false, "slurmctld answers: head: scontrol: exit status 1: Unable to contact slurm controller (connect failure)\n2 compute nodes idle or running jobs: head: env: exit status 1: Unable to contact slurm controller (connect failure)"},
 		"one missing": {func(c *controller) { c.job = "c-1\n" }, true, `srun runs on 2 compute nodes: srun ran on ["c-1"], want ["c-1" "c-2"]`},
-		"batch fails": {func(c *controller) { c.job = "c-1\nc-2\n"; c.fails["head: sbatch"] = "" }, true, "a batch job runs srun on 2 compute nodes: head: sbatch: exit status 1:"},
+		"batch fails": {func(c *controller) { c.job = "c-1\nc-2\n"; c.fails["sbatch"] = "" }, true, "a batch job runs srun on 2 compute nodes: head: setpriv: exit status 1:"},
 	} {
 		c := newController(t, "c-1", "c-2")
 		test.change(c)
 		if got := failing(t.Context(), c.engine("c-1", "c-2"), test.deep); got != test.want {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, test.want)
 		}
-		if failed := strings.Contains(test.want, "sbatch:"); failed != c.called("scancel --quiet --name=nixbench-check") {
+		if failed := strings.Contains(test.want, "setpriv:"); failed != c.called("scancel --quiet --name=nixbench-check") {
 			t.Errorf("%s: the job of a failed check is cancelled: %v", name, !failed)
 		}
 	}

@@ -49,13 +49,16 @@ func (e *Engine) checkBatch(ctx context.Context) error {
 	return err
 }
 
+// asNobody runs a command as the user nobody, because slurmctld refuses jobs of root (DisableRootJobs).
+var asNobody = []string{"setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"}
+
 // runJob runs a command that waits for the job of this name. If it fails, the job is cancelled.
 func (e *Engine) runJob(ctx context.Context, job, stdin string, argv ...string) (string, error) {
 	controller := e.controller()
 	if controller == "" {
 		return "", errNoController
 	}
-	out, err := e.Run(ctx, controller, strings.NewReader(stdin), argv...)
+	out, err := e.Run(ctx, controller, strings.NewReader(stdin), append(slices.Clone(asNobody), argv...)...)
 	if err == nil {
 		return string(out), nil
 	}

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,13 +59,35 @@ func (e *Engine) checkRegistered(ctx context.Context, name string, n node) error
 	return nil
 }
 
-// Inspect implements [engine.Inspector]: it checks that SLURM's daemon runs on the node.
+// Inspect implements [engine.Inspector]: it checks that SLURM's daemon runs on the node, and that MUNGE works with the controller.
 func (e *Engine) Inspect(ctx context.Context, name string) error {
 	unit := e.unitOf(name)
 	if unit == "" {
 		return nil
 	}
-	return e.checkUnit(ctx, name, unit)
+	if err := e.checkUnit(ctx, name, unit); err != nil {
+		return err
+	}
+	return e.checkMunge(ctx, name)
+}
+
+// checkMunge returns an error unless munged of a node accepts what munged of the controller has signed. slurmctld reports a node
+// whose munged has another key as idle for minutes.
+func (e *Engine) checkMunge(ctx context.Context, name string) error {
+	controller := e.controller()
+	if controller == "" || controller == name {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	credential, err := e.Run(ctx, controller, nil, "munge", "--no-input", "--restrict-uid=0")
+	if err != nil {
+		return fmt.Errorf("munged of %s signs nothing: %s", controller, batch.LastLine(err))
+	}
+	if _, err := e.Run(ctx, name, bytes.NewReader(credential), "unmunge"); err != nil {
+		return fmt.Errorf("its munged does not accept what munged of %s has signed, so they have different keys, or their clocks differ; run nixbench apply: %s", controller, batch.LastLine(err))
+	}
+	return nil
 }
 
 // accountingUnit is active when slurmdbd answers.

@@ -115,7 +115,7 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	line := strings.Join(argv, " ")
+	line := strings.TrimPrefix(strings.Join(argv, " "), strings.Join(asNobody, " ")+" ")
 	c.calls = append(c.calls, at+": "+line)
 	for part, text := range c.fails {
 		if strings.Contains(at+": "+line, part) {
@@ -174,6 +174,8 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 		return nil, nil
 	case strings.HasPrefix(line, "srun "), strings.HasPrefix(line, "sbatch "):
 		return []byte(c.job), nil
+	case strings.HasPrefix(line, "munge "), line == "unmunge":
+		return []byte("MUNGE:x:\n"), nil
 	case strings.HasPrefix(line, "journalctl "):
 		return []byte("slurmd: fatal: no key\n"), nil
 	}
@@ -449,7 +451,15 @@ func TestWaitForRegistration(t *testing.T) {
 	if err := e.Inspect(t.Context(), "c-1"); err == nil || err.Error() != "slurmd.service is auto-restart: slurmd: fatal: no key" {
 		t.Error(err)
 	}
-	if err := e.Inspect(t.Context(), "head"); err != nil {
+	if err := e.Inspect(t.Context(), "head"); err != nil || c.called("munge") {
+		t.Error(err, c.calls)
+	}
+	c.nodes["c-1"].unit = "running"
+	if err := e.Inspect(t.Context(), "c-1"); err != nil || !c.called("head: munge ") || !c.called("c-1: unmunge") {
+		t.Error(err, c.calls)
+	}
+	c.fails["c-1: unmunge"] = "Invalid credential"
+	if err := e.Inspect(t.Context(), "c-1"); err == nil || !strings.Contains(err.Error(), "its munged does not accept what munged of head has signed") {
 		t.Error(err)
 	}
 }

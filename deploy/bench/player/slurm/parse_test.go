@@ -58,8 +58,8 @@ func TestArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
-		"--nodes=2 --ntasks=3 --cpus-per-task=4 --time=7 --mem=200M --partition=it's; rm --wrap=srun --cpus-per-task=4 sleep 61.5",
-		"--nodes=1 --ntasks=1 --cpus-per-task=1 --time=6 --wrap=exec sleep 0.001",
+		"--nodes=2 --ntasks=3 --cpus-per-task=4 --time=7 --mem=200M --partition=it's; rm --uid=nobody --wrap=srun --cpus-per-task=4 sleep 61.5",
+		"--nodes=1 --ntasks=1 --cpus-per-task=1 --time=6 --uid=nobody --wrap=exec sleep 0.001",
 		"--nodes=1 --ntasks=1 --cpus-per-task=1 --time=5 --uid=nobody --wrap=exec true",
 	} {
 		if diff := cmp.Diff(want, strings.Join(command{jobs[i : i+1]}.arguments(), " ")); diff != "" {

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -65,9 +66,7 @@ func (c command) arguments() []string {
 	if j.Queue != "" {
 		args = append(args, "--partition="+j.Queue)
 	}
-	if j.User != "" {
-		args = append(args, "--uid="+j.User) // sbatch runs as root
-	}
+	args = append(args, "--uid="+cmp.Or(j.User, "nobody")) // sbatch runs as root, and slurmctld refuses jobs of root (DisableRootJobs)
 	if len(c.jobs) > 1 {
 		args = append(args, "--array=1-"+strconv.Itoa(len(c.jobs)))
 	}
