@@ -84,7 +84,7 @@ func Open(name string, o Options) (*Hypervisor, error) {
 			"use qemu:///system, which members of the group libvirt may use")
 	}
 	if err := checkURI(u); err != nil {
-		return nil, failure.WithKind(failure.Usage, h.wrapError("", "connect", fmt.Errorf("cluster.hypervisors.%s.uri = %q: %w", name, o.URI, err), "remove it from the URI"))
+		return nil, failure.WithKind(failure.Usage, h.wrapError("", "connect", fmt.Errorf("cluster.hypervisors.%s.uri = %q: %w", name, o.URI, err), "use one such as qemu:///system or qemu+ssh://root@host/system"))
 	}
 	if o.Pool == "" || o.PoolPath == "" {
 		return nil, h.wrapError("", "connect", errors.New("no storage pool is set"), "")
