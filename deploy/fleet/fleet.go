@@ -55,7 +55,7 @@ func New(hive *nixeval.Hive, o Options) *Fleet {
 		o.Keyring = &remote.Keyring{} // shared, so that a passphrase is asked for once and not once per node
 	}
 	if o.KnownHosts == nil {
-		o.KnownHosts = &remote.KnownHosts{}
+		o.KnownHosts = &remote.KnownHosts{Send: o.Send}
 	}
 	if o.Resolve == nil {
 		o.Resolve = remote.Resolve
