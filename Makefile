@@ -1,7 +1,7 @@
 # `make test` runs all tests that need no machines. It needs Go, Nix, git, shellcheck and a
 # static busybox, which `e2e/install-deps` installs on Debian.
 
-.PHONY: build test lint nix-lint shell-lint unit fixture-test test-other-nix e2e e2e-deep kube kube-deep faults real demo demo-down bench update
+.PHONY: build test lint nix-lint shell-lint unit fuzz fixture-test test-other-nix e2e e2e-deep kube kube-deep faults real demo demo-down bench update
 
 build:
 	go build -o nixbench ./cmd/nixbench
@@ -29,6 +29,13 @@ shell-lint:
 # at the same time than there are processors. With the race detector, each program waits for a second when it ends, unless GORACE says otherwise.
 unit:
 	GORACE=atexit_sleep_ms=0 go test -race -parallel 5 ./...
+
+# Try random inputs with each fuzz test, for FUZZTIME each. An input that fails is kept in testdata/fuzz of the package.
+FUZZTIME ?= 1m
+fuzz:
+	@git grep -E '^func Fuzz' -- '*_test.go' | sed -E 's|^(.*)/[^/]*:func (Fuzz[A-Za-z]*).*|./\1 \2|' | while read -r package name; do \
+	  echo "$$package $$name"; out=$$(go test "$$package" -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x 2>&1) || { echo "$$out"; exit 1; }; \
+	done
 
 # Tests of the mini NixOS, which other tests use.
 fixture-test:
