@@ -19,7 +19,7 @@ var programKeywords = []string{"proxycommand", "localcommand", "knownhostscomman
 // flagsWithValue are the flags of ssh(1) that have a value: the rest of the word, or the next word.
 const flagsWithValue = "BDEFIJLOPQRSWbceilmopw"
 
-var keywordRE = regexp.MustCompile(`^[\s="]*([A-Za-z0-9]+)["\s=]*(.*)$`)
+var keywordRE = regexp.MustCompile(`(?s)^[\s="]*([A-Za-z0-9]+)"?[\s=]*(.*)`)
 
 // CheckPrograms returns an error if ssh, with the given options, could run a program on this computer. The options are those of a hive, whose
 // author may be another person. Options in the user's own configuration are not checked, also if -F names it.
@@ -76,7 +76,7 @@ func findProgram(line string) string {
 	if m == nil {
 		return ""
 	}
-	switch keyword, value := strings.ToLower(m[1]), strings.TrimRight(m[2], `"`); {
+	switch keyword, value := strings.ToLower(m[1]), m[2]; {
 	case keyword == "match" && strings.Contains(strings.ToLower(value), "exec"):
 		return "Match exec"
 	case slices.Contains(programKeywords, keyword) && value != "none":

@@ -22,6 +22,8 @@ func TestCheckPrograms(t *testing.T) {
 		{options: []string{"-o", "proxycommand nc %h"}, want: "proxycommand runs"},
 		{options: []string{"-vvToProxyCommand=x"}, want: "ProxyCommand runs"},
 		{options: []string{"-A", "-T4o", ` "ProxyCommand"=x`}, want: "ProxyCommand runs"},
+		{options: []string{"-o", "\nProxyCommand=x\n# y"}, want: "ProxyCommand runs"},
+		{options: []string{"-o", `ProxyCommand="none"`}, want: "ProxyCommand runs"},
 		{options: []string{"-p", "22", "--", "-oLocalCommand=x"}, want: "LocalCommand runs"},
 		{options: []string{"-oKnownHostsCommand=x"}, want: "KnownHostsCommand runs"},
 		{options: []string{"-oPKCS11Provider=/x.so"}, want: "PKCS11Provider runs"},
