@@ -51,15 +51,15 @@ func (a *app) applyPlanFile(file string, flags applyFlags, set *pflag.FlagSet) e
 // somebody else has made does not choose the hive, because a hive can run programs.
 func (a *app) findPlanKey(saved deploy.SavedPlan) ([]byte, error) {
 	here, err := a.locateHive()
-	if a.file == "" && a.flake == "" && (err != nil || here.String() != saved.Hive) {
+	if err != nil {
+		return nil, err
+	}
+	if a.file == "" && a.flake == "" && here.String() != saved.Hive {
 		flag := "-f "
 		if saved.IsFlake {
 			flag = "--flake "
 		}
 		return nil, failure.WithHint(newUsageError("the plan is for the hive %s, which is not the one here", saved.Hive), "if you trust it, name it: "+flag+shellescape.Quote(saved.Hive))
-	}
-	if err != nil {
-		return nil, err
 	}
 	if saved.Cluster != filepath.Base(saved.Cluster) {
 		return nil, newUsageError("the plan is for the cluster %q, which is not a name", saved.Cluster)
