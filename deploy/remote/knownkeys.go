@@ -110,7 +110,7 @@ func readKnownHosts(names []string) (*knownKeys, error) {
 			return nil, err
 		}
 		defer os.RemoveAll(dir)
-		copied := filepath.Join(dir, fmt.Sprint(len(files)))
+		copied := filepath.Join(dir, "known_hosts")
 		lines := bytes.Split(data, []byte("\n"))
 		if err := blankUnreadableLines(lines, copied); err != nil {
 			return nil, err
