@@ -1,7 +1,7 @@
 # `make test` runs all tests that need no machines. It needs Go, Nix, git, shellcheck and a
 # static busybox, which `e2e/install-deps` installs on Debian.
 
-.PHONY: build test lint nix-lint shell-lint unit fixture-test test-other-nix e2e e2e-all kube kube-all faults real demo demo-down bench update
+.PHONY: build test lint nix-lint shell-lint unit fuzz fixture-test test-other-nix e2e e2e-all kube kube-all faults real demo demo-down bench update
 
 build:
 	go build -o nixbench ./cmd/nixbench
@@ -30,6 +30,13 @@ shell-lint:
 unit:
 	GORACE=atexit_sleep_ms=0 go test -race -parallel 5 ./...
 
+# Try random inputs with each fuzz test, for FUZZTIME each. An input that fails is kept in testdata/fuzz of the package.
+FUZZTIME ?= 1m
+fuzz:
+	@git grep -E '^func Fuzz' -- '*_test.go' | sed -E 's|^(.*)/[^/]*:func (Fuzz[A-Za-z]*).*|./\1 \2|' | while read -r package name; do \
+	  echo "$$package $$name"; out=$$(go test "$$package" -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x 2>&1) || { echo "$$out"; exit 1; }; \
+	done
+
 # Tests of the mini NixOS, which other tests use.
 fixture-test:
 	e2e/mini-nixos/tests/run
@@ -46,7 +53,7 @@ e2e: kube
 
 # All end-to-end tests, which take hours on two processors. A change of a subject ends with its package: make e2e-all PACKAGES=./e2e/kubernetes
 PACKAGES ?= ./e2e/... ./deploy/activate ./deploy/closure ./deploy/secrets ./deploy/report ./cmd/nixbench ./internal/bench
-e2e-all: kube kube-all
+e2e-all: fuzz kube kube-all
 	NIXBENCH_E2E=1 go test -v -count=1 -p 2 -parallel 2 -timeout 150m $(PACKAGES)
 
 # Build the programs of Kubernetes nodes, which takes minutes if they are not cached: a test

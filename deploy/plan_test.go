@@ -192,10 +192,12 @@ func TestPlanFile(t *testing.T) {
 	want := SavedPlan{Version: planVersion, Hive: "/hive.nix", Cluster: "demo", Made: time.Date(2026, 11, 23, 1, 2, 3, 0, time.UTC),
 		Arguments: PlanArguments{On: []string{"a"}, Sets: []string{"x=1"}, NoKeys: true}, Deployments: map[string]string{"a": "1"},
 		Nodes: []Preview{{Node: "a", Action: plan.WouldSwitch, From: "/old", To: "/new", Wave: 2, Drained: true, Machine: &MachinePreview{Action: provision.Keep}}}}
-	if err := want.Write(file); err != nil {
+	key := []byte("key")
+	keyOf := func(SavedPlan) ([]byte, error) { return key, nil }
+	if err := want.Write(file, key); err != nil {
 		t.Fatal(err)
 	}
-	got, err := ReadPlan(file)
+	got, err := ReadPlan(file, keyOf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,6 +214,25 @@ func TestPlanFile(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || !IsPlan(file) {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
+	written, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ old, new, key string }{
+		"changed":                {`"noKeys": true`, `"noKeys": false`, "key"},
+		"a field more":           {`"arguments"`, `"ARGUMENTS": {"noKeys": false}, "arguments"`, "key"},
+		"no MAC":                 {`"mac"`, `"revision": "x", "source"`, "key"},
+		"another state":          {"", "", "other"},
+		"a state without a plan": {"", "", ""},
+	} {
+		key = []byte(c.key)
+		if err := os.WriteFile(file, []byte(strings.Replace(string(written), c.old, c.new, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadPlan(file, keyOf); err == nil || !strings.Contains(err.Error(), "the state of cluster demo here has not written it") || failure.KindOf(err) != failure.Usage {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 	for text, want := range map[string]string{
 		"":                        "the file is not a plan",
 		"{}":                      "the file is not a plan",
@@ -223,10 +244,24 @@ func TestPlanFile(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadPlan(file); err == nil || IsPlan(file) || !strings.Contains(err.Error(), want) || failure.KindOf(err) != failure.Usage {
+		if _, err := ReadPlan(file, keyOf); err == nil || IsPlan(file) || !strings.Contains(err.Error(), want) || failure.KindOf(err) != failure.Usage {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+}
+
+func FuzzReadPlan(f *testing.F) {
+	f.Add([]byte(`{"version":1,"made":"2026-11-23T01:02:03Z","cluster":"demo","hive":"/hive.nix","arguments":{"on":["a"]},"deployments":{"a":"1"},"nodes":[{"node":"a","action":"switch"}],"mac":"00"}`))
+	f.Add([]byte(`{"version":1,"hive":"x","hive":"y","nodes":null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file := filepath.Join(t.TempDir(), "a.plan")
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := ReadPlan(file, func(SavedPlan) ([]byte, error) { return []byte("key"), nil }); err == nil {
+			t.Errorf("a plan without the key is accepted: %+v", s)
+		}
+	})
 }
 
 // A plan can be made while apply asks about machines. Apply then uses its systems.

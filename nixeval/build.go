@@ -38,7 +38,7 @@ func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, bu
 		argv = append(argv, "--builders", "@"+builders)
 	}
 	log := newNixLog(send, event.Build)
-	_, err := e.Run(ctx, Command{Argv: append(argv, drvs...), Stderr: log.HandleLine})
+	_, err := e.Run(ctx, Command{Argv: slices.Concat(argv, []string{"--"}, drvs), Stderr: log.HandleLine})
 	if err == nil {
 		return units, nil
 	}
@@ -91,7 +91,7 @@ func (l *nixLog) buildFailures() []*NixError {
 
 // findInvalidPaths returns the paths that do not exist in the store or are incomplete.
 func (e *Evaluator) findInvalidPaths(ctx context.Context, paths []string) ([]string, error) {
-	argv := append([]string{"nix-store", "--check-validity", "--print-invalid"}, paths...)
+	argv := append([]string{"nix-store", "--check-validity", "--print-invalid", "--"}, paths...)
 	log := newNixLog(e.Send, event.Build)
 	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine})
 	if err != nil {
@@ -117,7 +117,10 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 			if isRegisteredRoot(link, links[link]) {
 				return nil
 			}
-			argv := []string{"nix-store", "--realise", links[link], "--add-root", link}
+			if err := checkStorePaths(links[link]); err != nil {
+				return err
+			}
+			argv := []string{"nix-store", "--realise", "--add-root", link, "--", links[link]}
 			log := newNixLog(e.Send, event.Build)
 			if _, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine}); err != nil {
 				// Do not wrap the error with %w. It would count as an evaluation error, but the

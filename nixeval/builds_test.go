@@ -31,7 +31,7 @@ type fakeBuilder struct {
 
 func (f *fakeBuilder) run(ctx context.Context, c Command) ([]byte, error) {
 	if c.Argv[1] == "--check-validity" {
-		return []byte(strings.Join(slices.DeleteFunc(slices.Clone(c.Argv[3:]), func(p string) bool { return !slices.Contains(f.bad, strings.TrimPrefix(p, "/nix/store/")) }), "\n")), nil
+		return []byte(strings.Join(slices.DeleteFunc(slices.Clone(c.Argv[4:]), func(p string) bool { return !slices.Contains(f.bad, strings.TrimPrefix(p, "/nix/store/")) }), "\n")), nil
 	}
 	var units []string
 	var took time.Duration
@@ -184,7 +184,7 @@ func TestBuildsReportAReasonOnce(t *testing.T) {
 			e := f.evaluator()
 			e.Run = func(_ context.Context, c Command) ([]byte, error) {
 				if c.Argv[1] == "--check-validity" && !noDaemon {
-					return []byte(strings.Join(c.Argv[3:], "\n")), nil
+					return []byte(strings.Join(c.Argv[4:], "\n")), nil
 				}
 				time.Sleep(time.Second)
 				return fail(c, "cannot connect")

@@ -2,6 +2,7 @@ package nixeval
 
 import (
 	"context"
+	"errors"
 
 	"github.com/nixbench/nixbench/deploy/event"
 )
@@ -54,7 +55,7 @@ func (e *Evaluator) Images(ctx context.Context, kind string, roles []string) (ma
 	}
 	var images map[string]Closure
 	err = e.eval(ctx, event.Image, "h: h.images "+what+" "+names, &images)
-	return images, err
+	return images, errors.Join(err, checkClosures(images))
 }
 
 // RealiseImage builds the image that a role sets, if the image is a store path that does not exist
@@ -71,6 +72,9 @@ func (e *Evaluator) RealiseImage(ctx context.Context, role string) error {
 	closures := map[string]Closure{}
 	for _, drv := range drvs {
 		closures[drv] = Closure{Drv: drv, Out: drv}
+	}
+	if err := checkClosures(closures); err != nil {
+		return err
 	}
 	_, err = e.Build(ctx, closures, "")
 	return err

@@ -49,6 +49,9 @@ func (e *Evaluator) InstantiateEach(ctx context.Context, units []string, each fu
 		if err := e.eval(ctx, event.Evaluate, "h: h.instantiate "+names, &part); err != nil {
 			return err
 		}
+		if err := checkClosures(part); err != nil {
+			return err
+		}
 		e.Send.Send(event.Event{Kind: event.UnitEnd, Phase: event.Evaluate, Units: chunk})
 		mu.Lock()
 		defer mu.Unlock()
@@ -68,6 +71,16 @@ func (e *Evaluator) InstantiateEach(ctx context.Context, units []string, each fu
 		Text: fmt.Sprintf("%s in %s", countNoun(len(closures), "unit"), countIrregularNoun(int(processes.Load()), "process", "processes")),
 	})
 	return closures, err
+}
+
+// checkClosures returns an error if the paths of closures, which the hive determines, are not store paths.
+func checkClosures(closures map[string]Closure) error {
+	for _, c := range closures {
+		if err := checkStorePaths(c.Drv, c.Out); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // splitInto is the number of chunks into which a failing chunk is split. By default a chunk of Instantiate

@@ -2,9 +2,11 @@ package nixeval
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -61,7 +63,8 @@ func (f *fakeNix) run(ctx context.Context, c Command) ([]byte, error) {
 			c.Stderr(`@nix {"action":"msg","level":0,"msg":"error: ` + u + ` is bad","raw_msg":"` + u + ` is bad"}`)
 			return nil, &exec.ExitError{}
 		}
-		out = append(out, fmt.Sprintf(`%q: {"drv": "/nix/store/%s.drv", "out": "/nix/store/%s", "system": "x"}`, u, u, u))
+		path := "/nix/store/" + strings.Repeat("0", 32) + "-" + u
+		out = append(out, fmt.Sprintf(`%q: {"drv": "%s.drv", "out": "%s", "system": "x"}`, u, path, path))
 	}
 	return []byte("{" + strings.Join(out, ",") + "}"), nil
 }
@@ -129,6 +132,26 @@ func TestFailingUnitsAreIsolated(t *testing.T) {
 	}
 	if f.evaluations["n05"] != 1 {
 		t.Errorf("n05 shares no chunk with a culprit and was evaluated %d times", f.evaluations["n05"])
+	}
+}
+
+// A hive cannot pass options to nix-store as paths of derivations.
+func TestInstantiateRefusesOptions(t *testing.T) {
+	for _, path := range []string{"--post-build-hook", "/nix/store/x", "/tmp/00000000000000000000000000000000-x", "/nix/store/00000000000000000000000000000000-x/../../y"} {
+		e := New(Options{Source: Source{File: "/hive.nix"}, Run: func(_ context.Context, c Command) ([]byte, error) {
+			if c.Argv[0] != "nix" {
+				t.Errorf("%q runs %q", path, c.Argv)
+			}
+			return json.Marshal(map[string]Closure{"web": {Drv: path, Out: path}})
+		}})
+		_, err := e.Instantiate(t.Context(), []string{"web"})
+		var failed *EvalError
+		if !errors.As(err, &failed) || !strings.Contains(failed.Units["web"].Error(), "is not a store path") {
+			t.Errorf("%q: %v", path, err)
+		}
+		if err := e.Keep(t.Context(), map[string]string{filepath.Join(t.TempDir(), "link"): path}); err == nil || !strings.Contains(err.Error(), "is not a store path") {
+			t.Errorf("%q: %v", path, err)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package nixeval
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"os"
@@ -56,7 +57,7 @@ func (s Source) String() string {
 func (s Source) IsFlake() bool { return s.Flake != "" }
 
 // FindSource returns the nearest hive in dir or a folder above it. It returns a [*SourceError] if
-// no folder contains a hive.
+// no folder contains a hive, or if other users could have written the hive.
 func FindSource(dir string) (Source, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -64,6 +65,9 @@ func FindSource(dir string) (Source, error) {
 	}
 	for d := dir; ; d = filepath.Dir(d) {
 		if s, ok, err := findSourceIn(d); ok || err != nil {
+			if err == nil {
+				err = checkTrust(cmp.Or(s.File, filepath.Join(d, "flake.nix")))
+			}
 			return s, err
 		}
 		if d == filepath.Dir(d) {

@@ -1,10 +1,13 @@
 package nixeval
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 func write(t *testing.T, path, text string) {
@@ -58,6 +61,62 @@ func TestFindSource(t *testing.T) {
 	write(t, filepath.Join(deep, "hive.nix"), `{ }`)
 	if s := find(); s.File != filepath.Join(deep, "hive.nix") {
 		t.Errorf("the nearest hive counts, got %+v", s)
+	}
+}
+
+// A hive that another user could have written is not found. With its name, it is used.
+func TestFindSourceOfOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(top, folder, hive string) error
+		want   string
+	}{
+		"own":                     {func(_, _, _ string) error { return nil }, ""},
+		"file of another":         {func(_, _, hive string) error { return os.Lchown(hive, 4711, 4711) }, "hive.nix: it belongs to user 4711, and user 0 runs nixbench"},
+		"folder of another":       {func(_, folder, _ string) error { return os.Lchown(folder, 4711, 0) }, "/shared: it belongs to user 4711"},
+		"folder above of another": {func(top, _, _ string) error { return os.Lchown(top, 4711, 0) }, "it belongs to user 4711"},
+		"of the caller of sudo": {func(_, _, hive string) error {
+			return errors.Join(os.Setenv("SUDO_UID", "4711"), os.Lchown(hive, 4711, 0))
+		}, ""},
+		"others write to file":   {func(_, _, hive string) error { return os.Chmod(hive, 0o666) }, "others can write to it (mode 0666)"},
+		"others write to folder": {func(_, folder, _ string) error { return os.Chmod(folder, 0o777) }, "/shared: it belongs to user "},
+		"group writes to folder": {func(_, folder, _ string) error {
+			return errors.Join(os.Lchown(folder, -1, 4711), os.Chmod(folder, 0o775))
+		}, "others can write"},
+		"own group writes": {func(_, folder, _ string) error {
+			return errors.Join(os.Lchown(folder, -1, os.Getuid()), os.Chmod(folder, 0o775))
+		}, ""},
+		"sticky folder": {func(_, folder, _ string) error { return os.Chmod(folder, 0o777|os.ModeSticky) }, ""},
+		"sticky, and another's": {func(_, folder, hive string) error {
+			return errors.Join(os.Chmod(folder, 0o777|os.ModeSticky), os.Lchown(hive, 4711, 0))
+		}, "belongs to user 4711"},
+		"link of another": {func(top, _, hive string) error {
+			return errors.Join(os.Rename(hive, filepath.Join(top, "x")), os.Symlink("../x", hive), os.Lchown(hive, 4711, 0))
+		}, "belongs to user 4711"},
+		"link to a file of another": {func(top, _, hive string) error {
+			to := filepath.Join(top, "x")
+			return errors.Join(os.Rename(hive, to), os.Symlink("../x", hive), os.Lchown(to, 4711, 0))
+		}, "/x: it belongs to user 4711"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("SUDO_UID", "")
+			top := t.TempDir()
+			folder := filepath.Join(top, "shared")
+			hive, deep := filepath.Join(folder, "hive.nix"), filepath.Join(folder, "a", "b")
+			write(t, hive, "{ }")
+			write(t, filepath.Join(deep, "x"), "")
+			if err := c.change(top, folder, hive); errors.Is(err, os.ErrPermission) {
+				t.Skip("this test needs root: ", err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := FindSource(deep); c.want == "" && err != nil || c.want != "" &&
+				(err == nil || !strings.Contains(err.Error(), c.want) || failure.KindOf(err) != failure.Usage || failure.Hint(err) != "if you trust it, name it: -f "+hive) {
+				t.Errorf("%v, %s, want %q", err, failure.Hint(err), c.want)
+			}
+			if _, err := ParseFileSource(hive); err != nil {
+				t.Errorf("-f: %v", err)
+			}
+		})
 	}
 }
 

@@ -48,6 +48,7 @@ type app struct {
 	factsFile   string
 	showTrace   bool
 	impure      bool
+	sshPrograms bool
 	json        bool
 	verbose     bool
 	color       string

@@ -2,15 +2,18 @@ package main
 
 import (
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/pflag"
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -32,14 +35,9 @@ func (a *app) applyPlanFile(file string, flags applyFlags, set *pflag.FlagSet) e
 			return newUsageError("apply %s: --%s and a plan exclude each other: the plan has its own arguments", file, name)
 		}
 	}
-	saved, err := deploy.ReadPlan(file)
+	saved, err := deploy.ReadPlan(file, a.findPlanKey)
 	if err != nil {
 		return err
-	}
-	if a.file == "" && a.flake == "" {
-		if a.file = saved.Hive; saved.IsFlake {
-			a.file, a.flake = "", saved.Hive
-		}
 	}
 	args := saved.Arguments
 	a.sets = args.Sets
@@ -47,6 +45,33 @@ func (a *app) applyPlanFile(file string, flags applyFlags, set *pflag.FlagSet) e
 	flags.on, flags.noKeys, flags.recreate, flags.maxUnavailable = args.On, args.NoKeys, args.Recreate, args.MaxUnavailable
 	flags.drain = drainFlags{noDrain: args.NoDrain, barePods: args.DrainBarePods, localData: args.DrainLocalData}
 	return a.apply(node.Switch, flags)
+}
+
+// findPlanKey returns the key of the state that must have written a plan: that of the hive here, or of -f or --flake. A plan that
+// somebody else has made does not choose the hive, because a hive can run programs.
+func (a *app) findPlanKey(saved deploy.SavedPlan) ([]byte, error) {
+	here, err := a.locateHive()
+	if err != nil {
+		return nil, err
+	}
+	if a.file == "" && a.flake == "" && here.String() != saved.Hive {
+		flag := "-f "
+		if saved.IsFlake {
+			flag = "--flake "
+		}
+		return nil, failure.WithHint(newUsageError("the plan is for the hive %s, which is not the one here", saved.Hive), "if you trust it, name it: "+flag+shellescape.Quote(saved.Hive))
+	}
+	if saved.Cluster != filepath.Base(saved.Cluster) {
+		return nil, newUsageError("the plan is for the cluster %q, which is not a name", saved.Cluster)
+	}
+	dir, err := state.Locate(here, saved.Cluster)
+	if err == nil {
+		err = a.verifyState(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return dir.PlanKey()
 }
 
 // verifyPlan makes the plan of flags.planFile again, and returns an [deploy.OutdatedPlanError] if it differs.

@@ -54,7 +54,7 @@ func (c *benchCluster) newApp(ctx context.Context, configuration bench.Configura
 	sub := newApp(ctx, parent.connect)
 	sub.sets, sub.levels = append(slices.Clone(c.sets), configuration.Sets()...), configuration.Modules
 	sub.highLimits = c.limits == nixeval.HighLimits
-	sub.nixOptions, sub.showTrace, sub.impure = parent.nixOptions, parent.showTrace, parent.impure
+	sub.nixOptions, sub.showTrace, sub.impure, sub.sshPrograms = parent.nixOptions, parent.showTrace, parent.impure, parent.sshPrograms
 	sub.evalWorkers, sub.evalNodeLimit, sub.color = parent.evalWorkers, parent.evalNodeLimit, "never"
 	if c.flake {
 		sub.flake = c.source
@@ -410,6 +410,9 @@ func (c *benchCluster) commandLine(configuration bench.Configuration) ([]string,
 	}
 	if c.app.impure {
 		out = append(out, "--impure")
+	}
+	if c.app.sshPrograms {
+		out = append(out, "--allow-ssh-programs")
 	}
 	return out, nil
 }

@@ -52,6 +52,7 @@ func (a *app) newFleet(hive *nixeval.Hive, f fleetFlags, store *state.Store) *fl
 func (a *app) openFleet(hive *nixeval.Hive, f fleetFlags, recorded fleet.RecordedMachines) *fleet.Fleet {
 	return fleet.New(hive, fleet.Options{
 		Options:   remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.newPrompt(), Send: a.sendEvent},
+		Programs:  a.sshPrograms,
 		SSHConfig: os.Getenv("SSH_CONFIG_FILE"), // Colmena uses the same variable
 		ClientKey: a.dir.ClientKey(), Recorded: recorded,
 	})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/provision"
 )
@@ -28,9 +29,14 @@ func (a *app) nixInfoCommand() *cobra.Command {
 	}
 }
 
-// showFindings shows the findings of an examination. It fails if a finding is an error.
+// showFindings shows the findings of an examination. It fails if a finding is an error. An error in the hive's options is returned.
 func (a *app) showFindings(findings []provision.Finding) error {
 	a.view.Result(findings, func(w io.Writer) { writeFindings(w, findings) })
+	for _, f := range findings {
+		if failure.KindOf(f.Err) == failure.Usage {
+			return f.Err
+		}
+	}
 	if slices.ContainsFunc(findings, func(f provision.Finding) bool { return f.State == "error" }) {
 		return &checkError{nodes: errorFindings(findings)}
 	}

@@ -65,7 +65,11 @@ func (a *app) writePlanFile(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []ni
 		On: append([]string{}, flags.on...), Sets: append([]string{}, a.sets...), NoKeys: flags.noKeys, Recreate: flags.recreate,
 		NoDrain: flags.drain.noDrain, DrainBarePods: flags.drain.barePods, DrainLocalData: flags.drain.localData, MaxUnavailable: flags.maxUnavailable,
 	}
-	if err := saved.Write(flags.out); err != nil {
+	key, err := a.dir.MakePlanKey()
+	if err != nil {
+		return err
+	}
+	if err := saved.Write(flags.out, key); err != nil {
 		return err
 	}
 	a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "the plan is in " + flags.out + "; nixbench apply " + flags.out + " executes it"})

@@ -255,6 +255,53 @@ func TestRefusedImports(t *testing.T) {
 	}
 }
 
+// What an export contains is refused, or is a state; it is never outside of the folder.
+func FuzzStage(f *testing.F) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	header := `{"version":1,"cluster":"demo","states":["x"]}`
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: headerName, Size: int64(len(header))}); err != nil {
+		f.Fatal(err)
+	}
+	if _, err := w.Write([]byte(header)); err != nil {
+		f.Fatal(err)
+	}
+	if err := w.Flush(); err != nil { // without the end of the archive
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes(), "state.json", `{"version":3,"nodes":{},"intents":[]}`)
+	f.Add(b.Bytes(), "secrets/../../x", "")
+	f.Fuzz(func(t *testing.T, begin []byte, name, data string) {
+		dir := t.TempDir()
+		d := state.Dir(filepath.Join(dir, ".nixbench", "demo"))
+		lock, err := d.Lock(t.Context(), state.Self("test"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lock.Unlock()
+		staged, err := lock.BeginImport()
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := bytes.NewBuffer(begin)
+		w := tar.NewWriter(in)
+		if w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(data))}) == nil {
+			_, _ = w.Write([]byte(data))
+		}
+		_ = w.Close()
+		_, _ = stage(t.Context(), tar.NewReader(in), staged, "demo", "x.age")
+		if err := staged.Discard(); err != nil {
+			t.Fatal(err)
+		}
+		if entries, _ := os.ReadDir(dir); len(entries) > 1 {
+			t.Errorf("outside of the folder: %v", entries)
+		}
+		if names, err := d.Contents(true); err != nil || len(names) > 0 {
+			t.Errorf("the state has changed: %q, %v", names, err)
+		}
+	})
+}
+
 func TestRefusedExports(t *testing.T) {
 	d, to := newState(t), newIdentity(t).Recipient()
 	lock := mustLock(t, d)

@@ -17,8 +17,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// maxFiles is the maximum number of files in an export.
-const maxFiles = 200_000
+// Limits of the files in an export.
+const (
+	maxFiles = 200_000
+	maxBytes = 8 << 30
+)
 
 // Import decrypts file and replaces the state in dir by its contents. The caller holds the lock of dir. Without force,
 // Import fails if the state in dir has changes that the export lacks. If both states are equal, nothing changes.
@@ -54,7 +57,7 @@ func Import(ctx context.Context, lock *state.Lock, dir state.Dir, cluster, file 
 
 // stage writes the files of an export to the hidden folder of an import.
 func stage(ctx context.Context, in *tar.Reader, staged *state.Import, cluster, file string) (*Result, error) {
-	r := &Result{}
+	r, left := &Result{}, int64(maxBytes)
 	for count := 0; ; count++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -66,8 +69,8 @@ func stage(ctx context.Context, in *tar.Reader, staged *state.Import, cluster, f
 		if err != nil {
 			return nil, damaged(file, err)
 		}
-		if h.Typeflag != tar.TypeReg || count > maxFiles {
-			return nil, usage("%s: it contains %q, which is not a regular file, or more than %d files; nothing was imported", file, h.Name, maxFiles)
+		if left -= h.Size; h.Typeflag != tar.TypeReg || count > maxFiles || left < 0 {
+			return nil, usage("%s: it contains %q, which is not a regular file, or more than %d files or %d GiB; nothing was imported", file, h.Name, maxFiles, maxBytes>>30)
 		}
 		data, err := durable.ReadAll(in, durable.RecordSize)
 		if err != nil {

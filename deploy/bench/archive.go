@@ -26,8 +26,14 @@ func IsArchived(path string) bool {
 // excluded are the folders of a source that are not part of it: the state of clusters, with their secrets, and the repository.
 var excluded = map[string]bool{".nixbench": true, ".git": true}
 
-// WriteArchive writes the sweep as a compressed tar file, from which it can be repeated. Equal sweeps have equal archives.
+// WriteArchive writes the sweep as a compressed tar file, from which it can be repeated. Equal sweeps have equal archives. Links out of
+// the sweep, such as that of nix build, are left out.
 func (st *Store) WriteArchive(w io.Writer) error {
+	root, err := os.OpenRoot(st.Folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
 	for _, entry := range archived {
@@ -41,7 +47,7 @@ func (st *Store) WriteArchive(w io.Writer) error {
 			if d.IsDir() && excluded[d.Name()] {
 				return fs.SkipDir
 			}
-			return st.addToArchive(t, path, d)
+			return st.addToArchive(root, t, path, d)
 		})
 		if err != nil {
 			return err
@@ -50,7 +56,7 @@ func (st *Store) WriteArchive(w io.Writer) error {
 	return errors.Join(t.Close(), z.Close())
 }
 
-func (st *Store) addToArchive(t *tar.Writer, path string, d fs.DirEntry) error {
+func (st *Store) addToArchive(root *os.Root, t *tar.Writer, path string, d fs.DirEntry) error {
 	name, err := filepath.Rel(st.Folder, path)
 	if err != nil {
 		return err
@@ -61,7 +67,7 @@ func (st *Store) addToArchive(t *tar.Writer, path string, d fs.DirEntry) error {
 	}
 	link := ""
 	if info.Mode()&fs.ModeSymlink != 0 {
-		if link, err = os.Readlink(path); err != nil {
+		if link, err = os.Readlink(path); err != nil || leadsOut(root, name) {
 			return err
 		}
 	}
@@ -85,10 +91,21 @@ func (st *Store) addToArchive(t *tar.Writer, path string, d fs.DirEntry) error {
 	return err
 }
 
-// maxArchive limits the size of an archive's content.
-const maxArchive = 4 << 30
+// leadsOut reports whether a link below root leads out of it, directly or through other links. Then [os.Root] does not follow it.
+func leadsOut(root *os.Root, name string) bool {
+	_, err := root.Stat(name)
+	return err != nil && !errors.Is(err, fs.ErrNotExist)
+}
 
-// ReadArchive extracts sweep.json, the source and the workloads of an archive into a folder that does not exist.
+// Limits of what is extracted from an archive.
+const (
+	maxArchive = 4 << 30 // bytes
+	maxEntries = 100_000
+	maxDepth   = 64
+)
+
+// ReadArchive extracts sweep.json, the source and the workloads of an archive into a folder that does not exist. An archive is input: it
+// must not have links out of the folder.
 func ReadArchive(r io.Reader, folder string) error {
 	z, err := gzip.NewReader(r)
 	if err != nil {
@@ -102,11 +119,11 @@ func ReadArchive(r io.Reader, folder string) error {
 		return err
 	}
 	defer root.Close()
-	left := int64(maxArchive)
+	left, entries, links := int64(maxArchive), 0, []string{}
 	for t := tar.NewReader(z); ; {
 		h, err := t.Next()
 		if err == io.EOF {
-			return nil
+			break
 		}
 		if err != nil {
 			return fmt.Errorf("it is no archive of a sweep: %w", err)
@@ -118,10 +135,22 @@ func ReadArchive(r io.Reader, folder string) error {
 		if left -= h.Size; left < 0 {
 			return fmt.Errorf("the archive contains more than %d GiB", maxArchive>>30)
 		}
+		if entries++; entries > maxEntries || strings.Count(name, "/") > maxDepth {
+			return fmt.Errorf("the archive contains more than %d files or %d levels of folders", maxEntries, maxDepth)
+		}
+		if h.Typeflag == tar.TypeSymlink {
+			links = append(links, name)
+		}
 		if err := extract(root, name, h, t); err != nil {
 			return fmt.Errorf("%s: %w", h.Name, err)
 		}
 	}
+	for _, name := range links { // when all exist, since a link may lead to another one
+		if leadsOut(root, name) {
+			return fmt.Errorf("the archive contains a link out of its folder: %s", name)
+		}
+	}
+	return nil
 }
 
 // extract writes an entry of an archive below root. The root prevents that a link leads out of it.

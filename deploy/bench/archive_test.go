@@ -4,8 +4,11 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,8 +40,10 @@ func TestArchive(t *testing.T) {
 	} {
 		write(t, filepath.Join(folder, name), text)
 	}
-	if err := os.Symlink("hive.nix", filepath.Join(folder, "source/link.nix")); err != nil {
-		t.Fatal(err)
+	for name, to := range map[string]string{"link.nix": "hive.nix", "dangling": "nothing", "result": "/nix/store", "out": "../../../x"} {
+		if err := os.Symlink(to, filepath.Join(folder, "source", name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var a, b bytes.Buffer
 	if err := r.Store.WriteArchive(&a); err != nil {
@@ -77,9 +82,71 @@ func TestArchive(t *testing.T) {
 	if target, err := os.Readlink(filepath.Join(to, "source/link.nix")); err != nil || target != "hive.nix" {
 		t.Errorf("%q, %v", target, err)
 	}
+	for name, want := range map[string]bool{"dangling": true, "result": false, "out": false} {
+		if _, err := os.Lstat(filepath.Join(to, "source", name)); (err == nil) != want {
+			t.Errorf("%s is in the archive: %v", name, err)
+		}
+	}
 	if p, err := st.Progress(); err != nil || p.Done != 0 {
 		t.Errorf("the copy has results: %+v, %v", p, err)
 	}
+}
+
+// compress returns an archive with entries without content.
+func compress(t testing.TB, entries ...*tar.Header) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	for _, h := range entries {
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// An archive neither writes outside of its folder nor leaves a link that leads out of it. An entry without a target is a file.
+func FuzzReadArchive(f *testing.F) {
+	f.Add("x/source/s/f", "", "x/source/l", "s/f", "x/source/l/e", "../../y")
+	f.Add("x/source/p/d", "../s", "x/source/p/e", "d/../../..", "x/sweep.json", "")
+	f.Fuzz(func(t *testing.T, name1, link1, name2, link2, name3, link3 string) {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		w := tar.NewWriter(z)
+		for _, entry := range [][2]string{{name1, link1}, {name2, link2}, {name3, link3}} {
+			h := &tar.Header{Name: entry[0], Linkname: entry[1], Typeflag: tar.TypeSymlink}
+			if h.Linkname == "" {
+				h.Typeflag = tar.TypeReg
+			}
+			if w.WriteHeader(h) != nil {
+				return // no archive can have such a name
+			}
+		}
+		if err := errors.Join(w.Close(), z.Close()); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		err := ReadArchive(&b, filepath.Join(dir, "sweep"))
+		if entries, _ := os.ReadDir(dir); len(entries) > 1 {
+			t.Errorf("outside of the folder: %v", entries)
+		}
+		if err != nil {
+			return
+		}
+		inside, err := filepath.EvalSymlinks(filepath.Join(dir, "sweep"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = filepath.WalkDir(inside, func(path string, d fs.DirEntry, _ error) error {
+			if to, err := filepath.EvalSymlinks(path); err == nil && to != inside && !strings.HasPrefix(to, inside+"/") {
+				t.Errorf("%s leads to %s", path, to)
+			}
+			return nil
+		})
+	})
 }
 
 // An archive from elsewhere can neither write outside of its folder nor bring the state of a cluster.
@@ -123,6 +190,18 @@ func TestHostileArchive(t *testing.T) {
 		}
 		if link != "" && err == nil {
 			t.Errorf("%s is accepted", name)
+		}
+	}
+	for name, entries := range map[string][]*tar.Header{
+		"absolute link": {{Name: "x/source/l", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}},
+		"link out":      {{Name: "x/source/l", Typeflag: tar.TypeSymlink, Linkname: "../../y"}},
+		"links out together": {{Name: "x/source/s/", Typeflag: tar.TypeDir}, {Name: "x/source/p/q/d", Typeflag: tar.TypeSymlink, Linkname: "../../s"},
+			{Name: "x/source/p/q/e", Typeflag: tar.TypeSymlink, Linkname: "d/../../../y"}},
+		"deep": {{Name: "x/source" + strings.Repeat("/d", 100) + "/", Typeflag: tar.TypeDir}},
+		"many": slices.Repeat([]*tar.Header{{Name: "x/source/d/", Typeflag: tar.TypeDir}}, maxEntries+1),
+	} {
+		if err := ReadArchive(bytes.NewReader(compress(t, entries...)), filepath.Join(t.TempDir(), "sweep")); err == nil || !strings.Contains(err.Error(), "the archive contains") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for text, want := range map[string]string{

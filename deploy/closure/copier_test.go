@@ -29,7 +29,7 @@ func TestCopyBringsWhatIsMissing(t *testing.T) {
 	s, h, c, seen := f.node(sshtest.Options{})
 	c.NixOptions = [][2]string{{"cores", "2"}}
 	f.copy = func(_ context.Context, cmd nixeval.Command) error {
-		to := cmd.Argv[len(cmd.Argv)-3]
+		to := cmd.Argv[len(cmd.Argv)-4]
 		socket, ok := strings.CutPrefix(to, "unix://")
 		info, err := os.Stat(socket)
 		if !ok || err != nil || info.Mode().Type() != fs.ModeSocket {

@@ -37,7 +37,7 @@ func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []
 	b := &targetBuild{c: c, node: node, tails: map[string][]string{}}
 	b.log = newNixLog(b.sendWarning)
 	b.log.Start, b.log.Progress, b.log.BuildLog = b.handleStart, b.handleProgress, b.handleBuildLog
-	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning", "--log-format", "internal-json"}, drvs...)
+	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning", "--log-format", "internal-json", "--"}, drvs...)
 	lines := &remote.Lines{Max: longestMessage, Each: func(line string, continued bool) {
 		if !continued && len(line) < longestMessage-utf8.UTFMax { // an incomplete message cannot be parsed
 			b.log.HandleLine(line)

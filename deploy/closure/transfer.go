@@ -67,7 +67,7 @@ func (t *transfer) runNixCopy(ctx context.Context, to string, env []string) erro
 		// and send the setting to the daemon.
 		argv = append(argv, "--substitute-on-destination", "--option", "builders-use-substitutes", "true")
 	}
-	argv = append(argv, t.paths...)
+	argv = slices.Concat(argv, []string{"--"}, t.paths)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"runtime"
 	"slices"
@@ -40,6 +41,7 @@ type RecordedMachines interface {
 // Options are the options of a [Fleet].
 type Options struct {
 	remote.Options
+	Programs  bool                                                        // SSH options of the hive may run programs on this computer
 	SSHConfig string                                                      // the file to read in place of the user's OpenSSH configuration; a node's own sshOptions may name another file
 	Recorded  RecordedMachines                                            // nil: there are no recorded machines
 	ClientKey string                                                      // path of the private key for logins to recorded machines
@@ -53,7 +55,7 @@ func New(hive *nixeval.Hive, o Options) *Fleet {
 		o.Keyring = &remote.Keyring{} // shared, so that a passphrase is asked for once and not once per node
 	}
 	if o.KnownHosts == nil {
-		o.KnownHosts = &remote.KnownHosts{}
+		o.KnownHosts = &remote.KnownHosts{Send: o.Send}
 	}
 	if o.Resolve == nil {
 		o.Resolve = remote.Resolve
@@ -117,6 +119,12 @@ func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
 	var d nixeval.Deployment
 	if u := f.hive.Unit(n.Unit); u != nil { // the hive may no longer have the role of a machine
 		d = u.Deployment
+	}
+	if !f.options.Programs {
+		if err := remote.CheckPrograms(d.SSHOptions); err != nil {
+			return remote.Target{}, failure.On(n.Name, failure.WithHint(failure.WithKind(failure.Usage, fmt.Errorf("deployment.sshOptions: %w", err)),
+				"move it to your ~/.ssh/config, or use --allow-ssh-programs if you trust the hive"))
+		}
 	}
 	if len(d.TargetHosts) == 0 && n.Role != "" {
 		return f.bootedTarget(n, d)

@@ -59,7 +59,7 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provisio
 
 // newErrorFinding converts an error to a finding.
 func newErrorFinding(what string, err error) provision.Finding {
-	return provision.Finding{What: what, State: provision.FindingError, Text: err.Error(), Fix: failure.Hint(err)}
+	return provision.Finding{What: what, State: provision.FindingError, Text: err.Error(), Fix: failure.Hint(err), Err: err}
 }
 
 func (m *Manager) examineHypervisor(ctx context.Context, name string, h state.Hypervisor, c provision.Cluster, net provision.Network) ([]provision.Finding, *provision.Inventory) {

@@ -111,6 +111,7 @@ type Finding struct {
 	Text  string `json:"text"`            // what was observed
 	Fix   string `json:"fix,omitempty"`   // how to fix the problem
 	Where string `json:"where,omitempty"` // the hypervisor
+	Err   error  `json:"-"`               // the error that Text describes, if there is one
 }
 
 // Error is a failed operation on a hypervisor. Its message contains all fields except Fix, which is what the

@@ -152,6 +152,9 @@ func testKnownHostsForms(t *testing.T, k kind) {
 		"wildcard":           "127.* " + hostKey,
 		"list":               "other.example," + addr + " " + hostKey,
 		"behind a bad line":  "some.host ssh-unheard-of AAAA\n" + addr + " " + hostKey,
+		"behind a bad hash":  "|1|x|y " + hostKey + "\n" + addr + " " + hostKey,
+		"behind a bad port":  "[some.host " + hostKey + "\n@revoked! x " + hostKey + "\n" + addr + " " + hostKey,
+		"behind a long line": strings.Repeat("x", 100_000) + "\n" + addr + " " + hostKey,
 		"behind a torn line": "some.ho\n\n" + addr + " " + hostKey + " comment",
 	} {
 		if err := try(t, s.unpinned(t, line), remote.Options{}); err != nil {
@@ -167,9 +170,13 @@ func testKnownHostsForms(t *testing.T, k kind) {
 	if err := try(t, s.unpinned(t, "127.0.0.1 "+hostKey), remote.Options{}); !errors.As(err, &unknown) {
 		t.Errorf("an entry for port 22: %v", err)
 	}
+	// A revoked key behind a bad line stays revoked.
+	var changed *remote.HostKeyChangedError
+	if err := try(t, s.unpinned(t, "|1|x|y "+hostKey, "@revoked * "+hostKey, addr+" "+hostKey), remote.Options{}); !errors.As(err, &changed) || !changed.Revoked {
+		t.Errorf("revoked: %v", err)
+	}
 	// A change behind a bad line is still reported with the file's own name.
 	cfg = s.unpinned(t, "some.host ssh-unheard-of AAAA", s.known(newKey(t)))
-	var changed *remote.HostKeyChangedError
 	if err := try(t, cfg, remote.Options{}); !errors.As(err, &changed) ||
 		changed.Want[0].File != cfg.KnownHosts[0] || changed.Want[0].Line != 2 {
 		t.Errorf("error %v", err)

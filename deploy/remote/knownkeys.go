@@ -3,21 +3,25 @@ package remote
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/skeema/knownhosts"
-	"golang.org/x/crypto/ssh"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // KnownHosts caches known_hosts files, so that a thousand connections read a file of a
 // thousand lines once. A changed file is read again. Pass the same KnownHosts to every
 // Dial. The zero value works.
 type KnownHosts struct {
+	Send event.Sink // receives warnings about lines that cannot be read
+
 	mu   sync.Mutex            // held while reading, so that concurrent callers share the result
 	keys map[string]*knownKeys // names of files, joined with NUL → content of these files
 }
@@ -27,8 +31,9 @@ type knownKeys struct {
 	db *knownhosts.HostKeyDB
 	// names maps the path of a temporary copy to the path of the original file. A file with lines that cannot
 	// be parsed is read from a copy in which these lines are empty.
-	names  map[string]string
-	stamps []os.FileInfo // stat of each file when it was read; nil for a missing file
+	names    map[string]string
+	warnings []string      // warnings about lines that cannot be read
+	stamps   []os.FileInfo // stat of each file when it was read; nil for a missing file
 }
 
 // read returns the current content of the files.
@@ -44,6 +49,9 @@ func (k *KnownHosts) read(files []string) (*knownKeys, error) {
 	read, err := readKnownHosts(files)
 	if err != nil {
 		return nil, err
+	}
+	for _, text := range read.warnings {
+		k.Send.Send(event.Event{Kind: event.Message, Phase: event.Connect, Level: "warning", Text: text})
 	}
 	read.stamps = stamps
 	if k.keys == nil {
@@ -93,8 +101,7 @@ func readKnownHosts(names []string) (*knownKeys, error) {
 		if err != nil {
 			return nil, err
 		}
-		clean := blankUnreadableLines(data)
-		if bytes.Equal(clean, data) {
+		if _, err := knownhosts.NewDB(name); err == nil {
 			files = append(files, name)
 			continue
 		}
@@ -104,9 +111,20 @@ func readKnownHosts(names []string) (*knownKeys, error) {
 		}
 		defer os.RemoveAll(dir)
 		copied := filepath.Join(dir, "known_hosts")
-		if err := os.WriteFile(copied, clean, 0o600); err != nil {
+		lines := bytes.Split(data, []byte("\n"))
+		if err := blankUnreadableLines(lines, copied); err != nil {
 			return nil, err
 		}
+		if err := os.WriteFile(copied, bytes.Join(lines, []byte("\n")), 0o600); err != nil {
+			return nil, err
+		}
+		var skipped []string
+		for i, line := range lines {
+			if line == nil {
+				skipped = append(skipped, strconv.Itoa(i+1))
+			}
+		}
+		k.warnings = append(k.warnings, fmt.Sprintf("%s: lines that cannot be read are skipped, as by OpenSSH: %s", name, strings.Join(skipped, ", ")))
 		k.names[copied] = name
 		files = append(files, copied)
 	}
@@ -115,31 +133,19 @@ func readKnownHosts(names []string) (*knownKeys, error) {
 	return k, err
 }
 
-// blankUnreadableLines replaces lines that cannot be parsed by empty lines, so that line numbers in
-// errors remain correct.
-func blankUnreadableLines(data []byte) []byte {
-	lines := bytes.Split(data, []byte("\n"))
-	for i, line := range lines {
-		text := bytes.TrimSpace(line)
-		if len(text) == 0 || text[0] == '#' {
-			continue
-		}
-		if !isReadable(text) {
-			lines[i] = nil
-		}
+// blankUnreadableLines replaces lines that the library cannot parse by nil, so that line numbers in errors remain correct. It tries
+// lines together by writing them to a scratch file.
+func blankUnreadableLines(lines [][]byte, scratch string) error {
+	if err := os.WriteFile(scratch, bytes.Join(lines, []byte("\n")), 0o600); err != nil {
+		return err
 	}
-	return bytes.Join(lines, []byte("\n"))
-}
-
-// isReadable reports whether the library can parse a line of a known_hosts file.
-func isReadable(line []byte) bool {
-	fields := bytes.Fields(line)
-	if len(fields) > 0 && (string(fields[0]) == "@cert-authority" || string(fields[0]) == "@revoked") {
-		fields = fields[1:]
+	if _, err := knownhosts.NewDB(scratch); err == nil {
+		return nil
 	}
-	if len(fields) < 3 {
-		return false
+	if len(lines) == 1 {
+		lines[0] = nil
+		return nil
 	}
-	_, _, key, _, _, err := ssh.ParseKnownHosts(line)
-	return err == nil && key.Type() == string(fields[1])
+	half := len(lines) / 2
+	return errors.Join(blankUnreadableLines(lines[:half], scratch), blankUnreadableLines(lines[half:], scratch))
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 )
 
@@ -101,6 +102,45 @@ func TestChangedKnownHostsAreReadAgain(t *testing.T) {
 		os.Remove(file)
 		if k, err := known.read([]string{file}); err != nil || k.knows("one") {
 			t.Errorf("one is known still: %v", err)
+		}
+	})
+}
+
+// Lines that cannot be read are reported and skipped.
+func TestUnreadableKnownHosts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "known_hosts")
+	knownFile(t, file, "one", "|1|bad|hash", "@unknown two", "three")
+	var warnings []string
+	known := KnownHosts{Send: func(e event.Event) { warnings = append(warnings, e.Text) }}
+	for range 2 {
+		k, err := known.read([]string{file})
+		if err != nil || !k.knows("one") || !k.knows("three") || k.knows("two") {
+			t.Errorf("%+v, %v", k, err)
+		}
+	}
+	if want := []string{file + ": lines that cannot be read are skipped, as by OpenSSH: 2, 3"}; !slices.Equal(warnings, want) {
+		t.Errorf("%q, want %q", warnings, want)
+	}
+}
+
+// No line makes the others unreadable.
+func FuzzKnownHosts(f *testing.F) {
+	for _, line := range []string{"", "host ssh-ed25519 AAAA", "|1|a|b ssh-rsa x", "@revoked * x", "[host", "!"} {
+		f.Add([]byte(line))
+	}
+	signer, err := ssh.ParsePrivateKey(sshtest.GeneratePrivateKey())
+	if err != nil {
+		f.Fatal(err)
+	}
+	line := fmt.Appendf([]byte("\none "), "%s", ssh.MarshalAuthorizedKey(signer.PublicKey()))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file := filepath.Join(t.TempDir(), "known_hosts")
+		if err := os.WriteFile(file, append(data, line...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		k, err := readKnownHosts([]string{file})
+		if err != nil || !k.knows("one") {
+			t.Errorf("%q: %v", data, err)
 		}
 	})
 }

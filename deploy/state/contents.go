@@ -73,11 +73,11 @@ func (d Dir) listFiles(below string, deep bool) (files []string, err error) {
 }
 
 // isContent reports whether an export contains the file, which is not the record of a run. Access files that exist
-// while nixbench forwards an API are useless on another computer.
+// while nixbench forwards an API are useless on another computer, and plans are executed where they were made.
 func isContent(file string) bool {
 	top, _, below := strings.Cut(file, "/")
 	if below {
-		return top == "secrets" && !strings.HasPrefix(file, "secrets/forward/")
+		return top == "secrets" && file != planKeyName && !strings.HasPrefix(file, "secrets/forward/")
 	}
 	return !slices.Contains(localFiles, file) && !slices.Contains(folders, file) && file != "benchmarks"
 }

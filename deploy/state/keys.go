@@ -124,6 +124,44 @@ func (d Dir) makeKey(file, comment string) (Key, error) {
 	return readKey(file, data)
 }
 
+// planKeySize is the number of bytes of a plan key.
+const planKeySize = 32
+
+// planKeyFile returns the path of the key that authenticates plan files. Another computer has another one.
+func (d Dir) planKeyFile() string { return filepath.Join(string(d), planKeyName) }
+
+const planKeyName = "secrets/plan_key"
+
+// PlanKey returns the key that authenticates plan files, or nothing if there is none.
+func (d Dir) PlanKey() ([]byte, error) {
+	key, err := durable.Read(d.planKeyFile(), durable.KeySize)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, &FolderError{d, err}
+	case len(key) != planKeySize:
+		return nil, &FileError{File: d.planKeyFile(), Err: errors.New("it is not a key"), Fix: "remove it, and make plans again"}
+	}
+	return key, nil
+}
+
+// MakePlanKey is like PlanKey, and generates the key if there is none.
+func (d Dir) MakePlanKey() ([]byte, error) {
+	if key, err := d.PlanKey(); err != nil || key != nil {
+		return key, err
+	}
+	if err := d.Create(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(d.planKeyFile()), 0o700); err != nil {
+		return nil, &FolderError{d, err}
+	}
+	key := make([]byte, planKeySize)
+	_, _ = rand.Read(key) // never fails
+	return key, d.write(d.planKeyFile(), key)
+}
+
 func readKey(file string, data []byte) (Key, error) {
 	signer, err := ssh.ParsePrivateKey(data)
 	if err != nil {

@@ -10,11 +10,20 @@ import (
 )
 
 // CSV writes a table with one row per trial and metric, per trial and kind of request, and per trial and figure of its noise. Its columns are the sweep, the cell, its levels of the
-// factors, and what identifies the trial. A trial without metrics has no row.
+// factors, and what identifies the trial. A trial without metrics has no row. A text that a spreadsheet would read as a formula gets a '
+// in front: names may be those of another user.
 func CSV(w io.Writer, s Sweep) error {
 	table := csv.NewWriter(w)
+	write := func(row []string) error {
+		for i, text := range row {
+			if _, err := strconv.ParseFloat(text, 64); err != nil && text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+				row[i] = "'" + text
+			}
+		}
+		return table.Write(row)
+	}
 	header := append([]string{"sweep", "cell"}, s.factorNames(func(n string) string { return n })...)
-	if err := table.Write(append(header, "block", "order", "attempt", "verdict", "reasons", "metric", "value")); err != nil {
+	if err := write(append(header, "block", "order", "attempt", "verdict", "reasons", "metric", "value")); err != nil {
 		return err
 	}
 	for _, t := range s.Trials {
@@ -25,7 +34,7 @@ func CSV(w io.Writer, s Sweep) error {
 		trial := append([]string{s.Name, t.Cell}, levels...)
 		trial = append(trial, strconv.Itoa(t.Block), strconv.Itoa(t.Order), strconv.Itoa(t.Attempt), t.Verdict, strings.Join(t.Reasons, "; "))
 		for _, name := range t.metricNames() {
-			if err := table.Write(append(trial[:len(trial):len(trial)], name, format(t.Metrics[name]))); err != nil {
+			if err := write(append(trial[:len(trial):len(trial)], name, format(t.Metrics[name]))); err != nil {
 				return err
 			}
 		}
@@ -37,7 +46,7 @@ func CSV(w io.Writer, s Sweep) error {
 			others["noise "+name] = value
 		}
 		for _, name := range slices.Sorted(maps.Keys(others)) {
-			if err := table.Write(append(trial[:len(trial):len(trial)], name, format(others[name]))); err != nil {
+			if err := write(append(trial[:len(trial):len(trial)], name, format(others[name]))); err != nil {
 				return err
 			}
 		}

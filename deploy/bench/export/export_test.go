@@ -74,6 +74,28 @@ var writers = []struct {
 	{CrateFile, Crate},
 }
 
+// A spreadsheet reads no name as a formula. Numbers stay numbers.
+func TestCSVFormulas(t *testing.T) {
+	s := Sweep{Name: "=HYPERLINK(0)", Factors: []Factor{{"@SUM(1)", []string{"-1"}}}, Cells: []Cell{{"c", map[string]string{"@SUM(1)": "-1"}}},
+		Trials: []Trial{{Cell: "c", Verdict: "valid", Reasons: []string{"-1+cmd|' /C calc'!A0"}, Metrics: map[string]float64{"+x": -2.5, "y": math.Inf(-1)}}}}
+	var b bytes.Buffer
+	if err := CSV(&b, s); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(&b).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]string{
+		{"sweep", "cell", "'@SUM(1)", "block", "order", "attempt", "verdict", "reasons", "metric", "value"},
+		{"'=HYPERLINK(0)", "c", "-1", "0", "0", "0", "valid", "'-1+cmd|' /C calc'!A0", "'+x", "-2.5"},
+		{"'=HYPERLINK(0)", "c", "-1", "0", "0", "0", "valid", "'-1+cmd|' /C calc'!A0", "y", "-Inf"},
+	}
+	if diff := cmp.Diff(want, rows); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestGolden(t *testing.T) {
 	empty := Sweep{Name: "empty", ID: "s-0", Started: time.Unix(0, 0), Ended: time.Unix(1, 0)}
 	for _, w := range writers {

@@ -96,3 +96,20 @@ func TestReadSWFErrors(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// Each trace is an error, or has jobs that can be submitted.
+func FuzzReadSWF(f *testing.F) {
+	f.Add(trace, 0, 2.0, 4)
+	f.Add("1 1e300 0 1 1 -1 -1 99999999999 -1 -1 1 -1 -1 -1 -1 -1 1 -1", 1, 0.5, 1)
+	f.Fuzz(func(t *testing.T, text string, most int, compression float64, cpus int) {
+		jobs, _, err := ReadSWF(strings.NewReader(text), SWFOptions{MaxJobs: most, Compression: compression, CPUsPerNode: cpus})
+		if err != nil {
+			return
+		}
+		for _, j := range jobs {
+			if !(j.Submit >= 0) || !(j.Runtime >= 0) || j.Nodes < 1 || j.Tasks < 1 || j.CPUs < 1 {
+				t.Errorf("%+v", j)
+			}
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"libvirt.org/go/libvirt"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
@@ -81,10 +83,42 @@ func Open(name string, o Options) (*Hypervisor, error) {
 		return nil, h.wrapError("", "connect", fmt.Errorf("%s has no networks and assigns no addresses", o.URI),
 			"use qemu:///system, which members of the group libvirt may use")
 	}
+	if err := checkURI(u); err != nil {
+		return nil, failure.WithKind(failure.Usage, h.wrapError("", "connect", fmt.Errorf("cluster.hypervisors.%s.uri = %q: %w", name, o.URI, err), "use one such as qemu:///system or qemu+ssh://root@host/system"))
+	}
 	if o.Pool == "" || o.PoolPath == "" {
 		return nil, h.wrapError("", "connect", errors.New("no storage pool is set"), "")
 	}
 	return h, nil
+}
+
+// Parts of the URIs with which nixbench connects. A hive chooses its URIs, and others make libvirt run a program here, such as the
+// transport ext and the parameter command, or let the libvirt of another host open another URI, such as the parameter name.
+var (
+	drivers    = []string{"qemu", "lxc", "test"}
+	transports = []string{"", "unix", "ssh", "libssh", "libssh2", "tcp", "tls"}
+	parameters = []string{"socket", "mode", "proxy", "keyfile", "known_hosts", "known_hosts_verify", "sshauth", "no_tty", "no_verify", "no_sanity", "pkipath", "tls_priority"}
+)
+
+// checkURI returns an error if a URI has another part.
+func checkURI(u *url.URL) error {
+	driver, transport, _ := strings.Cut(u.Scheme, "+")
+	switch {
+	case !slices.Contains(drivers, driver):
+		return fmt.Errorf("the driver %s is not supported, only %s", driver, strings.Join(drivers, ", "))
+	case !slices.Contains(transports, transport):
+		return fmt.Errorf("the transport %s is not supported, only %s", transport, strings.Join(transports[1:], ", "))
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return err
+	}
+	for name := range query {
+		if !slices.Contains(parameters, name) {
+			return fmt.Errorf("the parameter %s is not supported, only %s", name, strings.Join(parameters, ", "))
+		}
+	}
+	return nil
 }
 
 // Close closes the connection. Running operations have references to the connection, so it stays open until they

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
@@ -24,6 +25,16 @@ func TestOpenRefuses(t *testing.T) {
 	} {
 		_, err := Open("default", Options{URI: uri, Pool: "p", PoolPath: "/p"})
 		if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "default") {
+			t.Errorf("%s: %v", uri, err)
+		}
+	}
+	for uri, why := range map[string]string{ // libvirt would run a program
+		"qemu+ext:///system?command=/x": "transport ext", "QEMU+EXT:///?command=/x": "transport ext", "qemu+ssh://h/system?command=/x": "parameter command",
+		"qemu+ssh://h/system?no_tty=1&Command=/x": "parameter Command", "qemu+ssh://h/system?c%6fmmand=/x": "parameter command", "qemu+ssh://h/system?no_tty=1;command=/x": "semicolon",
+		"qemu+unix:///system?name=qemu%2bext:///": "parameter name", "qemu+ssh://h/system?netcat=/x": "parameter netcat", "xen:///": "driver xen",
+	} {
+		_, err := Open("rack1", Options{URI: uri, Pool: "p", PoolPath: "/p"})
+		if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "cluster.hypervisors.rack1.uri") || failure.KindOf(err) != failure.Usage {
 			t.Errorf("%s: %v", uri, err)
 		}
 	}

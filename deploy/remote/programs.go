@@ -1,0 +1,86 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/durable"
+)
+
+// ssh runs a program on this computer for these keywords of ssh_config(5). Include adds the keywords of another file.
+var programKeywords = []string{"proxycommand", "localcommand", "knownhostscommand", "pkcs11provider", "smartcarddevice", "securitykeyprovider", "xauthlocation", "include"}
+
+// flagsWithValue are the flags of ssh(1) that have a value: the rest of the word, or the next word.
+const flagsWithValue = "BDEFIJLOPQRSWbceilmopw"
+
+var keywordRE = regexp.MustCompile(`(?s)^[\s="]*([A-Za-z0-9]+)"?[\s=]*(.*)`)
+
+// CheckPrograms returns an error if ssh, with the given options, could run a program on this computer. The options are those of a hive, whose
+// author may be another person. Options in the user's own configuration are not checked, also if -F names it.
+func CheckPrograms(options []string) error {
+	for i := 0; i < len(options); i++ {
+		at := strings.IndexAny(options[i], flagsWithValue)
+		if !strings.HasPrefix(options[i], "-") || at < 0 {
+			continue
+		}
+		flag, value := options[i][at], options[i][at+1:]
+		if value == "" && i+1 < len(options) {
+			i++
+			value = options[i]
+		}
+		switch flag {
+		case 'o':
+			if keyword := findProgram(value); keyword != "" {
+				return fmt.Errorf("%s runs a program on this computer", keyword)
+			}
+		case 'I', 'E': // a library that is loaded, and a file that is written
+			return fmt.Errorf("-%c %s can run a program on this computer", flag, value)
+		case 'F':
+			if err := checkConfigFile(value); err != nil {
+				return fmt.Errorf("-F %s: %w", value, err)
+			}
+		}
+	}
+	return nil
+}
+
+func checkConfigFile(file string) error {
+	home, _ := os.UserHomeDir()
+	if slices.Contains([]string{filepath.Join(home, ".ssh"), "/etc/ssh"}, filepath.Dir(file)) {
+		return nil
+	}
+	data, err := durable.Read(file, durable.ConfigSize)
+	if errors.Is(err, fs.ErrNotExist) { // ssh reports it, unless it is none
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(data)) {
+		if keyword := findProgram(line); keyword != "" {
+			return fmt.Errorf("%s runs a program on this computer", keyword)
+		}
+	}
+	return nil
+}
+
+// findProgram returns the keyword of a line of ssh_config(5) if ssh could run a program for the line, otherwise "".
+func findProgram(line string) string {
+	m := keywordRE.FindStringSubmatch(strings.TrimSpace(line))
+	if m == nil {
+		return ""
+	}
+	switch keyword, value := strings.ToLower(m[1]), m[2]; {
+	case keyword == "match" && strings.Contains(strings.ToLower(value), "exec"):
+		return "Match exec"
+	case slices.Contains(programKeywords, keyword) && value != "none":
+		return m[1]
+	}
+	return ""
+}

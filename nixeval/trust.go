@@ -1,0 +1,73 @@
+package nixeval
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/nixbench/nixbench/deploy/failure"
+)
+
+// checkTrust returns a [*SourceError] if another user could have written a hive that the user has not named, because a hive chooses
+// programs that run here. The file, its folder and all folders above must belong to the user, to root, or to the user who has
+// called sudo, and others must not be able to write to them. In a folder with the sticky bit, others cannot replace such files.
+func checkTrust(file string) error {
+	real, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return err
+	}
+	trusted := []uint32{0, uint32(os.Geteuid())}
+	if id, err := strconv.ParseUint(os.Getenv("SUDO_UID"), 10, 32); err == nil && os.Geteuid() == 0 {
+		trusted = append(trusted, uint32(id))
+	}
+	if top, err := os.Stat("/"); err == nil {
+		trusted = append(trusted, statOf(top).Uid) // root, in a user namespace in which it has another number
+	}
+	for _, path := range []string{file, real} {
+		for ; ; path = filepath.Dir(path) {
+			info, err := os.Lstat(path)
+			if err == nil {
+				err = checkWriters(info, trusted)
+			}
+			if err != nil {
+				return failure.WithHint(newSourceError("%s is not used: %s: %v", file, path, err), "if you trust it, name it: -f "+file)
+			}
+			if path == filepath.Dir(path) {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// checkWriters returns an error if users other than the trusted ones can write to a file or folder.
+func checkWriters(info fs.FileInfo, trusted []uint32) error {
+	stat, mode := statOf(info), info.Mode()
+	if !slices.Contains(trusted, stat.Uid) {
+		return fmt.Errorf("it belongs to user %s, and user %d runs nixbench", nameUser(stat.Uid), os.Geteuid())
+	}
+	groupWrites := mode.Perm()&0o020 != 0 && stat.Gid != stat.Uid // a group with the number of a user is that user's own
+	switch {
+	case mode&fs.ModeSymlink != 0, mode.IsDir() && mode&fs.ModeSticky != 0:
+		return nil
+	case mode.Perm()&0o002 != 0 || groupWrites:
+		return fmt.Errorf("it belongs to user %s, and others can write to it (mode %04o)", nameUser(stat.Uid), mode.Perm())
+	}
+	return nil
+}
+
+func statOf(info fs.FileInfo) *syscall.Stat_t { return info.Sys().(*syscall.Stat_t) }
+
+// nameUser returns the number and, if it is known, the name of a user.
+func nameUser(id uint32) string {
+	text := strconv.FormatUint(uint64(id), 10)
+	if u, err := user.LookupId(text); err == nil {
+		text += " (" + u.Username + ")"
+	}
+	return text
+}
