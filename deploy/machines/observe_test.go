@@ -27,7 +27,7 @@ func TestObserve(t *testing.T) {
 		if err := hosts[name].Prepare(t.Context(), c, provision.HostSetup{Network: provision.Network{Name: "n", Mode: provision.Bridge}, Images: []provision.Image{image}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := hosts[name].Ensure(t.Context(), c, provision.Network{Name: "n", Mode: provision.Bridge}, provision.Spec{Node: node, Image: image}); err != nil {
+		if err := hosts[name].Ensure(t.Context(), c, provision.Network{Name: "n", Mode: provision.Bridge}, provision.Spec{Node: node, Image: image, NewDisks: true}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,6 +22,7 @@ type Provider interface {
 	// Ensure creates the machine, or changes it to its desired state, and starts it. An existing machine
 	// keeps its disk; if its definition differs, it is shut down and started again. A machine that is
 	// detached from its network is reconnected: a virtual machine while it runs, a container by a restart.
+	// Unless s.NewDisks is set, the disks must exist, and a missing domain is defined again around them.
 	Ensure(ctx context.Context, c Cluster, net Network, s Spec) error
 	// Remove stops the machine and removes everything that belongs to it. A missing machine is no error.
 	Remove(ctx context.Context, c Cluster, node string) error
@@ -163,6 +164,8 @@ var (
 	ErrUnreachable = errors.New("the hypervisor does not answer")
 	// ErrInUse: the object cannot be removed because it is in use.
 	ErrInUse = errors.New("it is in use")
+	// ErrNoDisk: a disk of the machine, and with it data, is missing.
+	ErrNoDisk = errors.New("its disk is missing")
 	// ErrImage: the image file is damaged or has the wrong format.
 	ErrImage = errors.New("the image is unusable")
 )

@@ -181,6 +181,13 @@ func (h *Hypervisor) RemoveDomain(name string) {
 	delete(h.domains, name)
 }
 
+// RemoveDisk removes the root disk of a node's machine.
+func (h *Hypervisor) RemoveDisk(c provision.Cluster, node string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.parts[partsKey(c, node)], "disk")
+}
+
 // StopNetwork stops a network and, unless keep is set, removes its definition. Running machines are then
 // detached from the network.
 func (h *Hypervisor) StopNetwork(name string, keep bool) {
@@ -339,6 +346,8 @@ func (h *Hypervisor) fail(s Step, err error) error {
 		e.Fix = "choose another name or range"
 	case errors.Is(err, provision.ErrFull):
 		e.Fix = "make room"
+	case errors.Is(err, provision.ErrNoDisk):
+		e.Fix = "restore the disk"
 	}
 	return e
 }

@@ -248,7 +248,7 @@ func TestEffects(t *testing.T) {
 	h.shutdownTimeout = time.Second
 	var changes []string
 	h.onChange = func(what string) error { changes = append(changes, what); return nil }
-	s := provision.Spec{Node: "n1", Role: "w", MAC: "52:54:00:aa:00:01", VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0],
+	s := provision.Spec{Node: "n1", Role: "w", MAC: "52:54:00:aa:00:01", VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0], NewDisks: true,
 		Identity: provision.Identity{HostKey: []byte("key")}}
 	prepare := func() error { return h.Prepare(t.Context(), c, g) }
 	ensure := func() error { return h.Ensure(t.Context(), c, g.Network, s) }
@@ -295,7 +295,7 @@ func preparedForTest(t *testing.T) (*Hypervisor, provision.Cluster, provision.Ho
 func TestVolumeModes(t *testing.T) {
 	h, c, g := preparedForTest(t)
 	for node, method := range map[string]provision.Method{"n1": provision.Credentials, "n2": provision.CloudInit} {
-		if err := h.Ensure(t.Context(), c, g.Network, provision.Spec{Node: node, MAC: provision.MAC("c", node, nil), VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0],
+		if err := h.Ensure(t.Context(), c, g.Network, provision.Spec{Node: node, MAC: provision.MAC("c", node, nil), VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0], NewDisks: true,
 			Identity: provision.Identity{Method: method, HostKey: []byte("key")}}); err != nil {
 			t.Fatal(err)
 		}
