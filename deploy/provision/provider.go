@@ -50,7 +50,8 @@ type Terminal interface {
 // Power is implemented by providers that can shut down and start existing machines without changing them otherwise.
 type Power interface {
 	// ShutDown asks the system of the machine to shut down, and waits until the machine is off or the context ends. If
-	// force is set, it stops the machine at once, as a power failure does. A machine that is off or missing is no error.
+	// force is set, it stops the machine at once, as a power failure does. A machine that is off or missing is no error. If the
+	// hypervisor refuses to ask the system, the error is ErrRefused.
 	ShutDown(ctx context.Context, c Cluster, node string, force bool) error
 	// Start starts a machine that is off or crashed, and resumes one that is paused. It does not wait until the system of
 	// the machine has booted. A missing machine is an error.
@@ -166,6 +167,8 @@ var (
 	ErrInUse = errors.New("it is in use")
 	// ErrNoDisk: a disk of the machine, and with it data, is missing.
 	ErrNoDisk = errors.New("its disk is missing")
+	// ErrRefused: the hypervisor refuses to ask the machine's system to shut down.
+	ErrRefused = errors.New("the hypervisor refuses to ask its system")
 	// ErrImage: the image file is damaged or has the wrong format.
 	ErrImage = errors.New("the image is unusable")
 )

@@ -403,9 +403,12 @@ func (h *Hypervisor) ShutDown(ctx context.Context, c provision.Cluster, node str
 		return err
 	}
 	h.mu.Lock()
-	hangs := h.hangs[name]
+	refusal, hangs := h.hangs[name]
 	h.mu.Unlock()
 	if hangs && !force {
+		if refusal != nil {
+			return h.fail(Step{Op: "power", Node: node, Name: "shut down"}, refusal)
+		}
 		<-ctx.Done()
 		return h.fail(Step{Op: "power", Node: node, Name: "shut down"}, context.Cause(ctx))
 	}

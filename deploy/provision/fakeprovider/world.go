@@ -32,7 +32,7 @@ type Hypervisor struct {
 	// removedClusters are the ids of clusters that are being removed as a whole.
 	removedClusters map[string]bool
 	findings        []provision.Finding
-	hangs           map[string]bool // domains whose system does not shut down
+	hangs           map[string]error // domains whose system does not shut down, and the hypervisor's refusal to ask it, or nil
 	onStep          func(context.Context, Step) error
 	onStart         func(provision.Cluster, provision.Spec)
 	log             []Step
@@ -80,7 +80,7 @@ func New() *Hypervisor {
 	return &Hypervisor{
 		Name: "fake", Kind: provision.VM, CPUs: 16, Memory: 64 << 30, Disk: 1 << 40,
 		domains: map[string]*domain{}, parts: map[string]map[string]string{},
-		networks: map[string]*network{}, images: map[string]map[string]bool{}, removedClusters: map[string]bool{}, hangs: map[string]bool{},
+		networks: map[string]*network{}, images: map[string]map[string]bool{}, removedClusters: map[string]bool{}, hangs: map[string]error{},
 	}
 }
 
@@ -230,11 +230,11 @@ func (h *Hypervisor) PowerOff(name string) {
 	}
 }
 
-// Hang lets the system of a machine ignore the request to shut down.
-func (h *Hypervisor) Hang(name string) {
+// Hang lets the system of a machine ignore the request to shut down, or the hypervisor refuse it.
+func (h *Hypervisor) Hang(name string, refusal error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.hangs[name] = true
+	h.hangs[name] = refusal
 }
 
 func (d *domain) stop() { d.boot, d.heldState, d.detached = 0, "", false }

@@ -2,6 +2,7 @@ package libvirt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -315,9 +316,17 @@ func isActive(d *libvirt.Domain) (bool, error) {
 	return state != provision.Off && err == nil, err
 }
 
-// shutDownDomain asks the guest to shut down, and destroys the domain if the guest has not shut down within
+// shutDownDomain asks the guest to shut down, and destroys the domain if libvirt refuses to ask, or the guest has not shut down within
 // the time limit.
 func (s *session) shutDownDomain(d *libvirt.Domain, limit time.Duration) error {
+	if err := s.askToShutDown(d, limit); err != nil && !errors.Is(err, provision.ErrRefused) {
+		return err
+	}
+	return s.destroyDomain(d)
+}
+
+// askToShutDown asks the guest to shut down, and waits until the domain is off or the time limit has passed. A crashed domain is destroyed.
+func (s *session) askToShutDown(d *libvirt.Domain, limit time.Duration) error {
 	state, err := stateOf(d)
 	if err != nil || state == provision.Off {
 		return err
@@ -341,20 +350,33 @@ func (s *session) shutDownDomain(d *libvirt.Domain, limit time.Duration) error {
 			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_SIGNAL) },
 		}
 	}
+	return s.askUntilOff(ways, func() (bool, error) { return isActive(d) }, limit)
+}
+
+// askUntilOff asks the guest in one way after the other until the domain is not active, or the time limit has passed. A way fails if the
+// guest has just shut down, or does not support it. If all of them fail and the domain is active a second later, it returns [provision.ErrRefused].
+func (s *session) askUntilOff(ways []func() error, isActive func() (bool, error), limit time.Duration) error {
+	var refusals []string
+	var lastAsked time.Time
 	for since, asked := time.Now(), 0; time.Since(since) < limit; {
-		// Errors are ignored: a method fails if the guest has just shut down or does not support the method.
-		if asked < len(ways) && time.Since(since) >= time.Duration(asked)*s.h.shutdownTimeout/20 {
-			_ = ways[asked]()
-			asked++
+		if asked < len(ways) && (asked == len(refusals) || time.Since(since) >= time.Duration(asked)*s.h.shutdownTimeout/20) {
+			if err := ways[asked](); err != nil {
+				_, inner := explainError(err)
+				refusals = append(refusals, inner.Error())
+			}
+			asked, lastAsked = asked+1, time.Now()
 		}
-		if on, err := isActive(d); err != nil || !on {
+		if on, err := isActive(); err != nil || !on {
 			return err
+		}
+		if len(refusals) == len(ways) && time.Since(lastAsked) > time.Second {
+			return fmt.Errorf("%w: %s", provision.ErrRefused, strings.Join(refusals, "; "))
 		}
 		if err := s.sleep(100 * time.Millisecond); err != nil {
 			return err
 		}
 	}
-	return s.destroyDomain(d)
+	return nil
 }
 
 // destroyDomain stops a domain at once, as a power failure does. It does not remove the definition.

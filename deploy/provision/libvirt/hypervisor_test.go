@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"libvirt.org/go/libvirt"
+
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
@@ -426,5 +428,22 @@ func TestNeighbours(t *testing.T) {
 	got := findNeighbours(table, "52:54:5B:92:D9:D0")
 	if len(got) != 1 || got[0] != netip.MustParseAddr("192.168.78.187") {
 		t.Errorf("got %v", got)
+	}
+}
+
+// If every way to ask a guest to shut down fails, the wait ends at once. If one works, it lasts until the time limit.
+func TestAskUntilOff(t *testing.T) {
+	refuse := func() error { return libvirt.Error{Message: "no monitor"} }
+	accept := func() error { return nil }
+	on := func() (bool, error) { return true, nil }
+	s := &session{h: &Hypervisor{shutdownTimeout: time.Minute}, ctx: t.Context(), reportProgress: func() {}}
+	if err := s.askUntilOff([]func() error{refuse, refuse}, on, time.Hour); !errors.Is(err, provision.ErrRefused) || !strings.HasSuffix(err.Error(), ": no monitor; no monitor") {
+		t.Errorf("refused: %v", err)
+	}
+	if err := s.askUntilOff([]func() error{refuse, accept}, on, 2*time.Second); err != nil {
+		t.Errorf("accepted: %v", err)
+	}
+	if err := s.askUntilOff([]func() error{refuse}, func() (bool, error) { return false, nil }, time.Hour); err != nil {
+		t.Errorf("off: %v", err)
 	}
 }
