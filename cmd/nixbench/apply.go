@@ -325,6 +325,9 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 		}
 		defer d.Fleet.Close()
 		before := s.store.State()
+		if before.Cluster == nil && d.Machines.HasMachines(before) {
+			a.warnIfRenamed(e, hive)
+		}
 		o.Plan = &deploy.Plan{}
 		if flags.plan != nil {
 			if o.Plan, err = a.verifyPlan(d, e, hive, nodes, before, flags); err != nil {
