@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
@@ -43,6 +44,14 @@ func TestObserve(t *testing.T) {
 	states, err := o.States(t.Context())
 	if want := map[string]string{"a": "running", "b": "paused", "d": "running", "gone": "absent"}; err != nil || !maps.Equal(states, want) {
 		t.Errorf("%v, %v; want %v", states, err, want)
+	}
+	created := time.Now()
+	for node, want := range map[string]string{"a": "", "b": "paused (libvirt: paused)", "gone": "gone (libvirt: no such domain)"} {
+		m := recorded.Machines[node]
+		m.Created = &created
+		if got := DescribeDown(t.Context(), open, "c", node, m, recorded.Cluster); got != want {
+			t.Errorf("%s is %q, want %q", node, got, want)
+		}
 	}
 	if emulated, err := o.Emulated(t.Context()); err != nil || !slices.Equal(emulated, []string{"d"}) {
 		t.Errorf("%v are emulated, %v", emulated, err)
