@@ -73,7 +73,8 @@ func (o *Observer) States(ctx context.Context) (map[string]string, error) {
 }
 
 // DescribeDown returns what the hypervisor of a node's machine reports if the machine does not run, such as "off (libvirt: shut off)". It
-// returns "" if the machine runs, if its state cannot be read, and if it changes within downFor: a container is off for a moment while it reboots.
+// returns "" if the machine runs or is paused, if its state cannot be read, and if it changes within downFor: a container is off for a moment
+// while it reboots.
 func DescribeDown(ctx context.Context, open Opener, cluster, node string, m state.Machine, c *state.Cluster) string {
 	if m.Created == nil || c == nil {
 		return ""
@@ -100,8 +101,7 @@ func DescribeDown(ctx context.Context, open Opener, cluster, node string, m stat
 const downFor = 1500 * time.Millisecond
 
 var downTexts = map[string]string{
-	string(provision.Off): "off (libvirt: shut off)", string(provision.Paused): "paused (libvirt: paused)",
-	string(provision.Crashed): "crashed (libvirt: crashed)", string(absent): "gone (libvirt: no such domain)",
+	string(provision.Off): "off (libvirt: shut off)", string(provision.Crashed): "crashed (libvirt: crashed)", string(absent): "gone (libvirt: no such domain)",
 }
 
 // Emulated returns the nodes whose machines are virtual machines without KVM.

@@ -46,7 +46,8 @@ func TestObserve(t *testing.T) {
 		t.Errorf("%v, %v; want %v", states, err, want)
 	}
 	created := time.Now()
-	for node, want := range map[string]string{"a": "", "b": "paused (libvirt: paused)", "gone": "gone (libvirt: no such domain)"} {
+	tcg.PowerOff("c-d")
+	for node, want := range map[string]string{"a": "", "b": "", "d": "off (libvirt: shut off)", "gone": "gone (libvirt: no such domain)"} {
 		m := recorded.Machines[node]
 		m.Created = &created
 		if got := DescribeDown(t.Context(), open, "c", node, m, recorded.Cluster); got != want {

@@ -20,7 +20,7 @@ const (
 	longestWait  = 500 * time.Millisecond // between later attempts
 	longestTry   = 5 * time.Minute        // time limit of WaitReachable if its context has no deadline
 	bootingDial  = 3 * time.Second        // time limit of one TCP connection in WaitReachable
-	askAfter     = 2 * time.Second        // time of a dial after which the hypervisor is asked whether the machine runs
+	askAfter     = 2 * time.Second        // time without an answer after which the hypervisor is asked whether the machine runs
 )
 
 // Host connects to a node. It dials when a connection is first needed, and again after the

@@ -185,6 +185,15 @@ func TestMachineDown(t *testing.T) {
 	if len(got.list) != 1 || got.list[0].Text != "node-1: its machine is off (libvirt: shut off)" {
 		t.Errorf("messages: %+v", got.list)
 	}
+	// So does an open connection, over which nothing arrives.
+	frozen, _ := dialThroughProxy(t, 50_000, remote.Options{Down: down})
+	begin := time.Now()
+	err := frozen.Run(t.Context(), remote.Cmd{Argv: []string{"cat"}, Stdin: strings.NewReader(strings.Repeat("x", 1_000_000))})
+	var lost *remote.LostError
+	if !errors.As(err, &lost) || !strings.Contains(err.Error(), "its machine is off (libvirt: shut off)") || time.Since(begin) > 10*time.Second {
+		t.Errorf("after %s: %v", time.Since(begin), err)
+	}
+
 	slow := s.config(t)
 	slowDial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		time.Sleep(2200 * time.Millisecond)
