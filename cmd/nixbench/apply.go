@@ -76,7 +76,8 @@ node that could not be deployed is not rebooted.
 With the goals switch, boot and test, apply first creates and boots the machines
 that the hive's roles ask for, on cluster.hypervisors. Machines that the hive no
 longer contains are removed when all other machines are ready. apply asks before
-it removes or restarts a machine, unless --yes is set.
+it removes or restarts a machine, or creates one again whose disk is missing,
+unless --yes is set.
 
 --no-gzip, --gzip and --evaluator are accepted as in Colmena and have no effect:
 closures are copied without compression, and nixbench always evaluates in
