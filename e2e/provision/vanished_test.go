@@ -23,7 +23,7 @@ func TestVanished(t *testing.T) {
 		}
 	}
 	for _, node := range []string{"w-1", "w-2"} {
-		b.run(0, "exec", "--on", node, "--", "sh", "-c", "echo data of $(hostname) > /root/data; sync")
+		b.run(0, "exec", "--on", node, "--", "echo data of "+node+" > /root/data; sync")
 	}
 
 	virsh("destroy demo-w-1; undefine demo-w-1")
@@ -40,7 +40,7 @@ func TestVanished(t *testing.T) {
 	if took := time.Since(begin); took > 18*time.Second || powerOff.Stop() {
 		t.Errorf("exec on a machine that is powered off meanwhile took %s", took)
 	}
-	want("exec", stderr, "lost the connection", "its machine is off (libvirt: shut off)")
+	want("exec", stderr, "lost the connection") // the machine's system may still close it
 	begin = time.Now()
 	_, stderr = b.run(6, "exec", "--on", "w-2", "--", "true")
 	if took := time.Since(begin); took > 10*time.Second {
