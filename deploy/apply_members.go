@@ -56,7 +56,7 @@ func addDataWarnings(hive *nixeval.Hive, changes []provision.Change, recorded *s
 	for i := range changes {
 		c := &changes[i]
 		desired := desiredMember(hive, c.Node)
-		if c.Action != provision.Recreate || desired == nil || !desired.OneByOne || recorded.Nodes[c.Node].LastConfirmed == nil {
+		if c.Action != provision.Recreate && !c.Lost || desired == nil || !desired.OneByOne || recorded.Nodes[c.Node].LastConfirmed == nil {
 			continue
 		}
 		others := slices.ContainsFunc(engine.MembersByKind(hive)[desired.Kind], func(o engine.Member) bool {

@@ -9,10 +9,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // warnings returns the warnings of the last run.
@@ -332,4 +335,63 @@ func TestDestroyInterruptedDuringCleanup(t *testing.T) {
 		t.Error(err)
 	}
 	w.checkEmpty()
+}
+
+// A machine whose domain another program removed is defined again around its disk, without a question. If the disk is missing too, apply
+// asks before it creates the machine again.
+func TestVanishedMachines(t *testing.T) {
+	w, _ := newRunningCluster(t, 1, 2)
+	before := w.state()
+	lose := func(node string, disk bool) {
+		w.h.PowerOff("demo-" + node)
+		w.h.RemoveDomain("demo-" + node)
+		if disk {
+			w.h.RemoveDisk(provision.Cluster{Name: "demo", ID: before.Cluster.ID}, node)
+		}
+	}
+	lose("w-1", false)
+	since := len(w.h.Log())
+	shown, err := w.preview()
+	if want := "w-1 not running, start, its domain was removed from hypervisor default, and is defined again around its disk"; err != nil || !slices.Contains(shown, want) {
+		t.Errorf("plan shows %q, %v", shown, err)
+	}
+	w.must(w.apply())
+	if len(w.questions) > 0 || slices.ContainsFunc(w.effects(since), func(s string) bool { return strings.HasPrefix(s, "ensure w-1 disk") }) {
+		t.Errorf("asked %q, changes %q", w.questions, w.effects(since))
+	}
+	if now := w.state(); now.Nodes["w-1"].LastConfirmed == nil || !cmp.Equal(now.Machines["w-1"], before.Machines["w-1"], cmpopts.EquateComparable(netip.Addr{})) {
+		t.Errorf("recorded: %+v, %+v", now.Machines["w-1"], now.Nodes["w-1"])
+	}
+
+	lose("cp-1", true)
+	lose("w-2", true)
+	w.decline = true
+	if _, err := w.apply(); failure.KindOf(err) != failure.Declined || len(w.questions) != 2 ||
+		!strings.Contains(w.questions[0], "create cp-1 on default: its disk is no longer on hypervisor default, so it is created again without its data; it is the only member") ||
+		!strings.HasSuffix(w.questions[1], "without its data") {
+		t.Errorf("asked %q: %v", w.questions, err)
+	}
+	w.decline = false
+	w.must(w.apply())
+
+	// A removal that was interrupted is not questioned again.
+	w.questions = nil
+	w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
+		if s.Op == "remove" && s.Name == "disk" {
+			return errors.New("killed")
+		}
+		return nil
+	})
+	if w.destroy(func(all []nixeval.Node) ([]nixeval.Node, error) { return all[2:], nil }) == nil {
+		t.Error("the removal was not interrupted")
+	}
+	w.h.OnStep(nil)
+	shown, err = w.preview()
+	if want := "w-2 first deployment, finish, a run was interrupted while it created or removed the machine"; err != nil || !slices.Contains(shown, want) {
+		t.Errorf("plan shows %q, %v", shown, err)
+	}
+	w.must(w.apply())
+	if len(w.questions) > 0 {
+		t.Errorf("asked %q", w.questions)
+	}
 }

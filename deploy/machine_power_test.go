@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -108,7 +110,7 @@ func TestStopAndStart(t *testing.T) {
 
 func TestStopHasDeadline(t *testing.T) {
 	w := newOrderedWorld(t)
-	w.h.Hang("demo-w-1")
+	w.h.Hang("demo-w-1", nil)
 	o := machines.PowerOptions{Timeout: 200 * time.Millisecond}
 	results, err := w.power(t.Context(), (*machines.Power).Stop, o)
 	if err == nil || !strings.Contains(err.Error(), "w-1, hypervisor default: shut down: its system has not shut down within 200ms") {
@@ -127,9 +129,25 @@ func TestStopHasDeadline(t *testing.T) {
 		t.Error(diff)
 	}
 	if !slices.ContainsFunc(w.events, func(e event.Event) bool {
-		return e.Level == "warning" && strings.Contains(e.Text, "w-1: its system has not shut down")
+		return e.Level == "warning" && strings.Contains(e.Text, "its system has not shut down within 200ms; its machine is stopped by force")
 	}) {
 		t.Error("no warning says that w-1 was stopped by force")
+	}
+}
+
+// If the hypervisor refuses to ask a system to shut down, stop does not wait until the time limit.
+func TestStopRefused(t *testing.T) {
+	w := newOrderedWorld(t)
+	w.h.Hang("demo-w-1", fmt.Errorf("%w: no monitor", provision.ErrRefused))
+	o := machines.PowerOptions{Timeout: time.Hour}
+	_, err := w.power(t.Context(), (*machines.Power).Stop, o)
+	if err == nil || !strings.Contains(err.Error(), "w-1, hypervisor fake: power: shut down: the hypervisor refuses to ask its system: no monitor") || !strings.Contains(failure.Hint(err), "--force") {
+		t.Errorf("err = %v, hint %q", err, failure.Hint(err))
+	}
+	o.Force = true
+	w.must(w.power(t.Context(), (*machines.Power).Stop, o))
+	if w.h.State("demo-w-1") != provision.Off {
+		t.Error("w-1 was not stopped by force")
 	}
 }
 

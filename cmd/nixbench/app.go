@@ -259,6 +259,15 @@ func (a *app) locateState(e *nixeval.Evaluator, hive *nixeval.Hive) (state.Dir, 
 	return state.Locate(e.Source, hive.ClusterName())
 }
 
+// warnIfRenamed warns if the hive's cluster has no machines, and the hive was used for a cluster with another name that has.
+func (a *app) warnIfRenamed(e *nixeval.Evaluator, hive *nixeval.Hive) {
+	for _, other := range a.dir.FormerNames(e.Source.String()) {
+		a.sendEvent(event.Event{Kind: event.Message, Level: "warning", Time: time.Now(), Text: fmt.Sprintf(
+			"the cluster %s has no machines, and %s is the state of another cluster of this hive that has; if meta.name was changed, set it to %q again to use or destroy that cluster's machines: nixbench apply does not rename them",
+			hive.ClusterName(), other, filepath.Base(string(other)))})
+	}
+}
+
 func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // expandFileFlag converts the short flag -f before the command to --file, because some commands use -f for another flag,

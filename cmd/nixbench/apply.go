@@ -76,7 +76,8 @@ node that could not be deployed is not rebooted.
 With the goals switch, boot and test, apply first creates and boots the machines
 that the hive's roles ask for, on cluster.hypervisors. Machines that the hive no
 longer contains are removed when all other machines are ready. apply asks before
-it removes or restarts a machine, unless --yes is set.
+it removes or restarts a machine, or creates one again whose disk is missing,
+unless --yes is set.
 
 --keep-result has an effect only on the goal build: links in .nixbench/ beside
 the hive protect the systems that apply has built from Nix's garbage collector
@@ -319,6 +320,9 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 		}
 		defer d.Fleet.Close()
 		before := s.store.State()
+		if before.Cluster == nil && d.Machines.HasMachines(before) {
+			a.warnIfRenamed(e, hive)
+		}
 		o.Plan = &deploy.Plan{}
 		if flags.plan != nil {
 			if o.Plan, err = a.verifyPlan(d, e, hive, nodes, before, flags); err != nil {

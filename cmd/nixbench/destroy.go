@@ -107,6 +107,7 @@ func (a *app) destroy(flags destroyFlags) error {
 		return err
 	}
 	if recorded.Cluster == nil {
+		a.warnIfRenamed(e, hive)
 		a.view.Result([]state.NodeResult{}, func(w io.Writer) { fmt.Fprintln(w, "nixbench has booted no machine of this cluster") })
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -51,7 +52,13 @@ func (a *app) newFleet(hive *nixeval.Hive, f fleetFlags, store *state.Store) *fl
 // openFleet returns a fleet whose machines are those in recorded.
 func (a *app) openFleet(hive *nixeval.Hive, f fleetFlags, recorded fleet.RecordedMachines) *fleet.Fleet {
 	return fleet.New(hive, fleet.Options{
-		Options:   remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.newPrompt(), Send: a.sendEvent},
+		Options: remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.newPrompt(), Send: a.sendEvent, Down: func(ctx context.Context, node string) string {
+			m, cluster, err := recorded.MachineOf(node)
+			if err != nil {
+				return ""
+			}
+			return machines.DescribeDown(ctx, a.connect(nil), hive.ClusterName(), node, m, cluster)
+		}},
 		Programs:  a.sshPrograms,
 		SSHConfig: os.Getenv("SSH_CONFIG_FILE"), // Colmena uses the same variable
 		ClientKey: a.dir.ClientKey(), Recorded: recorded,

@@ -38,8 +38,8 @@ Values of SYSTEM:
   other system    another system: it was deployed by other means, or rolled back
   never deployed  no run has deployed the node
   not booted      the machine, which nixbench boots, does not run: MACHINE shows
-                  whether it is off, paused, crashed, absent, or half created or
-                  removed; apply starts it
+                  whether it is off, paused, crashed, absent, or half there: its
+                  domain or disk is missing; apply starts it
   up to date, differs
                   with --drift: whether it is the system of the hive, which is
                   evaluated for this; nothing is built

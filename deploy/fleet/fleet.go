@@ -90,7 +90,11 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.hosts[n.Name] == nil {
-		f.hosts[n.Name] = remote.NewHost(cfg, f.options.Options)
+		options := f.options.Options
+		if len(target.HostKeys) == 0 { // nixbench has not booted the node's machine, so no hypervisor is known
+			options.Down = nil
+		}
+		f.hosts[n.Name] = remote.NewHost(cfg, options)
 	}
 	return f.hosts[n.Name], nil
 }

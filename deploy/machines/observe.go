@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
@@ -69,6 +70,38 @@ func (o *Observer) States(ctx context.Context) (map[string]string, error) {
 		return nil
 	})
 	return out, err
+}
+
+// DescribeDown returns what the hypervisor of a node's machine reports if the machine does not run, such as "off (libvirt: shut off)". It
+// returns "" if the machine runs or is paused, if its state cannot be read, and if it changes within downFor: a container is off for a moment
+// while it reboots.
+func DescribeDown(ctx context.Context, open Opener, cluster, node string, m state.Machine, c *state.Cluster) string {
+	if m.Created == nil || c == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, downFor+5*time.Second)
+	defer cancel()
+	recorded := &state.State{Cluster: c, Machines: map[string]state.Machine{node: m}}
+	o, err := Observe(ctx, open, cluster, recorded, nil)
+	if err != nil {
+		return ""
+	}
+	defer o.Close()
+	first, err := o.States(ctx)
+	if text := downTexts[first[node]]; err != nil || text == "" || sleep(ctx, downFor) != nil {
+		return ""
+	}
+	if now, err := o.States(ctx); err != nil || now[node] != first[node] {
+		return ""
+	}
+	return downTexts[first[node]]
+}
+
+// downFor is how long a machine must not run until DescribeDown says so.
+const downFor = 1500 * time.Millisecond
+
+var downTexts = map[string]string{
+	string(provision.Off): "off (libvirt: shut off)", string(provision.Crashed): "crashed (libvirt: crashed)", string(absent): "gone (libvirt: no such domain)",
 }
 
 // Emulated returns the nodes whose machines are virtual machines without KVM.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
@@ -27,7 +28,7 @@ func TestObserve(t *testing.T) {
 		if err := hosts[name].Prepare(t.Context(), c, provision.HostSetup{Network: provision.Network{Name: "n", Mode: provision.Bridge}, Images: []provision.Image{image}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := hosts[name].Ensure(t.Context(), c, provision.Network{Name: "n", Mode: provision.Bridge}, provision.Spec{Node: node, Image: image}); err != nil {
+		if err := hosts[name].Ensure(t.Context(), c, provision.Network{Name: "n", Mode: provision.Bridge}, provision.Spec{Node: node, Image: image, NewDisks: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -43,6 +44,15 @@ func TestObserve(t *testing.T) {
 	states, err := o.States(t.Context())
 	if want := map[string]string{"a": "running", "b": "paused", "d": "running", "gone": "absent"}; err != nil || !maps.Equal(states, want) {
 		t.Errorf("%v, %v; want %v", states, err, want)
+	}
+	created := time.Now()
+	tcg.PowerOff("c-d")
+	for node, want := range map[string]string{"a": "", "b": "", "d": "off (libvirt: shut off)", "gone": "gone (libvirt: no such domain)"} {
+		m := recorded.Machines[node]
+		m.Created = &created
+		if got := DescribeDown(t.Context(), open, "c", node, m, recorded.Cluster); got != want {
+			t.Errorf("%s is %q, want %q", node, got, want)
+		}
 	}
 	if emulated, err := o.Emulated(t.Context()); err != nil || !slices.Equal(emulated, []string{"d"}) {
 		t.Errorf("%v are emulated, %v", emulated, err)

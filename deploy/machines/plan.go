@@ -129,7 +129,7 @@ func (m *Manager) findClosedHypervisors(where map[string]state.Hypervisor) map[s
 func recordedMachines(recorded *state.State) map[string]provision.Recorded {
 	out := map[string]provision.Recorded{}
 	for node, s := range recorded.Machines {
-		k := provision.Recorded{Hypervisor: s.Hypervisor, MAC: s.MAC, Address: s.Address}
+		k := provision.Recorded{Hypervisor: s.Hypervisor, MAC: s.MAC, Address: s.Address, Created: s.Created != nil && !recorded.Removing(node)}
 		if i := s.Image; i != nil {
 			k.Image = provision.Image{Hash: i.Hash, Format: provision.Format(i.Format), Kernel: i.Kernel, Initrd: i.Initrd, Cmdline: i.Cmdline}
 		}

@@ -140,17 +140,24 @@ func (p *Power) stopMachine(ctx context.Context, node string, o PowerOptions) er
 	wait := p.Send.Wait(event.Event{Node: node, Phase: event.Stop, Text: "its system to shut down", Until: until})
 	err = power.ShutDown(limited, p.cluster, node, false)
 	wait.End()
+	refused := errors.Is(err, provision.ErrRefused)
 	switch {
 	case ctx.Err() != nil:
 		return failure.On(node, context.Cause(ctx))
-	case err == nil || limited.Err() == nil:
+	case err == nil || !refused && limited.Err() == nil:
 		return err
-	case !o.Force:
-		err := &provision.Error{Hypervisor: p.machines[node].hypervisor, Node: node, Op: "shut down", Err: fmt.Errorf("its system has not shut down within %s", o.Timeout)}
-		err.Fix = "nixbench console " + node + " shows what it waits for; --force stops it as a power failure does, --timeout sets a longer limit"
+	case refused && !o.Force:
+		return failure.WithHint(err, "nixbench stop --force stops it as a power failure does")
+	case !refused:
+		err = &provision.Error{
+			Hypervisor: p.machines[node].hypervisor, Node: node, Op: "shut down", Err: fmt.Errorf("its system has not shut down within %s", o.Timeout),
+			Fix: "nixbench console " + node + " shows what it waits for; --force stops it as a power failure does, --timeout sets a longer limit",
+		}
+	}
+	if !o.Force {
 		return err
 	}
-	p.Send.Send(event.Event{Kind: event.Message, Node: node, Level: "warning", Text: fmt.Sprintf("%s: its system has not shut down within %s, so its machine is stopped by force", node, o.Timeout)})
+	p.Send.Send(event.Event{Kind: event.Message, Node: node, Level: "warning", Text: fmt.Sprintf("%s: %s; its machine is stopped by force", node, fleet.Brief(node, err))})
 	return power.ShutDown(ctx, p.cluster, node, true)
 }
 

@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -18,6 +19,8 @@ type Change struct {
 	Address    netip.Addr `json:"address,omitzero"`
 	Why        string     `json:"why,omitempty"`
 	State      State      `json:"-"` // of the machine that is removed
+
+	Lost bool `json:"-"` // the machine was created before, and its disk is missing
 
 	desired Desired
 	place   Place
@@ -45,9 +48,9 @@ func (c Change) NeedsImage() bool {
 	return c.Action == Create || c.Action == Recreate || c.Action == Finish
 }
 
-// Disturbs reports whether the change stops a running machine. The user has to confirm such changes.
+// Disturbs reports whether the change stops a running machine, or replaces a lost one. The user has to confirm such changes.
 func (c Change) Disturbs() bool {
-	return c.Action == Remove || c.Action == Restart || c.Action == Recreate || c.Action == Reconnect && c.Kind == Container
+	return c.Action == Remove || c.Action == Restart || c.Action == Recreate || c.Action == Reconnect && c.Kind == Container || c.Lost
 }
 
 // Runs reports whether the machine already runs and the change does not stop or change it.
@@ -60,6 +63,7 @@ func (c Change) Spec(image Image, id Identity) Spec {
 		image = c.image
 	}
 	s := c.desired.makeSpec(c.place, image)
+	s.NewDisks = c.NeedsImage()
 	id.Method = s.Identity.Method
 	s.Identity = id
 	return s
@@ -89,17 +93,22 @@ func (c Change) String() string {
 }
 
 // decideChange returns the change that brings an existing machine to its desired state.
-func decideChange(w Desired, place Place, f locatedMachine, kind Kind, image Image, o Options) Change {
+func decideChange(w Desired, place Place, f locatedMachine, kind Kind, known Recorded, o Options) Change {
+	image := known.Image
 	c := Change{
 		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.hypervisor, Kind: kind, Address: place.Address,
 		desired: w, place: place, image: image,
 	}
 	wanted := o.Images[ImageKey{w.Role, kind}]
 	switch {
-	case f.State == Incomplete:
+	case f.State == Incomplete && !known.Created:
 		c.Action, c.Why = Finish, "a run was interrupted while it created or removed the machine"
-	case o.Recreate && wanted.Hash != "" && wanted.Hash != f.Image:
-		c.Action, c.Why = Recreate, fmt.Sprintf("image %s → %s", f.Image, wanted.Hash)
+	case f.State == Incomplete && !f.HasDisk:
+		c.markLost()
+	case o.Recreate && wanted.Hash != "" && wanted.Hash != cmp.Or(f.Image, image.Hash):
+		c.Action, c.Why = Recreate, fmt.Sprintf("image %s → %s", cmp.Or(f.Image, image.Hash), wanted.Hash)
+	case f.State == Incomplete:
+		c.Action, c.Why = Start, fmt.Sprintf("its domain was removed from hypervisor %s, and is defined again around its disk", f.hypervisor)
 	case f.Definition != w.makeSpec(place, image).Definition():
 		c.Action, c.Why = Restart, describeDifference(w, f.Actual)
 		if f.State == Off || f.State == Crashed { // no running guest is stopped
@@ -117,6 +126,12 @@ func decideChange(w Desired, place Place, f locatedMachine, kind Kind, image Ima
 		c.Why = fmt.Sprintf("it is not moved, although roles.%s.hypervisors does not contain %s: to move it, run nixbench destroy --on %s, then nixbench apply", w.Role, f.hypervisor, w.Node)
 	}
 	return c
+}
+
+// markLost makes c the creation of a machine that was created before and has no disk any more.
+func (c *Change) markLost() {
+	c.Action, c.Lost = Create, true
+	c.Why = fmt.Sprintf("its disk is no longer on hypervisor %s, so it is created again without its data", c.Hypervisor)
 }
 
 // describeReconnect returns the reason why a machine is reconnected, and whether the machine is restarted.

@@ -38,6 +38,7 @@ type Actual struct {
 	Memory  uint64 // bytes
 	Image   string // hash of the image that the machine was created from
 	State   State
+	HasDisk bool // the root disk exists; set only for an incomplete machine
 	// Definition is the digest of the spec that the machine was defined from, see Spec.Definition. If it
 	// differs from the digest of the desired state, the machine has to be restarted.
 	Definition string
@@ -69,7 +70,7 @@ const (
 	Off        State = "off"
 	Paused     State = "paused"
 	Crashed    State = "crashed" // the guest crashed, and its memory is preserved
-	Incomplete State = "half"    // the creation or removal of the machine was interrupted
+	Incomplete State = "half"    // the domain or the root disk is missing, for instance after an interrupted creation
 )
 
 // ActualNetwork is the observed state of a libvirt network.

@@ -35,7 +35,7 @@ func placeMachines(created []Desired, kept []Change, inventories map[string]Inve
 	for _, c := range kept {
 		r := capacities[c.Hypervisor]
 		r.roles[c.Role]++
-		if c.Action == Start || c.Action == Finish {
+		if c.Action == Start || c.Action == Finish || c.Action == Create {
 			*r.memory -= min(*r.memory, c.desired.Memory)
 		}
 	}

@@ -39,6 +39,7 @@ type Recorded struct {
 	MAC        string
 	Address    netip.Addr
 	Image      Image // the image that the machine was created from; without a hash the machine was never created
+	Created    bool  // the creation was completed, and no removal has begun since
 
 	exists bool // a complete or incomplete machine was observed
 }
@@ -111,14 +112,18 @@ func Make(desired []Desired, inventories map[string]Inventory, o Options) (Plan,
 		place := Place{Node: w.Node, MAC: macs[w.Node], Address: addrs[w.Node]}
 		if f, ok := existing[w.Node]; ok {
 			place.Hypervisor = f.hypervisor
-			c := decideChange(w, place, f, inventories[f.hypervisor].Kind, recorded[w.Node].Image, o)
+			c := decideChange(w, place, f, inventories[f.hypervisor].Kind, recorded[w.Node], o)
 			kept = append(kept, c)
 			if o.isSelected(w.Node) {
 				p.Changes = append(p.Changes, c)
 			}
 		} else if o.isSelected(w.Node) {
 			created = append(created, w)
-			p.Changes = append(p.Changes, Change{Node: w.Node, Role: w.Role, Action: Create, Address: place.Address, desired: w, place: place})
+			c := Change{Node: w.Node, Role: w.Role, Action: Create, Hypervisor: recorded[w.Node].Hypervisor, Address: place.Address, desired: w, place: place}
+			if recorded[w.Node].Created {
+				c.markLost()
+			}
+			p.Changes = append(p.Changes, c)
 		}
 		p.Places = append(p.Places, place)
 	}
@@ -132,7 +137,7 @@ func Make(desired []Desired, inventories map[string]Inventory, o Options) (Plan,
 		return p, err
 	}
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Action == Create {
+		if c := &p.Changes[i]; where[c.Node] != "" {
 			c.Hypervisor = where[c.Node]
 			c.place.Hypervisor, c.Kind = c.Hypervisor, inventories[c.Hypervisor].Kind
 			if err := validateNames(o.Cluster, c.Node); err != nil {

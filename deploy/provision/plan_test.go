@@ -55,6 +55,15 @@ func recorded(at string, found ...Actual) map[string]Recorded {
 	return out
 }
 
+// created marks the machines as completely created.
+func created(all map[string]Recorded) map[string]Recorded {
+	for node, k := range all {
+		k.Created = true
+		all[node] = k
+	}
+	return all
+}
+
 func TestMake(t *testing.T) {
 	w := desired("w", 3)
 	one, two := observed(w[0], "10.0.0.2"), observed(w[1], "10.0.0.3")
@@ -125,6 +134,19 @@ func TestMake(t *testing.T) {
 			}}},
 			known: recorded("a", one, two),
 			want:  []string{"start w-1 on a 10.0.0.2: it is off", "finish w-2 on a 10.0.0.3: a run was interrupted while it created or removed the machine"},
+		},
+		{
+			name: "created: the domain, the disk, and both were removed by another program", desired: w,
+			inventories: map[string]Inventory{"a": {FreeMemory: 8 * gib, Network: ready, Machines: []Actual{
+				{Node: "w-1", State: Incomplete, HasDisk: true}, {Node: "w-2", State: Incomplete},
+			}}},
+			known: created(recorded("a", one, two, observed(w[2], "10.0.0.4"))),
+			want: []string{
+				"start w-1 on a 10.0.0.2: its domain was removed from hypervisor a, and is defined again around its disk",
+				"create w-2 on a 10.0.0.3: its disk is no longer on hypervisor a, so it is created again without its data (asks)",
+				"create w-3 on a 10.0.0.4: its disk is no longer on hypervisor a, so it is created again without its data (asks)",
+			},
+			ground: []string{"a"},
 		},
 		{
 			name: "paused, crashed, crashed with other sizes", desired: append(slices.Clone(w[:2]), Desired{Node: "w-3", Role: "w", VCPUs: 3, Memory: gib}),
@@ -237,6 +259,9 @@ func TestMake(t *testing.T) {
 				text := fmt.Sprintf("%s %s on %s %s", c.Action, c.Node, c.Hypervisor, c.Address)
 				if c.Why != "" {
 					text += ": " + c.Why
+				}
+				if c.Action == Create && c.Disturbs() {
+					text += " (asks)"
 				}
 				got = append(got, text)
 			}

@@ -22,6 +22,7 @@ type Provider interface {
 	// Ensure creates the machine, or changes it to its desired state, and starts it. An existing machine
 	// keeps its disk; if its definition differs, it is shut down and started again. A machine that is
 	// detached from its network is reconnected: a virtual machine while it runs, a container by a restart.
+	// Unless s.NewDisks is set, the disks must exist, and a missing domain is defined again around them.
 	Ensure(ctx context.Context, c Cluster, net Network, s Spec) error
 	// Remove stops the machine and removes everything that belongs to it. A missing machine is no error.
 	Remove(ctx context.Context, c Cluster, node string) error
@@ -49,7 +50,8 @@ type Terminal interface {
 // Power is implemented by providers that can shut down and start existing machines without changing them otherwise.
 type Power interface {
 	// ShutDown asks the system of the machine to shut down, and waits until the machine is off or the context ends. If
-	// force is set, it stops the machine at once, as a power failure does. A machine that is off or missing is no error.
+	// force is set, it stops the machine at once, as a power failure does. A machine that is off or missing is no error. If the
+	// hypervisor refuses to ask the system, the error is ErrRefused.
 	ShutDown(ctx context.Context, c Cluster, node string, force bool) error
 	// Start starts a machine that is off or crashed, and resumes one that is paused. It does not wait until the system of
 	// the machine has booted. A missing machine is an error.
@@ -164,6 +166,10 @@ var (
 	ErrUnreachable = errors.New("the hypervisor does not answer")
 	// ErrInUse: the object cannot be removed because it is in use.
 	ErrInUse = errors.New("it is in use")
+	// ErrNoDisk: a disk of the machine, and with it data, is missing.
+	ErrNoDisk = errors.New("its disk is missing")
+	// ErrRefused: the hypervisor refuses to ask the machine's system to shut down.
+	ErrRefused = errors.New("the hypervisor refuses to ask its system")
 	// ErrImage: the image file is damaged or has the wrong format.
 	ErrImage = errors.New("the image is unusable")
 )

@@ -33,6 +33,9 @@ type Spec struct {
 
 	Image    Image
 	Identity Identity
+
+	// NewDisks: the machine is created, or an interrupted creation is completed. Otherwise a missing disk is an error.
+	NewDisks bool
 }
 
 // Firmware is the firmware of a virtual machine.

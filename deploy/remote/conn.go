@@ -114,10 +114,13 @@ func (c *Conn) explainError(err error) error {
 }
 
 // sendKeepAlives sends keepalive requests, and ends the connection if the server sends neither an
-// answer nor other data for KeepAliveMax intervals. The server answers requests in order, so only one
-// request is open at a time.
+// answer nor other data for KeepAliveMax intervals, or if it does not answer and the hypervisor reports that the machine does not run.
+// The server answers requests in order, so only one request is open at a time.
 func (c *Conn) sendKeepAlives(tracked *trackedConn) {
 	interval, limit := c.opts.KeepAliveInterval, time.Duration(c.opts.KeepAliveMax)*c.opts.KeepAliveInterval
+	if c.opts.Down != nil {
+		interval = min(interval, askAfter)
+	}
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	answered := make(chan struct{}, 1)
@@ -143,8 +146,32 @@ func (c *Conn) sendKeepAlives(tracked *trackedConn) {
 				c.end(c.newLostError(fmt.Errorf("no data for %v (%d keepalives unanswered)", limit, c.opts.KeepAliveMax)))
 				return
 			}
+			if tracked.sinceLastData() < interval {
+				continue
+			}
+			if down := c.askDown(); down != "" {
+				c.end(c.newLostError(errors.New("its machine is " + down)))
+				return
+			}
 		}
 	}
+}
+
+// askDown calls [Options.Down], and returns when the connection ends.
+func (c *Conn) askDown() string {
+	if c.opts.Down == nil {
+		return ""
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-c.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return c.opts.Down(ctx, c.cfg.Node)
 }
 
 // RoundTrip returns the time until the server of the node has answered a request, which makes it do nothing.

@@ -36,6 +36,10 @@ type Options struct {
 	KeepAliveInterval time.Duration // 0: the user's ServerAliveInterval, or 15 s
 	KeepAliveMax      int           // unanswered keepalives before the connection is closed; 0: ServerAliveCountMax, or 3
 
+	// Down returns what the node's hypervisor reports if its machine does not run: "off (libvirt: shut off)". It returns "" if the
+	// machine runs, or that is unknown. May be nil.
+	Down func(ctx context.Context, node string) string
+
 	// Send receives events about waits for connections. May be nil.
 	Send event.Sink
 

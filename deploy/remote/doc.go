@@ -52,7 +52,7 @@
 //
 // Every call ends in bounded time. Connecting and logging in take at most
 // Options.Timeout; a connection whose server is silent is closed after three
-// missed keepalives; each call ends with its context. Each error type corresponds to one
+// missed keepalives, or earlier if Options.Down reports that its machine does not run; each call ends with its context. Each error type corresponds to one
 // action of the user, and contains the node, its address and advice:
 //
 //	UnreachableError        no answer, or not from an SSH server: waiting may help

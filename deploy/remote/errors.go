@@ -22,6 +22,7 @@ var ErrClosed = errors.New("connection closed")
 // or no SSH answer in time. Waiting may help.
 type UnreachableError struct {
 	Node, Addr string
+	Down       string // what the hypervisor reports of a machine that does not run, see [Options.Down]; otherwise empty
 	Err        error
 }
 
@@ -29,11 +30,22 @@ func (e *UnreachableError) Error() string { return failure.Message(e) }
 
 // OnNode implements [failure.OnNode].
 func (e *UnreachableError) OnNode() (node, text string) {
+	if e.Down != "" {
+		return e.Node, fmt.Sprintf("cannot reach %s: its machine is %s", e.Addr, e.Down)
+	}
 	return e.Node, fmt.Sprintf("cannot reach %s: %v%s", e.Addr, e.Err, e.hint())
 }
 
 // Kind implements [failure.Classified].
 func (e *UnreachableError) Kind() failure.Kind { return failure.Unreachable }
+
+// Hint returns how the machine is started.
+func (e *UnreachableError) Hint() string {
+	if e.Down == "" {
+		return ""
+	}
+	return "nixbench start --on " + e.Node + " starts it; nixbench console " + e.Node + " shows what it prints"
+}
 
 func (e *UnreachableError) hint() string {
 	switch {

@@ -14,7 +14,7 @@ import (
 )
 
 // dialThroughProxy connects through a network that forwards limit bytes.
-func dialThroughProxy(t *testing.T, limit int64) (*remote.Conn, *sshtest.Proxy) {
+func dialThroughProxy(t *testing.T, limit int64, o remote.Options) (*remote.Conn, *sshtest.Proxy) {
 	s := inProcess(t, want{hostKey: newKey(t), user: newKey(t)})
 	p, err := sshtest.StartProxy(fmt.Sprintf("127.0.0.1:%d", s.port), limit)
 	if err != nil {
@@ -23,13 +23,13 @@ func dialThroughProxy(t *testing.T, limit int64) (*remote.Conn, *sshtest.Proxy) 
 	t.Cleanup(p.Close)
 	cfg := s.config(t)
 	cfg.Port = p.Port()
-	return dial(t, cfg, remote.Options{}), p
+	return dial(t, cfg, o), p
 }
 
 // Close ends pending reads and writes, although a write to the network blocks.
 func TestCloseWhenFrozen(t *testing.T) {
 	path := digest(t)
-	conn, p := dialThroughProxy(t, 1<<20)
+	conn, p := dialThroughProxy(t, 1<<20, remote.Options{})
 	var ended []chan error
 	var channels []net.Conn
 	for range 4 { // more data than the buffers of the network contain
@@ -72,7 +72,7 @@ func TestCloseWhenFrozen(t *testing.T) {
 
 // A cancelled command ends, although a write to the network blocks.
 func TestCancelWhenFrozen(t *testing.T) {
-	conn, p := dialThroughProxy(t, 1<<20)
+	conn, p := dialThroughProxy(t, 1<<20, remote.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 4)

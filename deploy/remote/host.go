@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -19,6 +20,7 @@ const (
 	longestWait  = 500 * time.Millisecond // between later attempts
 	longestTry   = 5 * time.Minute        // time limit of WaitReachable if its context has no deadline
 	bootingDial  = 3 * time.Second        // time limit of one TCP connection in WaitReachable
+	askAfter     = 2 * time.Second        // time without an answer after which the hypervisor is asked whether the machine runs
 )
 
 // Host connects to a node. It dials when a connection is first needed, and again after the
@@ -31,6 +33,8 @@ type Host struct {
 	turn       chan struct{} // held while dialing, so that concurrent callers share one connection
 	conn       *Conn         // guarded by turn
 	handshakes atomic.Int64
+
+	saidDown atomic.Bool // a message said that the machine does not run
 
 	mu     sync.Mutex
 	fresh  map[*Conn]bool // open connections of Fresh; Close closes them
@@ -84,8 +88,10 @@ func (h *Host) WaitReachable(ctx context.Context) (*Conn, error) {
 func (h *Host) Fresh(ctx context.Context) (*Conn, error) {
 	conn, err := h.dialRetrying(ctx, dialAttempts)
 	if err != nil {
+		h.sayDown(err)
 		return nil, err
 	}
+	h.saidDown.Store(false)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -183,7 +189,11 @@ func (h *Host) dialRetrying(ctx context.Context, attempts int) (*Conn, error) {
 	}
 	for try, wait := 1, firstWait; ; try, wait = try+1, min(2*wait, longestWait) {
 		begin := time.Now()
-		conn, err := h.dialInOrder(ctx, opts)
+		dial := h.dialUnlessDown
+		if attempts == 0 { // a machine that boots may be off for a moment
+			dial = h.dialInOrder
+		}
+		conn, err := dial(ctx, opts)
 		if err == nil {
 			return conn, nil
 		}
@@ -206,6 +216,42 @@ func (h *Host) dialRetrying(ctx context.Context, attempts int) (*Conn, error) {
 			return nil, fmt.Errorf("%w (%d attempts)", last, try)
 		}
 	}
+}
+
+// dialUnlessDown is dialInOrder for a machine that should run. If the dial fails or takes long, it asks the hypervisor, and ends the dial if
+// the machine does not run.
+func (h *Host) dialUnlessDown(ctx context.Context, opts Options) (*Conn, error) {
+	if h.opts.Down == nil {
+		return h.dialInOrder(ctx, opts)
+	}
+	dialing, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ask := sync.OnceValue(func() string { return h.opts.Down(dialing, h.cfg.Node) })
+	late := time.AfterFunc(askAfter, func() {
+		if ask() != "" {
+			cancel()
+		}
+	})
+	defer late.Stop()
+	conn, err := h.dialInOrder(dialing, opts)
+	var unreachable *UnreachableError
+	if err == nil || ctx.Err() != nil || errors.Is(err, syscall.ECONNREFUSED) || dialing.Err() == nil && !errors.As(err, &unreachable) {
+		return conn, err
+	}
+	if down := ask(); down != "" {
+		return nil, &UnreachableError{Node: h.cfg.Node, Addr: h.Config().Addr(), Down: down, Err: err}
+	}
+	return nil, err
+}
+
+// sayDown sends a message, once until the next login, if the machine does not run: a caller of Fresh may try again for minutes.
+func (h *Host) sayDown(err error) {
+	var unreachable *UnreachableError
+	if !errors.As(err, &unreachable) || unreachable.Down == "" || !h.saidDown.CompareAndSwap(false, true) {
+		return
+	}
+	h.opts.Send.Send(event.Event{Kind: event.Message, Phase: event.Connect, Node: h.cfg.Node, Level: "warning", Time: time.Now(),
+		Text: fmt.Sprintf("%s: its machine is %s", h.cfg.Node, unreachable.Down)})
 }
 
 // limitDialTime returns the options with a limit of 3 seconds for a TCP connection. While a machine

@@ -161,3 +161,47 @@ func TestResolveFallbacks(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// If the machine of a node does not run, a login ends early with what the hypervisor reports, which a message says once.
+func TestMachineDown(t *testing.T) {
+	s := kind(inProcess).start(t, want{})
+	silent := s.config(t)
+	silent.Port = silentAddress(t)
+	silent.ConnectTimeout = time.Minute
+	var got messages
+	down := func(context.Context, string) string { return "off (libvirt: shut off)" }
+	host := remote.NewHost(silent, remote.Options{Send: got.sink, Down: down})
+	defer host.Close()
+	for range 2 {
+		begin := time.Now()
+		_, err := host.Fresh(t.Context())
+		if text := fmt.Sprintf("node-1: cannot reach 127.0.0.1:%d: its machine is off (libvirt: shut off)", silent.Port); err == nil || err.Error() != text || time.Since(begin) > 8*time.Second {
+			t.Errorf("after %s: %v", time.Since(begin), err)
+		}
+		if !strings.HasPrefix(failure.Hint(err), "nixbench start --on node-1") {
+			t.Errorf("hint %q", failure.Hint(err))
+		}
+	}
+	if len(got.list) != 1 || got.list[0].Text != "node-1: its machine is off (libvirt: shut off)" {
+		t.Errorf("messages: %+v", got.list)
+	}
+	// So does an open connection, over which nothing arrives.
+	frozen, _ := dialThroughProxy(t, 50_000, remote.Options{Down: down})
+	begin := time.Now()
+	err := frozen.Run(t.Context(), remote.Cmd{Argv: []string{"cat"}, Stdin: strings.NewReader(strings.Repeat("x", 1_000_000))})
+	var lost *remote.LostError
+	if !errors.As(err, &lost) || !strings.Contains(err.Error(), "its machine is off (libvirt: shut off)") || time.Since(begin) > 10*time.Second {
+		t.Errorf("after %s: %v", time.Since(begin), err)
+	}
+
+	slow := s.config(t)
+	slowDial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		time.Sleep(2200 * time.Millisecond)
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	other := remote.NewHost(slow, remote.Options{DialContext: slowDial, Down: func(context.Context, string) string { return "" }})
+	defer other.Close()
+	if _, err := other.Conn(t.Context()); err != nil {
+		t.Errorf("a machine that runs: %v", err)
+	}
+}

@@ -35,6 +35,27 @@ func Locate(src nixeval.Source, cluster string) (Dir, error) {
 	return Dir(filepath.Join(base, "nixbench", where, cluster)), nil
 }
 
+// FormerNames returns the folders beside d of clusters with machines whose last run read the same hive. The hive may have had
+// another name then.
+func (d Dir) FormerNames(hive string) []Dir {
+	entries, _ := os.ReadDir(filepath.Dir(string(d))) // only for a message, so errors are ignored
+	var out []Dir
+	for _, e := range entries {
+		other := Dir(filepath.Join(filepath.Dir(string(d)), e.Name()))
+		if !e.IsDir() || other == d {
+			continue
+		}
+		recorded, err := other.Load()
+		if err != nil || recorded.Cluster == nil {
+			continue
+		}
+		if last, err := other.OpenRun("last"); err == nil && last.Hive == hive {
+			out = append(out, other)
+		}
+	}
+	return out
+}
+
 // Root returns the path of the garbage collector root of a unit's current closure.
 func (d Dir) Root(unit string) string { return filepath.Join(string(d), "gcroots", unit) }
 

@@ -69,7 +69,14 @@ const (
 // Unready reports whether a run began to create or start the node's machine, but the machine was not
 // observed to be ready.
 func (s *State) Unready(node string) bool {
-	return slices.ContainsFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == MakeMachine })
+	return s.hasIntent(node, MakeMachine)
+}
+
+// Removing reports whether a run began to remove the node's machine, and neither completed the removal nor deployed the node since.
+func (s *State) Removing(node string) bool { return s.hasIntent(node, RemoveMachine) }
+
+func (s *State) hasIntent(node, step string) bool {
+	return slices.ContainsFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == step })
 }
 
 // Making records the hypervisor and the image of the node's machine before the machine is created. It

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -299,7 +300,7 @@ func computeLabID(tb testing.TB, script, dir string) string {
 	return string(out)
 }
 
-// A lab ends when the process ends that it is tied to.
+// A lab ends when the process ends that it is tied to. It does not hold other descriptors of its caller.
 func TestTied(t *testing.T) {
 	needE2E(t)
 	script, err := findScript()
@@ -313,8 +314,15 @@ func TestTied(t *testing.T) {
 	}
 	up := exec.Command(script, "--dir", dir, "up", "1", "--tied")
 	up.Stdin = stdin
+	inherited, held, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inherited.Close()
+	up.ExtraFiles = []*os.File{held}
 	out, err := up.CombinedOutput()
 	stdin.Close()
+	held.Close()
 	defer func() {
 		if out, err := exec.Command(script, "--dir", dir, "down").CombinedOutput(); err != nil {
 			t.Errorf("down: %v\n%s", err, out)
@@ -322,6 +330,10 @@ func TestTied(t *testing.T) {
 	}()
 	if err != nil {
 		t.Fatalf("up: %v\n%s", err, out)
+	}
+	_ = inherited.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := inherited.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the lab holds a pipe of its caller: %v", err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "world.pid"))
 	if err != nil {

@@ -68,8 +68,9 @@ type DomainInfo struct {
 	Link    *Link  // the first interface, if it is on a libvirt network
 	Links   []Link // all interfaces on libvirt networks
 	VCPUs   int
-	Memory  uint64 // bytes
-	Console string // path of the console log
+	Memory  uint64   // bytes
+	Console string   // path of the console log
+	Disks   []string // paths of the disks
 }
 
 // Link is an interface of a domain on a libvirt network.
@@ -120,6 +121,11 @@ func ParseDomain(text string) (DomainInfo, error) {
 			l := Link{MAC: i.MAC.Address, Network: i.Source.Network.Network, Port: i.Source.Network.PortID}
 			if f.Links = append(f.Links, l); n == 0 {
 				f.Link = &l
+			}
+		}
+		for _, disk := range d.Devices.Disks {
+			if disk.Source != nil && disk.Source.File != nil {
+				f.Disks = append(f.Disks, disk.Source.File.File)
 			}
 		}
 		for _, s := range d.Devices.Serials {

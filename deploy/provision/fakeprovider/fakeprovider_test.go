@@ -22,6 +22,7 @@ func TestContract(t *testing.T) {
 				AddDomain:       func(_ *testing.T, name string) { h.AddDomain(name) },
 				AddGuest:        func(_ *testing.T, name, network string) { h.AddGuest(name, network) },
 				RemoveDomain:    func(_ *testing.T, name string) { h.RemoveDomain(name) },
+				RemoveDisk:      func(_ *testing.T, c provision.Cluster, node string) { h.RemoveDisk(c, node) },
 				CopyMachine:     func(_ *testing.T, name, as string) { h.CopyMachine(name, as) },
 				StopNetwork:     func(_ *testing.T, name string, keep bool) { h.StopNetwork(name, keep) },
 				UndefineNetwork: func(_ *testing.T, name string) { h.UndefineNetwork(name) },
@@ -84,12 +85,12 @@ func TestOnStepFailsOneStep(t *testing.T) {
 	}
 	var started []string
 	h.OnStart(func(_ provision.Cluster, s provision.Spec) { started = append(started, s.Node) })
-	err := h.Ensure(t.Context(), c, net, provision.Spec{Node: "n1", Image: image})
+	err := h.Ensure(t.Context(), c, net, provision.Spec{Node: "n1", Image: image, NewDisks: true})
 	var e *provision.Error
 	if !errors.Is(err, provision.ErrFull) || !errors.As(err, &e) || e.Node != "n1" {
 		t.Errorf("err = %v", err)
 	}
-	if err := h.Ensure(t.Context(), c, net, provision.Spec{Node: "n2", Image: image}); err != nil {
+	if err := h.Ensure(t.Context(), c, net, provision.Spec{Node: "n2", Image: image, NewDisks: true}); err != nil {
 		t.Error(err)
 	}
 	if len(started) != 1 || started[0] != "n2" {

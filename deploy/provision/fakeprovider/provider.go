@@ -71,7 +71,8 @@ func (h *Hypervisor) machines(c provision.Cluster) []provision.Actual {
 	found := map[string]provision.Actual{}
 	for k, parts := range h.parts {
 		if id, node, _ := strings.Cut(k, " "); id == c.ID {
-			found[node] = provision.Actual{Node: node, Image: parts["disk"], State: provision.Incomplete}
+			_, hasDisk := parts["disk"]
+			found[node] = provision.Actual{Node: node, Image: parts["disk"], State: provision.Incomplete, HasDisk: hasDisk}
 		}
 	}
 	for _, d := range h.domains {
@@ -167,11 +168,15 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provis
 	}
 	h.mu.Unlock()
 
+	missing := !hasDisk
+	hasDisk = hasDisk && (d != nil || !s.NewDisks) // a disk without a domain may be of an interrupted creation
 	switch {
 	case d != nil && !d.ours(c):
 		return h.fail(step("define"), fmt.Errorf("domain %s: %w", machine, provision.ErrForeign))
 	case badXML(s) != nil:
 		return h.fail(step("define"), badXML(s))
+	case missing && !s.NewDisks:
+		return h.fail(step("disk"), provision.ErrNoDisk)
 	case !hasDisk && !prepared:
 		return h.fail(step("disk"), fmt.Errorf("image %s was not prepared", s.Image.Hash))
 	}
@@ -204,13 +209,13 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provis
 			return err
 		}
 	}
-	if d == nil || restart {
+	if d == nil || restart || missing {
 		if err := h.runStep(ctx, step("define"), func() error {
 			if d == nil {
-				d = &domain{cluster: c, image: image}
+				d = &domain{cluster: c}
 				h.domains[machine] = d
 			}
-			d.spec, d.network = s, net.Name
+			d.spec, d.network, d.image = s, net.Name, image
 			return nil
 		}); err != nil {
 			return err
@@ -398,9 +403,12 @@ func (h *Hypervisor) ShutDown(ctx context.Context, c provision.Cluster, node str
 		return err
 	}
 	h.mu.Lock()
-	hangs := h.hangs[name]
+	refusal, hangs := h.hangs[name]
 	h.mu.Unlock()
 	if hangs && !force {
+		if refusal != nil {
+			return h.fail(Step{Op: "power", Node: node, Name: "shut down"}, refusal)
+		}
 		<-ctx.Done()
 		return h.fail(Step{Op: "power", Node: node, Name: "shut down"}, context.Cause(ctx))
 	}

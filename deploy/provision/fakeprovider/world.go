@@ -32,7 +32,7 @@ type Hypervisor struct {
 	// removedClusters are the ids of clusters that are being removed as a whole.
 	removedClusters map[string]bool
 	findings        []provision.Finding
-	hangs           map[string]bool // domains whose system does not shut down
+	hangs           map[string]error // domains whose system does not shut down, and the hypervisor's refusal to ask it, or nil
 	onStep          func(context.Context, Step) error
 	onStart         func(provision.Cluster, provision.Spec)
 	log             []Step
@@ -80,7 +80,7 @@ func New() *Hypervisor {
 	return &Hypervisor{
 		Name: "fake", Kind: provision.VM, CPUs: 16, Memory: 64 << 30, Disk: 1 << 40,
 		domains: map[string]*domain{}, parts: map[string]map[string]string{},
-		networks: map[string]*network{}, images: map[string]map[string]bool{}, removedClusters: map[string]bool{}, hangs: map[string]bool{},
+		networks: map[string]*network{}, images: map[string]map[string]bool{}, removedClusters: map[string]bool{}, hangs: map[string]error{},
 	}
 }
 
@@ -181,6 +181,13 @@ func (h *Hypervisor) RemoveDomain(name string) {
 	delete(h.domains, name)
 }
 
+// RemoveDisk removes the root disk of a node's machine.
+func (h *Hypervisor) RemoveDisk(c provision.Cluster, node string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.parts[partsKey(c, node)], "disk")
+}
+
 // StopNetwork stops a network and, unless keep is set, removes its definition. Running machines are then
 // detached from the network.
 func (h *Hypervisor) StopNetwork(name string, keep bool) {
@@ -223,11 +230,11 @@ func (h *Hypervisor) PowerOff(name string) {
 	}
 }
 
-// Hang lets the system of a machine ignore the request to shut down.
-func (h *Hypervisor) Hang(name string) {
+// Hang lets the system of a machine ignore the request to shut down, or the hypervisor refuse it.
+func (h *Hypervisor) Hang(name string, refusal error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.hangs[name] = true
+	h.hangs[name] = refusal
 }
 
 func (d *domain) stop() { d.boot, d.heldState, d.detached = 0, "", false }
@@ -339,6 +346,8 @@ func (h *Hypervisor) fail(s Step, err error) error {
 		e.Fix = "choose another name or range"
 	case errors.Is(err, provision.ErrFull):
 		e.Fix = "make room"
+	case errors.Is(err, provision.ErrNoDisk):
+		e.Fix = "restore the disk"
 	}
 	return e
 }

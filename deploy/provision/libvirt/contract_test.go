@@ -123,6 +123,16 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 			}
 			must(t, d.Undefine())
 		},
+		RemoveDisk: func(t *testing.T, c provision.Cluster, node string) {
+			must(t, h.runOperation(t.Context(), func(s *session) error {
+				p, err := s.findPool()
+				if err == nil {
+					defer p.free()
+					err = p.removeVolume(p.rootVolumeName(c, node))
+				}
+				return err
+			}))
+		},
 		CopyMachine: func(t *testing.T, name, as string) {
 			c := conn(t)
 			d, err := c.LookupDomainByName(name)

@@ -2,7 +2,9 @@ package libvirt
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +16,7 @@ import (
 )
 
 // Ensure creates a machine: first the seed, then the disks, then the domain. Then it starts the domain. If the domain
-// exists, the seed and disks are complete. If it does not exist, they may be incomplete and are recreated.
+// exists, the seed and disks are complete. If it does not exist, they may be incomplete, and are recreated if spec.NewDisks is set.
 func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provision.Network, spec provision.Spec) error {
 	err := h.runOperation(ctx, func(s *session) error { return s.ensure(c, net, spec) })
 	return h.wrapError(spec.Node, "create the machine", err, "")
@@ -46,16 +48,24 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 		return err
 	}
 	defer p.free()
-	if err := p.ensureSeed(&m, method, d != nil); err != nil {
+	hasRoot, err := p.hasVolume(p.rootVolumeName(c, spec.Node))
+	if err != nil {
+		return err
+	}
+	keep := hasRoot && (d != nil || !spec.NewDisks)
+	if !keep && !spec.NewDisks {
+		return p.newNoDiskError(spec.Node, p.rootVolumeName(c, spec.Node))
+	}
+	if err := p.ensureSeed(&m, method, keep); err != nil {
 		return s.h.wrapError(spec.Node, "write the machine's identity", err, "")
 	}
-	if err := p.ensureDisks(&m, d != nil); err != nil {
+	if err := p.ensureDisks(&m, d, keep); err != nil {
 		return s.h.wrapError(spec.Node, "create the disks", err, "")
 	}
 	if s.host.kind == provision.VM {
 		m.Files.Console = p.pathOf(machineVolumeName(c, spec.Node, "console"))
 	}
-	if d == nil || d.Mark.Definition != spec.Definition() {
+	if d == nil || !keep || d.Mark.Definition != spec.Definition() {
 		if d != nil {
 			if err := s.shutDownDomain(d.d, s.h.shutdownTimeout); err != nil {
 				return s.h.wrapError(spec.Node, "shut down", err, "")
@@ -89,9 +99,14 @@ func (s *session) identityMethod(spec provision.Spec) (provision.Method, error) 
 	return m, nil
 }
 
-// ensureSeed writes the machine's identity to the pool and sets its path in m.Files. If complete is set, because the
-// domain exists, an existing seed is kept.
-func (p *pool) ensureSeed(m *domainxml.Machine, method provision.Method, complete bool) error {
+// newNoDiskError returns the error for a disk that Ensure must not create.
+func (p *pool) newNoDiskError(node, name string) error {
+	return p.h.wrapError(node, "check the disks", fmt.Errorf("%w: pool %s has no volume %s", provision.ErrNoDisk, p.h.o.Pool, name),
+		fmt.Sprintf("restore the volume %s; or create the machine again without its data: nixbench destroy --on %s, then nixbench apply", p.pathOf(name), node))
+}
+
+// ensureSeed writes the machine's identity to the pool and sets its path in m.Files. If keep is set, an existing seed is kept.
+func (p *pool) ensureSeed(m *domainxml.Machine, method provision.Method, keep bool) error {
 	node, id := m.Spec.Node, m.Spec.Identity
 	var name string
 	var data []byte
@@ -110,7 +125,7 @@ func (p *pool) ensureSeed(m *domainxml.Machine, method provision.Method, complet
 		name = machineVolumeName(m.Cluster, node, "cidata")
 		m.Files.CloudInit = p.pathOf(name)
 	}
-	if complete {
+	if keep {
 		there, err := p.hasVolume(name)
 		if err != nil || there {
 			return err
@@ -122,9 +137,9 @@ func (p *pool) ensureSeed(m *domainxml.Machine, method provision.Method, complet
 	return p.uploadBytes(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, data)
 }
 
-// ensureDisks creates the machine's disks and sets their paths in m.Files. If complete is set, because the domain
-// exists, existing disks are kept.
-func (p *pool) ensureDisks(m *domainxml.Machine, complete bool) error {
+// ensureDisks creates the machine's disks and sets their paths in m.Files. If keep is set, it keeps existing disks, and creates only those
+// that the domain d does not have yet.
+func (p *pool) ensureDisks(m *domainxml.Machine, d *domain, keep bool) error {
 	node, image := m.Spec.Node, m.Spec.Image
 	if p.host.kind == provision.VM && image.Kernel != "" {
 		// m.Image, not image: an existing machine keeps the kernel of the image that it was created from.
@@ -135,14 +150,7 @@ func (p *pool) ensureDisks(m *domainxml.Machine, complete bool) error {
 	}
 	root := p.rootVolumeName(m.Cluster, node)
 	m.Files.Root = p.pathOf(root)
-	there := false
-	var err error
-	if complete {
-		if there, err = p.hasVolume(root); err != nil {
-			return err
-		}
-	}
-	if !there {
+	if !keep {
 		m.Image = image.Hash
 		if err := p.createRootDisk(root, m.Spec); err != nil {
 			return err
@@ -154,11 +162,15 @@ func (p *pool) ensureDisks(m *domainxml.Machine, complete bool) error {
 	for i, size := range m.Spec.Disks {
 		name := machineVolumeName(m.Cluster, node, fmt.Sprintf("disk%d", i+1))
 		m.Files.Disks = append(m.Files.Disks, p.pathOf(name))
-		if complete {
-			if there, err := p.hasVolume(name); err != nil {
+		if keep {
+			there, err := p.hasVolume(name)
+			switch {
+			case err != nil:
 				return err
-			} else if there {
+			case there:
 				continue
+			case d == nil || slices.Contains(d.Disks, p.pathOf(name)):
+				return p.newNoDiskError(node, name)
 			}
 		}
 		vol, err := p.createVolume(domainxml.Volume{Name: name, Format: "qcow2", Capacity: size, Mode: "0600"})
@@ -304,9 +316,17 @@ func isActive(d *libvirt.Domain) (bool, error) {
 	return state != provision.Off && err == nil, err
 }
 
-// shutDownDomain asks the guest to shut down, and destroys the domain if the guest has not shut down within
+// shutDownDomain asks the guest to shut down, and destroys the domain if libvirt refuses to ask, or the guest has not shut down within
 // the time limit.
 func (s *session) shutDownDomain(d *libvirt.Domain, limit time.Duration) error {
+	if err := s.askToShutDown(d, limit); err != nil && !errors.Is(err, provision.ErrRefused) {
+		return err
+	}
+	return s.destroyDomain(d)
+}
+
+// askToShutDown asks the guest to shut down, and waits until the domain is off or the time limit has passed. A crashed domain is destroyed.
+func (s *session) askToShutDown(d *libvirt.Domain, limit time.Duration) error {
 	state, err := stateOf(d)
 	if err != nil || state == provision.Off {
 		return err
@@ -330,20 +350,33 @@ func (s *session) shutDownDomain(d *libvirt.Domain, limit time.Duration) error {
 			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_SIGNAL) },
 		}
 	}
+	return s.askUntilOff(ways, func() (bool, error) { return isActive(d) }, limit)
+}
+
+// askUntilOff asks the guest in one way after the other until the domain is not active, or the time limit has passed. A way fails if the
+// guest has just shut down, or does not support it. If all of them fail and the domain is active a second later, it returns [provision.ErrRefused].
+func (s *session) askUntilOff(ways []func() error, isActive func() (bool, error), limit time.Duration) error {
+	var refusals []string
+	var lastAsked time.Time
 	for since, asked := time.Now(), 0; time.Since(since) < limit; {
-		// Errors are ignored: a method fails if the guest has just shut down or does not support the method.
-		if asked < len(ways) && time.Since(since) >= time.Duration(asked)*s.h.shutdownTimeout/20 {
-			_ = ways[asked]()
-			asked++
+		if asked < len(ways) && (asked == len(refusals) || time.Since(since) >= time.Duration(asked)*s.h.shutdownTimeout/20) {
+			if err := ways[asked](); err != nil {
+				_, inner := explainError(err)
+				refusals = append(refusals, inner.Error())
+			}
+			asked, lastAsked = asked+1, time.Now()
 		}
-		if on, err := isActive(d); err != nil || !on {
+		if on, err := isActive(); err != nil || !on {
 			return err
+		}
+		if len(refusals) == len(ways) && time.Since(lastAsked) > time.Second {
+			return fmt.Errorf("%w: %s", provision.ErrRefused, strings.Join(refusals, "; "))
 		}
 		if err := s.sleep(100 * time.Millisecond); err != nil {
 			return err
 		}
 	}
-	return s.destroyDomain(d)
+	return nil
 }
 
 // destroyDomain stops a domain at once, as a power failure does. It does not remove the definition.

@@ -66,7 +66,7 @@ func TestFirstBoot(t *testing.T) {
 		s := provision.Spec{
 			Node: fmt.Sprintf("worker-%d", i+1), Role: "worker", Index: i + 1, MAC: fmt.Sprintf("52:54:00:aa:01:%02x", i+1),
 			Address: netip.MustParseAddr(fmt.Sprintf("192.168.240.%d", 20+i)), VCPUs: 1, Memory: 256 << 20, Disk: 5 << 30,
-			Init: "/usr/sbin/lab-init", Image: image,
+			Init: "/usr/sbin/lab-init", Image: image, NewDisks: true,
 		}
 		s.Identity = provision.Identity{
 			Method: provision.Auto, HostKey: private, AuthorizedKeys: []string{clientPublic},

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"libvirt.org/go/libvirt"
+
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 )
@@ -262,7 +264,7 @@ func TestEffects(t *testing.T) {
 	h.shutdownTimeout = time.Second
 	var changes []string
 	h.onChange = func(what string) error { changes = append(changes, what); return nil }
-	s := provision.Spec{Node: "n1", Role: "w", MAC: "52:54:00:aa:00:01", VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0],
+	s := provision.Spec{Node: "n1", Role: "w", MAC: "52:54:00:aa:00:01", VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0], NewDisks: true,
 		Identity: provision.Identity{HostKey: []byte("key")}}
 	prepare := func() error { return h.Prepare(t.Context(), c, g) }
 	ensure := func() error { return h.Ensure(t.Context(), c, g.Network, s) }
@@ -309,7 +311,7 @@ func preparedForTest(t *testing.T) (*Hypervisor, provision.Cluster, provision.Ho
 func TestVolumeModes(t *testing.T) {
 	h, c, g := preparedForTest(t)
 	for node, method := range map[string]provision.Method{"n1": provision.Credentials, "n2": provision.CloudInit} {
-		if err := h.Ensure(t.Context(), c, g.Network, provision.Spec{Node: node, MAC: provision.MAC("c", node, nil), VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0],
+		if err := h.Ensure(t.Context(), c, g.Network, provision.Spec{Node: node, MAC: provision.MAC("c", node, nil), VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0], NewDisks: true,
 			Identity: provision.Identity{Method: method, HostKey: []byte("key")}}); err != nil {
 			t.Fatal(err)
 		}
@@ -440,5 +442,22 @@ func TestNeighbours(t *testing.T) {
 	got := findNeighbours(table, "52:54:5B:92:D9:D0")
 	if len(got) != 1 || got[0] != netip.MustParseAddr("192.168.78.187") {
 		t.Errorf("got %v", got)
+	}
+}
+
+// If every way to ask a guest to shut down fails, the wait ends at once. If one works, it lasts until the time limit.
+func TestAskUntilOff(t *testing.T) {
+	refuse := func() error { return libvirt.Error{Message: "no monitor"} }
+	accept := func() error { return nil }
+	on := func() (bool, error) { return true, nil }
+	s := &session{h: &Hypervisor{shutdownTimeout: time.Minute}, ctx: t.Context(), reportProgress: func() {}}
+	if err := s.askUntilOff([]func() error{refuse, refuse}, on, time.Hour); !errors.Is(err, provision.ErrRefused) || !strings.HasSuffix(err.Error(), ": no monitor; no monitor") {
+		t.Errorf("refused: %v", err)
+	}
+	if err := s.askUntilOff([]func() error{refuse, accept}, on, 2*time.Second); err != nil {
+		t.Errorf("accepted: %v", err)
+	}
+	if err := s.askUntilOff([]func() error{refuse}, func() (bool, error) { return false, nil }, time.Hour); err != nil {
+		t.Errorf("off: %v", err)
 	}
 }

@@ -200,7 +200,7 @@ func faultLab(t *testing.T) (*lab.Lab, Options, provision.Cluster, provision.Hos
 	image := provision.Image{Hash: "1111111111111111", Disk: smallRoot(t, "fault"), Format: provision.Raw}
 	s := provision.Spec{
 		Node: "n1", Role: "worker", MAC: "52:54:00:aa:00:01", Address: netip.MustParseAddr("192.168.240.10"),
-		VCPUs: 1, Memory: 64 << 20, Image: image,
+		VCPUs: 1, Memory: 64 << 20, Image: image, NewDisks: true,
 	}
 	g := provision.HostSetup{Network: net, Images: []provision.Image{image}, Reservations: []provision.Reservation{{Node: "n1", MAC: s.MAC, Address: s.Address}}}
 	return l, o, provision.Cluster{Name: "fault", ID: "00112233445566aa"}, g, s

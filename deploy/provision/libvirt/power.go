@@ -21,7 +21,7 @@ func (h *Hypervisor) ShutDown(ctx context.Context, c provision.Cluster, node str
 		if force {
 			return s.destroyDomain(d.d)
 		}
-		return s.shutDownDomain(d.d, math.MaxInt64)
+		return s.askToShutDown(d.d, math.MaxInt64)
 	})
 	return h.wrapError(node, op, err, "")
 }

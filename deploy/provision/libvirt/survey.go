@@ -113,7 +113,7 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 	}
 	machines := map[string]provision.Actual{}
 	for node := range parts.machines[shortID(c)] {
-		machines[node] = provision.Actual{Node: node, State: provision.Incomplete}
+		machines[node] = provision.Actual{Node: node, State: provision.Incomplete, HasDisk: parts.names[s.rootVolumeName(c, node)]}
 	}
 	for _, d := range domains {
 		defer d.free()

@@ -190,3 +190,60 @@ func testCheck(b *suite) {
 	}
 	b.wantUnchanged(before)
 }
+
+// testDomainRemoved tests that a machine whose domain was removed is defined again around its disk, also after an interruption.
+func testDomainRemoved(b *suite) {
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	b.ensure(s)
+	objects := b.Objects(b.T)
+	s.NewDisks = false
+	s.Image.Hash = "3333333333333333" // no disk can be made from an unknown image
+	removeDomain := func() {
+		b.RemoveDomain(b.T, b.domain("n1"))
+		if f := b.machine("n1"); f.State != provision.Incomplete || !f.HasDisk {
+			b.Errorf("without its domain: %+v", f)
+		}
+	}
+	removeDomain()
+	b.cutOff(func() error { return b.tryEnsure(s) }, func(int) {
+		b.ensure(s)
+		if f := b.machine("n1"); f.State != provision.Running {
+			b.Errorf("defined again: %+v", f)
+		}
+		b.wantUnchanged(objects)
+		removeDomain()
+	})
+	b.wantUnchanged(objects)
+}
+
+// testDiskRemoved tests that a machine whose disk was removed gets a new one only if the spec says so.
+func testDiskRemoved(b *suite, withDomain bool) {
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	b.ensure(s)
+	objects := b.Objects(b.T)
+	b.PowerOff(b.T, b.domain("n1"))
+	if withDomain {
+		b.RemoveDomain(b.T, b.domain("n1"))
+	}
+	b.RemoveDisk(b.T, b.cluster, "n1")
+	if f := b.machine("n1"); f.State != provision.Incomplete || f.HasDisk {
+		b.Errorf("without its disk: %+v", f)
+	}
+	left := b.Objects(b.T)
+	s.NewDisks = false
+	b.wantRefused(b.tryEnsure(s), provision.ErrNoDisk)
+	b.wantUnchanged(left)
+	s.NewDisks, s.Image = true, b.images[1]
+	g := b.hostSetup(s)
+	g.Images = b.images[:]
+	b.requireNoError("Prepare", b.runOperation(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
+	b.ensure(s)
+	if f := b.machine("n1"); f.State != provision.Running || f.Image != s.Image.Hash {
+		b.Errorf("created again: %+v", f)
+	}
+	if lost := additions(objects, b.Objects(b.T)); len(lost) > 0 {
+		b.Errorf("it lacks %q", lost)
+	}
+}

@@ -63,6 +63,8 @@ type Host struct {
 	AddGuest     func(t *testing.T, name, network string)
 	RemoveDomain func(t *testing.T, name string)
 	CopyMachine  func(t *testing.T, name, as string)
+	// RemoveDisk removes the root disk of a node's machine.
+	RemoveDisk func(t *testing.T, c provision.Cluster, node string)
 	// StopNetwork stops a network and, unless keep is set, removes its definition. UndefineNetwork removes
 	// the definition of a network that continues to run.
 	StopNetwork     func(t *testing.T, name string, keep bool)
@@ -113,7 +115,7 @@ func (s Setup) open(t *testing.T) *suite {
 func (b *suite) spec(node string, i int) provision.Spec {
 	s := provision.Spec{
 		Node: node, Role: "worker", Index: i, MAC: fmt.Sprintf("52:54:00:aa:00:%02x", i), Address: b.address(i),
-		VCPUs: 1, Memory: b.Memory, Disk: b.Disk, Firmware: provision.BIOS, Init: b.Init, Image: b.images[0],
+		VCPUs: 1, Memory: b.Memory, Disk: b.Disk, Firmware: provision.BIOS, Init: b.Init, Image: b.images[0], NewDisks: true,
 		Identity: provision.Identity{Method: provision.Auto, Node: fmt.Appendf(nil, "{\"name\":%q}\n", node)},
 	}
 	if b.Identity != nil {

@@ -53,6 +53,9 @@ func Run(t *testing.T, s Setup) {
 		{"GuestOnNetwork", testGuestOnNetwork},
 		{"StalePort", testStalePort},
 		{"Copy", testCopiedMachine},
+		{"DomainRemoved", testDomainRemoved},
+		{"DiskRemoved", func(b *suite) { testDiskRemoved(b, false) }},
+		{"DomainAndDiskRemoved", func(b *suite) { testDiskRemoved(b, true) }},
 		{"Check", testCheck},
 		{"Cancelled", testCancelled},
 	} {

@@ -28,7 +28,7 @@ is_lab_dir() {
 
 # lock_lab lets only one up or down of a lab run at a time. The lock is on the folder itself,
 # which down removes, so a process that waited checks whether the folder is still the same.
-# Processes that keep running must close descriptor 9.
+# Processes that keep running must close descriptor 9, see close_descriptors.
 lock_lab() {
   local deadline=$((SECONDS + 180))
   is_lab_dir || die "$lab_dir is not empty and no lab made it"
@@ -43,6 +43,16 @@ lock_lab() {
     fi
   done
   die "another command has held the lab in $lab_dir for three minutes"
+}
+
+# close_descriptors closes all descriptors but those of the standard streams and descriptor 7. A process that keeps running would
+# otherwise hold the lock of this script, and the locks and pipes of its callers.
+close_descriptors() {
+  local fd
+  for fd in "/proc/$BASHPID/fd/"*; do
+    fd=${fd##*/}
+    case $fd in 0 | 1 | 2 | 7 | 255) ;; *) exec {fd}>&- ;; esac # bash reads this script from 255, and closes it itself
+  done
 }
 
 # start_time prints when a process started, which distinguishes it from a later process with

@@ -89,7 +89,7 @@ start_world() {
     # This process keeps the lock, even if its parent is killed, until it is in the lab's
     # cgroups, by which a later command finds it.
     join_lab_cgroups
-    exec 9>&-
+    close_descriptors
     exec setsid unshare --mount --propagation private --net --ipc --cgroup --pid --fork --kill-child \
       --mount-proc "$home/lib/world.sh" "$lab_dir" "$1" "$tied" <&7
   ) > "$lab_dir/log/world.log" 2>&1 &
