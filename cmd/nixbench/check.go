@@ -64,10 +64,12 @@ func (a *app) check(flags checkFlags) error {
 	if err != nil {
 		return err
 	}
-	for _, e := range clusterEngines {
-		conditions = append(conditions, engine.Conditions(e, flags.deep)...)
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.Name)
 	}
-	conditions = append(conditions, inspect.MemberConditions(clusterEngines, nodes, flags.parallel)...)
+	look := func(e engine.Engine) check.Look { return engine.LookAt(e, names...) }
+	conditions = append(conditions, inspect.EngineConditions(clusterEngines, nodes, flags.parallel, engine.CheckOptions{Deep: flags.deep}, look)...)
 	if flags.deep && len(clusterEngines) == 0 {
 		return newUsageError("--deep requires a cluster, and the nodes of the hive are not members of one")
 	}

@@ -10,7 +10,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -26,8 +28,12 @@ type Condition struct {
 	Limit time.Duration
 	// Within is the time limit until the condition must hold; 0 means that only the deadline of Await counts.
 	Within time.Duration
+	// Once is set if waiting does not change the result, so that the condition is probed once.
+	Once bool
 	// Probe returns nil if the condition holds. Otherwise the error describes in one line what is missing.
 	Probe func(ctx context.Context) error
+	// Look is optional. It returns what is wrong on the nodes, while the condition does not hold.
+	Look Look
 	// Explain is optional. It returns a text that explains why the condition does not hold, such as the last
 	// lines of logs.
 	Explain func(ctx context.Context) string
@@ -129,35 +135,58 @@ func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting f
 		defer cancel()
 		ctx = limited
 	}
-	every := cmp.Or(c.Every, defaultEvery)
-	missing := ""
-	for {
-		err := probeOnce(ctx, c)
-		took := time.Since(begin)
-		if err == nil {
-			return Result{Name: c.Name, OK: true, Seconds: took.Seconds(), took: took}
+	missing, found := "", ""
+	var mu sync.Mutex // guards missing and found
+	say := func(text *string, now string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if *text != now {
+			*text = now
+			waiting(joinTexts("; ", missing, found))
 		}
-		if ctx.Err() == nil || missing == "" { // the error of a cancelled probe only reports the cancellation
-			if text := err.Error(); text != missing {
-				missing = text
-				waiting(missing)
-			}
+	}
+	seen, err := c.Look.While(ctx, func(text string) { say(&found, text) }, func(ctx context.Context) error {
+		return probeUntil(ctx, c, func(text string) { say(&missing, text) })
+	})
+	took := time.Since(begin)
+	if err == nil {
+		return Result{Name: c.Name, OK: true, Seconds: took.Seconds(), took: took}
+	}
+	r := Result{Name: c.Name, Seconds: took.Seconds(), Missing: missing, Why: seen, took: took}
+	if c.Explain != nil && cancelCause(ctx) == nil {
+		late, stop := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
+		wait := send.Wait(event.Event{Phase: event.Check, Text: c.Name + ": logs that explain why it does not hold", Until: time.Now().Add(explainTime)})
+		r.Why = joinTexts("\n", seen, c.Explain(late))
+		wait.End()
+		stop()
+	}
+	return r
+}
+
+// probeUntil probes c until it holds or ctx ends, and at least once. It calls missing with what is missing.
+func probeUntil(ctx context.Context, c Condition, missing func(string)) error {
+	for first := true; ; first = false {
+		err := probeOnce(ctx, c)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil || first { // the error of a cancelled probe only reports the cancellation
+			missing(err.Error())
+		}
+		if c.Once {
+			return err
 		}
 		select {
-		case <-time.After(every):
-			continue
+		case <-time.After(cmp.Or(c.Every, defaultEvery)):
 		case <-ctx.Done():
+			return err
 		}
-		r := Result{Name: c.Name, Seconds: took.Seconds(), Missing: missing, took: took}
-		if c.Explain != nil && cancelCause(ctx) == nil {
-			late, stop := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
-			wait := send.Wait(event.Event{Phase: event.Check, Text: c.Name + ": logs that explain why it does not hold", Until: time.Now().Add(explainTime)})
-			r.Why = c.Explain(late)
-			wait.End()
-			stop()
-		}
-		return r
 	}
+}
+
+// joinTexts joins those of the texts that are not empty.
+func joinTexts(separator string, texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), separator)
 }
 
 func probeOnce(ctx context.Context, c Condition) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -96,6 +97,9 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 			leaves := runs(node) == t.kind && inHive(hive, node) && cluster.desired[node].Kind != t.kind
 			if !runsOther(node) && !leaves {
 				cluster.AddMember(node, t.engine, status)
+				if status.Reason != "" {
+					cluster.warn(node, failure.On(node, fmt.Errorf("it is out of service and stays so: %s", status.Reason)))
+				}
 			}
 		}
 	}
@@ -157,7 +161,7 @@ func (cluster Cluster) hasLeft(node, kind string) bool {
 
 // waitAndUncordon waits until a member is ready, and uncordons it.
 func (cluster Cluster) waitAndUncordon(ctx context.Context, m member, node string) error {
-	return cluster.runMemberStep(node, "is uncordoned once it is ready", func() error {
+	return cluster.runMemberStep(ctx, m.engine, node, "is uncordoned once it is ready", func(ctx context.Context) error {
 		if err := m.engine.WaitReady(ctx, node, cluster.sendProgress); err != nil {
 			return err
 		}
@@ -211,8 +215,9 @@ func (cluster Cluster) WaitReady(ctx context.Context, node string) error {
 
 // AwaitJoin waits until node is ready. The node is about to join the cluster of member.
 func (cluster Cluster) AwaitJoin(ctx context.Context, member, node string) error {
-	return cluster.runMemberStep(node, "is about to join", func() error {
-		return cluster.members[member].engine.WaitReady(ctx, node, cluster.sendProgress)
+	e := cluster.members[member].engine
+	return cluster.runMemberStep(ctx, e, node, "is about to join", func(ctx context.Context) error {
+		return e.WaitReady(ctx, node, cluster.sendProgress)
 	})
 }
 

@@ -41,11 +41,8 @@ func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []n
 	case err != nil: // the API may be restarting: the existing members are adjusted again after the wait
 		newMembers = append(members, newMembers...)
 	}
-	var conditions []check.Condition
-	for _, e := range cluster.Engines() {
-		conditions = append(conditions, engine.Conditions(e, false)...)
-	}
-	for _, c := range append(inspect.MemberConditions(cluster.Engines(), nodes, parallel), more...) {
+	conditions := inspect.EngineConditions(cluster.Engines(), nodes, parallel, engine.CheckOptions{Except: cluster.outOfService()}, cluster.newRepair(hive, nodes).look)
+	for _, c := range more {
 		c.Within = failedUnitTimeout
 		conditions = append(conditions, c)
 	}

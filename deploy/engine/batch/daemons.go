@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,7 +15,7 @@ import (
 const commandTimeout = 20 * time.Second
 
 const (
-	logLines = 10
+	logLines = "10"
 	// maxExplained is the maximum number of nodes whose logs an explanation contains. Further ones usually have the same
 	// problem.
 	maxExplained = 3
@@ -55,16 +56,13 @@ func ReadUnit(ctx context.Context, c engine.Cluster, node, unit string) (UnitSta
 	return u, nil
 }
 
-// CheckUnit returns an error unless a unit on a node runs. The error contains the last line that journalctl prints with
-// filter.
-func CheckUnit(ctx context.Context, c engine.Cluster, node, unit, filter string) error {
-	u, err := ReadUnit(ctx, c, node, unit)
-	if err != nil || u.Sub == "running" {
-		return err
-	}
-	err = fmt.Errorf("%s is %s", unit, u.Sub)
-	if log := readLog(ctx, c, node, filter, 1); log != "" {
-		err = fmt.Errorf("%w: %s", err, log)
+// CheckUnits returns an error unless the units on a node work. The error contains the last error in the log of a unit.
+func CheckUnits(ctx context.Context, c engine.Cluster, node string, units ...string) error {
+	faults, err := c.Look(ctx, node, units...)
+	for _, f := range faults {
+		if err == nil && f.Unit != "" && !f.Runs {
+			err = errors.New(f.String())
+		}
 	}
 	return err
 }
@@ -72,13 +70,9 @@ func CheckUnit(ctx context.Context, c engine.Cluster, node, unit, filter string)
 // ReadLog returns the last ten lines that journalctl prints on a node with filter, such as --unit=slurmd.service, or an
 // empty string.
 func ReadLog(ctx context.Context, c engine.Cluster, node, filter string) string {
-	return readLog(ctx, c, node, filter, logLines)
-}
-
-func readLog(ctx context.Context, c engine.Cluster, node, filter string, lines int) string {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	out, err := c.Run(ctx, node, nil, "journalctl", "--no-pager", "--quiet", "--output=cat", "--lines="+strconv.Itoa(lines), filter)
+	out, err := c.Run(ctx, node, nil, "journalctl", "--no-pager", "--quiet", "--output=cat", "--lines="+logLines, filter)
 	if err != nil {
 		return ""
 	}

@@ -46,10 +46,19 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 
 // Inspect implements [engine.Inspector]: it checks that the broker runs on the node.
 func (e *Engine) Inspect(ctx context.Context, name string) error {
+	return batch.CheckUnits(ctx, e.Cluster, name, e.units(name)...)
+}
+
+// Look implements [engine.Inspector].
+func (e *Engine) Look(ctx context.Context, name string) ([]engine.Fault, error) {
+	return e.Cluster.Look(ctx, name, e.units(name)...)
+}
+
+func (e *Engine) units(name string) []string {
 	if name != e.leader() && !slices.Contains(e.nodesOf(Compute), name) {
 		return nil
 	}
-	return batch.CheckUnit(ctx, e.Cluster, name, unit, brokerLog)
+	return []string{unit}
 }
 
 const (

@@ -5,10 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 const (
@@ -49,6 +50,14 @@ func (e *Engine) Inspect(ctx context.Context, node string) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// Look implements [engine.Inspector].
+func (e *Engine) Look(ctx context.Context, node string) ([]engine.Fault, error) {
+	if !e.isInHive(node) {
+		return nil, nil
+	}
+	return e.Cluster.Look(ctx, node, "containerd.service", "crio.service", kubeletUnit)
 }
 
 // stoppedError is returned if a program of a member is stopped and systemd does not restart it.
@@ -185,10 +194,6 @@ func (e *Engine) checkKubeletReported(ctx context.Context, node string) error {
 	return nil
 }
 
-// klogError matches the prefix of an error in the log of a Kubernetes program, such as
-// "E1122 04:05:06.789012   1234 kubelet.go:1] ".
-var klogError = regexp.MustCompile(`^[EF]\d{4} [0-9:.]+\s+\d+ (\S+\] )?`)
-
 // lastKubeletError returns the last error in the log of the node's kubelet, or the last line if the log
 // contains no error. It returns an empty string if the log cannot be read.
 func (e *Engine) lastKubeletError(ctx context.Context, node string) string {
@@ -198,19 +203,5 @@ func (e *Engine) lastKubeletError(ctx context.Context, node string) string {
 	if err != nil {
 		return ""
 	}
-	words := ""
-	isError := false
-	for line := range strings.Lines(string(out)) {
-		line = strings.TrimSpace(line)
-		prefix := klogError.FindString(line)
-		if line == "" || isError && prefix == "" {
-			continue
-		}
-		words, isError = strings.TrimPrefix(line, prefix), prefix != ""
-	}
-	const most = 300
-	if len(words) > most {
-		words = strings.ToValidUTF8(words[:most], "") + "…"
-	}
-	return words
+	return engine.LastError(strings.Split(string(out), "\n"))
 }

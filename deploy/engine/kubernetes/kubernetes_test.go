@@ -320,7 +320,7 @@ func TestDrainAndUncordon(t *testing.T) {
 func TestConditions(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "w-1": node(false), "old": node(true)}}
 	e := c.engine("cp-1", "w-1", "w-2")
-	conditions := e.Conditions(false)
+	conditions := e.Conditions(engine.CheckOptions{})
 	if err := conditions[0].Probe(t.Context()); err != nil {
 		t.Errorf("the API: %v", err)
 	}
@@ -369,7 +369,7 @@ func TestAPIThatIsNotThereYet(t *testing.T) {
 		}
 		return run(ctx, on, stdin, argv...)
 	}
-	if err := e.Conditions(false)[0].Probe(t.Context()); err == nil || err.Error() != "cp-1 is at join (the API does not answer yet)" {
+	if err := e.Conditions(engine.CheckOptions{})[0].Probe(t.Context()); err == nil || err.Error() != "cp-1 is at join (the API does not answer yet)" {
 		t.Error(err)
 	}
 }
@@ -377,7 +377,7 @@ func TestAPIThatIsNotThereYet(t *testing.T) {
 // A control plane that has joined may not have a running API server yet.
 func TestAPIOfEveryControlPlane(t *testing.T) {
 	c := &cluster{t: t, phases: "ready", nodes: map[string]object{"cp-1": node(true)}, down: map[string]string{"cp-2": "cp-2: kubectl\nconnection refused"}}
-	if err := c.engine("cp-1", "cp-2", "w-1").Conditions(false)[0].Probe(t.Context()); err == nil || err.Error() != "cp-2: connection refused" {
+	if err := c.engine("cp-1", "cp-2", "w-1").Conditions(engine.CheckOptions{})[0].Probe(t.Context()); err == nil || err.Error() != "cp-2: connection refused" {
 		t.Error(err)
 	}
 }

@@ -28,7 +28,7 @@ func (e *Engine) WaitReady(ctx context.Context, node string, report engine.Repor
 		if now == nil {
 			return nil
 		}
-		if end, _ := ctx.Deadline(); missing == nil || time.Until(end) > 0 { // after the deadline, an error would only report the time limit
+		if end, _ := ctx.Deadline(); missing == nil || ctx.Err() == nil && time.Until(end) > 0 { // after the deadline, an error would only report the time limit
 			missing = now
 		}
 		if text := keepLastLine(missing).Error(); text != reported && ctx.Err() == nil {
@@ -45,7 +45,7 @@ func (e *Engine) WaitReady(ctx context.Context, node string, report engine.Repor
 			return e.newNotReadyError(ctx, node, begin, missing)
 		}
 		if !sleep(ctx, pollInterval) {
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				return e.newNotReadyError(ctx, node, begin, missing)
 			}
 			return context.Cause(ctx)

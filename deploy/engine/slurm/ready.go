@@ -22,7 +22,7 @@ func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Repor
 // error is the reason why the member does not work.
 func (e *Engine) checkReady(ctx context.Context, name string) error {
 	if slices.Contains(e.nodesOf(Accounting), name) {
-		return e.checkUnit(ctx, name, accountingUnit)
+		return e.Inspect(ctx, name)
 	}
 	nodes, err := e.listNodes(ctx)
 	n, isMember := nodes[name]
@@ -35,7 +35,7 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 		return nil
 	case !isMember:
 		return errors.New("it has not registered with the controller")
-	case !n.isReady():
+	case !n.isReady() && !n.wasDown():
 		return errors.New("it is " + n.describe())
 	}
 	return e.checkRegistered(ctx, name, n)
@@ -60,12 +60,32 @@ func (e *Engine) checkRegistered(ctx context.Context, name string, n node) error
 
 // Inspect implements [engine.Inspector]: it checks that SLURM's daemon runs on the node.
 func (e *Engine) Inspect(ctx context.Context, name string) error {
-	unit := e.unitOf(name)
-	if unit == "" {
-		return nil
-	}
-	return e.checkUnit(ctx, name, unit)
+	return batch.CheckUnits(ctx, e.Cluster, name, e.units(name)...)
 }
+
+// Look implements [engine.Inspector].
+func (e *Engine) Look(ctx context.Context, name string) ([]engine.Fault, error) {
+	return e.Cluster.Look(ctx, name, e.units(name)...)
+}
+
+// units returns the units that SLURM needs on a node of the hive, in the order in which they start.
+func (e *Engine) units(name string) []string {
+	unit := e.unitOf(name)
+	switch {
+	case unit == "":
+		return nil
+	case name == e.accountingNode() && unit != accountingUnit:
+		return []string{mungeUnit, databaseUnit, accountingUnit, unit}
+	case unit == accountingUnit:
+		return []string{mungeUnit, databaseUnit, unit}
+	}
+	return []string{mungeUnit, unit}
+}
+
+const (
+	mungeUnit    = "munged.service"
+	databaseUnit = "mysql.service"
+)
 
 // accountingUnit is active when slurmdbd answers.
 const accountingUnit = "slurmdbd.service"
@@ -81,11 +101,6 @@ func (e *Engine) unitOf(name string) string {
 		return accountingUnit
 	}
 	return ""
-}
-
-// checkUnit returns an error unless a unit on a node runs. The error contains the last line of the unit's log.
-func (e *Engine) checkUnit(ctx context.Context, node, unit string) error {
-	return batch.CheckUnit(ctx, e.Cluster, node, unit, logOf(unit))
 }
 
 // logOf returns the filter of journalctl for the log of a unit.

@@ -44,7 +44,7 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 // processes the answer to a ping, and the node may have sent that answer before its slurmd was stopped.
 func (e *Engine) takeDown(ctx context.Context, n node) error {
 	reason := removedReason
-	if n.isDrained() && !n.isDrainedByUs() {
+	if n.isOutOfService() {
 		reason += "; drained before: " + strings.TrimPrefix(n["Reason"], removedReason+"; drained before: ")
 	}
 	for _, state := range []string{"drain", "down"} {

@@ -120,7 +120,11 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 		if n.isRemoved() {
 			continue
 		}
-		out[name] = engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs(), Cordoned: n.isDrained(), Version: n["Version"]}
+		status := engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs(), Cordoned: n.isDrained() || n.isSetDown(), Version: n["Version"]}
+		if n.isOutOfService() {
+			status.Reason = n.describe()
+		}
+		out[name] = status
 	}
 	return out, nil
 }
