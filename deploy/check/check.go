@@ -28,8 +28,6 @@ type Condition struct {
 	Limit time.Duration
 	// Within is the time limit until the condition must hold; 0 means that only the deadline of Await counts.
 	Within time.Duration
-	// Once is set if waiting does not change the result, so that the condition is probed once.
-	Once bool
 	// Probe returns nil if the condition holds. Otherwise the error describes in one line what is missing.
 	Probe func(ctx context.Context) error
 	// Look is optional. It returns what is wrong on the nodes, while the condition does not hold.
@@ -173,7 +171,7 @@ func probeUntil(ctx context.Context, c Condition, missing func(string)) error {
 		if ctx.Err() == nil || first { // the error of a cancelled probe only reports the cancellation
 			missing(err.Error())
 		}
-		if c.Once {
+		if errors.As(err, new(*finalError)) {
 			return err
 		}
 		select {
@@ -183,6 +181,11 @@ func probeUntil(ctx context.Context, c Condition, missing func(string)) error {
 		}
 	}
 }
+
+// Final returns an error of a probe after which the condition is not probed again, because waiting does not change the result.
+func Final(err error) error { return &finalError{err} }
+
+type finalError struct{ error }
 
 // joinTexts joins those of the texts that are not empty.
 func joinTexts(separator string, texts ...string) string {

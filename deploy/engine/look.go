@@ -34,7 +34,7 @@ type Inspector interface {
 type Fault struct {
 	Unit  string // empty for a disk
 	State string
-	Log   string // the last error in the unit's own log of the last minutes; may be empty
+	Log   string // the last error in the unit's own log; empty for a unit that was stopped without an error
 	Down  bool   // systemd does not start the unit again by itself
 	Runs  bool   // the unit runs, but has ended repeatedly
 	Lasts bool   // waiting rarely mends it
@@ -82,7 +82,7 @@ const lookScript = `{
   if echo "$states" | grep -qE '^(SubState=(dead|failed|auto-restart|start|stop)|NRestarts=[1-9])'; then
     for unit; do
       echo; echo "Id=$unit"
-      journalctl --quiet --no-pager --output=cat --since=-10min --lines=20 "_SYSTEMD_UNIT=$unit" | cut -c 1-600 | sed 's/^/log=/'
+      journalctl --quiet --no-pager --output=cat --lines=20 "_SYSTEMD_UNIT=$unit" | cut -c 1-600 | sed 's/^/log=/'
     done
   fi
   timeout 3 df -Pkl -x squashfs -x erofs -x iso9660 -x efivarfs | sed 's/^/disk=/'
@@ -133,12 +133,16 @@ func parseFaults(text string, units []string) []Fault {
 	var faults []Fault
 	for _, unit := range units {
 		if f := classify(properties[unit], now); f.State != "" {
-			f.Unit, f.Log = unit, LastError(logs[unit])
+			if f.Unit = unit; f.State != stopped {
+				f.Log = LastError(logs[unit])
+			}
 			faults = append(faults, f)
 		}
 	}
 	return append(faults, disks...)
 }
+
+const stopped = "is stopped"
 
 // classify returns the fault of a unit with these properties, or a fault without a state if the unit works.
 func classify(p map[string]string, now time.Time) Fault {
@@ -151,7 +155,7 @@ func classify(p map[string]string, now time.Time) Fault {
 	case strings.HasPrefix(sub, "auto-restart"), active == "active" && p["NRestarts"] != "0" && now.Sub(unixTime(p["ActiveEnterTimestamp"])) < restartTime:
 		return Fault{State: "ends again and again: systemd has restarted it " + p["NRestarts"] + " times", Runs: active == "active", Lasts: true}
 	case active == "inactive" && isWanted:
-		return Fault{State: "is stopped", Down: true, Lasts: true}
+		return Fault{State: stopped, Down: true, Lasts: true}
 	case active == "activating", active == "deactivating":
 		return Fault{State: "is " + active + " (" + sub + ")"}
 	}

@@ -19,13 +19,13 @@ import (
 
 // NodeConditions returns the conditions that every node must meet, independent of its engine. A unit that has
 // already failed in before, the inspections before the run by node name, does not violate them. A warning names
-// such units once the conditions hold.
+// such units once the conditions hold. A node must not run another engine than that of the hive.
 func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before map[string]activate.Node, send event.Sink) []check.Condition {
 	var inspected []fleet.Outcome[activate.Node]
 	return []check.Condition{{
 		Name: fleet.Count(len(nodes), "node") + " up, without failed units",
 		Probe: func(ctx context.Context) error {
-			var bad []string
+			var bad, other []string
 			var still []event.Event
 			now := Nodes(ctx, f, nodes, parallel, nil)
 			for i, o := range now {
@@ -40,6 +40,9 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 				inspected = now
 			}
 			for _, o := range now {
+				if text := DescribeEngine(f.Hive(), o); text != "" {
+					other = append(other, o.Node.Name+" "+text)
+				}
 				switch {
 				case o.Err != nil:
 					bad = append(bad, o.Err.Error())
@@ -48,6 +51,9 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 				case o.Value.System == "starting":
 					bad = append(bad, o.Node.Name+": still starting")
 				}
+			}
+			if len(other) > 0 {
+				return check.Final(errors.New(strings.Join(append(other, bad...), "; ")))
 			}
 			if len(bad) > 0 {
 				return errors.New(strings.Join(bad, "; "))
@@ -66,20 +72,6 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 				}
 			}
 			return strings.Join(lines, "\n")
-		},
-	}, {
-		Name: "nodes run the engines of the hive", Once: true,
-		Probe: func(context.Context) error {
-			var bad []string
-			for _, o := range inspected {
-				if text := DescribeEngine(f.Hive(), o); text != "" {
-					bad = append(bad, o.Node.Name+" "+text)
-				}
-			}
-			if len(bad) > 0 {
-				return errors.New(strings.Join(bad, "; "))
-			}
-			return nil
 		},
 	}}
 }

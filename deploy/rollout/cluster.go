@@ -55,9 +55,11 @@ func NewCluster(engines []engine.Engine, send event.Sink) Cluster {
 // according to the state or to the node itself. Otherwise an engine that fails for a moment would turn a rolling update
 // into a change of all nodes at once.
 //
+// If mayStart is set, units of an engine that does not answer are started on the nodes that have reported.
+//
 // A node that runs another engine is no member, even if the engine of the hive lists it: it was a member earlier. The
 // engine that it runs is asked, too, see DrainLeaving.
-func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval.Hive, store *state.Store, report func(node string) Report, o engine.DrainOptions, send event.Sink) (Cluster, error) {
+func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval.Hive, store *state.Store, report func(node string) Report, mayStart bool, o engine.DrainOptions, send event.Sink) (Cluster, error) {
 	cluster := NewCluster(nil, send)
 	cluster.drainOptions, cluster.store = o, store
 	if engines == nil { // nodes without an engine
@@ -82,7 +84,13 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 		if len(deployed) == 0 {
 			continue
 		}
-		members, err := t.engine.Members(ctx)
+		var start []string
+		for _, m := range deployed {
+			if mayStart && report(m.Node).Deployed {
+				start = append(start, m.Node)
+			}
+		}
+		members, err := cluster.askMembers(ctx, t.engine, start)
 		switch {
 		case ctx.Err() != nil:
 			return cluster, context.Cause(ctx)

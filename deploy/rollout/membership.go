@@ -42,7 +42,7 @@ func (cluster Cluster) Admit(ctx context.Context, node string) error {
 	var errs []error
 	for _, e := range cluster.engines {
 		if admitter, ok := e.(engine.Admitter); ok {
-			errs = append(errs, admitter.Admit(ctx, node))
+			errs = append(errs, cluster.watch(ctx, e, []string{node}, func(ctx context.Context) error { return admitter.Admit(ctx, node) }))
 		}
 	}
 	return errors.Join(errs...)

@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // repair changes what keeps the cluster from working at the end of a run, if waiting does not mend it.
@@ -21,15 +20,7 @@ type repair struct {
 	started map[string]bool // the units that were started, by node and unit
 }
 
-func (cluster Cluster) newRepair(hive *nixeval.Hive, nodes []nixeval.Node) repair {
-	r := repair{cluster.reporter, nil, map[string]bool{}}
-	for _, n := range nodes {
-		if hive.Unit(n.Unit).Deployment.Engine != nil {
-			r.nodes = append(r.nodes, n.Name)
-		}
-	}
-	return r
-}
+func (r reporter) newRepair(nodes []string) repair { return repair{r, nodes, map[string]bool{}} }
 
 // look returns a look at the nodes of the run. It starts units of the engine that are down there, each once. If the units work, it uncordons members
 // that nixbench has drained: the end of a drain may be lost if a controller is killed.
@@ -49,7 +40,9 @@ func (r repair) look(e engine.Engine) check.Look {
 	}
 }
 
-func (r repair) startUnits(ctx context.Context, e engine.Inspector, faults []engine.NodeFaults) {
+// startUnits starts the units that are down on nodes of the run, and reports whether it has started one.
+func (r repair) startUnits(ctx context.Context, e engine.Inspector, faults []engine.NodeFaults) bool {
+	started := false
 	for _, n := range faults {
 		for _, f := range n.Faults {
 			id := n.Node + " " + f.Unit
@@ -58,11 +51,41 @@ func (r repair) startUnits(ctx context.Context, e engine.Inspector, faults []eng
 			}
 			r.started[id] = true
 			r.warn(n.Node, failure.On(n.Node, fmt.Errorf("%v; nixbench starts it", f)))
-			if err := e.StartUnit(ctx, n.Node, f.Unit); err != nil {
+			err := e.StartUnit(ctx, n.Node, f.Unit)
+			if started = started || err == nil; err != nil {
 				r.warn(n.Node, failure.On(n.Node, err))
 			}
 		}
 	}
+	return started
+}
+
+// restartTime is the time limit until an engine answers whose units were started.
+const restartTime = time.Minute
+
+// askMembers asks an engine for its members. If it does not answer, it starts the units that are down on the given nodes, and asks again. The error
+// contains what is wrong on these nodes and on the controllers.
+func (r reporter) askMembers(ctx context.Context, e engine.Engine, start []string) (map[string]engine.Status, error) {
+	members, err := e.Members(ctx)
+	i, ok := e.(engine.Inspector)
+	if err == nil || !ok || ctx.Err() != nil {
+		return members, err
+	}
+	faults := engine.LookAll(ctx, i, start)
+	if text, _ := engine.DescribeFaults(i, start, faults); text != "" {
+		err = fmt.Errorf("%w\n%s", err, text)
+	}
+	if !r.newRepair(start).startUnits(ctx, i, faults) {
+		return nil, err
+	}
+	for end := time.Now().Add(restartTime); err != nil && time.Now().Before(end) && ctx.Err() == nil; {
+		members, err = e.Members(ctx)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+	return members, err
 }
 
 // uncordonTime is the time limit to uncordon members while a condition does not hold. The next look tries again.

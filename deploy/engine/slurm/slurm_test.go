@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
@@ -428,6 +430,76 @@ func TestAdministratorsDrain(t *testing.T) {
 	c.nodes["c-1"].jobs = []string{"12"}
 	if err := e.Drain(t.Context(), []string{"c-1"}, engine.DrainOptions{}, quiet); err == nil {
 		t.Error("the job of a drained node is not waited for")
+	}
+}
+
+// A node that an administrator has set to DOWN stays out of service while it changes, also if its slurmd registers (ReturnToService) or the run is
+// killed, and is DOWN again afterwards, with the same reason. It is no failure at the end of a run.
+func TestAdministratorsDown(t *testing.T) {
+	for name, registers := range map[string]bool{"slurmd restarts": true, "slurmd runs on": false} {
+		c := newController(t, "c-1", "c-2")
+		n := c.nodes["c-1"]
+		n.base, n.reason = "DOWN", "bad disk: sda"
+		e := c.engine("c-1", "c-2")
+		if members, err := e.Members(t.Context()); err != nil || !members["c-1"].Cordoned || members["c-1"].Drained || !strings.Contains(members["c-1"].Reason, "bad disk: sda") {
+			t.Errorf("%s: %+v, %v", name, members, err)
+		}
+		if err := e.Drain(t.Context(), []string{"c-1", "c-2"}, engine.DrainOptions{}, quiet); err != nil {
+			t.Fatal(err)
+		}
+		if registers {
+			n.base = "IDLE"
+		}
+		if !slices.Equal(n.flags, []string{"DRAIN"}) || !strings.HasSuffix(n.reason, "bad disk: sda") {
+			t.Errorf("%s: %+v", name, n)
+		}
+		later := c.engine("c-1", "c-2") // of another run
+		for _, node := range []string{"c-1", "c-2"} {
+			if err := errors.Join(later.WaitReady(t.Context(), node, quiet), later.Uncordon(t.Context(), node)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if n.base != "DOWN" || n.reason != "bad disk: sda" || len(n.flags)+len(c.nodes["c-2"].flags) > 0 {
+			t.Errorf("%s: %+v, %+v", name, n, c.nodes["c-2"])
+		}
+		for _, except := range [][]string{nil, {"c-1"}} {
+			if err := e.checkNodes(t.Context(), except); (err == nil) != (except != nil) {
+				t.Errorf("%s: except %q: %v", name, except, err)
+			}
+		}
+	}
+	down := node{"State": "DOWN+DYNAMIC_NORM", "Reason": "Not responding", "ReasonSetBy": "[slurm@1795363543]"}
+	if down.isOutOfService() {
+		t.Error("a node that does not respond is out of service")
+	}
+}
+
+// A drain ends soon if the controller does not answer any more.
+func TestDrainWithoutController(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newController(t, "c-1")
+		e := c.engine("c-1")
+		e.Cluster.Members[0].Settings = []byte(`{"drainTimeout": 86400}`)
+		c.nodes["c-1"].jobs = []string{"12"}
+		began := time.Now()
+		err := e.Drain(t.Context(), []string{"c-1"}, engine.DrainOptions{}, func(string, string) { c.fails["show nodes"] = "Unable to contact slurm controller (connect failure)" })
+		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "connect failure") || took > 2*time.Minute {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
+
+// What is wrong on the node of a daemon.
+func TestLook(t *testing.T) {
+	c := newController(t, "c-1")
+	c.nodes["c-1"].unit = "failed"
+	c.full = []string{"/var"}
+	faults, err := c.engine("c-1").Look(t.Context(), "c-1")
+	if err != nil || len(faults) != 2 || faults[0].String() != "slurmd.service is failed: slurmd: fatal: no key" || !faults[0].Down || faults[1].String() != "the disk of /var is full" {
+		t.Errorf("%v, %v", faults, err)
+	}
+	if faults, err := c.engine("c-1").Look(t.Context(), "stranger"); err != nil || len(faults) > 0 {
+		t.Errorf("%v, %v", faults, err)
 	}
 }
 
