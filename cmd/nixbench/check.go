@@ -14,8 +14,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/inspect"
 )
 
-const checkLong = `Check that every node is up without failed units, and that the cluster of the
-nodes is in the state that the hive describes. --deep also runs test workloads,
+const checkLong = `Check that every node is up without failed units and runs the engine of the
+hive, and that the cluster of the nodes is in the state that the hive describes.
+--deep also runs test workloads,
 and removes them afterwards.
 
 Conditions are checked in order. The command waits for them for --timeout in

@@ -153,7 +153,7 @@ func classify(p map[string]string, now time.Time) Fault {
 	case active == "failed":
 		return Fault{State: "is failed", Down: true, Lasts: true}
 	case strings.HasPrefix(sub, "auto-restart"), active == "active" && p["NRestarts"] != "0" && now.Sub(unixTime(p["ActiveEnterTimestamp"])) < restartTime:
-		return Fault{State: "ends again and again: systemd has restarted it " + p["NRestarts"] + " times", Runs: active == "active", Lasts: true}
+		return Fault{State: "ends again and again", Runs: active == "active", Lasts: true}
 	case active == "inactive" && isWanted:
 		return Fault{State: stopped, Down: true, Lasts: true}
 	case active == "activating", active == "deactivating":
