@@ -16,8 +16,7 @@ import (
 
 const checkLong = `Check that every node is up without failed units and runs the engine of the
 hive, and that the cluster of the nodes is in the state that the hive describes.
---deep also runs test workloads,
-and removes them afterwards.
+--deep also runs test workloads, and removes them afterwards.
 
 Conditions are checked in order. The command waits for them for --timeout in
 total. The exit code is 9 if a condition does not hold until then.`
