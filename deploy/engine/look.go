@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -19,9 +20,6 @@ import (
 // Inspector is an engine whose programs run as systemd units on its members. The node itself shows that a program does not
 // work earlier than the cluster does, and shows why.
 type Inspector interface {
-	// Inspect returns nil if the engine's programs on the node work. Otherwise the error names the program
-	// that does not work, and may contain the last error in its log.
-	Inspect(ctx context.Context, node string) error
 	// Look returns what keeps the engine's programs on the node from working. It changes nothing.
 	Look(ctx context.Context, node string) ([]Fault, error)
 	// StartUnit starts a unit that is down.
@@ -44,6 +42,18 @@ func (f Fault) String() string {
 	return strings.TrimSpace(f.Unit+" "+f.State) + strings.TrimSuffix(": "+f.Log, ": ")
 }
 
+// Inspect returns an error unless the units of the engine's programs on a node work. A unit that has ended repeatedly and has just been started again
+// does not work; with runs, it does.
+func Inspect(ctx context.Context, e Inspector, node string, runs bool) error {
+	faults, err := e.Look(ctx, node)
+	for _, f := range faults {
+		if err == nil && f.Unit != "" && !(f.Runs && runs) {
+			err = errors.New(f.String())
+		}
+	}
+	return err
+}
+
 // Controllers implements [Inspector].
 func (c Cluster) Controllers() []string {
 	var out []string
@@ -63,9 +73,36 @@ func (c Cluster) StartUnit(ctx context.Context, node, unit string) error {
 	return err
 }
 
+// UnitState is the state of a systemd unit.
+type UnitState struct {
+	Sub   string    // the sub-state, such as running, auto-restart or dead
+	Since time.Time // when the unit became active; in whole seconds
+	Now   time.Time // the time on the node
+}
+
+// ReadUnit returns the state of a unit on a node.
+func (c Cluster) ReadUnit(ctx context.Context, node, unit string) (UnitState, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	const script = `date +now=%s; systemctl show --timestamp=unix --property=SubState,ActiveEnterTimestamp -- "$0"`
+	out, err := c.Run(ctx, node, nil, "sh", "-c", script, unit)
+	var u UnitState
+	for line := range strings.Lines(string(out)) {
+		switch name, value, _ := strings.Cut(strings.TrimSpace(line), "="); name {
+		case "SubState":
+			u.Sub = value
+		case "ActiveEnterTimestamp":
+			u.Since = unixTime(value)
+		case "now":
+			u.Now = unixTime(value)
+		}
+	}
+	return u, err
+}
+
 const (
 	startTimeout = 30 * time.Second
-	lookTimeout  = 8 * time.Second
+	lookTimeout  = 15 * time.Second
 	// restartTime is the time after which a unit that systemd has started again counts as working. A program that cannot work
 	// usually ends within seconds.
 	restartTime = 10 * time.Second

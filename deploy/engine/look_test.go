@@ -77,3 +77,19 @@ func TestLook(t *testing.T) {
 		})
 	}
 }
+
+// Whether a unit works that has ended repeatedly, and runs at the moment.
+func TestInspect(t *testing.T) {
+	c := lookingEngine{newLookCluster(t, unitText("u.service", "active", "running", "NRestarts=3", "ActiveEnterTimestamp=@99999999999"), "", "")}
+	for _, runs := range []bool{false, true} {
+		if err := Inspect(t.Context(), c, "a", runs); (err == nil) != runs {
+			t.Errorf("runs %v: %v", runs, err)
+		}
+	}
+}
+
+type lookingEngine struct{ Cluster }
+
+func (e lookingEngine) Look(ctx context.Context, node string) ([]Fault, error) {
+	return e.Cluster.Look(ctx, node, "u.service")
+}

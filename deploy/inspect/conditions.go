@@ -126,7 +126,7 @@ func EngineConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 			Probe: func(ctx context.Context) error {
 				var bad []string
 				for _, o := range fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-					return struct{}{}, inspector.Inspect(ctx, n.Name)
+					return struct{}{}, engine.Inspect(ctx, inspector, n.Name, false)
 				}) {
 					if o.Err != nil {
 						bad = append(bad, o.Node.Name+": "+fleet.Brief(o.Node.Name, o.Err))

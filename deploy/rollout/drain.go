@@ -52,7 +52,7 @@ func (r reporter) findBrokenMembers(ctx context.Context, e engine.Engine, nodes 
 	faults := make([]error, len(nodes))
 	var inspected sync.WaitGroup
 	for n, node := range nodes {
-		inspected.Go(func() { faults[n] = i.Inspect(ctx, node) })
+		inspected.Go(func() { faults[n] = engine.Inspect(ctx, i, node, true) })
 	}
 	inspected.Wait()
 	var broken []string

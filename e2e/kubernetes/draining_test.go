@@ -154,7 +154,7 @@ func (g *guestCluster) changeNodeWithStoppedKubelet() {
 	g.writeHive(1, 2, initialLabels+"settings.kubelet.maxPods = 79; ")
 	began := time.Now()
 	code, _, diag := g.try("apply")
-	if took := time.Since(began); code != 0 || took > 150*time.Second || !strings.Contains(diag, "its kubelet is stopped") {
+	if took := time.Since(began); code != 0 || took > 150*time.Second || !strings.Contains(diag, "kubelet.service is stopped") {
 		g.Errorf("a change of a node with a stopped kubelet: exit code %d after %v\n%s", code, took, diag)
 	}
 	g.checkUncordoned("cp-1", "w-1", "w-2")

@@ -2,9 +2,7 @@ package batch
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -26,44 +24,6 @@ func ControlUnit(ctx context.Context, c engine.Cluster, node, verb, unit string)
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	_, err := c.Run(ctx, node, nil, "systemctl", verb, unit)
-	return err
-}
-
-// UnitState is the state of a systemd unit.
-type UnitState struct {
-	Sub   string    // the sub-state, such as running, auto-restart or dead
-	Since time.Time // when the unit became active; in whole seconds
-}
-
-// ReadUnit returns the state of a unit on a node.
-func ReadUnit(ctx context.Context, c engine.Cluster, node, unit string) (UnitState, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	out, err := c.Run(ctx, node, nil, "systemctl", "show", "--timestamp=unix", "--property=SubState,ActiveEnterTimestamp", unit)
-	if err != nil {
-		return UnitState{}, err
-	}
-	var u UnitState
-	for line := range strings.Lines(string(out)) {
-		switch name, value, _ := strings.Cut(strings.TrimSpace(line), "="); name {
-		case "SubState":
-			u.Sub = value
-		case "ActiveEnterTimestamp":
-			seconds, _ := strconv.ParseInt(strings.TrimPrefix(value, "@"), 10, 64) // empty for a unit that was never active
-			u.Since = time.Unix(seconds, 0)
-		}
-	}
-	return u, nil
-}
-
-// CheckUnits returns an error unless the units on a node work. The error contains the last error in the log of a unit.
-func CheckUnits(ctx context.Context, c engine.Cluster, node string, units ...string) error {
-	faults, err := c.Look(ctx, node, units...)
-	for _, f := range faults {
-		if err == nil && f.Unit != "" && !f.Runs {
-			err = errors.New(f.String())
-		}
-	}
 	return err
 }
 

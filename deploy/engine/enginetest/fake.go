@@ -20,7 +20,7 @@ type Fake struct {
 	Registered map[string]engine.Status
 	OnCall     func(what string)   // is called with each recorded call
 	Blocked    map[string]string   // the work that blocks a drain, by node
-	Broken     map[string]string   // the error of Inspect, by node
+	Broken     map[string]string   // the error of Look, by node
 	Stopped    map[string]string   // the unit that is stopped, by node
 	Options    engine.DrainOptions // the options of the last drain
 
@@ -110,21 +110,12 @@ func (s *Fake) CheckDrainForRemoval(ctx context.Context, nodes []string, o engin
 	return s.CheckDrain(ctx, nodes, o)
 }
 
-func (s *Fake) Inspect(_ context.Context, node string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if why := s.Broken[node]; why != "" {
-		return errors.New(why)
-	}
-	if unit := s.Stopped[node]; unit != "" {
-		return errors.New(unit + " is stopped")
-	}
-	return nil
-}
-
 func (s *Fake) Look(_ context.Context, node string) ([]engine.Fault, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if why := s.Broken[node]; why != "" {
+		return nil, errors.New(why)
+	}
 	if unit := s.Stopped[node]; unit != "" {
 		return []engine.Fault{{Unit: unit, State: "is stopped", Down: true, Lasts: true}}, nil
 	}

@@ -334,10 +334,10 @@ func TestInspect(t *testing.T) {
 	i := newInstance(t, "c-1")
 	i.units["c-1"] = "auto-restart"
 	e := i.engine("c-1")
-	if err := e.Inspect(t.Context(), "c-1"); err == nil || err.Error() != "flux.service ends again and again: flux-broker: no certificate" {
+	if err := engine.Inspect(t.Context(), e, "c-1", true); err == nil || err.Error() != "flux.service ends again and again: flux-broker: no certificate" {
 		t.Error(err)
 	}
-	if err := e.Inspect(t.Context(), "head"); err != nil {
+	if err := engine.Inspect(t.Context(), e, "head", true); err != nil {
 		t.Error(err)
 	}
 }

@@ -23,7 +23,7 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 	inHive := name == e.leader() || slices.Contains(e.nodesOf(Compute), name)
 	if inHive {
 		// The leader may still report a broker that has just been stopped as online.
-		if err := e.Inspect(ctx, name); err != nil {
+		if err := engine.Inspect(ctx, e, name, true); err != nil {
 			return err
 		}
 	}
@@ -44,21 +44,12 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 	return nil
 }
 
-// Inspect implements [engine.Inspector]: it checks that the broker runs on the node.
-func (e *Engine) Inspect(ctx context.Context, name string) error {
-	return batch.CheckUnits(ctx, e.Cluster, name, e.units(name)...)
-}
-
 // Look implements [engine.Inspector].
 func (e *Engine) Look(ctx context.Context, name string) ([]engine.Fault, error) {
-	return e.Cluster.Look(ctx, name, e.units(name)...)
-}
-
-func (e *Engine) units(name string) []string {
 	if name != e.leader() && !slices.Contains(e.nodesOf(Compute), name) {
-		return nil
+		return nil, nil
 	}
-	return []string{unit}
+	return e.Cluster.Look(ctx, name, unit)
 }
 
 const (

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -198,12 +199,12 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 		if !ok {
 			k = kubelet{"running", time.Hour, 0}
 		}
-		restarts := 0
-		if k.state == "auto-restart" || k.begun < minKubeletUptime {
-			restarts = 7
+		if answer, ok := enginetest.AnswerLook(argv, func(unit string) string {
+			return map[string]string{"containerd.service": "running", "kubelet.service": k.state}[unit]
+		}, "the log of the kubelet"); ok {
+			return answer, nil
 		}
-		return fmt.Appendf(nil, "now=%d\nId=kubelet.service\nSubState=%s\nActiveEnterTimestamp=@%d\nNRestarts=%d\nConditionResult=yes\n\nId=containerd.service\nActiveState=active\n\nId=crio.service\nActiveState=inactive\n",
-			time.Now().Unix(), k.state, time.Now().Add(-k.begun).Unix(), restarts), nil
+		return fmt.Appendf(nil, "now=%d\nSubState=%s\nActiveEnterTimestamp=@%d\n", time.Now().Unix(), k.state, time.Now().Add(-k.begun).Unix()), nil
 	case line == "true", line == "kubectl get -raw /readyz", line == "kubectl get /readyz", line == "nixbench-kubernetes-reset":
 	case line == "kubectl -n kube-system get pods -o json":
 		return json.Marshal(object{"items": c.pods})

@@ -22,7 +22,7 @@ func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Repor
 // error is the reason why the member does not work.
 func (e *Engine) checkReady(ctx context.Context, name string) error {
 	if slices.Contains(e.nodesOf(Accounting), name) {
-		return e.Inspect(ctx, name)
+		return engine.Inspect(ctx, e, name, true)
 	}
 	nodes, err := e.listNodes(ctx)
 	n, isMember := nodes[name]
@@ -45,7 +45,7 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 // controller reports a node as idle for minutes after its slurmd has died. Both times are from the clock of the
 // node.
 func (e *Engine) checkRegistered(ctx context.Context, name string, n node) error {
-	unit, err := batch.ReadUnit(ctx, e.Cluster, name, "slurmd.service")
+	unit, err := e.ReadUnit(ctx, name, "slurmd.service")
 	switch {
 	case err != nil:
 		return err
@@ -56,11 +56,6 @@ func (e *Engine) checkRegistered(ctx context.Context, name string, n node) error
 		return errors.New("its slurmd has not registered since it was started")
 	}
 	return nil
-}
-
-// Inspect implements [engine.Inspector]: it checks that SLURM's daemon runs on the node.
-func (e *Engine) Inspect(ctx context.Context, name string) error {
-	return batch.CheckUnits(ctx, e.Cluster, name, e.units(name)...)
 }
 
 // Look implements [engine.Inspector].

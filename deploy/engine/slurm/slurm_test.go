@@ -168,7 +168,7 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 			}
 		}
 		return []byte(b.String() + "7 COMPLETED\n"), nil
-	case strings.HasPrefix(line, "systemctl show "):
+	case strings.Contains(line, "--property=SubState,ActiveEnterTimestamp "):
 		if c.nodes[at] == nil {
 			return []byte("SubState=running\nActiveEnterTimestamp=@1000\n"), nil
 		}
@@ -530,10 +530,10 @@ func TestWaitForRegistration(t *testing.T) {
 	if err := e.checkReady(t.Context(), "c-1"); err == nil || err.Error() != "its slurmd is auto-restart" {
 		t.Error(err)
 	}
-	if err := e.Inspect(t.Context(), "c-1"); err == nil || err.Error() != "slurmd.service ends again and again: slurmd: fatal: no key" {
+	if err := engine.Inspect(t.Context(), e, "c-1", true); err == nil || err.Error() != "slurmd.service ends again and again: slurmd: fatal: no key" {
 		t.Error(err)
 	}
-	if err := e.Inspect(t.Context(), "head"); err != nil {
+	if err := engine.Inspect(t.Context(), e, "head", true); err != nil {
 		t.Error(err)
 	}
 }
