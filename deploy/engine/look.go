@@ -22,8 +22,8 @@ import (
 type Inspector interface {
 	// Look returns what keeps the engine's programs on the node from working. It changes nothing.
 	Look(ctx context.Context, node string) ([]Fault, error)
-	// StartUnit starts a unit that is down.
-	StartUnit(ctx context.Context, node, unit string) error
+	// ControlUnit starts or stops a unit on a node; verb is a command of systemctl.
+	ControlUnit(ctx context.Context, node, verb, unit string) error
 	// Controllers returns the members that change one by one: the others depend on them.
 	Controllers() []string
 }
@@ -65,11 +65,11 @@ func (c Cluster) Controllers() []string {
 	return out
 }
 
-// StartUnit implements [Inspector].
-func (c Cluster) StartUnit(ctx context.Context, node, unit string) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+// ControlUnit implements [Inspector].
+func (c Cluster) ControlUnit(ctx context.Context, node, verb, unit string) error {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
-	_, err := c.Run(ctx, node, nil, "systemctl", "start", unit)
+	_, err := c.Run(ctx, node, nil, "systemctl", verb, unit)
 	return err
 }
 
@@ -101,8 +101,8 @@ func (c Cluster) ReadUnit(ctx context.Context, node, unit string) (UnitState, er
 }
 
 const (
-	startTimeout = 30 * time.Second
-	lookTimeout  = 15 * time.Second
+	controlTimeout = 20 * time.Second
+	lookTimeout    = 15 * time.Second
 	// restartTime is the time after which a unit that systemd has started again counts as working. A program that cannot work
 	// usually ends within seconds.
 	restartTime = 10 * time.Second

@@ -51,7 +51,7 @@ func (r repair) startUnits(ctx context.Context, e engine.Inspector, faults []eng
 			}
 			r.started[id] = true
 			r.warn(n.Node, failure.On(n.Node, fmt.Errorf("%v; nixbench starts it", f)))
-			err := e.StartUnit(ctx, n.Node, f.Unit)
+			err := e.ControlUnit(ctx, n.Node, "start", f.Unit)
 			if started = started || err == nil; err != nil {
 				r.warn(n.Node, failure.On(n.Node, err))
 			}

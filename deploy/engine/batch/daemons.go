@@ -19,14 +19,6 @@ const (
 	maxExplained = 3
 )
 
-// ControlUnit starts or stops a unit on a node; verb is a command of systemctl.
-func ControlUnit(ctx context.Context, c engine.Cluster, node, verb, unit string) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	_, err := c.Run(ctx, node, nil, "systemctl", verb, unit)
-	return err
-}
-
 // ReadLog returns the last ten lines that journalctl prints on a node with filter, such as --unit=slurmd.service, or an
 // empty string.
 func ReadLog(ctx context.Context, c engine.Cluster, node, filter string) string {

@@ -122,8 +122,8 @@ func (s *Fake) Look(_ context.Context, node string) ([]engine.Fault, error) {
 	return nil, nil
 }
 
-func (s *Fake) StartUnit(_ context.Context, node, unit string) error {
-	err := s.call("start", node+" "+unit)
+func (s *Fake) ControlUnit(_ context.Context, node, verb, unit string) error {
+	err := s.call(verb, node+" "+unit)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.Stopped, node)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/engine/batch"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -25,7 +24,7 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 	case nodes[name] == nil:
 		return nil
 	}
-	stopErr := batch.ControlUnit(ctx, e.Cluster, name, "stop", "slurmd.service") // may fail: the machine may be lost, or new and without slurmd
+	stopErr := e.ControlUnit(ctx, name, "stop", "slurmd.service") // may fail: the machine may be lost, or new and without slurmd
 	if nodes[name].isStatic() {
 		err = e.takeDown(ctx, nodes[name])
 	} else {
@@ -35,7 +34,7 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 		return nil
 	}
 	if stopErr == nil {
-		err = errors.Join(err, batch.ControlUnit(context.WithoutCancel(ctx), e.Cluster, name, "start", "slurmd.service"))
+		err = errors.Join(err, e.ControlUnit(context.WithoutCancel(ctx), name, "start", "slurmd.service"))
 	}
 	return failure.On(name, err)
 }
