@@ -110,18 +110,18 @@ const (
 	maxLogLine  = 300
 )
 
-// lookScript prints the time, the states of the units, the ends of their own logs unless all units work, and the use of the disks. It prints a
+// lookScript prints the states of the units, and unless all of them run the ends of their own logs and the time, and then the use of the disks. It prints a
 // limited number of bytes.
 const lookScript = `{
-  date +now=%s
   states=$(systemctl show --timestamp=unix --property=Id,LoadState,ActiveState,SubState,ConditionResult,ConditionTimestamp,NRestarts,ActiveEnterTimestamp,WantedBy,RequiredBy -- "$@")
   echo "$states"
-  if echo "$states" | grep -qE '^(SubState=(dead|failed|auto-restart|start|stop)|NRestarts=[1-9])'; then
+  case $states in *SubState=[adfs]* | *NRestarts=[1-9]*)
     for unit; do
       echo; echo "Id=$unit"
       journalctl --quiet --no-pager --output=cat --lines=20 "_SYSTEMD_UNIT=$unit" | cut -c 1-600 | sed 's/^/log=/'
     done
-  fi
+    date +now=%s ;;
+  esac
   timeout 3 df -Pkl -x squashfs -x erofs -x iso9660 -x efivarfs | sed 's/^/disk=/'
 } 2> /dev/null | head -c 60000`
 

@@ -151,7 +151,7 @@ func (r reporter) runMemberStep(ctx context.Context, e engine.Engine, node, text
 // wrong.
 func (r reporter) watch(ctx context.Context, e engine.Engine, nodes []string, step func(context.Context) error) error {
 	seen, err := engine.LookAt(e, nodes...).While(ctx, func(text string) { r.sendProgress(nodes[0], "waits: "+text) }, step)
-	if err != nil && seen != "" {
+	if err != nil && seen != "" && ctx.Err() == nil {
 		return fmt.Errorf("%w\n%s", err, seen)
 	}
 	return err
