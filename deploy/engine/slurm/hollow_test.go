@@ -47,7 +47,7 @@ func TestHollowMembers(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, test.problem)
 		}
 		members, err := e.Members(t.Context())
-		if err != nil || members["c-1"].Ready != test.ready {
+		if err != nil || members["c-1"].Ready != test.ready || (members["c-1"].Reason != "") != (name == "drained") {
 			t.Errorf("%s: %+v, %v", name, members, err)
 		}
 	}

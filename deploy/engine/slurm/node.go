@@ -148,8 +148,11 @@ func (n node) isSetDown() bool {
 	return n.has("DOWN") && !isJoined && n["Reason"] != "" && !strings.HasPrefix(n["Reason"], "nixbench: ") && !strings.HasPrefix(n["ReasonSetBy"], "[slurm@")
 }
 
-// isOutOfService reports whether an administrator, or SLURM because of a failure of the node, has taken the node out of service.
-func (n node) isOutOfService() bool { return n.isDrained() && !n.isDrainedByUs() || n.isSetDown() }
+// isOutOfService reports whether an administrator, or SLURM because of a failure of the node, has taken the node or some of its hollow nodes out of
+// service.
+func (n node) isOutOfService() bool {
+	return n.isDrained() && !n.isDrainedByUs() || n.isSetDown() || n["Drained"] != ""
+}
 
 // slurmdStart returns the time, by the clock of the node, at which the slurmd that has registered was started.
 func (n node) slurmdStart() (time.Time, bool) {
