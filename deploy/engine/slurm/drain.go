@@ -152,19 +152,24 @@ func (e *Engine) Uncordon(ctx context.Context, name string) error {
 }
 
 // undrain ends the drain of nodes. Unlike the state RESUME, UNDRAIN does not make a node available that is down. Nodes that an administrator had set to
-// DOWN before the drain are DOWN again, with the administrator's reason.
+// DOWN before the drain are DOWN again, with the administrator's reason. They stay drained, because SLURM makes a node that is only DOWN available as soon as
+// its slurmd registers or answers (ReturnToService).
 func (e *Engine) undrain(ctx context.Context, registered map[string]node, nodes []string) error {
-	if len(nodes) == 0 {
-		return nil
-	}
+	var end []string
 	for _, name := range nodes {
-		if n := registered[name]; n.wasDown() {
-			reason := strings.TrimPrefix(n["Reason"], drainReason+downBefore)
-			if _, err := e.runOnController(ctx, "scontrol", "update", "nodename="+n["NodeName"], "state=down", "reason="+reason); err != nil {
-				return err
-			}
+		n := registered[name]
+		if !n.wasDown() {
+			end = append(end, name)
+			continue
+		}
+		reason := strings.TrimPrefix(n["Reason"], drainReason+downBefore)
+		if _, err := e.runOnController(ctx, "scontrol", "update", "nodename="+n["NodeName"], "state=down", "reason="+reason); err != nil {
+			return err
 		}
 	}
-	_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+namesOf(registered, nodes), "state=undrain")
+	if len(end) == 0 {
+		return nil
+	}
+	_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+namesOf(registered, end), "state=undrain")
 	return err
 }

@@ -129,8 +129,7 @@ func (n node) isBusy() bool {
 // with this reason. Nodes that an administrator or SLURM has drained stay drained.
 const drainReason = "nixbench: it is about to change"
 
-// downBefore follows drainReason if an administrator had set the node to DOWN before. The reason of the administrator follows. Without the drain, a
-// slurmd that registers would make the node available (ReturnToService).
+// downBefore follows drainReason if an administrator had set the node to DOWN before. The reason of the administrator follows.
 const downBefore = "; down before: "
 
 // isDrainedByUs reports whether nixbench has drained the node, and no administrator has changed the reason since. SLURM
