@@ -305,7 +305,7 @@ func DescribeFaults(e Inspector, nodes []string, all []NodeFaults) (text string,
 		texts = append(texts, n.Node+": "+strings.Join(parts, "; "))
 	}
 	if more := len(texts) - maxShown; more > 0 {
-		texts = append(texts[:maxShown], fmt.Sprintf("and %d more nodes", more))
+		texts = append(texts[:maxShown], fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, "; "), lasts
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // newLookCluster returns a cluster whose nodes are this computer, with stand-ins for systemctl, journalctl and df, which print the given texts.
@@ -92,4 +96,31 @@ type lookingEngine struct{ Cluster }
 
 func (e lookingEngine) Look(ctx context.Context, node string) ([]Fault, error) {
 	return e.Cluster.Look(ctx, node, "u.service")
+}
+
+// Waiting for a node is useless if a program of the node or of the only controller does not work. At most four nodes are shown.
+func TestDescribeFaults(t *testing.T) {
+	failed := []Fault{{Unit: "u", State: "is failed", Lasts: true}}
+	for name, test := range map[string]struct {
+		controllers string
+		faults      []NodeFaults
+		want        string
+		lasts       bool
+	}{
+		"none":              {"a", nil, "", false},
+		"the node":          {"a b", []NodeFaults{{"w", failed, nil}}, "w: u is failed", true},
+		"the controller":    {"a", []NodeFaults{{"a", failed, nil}}, "a: u is failed", true},
+		"one of two":        {"a b", []NodeFaults{{"a", failed, nil}}, "a: u is failed", false},
+		"a disk":            {"a", []NodeFaults{{"w", []Fault{{State: "the disk of / is full"}}, nil}}, "w: the disk of / is full", false},
+		"cannot be reached": {"a", []NodeFaults{{"w", nil, failure.On("w", errors.New("no route\nmore"))}}, "w: no route", false},
+		"many":              {"a", []NodeFaults{{"w", failed, nil}, {"w2", failed, nil}, {"w3", failed, nil}, {"w4", failed, nil}, {"w5", failed, nil}}, "w: u is failed; w2: u is failed; w3: u is failed; w4: u is failed; and 1 more", true},
+	} {
+		var c Cluster
+		for _, node := range strings.Fields(test.controllers) {
+			c.Members = append(c.Members, Member{Node: node, Engine: nixeval.Engine{OneByOne: true}})
+		}
+		if text, lasts := DescribeFaults(lookingEngine{c}, []string{"w"}, test.faults); text != test.want || lasts != test.lasts {
+			t.Errorf("%s: %q, %v", name, text, lasts)
+		}
+	}
 }
