@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -140,7 +139,7 @@ func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting f
 		defer mu.Unlock()
 		if *text != now {
 			*text = now
-			waiting(joinTexts("; ", missing, found))
+			waiting(appendText(missing, "; ", found))
 		}
 	}
 	seen, err := c.Look.While(ctx, func(text string) { say(&found, text) }, func(ctx context.Context) error {
@@ -150,11 +149,14 @@ func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting f
 	if err == nil {
 		return Result{Name: c.Name, OK: true, Seconds: took.Seconds(), took: took}
 	}
-	r := Result{Name: c.Name, Seconds: took.Seconds(), Missing: missing, Why: seen, took: took}
+	r := Result{Name: c.Name, Seconds: took.Seconds(), Missing: missing, took: took}
+	if !strings.Contains(missing, seen) {
+		r.Why = seen
+	}
 	if c.Explain != nil && cancelCause(ctx) == nil {
 		late, stop := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
 		wait := send.Wait(event.Event{Phase: event.Check, Text: c.Name + ": logs that explain why it does not hold", Until: time.Now().Add(explainTime)})
-		r.Why = joinTexts("\n", seen, c.Explain(late))
+		r.Why = appendText(r.Why, "\n", c.Explain(late))
 		wait.End()
 		stop()
 	}
@@ -187,9 +189,12 @@ func Final(err error) error { return &finalError{err} }
 
 type finalError struct{ error }
 
-// joinTexts joins those of the texts that are not empty.
-func joinTexts(separator string, texts ...string) string {
-	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), separator)
+// appendText appends a text that is not part of the first one.
+func appendText(text, separator, more string) string {
+	if text == "" || strings.Contains(text, more) {
+		return cmp.Or(text, more)
+	}
+	return text + separator + more
 }
 
 func probeOnce(ctx context.Context, c Condition) error {
