@@ -19,7 +19,8 @@ hive, and that the cluster of the nodes is in the state that the hive describes.
 --deep also runs test workloads, and removes them afterwards.
 
 Conditions are checked in order. The command waits for them for --timeout in
-total. The exit code is 9 if a condition does not hold until then.`
+total, and at most 20 seconds for programs of the cluster to run. The exit code
+is 9 if a condition does not hold until then.`
 
 type checkFlags struct {
 	fleetFlags
