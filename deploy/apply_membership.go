@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -34,9 +35,10 @@ func (r *run) admitPendingNodes(ctx context.Context, cluster rollout.Cluster, no
 }
 
 // admitNode asks the engines to admit a node that runs its new system. If that fails, retryAdmissions tries again
-// at the end of the run, because the members that admit nodes may still be booting.
+// at the end of the run, because the members that admit nodes may still be booting. After a failure, the other nodes are admitted only then, because
+// each of them would wait for the same answer.
 func (r *run) admitNode(ctx context.Context, cluster rollout.Cluster, node string) {
-	if cluster.Admit(ctx, node) != nil {
+	if r.hasNotJoined() || cluster.Admit(ctx, node) != nil {
 		r.recordNotJoined(node)
 	}
 }
@@ -44,9 +46,10 @@ func (r *run) admitNode(ctx context.Context, cluster rollout.Cluster, node strin
 // retryAdmissions admits the nodes that could not be admitted when they were deployed. A second failure is only
 // a warning, because the check at the end of the run reports missing nodes.
 func (r *run) retryAdmissions(ctx context.Context, cluster rollout.Cluster) {
-	for _, node := range r.notJoined {
+	_ = fleet.ForAll(r.notJoined, func(node string) error {
 		if err := cluster.Admit(ctx, node); err != nil && ctx.Err() == nil {
 			r.warn(node, err)
 		}
-	}
+		return nil
+	})
 }

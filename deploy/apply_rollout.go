@@ -172,7 +172,11 @@ func (r *run) deployInCluster(ctx context.Context, cluster rollout.Cluster, t ta
 	if !started {
 		r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 	}
-	if err == nil && r.Goal.ActivatesNow() && !admitted && (!cluster.Running() || cluster.IsUnreachable(node)) {
+	switch {
+	case err != nil || !r.Goal.ActivatesNow() || admitted || cluster.Running() && !cluster.IsUnreachable(node):
+	case cluster.Running() && t.plan.IsNoop(): // only a change could have repaired the engine
+		r.recordNotJoined(node)
+	default:
 		r.admitNode(ctx, cluster, node)
 	}
 	return err

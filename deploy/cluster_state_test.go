@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -73,6 +74,51 @@ func TestNewClusterIsAdmittedEarly(t *testing.T) {
 	slices.Sort(got)
 	if diff := cmp.Diff([]string{"admit cp-1 before", "admit w-1 after", "admit w-1 before"}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// If the hive of a command has another engine than the nodes run, such as without the --set of the scheduler, the check says so and does not wait.
+func TestCheckOfAnotherEngine(t *testing.T) {
+	w, _ := newRunningCluster(t, 1, 1)
+	for i := range w.hive.Units {
+		w.hive.Units[i].Deployment.Engine = nil
+	}
+	began := time.Now()
+	_, err := w.session(t.Context(), "check", func(d *Deployer) error {
+		_, err := check.Await(t.Context(), inspect.NodeConditions(d.Fleet, w.hive.Nodes, 0, nil, nil), nil)
+		return err
+	})
+	if want := "cp-1 runs sulky, and has no engine in the hive; is a --set scheduler=… missing?; w-1 runs sulky"; err == nil || !strings.Contains(err.Error(), want) || time.Since(began) > 20*time.Second {
+		t.Errorf("%v after %v, want %q", err, time.Since(began), want)
+	}
+}
+
+// A stopped unit of an engine that does not answer is started before the first node changes, so that members are drained. Units of other nodes are only named.
+func TestStartStoppedController(t *testing.T) {
+	for name, selected := range map[string]bool{"selected": true, "not selected": false} {
+		w, e := newRunningCluster(t, 1, 1)
+		e.Stopped = map[string]string{"cp-1": "d.service"}
+		e.Refuse = "members"
+		e.OnCall = func(what string) {
+			if what == "start cp-1 d.service" {
+				e.Refuse = ""
+			}
+		}
+		w.revision++
+		nodes := w.hive.Nodes
+		if !selected {
+			nodes = nodes[1:]
+		}
+		_, err := w.session(t.Context(), "apply", func(d *Deployer) error {
+			return d.Apply(t.Context(), w.hive, nodes, Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, BootTimeout: 10 * time.Second, Partial: !selected})
+		})
+		calls := strings.Join(e.MemberCalls(), "; ")
+		if err != nil || strings.HasPrefix(calls, "start cp-1 d.service; drain cp-1;") != selected || strings.Contains(calls, "start ") != selected {
+			t.Errorf("%s: %v, %s", name, err, calls)
+		}
+		if said := fmt.Sprint(w.events); !strings.Contains(said, "cp-1: d.service is stopped") {
+			t.Errorf("%s: the stopped unit is not named", name)
+		}
 	}
 }
 

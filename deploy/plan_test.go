@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,28 @@ func TestApplyExecutesPlan(t *testing.T) {
 		return err
 	}); err != nil || made.Nodes[0].Action != plan.WouldNothing || made.Nodes[0].Wave != 0 {
 		t.Errorf("after apply: %+v, %v", made.Nodes, err)
+	}
+}
+
+// A plan says if the cluster does not answer, because changes of the cluster may be missing then.
+func TestPlanOfUnknownCluster(t *testing.T) {
+	w, e := newRunningCluster(t, 1, 1)
+	for _, refuse := range []string{"", "members"} {
+		e.Refuse, e.Stopped = refuse, map[string]string{"cp-1": "d.service"}
+		var made Plan
+		if _, err := w.session(t.Context(), "plan", func(d *Deployer) (err error) {
+			made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		const want = "the state of the members is unknown: the engine does not answer\ncp-1: d.service is stopped"
+		if err := made.Unknown; (err != nil) != (refuse != "") || err != nil && (err.Error() != want || failure.KindOf(err) != failure.Cluster) {
+			t.Errorf("refuse %q: %v, want %q", refuse, err, want)
+		}
+	}
+	if slices.ContainsFunc(e.Calls, func(what string) bool { return strings.HasPrefix(what, "start ") }) {
+		t.Errorf("a plan has started a unit: %q", e.Calls)
 	}
 }
 

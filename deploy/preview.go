@@ -87,6 +87,7 @@ type UnitsPreview struct {
 // Plan is what apply would do. [Deployer.Preview] makes it, and [Deployer.Apply] executes it if Options.Plan is set.
 type Plan struct {
 	Nodes    []Preview
+	Unknown  error                      // why an engine does not answer, so that changes of the cluster may be missing; nil: all answer
 	closures map[string]nixeval.Closure // by unit
 	facts    []byte                     // the facts that the evaluation saw; nil: none
 
@@ -170,13 +171,14 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 			changed++
 		}
 	}
-	errs = append(errs, d.previewAdjustments(ctx, hive, out))
+	unknown, adjustErr := d.previewAdjustments(ctx, hive, out)
+	errs = append(errs, adjustErr)
 	errs = append(errs, d.previewWaves(ctx, hive, nodes, recorded, byName, out, o))
 	out = append(out, machines.removed...)
 	errs = append(errs, d.previewDrains(ctx, hive, out, o))
 	err = errors.Join(errs...)
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: describePreview(len(machines.removed), changed, len(nodes))})
-	return Plan{Nodes: out, closures: closures, facts: facts}, err
+	return Plan{Nodes: out, Unknown: unknown, closures: closures, facts: facts}, err
 }
 
 // describePreview returns the numbers of nodes that would be removed or changed, the removals first.

@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
@@ -43,8 +44,8 @@ func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previe
 }
 
 // previewAdjustments adds to each preview the changes that [rollout.Cluster.AdjustMembers] would make. It adds
-// nothing before the first deployment, because no engine runs yet.
-func (d *Deployer) previewAdjustments(ctx context.Context, hive *nixeval.Hive, previews []Preview) error {
+// nothing before the first deployment, because no engine runs yet. unknown is why an engine does not answer, or nil.
+func (d *Deployer) previewAdjustments(ctx context.Context, hive *nixeval.Hive, previews []Preview) (unknown, _ error) {
 	var nodes []string
 	deployed := false
 	for _, p := range previews {
@@ -52,15 +53,19 @@ func (d *Deployer) previewAdjustments(ctx context.Context, hive *nixeval.Hive, p
 		deployed = deployed || p.err == nil && p.From != "" && p.Action != plan.WouldFirst
 	}
 	if !deployed || d.Engines == nil {
-		return nil
+		return nil, nil
 	}
 	engines, err := d.Engines.Of(hive, d.Fleet)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if _, unknown := inspect.Members(ctx, engines); unknown != nil {
+		d.warn("", unknown)
+		return unknown, nil
 	}
 	changes := rollout.PreviewAdjustments(ctx, engines, nodes, d.Send)
 	for i, p := range previews {
 		previews[i].Adjust = changes[p.Node]
 	}
-	return nil
+	return nil, nil
 }

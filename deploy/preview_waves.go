@@ -36,7 +36,7 @@ func (d *Deployer) previewWaves(ctx context.Context, hive *nixeval.Hive, nodes [
 				return newReport(one.Value)
 			}
 			return rollout.Report{}
-		}, o.Drain, d.Send)
+		}, false, o.Drain, d.Send)
 		if err != nil {
 			return err
 		}

@@ -70,6 +70,13 @@ func (r *results) recordNotJoined(name string) {
 	r.notJoined = append(r.notJoined, name)
 }
 
+// hasNotJoined reports whether a node could not be admitted.
+func (r *results) hasNotJoined() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.notJoined) > 0
+}
+
 // hasOutcome reports whether the run has an outcome for a node.
 func (r *results) hasOutcome(name string) bool {
 	r.mu.Lock()

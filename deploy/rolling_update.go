@@ -63,9 +63,9 @@ func nodeNames(nodes []nixeval.Node) []string {
 	return out
 }
 
-// observeCluster asks the engines of the hive for the members of the running cluster.
+// observeCluster asks the engines of the hive for the members of the running cluster. It starts units of engines that do not answer.
 func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, report func(node string) rollout.Report, o engine.DrainOptions) (rollout.Cluster, error) {
-	return rollout.Observe(ctx, d.Engines, d.Fleet, hive, d.Store, report, o, d.Send)
+	return rollout.Observe(ctx, d.Engines, d.Fleet, hive, d.Store, report, true, o, d.Send)
 }
 
 // uncordonReturned uncordons members that were drained when their nodes left the engine that they run again.

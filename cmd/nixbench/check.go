@@ -14,12 +14,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/inspect"
 )
 
-const checkLong = `Check that every node is up without failed units, and that the cluster of the
-nodes is in the state that the hive describes. --deep also runs test workloads,
-and removes them afterwards.
+const checkLong = `Check that every node is up without failed units and runs the engine of the
+hive, and that the cluster of the nodes is in the state that the hive describes.
+--deep also runs test workloads, and removes them afterwards.
 
 Conditions are checked in order. The command waits for them for --timeout in
-total. The exit code is 9 if a condition does not hold until then.`
+total, and at most 20 seconds for programs of the cluster to run. The exit code
+is 9 if a condition does not hold until then.`
 
 type checkFlags struct {
 	fleetFlags
@@ -64,10 +65,12 @@ func (a *app) check(flags checkFlags) error {
 	if err != nil {
 		return err
 	}
-	for _, e := range clusterEngines {
-		conditions = append(conditions, engine.Conditions(e, flags.deep)...)
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.Name)
 	}
-	conditions = append(conditions, inspect.MemberConditions(clusterEngines, nodes, flags.parallel)...)
+	look := func(e engine.Engine) check.Look { return engine.LookAt(e, names...) }
+	conditions = append(conditions, inspect.EngineConditions(clusterEngines, nodes, flags.parallel, engine.CheckOptions{Deep: flags.deep}, look)...)
 	if flags.deep && len(clusterEngines) == 0 {
 		return newUsageError("--deep requires a cluster, and the nodes of the hive are not members of one")
 	}

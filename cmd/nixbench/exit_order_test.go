@@ -21,6 +21,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/provision"
@@ -58,7 +59,7 @@ var exitOrder = []struct {
 	{exitUnreachable, []error{&remote.UnreachableError{Err: errPlain}, &remote.HostKeyUnknownError{Key: hostKey{}},
 		&remote.HostKeyChangedError{Key: hostKey{}}, &remote.AuthError{Err: errPlain}, &remote.AllHostsError{Errs: []error{errPlain}}, &remote.EscalationError{}, &fleet.NoHostError{},
 		&fleet.NodeError{Step: event.Connect, Err: errPlain}}},
-	{exitCheck, []error{&rollout.ClusterUnavailableError{Err: errPlain}, &kubernetes.AccessError{Err: errPlain}, &keyNotReadyError{err: errPlain}}},
+	{exitCheck, []error{&rollout.ClusterUnavailableError{Err: errPlain}, &inspect.UnknownError{Err: errPlain}, &kubernetes.AccessError{Err: errPlain}, &keyNotReadyError{err: errPlain}}},
 	{exitCopy, []error{&fleet.NodeError{Step: event.Copy, Err: errPlain}, &fleet.NodeError{Step: event.Keys, Err: errPlain}, &closure.Error{Err: errPlain}}},
 	{exitActivation, []error{&fleet.NodeError{Step: event.Activate, Err: errPlain}, &fleet.NodeError{Step: event.Drain, Err: errPlain},
 		&engine.VersionError{}, &engine.BlockedError{}, &activate.RebootError{}, &remote.LostError{Err: errPlain},

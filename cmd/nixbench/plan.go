@@ -56,9 +56,10 @@ system can report this, so its closure is first copied to the node, and a run is
 recorded; nothing is activated. New units, which start with their targets, are
 not listed.
 
-With --exit-code, the exit code is 11 if apply would change anything. --out
-writes the plan to a file that nixbench apply FILE executes. It contains no
-secrets. No file is written if a node cannot be planned.`
+With --exit-code, the exit code is 11 if apply would change anything, and 9 if
+the cluster does not answer. --out writes the plan to a file that nixbench apply
+FILE executes. It contains no secrets. No file is written if a node cannot be
+planned.`
 
 type planFlags struct {
 	fleetFlags
@@ -153,7 +154,11 @@ func (a *app) plan(flags planFlags) error {
 	if made.Nodes != nil {
 		a.view.Result(made.Nodes, func(w io.Writer) { writePreviews(w, made.Nodes) })
 	}
-	if err == nil && flags.exitCode && made.Changes() {
+	switch {
+	case err != nil || !flags.exitCode:
+	case made.Unknown != nil:
+		err = made.Unknown
+	case made.Changes():
 		err = errChanges
 	}
 	return err

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -46,7 +45,8 @@ Values of SYSTEM:
 
 A node that cannot be reached is shown as a row, and the exit code is 6. With
 --check the exit code is 9 unless every node runs its system without failed
-units. Use it in scripts and for monitoring.`
+units, and every node with an engine is a ready member of its cluster. Use it in
+scripts and for monitoring.`
 
 type statusFlags struct {
 	fleetFlags
@@ -107,7 +107,7 @@ func (a *app) status(flags statusFlags) error {
 	}
 	a.view.Result(s.rows, func(w io.Writer) { writeStatus(w, s.rows, flags.wide(), s.notes...) })
 	if flags.check {
-		err = errors.Join(err, checkStatus(s.rows))
+		err = errors.Join(err, s.membersErr, checkStatus(s))
 	}
 	return err
 }
@@ -132,11 +132,11 @@ func (e *checkError) Error() string {
 // Kind implements [failure.Classified].
 func (e *checkError) Kind() failure.Kind { return failure.Check }
 
-func checkStatus(rows []inspect.Status) error {
+func checkStatus(s *observedStatus) error {
 	var bad []string
-	for _, s := range rows {
-		if !s.Healthy() {
-			bad = append(bad, s.Node)
+	for _, row := range s.rows {
+		if !row.Healthy() || s.outside[row.Node] != "" {
+			bad = append(bad, row.Node)
 		}
 	}
 	if len(bad) == 0 {

@@ -19,8 +19,10 @@ import (
 
 // observedStatus is what status shows: a row for each node, and notes about the cluster.
 type observedStatus struct {
-	rows  []inspect.Status
-	notes []string
+	rows       []inspect.Status
+	notes      []string
+	outside    map[string]string // the nodes that are no members of their clusters in the hive, with the reason
+	membersErr error             // why the state of members is unknown, or nil
 }
 
 // observeStatus observes the nodes. The error joins the errors of nodes that cannot be inspected and of hypervisors
@@ -56,7 +58,7 @@ func (a *app) observeStatus(e *nixeval.Evaluator, hive *nixeval.Hive, conns *fle
 	for _, o := range inspected {
 		byName[o.Node.Name] = o
 	}
-	out := &observedStatus{rows: make([]inspect.Status, len(nodes)), notes: a.engineNotes(hive, time.Now())}
+	out := &observedStatus{rows: make([]inspect.Status, len(nodes)), notes: a.engineNotes(hive, time.Now()), outside: map[string]string{}, membersErr: more.membersErr}
 	for i, n := range nodes {
 		o, asked := byName[n.Name]
 		if !asked {
@@ -67,6 +69,10 @@ func (a *app) observeStatus(e *nixeval.Evaluator, hive *nixeval.Hive, conns *fle
 		row.Certificates, row.Reasons = more.certificates[n.Name], more.reasons[n.Name]
 		row.Member, row.Figures = more.members[n.Name], more.figures[n.Name]
 		out.rows[i] = row
+		if text := describeOutside(hive, o, row.Member, more.membersErr); text != "" {
+			out.outside[n.Name] = text
+			out.notes = append(out.notes, n.Name+": "+text)
+		}
 	}
 	if err := more.membersErr; err != nil {
 		if a.json {
@@ -75,6 +81,17 @@ func (a *app) observeStatus(e *nixeval.Evaluator, hive *nixeval.Hive, conns *fle
 		out.notes = append(out.notes, err.Error())
 	}
 	return out, errors.Join(append([]error{machinesErr, evalErr, enginesErr}, fleet.Errors(inspected)...)...)
+}
+
+// describeOutside returns why a node that answers is no member of the cluster that it has in the hive, or an empty string.
+func describeOutside(hive *nixeval.Hive, o fleet.Outcome[activate.Node], member *inspect.Member, membersErr error) string {
+	if text := inspect.DescribeEngine(hive, o); text != "" {
+		return text
+	}
+	if o.Err == nil && membersErr == nil && member == nil && hive.Unit(o.Node.Unit).Deployment.Engine != nil {
+		return "is no member of its cluster"
+	}
+	return ""
 }
 
 // statusDetails is what status asks of nodes that were inspected, by node name.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -28,6 +29,8 @@ type Condition struct {
 	Within time.Duration
 	// Probe returns nil if the condition holds. Otherwise the error describes in one line what is missing.
 	Probe func(ctx context.Context) error
+	// Look is optional. It returns what is wrong on the nodes, while the condition does not hold.
+	Look Look
 	// Explain is optional. It returns a text that explains why the condition does not hold, such as the last
 	// lines of logs.
 	Explain func(ctx context.Context) string
@@ -129,35 +132,69 @@ func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting f
 		defer cancel()
 		ctx = limited
 	}
-	every := cmp.Or(c.Every, defaultEvery)
-	missing := ""
-	for {
-		err := probeOnce(ctx, c)
-		took := time.Since(begin)
-		if err == nil {
-			return Result{Name: c.Name, OK: true, Seconds: took.Seconds(), took: took}
+	missing, found := "", ""
+	var mu sync.Mutex // guards missing and found
+	say := func(text *string, now string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if *text != now {
+			*text = now
+			waiting(appendText(missing, "; ", found))
 		}
-		if ctx.Err() == nil || missing == "" { // the error of a cancelled probe only reports the cancellation
-			if text := err.Error(); text != missing {
-				missing = text
-				waiting(missing)
-			}
+	}
+	seen, err := c.Look.While(ctx, func(text string) { say(&found, text) }, func(ctx context.Context) error {
+		return probeUntil(ctx, c, func(text string) { say(&missing, text) })
+	})
+	took := time.Since(begin)
+	if err == nil {
+		return Result{Name: c.Name, OK: true, Seconds: took.Seconds(), took: took}
+	}
+	r := Result{Name: c.Name, Seconds: took.Seconds(), Missing: missing, took: took}
+	if !strings.Contains(missing, seen) {
+		r.Why = seen
+	}
+	if c.Explain != nil && cancelCause(ctx) == nil {
+		late, stop := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
+		wait := send.Wait(event.Event{Phase: event.Check, Text: c.Name + ": logs that explain why it does not hold", Until: time.Now().Add(explainTime)})
+		r.Why = appendText(r.Why, "\n", c.Explain(late))
+		wait.End()
+		stop()
+	}
+	return r
+}
+
+// probeUntil probes c until it holds or ctx ends, and at least once. It calls missing with what is missing.
+func probeUntil(ctx context.Context, c Condition, missing func(string)) error {
+	for first := true; ; first = false {
+		err := probeOnce(ctx, c)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil || first { // the error of a cancelled probe only reports the cancellation
+			missing(err.Error())
+		}
+		if errors.As(err, new(*finalError)) {
+			return err
 		}
 		select {
-		case <-time.After(every):
-			continue
+		case <-time.After(cmp.Or(c.Every, defaultEvery)):
 		case <-ctx.Done():
+			return err
 		}
-		r := Result{Name: c.Name, Seconds: took.Seconds(), Missing: missing, took: took}
-		if c.Explain != nil && cancelCause(ctx) == nil {
-			late, stop := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
-			wait := send.Wait(event.Event{Phase: event.Check, Text: c.Name + ": logs that explain why it does not hold", Until: time.Now().Add(explainTime)})
-			r.Why = c.Explain(late)
-			wait.End()
-			stop()
-		}
-		return r
 	}
+}
+
+// Final returns an error of a probe after which the condition is not probed again, because waiting does not change the result.
+func Final(err error) error { return &finalError{err} }
+
+type finalError struct{ error }
+
+// appendText appends a text that is not part of the first one.
+func appendText(text, separator, more string) string {
+	if text == "" || strings.Contains(text, more) {
+		return cmp.Or(text, more)
+	}
+	return text + separator + more
 }
 
 func probeOnce(ctx context.Context, c Condition) error {

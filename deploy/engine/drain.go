@@ -124,11 +124,3 @@ func (e *BlockedError) Hint() string {
 	}
 	return strings.Join(append(ways, "--no-drain changes the nodes without a drain"), "; ")
 }
-
-// Inspector is an engine that can check its programs on the node of a member. This check detects a failed
-// program earlier than the status in the cluster does.
-type Inspector interface {
-	// Inspect returns nil if the engine's programs on the node work. Otherwise the error names the program
-	// that does not work, and may contain the last error in its log.
-	Inspect(ctx context.Context, node string) error
-}

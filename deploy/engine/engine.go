@@ -46,15 +46,22 @@ type Report func(node, text string)
 
 // Checker is an engine with conditions that must hold at the end of a run.
 type Checker interface {
-	// Conditions returns the conditions that must hold at the end of a run. If deep is set, it adds
-	// conditions whose probes start workloads.
-	Conditions(deep bool) []check.Condition
+	// Conditions returns the conditions that must hold at the end of a run.
+	Conditions(o CheckOptions) []check.Condition
+}
+
+// CheckOptions select the conditions of an engine.
+type CheckOptions struct {
+	Deep bool // add conditions whose probes start workloads
+	// Except contains the members that an administrator or the engine had taken out of service before the run. They
+	// need not take work.
+	Except []string
 }
 
 // Conditions returns the conditions of an engine, or nil if the engine is no [Checker].
-func Conditions(e Engine, deep bool) []check.Condition {
+func Conditions(e Engine, o CheckOptions) []check.Condition {
 	if c, ok := e.(Checker); ok {
-		return c.Conditions(deep)
+		return c.Conditions(o)
 	}
 	return nil
 }
@@ -155,6 +162,8 @@ type Status struct {
 	OneByOne bool
 	// Cordoned is set if the member takes no new work, whether nixbench or an administrator has drained it.
 	Cordoned bool
+	// Reason is why the member is out of service, if the engine knows it.
+	Reason string
 	// Version is the version of the engine's program on the member; empty if the engine does not report it with its
 	// members.
 	Version string

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
@@ -18,13 +19,13 @@ import (
 
 // NodeConditions returns the conditions that every node must meet, independent of its engine. A unit that has
 // already failed in before, the inspections before the run by node name, does not violate them. A warning names
-// such units once the conditions hold.
+// such units once the conditions hold. A node must not run another engine than that of the hive.
 func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before map[string]activate.Node, send event.Sink) []check.Condition {
 	var inspected []fleet.Outcome[activate.Node]
 	return []check.Condition{{
 		Name: fleet.Count(len(nodes), "node") + " up, without failed units",
 		Probe: func(ctx context.Context) error {
-			var bad []string
+			var bad, other []string
 			var still []event.Event
 			now := Nodes(ctx, f, nodes, parallel, nil)
 			for i, o := range now {
@@ -39,6 +40,9 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 				inspected = now
 			}
 			for _, o := range now {
+				if text := DescribeEngine(f.Hive(), o); text != "" {
+					other = append(other, o.Node.Name+" "+text)
+				}
 				switch {
 				case o.Err != nil:
 					bad = append(bad, o.Err.Error())
@@ -47,6 +51,9 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 				case o.Value.System == "starting":
 					bad = append(bad, o.Node.Name+": still starting")
 				}
+			}
+			if len(other) > 0 {
+				return check.Final(errors.New(strings.Join(append(other, bad...), "; ")))
 			}
 			if len(bad) > 0 {
 				return errors.New(strings.Join(bad, "; "))
@@ -69,6 +76,19 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 	}}
 }
 
+// DescribeEngine returns a text if an inspected node runs another engine than that of the hive.
+func DescribeEngine(hive *nixeval.Hive, o fleet.Outcome[activate.Node]) string {
+	u := hive.Unit(o.Node.Unit)
+	running := o.Value.Engine
+	switch {
+	case o.Err != nil || u == nil || running == "" || u.Deployment.Engine != nil && u.Deployment.Engine.Kind == running:
+		return ""
+	case u.Deployment.Engine != nil:
+		return fmt.Sprintf("runs %s, and has %s in the hive; is a --set scheduler=… missing?", running, u.Deployment.Engine.Kind)
+	}
+	return fmt.Sprintf("runs %s, and has no engine in the hive; is a --set scheduler=… missing?", running)
+}
+
 // splitFailedUnits splits the failed units of now into those that had not failed in before (since) and those
 // that had (old).
 func splitFailedUnits(before, now activate.Node) (since, old []string) {
@@ -82,21 +102,31 @@ func splitFailedUnits(before, now activate.Node) (since, old []string) {
 	return since, old
 }
 
-// MemberConditions returns the conditions that the engine's programs run on the members. The programs are
-// inspected on each member, because the engine may notice only a minute later that such a program has stopped.
-func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel int) []check.Condition {
-	var out []check.Condition
+// programTimeout is the maximum time until the programs of the members run. It is short, because a program that has ended rarely recovers.
+const programTimeout = 20 * time.Second
+
+// EngineConditions returns the conditions of engines, and then the conditions that their programs run on the members. The programs are
+// inspected on each member, because the engine may notice only a minute later that such a program has stopped. look returns the look at the members of an
+// engine.
+func EngineConditions(engines []engine.Engine, nodes []nixeval.Node, parallel int, o engine.CheckOptions, look func(engine.Engine) check.Look) []check.Condition {
+	var own, programs []check.Condition
 	for _, e := range engines {
+		for _, c := range engine.Conditions(e, o) {
+			c.Look = look(e)
+			own = append(own, c)
+		}
 		inspector, ok := e.(engine.Inspector)
 		if !ok {
 			continue
 		}
-		out = append(out, check.Condition{
-			Name: "programs of " + fleet.Count(len(nodes), "member") + " run",
+		programs = append(programs, check.Condition{
+			Name:   "programs of " + fleet.Count(len(nodes), "member") + " run",
+			Within: programTimeout,
+			Look:   look(e),
 			Probe: func(ctx context.Context) error {
 				var bad []string
 				for _, o := range fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-					return struct{}{}, inspector.Inspect(ctx, n.Name)
+					return struct{}{}, engine.Inspect(ctx, inspector, n.Name, false)
 				}) {
 					if o.Err != nil {
 						bad = append(bad, o.Node.Name+": "+fleet.Brief(o.Node.Name, o.Err))
@@ -109,7 +139,7 @@ func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 			},
 		})
 	}
-	return out
+	return append(own, programs...)
 }
 
 // Certificates returns the certificates of nodes by node name. A node that does not answer or is not a member

@@ -125,8 +125,8 @@ func (s Status) WithMachine(m *machines.Status) Status {
 	return s
 }
 
-// Healthy reports whether the node runs the expected system and has no failed units.
+// Healthy reports whether the node runs the expected system, has no failed units, and is ready if it is a member.
 func (s Status) Healthy() bool {
 	fine := s.System == AsDeployed || s.System == UpToDate
-	return fine && len(s.FailedUnits) == 0 && s.State == "running"
+	return fine && len(s.FailedUnits) == 0 && s.State == "running" && (s.Member == nil || s.Member.Ready)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -54,9 +55,11 @@ func NewCluster(engines []engine.Engine, send event.Sink) Cluster {
 // according to the state or to the node itself. Otherwise an engine that fails for a moment would turn a rolling update
 // into a change of all nodes at once.
 //
+// If mayStart is set, units of an engine that does not answer are started on the nodes that have reported.
+//
 // A node that runs another engine is no member, even if the engine of the hive lists it: it was a member earlier. The
 // engine that it runs is asked, too, see DrainLeaving.
-func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval.Hive, store *state.Store, report func(node string) Report, o engine.DrainOptions, send event.Sink) (Cluster, error) {
+func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval.Hive, store *state.Store, report func(node string) Report, mayStart bool, o engine.DrainOptions, send event.Sink) (Cluster, error) {
 	cluster := NewCluster(nil, send)
 	cluster.drainOptions, cluster.store = o, store
 	if engines == nil { // nodes without an engine
@@ -81,7 +84,13 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 		if len(deployed) == 0 {
 			continue
 		}
-		members, err := t.engine.Members(ctx)
+		var start []string
+		for _, m := range deployed {
+			if mayStart && report(m.Node).Deployed {
+				start = append(start, m.Node)
+			}
+		}
+		members, err := cluster.askMembers(ctx, t.engine, start)
 		switch {
 		case ctx.Err() != nil:
 			return cluster, context.Cause(ctx)
@@ -96,6 +105,9 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 			leaves := runs(node) == t.kind && inHive(hive, node) && cluster.desired[node].Kind != t.kind
 			if !runsOther(node) && !leaves {
 				cluster.AddMember(node, t.engine, status)
+				if status.Reason != "" {
+					cluster.warn(node, failure.On(node, fmt.Errorf("it is out of service and stays so: %s", status.Reason)))
+				}
 			}
 		}
 	}
@@ -157,7 +169,7 @@ func (cluster Cluster) hasLeft(node, kind string) bool {
 
 // waitAndUncordon waits until a member is ready, and uncordons it.
 func (cluster Cluster) waitAndUncordon(ctx context.Context, m member, node string) error {
-	return cluster.runMemberStep(node, "is uncordoned once it is ready", func() error {
+	return cluster.runMemberStep(ctx, m.engine, node, "is uncordoned once it is ready", func(ctx context.Context) error {
 		if err := m.engine.WaitReady(ctx, node, cluster.sendProgress); err != nil {
 			return err
 		}
@@ -211,8 +223,9 @@ func (cluster Cluster) WaitReady(ctx context.Context, node string) error {
 
 // AwaitJoin waits until node is ready. The node is about to join the cluster of member.
 func (cluster Cluster) AwaitJoin(ctx context.Context, member, node string) error {
-	return cluster.runMemberStep(node, "is about to join", func() error {
-		return cluster.members[member].engine.WaitReady(ctx, node, cluster.sendProgress)
+	e := cluster.members[member].engine
+	return cluster.runMemberStep(ctx, e, node, "is about to join", func(ctx context.Context) error {
+		return e.WaitReady(ctx, node, cluster.sendProgress)
 	})
 }
 

@@ -27,7 +27,7 @@ func (r reporter) drainMembers(ctx context.Context, e engine.Engine, drain drain
 	o.Broken = r.findBrokenMembers(ctx, e, nodes)
 	err := context.Cause(ctx)
 	if err == nil {
-		err = drain(ctx, nodes, o, r.sendProgress)
+		err = r.watch(ctx, e, nodes, func(ctx context.Context) error { return drain(ctx, nodes, o, r.sendProgress) })
 	}
 	for _, node := range nodes {
 		r.send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
@@ -52,7 +52,7 @@ func (r reporter) findBrokenMembers(ctx context.Context, e engine.Engine, nodes 
 	faults := make([]error, len(nodes))
 	var inspected sync.WaitGroup
 	for n, node := range nodes {
-		inspected.Go(func() { faults[n] = i.Inspect(ctx, node) })
+		inspected.Go(func() { faults[n] = engine.Inspect(ctx, i, node, true) })
 	}
 	inspected.Wait()
 	var broken []string

@@ -185,7 +185,7 @@ func (cluster Cluster) RemoveLeaving(ctx context.Context, node string) error {
 		if _, isMember := l.members[node]; !isMember || !l.remains || !ok {
 			continue
 		}
-		if err := cluster.runMemberStep(node, "is removed from "+l.kind, func() error { return remover.RemoveMember(ctx, node) }); err != nil {
+		if err := cluster.runMemberStep(ctx, l.engine, node, "is removed from "+l.kind, func(ctx context.Context) error { return remover.RemoveMember(ctx, node) }); err != nil {
 			return err
 		}
 		if err := cluster.recordDrained(l.kind, []string{node}, false); err != nil {

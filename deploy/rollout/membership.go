@@ -43,7 +43,7 @@ func (cluster Cluster) Admit(ctx context.Context, node string) error {
 	var errs []error
 	for _, e := range cluster.engines {
 		if admitter, ok := e.(engine.Admitter); ok {
-			errs = append(errs, admitter.Admit(ctx, node))
+			errs = append(errs, cluster.watch(ctx, e, []string{node}, func(ctx context.Context) error { return admitter.Admit(ctx, node) }))
 		}
 	}
 	return errors.Join(errs...)
@@ -129,7 +129,7 @@ func (cluster Cluster) RemoveMembers(ctx context.Context, nodes []string, withou
 				break
 			}
 			remaining := describeCertificates(ctx, e, node, members[node])
-			if err := cluster.runMemberStep(node, "is removed from the cluster", func() error { return remover.RemoveMember(ctx, node) }); err != nil {
+			if err := cluster.runMemberStep(ctx, e, node, "is removed from the cluster", func(ctx context.Context) error { return remover.RemoveMember(ctx, node) }); err != nil {
 				return errors.Join(err, uncordonNodes(ctx, e, remove[i:]))
 			}
 			if remaining != "" {
@@ -160,14 +160,24 @@ func describeCertificates(ctx context.Context, e engine.Engine, node string, sta
 
 // runMemberStep calls step, which waits for a member, uncordons it or removes it, and sends events for the
 // start and the end of the step.
-func (r reporter) runMemberStep(node, text string, step func() error) error {
+func (r reporter) runMemberStep(ctx context.Context, e engine.Engine, node, text string, step func(context.Context) error) error {
 	r.send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
-	err := step()
+	err := r.watch(ctx, e, []string{node}, step)
 	r.send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
 	if err != nil {
 		return &fleet.NodeError{Node: node, Step: event.Drain, Err: err}
 	}
 	return nil
+}
+
+// watch calls step, which waits for members. If this takes long, it looks at the members, and sends what is wrong there. The error of step contains what is
+// wrong.
+func (r reporter) watch(ctx context.Context, e engine.Engine, nodes []string, step func(context.Context) error) error {
+	seen, err := engine.LookAt(e, nodes...).While(ctx, func(text string) { r.sendProgress(nodes[0], "waits: "+text) }, step)
+	if err != nil && seen != "" && ctx.Err() == nil {
+		return fmt.Errorf("%w\n%s", err, seen)
+	}
+	return err
 }
 
 // uncordonNodes uncordons nodes that stay members because the removal failed.

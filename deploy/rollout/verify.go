@@ -21,10 +21,13 @@ func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []n
 	if len(cluster.engines) == 0 {
 		return nil
 	}
-	var members, newMembers []string
+	var members, newMembers, all []string
 	unreachable := !cluster.Running()
 	for _, n := range nodes {
 		unreachable = unreachable || cluster.IsUnreachable(n.Name)
+		if hive.Unit(n.Unit).Deployment.Engine != nil {
+			all = append(all, n.Name)
+		}
 		switch {
 		case cluster.IsCurrentMember(n.Name) && !cluster.IsUnreachable(n.Name):
 			members = append(members, n.Name)
@@ -41,11 +44,8 @@ func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []n
 	case err != nil: // the API may be restarting: the existing members are adjusted again after the wait
 		newMembers = append(members, newMembers...)
 	}
-	var conditions []check.Condition
-	for _, e := range cluster.Engines() {
-		conditions = append(conditions, engine.Conditions(e, false)...)
-	}
-	for _, c := range append(inspect.MemberConditions(cluster.Engines(), nodes, parallel), more...) {
+	conditions := inspect.EngineConditions(cluster.Engines(), nodes, parallel, engine.CheckOptions{Except: cluster.outOfService()}, cluster.newRepair(all).look)
+	for _, c := range more {
 		c.Within = failedUnitTimeout
 		conditions = append(conditions, c)
 	}

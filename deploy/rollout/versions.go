@@ -28,8 +28,11 @@ func VersionChanges(ctx context.Context, makers Engines, f *fleet.Fleet, hive *n
 	var errs []error
 	for _, e := range engines {
 		if v, ok := e.(engine.Versioned); ok {
-			changes, err := v.Versions(ctx, names)
-			maps.Copy(all, changes)
+			_, err := engine.LookAt(e).While(ctx, func(text string) { reporter{f.Send()}.warn("", errors.New(text)) }, func(ctx context.Context) error {
+				changes, err := v.Versions(ctx, names)
+				maps.Copy(all, changes)
+				return err
+			})
 			errs = append(errs, err)
 		}
 	}

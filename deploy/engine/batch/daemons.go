@@ -3,7 +3,6 @@ package batch
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,71 +13,18 @@ import (
 const commandTimeout = 20 * time.Second
 
 const (
-	logLines = 10
+	logLines = "10"
 	// maxExplained is the maximum number of nodes whose logs an explanation contains. Further ones usually have the same
 	// problem.
 	maxExplained = 3
 )
 
-// ControlUnit starts or stops a unit on a node; verb is a command of systemctl.
-func ControlUnit(ctx context.Context, c engine.Cluster, node, verb, unit string) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	_, err := c.Run(ctx, node, nil, "systemctl", verb, unit)
-	return err
-}
-
-// UnitState is the state of a systemd unit.
-type UnitState struct {
-	Sub   string    // the sub-state, such as running, auto-restart or dead
-	Since time.Time // when the unit became active; in whole seconds
-}
-
-// ReadUnit returns the state of a unit on a node.
-func ReadUnit(ctx context.Context, c engine.Cluster, node, unit string) (UnitState, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	out, err := c.Run(ctx, node, nil, "systemctl", "show", "--timestamp=unix", "--property=SubState,ActiveEnterTimestamp", unit)
-	if err != nil {
-		return UnitState{}, err
-	}
-	var u UnitState
-	for line := range strings.Lines(string(out)) {
-		switch name, value, _ := strings.Cut(strings.TrimSpace(line), "="); name {
-		case "SubState":
-			u.Sub = value
-		case "ActiveEnterTimestamp":
-			seconds, _ := strconv.ParseInt(strings.TrimPrefix(value, "@"), 10, 64) // empty for a unit that was never active
-			u.Since = time.Unix(seconds, 0)
-		}
-	}
-	return u, nil
-}
-
-// CheckUnit returns an error unless a unit on a node runs. The error contains the last line that journalctl prints with
-// filter.
-func CheckUnit(ctx context.Context, c engine.Cluster, node, unit, filter string) error {
-	u, err := ReadUnit(ctx, c, node, unit)
-	if err != nil || u.Sub == "running" {
-		return err
-	}
-	err = fmt.Errorf("%s is %s", unit, u.Sub)
-	if log := readLog(ctx, c, node, filter, 1); log != "" {
-		err = fmt.Errorf("%w: %s", err, log)
-	}
-	return err
-}
-
 // ReadLog returns the last ten lines that journalctl prints on a node with filter, such as --unit=slurmd.service, or an
 // empty string.
 func ReadLog(ctx context.Context, c engine.Cluster, node, filter string) string {
-	return readLog(ctx, c, node, filter, logLines)
-}
-
-func readLog(ctx context.Context, c engine.Cluster, node, filter string, lines int) string {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	out, err := c.Run(ctx, node, nil, "journalctl", "--no-pager", "--quiet", "--output=cat", "--lines="+strconv.Itoa(lines), filter)
+	out, err := c.Run(ctx, node, nil, "journalctl", "--no-pager", "--quiet", "--output=cat", "--lines="+logLines, filter)
 	if err != nil {
 		return ""
 	}

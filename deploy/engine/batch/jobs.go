@@ -15,6 +15,9 @@ import (
 // the end of the node's jobs.
 const brokenDrainTimeout = 10 * time.Second
 
+// answerTimeout is the maximum time for which a drain waits for an answer of the batch system.
+const answerTimeout = time.Minute
+
 // JobWait describes a wait for the jobs of nodes that get no new jobs.
 type JobWait struct {
 	Nodes  []string
@@ -33,12 +36,16 @@ type JobWait struct {
 // [engine.DrainError].
 func WaitForJobs(ctx context.Context, w JobWait) error {
 	begin := time.Now()
+	answered := begin
 	reported := map[string]string{}
 	for _, name := range w.Nodes {
 		w.Report(name, "gets no new jobs")
 	}
 	for {
 		isBusy, err := w.Observe(ctx)
+		if err == nil {
+			answered = time.Now()
+		}
 		var busy []string
 		for _, name := range w.Nodes {
 			ignored := slices.Contains(w.Broken, name) && time.Since(begin) > brokenDrainTimeout
@@ -49,7 +56,7 @@ func WaitForJobs(ctx context.Context, w JobWait) error {
 		switch {
 		case ctx.Err() != nil:
 			return &engine.DrainError{Node: w.Nodes[0], Err: context.Cause(ctx)}
-		case err != nil && time.Since(begin) > w.Limit:
+		case err != nil && time.Since(answered) > min(w.Limit, answerTimeout):
 			return &engine.DrainError{Node: w.Nodes[0], Err: err}
 		case err == nil && len(busy) == 0:
 			return nil

@@ -46,7 +46,7 @@ func WaitReady(ctx context.Context, node string, check func(context.Context) err
 			report(node, "waits: "+text)
 		}
 		if !Sleep(ctx, PollInterval) {
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				return &NotReadyError{Node: node, After: time.Since(begin), Missing: missing, Log: readLog(context.WithoutCancel(ctx))}
 			}
 			return context.Cause(ctx)

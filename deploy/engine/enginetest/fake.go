@@ -20,7 +20,8 @@ type Fake struct {
 	Registered map[string]engine.Status
 	OnCall     func(what string)   // is called with each recorded call
 	Blocked    map[string]string   // the work that blocks a drain, by node
-	Broken     map[string]string   // the error of Inspect, by node
+	Broken     map[string]string   // the error of Look, by node
+	Stopped    map[string]string   // the unit that is stopped, by node
 	Options    engine.DrainOptions // the options of the last drain
 
 	Undrainable string // the node whose drain fails
@@ -109,12 +110,39 @@ func (s *Fake) CheckDrainForRemoval(ctx context.Context, nodes []string, o engin
 	return s.CheckDrain(ctx, nodes, o)
 }
 
-func (s *Fake) Inspect(_ context.Context, node string) error {
+func (s *Fake) Look(_ context.Context, node string) ([]engine.Fault, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if why := s.Broken[node]; why != "" {
-		return errors.New(why)
+		return nil, errors.New(why)
 	}
-	return nil
+	if unit := s.Stopped[node]; unit != "" {
+		return []engine.Fault{{Unit: unit, State: "is stopped", Down: true, Lasts: true}}, nil
+	}
+	return nil, nil
 }
+
+func (s *Fake) ControlUnit(_ context.Context, node, verb, unit string) error {
+	err := s.call(verb, node+" "+unit)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.Stopped, node)
+	return err
+}
+
+// Controllers returns the registered members that change one by one.
+func (s *Fake) Controllers() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for _, node := range slices.Sorted(maps.Keys(s.Registered)) {
+		if s.Registered[node].OneByOne {
+			out = append(out, node)
+		}
+	}
+	return out
+}
+
 func (s *Fake) RemoveMember(_ context.Context, node string) error {
 	if err := s.call("remove", node); err != nil {
 		return err
@@ -145,7 +173,7 @@ func (s *Fake) Uncordon(_ context.Context, node string) error {
 	return nil
 }
 
-func (s *Fake) Conditions(bool) []check.Condition {
+func (s *Fake) Conditions(engine.CheckOptions) []check.Condition {
 	return []check.Condition{{Name: "well", Probe: func(context.Context) error { return s.call("look", "") }}}
 }
 func (s *Fake) Adjust(_ context.Context, nodes []string, _ bool) (map[string][]string, error) {

@@ -8,24 +8,25 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
 // Conditions implements [engine.Checker].
-func (e *Engine) Conditions(deep bool) []check.Condition {
+func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
 	compute := e.nodesOf(Compute)
 	count := batch.CountComputeNodes(len(compute))
 	conditions := []check.Condition{
 		{Name: "the leader's broker answers and starts jobs", Every: batch.PollInterval, Probe: e.checkLeader, Explain: func(ctx context.Context) string {
 			return e.explain(ctx, []string{e.leader()})
 		}},
-		{Name: count + " online and not drained", Every: batch.PollInterval, Probe: e.checkNodes, Explain: func(ctx context.Context) string {
+		{Name: count + " online and not drained", Every: batch.PollInterval, Probe: func(ctx context.Context) error { return e.checkNodes(ctx, o.Except) }, Explain: func(ctx context.Context) string {
 			s, _ := e.readStatus(ctx)
-			unready, _ := e.compareNodes(s)
+			unready, _ := e.compareNodes(s, o.Except)
 			return e.explain(ctx, append([]string{e.leader()}, unready...))
 		}},
 	}
-	if deep && len(compute) > 0 {
+	if o.Deep && len(compute) > 0 {
 		conditions = append(conditions,
 			check.Condition{Name: "flux run runs on " + count, Probe: e.checkRun, Every: 2 * time.Second, Limit: deepTimeout},
 			check.Condition{Name: "a batch job runs on " + count, Probe: e.checkBatch, Every: 2 * time.Second, Limit: deepTimeout})
@@ -56,14 +57,14 @@ func (e *Engine) checkLeader(ctx context.Context) error {
 }
 
 // checkNodes returns nil if the online nodes are exactly the nodes of the hive, and none is drained. Flux itself drains
-// nodes that do not have the configured resources, so a drained node is reported, also if an administrator has drained
+// nodes that do not have the configured resources, so a drained node is reported unless it is in except, also if an administrator has drained
 // it.
-func (e *Engine) checkNodes(ctx context.Context) error {
+func (e *Engine) checkNodes(ctx context.Context, except []string) error {
 	s, err := e.readStatus(ctx)
 	if err != nil {
 		return errors.New(batch.LastLine(err))
 	}
-	if _, problems := e.compareNodes(s); len(problems) > 0 {
+	if _, problems := e.compareNodes(s, except); len(problems) > 0 {
 		return errors.New(batch.Abbreviate(problems))
 	}
 	return nil
@@ -71,10 +72,12 @@ func (e *Engine) checkNodes(ctx context.Context) error {
 
 // compareNodes compares the nodes of the instance with the hive. It returns the compute nodes of the hive that take no
 // jobs, and a text for each difference.
-func (e *Engine) compareNodes(s status) (unready, problems []string) {
+func (e *Engine) compareNodes(s status, except []string) (unready, problems []string) {
 	for _, name := range e.nodesOf(Compute) {
 		n, configured := s.nodes[name]
 		switch {
+		case n.drained && !n.isDrainedByUs() && slices.Contains(except, name):
+			continue
 		case !configured:
 			problems = append(problems, name+" is not configured on the leader")
 		case !n.isReady() || n.drained:

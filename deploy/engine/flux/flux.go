@@ -88,7 +88,11 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	out := map[string]engine.Status{}
 	for name, n := range s.nodes {
 		if n.online || n.drained {
-			out[name] = engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs(), Cordoned: n.drained}
+			status := engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs(), Cordoned: n.drained}
+			if n.drained && !status.Drained {
+				status.Reason = n.describe()
+			}
+			out[name] = status
 		}
 	}
 	out[e.leader()] = engine.Status{Ready: true, Drained: s.isStoppedByUs(), OneByOne: true, Cordoned: s.isStoppedByUs()}

@@ -23,7 +23,7 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 	inHive := name == e.leader() || slices.Contains(e.nodesOf(Compute), name)
 	if inHive {
 		// The leader may still report a broker that has just been stopped as online.
-		if err := e.Inspect(ctx, name); err != nil {
+		if err := engine.Inspect(ctx, e, name, true); err != nil {
 			return err
 		}
 	}
@@ -44,12 +44,12 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 	return nil
 }
 
-// Inspect implements [engine.Inspector]: it checks that the broker runs on the node.
-func (e *Engine) Inspect(ctx context.Context, name string) error {
+// Look implements [engine.Inspector].
+func (e *Engine) Look(ctx context.Context, name string) ([]engine.Fault, error) {
 	if name != e.leader() && !slices.Contains(e.nodesOf(Compute), name) {
-		return nil
+		return nil, nil
 	}
-	return batch.CheckUnit(ctx, e.Cluster, name, unit, brokerLog)
+	return e.Cluster.Look(ctx, name, unit)
 }
 
 const (

@@ -25,7 +25,7 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 	case name == e.leader() || !configured || !n.online && !n.drained:
 		return nil
 	}
-	stopErr := batch.ControlUnit(ctx, e.Cluster, name, "stop", unit) // may fail: the machine may be lost, or new and without Flux
+	stopErr := e.ControlUnit(ctx, name, "stop", unit) // may fail: the machine may be lost, or new and without Flux
 	if stopErr != nil && n.online {
 		// The leader notices only later that a machine does not answer any more.
 		_, _ = e.runOnLeader(ctx, "flux", "overlay", "disconnect", name)
@@ -34,7 +34,7 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 		_, err = e.runOnLeader(ctx, "flux", "resource", "undrain", name)
 	}
 	if err != nil && stopErr == nil {
-		err = errors.Join(err, batch.ControlUnit(context.WithoutCancel(ctx), e.Cluster, name, "start", unit))
+		err = errors.Join(err, e.ControlUnit(context.WithoutCancel(ctx), name, "start", unit))
 	}
 	if err != nil {
 		return failure.On(name, err)

@@ -12,18 +12,19 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Conditions implements [engine.Checker].
-func (e *Engine) Conditions(deep bool) []check.Condition {
+func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
 	conditions := []check.Condition{
 		{Name: "the API answers", Probe: e.checkAPI, Explain: e.explainMembers(func(m string) bool { return slices.Contains(e.controlPlanes(), m) })},
 		{Name: formatCount(len(e.Cluster.Members), "node") + " Ready", Probe: e.checkNodesReady, Explain: e.explainNodes},
 		{Name: "system pods run", Probe: e.checkSystemPods, Explain: e.explainSystemPods},
 	}
 	conditions = append(conditions, e.objectConditions()...)
-	if deep {
+	if o.Deep {
 		conditions = append(conditions, check.Condition{
 			Name: "pods reach each other and a Service", Probe: e.checkPodNetwork, Every: 2 * time.Second, Limit: deepTimeout,
 		})

@@ -108,7 +108,7 @@ func (s *slow) apply(stdin io.Reader) error {
 func deeply(t *testing.T, e *Engine, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	conditions := e.Conditions(true)
+	conditions := e.Conditions(engine.CheckOptions{Deep: true})
 	_, err := check.Await(ctx, conditions[len(conditions)-1:], nil)
 	return err
 }

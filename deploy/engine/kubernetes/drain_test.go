@@ -526,60 +526,50 @@ func TestDrainInterrupted(t *testing.T) {
 }
 
 // A kubelet may be dead long before the API notices.
-func TestInspect(t *testing.T) {
+func TestLook(t *testing.T) {
 	for name, c := range map[string]struct {
 		kubelet kubelet
 		want    string // empty: it is healthy
 	}{
 		"well":       {kubelet{"running", time.Hour, 0}, ""},
-		"stopped":    {kubelet{"dead", time.Hour, time.Minute}, "its kubelet is stopped"},
-		"failed":     {kubelet{"failed", time.Hour, time.Minute}, "its kubelet is failed (the log of _SYSTEMD_UNIT=kubelet.service)"},
-		"dies again": {kubelet{"auto-restart", time.Second, time.Minute}, "its kubelet is auto-restart"},
-		"and again":  {kubelet{"running", time.Second, time.Minute}, "its kubelet exits repeatedly: systemd has restarted it 7 times"},
+		"stopped":    {kubelet{"dead", time.Hour, time.Minute}, "kubelet.service is stopped"},
+		"failed":     {kubelet{"failed", time.Hour, time.Minute}, "kubelet.service is failed: the log of the kubelet"},
+		"dies again": {kubelet{"auto-restart", time.Second, time.Minute}, "kubelet.service ends again and again: the log of the kubelet"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, kubelets: map[string]kubelet{"w-1": c.kubelet}}
-			begin := time.Now()
-			err := cluster.engine("cp-1", "w-1").Inspect(t.Context(), "w-1")
-			if (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want) || time.Since(begin) > 15*time.Second {
-				t.Errorf("%s: %v after %v, want %q", name, err, time.Since(begin), c.want)
-			}
-		})
-	}
-	// A node that cannot be reached, or that is not a member, is not an error.
-	c := &cluster{t: t, down: map[string]string{"w-1": "no route to host"}}
-	for _, name := range []string{"w-1", "stranger"} {
-		if err := c.engine("cp-1", "w-1").Inspect(t.Context(), name); err != nil {
-			t.Errorf("%s: %v", name, err)
+		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, kubelets: map[string]kubelet{"w-1": c.kubelet}}
+		err := engine.Inspect(t.Context(), cluster.engine("cp-1", "w-1"), "w-1", false)
+		if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	// An inspection that is cancelled has no result.
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := c.engine("cp-1", "w-1").Inspect(ended, "w-1"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled inspection: %v", err)
+	// A node that is not a member has no units of the engine.
+	c := &cluster{t: t, down: map[string]string{"stranger": "no route to host"}}
+	if faults, err := c.engine("cp-1", "w-1").Look(t.Context(), "stranger"); err != nil || len(faults) > 0 {
+		t.Errorf("%v, %v", faults, err)
 	}
 }
 
-// A kubelet that is stopped and stays so is not waited for, and says why.
-func TestWaitReadyStoppedKubelet(t *testing.T) {
-	for _, isReady := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			w := node(isReady)
-			w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
-			c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": {"failed", time.Hour, time.Hour}}}
-			var said []string
-			begin := time.Now()
-			err := c.engine("cp-1", "w-1").WaitReady(t.Context(), "w-1", func(_, text string) { said = append(said, text) })
-			var absent *NotReadyError
-			if !errors.As(err, &absent) || time.Since(begin) > time.Minute || !strings.Contains(err.Error(), "its kubelet is failed\n") ||
-				!strings.Contains(err.Error(), "kubelet: the log of kubelet.service") || !strings.Contains(absent.Hint(), "nixbench destroy --on w-1") {
-				t.Errorf("%v after %v", err, time.Since(begin))
-			}
-			if !slices.Equal(said, []string{"waits: its kubelet is failed"}) {
-				t.Errorf("%q", said)
-			}
-		})
+// A kubelet that does not work is named within ten seconds, and is waited for only for a minute.
+func TestWaitReadyBrokenKubelet(t *testing.T) {
+	for _, state := range []string{"failed", "auto-restart"} {
+		for _, isReady := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				w := node(isReady)
+				w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
+				c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": {state, time.Hour, time.Hour}}}
+				e := c.engine("cp-1", "w-1")
+				begin := time.Now()
+				var named time.Duration
+				seen, err := engine.LookAt(e, "w-1").While(t.Context(), func(string) { named = time.Since(begin) }, func(ctx context.Context) error { return e.WaitReady(ctx, "w-1", quiet) })
+				var absent *NotReadyError
+				if !errors.As(err, &absent) || time.Since(begin) > 70*time.Second || !strings.Contains(err.Error(), "kubelet: the log of kubelet.service") || !strings.Contains(absent.Hint(), "nixbench destroy --on w-1") {
+					t.Errorf("%v after %v", err, time.Since(begin))
+				}
+				if named == 0 || named > 10*time.Second || !strings.HasPrefix(seen, "w-1: kubelet.service ") || !strings.HasSuffix(seen, ": the log of the kubelet") {
+					t.Errorf("%q after %v", seen, named)
+				}
+			})
+		}
 	}
 }
 

@@ -10,22 +10,18 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// describeJoin returns the phase of a node that has not registered yet, and the error of the kubelet if the
-// kubelet does not run. It returns an empty string if the phase cannot be read.
+// describeJoin returns the phase of a node that has not registered yet, and the program that does not work there. It returns an empty string if the phase cannot be read.
 func (e *Engine) describeJoin(ctx context.Context, node string) string {
 	phase, text := e.readPhase(ctx, node)
 	if phase == "" {
 		return ""
 	}
-	if own, err := e.readUnits(ctx, node); err == nil {
-		if fault := own.checkRunning(); fault != nil {
-			text += ", " + fault.Error()
-			if words := e.lastKubeletError(ctx, node); words != "" {
-				text += ": " + words
-			}
-		}
+	if fault := engine.Inspect(ctx, e, node, false); fault != nil {
+		text += ", " + fault.Error()
 	}
 	return phase + text
 }

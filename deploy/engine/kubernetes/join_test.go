@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 // request returns a certificate request of a kubelet.
@@ -53,8 +55,8 @@ func TestNodeDoesNotRegister(t *testing.T) {
 					"status": object{"phase": "Running", "containerStatuses": []object{{"state": object{"waiting": object{"reason": c.manager}}}}}}}
 			}
 			e := cluster.engine("cp-1", "w-1")
-			nodes := e.Conditions(false)[1]
-			const why = "w-1, at join (the API does not answer yet), its kubelet is auto-restart: the log of _SYSTEMD_UNIT=kubelet.service"
+			nodes := e.Conditions(engine.CheckOptions{})[1]
+			const why = "w-1, at join (the API does not answer yet), kubelet.service ends again and again: the log of the kubelet"
 			if err := nodes.Probe(t.Context()); err == nil || err.Error() != "not registered: "+why {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -205,12 +206,12 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 		if !ok {
 			k = kubelet{"running", time.Hour, 0}
 		}
-		restarts := 0
-		if k.state == "auto-restart" || k.begun < minKubeletUptime {
-			restarts = 7
+		if answer, ok := enginetest.AnswerLook(argv, func(unit string) string {
+			return map[string]string{"containerd.service": "running", "kubelet.service": k.state}[unit]
+		}, "the log of the kubelet"); ok {
+			return answer, nil
 		}
-		return fmt.Appendf(nil, "now=%d\nId=kubelet.service\nSubState=%s\nActiveEnterTimestamp=@%d\nNRestarts=%d\nConditionResult=yes\n\nId=containerd.service\nActiveState=active\n\nId=crio.service\nActiveState=inactive\n",
-			time.Now().Unix(), k.state, time.Now().Add(-k.begun).Unix(), restarts), nil
+		return fmt.Appendf(nil, "now=%d\nSubState=%s\nActiveEnterTimestamp=@%d\n", time.Now().Unix(), k.state, time.Now().Add(-k.begun).Unix()), nil
 	case line == "true", line == "kubectl get -raw /readyz", line == "kubectl get /readyz", line == "nixbench-kubernetes-reset":
 	case line == "kubectl -n kube-system get pods -o json":
 		return json.Marshal(object{"items": c.pods})
@@ -327,7 +328,7 @@ func TestDrainAndUncordon(t *testing.T) {
 func TestConditions(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "w-1": node(false), "old": node(true)}}
 	e := c.engine("cp-1", "w-1", "w-2")
-	conditions := e.Conditions(false)
+	conditions := e.Conditions(engine.CheckOptions{})
 	if err := conditions[0].Probe(t.Context()); err != nil {
 		t.Errorf("the API: %v", err)
 	}
@@ -376,7 +377,7 @@ func TestAPIThatIsNotThereYet(t *testing.T) {
 		}
 		return run(ctx, on, stdin, argv...)
 	}
-	if err := e.Conditions(false)[0].Probe(t.Context()); err == nil || err.Error() != "cp-1 is at join (the API does not answer yet)" {
+	if err := e.Conditions(engine.CheckOptions{})[0].Probe(t.Context()); err == nil || err.Error() != "cp-1 is at join (the API does not answer yet)" {
 		t.Error(err)
 	}
 }
@@ -384,7 +385,7 @@ func TestAPIThatIsNotThereYet(t *testing.T) {
 // A control plane that has joined may not have a running API server yet.
 func TestAPIOfEveryControlPlane(t *testing.T) {
 	c := &cluster{t: t, phases: "ready", nodes: map[string]object{"cp-1": node(true)}, down: map[string]string{"cp-2": "cp-2: kubectl\nconnection refused"}}
-	if err := c.engine("cp-1", "cp-2", "w-1").Conditions(false)[0].Probe(t.Context()); err == nil || err.Error() != "cp-2: connection refused" {
+	if err := c.engine("cp-1", "cp-2", "w-1").Conditions(engine.CheckOptions{})[0].Probe(t.Context()); err == nil || err.Error() != "cp-2: connection refused" {
 		t.Error(err)
 	}
 }

@@ -3,6 +3,8 @@ package kubernetes
 import (
 	"strings"
 	"testing"
+
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 func TestCheckObjectCondition(t *testing.T) {
@@ -37,7 +39,7 @@ func TestObjectConditions(t *testing.T) {
 		"b":{"resource":"queue/default","namespace":null,"condition":null},
 		"a":{"resource":"deployment.apps/gangs","namespace":"a-system","condition":"Available"}}}`)
 	var got []string
-	for _, condition := range e.Conditions(false)[3:] {
+	for _, condition := range e.Conditions(engine.CheckOptions{})[3:] {
 		got = append(got, condition.Name+": "+condition.Probe(t.Context()).Error())
 	}
 	if want := "deployment.apps/gangs is Available: cp-1: connection refused, queue/default exists: it does not exist"; strings.Join(got, ", ") != want {

@@ -59,7 +59,7 @@ func TestRBACMissingIsExplained(t *testing.T) {
 	c := &cluster{t: t, phases: "ready", nodes: map[string]object{"cp-1": controlPlane(true)},
 		refuse: map[string]string{"kubectl get /readyz": `cp-1: Error from server (Forbidden): forbidden: User "kubernetes-admin" cannot get path "/readyz"`}}
 	const want = "cp-1: its API server has started and not loaded its RBAC rules yet: Error from server (Forbidden): "
-	if err := c.engine("cp-1").Conditions(false)[0].Probe(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
+	if err := c.engine("cp-1").Conditions(engine.CheckOptions{})[0].Probe(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

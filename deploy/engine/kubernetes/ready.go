@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
@@ -22,30 +20,20 @@ func (e *Engine) WaitReady(ctx context.Context, node string, report engine.Repor
 	begin := time.Now()
 	var missing error
 	reported := ""
-	var stoppedSince time.Time // the zero time while no program is stopped
 	for {
 		now := e.checkReady(ctx, node)
 		if now == nil {
 			return nil
 		}
-		if end, _ := ctx.Deadline(); missing == nil || time.Until(end) > 0 { // after the deadline, an error would only report the time limit
+		if end, _ := ctx.Deadline(); missing == nil || ctx.Err() == nil && time.Until(end) > 0 { // after the deadline, an error would only report the time limit
 			missing = now
 		}
 		if text := keepLastLine(missing).Error(); text != reported && ctx.Err() == nil {
 			reported = text
 			report(node, "waits: "+text)
 		}
-		var stopped *stoppedError
-		switch {
-		case !errors.As(missing, &stopped):
-			stoppedSince = time.Time{}
-		case stoppedSince.IsZero():
-			stoppedSince = time.Now()
-		case time.Since(stoppedSince) > stoppedTimeout:
-			return e.newNotReadyError(ctx, node, begin, missing)
-		}
 		if !sleep(ctx, pollInterval) {
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				return e.newNotReadyError(ctx, node, begin, missing)
 			}
 			return context.Cause(ctx)
@@ -69,19 +57,9 @@ func (e *Engine) checkReady(ctx context.Context, node string) error {
 		}
 		return errors.New("it is not registered")
 	case !isReady(n):
-		return e.explainNotReady(ctx, node, n)
+		return fmt.Errorf("it is not Ready: %s", n.Get(`status.conditions.#(type=="Ready").message`).String())
 	}
 	return e.checkWorking(ctx, node)
-}
-
-// explainNotReady returns an error with the reason why a node is not Ready: the stopped program if a program
-// of the node is stopped, otherwise the message of the Ready condition.
-func (e *Engine) explainNotReady(ctx context.Context, node string, n gjson.Result) error {
-	stopped := &stoppedError{}
-	if err := e.checkKubeletReported(ctx, node); errors.As(err, &stopped) && !e.isConfiguring(ctx, node) {
-		return stopped
-	}
-	return fmt.Errorf("it is not Ready: %s", n.Get(`status.conditions.#(type=="Ready").message`).String())
 }
 
 // newNotReadyError returns a NotReadyError with the last log lines of the node.

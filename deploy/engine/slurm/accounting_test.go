@@ -28,7 +28,7 @@ func TestAccountingReady(t *testing.T) {
 	if err := e.checkReady(t.Context(), "db"); err != nil {
 		t.Error(err)
 	}
-	c.fails["systemctl show"] = "no such unit"
+	c.fails["db: sh -c "] = "no such unit"
 	if err := e.checkReady(t.Context(), "db"); err == nil {
 		t.Error("a node without a running slurmdbd is ready")
 	}

@@ -8,20 +8,21 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
 const deepTimeout = 2 * time.Minute
 
 // Conditions implements [engine.Checker].
-func (e *Engine) Conditions(deep bool) []check.Condition {
+func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
 	count := batch.CountComputeNodes(len(e.nodesOf(Compute)))
 	conditions := []check.Condition{
 		{Name: "slurmctld answers", Every: batch.PollInterval, Probe: e.checkController, Explain: func(ctx context.Context) string {
 			return e.explain(ctx, []string{e.controller()})
 		}},
-		{Name: count + " idle or running jobs", Every: batch.PollInterval, Probe: e.checkNodes, Explain: func(ctx context.Context) string {
-			unready, _, _ := e.compareNodes(ctx)
+		{Name: count + " idle or running jobs", Every: batch.PollInterval, Probe: func(ctx context.Context) error { return e.checkNodes(ctx, o.Except) }, Explain: func(ctx context.Context) string {
+			unready, _, _ := e.compareNodes(ctx, o.Except)
 			return e.explain(ctx, append([]string{e.controller()}, unready...))
 		}},
 	}
@@ -30,7 +31,7 @@ func (e *Engine) Conditions(deep bool) []check.Condition {
 			return batch.Explain(ctx, e.Cluster, []string{name}, func(string) string { return logOf(accountingUnit) })
 		}})
 	}
-	if deep && len(e.nodesOf(Compute)) > 0 {
+	if o.Deep && len(e.nodesOf(Compute)) > 0 {
 		conditions = append(conditions,
 			check.Condition{Name: "srun runs on " + count, Probe: e.checkSrun, Every: 2 * time.Second, Limit: deepTimeout},
 			check.Condition{Name: "a batch job runs srun on " + count, Probe: e.checkBatch, Every: 2 * time.Second, Limit: deepTimeout})
@@ -52,9 +53,9 @@ func (e *Engine) checkController(ctx context.Context) error {
 
 // checkNodes returns nil if the registered nodes are exactly the compute nodes of the hive, and all of them
 // take or run jobs. SLURM itself drains nodes on which it could not start or end a job, so a drained node is
-// reported, also if an administrator has drained it.
-func (e *Engine) checkNodes(ctx context.Context) error {
-	_, problems, err := e.compareNodes(ctx)
+// reported unless it is in except, also if an administrator has drained it.
+func (e *Engine) checkNodes(ctx context.Context, except []string) error {
+	_, problems, err := e.compareNodes(ctx, except)
 	switch {
 	case err != nil:
 		return errors.New(batch.LastLine(err))
@@ -66,7 +67,7 @@ func (e *Engine) checkNodes(ctx context.Context) error {
 
 // compareNodes compares the registered nodes with the hive. It returns the compute nodes of the hive that do
 // not take jobs, and a text for each difference.
-func (e *Engine) compareNodes(ctx context.Context) (unready, problems []string, err error) {
+func (e *Engine) compareNodes(ctx context.Context, except []string) (unready, problems []string, err error) {
 	nodes, err := e.listNodes(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -74,6 +75,9 @@ func (e *Engine) compareNodes(ctx context.Context) (unready, problems []string, 
 	for _, name := range e.nodesOf(Compute) {
 		n, isMember := nodes[name]
 		switch {
+		case n.isOutOfService() && slices.Contains(except, name):
+			delete(nodes, name)
+			continue
 		case !isMember:
 			problems = append(problems, name+" has not registered")
 		case !n.isReady() || n.isDrained():

@@ -4,12 +4,14 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 // failing returns what the conditions miss, one line for each.
 func failing(ctx context.Context, e *Engine, deep bool) string {
 	var lines []string
-	for _, c := range e.Conditions(deep) {
+	for _, c := range e.Conditions(engine.CheckOptions{Deep: deep}) {
 		if err := c.Probe(ctx); err != nil {
 			lines = append(lines, c.Name+": "+err.Error())
 		}

@@ -66,10 +66,17 @@ func (e *Engine) undrainOurs(ctx context.Context, nodes []string) error {
 
 // markAndWait sets the state DRAIN of the nodes in mark with one command, and waits for the jobs of members.
 func (e *Engine) markAndWait(ctx context.Context, registered map[string]node, members, mark []string, o engine.DrainOptions, report engine.Report) error {
-	if len(mark) > 0 {
-		_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+namesOf(registered, mark), "state=drain", "reason="+drainReason)
-		if err != nil {
-			return &engine.DrainError{Node: mark[0], Err: err}
+	reasons := map[string][]string{} // the nodes by the reason of their drain
+	for _, name := range mark {
+		reason := drainReason
+		if n := registered[name]; n.isSetDown() {
+			reason += downBefore + n["Reason"]
+		}
+		reasons[reason] = append(reasons[reason], name)
+	}
+	for reason, nodes := range reasons {
+		if _, err := e.runOnController(ctx, "scontrol", "update", "nodename="+namesOf(registered, nodes), "state=drain", "reason="+reason); err != nil {
+			return &engine.DrainError{Node: nodes[0], Err: err}
 		}
 	}
 	s, err := e.settingsOf(e.controller())
@@ -144,11 +151,25 @@ func (e *Engine) Uncordon(ctx context.Context, name string) error {
 	return e.undrain(ctx, nodes, []string{name})
 }
 
-// undrain ends the drain of nodes. Unlike the state RESUME, UNDRAIN does not make a node available that is down.
+// undrain ends the drain of nodes. Unlike the state RESUME, UNDRAIN does not make a node available that is down. Nodes that an administrator had set to
+// DOWN before the drain are DOWN again, with the administrator's reason. They stay drained, because SLURM makes a node that is only DOWN available as soon as
+// its slurmd registers or answers (ReturnToService).
 func (e *Engine) undrain(ctx context.Context, registered map[string]node, nodes []string) error {
-	if len(nodes) == 0 {
+	var end []string
+	for _, name := range nodes {
+		n := registered[name]
+		if !n.wasDown() {
+			end = append(end, name)
+			continue
+		}
+		reason := strings.TrimPrefix(n["Reason"], drainReason+downBefore)
+		if _, err := e.runOnController(ctx, "scontrol", "update", "nodename="+n["NodeName"], "state=down", "reason="+reason); err != nil {
+			return err
+		}
+	}
+	if len(end) == 0 {
 		return nil
 	}
-	_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+namesOf(registered, nodes), "state=undrain")
+	_, err := e.runOnController(ctx, "scontrol", "update", "nodename="+namesOf(registered, end), "state=undrain")
 	return err
 }

@@ -129,10 +129,28 @@ func (n node) isBusy() bool {
 // with this reason. Nodes that an administrator or SLURM has drained stay drained.
 const drainReason = "nixbench: it is about to change"
 
+// downBefore follows drainReason if an administrator had set the node to DOWN before. The reason of the administrator follows.
+const downBefore = "; down before: "
+
 // isDrainedByUs reports whether nixbench has drained the node, and no administrator has changed the reason since. SLURM
 // does not change the reason of a node that is drained already, also if an epilog fails there, and deletes it with the drain.
 func (n node) isDrainedByUs() bool {
-	return n.isDrained() && (n["Reason"] == drainReason || n["Reason"] == removedReason)
+	return n.isDrained() && (n["Reason"] == drainReason || n["Reason"] == removedReason || n.wasDown())
+}
+
+// wasDown reports whether an administrator had set the node to DOWN before nixbench drained it.
+func (n node) wasDown() bool { return strings.HasPrefix(n["Reason"], drainReason+downBefore) }
+
+// isSetDown reports whether an administrator has set the node to DOWN. SLURM itself sets nodes to DOWN as its own user, until their slurmd registers.
+func (n node) isSetDown() bool {
+	_, isJoined := n["AnyReady"] // hollow nodes of a machine
+	return n.has("DOWN") && !isJoined && n["Reason"] != "" && !strings.HasPrefix(n["Reason"], "nixbench: ") && !strings.HasPrefix(n["ReasonSetBy"], "[slurm@")
+}
+
+// isOutOfService reports whether an administrator, or SLURM because of a failure of the node, has taken the node or some of its hollow nodes out of
+// service.
+func (n node) isOutOfService() bool {
+	return n.isDrained() && !n.isDrainedByUs() || n.isSetDown() || n["Drained"] != ""
 }
 
 // slurmdStart returns the time, by the clock of the node, at which the slurmd that has registered was started.

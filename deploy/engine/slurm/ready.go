@@ -23,7 +23,7 @@ func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Repor
 // error is the reason why the member does not work.
 func (e *Engine) checkReady(ctx context.Context, name string) error {
 	if slices.Contains(e.nodesOf(Accounting), name) {
-		return e.checkUnit(ctx, name, accountingUnit)
+		return engine.Inspect(ctx, e, name, true)
 	}
 	nodes, err := e.listNodes(ctx)
 	n, isMember := nodes[name]
@@ -36,7 +36,7 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 		return nil
 	case !isMember:
 		return errors.New("it has not registered with the controller")
-	case !n.isReady():
+	case !n.isReady() && !n.wasDown():
 		return errors.New("it is " + n.describe())
 	}
 	return e.checkRegistered(ctx, name, n)
@@ -46,7 +46,7 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 // controller reports a node as idle for minutes after its slurmd has died. Both times are from the clock of the
 // node.
 func (e *Engine) checkRegistered(ctx context.Context, name string, n node) error {
-	unit, err := batch.ReadUnit(ctx, e.Cluster, name, "slurmd.service")
+	unit, err := e.ReadUnit(ctx, name, "slurmd.service")
 	switch {
 	case err != nil:
 		return err
@@ -59,36 +59,54 @@ func (e *Engine) checkRegistered(ctx context.Context, name string, n node) error
 	return nil
 }
 
-// Inspect implements [engine.Inspector]: it checks that SLURM's daemon runs on the node, and that MUNGE works with the controller.
-func (e *Engine) Inspect(ctx context.Context, name string) error {
-	unit := e.unitOf(name)
-	if unit == "" {
-		return nil
+// Look implements [engine.Inspector]. If the units of a node run, it also asks whether MUNGE works with the controller.
+func (e *Engine) Look(ctx context.Context, name string) ([]engine.Fault, error) {
+	faults, err := e.Cluster.Look(ctx, name, e.units(name)...)
+	if err == nil && len(faults) == 0 && e.unitOf(name) != "" {
+		if problem := e.checkMunge(ctx, name); problem != "" {
+			faults = append(faults, engine.Fault{Unit: mungeUnit, State: problem, Lasts: true})
+		}
 	}
-	if err := e.checkUnit(ctx, name, unit); err != nil {
-		return err
-	}
-	return e.checkMunge(ctx, name)
+	return faults, err
 }
 
-// checkMunge returns an error unless munged of a node accepts what munged of the controller has signed. slurmctld reports a node
-// whose munged has another key as idle for minutes.
-func (e *Engine) checkMunge(ctx context.Context, name string) error {
+// checkMunge describes why munged of a node does not accept what munged of the controller has signed, or returns an empty string.
+// slurmctld reports a node whose munged has another key as idle for minutes.
+func (e *Engine) checkMunge(ctx context.Context, name string) string {
 	controller := e.controller()
 	if controller == "" || controller == name {
-		return nil
+		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	credential, err := e.Run(ctx, controller, nil, "munge", "--no-input", "--restrict-uid=0")
 	if err != nil {
-		return fmt.Errorf("munged of %s signs nothing: %s", controller, batch.LastLine(err))
+		return fmt.Sprintf("has nothing to accept, because munged of %s signs nothing: %s", controller, batch.LastLine(err))
 	}
 	if _, err := e.Run(ctx, name, bytes.NewReader(credential), "unmunge"); err != nil {
-		return fmt.Errorf("its munged does not accept what munged of %s has signed, so they have different keys, or their clocks differ; run nixbench apply: %s", controller, batch.LastLine(err))
+		return fmt.Sprintf("does not accept what munged of %s has signed, so they have different keys, or their clocks differ; run nixbench apply: %s", controller, batch.LastLine(err))
 	}
-	return nil
+	return ""
 }
+
+// units returns the units that SLURM needs on a node of the hive, in the order in which they start.
+func (e *Engine) units(name string) []string {
+	unit := e.unitOf(name)
+	switch {
+	case unit == "":
+		return nil
+	case name == e.accountingNode() && unit != accountingUnit:
+		return []string{mungeUnit, databaseUnit, accountingUnit, unit}
+	case unit == accountingUnit:
+		return []string{mungeUnit, databaseUnit, unit}
+	}
+	return []string{mungeUnit, unit}
+}
+
+const (
+	mungeUnit    = "munged.service"
+	databaseUnit = "mysql.service"
+)
 
 // accountingUnit is active when slurmdbd answers.
 const accountingUnit = "slurmdbd.service"
@@ -104,11 +122,6 @@ func (e *Engine) unitOf(name string) string {
 		return accountingUnit
 	}
 	return ""
-}
-
-// checkUnit returns an error unless a unit on a node runs. The error contains the last line of the unit's log.
-func (e *Engine) checkUnit(ctx context.Context, node, unit string) error {
-	return batch.CheckUnit(ctx, e.Cluster, node, unit, logOf(unit))
 }
 
 // logOf returns the filter of journalctl for the log of a unit.

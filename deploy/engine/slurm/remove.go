@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/engine/batch"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -25,7 +24,7 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 	case nodes[name] == nil:
 		return nil
 	}
-	stopErr := batch.ControlUnit(ctx, e.Cluster, name, "stop", "slurmd.service") // may fail: the machine may be lost, or new and without slurmd
+	stopErr := e.ControlUnit(ctx, name, "stop", "slurmd.service") // may fail: the machine may be lost, or new and without slurmd
 	if nodes[name].isStatic() {
 		err = e.takeDown(ctx, nodes[name])
 	} else {
@@ -35,7 +34,7 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 		return nil
 	}
 	if stopErr == nil {
-		err = errors.Join(err, batch.ControlUnit(context.WithoutCancel(ctx), e.Cluster, name, "start", "slurmd.service"))
+		err = errors.Join(err, e.ControlUnit(context.WithoutCancel(ctx), name, "start", "slurmd.service"))
 	}
 	return failure.On(name, err)
 }
@@ -44,7 +43,7 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 // processes the answer to a ping, and the node may have sent that answer before its slurmd was stopped.
 func (e *Engine) takeDown(ctx context.Context, n node) error {
 	reason := removedReason
-	if n.isDrained() && !n.isDrainedByUs() {
+	if n.isOutOfService() {
 		reason += "; drained before: " + strings.TrimPrefix(n["Reason"], removedReason+"; drained before: ")
 	}
 	for _, state := range []string{"drain", "down"} {

@@ -6,6 +6,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,7 +121,11 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 		if n.isRemoved() {
 			continue
 		}
-		out[name] = engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs(), Cordoned: n.isDrained(), Version: n["Version"]}
+		status := engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs(), Cordoned: n.isDrained() || n.isOutOfService(), Version: n["Version"]}
+		if n.isOutOfService() {
+			status.Reason = cmp.Or(n["Drained"], n.describe())
+		}
+		out[name] = status
 	}
 	return out, nil
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
@@ -28,6 +30,7 @@ type controller struct {
 	calls []string
 	fails map[string]string // the error of each command that contains the key
 	job   string            // what srun and sbatch print
+	full  []string          // the disks that are full, on all nodes
 	// accounting is set if slurmctld uses slurmdbd. accounts is what sacctmgr prints about the cluster.
 	accounting bool
 	accounts   string
@@ -128,6 +131,9 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 			values[name] = value
 		}
 	}
+	if answer, ok := enginetest.AnswerLook(argv, func(unit string) string { return c.subState(at, unit) }, "slurmd: fatal: no key", c.full...); ok {
+		return answer, nil
+	}
 	switch {
 	case line == "env SLURM_TIME_FORMAT=%s scontrol --oneliner show nodes":
 		return []byte(c.show()), nil
@@ -162,7 +168,7 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 			}
 		}
 		return []byte(b.String() + "7 COMPLETED\n"), nil
-	case strings.HasPrefix(line, "systemctl show "):
+	case strings.Contains(line, "--property=SubState,ActiveEnterTimestamp "):
 		if c.nodes[at] == nil {
 			return []byte("SubState=running\nActiveEnterTimestamp=@1000\n"), nil
 		}
@@ -181,6 +187,14 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 	}
 	c.t.Errorf("%s: unexpected command %q", at, line)
 	return nil, errors.New("unexpected command")
+}
+
+// subState returns the sub-state of a unit on a node.
+func (c *controller) subState(at, unit string) string {
+	if n := c.nodes[at]; n != nil && unit == "slurmd.service" {
+		return n.unit
+	}
+	return "running"
 }
 
 // expand returns the names in a list such as a,b-h[1,2].
@@ -421,6 +435,76 @@ func TestAdministratorsDrain(t *testing.T) {
 	}
 }
 
+// A node that an administrator has set to DOWN stays out of service while it changes, also if its slurmd registers (ReturnToService) or the run is
+// killed, and is DOWN again afterwards, and drained, with the same reason. It is no failure at the end of a run.
+func TestAdministratorsDown(t *testing.T) {
+	for name, registers := range map[string]bool{"slurmd restarts": true, "slurmd runs on": false} {
+		c := newController(t, "c-1", "c-2")
+		n := c.nodes["c-1"]
+		n.base, n.reason = "DOWN", "bad disk: sda"
+		e := c.engine("c-1", "c-2")
+		if members, err := e.Members(t.Context()); err != nil || !members["c-1"].Cordoned || members["c-1"].Drained || !strings.Contains(members["c-1"].Reason, "bad disk: sda") {
+			t.Errorf("%s: %+v, %v", name, members, err)
+		}
+		if err := e.Drain(t.Context(), []string{"c-1", "c-2"}, engine.DrainOptions{}, quiet); err != nil {
+			t.Fatal(err)
+		}
+		if registers {
+			n.base = "IDLE"
+		}
+		if !slices.Equal(n.flags, []string{"DRAIN"}) || !strings.HasSuffix(n.reason, "bad disk: sda") {
+			t.Errorf("%s: %+v", name, n)
+		}
+		later := c.engine("c-1", "c-2") // of another run
+		for _, node := range []string{"c-1", "c-2"} {
+			if err := errors.Join(later.WaitReady(t.Context(), node, quiet), later.Uncordon(t.Context(), node)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if n.base != "DOWN" || n.reason != "bad disk: sda" || len(n.flags) != 1 || len(c.nodes["c-2"].flags) > 0 {
+			t.Errorf("%s: %+v, %+v", name, n, c.nodes["c-2"])
+		}
+		for _, except := range [][]string{nil, {"c-1"}} {
+			if err := e.checkNodes(t.Context(), except); (err == nil) != (except != nil) {
+				t.Errorf("%s: except %q: %v", name, except, err)
+			}
+		}
+	}
+	down := node{"State": "DOWN+DYNAMIC_NORM", "Reason": "Not responding", "ReasonSetBy": "[slurm@1795363543]"}
+	if down.isOutOfService() {
+		t.Error("a node that does not respond is out of service")
+	}
+}
+
+// A drain ends soon if the controller does not answer any more.
+func TestDrainWithoutController(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newController(t, "c-1")
+		e := c.engine("c-1")
+		e.Cluster.Members[0].Settings = []byte(`{"drainTimeout": 86400}`)
+		c.nodes["c-1"].jobs = []string{"12"}
+		began := time.Now()
+		err := e.Drain(t.Context(), []string{"c-1"}, engine.DrainOptions{}, func(string, string) { c.fails["show nodes"] = "Unable to contact slurm controller (connect failure)" })
+		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "connect failure") || took > 2*time.Minute {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
+
+// What is wrong on the node of a daemon.
+func TestLook(t *testing.T) {
+	c := newController(t, "c-1")
+	c.nodes["c-1"].unit = "failed"
+	c.full = []string{"/var"}
+	faults, err := c.engine("c-1").Look(t.Context(), "c-1")
+	if err != nil || len(faults) != 2 || faults[0].String() != "slurmd.service is failed: slurmd: fatal: no key" || !faults[0].Down || faults[1].String() != "the disk of /var is full" {
+		t.Errorf("%v, %v", faults, err)
+	}
+	if faults, err := c.engine("c-1").Look(t.Context(), "stranger"); err != nil || len(faults) > 0 {
+		t.Errorf("%v, %v", faults, err)
+	}
+}
+
 // A drain that takes too long names the jobs and what to do.
 func TestDrainTimeout(t *testing.T) {
 	c := newController(t, "c-1")
@@ -448,18 +532,18 @@ func TestWaitForRegistration(t *testing.T) {
 	if err := e.checkReady(t.Context(), "c-1"); err == nil || err.Error() != "its slurmd is auto-restart" {
 		t.Error(err)
 	}
-	if err := e.Inspect(t.Context(), "c-1"); err == nil || err.Error() != "slurmd.service is auto-restart: slurmd: fatal: no key" {
+	if err := engine.Inspect(t.Context(), e, "c-1", true); err == nil || err.Error() != "slurmd.service ends again and again: slurmd: fatal: no key" {
 		t.Error(err)
 	}
-	if err := e.Inspect(t.Context(), "head"); err != nil || c.called("munge") {
+	if err := engine.Inspect(t.Context(), e, "head", true); err != nil || c.called("head: munge ") {
 		t.Error(err, c.calls)
 	}
 	c.nodes["c-1"].unit = "running"
-	if err := e.Inspect(t.Context(), "c-1"); err != nil || !c.called("head: munge ") || !c.called("c-1: unmunge") {
+	if err := engine.Inspect(t.Context(), e, "c-1", true); err != nil || !c.called("head: munge ") || !c.called("c-1: unmunge") {
 		t.Error(err, c.calls)
 	}
 	c.fails["c-1: unmunge"] = "Invalid credential"
-	if err := e.Inspect(t.Context(), "c-1"); err == nil || !strings.Contains(err.Error(), "its munged does not accept what munged of head has signed") {
+	if err := engine.Inspect(t.Context(), e, "c-1", true); err == nil || !strings.Contains(err.Error(), "munged.service does not accept what munged of head has signed") {
 		t.Error(err)
 	}
 }

@@ -1,0 +1,71 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Look returns what is wrong on the nodes that a wait is for, or an empty text, and whether waiting rarely mends it.
+type Look func(ctx context.Context) (text string, lasts bool)
+
+const (
+	lookAfter = 5 * time.Second // shorter waits do not look
+	lookEvery = 10 * time.Second
+	lookTime  = 15 * time.Second // of one look
+	// lastingLimit is the time for which a look may find what waiting rarely mends, before the wait ends.
+	lastingLimit = time.Minute
+)
+
+// While calls step, which waits for something on nodes. If this takes longer than five seconds, it looks at the nodes, and again every ten
+// seconds, and calls found with each new text. If waiting is useless for a minute, the context of step ends with a [LastingError]. While returns the last
+// text and the error of step. It does not look if look is nil.
+func (look Look) While(ctx context.Context, found func(text string), step func(context.Context) error) (seen string, _ error) {
+	if look == nil {
+		return "", step(ctx)
+	}
+	stepCtx, cancel := context.WithCancelCause(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		var since time.Time // the first of the looks that found what lasts
+		for wait := lookAfter; ; wait = lookEvery {
+			select {
+			case <-time.After(wait):
+			case <-stepCtx.Done():
+				return
+			}
+			one, stop := context.WithTimeout(stepCtx, lookTime)
+			text, lasts := look(one)
+			stop()
+			switch {
+			case stepCtx.Err() != nil:
+				return
+			case !lasts:
+				since = time.Time{}
+			case since.IsZero():
+				since = time.Now()
+			case time.Since(since) >= lastingLimit:
+				cancel(&LastingError{time.Since(since)})
+			}
+			if text != seen {
+				if seen = text; text != "" {
+					found(text)
+				}
+			}
+		}
+	})
+	err := step(stepCtx)
+	cancel(nil)
+	watcher.Wait()
+	return seen, err
+}
+
+// LastingError is the cause with which [Look.While] ends a wait. It is a kind of [context.DeadlineExceeded].
+type LastingError struct{ After time.Duration }
+
+func (e *LastingError) Error() string {
+	return fmt.Sprintf("it does not work, and did not recover within %v", e.After.Round(time.Second))
+}
+
+func (e *LastingError) Unwrap() error { return context.DeadlineExceeded }

@@ -1,0 +1,311 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/failure"
+)
+
+// Inspector is an engine whose programs run as systemd units on its members. The node itself shows that a program does not
+// work earlier than the cluster does, and shows why.
+type Inspector interface {
+	// Look returns what keeps the engine's programs on the node from working. It changes nothing.
+	Look(ctx context.Context, node string) ([]Fault, error)
+	// ControlUnit starts or stops a unit on a node; verb is a command of systemctl.
+	ControlUnit(ctx context.Context, node, verb, unit string) error
+	// Controllers returns the members that change one by one: the others depend on them.
+	Controllers() []string
+}
+
+// Fault is a unit that does not work, or a disk that is full.
+type Fault struct {
+	Unit  string // empty for a disk
+	State string
+	Log   string // the last error in the unit's own log; empty for a unit that was stopped without an error
+	Down  bool   // systemd does not start the unit again by itself
+	Runs  bool   // the unit runs, but has ended repeatedly
+	Lasts bool   // waiting rarely mends it
+}
+
+func (f Fault) String() string {
+	return strings.TrimSpace(f.Unit+" "+f.State) + strings.TrimSuffix(": "+f.Log, ": ")
+}
+
+// Inspect returns an error unless the units of the engine's programs on a node work. A unit that has ended repeatedly and has just been started again
+// does not work; with runs, it does.
+func Inspect(ctx context.Context, e Inspector, node string, runs bool) error {
+	faults, err := e.Look(ctx, node)
+	for _, f := range faults {
+		if err == nil && f.Unit != "" && !(f.Runs && runs) {
+			err = errors.New(f.String())
+		}
+	}
+	return err
+}
+
+// Controllers implements [Inspector].
+func (c Cluster) Controllers() []string {
+	var out []string
+	for _, m := range c.Members {
+		if m.OneByOne {
+			out = append(out, m.Node)
+		}
+	}
+	return out
+}
+
+// ControlUnit implements [Inspector].
+func (c Cluster) ControlUnit(ctx context.Context, node, verb, unit string) error {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	_, err := c.Run(ctx, node, nil, "systemctl", verb, unit)
+	return err
+}
+
+// UnitState is the state of a systemd unit.
+type UnitState struct {
+	Sub   string    // the sub-state, such as running, auto-restart or dead
+	Since time.Time // when the unit became active; in whole seconds
+	Now   time.Time // the time on the node
+}
+
+// ReadUnit returns the state of a unit on a node.
+func (c Cluster) ReadUnit(ctx context.Context, node, unit string) (UnitState, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	const script = `date +now=%s; systemctl show --timestamp=unix --property=SubState,ActiveEnterTimestamp -- "$0"`
+	out, err := c.Run(ctx, node, nil, "sh", "-c", script, unit)
+	var u UnitState
+	for line := range strings.Lines(string(out)) {
+		switch name, value, _ := strings.Cut(strings.TrimSpace(line), "="); name {
+		case "SubState":
+			u.Sub = value
+		case "ActiveEnterTimestamp":
+			u.Since = unixTime(value)
+		case "now":
+			u.Now = unixTime(value)
+		}
+	}
+	return u, err
+}
+
+const (
+	controlTimeout = 20 * time.Second
+	lookTimeout    = 15 * time.Second
+	// restartTime is the time after which a unit that systemd has started again counts as working. A program that cannot work
+	// usually ends within seconds.
+	restartTime = 10 * time.Second
+	fullDisk    = 1024 // KiB: a disk with less free space is full
+	maxLogLine  = 300
+)
+
+// lookScript prints the states of the units, and unless all of them run the ends of their own logs and the time, and then the use of the disks. It prints a
+// limited number of bytes.
+const lookScript = `{
+  states=$(systemctl show --timestamp=unix --property=Id,LoadState,ActiveState,SubState,ConditionResult,ConditionTimestamp,NRestarts,ActiveEnterTimestamp,WantedBy,RequiredBy -- "$@")
+  echo "$states"
+  case $states in *SubState=[adfs]* | *NRestarts=[1-9]*)
+    for unit; do
+      echo; echo "Id=$unit"
+      journalctl --quiet --no-pager --output=cat --lines=20 "_SYSTEMD_UNIT=$unit" | cut -c 1-600 | sed 's/^/log=/'
+    done
+    date +now=%s ;;
+  esac
+  timeout 3 df -Pkl -x squashfs -x erofs -x iso9660 -x efivarfs | sed 's/^/disk=/'
+} 2> /dev/null | head -c 60000`
+
+// Look returns the units that do not work, and the disks that are full, as the node itself reports them. Units that the node does not have are no
+// faults, nor are those that nothing wants or that have a condition that does not hold.
+func (c Cluster) Look(ctx context.Context, node string, units ...string) ([]Fault, error) {
+	if len(units) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	out, err := c.Run(ctx, node, nil, append([]string{"sh", "-c", lookScript, "sh"}, units...)...)
+	if err != nil {
+		return nil, err
+	}
+	return parseFaults(string(out), units), nil
+}
+
+// parseFaults parses what lookScript prints.
+func parseFaults(text string, units []string) []Fault {
+	properties, logs := map[string]map[string]string{}, map[string][]string{}
+	var now time.Time
+	var disks []Fault
+	own, unit := map[string]string{}, ""
+	for line := range strings.Lines(text) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		switch {
+		case !ok:
+			own = map[string]string{}
+		case name == "now":
+			now = unixTime(value)
+		case name == "log":
+			logs[unit] = append(logs[unit], value)
+		case name == "disk":
+			if f := strings.Fields(value); len(f) > 5 && isFull(f[1], f[3]) {
+				disks = append(disks, Fault{State: fmt.Sprintf("the disk of %s is full", printable(strings.Join(f[5:], " ")))})
+			}
+		case name == "Id" && properties[value] != nil:
+			unit = value
+		default:
+			if own[name] = value; name == "Id" {
+				properties[value] = own
+			}
+		}
+	}
+	var faults []Fault
+	for _, unit := range units {
+		if f := classify(properties[unit], now); f.State != "" {
+			if f.Unit = unit; f.State != stopped {
+				f.Log = LastError(logs[unit])
+			}
+			faults = append(faults, f)
+		}
+	}
+	return append(faults, disks...)
+}
+
+const stopped = "is stopped"
+
+// classify returns the fault of a unit with these properties, or a fault without a state if the unit works.
+func classify(p map[string]string, now time.Time) Fault {
+	isWanted := p["WantedBy"]+p["RequiredBy"] != "" && (p["ConditionResult"] != "no" || p["ConditionTimestamp"] == "")
+	switch active, sub := p["ActiveState"], p["SubState"]; {
+	case p["LoadState"] != "loaded":
+		return Fault{}
+	case active == "failed":
+		return Fault{State: "is failed", Down: true, Lasts: true}
+	case strings.HasPrefix(sub, "auto-restart"), active == "active" && p["NRestarts"] != "0" && now.Sub(unixTime(p["ActiveEnterTimestamp"])) < restartTime:
+		return Fault{State: "ends again and again", Runs: active == "active", Lasts: true}
+	case active == "inactive" && isWanted:
+		return Fault{State: stopped, Down: true, Lasts: true}
+	case active == "activating", active == "deactivating":
+		return Fault{State: "is " + active + " (" + sub + ")"}
+	}
+	return Fault{}
+}
+
+func isFull(size, free string) bool {
+	kib, err := strconv.Atoi(free)
+	all, _ := strconv.Atoi(size)
+	return err == nil && kib < fullDisk && all > fullDisk
+}
+
+// unixTime parses a time such as @1795363543, or returns 1970.
+func unixTime(text string) time.Time {
+	seconds, _ := strconv.ParseInt(strings.TrimPrefix(text, "@"), 10, 64)
+	return time.Unix(seconds, 0)
+}
+
+var (
+	// klogPrefix matches the prefix of an error in the log of a Kubernetes program, such as
+	// "E1122 04:05:06.789012   1234 kubelet.go:1] ".
+	klogPrefix = regexp.MustCompile(`^[EF]\d{4} [0-9:.]+\s+\d+ (\S+\] )?`)
+	errorWord  = regexp.MustCompile(`\b([Ff]atal|[Ee]rror): `)
+)
+
+// LastError returns the last error in a log, or the last line if the log has no error. The text has a limited length and no control characters.
+func LastError(lines []string) string {
+	text, isError := "", false
+	for _, line := range lines {
+		line = strings.TrimSpace(line)
+		prefix := klogPrefix.FindString(line)
+		now := prefix != "" || errorWord.MatchString(line)
+		if line != "" && (now || !isError) {
+			text, isError = strings.TrimPrefix(line, prefix), now
+		}
+	}
+	if text = printable(text); len(text) > maxLogLine {
+		text = strings.ToValidUTF8(text[:maxLogLine], "") + "…"
+	}
+	return text
+}
+
+// printable replaces the characters of a text from a node that are not printable.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, text)
+}
+
+// NodeFaults is what a look at a node has found.
+type NodeFaults struct {
+	Node   string
+	Faults []Fault
+	Err    error // why the node cannot be looked at, or nil
+}
+
+// LookAll looks at nodes and at the controllers of an engine, and returns the nodes with faults.
+func LookAll(ctx context.Context, e Inspector, nodes []string) []NodeFaults {
+	all := slices.Clone(nodes)
+	for _, node := range e.Controllers() {
+		if !slices.Contains(all, node) {
+			all = append(all, node)
+		}
+	}
+	out := make([]NodeFaults, len(all))
+	var group errgroup.Group
+	group.SetLimit(maxLooks)
+	for i, node := range all {
+		group.Go(func() error {
+			faults, err := e.Look(ctx, node)
+			out[i] = NodeFaults{node, faults, err}
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in the results
+	return slices.DeleteFunc(out, func(n NodeFaults) bool { return n.Err == nil && len(n.Faults) == 0 })
+}
+
+const (
+	maxLooks = 16 // at the same time
+	maxShown = 4  // nodes in a text; others usually have the same problem
+)
+
+// LookAt returns a look at nodes and at the controllers of an engine. It returns nil if the engine is no [Inspector].
+func LookAt(e Engine, nodes ...string) check.Look {
+	i, ok := e.(Inspector)
+	if !ok {
+		return nil
+	}
+	return func(ctx context.Context) (string, bool) { return DescribeFaults(i, nodes, LookAll(ctx, i, nodes)) }
+}
+
+// DescribeFaults returns a text about the faults of nodes and controllers, and whether waiting for these nodes is useless.
+func DescribeFaults(e Inspector, nodes []string, all []NodeFaults) (text string, lasts bool) {
+	controllers := e.Controllers()
+	var texts []string
+	for _, n := range all {
+		parts := make([]string, 0, len(n.Faults)+1)
+		if n.Err != nil {
+			first, _, _ := strings.Cut(failure.TextOn(n.Node, n.Err), "\n")
+			parts = append(parts, first)
+		}
+		for _, f := range n.Faults {
+			parts = append(parts, f.String())
+			lasts = lasts || f.Lasts && (slices.Contains(nodes, n.Node) || len(controllers) == 1)
+		}
+		texts = append(texts, n.Node+": "+strings.Join(parts, "; "))
+	}
+	if more := len(texts) - maxShown; more > 0 {
+		texts = append(texts[:maxShown], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; "), lasts
+}

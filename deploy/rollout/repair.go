@@ -1,0 +1,111 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
+)
+
+// repair changes what keeps the cluster from working at the end of a run, if waiting does not mend it.
+type repair struct {
+	reporter
+	nodes   []string        // the nodes of the run that have an engine in the hive
+	started map[string]bool // the units that were started, by node and unit
+}
+
+func (r reporter) newRepair(nodes []string) repair { return repair{r, nodes, map[string]bool{}} }
+
+// look returns a look at the nodes of the run. It starts units of the engine that are down there, each once. If the units work, it uncordons members
+// that nixbench has drained: the end of a drain may be lost if a controller is killed.
+func (r repair) look(e engine.Engine) check.Look {
+	i, ok := e.(engine.Inspector)
+	if !ok {
+		return nil
+	}
+	return func(ctx context.Context) (string, bool) {
+		faults := engine.LookAll(ctx, i, r.nodes)
+		r.startUnits(ctx, i, faults)
+		text, lasts := engine.DescribeFaults(i, r.nodes, faults)
+		if !lasts {
+			r.uncordon(ctx, e)
+		}
+		return text, lasts
+	}
+}
+
+// startUnits starts the units that are down on nodes of the run, and reports whether it has started one.
+func (r repair) startUnits(ctx context.Context, e engine.Inspector, faults []engine.NodeFaults) bool {
+	started := false
+	for _, n := range faults {
+		for _, f := range n.Faults {
+			id := n.Node + " " + f.Unit
+			if !f.Down || r.started[id] || !slices.Contains(r.nodes, n.Node) {
+				continue
+			}
+			r.started[id] = true
+			r.warn(n.Node, failure.On(n.Node, fmt.Errorf("%v; nixbench starts it", f)))
+			err := e.ControlUnit(ctx, n.Node, "start", f.Unit)
+			if started = started || err == nil; err != nil {
+				r.warn(n.Node, failure.On(n.Node, err))
+			}
+		}
+	}
+	return started
+}
+
+// restartTime is the time limit until an engine answers whose units were started.
+const restartTime = time.Minute
+
+// askMembers asks an engine for its members. If it does not answer, it starts the units that are down on the given nodes, and asks again. The error
+// contains what is wrong on these nodes and on the controllers.
+func (r reporter) askMembers(ctx context.Context, e engine.Engine, start []string) (map[string]engine.Status, error) {
+	members, err := e.Members(ctx)
+	i, ok := e.(engine.Inspector)
+	if err == nil || !ok || ctx.Err() != nil {
+		return members, err
+	}
+	faults := engine.LookAll(ctx, i, start)
+	if text, _ := engine.DescribeFaults(i, start, faults); text != "" {
+		err = fmt.Errorf("%w\n%s", err, text)
+	}
+	if !r.newRepair(start).startUnits(ctx, i, faults) {
+		return nil, err
+	}
+	for end := time.Now().Add(restartTime); err != nil && time.Now().Before(end) && ctx.Err() == nil; {
+		members, err = e.Members(ctx)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+	return members, err
+}
+
+// uncordonTime is the time limit to uncordon members while a condition does not hold. The next look tries again.
+const uncordonTime = 5 * time.Second
+
+func (r repair) uncordon(ctx context.Context, e engine.Engine) {
+	ctx, cancel := context.WithTimeout(ctx, uncordonTime)
+	defer cancel()
+	members, _ := e.Members(ctx) // the conditions report an engine that does not answer
+	for _, node := range slices.Sorted(maps.Keys(members)) {
+		if members[node].Drained && slices.Contains(r.nodes, node) && e.Uncordon(ctx, node) == nil {
+			r.warn(node, failure.On(node, errors.New("it was still drained by nixbench, and takes work again")))
+		}
+	}
+}
+
+// outOfService returns the members that an administrator or the engine had taken out of service before the run.
+func (cluster Cluster) outOfService() []string {
+	return slices.DeleteFunc(cluster.Members(), func(node string) bool {
+		m := cluster.members[node]
+		return !m.Cordoned || m.Drained
+	})
+}
