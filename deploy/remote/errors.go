@@ -3,6 +3,7 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"syscall"
@@ -47,6 +48,18 @@ func (e *UnreachableError) hint() string {
 }
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// Reason returns the reason why no connection was established in few words, for the report of a wait. They contain no port of
+// this machine, so that they stay the same while the reason does.
+func Reason(err error) string {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		return op.Err.Error()
+	}
+	if down := (*UnreachableError)(nil); errors.As(err, &down) {
+		return down.Err.Error()
+	}
+	return err.Error()
+}
 
 // HostKeyUnknownError means that no known_hosts file contains the host.
 type HostKeyUnknownError struct {
