@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -106,26 +105,10 @@ func newExecCommand(args []string, flags execFlags) remote.Cmd {
 
 // runWithPrefix runs the command on a node, and prints each line of its output with the node's name.
 func (a *app) runWithPrefix(ctx context.Context, h *remote.Host, n nixeval.Node, c remote.Cmd) error {
-	out := a.newNodeLines(n)
+	out := &remote.Lines{Each: func(line string, _ bool) { a.view.Output(n.Name, line) }, Err: a.view.Err}
 	c.Stdout, c.Stderr = out, out
 	defer out.Flush()
 	return h.Run(ctx, c)
-}
-
-// nodeLines prints each line with the name of the node. A write fails after stdout could not be written, so that the
-// command on the node ends.
-type nodeLines struct {
-	remote.Lines
-	view *ui.View
-}
-
-func (a *app) newNodeLines(n nixeval.Node) *nodeLines {
-	return &nodeLines{remote.Lines{Each: func(line string, _ bool) { a.view.Output(n.Name, line) }}, a.view}
-}
-
-func (l *nodeLines) Write(p []byte) (int, error) {
-	_, _ = l.Lines.Write(p) // it does not fail
-	return len(p), l.view.Err()
 }
 
 // runUnprefixed runs the command on a node, and prints its output unchanged.
