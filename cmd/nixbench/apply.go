@@ -385,7 +385,7 @@ func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command stri
 	if failure.KindOf(err) == failure.Declined { // nothing was done, so there is nothing to record
 		return errors.Join(err, record.Discard())
 	}
-	code := exitCode(a.preferInterrupt(err))
+	code := exitCode(a.preferCause(err))
 	if endErr := record.End(code, describeForRecord(err)); endErr != nil {
 		err = errors.Join(err, endErr)
 	}
@@ -393,11 +393,17 @@ func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command stri
 	return err
 }
 
-// preferInterrupt returns errInterrupted if the command failed after an interrupt signal. Otherwise
-// it returns err.
-func (a *app) preferInterrupt(err error) error {
+// preferCause returns errInterrupted if the command failed after an interrupt signal. If this computer is the probable cause
+// of an error of Nix, or of one without a kind, it adds this cause to err. Otherwise it returns err.
+func (a *app) preferCause(err error) error {
 	if err != nil && errors.Is(context.Cause(a.ctx), errInterrupted) {
 		return errInterrupted
+	}
+	switch failure.KindOf(err) {
+	case failure.Evaluation, failure.Build, failure.Nix, failure.Internal:
+		if broken := checkEnvironment(); err != nil && broken != nil {
+			return errors.Join(broken, err)
+		}
 	}
 	return err
 }

@@ -105,7 +105,7 @@ func newExecCommand(args []string, flags execFlags) remote.Cmd {
 
 // runWithPrefix runs the command on a node, and prints each line of its output with the node's name.
 func (a *app) runWithPrefix(ctx context.Context, h *remote.Host, n nixeval.Node, c remote.Cmd) error {
-	out := &remote.Lines{Each: func(line string, _ bool) { a.view.Output(n.Name, line) }}
+	out := &remote.Lines{Each: func(line string, _ bool) { a.view.Output(n.Name, line) }, Err: a.view.Err}
 	c.Stdout, c.Stderr = out, out
 	defer out.Flush()
 	return h.Run(ctx, c)

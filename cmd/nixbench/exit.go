@@ -60,6 +60,7 @@ var exitCodes = map[failure.Kind]int{
 	failure.Interrupted: exitInterrupted,
 	failure.Declined:    exitUsage,
 	failure.Usage:       exitUsage,
+	failure.Environment: exitInternal,
 	failure.Evaluation:  exitEvaluation,
 	failure.Build:       exitBuild,
 	failure.Outdated:    exitOutdated,

@@ -50,6 +50,7 @@ var exitOrder = []struct {
 	{exitInterrupted, []error{errInterrupted}},
 	{exitUsage, []error{newUsageError("usage"), errDeclined, &state.RunError{}, &nixeval.SourceError{}, &nixeval.SetError{}, &selection.SelectError{},
 		&deploy.NoPredecessorError{}, &state.TrustError{Err: errPlain}, &vault.RefusedError{}}},
+	{exitInternal, []error{failure.WithKind(failure.Environment, errPlain)}},
 	{exitEvaluation, []error{&nixeval.EvalError{}, &rollout.UnevaluableMembersError{Err: &nixeval.EvalError{}}}},
 	{exitBuild, []error{&nixeval.BuildError{}}},
 	{exitLocked, []error{&state.LockedError{}}},
@@ -57,7 +58,7 @@ var exitOrder = []struct {
 	{exitProvision, []error{&machines.BootError{Err: errPlain}, &provision.Error{Err: errPlain}, &provision.PlanError{},
 		&machines.ImageError{Err: errPlain}, &facts.EndpointError{}}},
 	{exitUnreachable, []error{&remote.UnreachableError{Err: errPlain}, &remote.HostKeyUnknownError{Key: hostKey{}},
-		&remote.HostKeyChangedError{Key: hostKey{}}, &remote.AuthError{Err: errPlain}, &remote.AllHostsError{Errs: []error{errPlain}}, &remote.EscalationError{}, &fleet.NoHostError{},
+		&remote.HostKeyChangedError{Key: hostKey{}}, &remote.AuthError{Err: errPlain}, &remote.AllHostsError{Errs: []error{errPlain}}, &remote.EscalationError{}, &remote.LoginShellError{}, &fleet.NoHostError{},
 		&fleet.NodeError{Step: event.Connect, Err: errPlain}}},
 	{exitCheck, []error{&rollout.ClusterUnavailableError{Err: errPlain}, &inspect.UnknownError{Err: errPlain}, &kubernetes.AccessError{Err: errPlain}, &keyNotReadyError{err: errPlain}}},
 	{exitCopy, []error{&fleet.NodeError{Step: event.Copy, Err: errPlain}, &fleet.NodeError{Step: event.Keys, Err: errPlain}, &closure.Error{Err: errPlain}}},
@@ -104,23 +105,23 @@ func TestExitCodeOfWrappedError(t *testing.T) {
 		hides bool
 	}
 	wrappers := []wrapper{
-		{6, func(err error) error { return &machines.BootError{Err: err} }, false},
-		{6, func(err error) error { return &provision.Error{Err: err} }, false},
-		{7, func(err error) error { return &remote.UnreachableError{Err: err} }, false},
-		{7, func(err error) error { return &fleet.NodeError{Step: event.Connect, Err: err} }, false},
-		{8, func(err error) error { return &rollout.ClusterUnavailableError{Err: err} }, true},
-		{8, func(err error) error { return &kubernetes.AccessError{Err: err} }, true},
-		{8, func(err error) error { return &keyNotReadyError{err: err} }, true},
-		{9, func(err error) error { return &fleet.NodeError{Step: event.Copy, Err: err} }, false},
-		{9, func(err error) error { return &closure.Error{Err: err} }, false},
-		{10, func(err error) error { return &fleet.NodeError{Step: event.Activate, Err: err} }, false},
-		{10, func(err error) error { return &activate.RebootError{Err: err} }, true},
-		{10, func(err error) error {
+		{7, func(err error) error { return &machines.BootError{Err: err} }, false},
+		{7, func(err error) error { return &provision.Error{Err: err} }, false},
+		{8, func(err error) error { return &remote.UnreachableError{Err: err} }, false},
+		{8, func(err error) error { return &fleet.NodeError{Step: event.Connect, Err: err} }, false},
+		{9, func(err error) error { return &rollout.ClusterUnavailableError{Err: err} }, true},
+		{9, func(err error) error { return &kubernetes.AccessError{Err: err} }, true},
+		{9, func(err error) error { return &keyNotReadyError{err: err} }, true},
+		{10, func(err error) error { return &fleet.NodeError{Step: event.Copy, Err: err} }, false},
+		{10, func(err error) error { return &closure.Error{Err: err} }, false},
+		{11, func(err error) error { return &fleet.NodeError{Step: event.Activate, Err: err} }, false},
+		{11, func(err error) error { return &activate.RebootError{Err: err} }, true},
+		{11, func(err error) error {
 			return &fleet.NodeError{Step: event.Activate, Err: &activate.LostSightError{Err: err}}
 		}, true},
-		{11, func(err error) error { return &rollout.AdjustError{Err: err} }, false},
-		{14, func(err error) error { return &remote.TimeoutError{Err: err} }, false},
-		{15, func(err error) error { return failure.WithHint(err, "") }, false},
+		{12, func(err error) error { return &rollout.AdjustError{Err: err} }, false},
+		{15, func(err error) error { return &remote.TimeoutError{Err: err} }, false},
+		{16, func(err error) error { return failure.WithHint(err, "") }, false},
 	}
 	for _, w := range wrappers {
 		for i, group := range exitOrder {

@@ -12,6 +12,17 @@ import (
 // helpWidth is the maximum length of a line of the help.
 const helpWidth = 80
 
+// helpWriter writes the help and the completion. The flag library ignores some errors of writes, and takes others for errors
+// of the command line; finish reports them.
+type helpWriter struct{ app *app }
+
+func (h helpWriter) Write(p []byte) (int, error) {
+	h.app.openView()
+	stdout, _ := h.app.view.Raw()
+	_, _ = stdout.Write(p)
+	return len(p), nil
+}
+
 // addGroup adds commands to a group of the help. It creates the group if root does not contain it.
 func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	if !root.ContainsGroup(title) {

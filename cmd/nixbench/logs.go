@@ -146,7 +146,7 @@ func (a *app) logs(on []string, argv []string, flags logsFlags, single bool) err
 func (a *app) showJournal(ctx context.Context, h *remote.Host, n nixeval.Node, argv []string, prefixed bool) error {
 	stdout, stderr := a.view.Raw()
 	if prefixed {
-		lines := &remote.Lines{Each: func(line string, _ bool) { a.view.Output(n.Name, line) }}
+		lines := &remote.Lines{Each: func(line string, _ bool) { a.view.Output(n.Name, line) }, Err: a.view.Err}
 		defer lines.Flush()
 		stdout, stderr = lines, lines
 	}

@@ -15,7 +15,7 @@ func main() {
 	os.Exit(run(os.Args[1:], newHypervisorOpener))
 }
 
-// errInterrupted is the cause of the cancelled context after SIGINT, SIGTERM or SIGHUP.
+// errInterrupted is the cause of the cancelled context after SIGINT, SIGTERM, SIGHUP or SIGQUIT.
 var errInterrupted error = interruptedError{}
 
 type interruptedError struct{}
@@ -28,7 +28,7 @@ func run(args []string, open hypervisorOpener) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	go func() {
 		<-signals
 		cancel(errInterrupted)
@@ -45,5 +45,5 @@ func run(args []string, open hypervisorOpener) int {
 	if err != nil && !app.started { // the command line was rejected before the command's body ran
 		err = suggestCorrection(cmd, err)
 	}
-	return app.finish(app.preferInterrupt(err))
+	return app.finish(app.preferCause(err))
 }

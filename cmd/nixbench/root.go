@@ -38,6 +38,7 @@ func (a *app) rootCommand() *cobra.Command {
 		SilenceErrors: true, // app.finish shows errors
 		SilenceUsage:  true,
 	}
+	root.SetOut(helpWriter{a}) // before the completion commands are added, which keep their output
 	var version bool
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if version {

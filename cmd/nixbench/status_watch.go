@@ -40,6 +40,9 @@ func (a *app) watchStatus(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixe
 			}
 			writeStatus(w, s.rows, flags.wide(), notes...)
 		})
+		if a.view.Err() != nil {
+			return nil // finish reports it
+		}
 		for _, row := range s.rows { // its machine may be created again, with another address and another host key
 			if row.System == inspect.Unreachable {
 				conns.Drop(row.Node)

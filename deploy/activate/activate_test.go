@@ -342,13 +342,32 @@ func TestCutConnection(t *testing.T) {
 		}
 	}
 	const meanwhile = "; it rolls back unless confirmed"
-	if want := "wait no output from the node" + meanwhile + ", wait unreachable" + meanwhile + ", wait-end unreachable" + meanwhile; strings.Join(told, ", ") != want {
-		t.Errorf("%s\nwant %s", strings.Join(told, ", "), want)
+	const refusal = ": no route to host"
+	if len(told) != 4 || told[0] != "wait no output from the node"+meanwhile || !strings.HasPrefix(told[1], "wait unreachable"+meanwhile+": web-1: nixbench-activate start") ||
+		!strings.HasPrefix(told[2], "wait unreachable"+meanwhile+refusal) || !strings.HasPrefix(told[3], "wait-end unreachable"+meanwhile+refusal) {
+		t.Errorf("%s", strings.Join(told, "\n"))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if _, err := (&Activator{}).Inspect(ctx, "web-1", h); err != nil {
 		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// The wait for a reboot has the reason of the last attempt, and the time limit.
+func TestWaitForBootHasReason(t *testing.T) {
+	s, h := fake(t, newFakeNode())
+	s.Close()
+	rec := &recorder{}
+	ctx, cancel := context.WithTimeout(t.Context(), event.Grace+500*time.Millisecond)
+	defer cancel()
+	if n, err := (&Activator{Send: rec.add}).WaitForBoot(ctx, "web-1", h, "one", time.Time{}); err == nil {
+		t.Errorf("%+v", n)
+	}
+	e := rec.events[0]
+	until, _ := ctx.Deadline()
+	if e.Kind != event.Waiting || !e.Until.Equal(until) || e.Text != "connect: connection refused; waits for the node to accept logins after its reboot" {
+		t.Errorf("%+v", e)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -20,6 +21,9 @@ type Dry struct {
 // shorter.
 const maxLineLength = 1 << 20
 
+// dryTimeout is the time limit of a dry activation.
+const dryTimeout = 5 * time.Minute
+
 // dryActivate runs the new system's `switch-to-configuration dry-activate`, which changes nothing on the
 // node, and returns res with the parsed output.
 func (a *Activator) dryActivate(ctx context.Context, node string, h Host, r Request, res Result) (Result, error) {
@@ -27,7 +31,10 @@ func (a *Activator) dryActivate(ctx context.Context, node string, h Host, r Requ
 	if err != nil {
 		return res, err
 	}
-	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "the node's report of what a switch would do"})
+	ctx, cancel := context.WithTimeout(ctx, dryTimeout)
+	defer cancel()
+	until, _ := ctx.Deadline()
+	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "the node's report of what a switch would do", Until: until})
 	defer wait.End()
 	dry := &Dry{}
 	out := &remote.Lines{Max: maxLineLength, Each: func(line string, _ bool) {

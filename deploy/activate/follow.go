@@ -96,7 +96,7 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 		if !time.Now().Before(w.until) {
 			return &stepError{w.name, "activate", err}
 		}
-		w.wait.Change("unreachable; "+w.meanwhile, w.until)
+		w.wait.Change("unreachable; "+w.meanwhile+": "+remote.Reason(err), w.until)
 		w.slowness++
 		fresh, command = true, again
 		select {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/remote"
 )
 
 // RebootError means that a node did not accept logins after a reboot, or booted another system.
@@ -54,8 +55,6 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	begin := time.Now()
 	wait, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	shown := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "the node to accept logins after its reboot", Until: begin.Add(timeout)})
-	defer shown.End()
 	after, err := a.WaitForBoot(wait, node, h, before.BootID, time.Time{})
 	switch {
 	case err == nil && before.Profile != "" && after.Booted != before.Profile:
@@ -74,6 +73,10 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 // never requested, and WaitForBoot returns the node's state too. `until` is zero if the reboot was
 // requested. When ctx ends, the error is the last reason why the node could not be inspected.
 func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot string, until time.Time) (Node, error) {
+	const text = "the node to accept logins after its reboot"
+	deadline, _ := ctx.Deadline()
+	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Connect, Text: text, Until: deadline})
+	defer wait.End()
 	err := errors.New("it did not shut down")
 	for ctx.Err() == nil {
 		select {
@@ -86,6 +89,7 @@ func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot s
 		case failed != nil:
 			if ctx.Err() == nil || after.BootID != "" {
 				err = failed
+				wait.Change(remote.Reason(err)+"; waits for "+text, deadline)
 			}
 		case after.BootID != boot,
 			!until.IsZero() && time.Now().After(until) && after.System != "stopping":

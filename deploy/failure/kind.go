@@ -8,6 +8,7 @@ const (
 	Interrupted Kind = iota // the user interrupted the command
 	Declined                // the user answered a question with no, and nothing was done
 	Usage                   // the command line does not fit the command or the hive
+	Environment             // a folder of this computer that every command needs cannot be used
 	Evaluation              // units of the hive cannot be evaluated
 	Build                   // a derivation cannot be built
 	Outdated                // the hive, a node or a machine has changed since the plan was made

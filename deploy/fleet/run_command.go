@@ -41,8 +41,12 @@ func (f *Fleet) RoundTrip(ctx context.Context, node string) (time.Duration, erro
 	return conn.RoundTrip(ctx)
 }
 
-// programOf returns the name of the program in argv for messages, and for kubectl also the subcommand.
+// programOf returns the name of the program in argv for messages, and for kubectl also the subcommand. The program that
+// env starts is named, and not env.
 func programOf(argv []string) string {
+	for len(argv) > 1 && (argv[0] == "env" || strings.Contains(argv[0], "=")) {
+		argv = argv[1:]
+	}
 	name := path.Base(argv[0])
 	if name != "kubectl" {
 		return name

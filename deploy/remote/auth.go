@@ -29,6 +29,7 @@ type identities struct {
 	signers []ssh.Signer
 	tried   []string // for AuthError: each offered key, and each configured key with the reason why it is not offered
 	signErr error    // the error of signing with a key that the server has accepted
+	banner  string   // the last text that the server has sent during the login, such as PAM's reason for a refusal
 }
 
 // loadKeys reads the keys into signers. It returns a function that closes the connection to the

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -113,7 +114,8 @@ func testDropped(t *testing.T, k kind) {
 
 func testRestart(t *testing.T, k kind) {
 	s := k.start(t, want{})
-	host := remote.NewHost(s.config(t), remote.Options{})
+	waits := make(chan event.Event, 100)
+	host := remote.NewHost(s.config(t), remote.Options{Send: func(e event.Event) { waits <- e }})
 	defer host.Close()
 	if err := host.Run(t.Context(), remote.Cmd{Argv: []string{"true"}}); err != nil {
 		t.Fatal(err)
@@ -125,10 +127,13 @@ func testRestart(t *testing.T, k kind) {
 	if _, err := host.Conn(t.Context()); !errors.As(err, &unreachable) || !strings.Contains(err.Error(), "no SSH server listens") {
 		t.Errorf("while it is down: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), event.Grace+500*time.Millisecond)
 	defer cancel()
 	if _, err := host.WaitReachable(ctx); !errors.As(err, &unreachable) {
 		t.Errorf("waiting in vain: %v", err)
+	}
+	if e := <-waits; !strings.HasPrefix(e.Text, "connect: connection refused; waits for an SSH login at 127.0.0.1:") || e.Until.IsZero() {
+		t.Errorf("the wait is reported as %+v", e)
 	}
 	waited := make(chan error, 1)
 	go func() {

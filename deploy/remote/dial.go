@@ -109,6 +109,9 @@ func Dial(ctx context.Context, cfg Config, opts Options) (*Conn, error) {
 	client, err := handshake(limited, tracked, cfg, full, hosts, id)
 	if err != nil {
 		raw.Close()
+		if id.banner != "" {
+			err = fmt.Errorf("%w (the server says: %s)", err, quoteText(id.banner))
+		}
 		if proxy, ok := raw.(*proxyConn); ok {
 			if said := proxy.stderrText(); said != "" {
 				err = fmt.Errorf("%w (the proxy command says: %s)", err, said)
@@ -132,6 +135,7 @@ func handshake(ctx context.Context, conn net.Conn, cfg Config, opts Options, hos
 		HostKeyCallback:   hosts.checkShownKey,
 		HostKeyAlgorithms: hosts.orderAlgorithms(),
 		ClientVersion:     "SSH-2.0-nixbench",
+		BannerCallback:    func(text string) error { id.banner = text; return nil },
 	})
 	if err != nil {
 		return nil, err

@@ -3,6 +3,8 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -58,6 +60,18 @@ func (e *UnreachableError) hint() string {
 }
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// Reason returns the reason why no connection was established in few words, for the report of a wait. They contain no port of
+// this machine, so that they stay the same while the reason does.
+func Reason(err error) string {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		return op.Err.Error()
+	}
+	if down := (*UnreachableError)(nil); errors.As(err, &down) {
+		return down.Err.Error()
+	}
+	return err.Error()
+}
 
 // HostKeyUnknownError means that no known_hosts file contains the host.
 type HostKeyUnknownError struct {
@@ -218,15 +232,51 @@ func (e *RunError) Error() string { return failure.Message(e) }
 
 // OnNode implements [failure.OnNode].
 func (e *RunError) OnNode() (node, text string) {
-	how := fmt.Sprintf("exit status %d", e.ExitStatus)
-	if e.Signal != "" {
-		how = "killed by signal " + e.Signal
-	}
-	text = fmt.Sprintf("%s on %s: %s", Cmd{Argv: e.Argv, Name: e.Name}, e.Host, how)
+	text = fmt.Sprintf("%s on %s: %s", Cmd{Argv: e.Argv, Name: e.Name}, e.Host, formatExit(e.ExitStatus, e.Signal))
 	if tail := strings.TrimSpace(e.Stderr); tail != "" {
 		text += ": " + tail
 	}
 	return e.Node, text
+}
+
+func formatExit(status int, signal string) string {
+	if signal != "" {
+		return "killed by signal " + signal
+	}
+	return fmt.Sprintf("exit status %d", status)
+}
+
+// LoginShellError means that the login succeeded, but the session ended before it ran the command: the user's login
+// shell or the forced command of its key runs no commands, or the node does not admit the user.
+type LoginShellError struct {
+	Node, Addr, User string
+	How              string // how the session ended
+	Printed          string // what it has printed
+}
+
+func (e *LoginShellError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *LoginShellError) OnNode() (node, text string) {
+	text = fmt.Sprintf("%s accepts the login of %s, but runs no command: %s", e.Addr, e.User, e.How)
+	if e.Printed != "" {
+		text += ": " + quoteText(e.Printed)
+	}
+	return e.Node, text
+}
+
+// quoteText quotes the end of a text that the server or the login shell has printed.
+func quoteText(text string) string {
+	text = strings.TrimSpace(text)
+	return strconv.Quote(text[max(0, len(text)-500):])
+}
+
+// Kind implements [failure.Classified].
+func (e *LoginShellError) Kind() failure.Kind { return failure.Unreachable }
+
+// Hint returns what the user can do.
+func (e *LoginShellError) Hint() string {
+	return fmt.Sprintf("check the login shell of %s on %s (users.users.%[1]s.shell), its files such as .bashrc, and the forced command of its key; or set another deployment.targetUser", e.User, e.Node)
 }
 
 // EscalationError means that the user could not become root, so the command

@@ -86,7 +86,7 @@ func (h *Host) WaitReachable(ctx context.Context) (*Conn, error) {
 // Fresh always dials a new connection, to verify that the host still accepts logins. The caller
 // must close it. The shared connection is not affected.
 func (h *Host) Fresh(ctx context.Context) (*Conn, error) {
-	conn, err := h.dialRetrying(ctx, dialAttempts)
+	conn, err := h.dialRetrying(ctx, dialAttempts, nil)
 	if err != nil {
 		h.sayDown(err)
 		return nil, err
@@ -152,9 +152,12 @@ func (h *Host) sharedConn(ctx context.Context, attempts int) (*Conn, error) {
 	if closed {
 		return nil, ErrClosed
 	}
-	wait := h.opts.Send.Wait(event.Event{Node: h.cfg.Node, Phase: event.Connect, Text: "an SSH login at " + joinAddresses(h.candidates()), Until: h.dialDeadline(ctx, attempts)})
+	text, until := "an SSH login at "+joinAddresses(h.candidates()), h.dialDeadline(ctx, attempts)
+	wait := h.opts.Send.Wait(event.Event{Node: h.cfg.Node, Phase: event.Connect, Text: text, Until: until})
 	defer wait.End()
-	conn, err := h.dialRetrying(ctx, attempts)
+	conn, err := h.dialRetrying(ctx, attempts, func(err error) {
+		wait.Change(Reason(err)+"; waits for "+text, until)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -180,8 +183,9 @@ func (h *Host) dialDeadline(ctx context.Context, attempts int) time.Time {
 }
 
 // dialRetrying dials a new connection, and tries again if the host is unreachable. Zero attempts
-// means until ctx ends; the error is then the error of the last attempt, not the deadline's.
-func (h *Host) dialRetrying(ctx context.Context, attempts int) (*Conn, error) {
+// means until ctx ends; the error is then the error of the last attempt, not the deadline's. It calls failed, unless it is nil,
+// with the error of an attempt before it tries again.
+func (h *Host) dialRetrying(ctx context.Context, attempts int, failed func(error)) (*Conn, error) {
 	var last error
 	opts := h.opts
 	if attempts == 0 {
@@ -206,6 +210,9 @@ func (h *Host) dialRetrying(ctx context.Context, attempts int) (*Conn, error) {
 		}
 		if attempts > 0 && time.Since(begin) > 2*time.Second {
 			return nil, err // the host did not answer: another attempt would wait as long
+		}
+		if failed != nil {
+			failed(last)
 		}
 		select {
 		case <-time.After(wait):

@@ -17,6 +17,9 @@ type Lines struct {
 	// into several calls; continued is true for all but the first.
 	Each func(line string, continued bool)
 
+	// Err is called after each write. If it returns an error, the write fails, so that the command ends. Nil: writes do not fail.
+	Err func() error
+
 	Max int // maximal length for one call, in bytes; 0: 64 KiB
 
 	mu        sync.Mutex
@@ -41,6 +44,9 @@ func (l *Lines) Write(p []byte) (int, error) {
 			l.passLine()
 		}
 		p = after
+	}
+	if l.Err != nil {
+		return total, l.Err()
 	}
 	return total, nil
 }

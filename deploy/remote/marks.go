@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// The kinds of marks in a command's stderr. A mark is a prefix, which is random for each command, the
+// The kinds of marks in a command's output. The first two are in its stderr and its stdout. A mark is a prefix, which is random for each command, the
 // kind, a colon, and for the first two kinds a process id and a line end.
 const (
 	pidMark  = "pid"   // the shell that executes the escalation command has started
@@ -18,11 +18,13 @@ const (
 // maxMark is the maximal length of a mark after its prefix, in bytes.
 const maxMark = 24
 
-// markWriter removes the marks from a stream and writes the rest to w. After a runMark it removes
-// nothing, so that output of the command is never interpreted as a mark.
+// markWriter removes the marks from a stream. What precedes the runMark was printed by the login shell or the
+// escalation command, and is written to before. The rest is output of the command and is written to w unchanged, so that
+// it is never interpreted as a mark.
 type markWriter struct {
 	prefix string
 	onMark func(kind, pid string)
+	before io.Writer
 	w      io.Writer
 
 	mu             sync.Mutex
@@ -54,21 +56,25 @@ func (m *markWriter) Write(p []byte) (int, error) {
 		}
 		end := at + len(m.prefix)
 		if length == 0 { // the prefix, but no mark: plain output
-			if _, err := m.w.Write(buf[:end]); err != nil {
+			if _, err := m.before.Write(buf[:end]); err != nil {
 				return 0, err
 			}
 			buf = buf[end:]
 			continue
 		}
-		if _, err := m.w.Write(buf[:at]); err != nil {
+		if _, err := m.before.Write(buf[:at]); err != nil {
 			return 0, err
 		}
 		buf = buf[end+length:]
 		m.commandStarted = kind == runMark
 		m.onMark(kind, pid)
 	}
+	w := m.before
+	if m.commandStarted {
+		w = m.w
+	}
 	if len(buf) > 0 {
-		if _, err := m.w.Write(buf); err != nil {
+		if _, err := w.Write(buf); err != nil {
 			return 0, err
 		}
 	}
@@ -78,11 +84,11 @@ func (m *markWriter) Write(p []byte) (int, error) {
 // ReadFrom implements io.ReaderFrom, so that io.Copy uses frugalCopy.
 func (m *markWriter) ReadFrom(r io.Reader) (int64, error) { return frugalCopy(m, r) }
 
-// flush writes the pending bytes. It is called at the end of the stream: an incomplete mark is output.
+// flush writes the pending bytes. It is called at the end of the stream: an incomplete mark is text.
 func (m *markWriter) flush() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.w.Write(m.pending)
+	m.before.Write(m.pending)
 	m.pending = nil
 }
 

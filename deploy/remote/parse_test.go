@@ -73,7 +73,7 @@ func TestMarks(t *testing.T) {
 	for size := 1; size <= len(in); size++ {
 		var out bytes.Buffer
 		var seen []string
-		m := &markWriter{prefix: prefix, w: &out, onMark: func(kind, pid string) { seen = append(seen, kind+pid) }}
+		m := &markWriter{prefix: prefix, before: &out, w: &out, onMark: func(kind, pid string) { seen = append(seen, kind+pid) }}
 		for rest := []byte(in); len(rest) > 0; rest = rest[min(size, len(rest)):] {
 			if n, err := m.Write(rest[:min(size, len(rest))]); err != nil || n != min(size, len(rest)) {
 				t.Fatal(n, err)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote/internal/shell"
 )
@@ -115,13 +116,15 @@ type runningCommand struct {
 	cmd     Cmd
 	session *ssh.Session
 	marks   *markWriter
-	tail    *tailBuffer
+	tail    *tailBuffer   // the end of the command's stderr
+	before  *tailBuffer   // the end of what was printed before the command has started
 	started chan struct{} // closed when the command itself has started; stdin then belongs to it
 	leader  chan struct{} // closed when the first process, the leader of the process group, has started
 	prompts chan struct{} // receives a value for each password prompt of sudo
 	ended   chan struct{} // closed when the session has ended
 	first   string        // process id of the first process; valid after leader is closed
 	second  string        // process id of the command itself; valid after started is closed
+	wait    *event.Wait   // the wait for the first process
 	mayAsk  bool          // Prompt may ask the user for the sudo password
 }
 
@@ -143,18 +146,21 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 		return c.explainError(err)
 	}
 	r := &runningCommand{
-		conn: c, cmd: cmd, session: session, tail: newTail(stderrTail), mayAsk: stop,
+		conn: c, cmd: cmd, session: session, tail: newTail(stderrTail), before: newTail(stderrTail), mayAsk: stop,
 		started: make(chan struct{}), leader: make(chan struct{}), prompts: make(chan struct{}, 8), ended: make(chan struct{}),
 	}
 	stdout, stderr := serializeWriters(cmd.Stdout, cmd.Stderr)
 	out, errs := newSink(stdout, abort), newSink(stderr, abort)
 	defer out.discardRest()
 	defer errs.discardRest()
-	session.Stdout = out
 	mark := "nixbench-" + rand.Text() + "-"
-	r.marks = &markWriter{prefix: mark, onMark: r.handleMark, w: io.MultiWriter(r.tail, errs)}
+	session.Stdout = &markWriter{prefix: mark, onMark: func(_, _ string) {}, before: r.before, w: out}
+	r.marks = &markWriter{prefix: mark, onMark: r.handleMark, before: r.before, w: io.MultiWriter(r.tail, errs)}
 	session.Stderr = r.marks
 
+	until, _ := ctx.Deadline()
+	r.wait = c.opts.Send.Wait(event.Event{Node: c.cfg.Node, Phase: event.Connect, Text: "the login shell of " + c.cfg.User + " to start a command", Until: until})
+	defer r.wait.End()
 	ended, requested := make(chan error, 1), make(chan struct{})
 	go func() {
 		err := session.Start(shell.Line(r.wrappedArgv(mark)))
@@ -202,7 +208,11 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	if refused := (*EscalationError)(nil); errors.As(context.Cause(ctx), &refused) {
 		return refused
 	}
-	return c.newCancelError(ctx, cmd)
+	err = c.newCancelError(ctx, cmd)
+	if timeout := (*TimeoutError)(nil); errors.As(err, &timeout) && !isClosed(r.leader) {
+		timeout.Err = fmt.Errorf("the login shell of %s has not started it; check its files such as .bashrc: %w", c.cfg.User, timeout.Err)
+	}
+	return err
 }
 
 // wrappedArgv returns the argv that the login shell executes. A script that prints a runMark runs the
@@ -244,6 +254,7 @@ func (r *runningCommand) handleMark(kind, pid string) {
 		}
 		close(r.started)
 	}
+	r.wait.End()
 }
 
 // writeStdin writes sudo's password, if sudo asks for it, and then the command's input to the session.
@@ -278,12 +289,11 @@ func (r *runningCommand) convertError(err error) error {
 	var exit *ssh.ExitError
 	var missing *ssh.ExitMissingError
 	switch {
+	case (err == nil || errors.As(err, &exit)) && !r.hasStarted():
+		return r.newNotStartedError(exit)
 	case err == nil:
 		return nil
 	case errors.As(err, &exit):
-		if c.needsEscalation(r.cmd) && !r.hasStarted() {
-			return r.newEscalationError()
-		}
 		failed := &RunError{Node: c.cfg.Node, Host: c.cfg.Addr(), Argv: r.cmd.Argv, Name: r.cmd.Name,
 			ExitStatus: exit.ExitStatus(), Signal: exit.Signal(), Stderr: r.tail.String()}
 		if failed.Signal != "" {
@@ -303,13 +313,28 @@ func (r *runningCommand) convertError(err error) error {
 	return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: %w", r.cmd, c.cfg.Addr(), err))
 }
 
-func (r *runningCommand) hasStarted() bool {
+func (r *runningCommand) hasStarted() bool { return isClosed(r.started) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-r.started:
+	case <-c:
 		return true
 	default:
 		return false
 	}
+}
+
+// newNotStartedError returns the error of a session that has ended although the command itself has not started. exit is
+// nil if its exit status is 0.
+func (r *runningCommand) newNotStartedError(exit *ssh.ExitError) error {
+	if isClosed(r.leader) {
+		return r.newEscalationError()
+	}
+	e := &LoginShellError{Node: r.conn.cfg.Node, Addr: r.conn.cfg.Addr(), User: r.conn.cfg.User, How: formatExit(0, ""), Printed: r.before.String()}
+	if exit != nil {
+		e.How = formatExit(exit.ExitStatus(), exit.Signal())
+	}
+	return e
 }
 
 func isSudo(escalation []string) bool {

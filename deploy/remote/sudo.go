@@ -59,7 +59,7 @@ func (r *runningCommand) answerPrompts(ctx context.Context, stdin io.Writer) err
 // newEscalationError returns the error for a command that the escalation command did not start.
 func (r *runningCommand) newEscalationError() error {
 	cfg := r.conn.cfg
-	e := &EscalationError{Node: cfg.Node, User: cfg.User, Argv: cfg.Escalation, Stderr: r.tail.String(), Reason: "it refused"}
+	e := &EscalationError{Node: cfg.Node, User: cfg.User, Argv: cfg.Escalation, Stderr: r.before.String(), Reason: "it refused"}
 	if isSudo(cfg.Escalation) && r.conn.opts.Prompt == nil && strings.Contains(e.Stderr, "password") {
 		e.Reason = "it asks for a password, and there is no terminal to ask on: run nixbench on a terminal, or set security.sudo.wheelNeedsPassword = false on the node"
 	}

@@ -90,7 +90,10 @@ func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) 
 
 // Plan reports what Upload would do. It changes nothing on the node.
 func (u *Uploader) Plan(ctx context.Context, h Host, set Set) (Result, error) {
-	wait := u.Send.Wait(event.Event{Node: set.Node, Phase: event.Keys, Text: "the node's report of its keys"})
+	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
+	defer cancel()
+	until, _ := ctx.Deadline()
+	wait := u.Send.Wait(event.Event{Node: set.Node, Phase: event.Keys, Text: "the node's report of its keys", Until: until})
 	defer wait.End()
 	return u.runExchange(ctx, h, set, "plan")
 }

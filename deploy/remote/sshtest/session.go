@@ -157,7 +157,9 @@ func (s *Server) runCommand(ctx context.Context, e *Exec, channel ssh.Channel) {
 		// The Handler replaces only the command itself, so the announcements, which scripts in
 		// front of the command print, are printed here.
 		for _, mark := range marks {
-			fmt.Fprintf(e.Stderr, "%s:%d\n", mark, os.Getpid())
+			for _, w := range []io.Writer{e.Stderr, e.Stdout} {
+				fmt.Fprintf(w, "%s:%d\n", mark, os.Getpid())
+			}
 		}
 	}
 	status := s.opts.Handler(ctx, e)

@@ -170,7 +170,14 @@ func (r rawWriter) Write(p []byte) (int, error) {
 	return r.w.Write(p)
 }
 
-// Close ends the view. It returns the first error that occurred while results were written.
+// Err returns the first error that occurred while results or output were written. A command without an end checks it.
+func (v *View) Err() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.out.err
+}
+
+// Close ends the view. It returns the first error that occurred while results were written, and shows it on stderr.
 func (v *View) Close() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -181,7 +188,7 @@ func (v *View) Close() error {
 	}
 	v.r.close()
 	if v.out.err != nil {
-		v.r.showProblems(1, []Problem{{Message: v.out.err.Error()}})
+		writeProblems(v.err, style{}, []Problem{{Message: v.out.err.Error()}})
 	}
 	return v.out.err
 }

@@ -1,20 +1,21 @@
 // Package shell converts an argument vector to the line that an SSH server
 // passes to a login shell, and a line to an argument vector.
 //
-// A command is started by a small sh script that first prints its process id on stderr and
+// A command is started by a small sh script that first prints its process id on stderr and stdout, and
 // then executes the command:
 //
-//	exec sh -c 'echo "MARK:$$" >&2 && exec "$@"' sh cmd arg…
+//	exec sh -c 'announced="MARK:$$"; echo "$announced" >&2 && echo "$announced" && exec "$@"' sh cmd arg…
 //
 // If the command is a shell script itself (`sh -c` or `bash -c`), the script prints the line, so that only one shell is
 // started:
 //
-//	exec bash -c 'echo "MARK:$$" >&2 || exit
+//	exec bash -c 'announced="MARK:$$"; echo "$announced" >&2 && echo "$announced" || exit
 //	SCRIPT' name arg…
 //
 // The printed line is the announcement. It contains the process group to end when the
 // command is cancelled (sshd does not end a cancelled command), and proves that the
-// programs in front of the script, such as sudo, have started it. If the command is
+// programs in front of the script, such as sudo, have started it. What the login shell prints is in front of
+// the line, so it is never interpreted as output of the command. If the command is
 // cancelled while a slow login shell is still starting, the announcement fails and the
 // command does not start. The line contains only words and single quotes, so the login
 // shell need not be a POSIX shell. The first word is exec, so that the command is never
@@ -31,13 +32,13 @@ import (
 )
 
 const (
-	head   = `echo "`
-	middle = `:$$" >&2 `
+	head   = `announced="`
+	middle = `:$$"; echo "$announced" >&2 && echo "$announced" `
 	tail   = middle + `&& exec "$@"`
 	before = middle + "|| exit\n" // before the script of a command that is a script
 )
 
-// Announce returns the argv of a script that prints "mark:PID\n" on stderr and then executes
+// Announce returns the argv of a script that prints "mark:PID\n" on stderr and on stdout, and then executes
 // argv with the same process id.
 func Announce(mark string, argv []string) []string {
 	if len(argv) > 2 && isShell(argv) {

@@ -39,7 +39,7 @@ func checkLine(t *testing.T, argv []string, a, b string) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v: %s", err, &stderr)
 	}
-	if want := a + "\x00" + b + "\x00"; stdout.String() != want {
+	if want := stderr.String() + a + "\x00" + b + "\x00"; stdout.String() != want {
 		t.Fatalf("sh made %q of %q, want %q", &stdout, line, want)
 	}
 	got, marks, _, err := ParseLine(line)
@@ -59,7 +59,7 @@ func TestScriptIsAnnouncedByItsShell(t *testing.T) {
 	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 7 {
 		t.Fatal(err)
 	}
-	if stdout.String() != stderr.String() {
+	if stdout.String() != strings.Repeat(stderr.String(), 2) {
 		t.Errorf("announced %q, ran as %q", &stderr, &stdout)
 	}
 	inner := Announce("in", []string{"bash", "-c", "id", "name", "arg"})
