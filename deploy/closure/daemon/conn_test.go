@@ -20,7 +20,7 @@ func open(t *testing.T, s *daemontest.Store) *daemon.Conn {
 	t.Helper()
 	here, there := net.Pipe()
 	go s.Serve(there)
-	c, err := daemon.Open(here)
+	c, err := daemon.Open(here, 64<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestUnsupported(t *testing.T) {
 			io.WriteString(there, reply)
 			there.Close()
 		}()
-		_, err := daemon.Open(here)
+		_, err := daemon.Open(here, 64<<20)
 		if !errors.As(err, new(*daemon.UnsupportedError)) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -139,7 +139,7 @@ func TestManyQueriesThroughOneThread(t *testing.T) {
 	}
 	here, there := net.Pipe()
 	go copyInOneThread(there, socket)
-	c, err := daemon.Open(here)
+	c, err := daemon.Open(here, 64<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func (replay) Close() error                { return nil }
 // A reply that ends early, at any byte, is an error. Replies with wrong bytes end, too.
 func TestTruncatedAndWrongReplies(t *testing.T) {
 	talk := func(conn io.ReadWriteCloser) error {
-		c, err := daemon.Open(conn)
+		c, err := daemon.Open(conn, 64<<20)
 		if err != nil {
 			return err
 		}
