@@ -79,7 +79,7 @@ func executeScript(ctx context.Context, conn *remote.Conn, each func(name, value
 			each(name, value)
 		}
 	}}
-	err := conn.Run(ctx, remote.Cmd{Argv: scriptArgv(script, args), Name: commandName(args), Stdin: strings.NewReader(script), Stdout: out, Sudo: true})
+	err := conn.Run(ctx, remote.Cmd{Argv: scriptArgv(script, args), Name: commandName(args), Stdin: strings.NewReader(script), Stdout: out, Sudo: true, MaxOutput: maxRunLog})
 	out.Flush()
 	return err
 }
