@@ -283,11 +283,27 @@ func (r *runningCommand) writeStdin(ctx context.Context, stdin io.WriteCloser, a
 	if r.cmd.Stdin == nil {
 		return
 	}
-	// A failed write is ignored, since a command may end before it has read its whole input. A
-	// failed read aborts the command, because the command would take it for the end of its input.
+	// After a failed write the rest is discarded, since a command may end before it has read its whole input, and
+	// the writer to a pipe must be able to read the output then. A failed read aborts the command, because the command
+	// would take it for the end of its input.
 	source := &recordingReader{r: r.cmd.Stdin}
-	if frugalCopy(stdin, source); source.err != nil {
+	if _, err := frugalCopy(stdin, source); err != nil && source.err == nil {
+		_, _ = frugalCopy(untilClosed(r.ended), source)
+	}
+	if source.err != nil {
 		abort(fmt.Errorf("read its stdin: %w", source.err))
+	}
+}
+
+// untilClosed is a writer that discards data until the channel is closed.
+type untilClosed <-chan struct{}
+
+func (u untilClosed) Write(p []byte) (int, error) {
+	select {
+	case <-u:
+		return 0, io.ErrClosedPipe
+	default:
+		return len(p), nil
 	}
 }
 
