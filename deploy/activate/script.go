@@ -99,6 +99,11 @@ func parseInt(s string) int {
 	return n
 }
 
+// parseTime returns the time of a number of seconds since the epoch, up to the year 9999, which JSON can have.
+func parseTime(s string) time.Time {
+	return time.Unix(int64(min(max(0, parseInt(s)), 253402214400)), 0)
+}
+
 func parseSeconds(s string) time.Duration { return time.Duration(parseInt(s)) * time.Second }
 
 // wholeSeconds formats a duration as a number of seconds. It rounds up, so that only a zero duration

@@ -79,8 +79,8 @@ func parseFigures(text string) (*Figures, error) {
 		values := make([]float64, len(words)-1)
 		for i, word := range words[1:] {
 			value, err := strconv.ParseFloat(word, 64)
-			if err != nil {
-				return nil, fmt.Errorf("the node's figures contain %q", line)
+			if err != nil || !(value >= 0 && value < 1e15) { // also not NaN, which JSON does not have
+				return nil, fmt.Errorf("the node's figures contain %.200q", line)
 			}
 			values[i] = value
 		}
@@ -100,7 +100,7 @@ func parseFigures(text string) (*Figures, error) {
 		}
 	}
 	if out.Processors == 0 || out.Memory == 0 {
-		return nil, fmt.Errorf("the node's figures are incomplete: %q", text)
+		return nil, fmt.Errorf("the node's figures are incomplete: %.200q", text)
 	}
 	out.MemoryUsed = max(0, out.Memory-available)
 	if len(busy) == 2 && uptime[1] > uptime[0] {
