@@ -55,6 +55,7 @@ type link struct {
 	timer  *time.Timer          // disconnects the daemon if an operation takes too long; nil if there is no connection to the daemon
 	late   atomic.Bool          // the timer has fired
 	sent   func(daemon.Message) // receives the daemon's log messages, unless it is nil
+	warned int                  // number of warnings of the daemon
 }
 
 // A copy may take answerTimeout, and a second for each slowestCopy bytes. All other operations of a link together may take
@@ -116,13 +117,17 @@ func (l *link) close() {
 	}
 }
 
+// maxWarnings is the maximal number of a daemon's warnings that are shown for a copy.
+const maxWarnings = 100
+
 // handleMessage handles a log message of the node's daemon.
 func (l *link) handleMessage(m daemon.Message) {
 	text, isWarning := strings.CutPrefix(strings.TrimSpace(nixlog.StripANSI(m.Text)), "warning: ")
 	switch {
 	case m.Path != "" && l.sent != nil:
 		l.sent(m)
-	case m.Path == "" && isWarning && !isAboutSettings(text):
+	case m.Path == "" && isWarning && !isAboutSettings(text) && l.warned < maxWarnings:
+		l.warned++
 		l.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: l.node, Level: "warning", Text: text})
 	}
 }
@@ -157,11 +162,16 @@ func (l *link) queryInvalid(ctx context.Context, paths []string, substitute bool
 	if err != nil {
 		return nil, &Error{Node: l.node, Phase: event.Copy, Step: "query the missing paths", Err: l.explain(ctx, err)}
 	}
-	isValid := map[string]bool{}
-	for _, p := range valid {
-		isValid[p] = true
-	}
+	isValid := setOf(valid)
 	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool { return isValid[p] }), nil
+}
+
+func setOf(list []string) map[string]bool {
+	set := map[string]bool{}
+	for _, s := range list {
+		set[s] = true
+	}
+	return set
 }
 
 // explain returns the reason for an error of the daemon's connection: the run was cancelled, the connection to the
@@ -204,5 +214,6 @@ func (c *Copier) queryInvalid(ctx context.Context, node string, conn *remote.Con
 	if err != nil {
 		return nil, newQueryError(conn, node, err)
 	}
-	return strings.Fields(string(out)), nil
+	isInvalid := setOf(strings.Fields(string(out))) // the node may print other paths, too
+	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool { return !isInvalid[p] }), nil
 }
