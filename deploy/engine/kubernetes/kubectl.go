@@ -68,7 +68,7 @@ func (e *Engine) listObjects(ctx context.Context, args ...string) ([]gjson.Resul
 
 // maxValues is the maximal number of values in the output of a node. Real output of the maximal size has fewer: an element
 // of an array needs 80 bytes of memory, and two bytes of JSON.
-const maxValues = 1 << 20
+const maxValues = 1 << 19
 
 // parseJSON parses the output of a program on a node. The error completes a sentence that begins with the program.
 func parseJSON(text []byte) (gjson.Result, error) {
