@@ -66,8 +66,12 @@ func ReadFigures(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, para
 	return out
 }
 
+// maxFigures is the maximal size of the output of figuresScript in bytes; more is ignored.
+const maxFigures = 64 << 10
+
 // parseFigures parses the output of figuresScript.
 func parseFigures(text string) (*Figures, error) {
+	text = text[:min(len(text), maxFigures)]
 	var out Figures
 	var busy, uptime []float64
 	var available int64

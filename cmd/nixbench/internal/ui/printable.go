@@ -21,7 +21,7 @@ func (p printable) showWaits(late []event.Event) {
 }
 
 func (p printable) showOutput(node, line string) {
-	p.renderer.showOutput(event.Printable(node), event.Printable(line))
+	p.renderer.showOutput(clean(node), clean(line))
 }
 
 func (p printable) showResult(value any, human func(io.Writer)) {
@@ -31,14 +31,24 @@ func (p printable) showResult(value any, human func(io.Writer)) {
 func (p printable) showProblems(code int, problems []Problem) {
 	var out []Problem
 	for _, q := range problems {
-		out = append(out, Problem{event.Printable(q.Where), event.Printable(q.Message), event.Printable(q.Hint)})
+		out = append(out, Problem{clean(q.Where), clean(q.Message), clean(q.Hint)})
 	}
 	p.renderer.showProblems(code, out)
 }
 
 func printableEvent(e event.Event) event.Event {
-	e.Node, e.Path, e.Level, e.Text = event.Printable(e.Node), event.Printable(e.Path), event.Printable(e.Level), event.Printable(e.Text)
+	e.Node, e.Path, e.Level, e.Text = clean(e.Node), clean(e.Path), clean(e.Level), clean(e.Text)
 	return e
+}
+
+// maxText is the maximal size of one text in bytes. Only a program that prints without an end has a longer error.
+const maxText = 1 << 20
+
+func clean(text string) string {
+	if len(text) > maxText {
+		text = text[:maxText] + "…"
+	}
+	return event.Printable(text)
 }
 
 // Printable returns a writer that passes each write through [event.Printable] to w.
