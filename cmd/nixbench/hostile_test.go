@@ -62,7 +62,7 @@ good = { }; bad = { }; }`, mini, config),
 			t.Run(test.attack+"/"+line, func(t *testing.T) {
 				limit := 60 * time.Second
 				if test.attack == "endless log" && !strings.Contains(line, "--") || strings.HasPrefix(line, "exec") {
-					limit = 2 * time.Second // the user ends exec and logs
+					limit = 5 * time.Second // the user ends exec and logs
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()

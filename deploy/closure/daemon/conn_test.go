@@ -285,7 +285,7 @@ func TestEndlessReplies(t *testing.T) {
 						break
 					}
 				}
-				if sent += int64(n); sent > 256<<20 {
+				if sent += int64(n); sent > 32<<20 {
 					return 0, io.EOF
 				}
 				return n, nil
