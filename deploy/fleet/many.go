@@ -83,12 +83,12 @@ func Count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// ForAll calls f for all names at the same time, and joins the errors.
+// ForAll calls f for all names at the same time, and joins the errors. A panic of f is an error.
 func ForAll(names []string, f func(name string) error) error {
 	errs := make([]error, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
-		all.Go(func() { errs[i] = f(name) })
+		all.Go(func() { errs[i] = failure.Recover(func() error { return f(name) }) })
 	}
 	all.Wait()
 	return errors.Join(errs...)
