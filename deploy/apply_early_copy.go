@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -119,7 +120,7 @@ func (e *earlyCopies) copyToNode(n nixeval.Node, c nixeval.Closure) {
 		}
 	}
 	if current := e.begin(n, c); current != nil {
-		current.err = e.run.nodeChanger().Transfer(e.ctx, current.task, e.run.nodeOptions())
+		current.err = failure.Recover(func() error { return e.run.nodeChanger().Transfer(e.ctx, current.task, e.run.nodeOptions()) })
 		close(current.done)
 	}
 }

@@ -446,12 +446,25 @@ type simulatedNode struct {
 	effects        []string // what was activated, as `switch /nix/store/…`, and which keys were restored
 	run            []string
 	systemState    string
-	failed         string                    // its units
+	failed         string          // its units
+	hostile        sshtest.Handler // answers all commands, from the command hostileTo of the script on
+	hostileTo      string
 	onCopy         func(context.Context) int // is called for each copy to the node, and returns its exit status
 }
 
 func (n *simulatedNode) handle(ctx context.Context, e *sshtest.Exec) int {
 	argv := e.Argv
+	n.mu.Lock()
+	hostile := n.hostile
+	if n.hostileTo != "" && len(argv) > 5 && argv[5] == n.hostileTo {
+		n.hostileTo = ""
+	} else if n.hostileTo != "" {
+		hostile = nil
+	}
+	n.mu.Unlock()
+	if hostile != nil {
+		return hostile(ctx, e)
+	}
 	switch {
 	case slices.Equal(argv, []string{"systemctl", "is-system-running"}):
 		n.mu.Lock()

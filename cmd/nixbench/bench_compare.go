@@ -220,7 +220,11 @@ func (a *app) exportSweep(st *bench.Store, format, out string, trial int) error 
 		return writeFile(out, write)
 	}
 	var failed error
-	a.view.Pause(func() { failed = write(os.Stdout) })
+	stdout := io.Writer(os.Stdout)
+	if term.IsTerminal(int(os.Stdout.Fd())) {
+		stdout = ui.Printable(stdout)
+	}
+	a.view.Pause(func() { failed = write(stdout) })
 	return failed
 }
 

@@ -47,7 +47,7 @@ func (a *app) confirm(question string, on []string, yes bool) error {
 	}
 	answer, asked := make(chan string, 1), time.Now()
 	a.view.Pause(func() {
-		fmt.Fprintf(os.Stderr, "%s [y/N] ", question)
+		fmt.Fprintf(a.view.Stderr(), "%s [y/N] ", question)
 		go func() {
 			line, _ := bufio.NewReader(os.Stdin).ReadString('\n') // end of input counts as no
 			answer <- strings.ToLower(strings.TrimSpace(line))
@@ -56,7 +56,7 @@ func (a *app) confirm(question string, on []string, yes bool) error {
 		case text := <-answer:
 			answer <- text
 		case <-a.ctx.Done(): // return although the goroutine still reads: Ctrl-C does not interrupt the read
-			fmt.Fprintln(os.Stderr)
+			fmt.Fprintln(a.view.Stderr())
 			answer <- ""
 		}
 	})

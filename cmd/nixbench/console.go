@@ -73,7 +73,12 @@ func (a *app) showConsoleLog(console *machines.Console, name string) error {
 	if text == "" {
 		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Node: name, Time: time.Now(), Text: name + ": its console has no output"})
 	}
-	a.view.Result(text, func(w io.Writer) { _, err = io.WriteString(w, text) })
+	if a.json {
+		a.view.Result(text, nil)
+		return nil
+	}
+	raw, _ := a.view.Raw()
+	_, err = io.WriteString(raw, text)
 	return err
 }
 

@@ -95,7 +95,7 @@ func (a *app) exec(args []string, flags execFlags) error {
 // newExecCommand returns the command that exec runs on every node. Without --literal, this is the login
 // shell, which sshd sets as SHELL, with the joined words as a line.
 func newExecCommand(args []string, flags execFlags) remote.Cmd {
-	c := remote.Cmd{Argv: args, Sudo: flags.root}
+	c := remote.Cmd{Argv: args, Sudo: flags.root, Unlimited: true}
 	if !flags.literal {
 		c.Name = strings.Join(args, " ")
 		c.Argv = []string{"sh", "-c", `exec "${SHELL:-sh}" -c "$1"`, "sh", c.Name}

@@ -146,9 +146,9 @@ func (a *app) newPrompt() remote.Prompt {
 		var answer []byte
 		var err error
 		a.view.Pause(func() {
-			fmt.Fprint(os.Stderr, strings.TrimRight(question, ": ")+": ") // most servers end their questions with a colon
+			fmt.Fprint(a.view.Stderr(), strings.TrimRight(question, ": ")+": ") // most servers end their questions with a colon
 			answer, err = readPassword(ctx, int(os.Stdin.Fd()))
-			fmt.Fprintln(os.Stderr)
+			fmt.Fprintln(a.view.Stderr())
 		})
 		return answer, err
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
@@ -126,7 +127,7 @@ func writeStderr(line string) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		fmt.Fprintln(os.Stderr, line)
+		fmt.Fprintln(ui.Printable(os.Stderr), line)
 	}()
 	waitClosed(written, viewGrace)
 }

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -144,14 +146,21 @@ func (a *app) logs(on []string, argv []string, flags logsFlags, single bool) err
 
 // showJournal runs journalctl on a node and prints its output. It sends a note if there is none.
 func (a *app) showJournal(ctx context.Context, h *remote.Host, n nixeval.Node, argv []string, prefixed bool) error {
-	stdout, stderr := a.view.Raw()
-	if prefixed {
-		lines := &remote.Lines{Each: func(line string, _ bool) { a.view.Output(n.Name, line) }, Err: a.view.Err}
-		defer lines.Flush()
-		stdout, stderr = lines, lines
+	out, errs := a.view.Raw()
+	show := func(w io.Writer) *remote.Lines {
+		return &remote.Lines{Err: a.view.Err, Each: func(line string, _ bool) {
+			if prefixed {
+				a.view.Output(n.Name, line)
+			} else {
+				fmt.Fprintln(ui.Printable(w), line)
+			}
+		}}
 	}
+	stdout, stderr := show(out), show(errs)
+	defer stdout.Flush()
+	defer stderr.Flush()
 	var shown writtenBytes
-	err := h.Run(ctx, remote.Cmd{Argv: argv, Sudo: true, Stdout: io.MultiWriter(stdout, &shown), Stderr: stderr})
+	err := h.Run(ctx, remote.Cmd{Argv: argv, Sudo: true, Unlimited: true, Stdout: io.MultiWriter(stdout, &shown), Stderr: stderr})
 	if err == nil && shown == 0 {
 		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Node: n.Name, Time: time.Now(), Text: n.Name + ": its journal has no such lines"})
 	}

@@ -239,9 +239,9 @@ func (a *app) askSecret(question string) (answer []byte, err error) {
 		return nil, failure.WithHint(newUsageError("this needs the %s and stdin is not a terminal; pass --passphrase-file", question), "--passphrase-file reads the passphrase from a file")
 	}
 	a.view.Pause(func() {
-		fmt.Fprint(os.Stderr, question+": ")
+		fmt.Fprint(a.view.Stderr(), question+": ")
 		answer, err = readPassword(a.ctx, int(os.Stdin.Fd()))
-		fmt.Fprintln(os.Stderr)
+		fmt.Fprintln(a.view.Stderr())
 	})
 	return answer, err
 }

@@ -18,10 +18,7 @@ import (
 func (a *app) watchStatus(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, flags statusFlags) error {
 	conns := a.openFleet(hive, flags.fleetFlags, currentState{a.dir})
 	defer conns.Close()
-	before := "\n" // between two tables
-	if term.IsTerminal(int(os.Stdout.Fd())) {
-		before = "\x1b[H\x1b[J" // clear the screen
-	}
+	screen := term.IsTerminal(int(os.Stdout.Fd()))
 	for first := true; ; first = false {
 		s, err := a.observeStatus(e, hive, conns, nodes, flags)
 		if a.ctx.Err() != nil {
@@ -34,9 +31,12 @@ func (a *app) watchStatus(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixe
 		if err != nil {
 			notes = append(notes, err.Error())
 		}
+		if screen && !a.json {
+			a.view.ClearScreen()
+		}
 		a.view.Result(s.rows, func(w io.Writer) {
-			if !first || before != "\n" {
-				fmt.Fprint(w, before)
+			if !first && !screen { // between two tables
+				fmt.Fprintln(w)
 			}
 			writeStatus(w, s.rows, flags.wide(), notes...)
 		})

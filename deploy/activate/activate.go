@@ -16,6 +16,8 @@ import (
 // Activator activates systems on nodes. One Activator may be used for several nodes concurrently.
 type Activator struct {
 	Send event.Sink
+
+	maxRun time.Duration // for tests; 0: the constant maxRun
 }
 
 // Goal is the goal of an activation: whether the node runs the system, boots it, or both.

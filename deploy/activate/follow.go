@@ -1,6 +1,7 @@
 package activate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,9 @@ const (
 	busyExit   = 75               // exit status of the script if another run is active
 	changeExit = 76               // exit status of the script if the node is not as the client has observed it
 	maxSilence = 10 * time.Second // the normal time limit for output of the node and for a login
+
+	maxRun    = 2 * time.Hour // how long the client follows a run, however much the node prints
+	maxRunLog = 8 << 20       // bytes of output of one command of the script; much more than the log of a switch
 )
 
 var (
@@ -41,7 +45,8 @@ type watch struct {
 	slowness  int           // number of consecutive attempts without output; see attemptLimit
 
 	wait    *event.Wait         // the wait for output of the node, as reported to the user
-	until   time.Time           // time limit for output; each line of output extends it
+	until   time.Time           // time limit for output; each line of output extends it, up to end
+	end     time.Time           // see maxRun
 	started bool                // output of the run was received, or the run may have begun without output
 	lines   int                 // number of received log lines
 	tail    []string            // the last received log lines
@@ -53,7 +58,7 @@ type watch struct {
 }
 
 func (a *Activator) newWatch(node string, h Host, id string, confirm time.Duration) *watch {
-	w := &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: computePatience(confirm), meanwhile: "its switch continues", silence: time.Minute}
+	w := &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: computePatience(confirm), meanwhile: "its switch continues", silence: time.Minute, end: time.Now().Add(cmp.Or(a.maxRun, maxRun))}
 	if confirm > 0 {
 		w.meanwhile = "it rolls back unless confirmed"
 	}
@@ -73,6 +78,8 @@ func (w *watch) lastRun() Run {
 // a network change, follow continues over a new connection. If fresh is set, follow does not use an
 // open connection for its first attempt either.
 func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error {
+	ctx, cancel := context.WithDeadlineCause(ctx, w.end, errors.New("the run has not ended; nixbench follows a run for "+maxRun.String()+" at most"))
+	defer cancel()
 	w.until = time.Now().Add(w.patience)
 	w.wait = w.a.Send.Wait(event.Event{Node: w.name, Phase: event.Activate, Text: "the node to start the command " + command[0], Until: w.until})
 	defer w.wait.End()
@@ -127,7 +134,7 @@ func (w *watch) confirmRun(ctx context.Context, afterLogin func(context.Context)
 
 // extendLimit extends the time limit w.until. It is called when output of the run is received.
 func (w *watch) extendLimit() {
-	w.started, w.until, w.slowness = true, time.Now().Add(w.patience), 0
+	w.started, w.until, w.slowness = true, time.Now().Add(min(w.patience, time.Until(w.end))), 0
 	w.wait.Restart("no output from the node; "+w.meanwhile, w.until)
 }
 
@@ -136,6 +143,7 @@ func (w *watch) extendLimit() {
 func (w *watch) isFinal(err error) (error, bool) {
 	var failed *remote.RunError
 	var lost *remote.LostError
+	var endless *remote.OutputError
 	if errors.As(err, &failed) && failed.ExitStatus == busyExit {
 		return &BusyError{Node: w.name}, true
 	}
@@ -143,7 +151,7 @@ func (w *watch) isFinal(err error) (error, bool) {
 		return errNodeChanged, true
 	}
 	answered := errors.As(err, &failed) && failed.Signal == ""
-	if answered || !w.started && !errors.As(err, &lost) && !errors.Is(err, errSilent) {
+	if answered || errors.As(err, &endless) || errors.Is(err, errIncomplete) || !w.started && !errors.As(err, &lost) && !errors.Is(err, errSilent) {
 		return &stepError{w.name, "activate", err}, true
 	}
 	return err, false

@@ -1,12 +1,38 @@
 package activate
 
 import (
+	"errors"
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 )
+
+// A node that prints beats for ever is left after a total time.
+func TestEndlessBeats(t *testing.T) {
+	f := newFakeNode()
+	ended := make(chan struct{})
+	f.start = func(e *sshtest.Exec, f *fakeNode) int {
+		for {
+			select {
+			case <-ended:
+				return 1
+			case <-time.After(50 * time.Millisecond):
+				io.WriteString(e.Stdout, "beat=\n")
+			}
+		}
+	}
+	_, h := fake(t, f)
+	begin := time.Now()
+	_, err := (&Activator{maxRun: time.Second}).Activate(t.Context(), "web-1", h, request())
+	close(ended)
+	var lost *LostSightError
+	if !errors.As(err, &lost) || !strings.Contains(err.Error(), "follows a run") || time.Since(begin) > 5*time.Second {
+		t.Errorf("after %v: %v", time.Since(begin), err)
+	}
+}
 
 // A line that is too long arrives in pieces. It is counted once, and no piece is parsed as a
 // name=value line of the script.

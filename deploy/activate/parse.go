@@ -52,7 +52,7 @@ func (p *nodeParser) handleLine(name, value string) {
 	case *time.Duration:
 		*field = parseSeconds(value)
 	case *time.Time:
-		*field = time.Unix(int64(parseInt(value)), 0)
+		*field = parseTime(value)
 	case *unitList:
 		units := strings.Fields(value)
 		slices.Sort(units)
@@ -65,16 +65,19 @@ func (p *nodeParser) handleLine(name, value string) {
 	case *[]Generation:
 		// /nix/var/nix/profiles/system-12-link 1700000000 /nix/store/… 25.05
 		if f := strings.Fields(value); len(f) >= 3 {
-			*field = append(*field, Generation{Number: generationNumber(f[0]), Time: time.Unix(int64(parseInt(f[1])), 0),
+			*field = append(*field, Generation{Number: generationNumber(f[0]), Time: parseTime(f[1]),
 				Path: f[2], Version: strings.Join(f[3:], " ")})
 		}
 	}
 }
 
+// errIncomplete means that the script has ended without an error and without its last line.
+var errIncomplete = errors.New("the node's output is incomplete")
+
 // finishNode returns the node after the last line. It fails if the output is incomplete.
 func (p *nodeParser) finishNode() (Node, error) {
 	if !p.ended {
-		return Node{}, errors.New("the node's output is incomplete")
+		return Node{}, errIncomplete
 	}
 	n := p.node
 	n.Generation = generationNumber(p.link)

@@ -79,7 +79,7 @@ func executeScript(ctx context.Context, conn *remote.Conn, each func(name, value
 			each(name, value)
 		}
 	}}
-	err := conn.Run(ctx, remote.Cmd{Argv: scriptArgv(script, args), Name: commandName(args), Stdin: strings.NewReader(script), Stdout: out, Sudo: true})
+	err := conn.Run(ctx, remote.Cmd{Argv: scriptArgv(script, args), Name: commandName(args), Stdin: strings.NewReader(script), Stdout: out, Sudo: true, MaxOutput: maxRunLog})
 	out.Flush()
 	return err
 }
@@ -97,6 +97,11 @@ const unarmedPatience = time.Minute
 func parseInt(s string) int {
 	n, _ := strconv.Atoi(strings.TrimSpace(s))
 	return n
+}
+
+// parseTime returns the time of a number of seconds since the epoch, up to the year 9999, which JSON can have.
+func parseTime(s string) time.Time {
+	return time.Unix(int64(min(max(0, parseInt(s)), 253402214400)), 0)
 }
 
 func parseSeconds(s string) time.Duration { return time.Duration(parseInt(s)) * time.Second }

@@ -2,7 +2,9 @@ package closure
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -106,6 +108,13 @@ func (l *link) copyClosures(ctx context.Context, h Host, paths []string, flags .
 	m, err := l.findMissing(ctx, paths)
 	if err != nil || len(m.paths) == 0 {
 		return Stats{}, err
+	}
+	limit := answerTimeout + time.Duration(m.bytes/slowestCopy)*time.Second
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the copy has not ended within %v", limit))
+	defer cancel()
+	if l.timer != nil {
+		l.timer.Reset(limit)
+		defer func() { l.timer.Reset(answerTimeout) }()
 	}
 	stats := Stats{Paths: len(m.paths), Bytes: m.bytes, Closure: m.closureSize()}
 	if l.daemon != nil && isReadable(m.paths) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/closure/daemon"
@@ -41,6 +42,9 @@ func (m missing) closureSize() int64 {
 	return sum
 }
 
+// maxReplies is the maximal size of what a node's daemon reports about paths: the records of 100,000 paths have about 50 MiB.
+const maxReplies = 64 << 20
+
 // link is a connection to a node and to its Nix daemon.
 type link struct {
 	c      *Copier
@@ -48,8 +52,18 @@ type link struct {
 	conn   *remote.Conn
 	daemon *daemon.Conn // nil if the daemon cannot be reached through the connection, or has an unknown protocol
 	stop   func() bool
+	timer  *time.Timer          // disconnects the daemon if an operation takes too long; nil if there is no connection to the daemon
+	late   atomic.Bool          // the timer has fired
 	sent   func(daemon.Message) // receives the daemon's log messages, unless it is nil
+	warned int                  // number of warnings of the daemon
 }
+
+// A copy may take answerTimeout, and a second for each slowestCopy bytes. All other operations of a link together may take
+// answerTimeout.
+const (
+	answerTimeout = 10 * time.Minute
+	slowestCopy   = 16 << 10
+)
 
 // openLink connects to the node's Nix daemon. If this is not possible, the link has no daemon. The daemon is
 // disconnected when ctx ends.
@@ -58,7 +72,11 @@ func (c *Copier) openLink(ctx context.Context, node string, conn *remote.Conn) (
 	socket, err := conn.DialUnix(ctx, c.remoteSocket(node))
 	if err == nil {
 		l.stop = context.AfterFunc(ctx, func() { socket.Close() })
-		l.daemon, err = daemon.Open(socket)
+		l.timer = time.AfterFunc(answerTimeout, func() {
+			l.late.Store(true)
+			socket.Close()
+		})
+		l.daemon, err = daemon.Open(socket, maxReplies)
 	}
 	if err == nil {
 		l.daemon.Log = l.handleMessage
@@ -91,10 +109,16 @@ func (c *Copier) daemonOptions() [][2]string {
 
 func (l *link) close() {
 	l.stop()
+	if l.timer != nil {
+		l.timer.Stop()
+	}
 	if l.daemon != nil {
 		l.daemon.Close()
 	}
 }
+
+// maxWarnings is the maximal number of a daemon's warnings that are shown for a copy.
+const maxWarnings = 100
 
 // handleMessage handles a log message of the node's daemon.
 func (l *link) handleMessage(m daemon.Message) {
@@ -102,7 +126,8 @@ func (l *link) handleMessage(m daemon.Message) {
 	switch {
 	case m.Path != "" && l.sent != nil:
 		l.sent(m)
-	case m.Path == "" && isWarning && !isAboutSettings(text):
+	case m.Path == "" && isWarning && !isAboutSettings(text) && l.warned < maxWarnings:
+		l.warned++
 		l.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: l.node, Level: "warning", Text: text})
 	}
 }
@@ -137,11 +162,16 @@ func (l *link) queryInvalid(ctx context.Context, paths []string, substitute bool
 	if err != nil {
 		return nil, &Error{Node: l.node, Phase: event.Copy, Step: "query the missing paths", Err: l.explain(ctx, err)}
 	}
-	isValid := map[string]bool{}
-	for _, p := range valid {
-		isValid[p] = true
-	}
+	isValid := setOf(valid)
 	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool { return isValid[p] }), nil
+}
+
+func setOf(list []string) map[string]bool {
+	set := map[string]bool{}
+	for _, s := range list {
+		set[s] = true
+	}
+	return set
 }
 
 // explain returns the reason for an error of the daemon's connection: the run was cancelled, the connection to the
@@ -151,6 +181,8 @@ func (l *link) explain(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case l.late.Load():
+		return errors.New("the node's Nix daemon did not answer in time")
 	case errors.As(err, &reported):
 		return errors.New(firstLine(nixlog.StripANSI(reported.Message)))
 	}
@@ -178,9 +210,10 @@ const lostDelay = 200 * time.Millisecond
 // stdin, since thousands of paths are too long for a command line.
 func (c *Copier) queryInvalid(ctx context.Context, node string, conn *remote.Conn, paths []string) ([]string, error) {
 	argv := []string{"xargs", "nix-store", "--check-validity", "--print-invalid"}
-	out, err := conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(strings.Join(paths, "\n") + "\n")})
+	out, err := conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(strings.Join(paths, "\n") + "\n"), MaxOutput: maxReplies})
 	if err != nil {
 		return nil, newQueryError(conn, node, err)
 	}
-	return strings.Fields(string(out)), nil
+	isInvalid := setOf(strings.Fields(string(out))) // the node may print other paths, too
+	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool { return !isInvalid[p] }), nil
 }

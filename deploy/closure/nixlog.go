@@ -12,10 +12,17 @@ type nixLog struct {
 	errors []nixlog.Error
 }
 
+// maxErrors is the maximal number of errors that a nixLog keeps.
+const maxErrors = 100
+
 // newNixLog returns a log that calls warn for each warning. warn may be nil.
 func newNixLog(warn func(text string)) *nixLog {
 	l := &nixLog{}
-	l.Error = func(e nixlog.Error) { l.errors = append(l.errors, e) }
+	l.Error = func(e nixlog.Error) {
+		if len(l.errors) < maxErrors {
+			l.errors = append(l.errors, e)
+		}
+	}
 	l.Message = func(level int64, text string) {
 		text, isWarning := strings.CutPrefix(text, "warning: ")
 		if isWarning && level <= 1 && warn != nil && !isAboutSettings(text) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -210,7 +211,7 @@ func (c *Copier) openStore(ctx context.Context) (*daemon.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := daemon.Open(conn)
+	store, err := daemon.Open(conn, math.MaxInt64)
 	if err != nil {
 		mu.Lock()
 		defer mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -19,7 +20,12 @@ import (
 // remote.Lines, since a truncated line cannot be parsed. Longer lines are discarded.
 const longestMessage = 1 << 20
 
-const keepLines = 20 // number of last lines of a build's log that an error contains
+const (
+	keepLines = 20             // number of last lines of a build's log that an error contains
+	keepBytes = 16 << 20       // size of all lines that are kept
+	buildTime = 24 * time.Hour // time limit of a build on a node
+	buildLog  = 1 << 30        // maximal size of its log
+)
 
 // BuildOnTarget copies derivations to the node and builds them there, with the node's own caches and
 // builders. The log is sent as events. If a build fails, the error is an [*Error] that wraps a
@@ -43,9 +49,11 @@ func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []
 			b.log.HandleLine(line)
 		}
 	}}
+	ctx, cancel := context.WithTimeoutCause(ctx, buildTime, fmt.Errorf("the build has not ended within %v", buildTime))
+	defer cancel()
 	// Root uses the daemon too: the daemon has the build users, and ends the build when the client
 	// disconnects.
-	err = conn.Run(ctx, remote.Cmd{Argv: argv, Env: []string{"NIX_REMOTE=daemon"}, Stderr: lines})
+	err = conn.Run(ctx, remote.Cmd{Argv: argv, Env: []string{"NIX_REMOTE=daemon"}, Stderr: lines, MaxOutput: buildLog})
 	lines.Flush()
 	if err == nil {
 		return nil
@@ -59,6 +67,7 @@ type targetBuild struct {
 	node  string
 	log   *nixLog
 	tails map[string][]string // derivation → the last lines of its build log
+	kept  int                 // bytes in tails
 	name  string              // name of the derivation that was started last
 	done  int64               // number of built derivations
 	total int64               // number of derivations to build
@@ -90,7 +99,13 @@ func (b *targetBuild) sendProgress() {
 // too long for one event.
 func (b *targetBuild) handleBuildLog(drv, text string) {
 	lines := &remote.Lines{Each: func(line string, _ bool) {
-		b.tails[drv] = append(nixlog.LastLines(b.tails[drv], keepLines-1), line)
+		if tail := b.tails[drv]; len(tail) == keepLines {
+			b.kept -= len(drv) + len(tail[0])
+			b.tails[drv] = tail[1:]
+		}
+		if b.kept += len(drv) + len(line); b.kept < keepBytes {
+			b.tails[drv] = append(b.tails[drv], line)
+		}
 		b.c.Send.Send(event.Event{Kind: event.NodeLog, Phase: event.Build, Node: b.node, Path: drv, Text: line})
 	}}
 	fmt.Fprintln(lines, text)

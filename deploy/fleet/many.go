@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -24,6 +25,8 @@ func Each[T any](ctx context.Context, nodes []nixeval.Node, parallel int, f func
 
 // EachReady is like [Each], but calls f for a node only after the node's channel in ready is closed. A node
 // that still waits for its channel does not count towards parallel.
+//
+// A panic of f is the error of its node. Without this, the process would end while it changes other nodes.
 func EachReady[T any](ctx context.Context, nodes []nixeval.Node, ready map[string]<-chan struct{}, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
 	out := make([]Outcome[T], len(nodes))
 	if parallel <= 0 {
@@ -47,7 +50,12 @@ func EachReady[T any](ctx context.Context, nodes []nixeval.Node, ready map[strin
 			defer func() { <-slots }()
 			o := Outcome[T]{Node: n, Err: context.Cause(ctx)}
 			if o.Err == nil {
-				o.Value, o.Err = f(ctx, n)
+				if err := failure.Recover(func() error {
+					o.Value, o.Err = f(ctx, n)
+					return nil
+				}); err != nil {
+					o.Err = failure.On(n.Name, err)
+				}
 			}
 			out[i] = o
 		})
@@ -75,12 +83,12 @@ func Count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// ForAll calls f for all names at the same time, and joins the errors.
+// ForAll calls f for all names at the same time, and joins the errors. A panic of f is an error.
 func ForAll(names []string, f func(name string) error) error {
 	errs := make([]error, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
-		all.Go(func() { errs[i] = f(name) })
+		all.Go(func() { errs[i] = failure.Recover(func() error { return f(name) }) })
 	}
 	all.Wait()
 	return errors.Join(errs...)

@@ -12,6 +12,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
+// maxAnswer is the maximal size of what Run returns. The nodes and pods of a thousand machines have about 20 MiB of JSON.
+const maxAnswer = 32 << 20
+
 // Run runs a command as root on the named node of the fleet.
 func (f *Fleet) Run(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
 	h, err := f.Host(ctx, f.nodeByName(node))
@@ -25,7 +28,7 @@ func (f *Fleet) Run(ctx context.Context, node string, stdin io.Reader, argv ...s
 	until, _ := ctx.Deadline()
 	wait := f.options.Send.Wait(event.Event{Node: node, Text: "a command: " + programOf(argv), Until: until})
 	defer wait.End()
-	return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true})
+	return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true, MaxOutput: maxAnswer})
 }
 
 // RoundTrip returns the time of a request to the SSH server of the named node and its answer.

@@ -66,8 +66,12 @@ func ReadFigures(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, para
 	return out
 }
 
+// maxFigures is the maximal size of the output of figuresScript in bytes; more is ignored.
+const maxFigures = 64 << 10
+
 // parseFigures parses the output of figuresScript.
 func parseFigures(text string) (*Figures, error) {
+	text = text[:min(len(text), maxFigures)]
 	var out Figures
 	var busy, uptime []float64
 	var available int64
@@ -79,8 +83,8 @@ func parseFigures(text string) (*Figures, error) {
 		values := make([]float64, len(words)-1)
 		for i, word := range words[1:] {
 			value, err := strconv.ParseFloat(word, 64)
-			if err != nil {
-				return nil, fmt.Errorf("the node's figures contain %q", line)
+			if err != nil || !(value >= 0 && value < 1e15) { // also not NaN, which JSON does not have
+				return nil, fmt.Errorf("the node's figures contain %.200q", line)
 			}
 			values[i] = value
 		}
@@ -100,7 +104,7 @@ func parseFigures(text string) (*Figures, error) {
 		}
 	}
 	if out.Processors == 0 || out.Memory == 0 {
-		return nil, fmt.Errorf("the node's figures are incomplete: %q", text)
+		return nil, fmt.Errorf("the node's figures are incomplete: %.200q", text)
 	}
 	out.MemoryUsed = max(0, out.Memory-available)
 	if len(busy) == 2 && uptime[1] > uptime[0] {

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"encoding/json"
 	"os/exec"
 	"testing"
 )
@@ -33,4 +34,22 @@ func TestFiguresScript(t *testing.T) {
 	if err != nil || f.Processors < 1 || f.MemoryUsed <= 0 || f.MemoryUsed > f.Memory || f.Disk <= 0 || f.DiskUsed > f.Disk {
 		t.Errorf("%+v, %v\n%s", f, err, out)
 	}
+}
+
+// Any output of a node is an error, or figures that JSON can have.
+func FuzzParseFigures(f *testing.F) {
+	f.Add("busy 100.00 5000000\nprocessors 4\nMemTotal: 4096\nMemAvailable: 1024\ndisk 1000 250\nbusy 100.50 5750000\n")
+	f.Add("busy nan nan\nprocessors 1\nMemTotal: 1\nbusy inf 1e308\n")
+	f.Add("disk 0.5 1e308\nprocessors -1\nMemTotal: 9e300\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		figures, err := parseFigures(text)
+		if err == nil {
+			_, err = json.Marshal(figures)
+		} else if len(err.Error()) > 2000 {
+			t.Errorf("an error of %d bytes", len(err.Error()))
+		}
+		if figures != nil && err != nil {
+			t.Errorf("%+v: %v", figures, err)
+		}
+	})
 }

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -83,7 +82,7 @@ func testStreams(t *testing.T, k kind) {
 	in := make([]byte, 10<<20)
 	random.Read(in)
 	var out bytes.Buffer
-	if err := conn.Run(t.Context(), remote.Cmd{Argv: []string{"cat"}, Stdin: bytes.NewReader(in), Stdout: &out}); err != nil {
+	if err := conn.Run(t.Context(), remote.Cmd{Argv: []string{"cat"}, Stdin: bytes.NewReader(in), Stdout: &out, MaxOutput: 10 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	if sha256.Sum256(out.Bytes()) != sha256.Sum256(in) {
@@ -187,14 +186,48 @@ func testFailingWriter(t *testing.T, k kind) {
 	if !errors.Is(err, full) || time.Since(begin) > 4*time.Second {
 		t.Errorf("after %v: %v", time.Since(begin), err)
 	}
-	// What a node prints without an end is not kept without one.
-	limited, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	var size *durable.SizeError
-	if out, err := conn.Output(limited, remote.Cmd{Argv: []string{"cat", "/dev/zero"}}); !errors.As(err, &size) || len(out) > 64<<20 {
-		t.Errorf("%d bytes of output, error %v", len(out), err)
+	err = conn.Run(t.Context(), remote.Cmd{Argv: []string{"echo", "x"}, Stdout: panickingWriter{}})
+	if err == nil || !strings.Contains(err.Error(), "a bug in a parser") {
+		t.Errorf("a panic of the writer: %v", err)
 	}
 }
+
+// Output and time of a command have limits, also if nobody reads the output.
+func testLimits(t *testing.T, k kind) {
+	s := k.start(t, want{})
+	conn := s.dial(t)
+	for _, script := range []string{"cat /dev/zero", "cat /dev/zero >&2", "cat /dev/zero & cat /dev/zero >&2"} {
+		begin := time.Now()
+		var endless *remote.OutputError
+		if out, err := conn.Output(t.Context(), remote.Cmd{Argv: sh(script)}); !errors.As(err, &endless) || len(out) > 4<<20 || time.Since(begin) > 20*time.Second {
+			t.Errorf("%s: %d bytes of output after %v, error %v", script, len(out), time.Since(begin), err)
+		}
+	}
+	conn = dial(t, s.config(t), remote.Options{CommandTimeout: time.Second})
+	var late *remote.TimeoutError
+	if err := conn.Run(t.Context(), remote.Cmd{Argv: []string{"sleep", "60"}}); !errors.As(err, &late) {
+		t.Errorf("a command that does not end: %v", err)
+	}
+	if err := s.dial(t).Run(t.Context(), remote.Cmd{Argv: []string{"cat", "/dev/zero"}, Unlimited: true, Stdout: new(enough)}); !errors.Is(err, errEnough) {
+		t.Errorf("without limits: %v", err)
+	}
+}
+
+// enough is a writer that fails after 5 MiB.
+type enough int
+
+var errEnough = errors.New("enough")
+
+func (e *enough) Write(p []byte) (int, error) {
+	if *e += enough(len(p)); *e > 5<<20 {
+		return 0, errEnough
+	}
+	return len(p), nil
+}
+
+type panickingWriter struct{}
+
+func (panickingWriter) Write([]byte) (int, error) { panic("a bug in a parser") }
 
 type failingWriter struct{ err error }
 

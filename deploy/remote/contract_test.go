@@ -28,6 +28,7 @@ func TestContract(t *testing.T) {
 				"environment":        testEnvironment,
 				"stderr tail":        testStderrTail,
 				"failing writer":     testFailingWriter,
+				"limits":             testLimits,
 				"cancel":             testCancel,
 				"cancel stubborn":    testCancelStubborn,
 				"deadline":           testDeadline,

@@ -33,6 +33,7 @@ type Options struct {
 	KnownHosts *KnownHosts
 
 	Timeout           time.Duration // for connecting and logging in; 0: the user's ConnectTimeout, or 15 s; 5 s if the node has another host to try
+	CommandTimeout    time.Duration // of a command whose context has no deadline; 0: 10 minutes
 	KeepAliveInterval time.Duration // 0: the user's ServerAliveInterval, or 15 s
 	KeepAliveMax      int           // unanswered keepalives before the connection is closed; 0: ServerAliveCountMax, or 3
 
@@ -62,6 +63,7 @@ func (o Options) withDefaults(cfg Config) Options {
 		o.DialContext = (&net.Dialer{}).DialContext
 	}
 	o.Timeout = firstPositive(o.Timeout, cfg.ConnectTimeout, 15*time.Second)
+	o.CommandTimeout = firstPositive(o.CommandTimeout, 10*time.Minute)
 	o.KeepAliveInterval = firstPositive(o.KeepAliveInterval, cfg.KeepAliveInterval, 15*time.Second)
 	o.KeepAliveMax = firstPositive(o.KeepAliveMax, cfg.KeepAliveMax, 3)
 	return o

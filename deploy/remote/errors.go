@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -201,6 +202,27 @@ func (e *TimeoutError) Hint() string {
 }
 
 func (e *TimeoutError) Unwrap() error { return e.Err }
+
+// OutputError means that a command was ended because it printed more than [Cmd.MaxOutput].
+type OutputError struct {
+	Node, Addr string
+	Command    string
+	Err        *durable.SizeError
+}
+
+func (e *OutputError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *OutputError) OnNode() (node, text string) {
+	return e.Node, fmt.Sprintf("%s on %s: its output: %v", e.Command, e.Addr, e.Err)
+}
+
+// Hint returns what the user can do.
+func (e *OutputError) Hint() string {
+	return "no command of a working node prints so much: check whether the node is compromised"
+}
+
+func (e *OutputError) Unwrap() error { return e.Err }
 
 // RunError means that a command ran, or could not be started, and failed.
 type RunError struct {

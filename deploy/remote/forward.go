@@ -44,6 +44,8 @@ func (c *Conn) dialFromNode(ctx context.Context, network, address string) (_ net
 		conn net.Conn
 		err  error
 	}
+	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
+	defer cancel()
 	ready := make(chan dialed, 1)
 	go func() {
 		conn, err := c.client.Dial(network, address)
@@ -266,9 +268,7 @@ func (f *forward) acceptConns() {
 
 func (f *forward) serveConn(local net.Conn) {
 	defer f.closeConn(local)
-	ctx, cancel := context.WithTimeout(context.Background(), f.conn.opts.Timeout)
-	far, err := f.dial(ctx)
-	cancel()
+	far, err := f.dial(context.Background())
 	if err != nil || !f.registerConn(far) {
 		return
 	}

@@ -86,6 +86,28 @@ func TestMarks(t *testing.T) {
 	}
 }
 
+// No stream of a node makes the marks panic, and a stream without marks does not change.
+func FuzzMarks(f *testing.F) {
+	const prefix = "nixbench-XYZ-"
+	f.Add([]byte(prefix+"pid:1\n"+prefix+"pid:2\n"+prefix+"pass:"+prefix+"run:3\n"+prefix+"run:4\nout"), 7)
+	f.Add([]byte(prefix+"run:3\n"+prefix+"pid:1\n"), 1)
+	f.Fuzz(func(t *testing.T, in []byte, size int) {
+		size = max(1, size)
+		var out bytes.Buffer
+		r := &runningCommand{started: make(chan struct{}), leader: make(chan struct{}), prompts: make(chan struct{}, 8)}
+		m := &markWriter{prefix: prefix, onMark: r.handleMark, w: &out}
+		for rest := in; len(rest) > 0; rest = rest[min(size, len(rest)):] {
+			if n, err := m.Write(rest[:min(size, len(rest))]); err != nil || n != min(size, len(rest)) {
+				t.Fatal(n, err)
+			}
+		}
+		m.flush()
+		if out.Len() > len(in) || r.first == "" && r.second == "" && len(r.prompts) == 0 && !bytes.Equal(out.Bytes(), in) {
+			t.Errorf("%q became %q", in, out.Bytes())
+		}
+	})
+}
+
 func TestTail(t *testing.T) {
 	for _, size := range []int{1, 3, 10, 11, 50} {
 		tail := newTail(10)

@@ -6,19 +6,35 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// sink writes a command's output to w. If w fails, sink discards the rest and aborts the command. It
-// never returns an error, because the SSH session would then stop reading, and the command would hang.
+// outputLimit counts the bytes of both streams of a command.
+type outputLimit struct {
+	max  int64
+	read atomic.Int64
+}
+
+// sink writes a command's output to w. If w fails or panics, or the limit is exceeded, sink discards the rest and
+// aborts the command. It never returns an error, because the SSH session would then stop reading, and the command
+// would hang. It recovers a panic because w parses what the node has sent, in a goroutine of the SSH session: the
+// panic would end the deployment of all nodes.
 type sink struct {
 	w     io.Writer
+	limit *outputLimit
 	abort context.CancelCauseFunc
 	lock  chan struct{} // a mutex whose wait can have a time limit
 }
 
-func newSink(w io.Writer, abort context.CancelCauseFunc) *sink {
-	return &sink{w: w, abort: abort, lock: make(chan struct{}, 1)}
+func newSink(w io.Writer, limit *outputLimit, abort context.CancelCauseFunc) *sink {
+	if w == nil {
+		w = io.Discard
+	}
+	return &sink{w: w, limit: limit, abort: abort, lock: make(chan struct{}, 1)}
 }
 
 func (s *sink) Write(p []byte) (int, error) {
@@ -27,7 +43,16 @@ func (s *sink) Write(p []byte) (int, error) {
 	if s.w == nil {
 		return len(p), nil
 	}
-	if _, err := s.w.Write(p); err != nil {
+	var err error
+	if s.limit.read.Add(int64(len(p))) > s.limit.max {
+		err = &durable.SizeError{Limit: s.limit.max}
+	} else {
+		err = failure.Recover(func() error {
+			_, err := s.w.Write(p)
+			return err
+		})
+	}
+	if err != nil {
 		s.w = nil
 		s.abort(fmt.Errorf("write its output: %w", err))
 	}

@@ -1,11 +1,14 @@
 package remote
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -20,8 +23,8 @@ import (
 )
 
 const (
-	stderrTail = 4 << 10  // bytes of stderr that an error contains
-	maxOutput  = 64 << 20 // bytes of stdout that Output accepts
+	stderrTail = 4 << 10 // bytes of stderr that an error contains
+	maxOutput  = 4 << 20 // default of Cmd.MaxOutput
 
 	// On a fast network, cancelling a command usually takes less than a second in total.
 	termGrace = 400 * time.Millisecond // time limit of a cancelled command to end after SIGTERM
@@ -40,6 +43,11 @@ type Cmd struct {
 	Stdout io.Writer // nil: discarded
 	Stderr io.Writer // nil: discarded; an error contains the tail in any case
 	Sudo   bool      // run as root: with the escalation command, unless the login user is root
+
+	// A command that exceeds a limit is ended. MaxOutput is the maximal number of bytes of stdout and stderr
+	// together; 0: 4 MiB. A command whose context has no deadline may take Options.CommandTimeout.
+	MaxOutput int64
+	Unlimited bool // neither limit applies, because the user reads the output and decides when it ends
 }
 
 // String returns the text of the command for errors.
@@ -50,11 +58,10 @@ func (cmd Cmd) String() string {
 	return strings.Join(cmd.Argv, " ")
 }
 
-// Output runs a command and returns its stdout. If the command prints more than 64 MiB, Output ends
-// it and returns an error.
+// Output runs a command and returns its stdout.
 func (c *Conn) Output(ctx context.Context, cmd Cmd) ([]byte, error) {
-	out := &durable.Buffer{Limit: maxOutput}
-	cmd.Stdout = out
+	var out bytes.Buffer
+	cmd.Stdout = &out
 	err := c.Run(ctx, cmd)
 	return out.Bytes(), err
 }
@@ -67,10 +74,17 @@ func (c *Conn) Output(ctx context.Context, cmd Cmd) ([]byte, error) {
 // SIGKILL. Run then returns after another second at most, even if a Read of Stdin
 // blocks: that Read cannot be interrupted and continues in its goroutine.
 //
+// Run also ends a command that exceeds a limit of cmd. The error is then an *OutputError or a *TimeoutError.
+//
 // At most eight commands run at the same time on a connection; further commands wait.
 func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
 	if err := cmd.validate(); err != nil {
 		return failure.On(c.cfg.Node, err)
+	}
+	if _, limited := ctx.Deadline(); !limited && !cmd.Unlimited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.opts.CommandTimeout)
+		defer cancel()
 	}
 	select {
 	case c.slots <- struct{}{}:
@@ -99,10 +113,14 @@ func (cmd Cmd) validate() error {
 
 // newCancelError returns the error of a command that was ended, or not started, because ctx has ended.
 func (c *Conn) newCancelError(ctx context.Context, cmd Cmd) error {
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		return &TimeoutError{Node: c.cfg.Node, Addr: c.cfg.Addr(), Command: cmd.String(), Err: context.Cause(ctx)}
+	cause := context.Cause(ctx)
+	if size := (*durable.SizeError)(nil); errors.As(cause, &size) {
+		return &OutputError{Node: c.cfg.Node, Addr: c.cfg.Addr(), Command: cmd.String(), Err: size}
 	}
-	return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: %w", cmd, c.cfg.Addr(), context.Cause(ctx)))
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return &TimeoutError{Node: c.cfg.Node, Addr: c.cfg.Addr(), Command: cmd.String(), Err: cause}
+	}
+	return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: %w", cmd, c.cfg.Addr(), cause))
 }
 
 // needsEscalation reports whether cmd is run by the escalation command.
@@ -150,7 +168,11 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 		started: make(chan struct{}), leader: make(chan struct{}), prompts: make(chan struct{}, 8), ended: make(chan struct{}),
 	}
 	stdout, stderr := serializeWriters(cmd.Stdout, cmd.Stderr)
-	out, errs := newSink(stdout, abort), newSink(stderr, abort)
+	limit := &outputLimit{max: cmp.Or(cmd.MaxOutput, maxOutput)}
+	if cmd.Unlimited {
+		limit.max = math.MaxInt64
+	}
+	out, errs := newSink(stdout, limit, abort), newSink(stderr, limit, abort)
 	defer out.discardRest()
 	defer errs.discardRest()
 	mark := "nixbench-" + rand.Text() + "-"
@@ -235,23 +257,21 @@ func (r *runningCommand) wrappedArgv(mark string) []string {
 }
 
 // handleMark records a mark that was received on stderr. It is called by one goroutine, in the order in
-// which the marks were received.
+// which the marks were received. A node may send a mark several times; the first one counts.
 func (r *runningCommand) handleMark(kind, pid string) {
-	switch kind {
-	case passMark:
+	if kind == passMark {
 		select {
 		case r.prompts <- struct{}{}:
 		default:
 		}
 		return
-	case pidMark:
+	}
+	if r.first == "" {
 		r.first = pid
 		close(r.leader)
-	case runMark:
-		if r.second = pid; r.first == "" {
-			r.first = pid
-			close(r.leader)
-		}
+	}
+	if kind == runMark { // the last mark, see markWriter
+		r.second = pid
 		close(r.started)
 	}
 	r.wait.End()
@@ -274,11 +294,27 @@ func (r *runningCommand) writeStdin(ctx context.Context, stdin io.WriteCloser, a
 	if r.cmd.Stdin == nil {
 		return
 	}
-	// A failed write is ignored, since a command may end before it has read its whole input. A
-	// failed read aborts the command, because the command would take it for the end of its input.
+	// After a failed write the rest is discarded, since a command may end before it has read its whole input, and
+	// the writer to a pipe must be able to read the output then. A failed read aborts the command, because the command
+	// would take it for the end of its input.
 	source := &recordingReader{r: r.cmd.Stdin}
-	if frugalCopy(stdin, source); source.err != nil {
+	if _, err := frugalCopy(stdin, source); err != nil && source.err == nil {
+		_, _ = frugalCopy(untilClosed(r.ended), source)
+	}
+	if source.err != nil {
 		abort(fmt.Errorf("read its stdin: %w", source.err))
+	}
+}
+
+// untilClosed is a writer that discards data until the channel is closed.
+type untilClosed <-chan struct{}
+
+func (u untilClosed) Write(p []byte) (int, error) {
+	select {
+	case <-u:
+		return 0, io.ErrClosedPipe
+	default:
+		return len(p), nil
 	}
 }
 

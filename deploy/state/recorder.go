@@ -40,6 +40,7 @@ type Recorder struct {
 	changed bool                     // run has changed since run.json was written
 	events  []byte                   // events that are not yet written to events.jsonl
 	logs    map[string]*bytes.Buffer // by node: log lines that are not yet written to its log
+	chatter map[string]int           // by node: bytes of its log lines and messages so far
 	lost    int                      // number of events that were dropped because the disk was full
 	err     error                    // the first write error, while the record is incomplete
 	closed  bool                     // End was called
@@ -49,7 +50,8 @@ type Recorder struct {
 
 const (
 	flushEvery = time.Second
-	maxPending = 8 << 20 // maximum size of the unwritten events in memory, in bytes
+	maxPending = 8 << 20  // maximum size of the unwritten events in memory, in bytes
+	maxChatter = 64 << 20 // maximum size of the log lines and messages of a node, in bytes; further ones are not recorded
 )
 
 var notCommandRE = regexp.MustCompile(`[^a-z0-9]+`)
@@ -70,7 +72,7 @@ func (l *Lock) Record(info RunInfo) (*Recorder, error) {
 		wake:   make(chan struct{}, 1),
 		stop:   make(chan struct{}),
 		done:   make(chan struct{}),
-		logs:   map[string]*bytes.Buffer{},
+		logs:   map[string]*bytes.Buffer{}, chatter: map[string]int{},
 		run: Run{
 			Version: runVersion, ID: id, Command: l.holder.Command, Args: SafeArgs(info.Args), Hive: removeSecrets(info.Hive),
 			Scheduler: info.Scheduler, Revision: info.Revision, FlakeLock: info.FlakeLock, Nixbench: info.Nixbench,
@@ -136,6 +138,10 @@ func (r *Recorder) Event(e event.Event) {
 	case len(r.events) > maxPending:
 		r.lost++
 		return
+	case e.Node != "" && slices.Contains([]event.Kind{event.NodeLog, event.BuildLog, event.NodeProgress, event.Message}, e.Kind):
+		if r.chatter[e.Node] += len(line); r.chatter[e.Node] > maxChatter {
+			return
+		}
 	}
 	r.events = append(append(r.events, line...), '\n')
 	if e.Kind == event.NodeLog && e.Node != "" {
@@ -145,7 +151,7 @@ func (r *Recorder) Event(e event.Event) {
 			r.logs[e.Node] = b
 		}
 		stamp := e.Time.UTC().Format("2006-01-02T15:04:05.000Z")
-		for line := range strings.SplitSeq(strings.TrimRight(e.Text, "\n"), "\n") {
+		for line := range strings.SplitSeq(strings.TrimRight(event.Printable(e.Text), "\n"), "\n") {
 			fmt.Fprintf(b, "%s %s\n", stamp, line)
 		}
 	}

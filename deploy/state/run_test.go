@@ -32,6 +32,33 @@ func record(t *testing.T, l *Lock) *Recorder {
 	return r
 }
 
+// A node that prints without an end does not fill the disk, its log controls no terminal, and its result is recorded.
+func TestLogOfANodeIsLimited(t *testing.T) {
+	d := folder(t)
+	r := record(t, mustLock(t, d, "apply"))
+	line := "\x1b[2J" + strings.Repeat("x", 1<<20)
+	for range 80 {
+		r.Event(event.Event{Kind: event.NodeLog, Node: "web-1", Text: line})
+		if err := r.flush(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Event(event.Event{Kind: event.NodeResult, Node: "web-1", Text: "the end"})
+	r.Event(event.Event{Kind: event.NodeLog, Node: "web-2", Text: "other"})
+	if err := r.End(0, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{r.LogFile("web-1"), filepath.Join(r.folder, "events.jsonl")} {
+		data, err := os.ReadFile(name)
+		if err != nil || len(data) > maxChatter+1<<20 || len(data) < maxChatter/2 || bytes.Contains(data, []byte{0x1b}) {
+			t.Errorf("%s: %d bytes, %v", name, len(data), err)
+		}
+		if strings.HasSuffix(name, "jsonl") && (!bytes.Contains(data, []byte("the end")) || !bytes.Contains(data, []byte("other"))) {
+			t.Error("events are missing")
+		}
+	}
+}
+
 func TestARunIsRecorded(t *testing.T) {
 	d := folder(t)
 	l := mustLock(t, d, "apply")

@@ -1,6 +1,7 @@
 package nixlog
 
 import (
+	"encoding/json"
 	"regexp"
 	"strings"
 
@@ -21,6 +22,7 @@ const (
 	resultPostBuildHook = 107
 
 	keepPlain    = 20      // maximum number of lines in Reader.Plain
+	maxActive    = 10_000  // maximum number of activities at the same time; further ones are ignored
 	longestPlain = 4 << 10 // maximum number of bytes of a line in Reader.Plain; longer lines are truncated
 )
 
@@ -56,7 +58,7 @@ type Reader struct {
 // HandleLine parses one line of Nix's stderr and calls the function for its content.
 func (r *Reader) HandleLine(line string) {
 	text, isJSON := strings.CutPrefix(line, "@nix ")
-	if !isJSON || !gjson.Valid(text) {
+	if !isJSON || !json.Valid([]byte(text)) { // it limits the depth, unlike gjson.Valid
 		if line = StripANSI(line[:min(len(line), longestPlain)]); strings.TrimSpace(line) != "" {
 			r.Plain = append(LastLines(r.Plain, keepPlain-1), line)
 		}
@@ -82,7 +84,7 @@ func (r *Reader) HandleLine(line string) {
 
 func (r *Reader) handleStart(id int64, m gjson.Result) {
 	a := Activity{m.Get("type").Int(), m.Get("fields.0").Str}
-	if a.Kind != CopyPath && a.Kind != Builds && a.Kind != Build {
+	if a.Kind != CopyPath && a.Kind != Builds && a.Kind != Build || len(r.active) >= maxActive {
 		return
 	}
 	if r.active == nil {

@@ -25,8 +25,13 @@ func (s Shell) Run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte
 	return s.RunLong(ctx, stdin, argv...)
 }
 
-// RunLong runs a command until ctx ends.
+// longTimeout is the time limit of commands that run as long as a trial.
+const longTimeout = 24 * time.Hour
+
+// RunLong runs a command until ctx ends, at most for a day.
 func (s Shell) RunLong(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, longTimeout)
+	defer cancel()
 	if s.Node == "" {
 		return nil, fmt.Errorf("%s: the hive has no node with the role %s", s.Engine, s.Role)
 	}

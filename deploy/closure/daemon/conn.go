@@ -32,10 +32,11 @@ type UnsupportedError struct{ Reason string }
 
 func (e *UnsupportedError) Error() string { return "the Nix daemon's protocol: " + e.Reason }
 
-// Open performs the handshake with a daemon. The Conn owns conn; if Open fails, it closes conn.
-func Open(conn io.ReadWriteCloser) (*Conn, error) {
+// Open performs the handshake with a daemon. The Conn owns conn; if Open fails, it closes conn. After the daemon has
+// sent results of limit bytes, all operations fail; log messages do not count.
+func Open(conn io.ReadWriteCloser, limit int64) (*Conn, error) {
 	const buffer = 128 << 10
-	c := &Conn{conn: conn, in: decoder{Reader: bufio.NewReaderSize(conn, 64<<10)}, out: encoder{Writer: bufio.NewWriterSize(conn, buffer)}}
+	c := &Conn{conn: conn, in: decoder{Reader: bufio.NewReaderSize(conn, 64<<10), left: limit}, out: encoder{Writer: bufio.NewWriterSize(conn, buffer)}}
 	if err := c.shakeHands(); err != nil {
 		conn.Close()
 		return nil, err
@@ -102,12 +103,16 @@ const (
 	logResult        = 0x52534c54
 
 	activityCopyPath = 100
+	maxFetched       = 10_000 // copies that a daemon makes at the same time
 )
 
 // readLog reads log messages until the operation has succeeded, or failed with an [*Error].
 func (c *Conn) readLog() error {
+	left := c.in.left
+	defer func() { c.in.left = left }()
 	fetched := map[uint64]string{} // activity → path
 	for c.in.err == nil {
+		c.in.left = maxString
 		switch kind := c.in.getInt(); {
 		case c.in.err != nil:
 		case kind == logLast:
@@ -124,7 +129,9 @@ func (c *Conn) readLog() error {
 			fields := c.readFields()
 			c.in.getInt() // parent
 			if what == activityCopyPath && len(fields) > 0 {
-				fetched[id] = fields[0]
+				if fetched[id] = fields[0]; len(fetched) > maxFetched {
+					c.in.fail(errors.New("the Nix daemon has sent too much"))
+				}
 				c.log(Message{Path: fields[0]})
 			}
 		case kind == logStopActivity:
@@ -154,21 +161,19 @@ func (c *Conn) log(m Message) {
 
 // readFields reads the fields of an activity. It returns integers as "".
 func (c *Conn) readFields() []string {
-	n := c.in.getInt()
-	if n > maxList {
-		c.in.fail(fmt.Errorf("the Nix daemon has sent a list of %d fields", n))
-	}
 	var list []string
-	for range n {
-		if c.in.err != nil {
-			break
-		}
+	for range c.in.getInt() {
+		field := ""
 		if isString := c.in.getBool(); isString {
-			list = append(list, c.in.getString())
+			field = c.in.getString()
 		} else {
 			c.in.getInt()
-			list = append(list, "")
+			c.in.take(0)
 		}
+		if c.in.err != nil {
+			return nil
+		}
+		list = append(list, field)
 	}
 	return list
 }
@@ -180,13 +185,13 @@ func (c *Conn) readError() error {
 	c.in.getString() // name
 	e.Message = c.in.getString()
 	c.in.getInt() // no position
-	n := c.in.getInt()
-	for range min(n, maxList) {
-		if c.in.err != nil {
-			break
-		}
+	for range c.in.getInt() {
 		c.in.getInt() // no position
-		e.Traces = append(e.Traces, c.in.getString())
+		trace := c.in.getString()
+		if c.in.err != nil {
+			return c.in.err
+		}
+		e.Traces = append(e.Traces, trace)
 	}
 	if c.in.err != nil {
 		return c.in.err

@@ -2,11 +2,13 @@ package daemon_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +22,7 @@ func open(t *testing.T, s *daemontest.Store) *daemon.Conn {
 	t.Helper()
 	here, there := net.Pipe()
 	go s.Serve(there)
-	c, err := daemon.Open(here)
+	c, err := daemon.Open(here, 64<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +89,7 @@ func TestUnsupported(t *testing.T) {
 			io.WriteString(there, reply)
 			there.Close()
 		}()
-		_, err := daemon.Open(here)
+		_, err := daemon.Open(here, 64<<20)
 		if !errors.As(err, new(*daemon.UnsupportedError)) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -139,7 +141,7 @@ func TestManyQueriesThroughOneThread(t *testing.T) {
 	}
 	here, there := net.Pipe()
 	go copyInOneThread(there, socket)
-	c, err := daemon.Open(here)
+	c, err := daemon.Open(here, 64<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,24 +212,24 @@ type replay struct{ io.Reader }
 func (replay) Write(p []byte) (int, error) { return len(p), nil }
 func (replay) Close() error                { return nil }
 
-// A reply that ends early, at any byte, is an error. Replies with wrong bytes end, too.
-func TestTruncatedAndWrongReplies(t *testing.T) {
-	talk := func(conn io.ReadWriteCloser) error {
-		c, err := daemon.Open(conn)
-		if err != nil {
-			return err
-		}
-		if _, err := c.QueryPathInfos([]string{info.Path}); err != nil {
-			return err
-		}
-		if _, err := c.QueryValidPaths([]string{info.Path, "/nix/store/c"}, true); err != nil {
-			return err
-		}
-		if _, err := c.QueryPathInfos([]string{info.Path}); err != nil {
-			return err
-		}
-		return nil
+// talk performs several operations, and returns the first error.
+func talk(conn io.ReadWriteCloser) error {
+	c, err := daemon.Open(conn, 1<<20)
+	if err != nil {
+		return err
 	}
+	if _, err := c.QueryPathInfos([]string{info.Path}); err != nil {
+		return err
+	}
+	if _, err := c.QueryValidPaths([]string{info.Path, "/nix/store/c"}, true); err != nil {
+		return err
+	}
+	_, err = c.QueryPathInfos([]string{info.Path})
+	return err
+}
+
+// recordReplies returns the replies of a daemon to the operations of talk.
+func recordReplies(t testing.TB) []byte {
 	s := &daemontest.Store{Infos: []daemon.PathInfo{info}, Substitutes: []string{"/nix/store/c"}}
 	here, there := net.Pipe()
 	go s.Serve(there)
@@ -236,14 +238,83 @@ func TestTruncatedAndWrongReplies(t *testing.T) {
 		t.Fatal(err)
 	}
 	here.Close()
+	return data.Bytes()
+}
+
+// Any replies of a daemon end in an error or a result, with little memory.
+func FuzzReplies(f *testing.F) {
+	whole := recordReplies(f)
+	f.Add(whole)
+	f.Add(whole[:len(whole)/2])
+	f.Add(slices.Concat(whole[:len(whole)/2], bytes.Repeat([]byte{0xff}, 100)))
+	f.Fuzz(func(t *testing.T, replies []byte) {
+		_ = talk(replay{bytes.NewReader(replies)})
+	})
+}
+
+// A daemon cannot fill the memory: neither with a list nor with many short ones, nor with log messages.
+func TestEndlessReplies(t *testing.T) {
+	whole := recordReplies(t)
+	at := bytes.Index(whole, []byte("/nix/store/a")) - 16 // the references of the first path
+	number := func(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
+	text := func(s string) []byte { return append(number(uint64(len(s))), s...) }
+	handshake := whole[:bytes.Index(whole, number(0x616c7473))]
+	for name, test := range map[string]struct{ begin, repeated []byte }{
+		"references":                  {slices.Concat(whole[:at], number(1<<60)), text("/nix/store/aaaaa")},
+		"empty references":            {slices.Concat(whole[:at], number(1<<60)), number(0)},
+		"a long string":               {slices.Concat(whole[:at], number(1), number(1<<62)), number(0)},
+		"copies":                      {handshake, nil},
+		"fields of a copy":            {slices.Concat(handshake, number(0x53545254), number(1), number(3), number(100), text(""), number(1<<60)), number(0)},
+		"traces of an error":          {slices.Concat(handshake, number(0x63787470), text("Error   "), number(0), text("Error   "), text("message "), number(0), number(1<<60)), slices.Concat(number(0), text("12345678"))},
+		"log messages without an end": {handshake, slices.Concat(number(0x6f6c6d67), text("12345678"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			id, sent := uint64(0), int64(0)
+			more := func(p []byte) (int, error) {
+				one := test.repeated
+				if one == nil { // each copy has another number
+					id++
+					one = slices.Concat(number(0x53545254), number(id), number(3), number(100), text(""), number(1), number(1), text("12345678"), number(0))
+				}
+				n := 0
+				for n+len(one) <= len(p) {
+					n += copy(p[n:], one)
+					if test.repeated == nil {
+						break
+					}
+				}
+				if sent += int64(n); sent > 32<<20 {
+					return 0, io.EOF
+				}
+				return n, nil
+			}
+			err := talk(replay{io.MultiReader(bytes.NewReader(test.begin), readerFunc(more))})
+			runtime.ReadMemStats(&after)
+			t.Logf("%d MiB were read: %v", sent>>20, err)
+			if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); err == nil || sent > 16<<20 && !strings.HasPrefix(name, "log messages") || grown > 32<<20 {
+				t.Errorf("%d MiB were read, the heap has grown by %d MiB, %v", sent>>20, grown>>20, err)
+			}
+		})
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// A reply that ends early, at any byte, is an error. Replies with wrong bytes end, too.
+func TestTruncatedAndWrongReplies(t *testing.T) {
+	data := recordReplies(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for n := range data.Len() {
-			if err := talk(replay{bytes.NewReader(data.Bytes()[:n])}); err == nil {
-				t.Errorf("no error after %d of %d bytes", n, data.Len())
+		for n := range len(data) {
+			if err := talk(replay{bytes.NewReader(data[:n])}); err == nil {
+				t.Errorf("no error after %d of %d bytes", n, len(data))
 			}
-			wrong := bytes.Clone(data.Bytes())
+			wrong := bytes.Clone(data)
 			wrong[n] ^= 0xff
 			talk(replay{bytes.NewReader(wrong)})
 		}

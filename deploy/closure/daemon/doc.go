@@ -1,7 +1,7 @@
 // Package daemon is a client of the Nix daemon's protocol (in Nix's manual: the worker protocol). It has the
 // operations that a copy needs: which paths are valid, what a path is made of, and adding paths.
 //
-//	c, err := daemon.Open(conn)                   // handshake
+//	c, err := daemon.Open(conn, 64<<20)           // handshake
 //	valid, err := c.QueryValidPaths(paths, false)
 //	infos, err := c.QueryPathInfos(paths)
 //	err = c.WritePath(info, nar)                  // as often as needed, without waiting for replies

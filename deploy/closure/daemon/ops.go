@@ -1,6 +1,10 @@
 package daemon
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 const (
 	opAddTempRoot     = 11
@@ -141,6 +145,11 @@ func (c *Conn) readPathInfo(path string) (*PathInfo, error) {
 	info := &PathInfo{Path: path, Deriver: d.getString(), NarHash: d.getString(), References: d.getStrings(), RegistrationTime: d.getInt(), NarSize: d.getInt()}
 	d.getBool() // whether the path was built there
 	info.Signatures, info.CA = d.getStrings(), d.getString()
+	for _, p := range info.References { // the plan shows their names
+		if strings.ContainsFunc(p, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			d.fail(fmt.Errorf("the Nix daemon has sent the store path %q", p))
+		}
+	}
 	return info, d.err
 }
 

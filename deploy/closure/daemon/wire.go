@@ -3,15 +3,14 @@ package daemon
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 )
 
-// Limits for the replies of a daemon. Larger values mean that the two sides are out of step.
-const (
-	maxString = 64 << 20
-	maxList   = 4 << 20
-)
+// maxString is the maximal length of a string of a daemon in bytes, and of one of its log messages: an error with its
+// trace is shorter.
+const maxString = 1 << 20
 
 // encoder writes values. After an error it does nothing; the owner checks err.
 type encoder struct {
@@ -67,7 +66,18 @@ func padding(n int) int { return -n & 7 }
 // decoder reads values. After an error it returns zero values; the owner checks err.
 type decoder struct {
 	*bufio.Reader
-	err error
+	err  error
+	left int64 // bytes of memory that further strings may use
+}
+
+// stringHeader is the memory that an empty string uses in a list.
+const stringHeader = 16
+
+// take counts the memory of a string against d.left.
+func (d *decoder) take(n uint64) {
+	if d.left -= int64(n) + stringHeader; d.left < 0 {
+		d.fail(errors.New("the Nix daemon has sent too much"))
+	}
 }
 
 func (d *decoder) fail(err error) {
@@ -103,6 +113,8 @@ func (d *decoder) getString() string {
 	n := d.getInt()
 	if n > maxString {
 		d.fail(fmt.Errorf("the Nix daemon has sent a string of %d bytes", n))
+	} else {
+		d.take(n)
 	}
 	if d.err != nil {
 		return ""
@@ -113,16 +125,13 @@ func (d *decoder) getString() string {
 }
 
 func (d *decoder) getStrings() []string {
-	n := d.getInt()
-	if n > maxList {
-		d.fail(fmt.Errorf("the Nix daemon has sent a list of %d strings", n))
-	}
 	var list []string
-	for range n {
+	for range d.getInt() {
+		s := d.getString()
 		if d.err != nil {
 			return nil
 		}
-		list = append(list, d.getString())
+		list = append(list, s)
 	}
 	return list
 }

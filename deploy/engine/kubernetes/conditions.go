@@ -84,13 +84,14 @@ func (e *Engine) readPhase(ctx context.Context, node string) (phase, text string
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	out, err := e.Run(ctx, node, nil, "cat", progressFile)
-	if err != nil || !gjson.ValidBytes(out) {
+	if err != nil {
 		return "", ""
 	}
-	if message := gjson.GetBytes(out, "message").String(); message != "" {
+	progress, _ := parseJSON(out)
+	if message := progress.Get("message").String(); message != "" {
 		text = " (" + firstLine(message) + ")"
 	}
-	return gjson.GetBytes(out, "phase").String(), text
+	return progress.Get("phase").String(), text
 }
 
 func firstLine(s string) string {

@@ -113,10 +113,10 @@ func (p *probeRun) awaitPod(ctx context.Context, name string, done func(pod gjso
 	for {
 		out, err := p.runKubectl(limit, "", "-n", p.namespace, "get", "pod", name, "-o", "json")
 		if err == nil {
-			pod = gjson.ParseBytes(out)
-			if done(pod) {
-				return pod, nil
-			}
+			pod, err = parseJSON(out)
+		}
+		if err == nil && done(pod) {
+			return pod, nil
 		}
 		if !sleep(limit, pollInterval) {
 			return pod, p.explainPod(ctx, name, pod, err)

@@ -101,7 +101,7 @@ func (a *Access) Ends() time.Time {
 // ParseKubeconfig parses a kubeconfig that [Access.Kubeconfig] has returned. It returns nil if the text is
 // not valid.
 func ParseKubeconfig(kubeconfig []byte) *Access {
-	if !gjson.ValidBytes(kubeconfig) {
+	if !json.Valid(kubeconfig) {
 		return nil
 	}
 	return newAccess(gjson.GetBytes(kubeconfig, "current-context").String(), kubeconfig)

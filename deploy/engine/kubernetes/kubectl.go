@@ -1,7 +1,9 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -57,10 +59,26 @@ func (e *Engine) listObjects(ctx context.Context, args ...string) ([]gjson.Resul
 	if err != nil {
 		return nil, err
 	}
-	if !gjson.ValidBytes(out) {
-		return nil, fmt.Errorf("kubectl %s printed no JSON", strings.Join(args, " "))
+	list, err := parseJSON(out)
+	if err != nil {
+		return nil, fmt.Errorf("kubectl %s %w", strings.Join(args, " "), err)
 	}
-	return gjson.GetBytes(out, "items").Array(), nil
+	return list.Get("items").Array(), nil
+}
+
+// maxValues is the maximal number of values in the output of a node. Real output of the maximal size has fewer: an element
+// of an array needs 80 bytes of memory, and two bytes of JSON.
+const maxValues = 1 << 19
+
+// parseJSON parses the output of a program on a node. The error completes a sentence that begins with the program.
+func parseJSON(text []byte) (gjson.Result, error) {
+	switch {
+	case !json.Valid(text): // it limits the depth, unlike gjson.Valid
+		return gjson.Result{}, errors.New("printed no JSON")
+	case bytes.Count(text, []byte(",")) > maxValues:
+		return gjson.Result{}, fmt.Errorf("printed more than %d values", maxValues)
+	}
+	return gjson.ParseBytes(text), nil
 }
 
 // sleep waits for the duration d and returns true. It returns false at once when the context ends.

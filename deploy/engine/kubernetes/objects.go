@@ -7,8 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/nixbench/nixbench/deploy/check"
 )
 
@@ -66,10 +64,10 @@ func (e *Engine) checkObject(ctx context.Context, c objectCheck) error {
 // checkObjectCondition returns nil if the condition is true in the status of an object, given as JSON, and the status is of
 // the latest generation of the object.
 func checkObjectCondition(object []byte, condition string) error {
-	if !gjson.ValidBytes(object) {
-		return errors.New("kubectl get printed no JSON")
+	o, err := parseJSON(object)
+	if err != nil {
+		return fmt.Errorf("kubectl get %w", err)
 	}
-	o := gjson.ParseBytes(object)
 	if seen := o.Get("status.observedGeneration"); seen.Exists() && seen.Int() < o.Get("metadata.generation").Int() {
 		return errors.New("its latest change is not in its status yet")
 	}

@@ -99,7 +99,12 @@ func (e *Engine) tryRemoveEtcdMember(ctx context.Context, node string) (mayAccep
 		if err != nil {
 			continue
 		}
-		members := gjson.GetBytes(list, "members").Array()
+		answer, invalid := parseJSON(list)
+		if invalid != nil {
+			err = failure.On(other, fmt.Errorf("etcdctl %w", invalid))
+			continue
+		}
+		members := answer.Get("members").Array()
 		i := slices.IndexFunc(members, func(m gjson.Result) bool { return m.Get("name").String() == node })
 		if i < 0 {
 			return false, nil

@@ -34,6 +34,7 @@ type Options struct {
 	Handler        Handler         // nil: sh runs the line
 	Env            []string        // environment of sh; nil: the environment of the test's process
 
+	RepeatMarks      bool          // print each mark several times, like a compromised node; needs Handler
 	ForbidForwarding bool          // refuse unix sockets and TCP connections
 	MaxSessions      int           // 0: no limit
 	Latency          time.Duration // delay before each write of the server

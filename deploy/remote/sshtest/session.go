@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 
 	"golang.org/x/crypto/ssh"
@@ -157,6 +158,10 @@ func (s *Server) runCommand(ctx context.Context, e *Exec, channel ssh.Channel) {
 		// The Handler replaces only the command itself, so the announcements, which scripts in
 		// front of the command print, are printed here.
 		for _, mark := range marks {
+			if s.opts.RepeatMarks {
+				prefix := mark[:strings.LastIndexByte(mark, '-')+1]
+				fmt.Fprintf(e.Stderr, "%[1]spid:1\n%[1]spid:2\n%[1]spass:%[1]spass:", prefix)
+			}
 			for _, w := range []io.Writer{e.Stderr, e.Stdout} {
 				fmt.Fprintf(w, "%s:%d\n", mark, os.Getpid())
 			}

@@ -19,6 +19,7 @@ func Table(w io.Writer, rows []Row, leaveOut ...string) (left []string) {
 	if len(rows) == 0 {
 		return nil
 	}
+	rows = printableRows(rows)
 	width := Columns(w)
 	if reduced, titles := dropColumns(rows, leaveOut, width); fits(reduced, width) {
 		rows, left = reduced, titles
@@ -28,7 +29,7 @@ func Table(w io.Writer, rows []Row, leaveOut ...string) (left []string) {
 }
 
 // List writes rows in columns, without a header. It fits them into the terminal as [Table] does.
-func List(w io.Writer, rows []Row) { writeColumns(w, rows, nil, Columns(w)) }
+func List(w io.Writer, rows []Row) { writeColumns(w, printableRows(rows), nil, Columns(w)) }
 
 // columnGap is the number of spaces between two columns.
 const columnGap = 2

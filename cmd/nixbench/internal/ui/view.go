@@ -44,6 +44,7 @@ type renderer interface {
 type View struct {
 	mu    sync.Mutex
 	r     renderer
+	live  *tty // the renderer, if it shows live lines
 	out   *errorWriter
 	err   io.Writer
 	watch watch
@@ -74,11 +75,12 @@ func New(o Options) *View {
 	o.Out = v.out
 	switch {
 	case o.JSON:
-		v.r = newJSON(o.Out)
+		v.r = newJSON(Printable(o.Out))
 	case isTerminal(o.Err) && os.Getenv("TERM") != "dumb":
-		v.r = newTTY(o, &v.mu)
+		v.live = newTTY(o, &v.mu)
+		v.r = printable{v.live}
 	default:
-		v.r = &plain{out: o.Out, err: o.Err, verbose: o.Verbose, style: style{colour: o.Color == "always"}}
+		v.r = printable{&plain{out: o.Out, err: o.Err, verbose: o.Verbose, style: style{colour: o.Color == "always"}}}
 	}
 	go v.reportUntilClosed()
 	return v
@@ -131,15 +133,20 @@ func (v *View) Problems(code int, problems []Problem) {
 }
 
 // Stderr returns the writer for progress and questions. Write to it only within [View.Pause].
-func (v *View) Stderr() io.Writer { return v.err }
+func (v *View) Stderr() io.Writer { return Printable(v.err) }
+
+// ClearScreen erases the terminal to which results are written.
+func (v *View) ClearScreen() {
+	v.Pause(func() { io.WriteString(v.out, "\x1b[H\x1b[J") })
+}
 
 // Pause removes the live lines and runs f, which may ask the user a question. Until f returns, the
 // view writes nothing.
 func (v *View) Pause(f func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if t, ok := v.r.(*tty); ok {
-		t.clear()
+	if v.live != nil {
+		v.live.clear()
 	}
 	f()
 }
@@ -151,8 +158,8 @@ func (v *View) Output(node, line string) {
 	v.r.showOutput(node, line)
 }
 
-// Raw returns the writers for the output of a program that is shown unchanged: its stdout and its stderr. A
-// terminal shows no live lines after the first write.
+// Raw returns the writers for the output of a program that is shown unchanged: its stdout and its stderr. The user must
+// have asked for the output of this one program, because it can control the terminal. A terminal shows no live lines after the first write.
 func (v *View) Raw() (stdout, stderr io.Writer) {
 	return rawWriter{v, v.out}, rawWriter{v, v.err}
 }

@@ -2,6 +2,7 @@ package program
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -219,4 +220,36 @@ func checkGone(t *testing.T, p *Player) {
 	}
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 	t.Errorf("process %d of the program still runs", pid)
+}
+
+// Any lines of a program are errors, or events within the limits of the workload.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte(`{"event":"submit","id":"a","time":1000000}`+"\n"+`{"event":"finish","id":"a","task":1,"time":1000001}`), true)
+	f.Add([]byte(`{"event":"begin","time":-9223372036854775808}`+"\n"+`{"id":7}`), false)
+	f.Add([]byte(strings.Repeat("[", 1000)), false)
+	f.Fuzz(func(t *testing.T, text []byte, known bool) {
+		var jobs []workload.Job
+		if known {
+			jobs = []workload.Job{{ID: "a", Tasks: 2}}
+		}
+		start := time.UnixMicro(1_000_000)
+		c := newCheck(jobs, start)
+		for one := range bytes.Lines(text) {
+			l, err := parseLine(one)
+			if err != nil {
+				continue
+			}
+			e, err := c.event(l, start.Add(time.Minute))
+			if err != nil {
+				continue
+			}
+			if e.Job == "" || known && (e.Job != "a" || e.Task > 2) || e.Task < 0 || e.Time.Before(start.Add(-clockError)) {
+				t.Errorf("%+v", e)
+			}
+			if _, err := json.Marshal(e); err != nil {
+				t.Error(err)
+			}
+		}
+		_ = c.complete()
+	})
 }

@@ -1,0 +1,61 @@
+package sshtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Hidden is text that a terminal would interpret: it clears the screen, sets the title, and reverses the direction of text.
+const Hidden = "\x1b[2J\x1b]0;title\x07\r\x9b31m \u009b2J \u202egnp.exe\u202c \u200b\x7f"
+
+// Attacks are the commands of a compromised node, by what they do. Each of them answers every command.
+var Attacks = map[string]Handler{
+	"endless output": func(_ context.Context, e *Exec) int { return repeat(e.Stdout, "x") },
+	"endless errors": func(_ context.Context, e *Exec) int { return repeat(e.Stderr, "x") },
+	"endless beats":  func(_ context.Context, e *Exec) int { return repeat(e.Stdout, "beat=\n") },
+	"endless log":    func(_ context.Context, e *Exec) int { return repeat(e.Stdout, "log="+Hidden+"\n") },
+	"endless list":   func(_ context.Context, e *Exec) int { return repeat(e.Stdout, "generation=a 1 b\n") },
+	"endless values": func(_ context.Context, e *Exec) int { return repeat(e.Stdout, "0,") },
+	"deep JSON": func(_ context.Context, e *Exec) int {
+		io.Copy(e.Stdout, io.LimitReader(brackets{}, 20<<20))
+		return 0
+	},
+	"escapes": func(_ context.Context, e *Exec) int {
+		for _, name := range []string{"current", "booted", "profile", "previous", "engine", "deployed", "system", "boot-id", "log", "failed", "wanted"} {
+			fmt.Fprintf(e.Stdout, "%s=%s\n", name, Hidden)
+		}
+		fmt.Fprintf(e.Stdout, "nixos=yes\nlink=system-1-link\ngeneration=/system-1-link 1 %[1]s %[1]s\nend=yes\n", strings.ReplaceAll(Hidden, " ", ""))
+		fmt.Fprintln(e.Stderr, Hidden)
+		return 0
+	},
+	"failing with escapes": func(_ context.Context, e *Exec) int {
+		fmt.Fprintln(e.Stdout, Hidden)
+		fmt.Fprintln(e.Stderr, Hidden)
+		return 1
+	},
+	"binary": func(_ context.Context, e *Exec) int {
+		e.Stdout.Write(bytes.Repeat([]byte{0, 0xff, '=', '\n', 0x80}, 1000))
+		return 0
+	},
+}
+
+// repeat writes text until the session ends.
+func repeat(w io.Writer, text string) int {
+	for chunk := []byte(strings.Repeat(text, 32<<10/len(text))); ; {
+		if _, err := w.Write(chunk); err != nil {
+			return 1
+		}
+	}
+}
+
+type brackets struct{}
+
+func (brackets) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '['
+	}
+	return len(p), nil
+}
