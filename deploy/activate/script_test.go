@@ -269,7 +269,7 @@ only web.service ` + recent(2) + ` 8 active running; later 0 loops`)
 		},
 		"services that have started are watched, others are not": func(t *testing.T, n *standIn) {
 			n.onNew(`{ service sshd.service 100 0 active running; service web.service 500 0 active running; service once.service 501 0 active exited oneshot; } >$WORLD/services`)
-			if _, err := n.activate(n.request()); err != nil || !strings.Contains(n.rec.log(), "watching for 1s the started services: web.service \n") {
+			if _, err := n.activate(n.request()); err != nil || !strings.Contains(n.rec.log(), "watching for 1s the started units: web.service \n") {
 				t.Errorf("%v\n%s", err, n.rec.log())
 			}
 		},

@@ -2,17 +2,17 @@
 # Functions that print the state of the node, one name=value per line.
 
 # findFailed sets $failed to the failed units and those that systemd is about to restart, $restarting to the latter, and
-# $activating to the units that are being started.
+# $triggers to the timers, paths and sockets that are active.
 findFailed() {
   local name active sub
-  failed='' restarting='' activating=''
-  askSystemd list-units --all --full --plain --no-legend --no-pager --state=failed,activating,auto-restart,auto-restart-queued
+  failed='' restarting='' triggers=''
+  askSystemd list-units --all --full --plain --no-legend --no-pager --state=failed,auto-restart,auto-restart-queued,waiting,listening,running
   while read -r name _ active sub _; do
     [ "$name" != "$runUnit" ] || continue
-    case $active:$sub in
+    case $active:$sub:$name in
     *:auto-restart*) failed="$failed$name " restarting="$restarting$name " ;;
     failed:*) failed="$failed$name " ;;
-    activating:*) activating="$activating$name " ;;
+    *.timer | *.path | *.socket) triggers="$triggers$name " ;;
     esac
   done < <(printf %s "$answer")
 }
