@@ -45,7 +45,7 @@ func newStandIn(t testing.TB) *standIn {
 	n.mkdir("proc/self")
 	n.write("proc/self/cgroup", "0::/system.slice/nixbench-activate.service\n")
 	n.link(filepath.Join(n.world, "units"), "run/systemd/transient")
-	for _, program := range []string{"systemctl", "systemd-run", "nix-env", "journalctl", "find"} {
+	for _, program := range []string{"systemctl", "systemd-run", "ip", "nix-env", "journalctl", "find"} {
 		n.install("bin/"+program, "run/wrappers/bin/"+program, "")
 	}
 	for _, system := range []string{n.oldPath, n.newPath} {
@@ -188,6 +188,7 @@ func (n *standIn) rebase(script string) string {
 	script = strings.NewReplacer(pairs...).Replace(script)
 	script = strings.ReplaceAll(script, "-t 10 -u", "-t 1 -u")
 	script = strings.ReplaceAll(script, "-t 600 -u", "-t 5 -u")
+	script = strings.NewReplacer("awaitReach 5", "awaitReach 1", "awaitReach 15", "awaitReach 3").Replace(script)
 	return strings.ReplaceAll(script, "settle + 15", "settle + 2")
 }
 
@@ -220,6 +221,7 @@ func (n *standIn) handle(ctx context.Context, e *sshtest.Exec) int {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), e.Stdout, e.Stderr
 	cmd.WaitDelay = time.Second
+	cmd.Env = append(os.Environ(), "SSH_CONNECTION=10.0.0.1 50000 10.0.0.2 22")
 	if err := cmd.Run(); err != nil {
 		if cmd.ProcessState == nil {
 			fmt.Fprintln(e.Stderr, err)
