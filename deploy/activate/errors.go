@@ -147,7 +147,7 @@ type FailedError struct {
 	Jobs     string   // the systemd jobs that were running when the switch hung
 	Users    []string // the users whose activation failed
 	From     string   // the system that the node ran before
-	Restored string   // what the node did after a rollback that had not restored what reaches it
+	Restored string   // what the rollback did not restore, and what the node did then; see sh/reach.sh
 	ByItself bool     // the node rolled back without a request by a client
 }
 
@@ -196,7 +196,7 @@ func (e *FailedError) OnNode() (node, text string) {
 		}
 	}
 	if e.Restored != "" {
-		b.WriteString("; " + e.Restored)
+		fmt.Fprintf(&b, "; the rollback did not restore %s", e.Restored)
 	}
 	for _, unit := range e.Result.Broken {
 		fmt.Fprintf(&b, "\n%s:", unit)

@@ -34,7 +34,7 @@ type Run struct {
 	users          []string // whose activation failed
 	alreadyFailing []string
 	jobs           string
-	restored       string // what the node did after a rollback that had not restored what reaches it
+	restored       string // what the rollback did not restore, and what the node did then
 }
 
 // Outcome is how a run ended.

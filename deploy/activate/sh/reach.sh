@@ -89,12 +89,12 @@ awaitReach() { # SECONDS
 
 # restoreReach is called after a rollback. If the node is not reached as before the switch, and no client logs in, it
 # restarts the units that should do this, and then reboots the node into its boot default, which is the previous system. The
-# reboot follows the record of the run, so there is only one. $restored is a text for the user.
+# record of the run ends with the request, so there is only one reboot. $restored names what differed, and what the node did.
 restoreReach() {
   [ -s "$live/reach" ] && ! awaitReach 5 || return 0
-  restored="the rollback did not restore $lost"
+  restored=$lost
   if [ -n "$owners" ]; then
-    echo "$restored: restarting$owners" >>"$live/log"
+    echo "the rollback did not restore $lost: restarting$owners" >>"$live/log"
     restored+=", so the node restarted$owners"
     # shellcheck disable=SC2086
     timeout 60 systemctl restart $owners >>"$live/log" 2>&1 </dev/null
@@ -104,7 +104,7 @@ restoreReach() {
     restored+=", which did not help; --no-rollback-reboot forbids a reboot"
     return
   fi
-  echo "$restored: rebooting" >>"$live/log"
+  echo "the rollback did not restore $lost: rebooting" >>"$live/log"
   rebootSoon && restored+=", and rebooted because no client could log in"
 }
 
