@@ -49,9 +49,9 @@ type Request struct {
 	// the switch is successful. If it is zero, the services are not watched.
 	SettleTime time.Duration
 
-	// AfterSwitch, if it is not nil, is called once after the switch and before the first confirmation. The services that
-	// start because of it are watched as if the switch had started them.
-	AfterSwitch func(context.Context)
+	// AfterSwitch, if it is not nil, is called once after the switch and before the first confirmation. It reports whether it
+	// has changed the node. Then the services that start because of it are watched as if the switch had started them.
+	AfterSwitch func(context.Context) bool
 
 	// AfterLogin, if it is not nil, is called once in the background when the node has accepted a login after the
 	// switch, while the started services are watched. Activate returns after it. The node may still roll back.

@@ -48,7 +48,8 @@ type watch struct {
 	units   map[string][]string // name of a broken unit → the last lines of the unit's log
 	last    string              // name of the last received line
 
-	afterSwitch func(context.Context) // called before the first confirmation; nil: nothing to call
+	afterSwitch func(context.Context) bool // see [Request.AfterSwitch]
+	changed     bool                       // afterSwitch has changed the node
 
 	loggedIn func() // called when the node has accepted a first confirmation, also a repeated one; nil: nothing to call
 	node     Node   // the node's state, which the script prints at the end
@@ -119,7 +120,7 @@ func (w *watch) confirmRun(ctx context.Context, afterLogin func(context.Context)
 		w.loggedIn = sync.OnceFunc(func() { background.Go(func() { afterLogin(ctx) }) })
 	}
 	if w.afterSwitch != nil && w.lastRun().phase == phaseWaiting {
-		w.afterSwitch(ctx)
+		w.changed = w.afterSwitch(ctx)
 	}
 	answers := map[string]string{phaseWaiting: "confirm", phaseConfirmed: "confirm-again", phaseReturned: "confirm-return"}
 	for w.lastRun().isAwaitingConfirmation() {
@@ -175,7 +176,7 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 	if command[0] != "start" {
 		command = append(command[:2:2], strconv.Itoa(w.lines))
 	}
-	if command[0] == "confirm" && w.afterSwitch != nil {
+	if command[0] == "confirm" && w.changed {
 		command = append(command, "watch")
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

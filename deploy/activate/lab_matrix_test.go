@@ -206,7 +206,7 @@ func (b *bench) try(r Request) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	if strings.HasSuffix(r.Run, "-key") {
-		r.AfterSwitch = func(ctx context.Context) { b.l.SSH(ctx, b.name, "touch /run/x-key").Run() }
+		r.AfterSwitch = func(ctx context.Context) bool { return b.l.SSH(ctx, b.name, "touch /run/x-key").Run() == nil }
 	}
 	_, err := b.a.Activate(ctx, b.name, b.host, r)
 	return err

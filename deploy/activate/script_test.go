@@ -375,12 +375,13 @@ first >$WORLD/services; later 0.7 both active running; later 2.5 dies`)
 		"service that waits for a key": func(t *testing.T, n *standIn) {
 			n.onNew(``)
 			r := n.request()
-			r.AfterSwitch = func(context.Context) {
+			r.AfterSwitch = func(context.Context) bool {
 				n.services("Type=simple NRestarts=0 Id=web.service ActiveState=active SubState=running ActiveEnterTimestampMonotonic=700 Transient=no TriggeredBy=")
 				time.AfterFunc(700*time.Millisecond, func() {
 					n.write("world/journal/web.service", "it burns\n")
 					n.write("world/failed", "web.service loaded failed failed web.service\n")
 				})
+				return true
 			}
 			n.rollsBack(r, reasonLate, "unit web.service failed soon after the switch")
 		},

@@ -237,7 +237,7 @@ func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, r
 	name := t.Node.Name
 	request := c.newRequest(t, o)
 	if late := t.Keys.At(secrets.Post); len(late.Keys) > 0 && !o.WithoutKeys {
-		request.AfterSwitch = func(ctx context.Context) { c.uploadLateKeys(ctx, h, late, o) }
+		request.AfterSwitch = func(ctx context.Context) bool { return c.uploadLateKeys(ctx, h, late, o) }
 	}
 	activation, outcome, err := c.ApplySystem(ctx, name, h, Target{
 		Before: t.Observed, Request: request, Recovered: recovered, Kind: t.engineKind(), Membership: t.membership(),

@@ -132,7 +132,7 @@ isOfSwitch() { # JOB UNIT
 # UNIT": those that run, or if there are none, those that wait. It sets $held to the jobs that wait for a key
 # (NAME-key.service), which may come after the switch. If systemd does not answer, $pending is a text for the message.
 findPendingJobs() {
-  local job name kind how running='' waiting='' what=() state=() waits=() place=()
+  local job name kind how last running='' waiting='' what=() state=() waits=() place=()
   pending='' held=''
   askForJobs --before || {
     pending='systemd does not answer, '
