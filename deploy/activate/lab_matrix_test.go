@@ -25,16 +25,19 @@ let
   lib = import (nixpkgs + "/lib");
   sh = "/bin/sh";
   oneshot = script: { serviceConfig = { Type = "oneshot"; ExecStart = "${sh} -c '${script}'"; }; };
+  once = script: let unit = oneshot script; in unit // { serviceConfig = unit.serviceConfig // { RemainAfterExit = true; }; };
   daemon = script: { wantedBy = [ "multi-user.target" ]; serviceConfig.ExecStart = "${sh} -c '${script}'"; };
   base = { config, ... }: {
     networking.hostName = ""; networking.firewall.enable = false; system.stateVersion = "25.05";
     # The job of this unit is in the queue before the switch.
-    systemd.services.old = oneshot "sleep 6";
+    systemd.services.old = oneshot "sleep 15";
+    systemd.services.x-key = once "true";
+    systemd.paths.x-key = { wantedBy = [ "multi-user.target" ]; pathConfig.PathExists = "/run/x-key"; };
   };
   effects = {
-    firewall = oneshot "PATH=/usr/sbin:$PATH iptables -w -I INPUT -p tcp --dport 22 -j DROP; touch /run/effect";
-    sshd = oneshot "systemctl stop ssh.service ssh.socket; touch /run/effect";
-    interface = oneshot "PATH=/usr/sbin:$PATH ip link set eth0 down; touch /run/effect";
+    firewall = once "PATH=/usr/sbin:$PATH iptables -w -I INPUT -p tcp --dport 22 -j DROP; touch /run/effect";
+    sshd = once "systemctl stop ssh.service ssh.socket; touch /run/effect";
+    interface = once "PATH=/usr/sbin:$PATH ip link set eth0 down; touch /run/effect";
     fails = oneshot "touch /run/effect; echo the disk is on fire; exit 1";
     loops = { startLimitIntervalSec = 0; serviceConfig = { Restart = "always"; RestartSec = "100ms"; ExecStart = "${sh} -c 'touch /run/effect; sleep 0.5; exit 1'"; }; };
   };
@@ -50,13 +53,18 @@ let
     reload = effect: { systemd.services.late = effect; systemd.services.reloaded = daemon "exec sleep 1000" // { reload = "sleep 1; systemctl start --no-block late.service"; };
       systemd.services.reloader = daemon "sleep 2; systemctl reload --no-block reloaded.service; exec sleep 1000"; };
     background = effect: { systemd.services.late = effect; systemd.services.back = daemon "sleep 2; systemctl start late.service; exec sleep 1000"; };
-    key = effect: { systemd.services.late = effect // { after = [ "x-key.service" ]; wants = [ "x-key.service" ]; wantedBy = [ "multi-user.target" ]; };
-      systemd.services.x-key.serviceConfig = { Type = "oneshot"; RemainAfterExit = true; ExecStart = "${sh} -c 'until test -e /run/x-key; do sleep 0.2; done'"; }; };
+    # As with nixbench's own key units, a unit that waits for a key is only wanted by the key's unit.
+    key = effect: { systemd.services.late = effect // { after = [ "x-key.service" ]; wantedBy = [ "x-key.service" ]; }; };
   };
   system = modules: (import (nixpkgs + "/nixos/lib/eval-config.nix") { inherit modules; }).config.system.build.toplevel;
 in { base = system [ base ]; }
 // lib.listToAttrs (lib.concatMap (kind: map (effect: { name = "${kind}-${effect}"; value = system [ base (kinds.${kind} effects.${effect}) ]; }) (builtins.attrNames effects)) (builtins.attrNames kinds))
 `
+
+var (
+	matrixKinds   = []string{"queue", "timer", "path", "socket", "noBlock", "run", "reload", "background", "key"}
+	matrixEffects = []string{"firewall", "sshd", "interface", "fails", "loops"}
+)
 
 // importantCells are the cells of which each run of the end-to-end tests makes one round.
 var importantCells = []string{"queue/firewall/idle", "queue/fails/idle", "queue/sshd/idle", "timer/firewall/idle", "timer/interface/idle", "timer/loops/idle", "path/fails/idle", "run/sshd/idle", "key/firewall/idle"}
@@ -70,8 +78,12 @@ func TestLabMatrix(t *testing.T) {
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
-	paths := buildSystems(t, matrix)
-	rounds, machines, cells := chooseCells(t, paths)
+	rounds, machines, cells := chooseCells(t)
+	names := `"base"`
+	for _, cell := range cells {
+		names += " " + strconv.Quote(systemOf(cell))
+	}
+	paths := buildSystems(t, "nixpkgs: { inherit (("+matrix+") nixpkgs) "+names+"; }")
 	l := lab.Start(t, machines)
 	free := make(chan *bench, machines)
 	for _, m := range l.Machines {
@@ -114,7 +126,7 @@ func TestLabMatrix(t *testing.T) {
 }
 
 // chooseCells returns the number of rounds and of machines, and the names of the cells.
-func chooseCells(t *testing.T, paths map[string]string) (rounds, machines int, cells []string) {
+func chooseCells(t *testing.T) (rounds, machines int, cells []string) {
 	rounds, cells = 1, importantCells
 	if text := os.Getenv("NIXBENCH_MATRIX"); text != "" {
 		var err error
@@ -123,10 +135,12 @@ func chooseCells(t *testing.T, paths map[string]string) (rounds, machines int, c
 		}
 		only := regexp.MustCompile(os.Getenv("NIXBENCH_MATRIX_CELLS"))
 		cells = nil
-		for _, name := range slices.Sorted(maps.Keys(paths)) {
-			for _, load := range []string{"idle", "busy"} {
-				if cell := strings.ReplaceAll(name, "-", "/") + "/" + load; name != "base" && only.MatchString(cell) {
-					cells = append(cells, cell)
+		for _, kind := range matrixKinds {
+			for _, effect := range matrixEffects {
+				for _, load := range []string{"idle", "busy"} {
+					if cell := kind + "/" + effect + "/" + load; only.MatchString(cell) {
+						cells = append(cells, cell)
+					}
 				}
 			}
 		}
@@ -136,6 +150,12 @@ func chooseCells(t *testing.T, paths map[string]string) (rounds, machines int, c
 		machines, _ = strconv.Atoi(text)
 	}
 	return rounds, min(machines, rounds*len(cells)), cells
+}
+
+// systemOf returns the attribute of a cell's system.
+func systemOf(cell string) string {
+	part := strings.Split(cell, "/")
+	return part[0] + "-" + part[1]
 }
 
 // keepBusy runs four busy loops until the test ends.
@@ -151,8 +171,6 @@ func keepBusy(t *testing.T) {
 
 // runCell switches the machine from base to the cell's system, and returns what happened.
 func (b *bench) runCell(t *testing.T, cell string) string {
-	system, _ := strings.CutSuffix(strings.Replace(cell, "/", "-", 1), "/idle")
-	system, _ = strings.CutSuffix(system, "/busy")
 	r := b.request("base", Switch)
 	if err := b.try(r); err != nil {
 		t.Errorf("%s on %s: before: %v", cell, b.name, err)
@@ -160,7 +178,7 @@ func (b *bench) runCell(t *testing.T, cell string) string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	prepare := "rm -f /run/effect /run/made /run/x-key; systemctl reset-failed"
+	prepare := "rm -f /run/effect /run/made /run/x-key; systemctl stop x-key.service; systemctl reset-failed"
 	if strings.HasPrefix(cell, "queue/") {
 		prepare += "; systemctl start --no-block old.service"
 	}
@@ -169,7 +187,7 @@ func (b *bench) runCell(t *testing.T, cell string) string {
 		return "test failed"
 	}
 	boot := b.inspect().BootID
-	r = b.request(system, Switch)
+	r = b.request(systemOf(cell), Switch)
 	r.Run += "-" + b.name + "-" + strings.Split(cell, "/")[0]
 	r.SettleTime = 3 * time.Second
 	begin := time.Now()
@@ -205,6 +223,7 @@ func (b *bench) runCell(t *testing.T, cell string) string {
 func (b *bench) try(r Request) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
+	r.Confirm = 20 * time.Second // ten machines may share two processors
 	if strings.HasSuffix(r.Run, "-key") {
 		r.AfterSwitch = func(ctx context.Context) bool { return b.l.SSH(ctx, b.name, "touch /run/x-key").Run() == nil }
 	}
@@ -217,7 +236,7 @@ func (b *bench) look(limit time.Duration) (text string, err error) {
 	for begin := time.Now(); ; time.Sleep(500 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		var out []byte
-		out, err = b.l.SSH(ctx, b.name, "systemctl list-units --plain --no-legend --state=failed,auto-restart; ls /run/effect 2>&1").CombinedOutput()
+		out, err = b.l.SSH(ctx, b.name, "systemctl list-units --plain --no-legend --state=failed,auto-restart; echo /run/effec*").CombinedOutput()
 		cancel()
 		if err == nil || time.Since(begin) > limit {
 			return fmt.Sprintf("%q", out), err
