@@ -418,7 +418,7 @@ both active >$WORLD/services; later 1.5 dies`)
 		// What reaches the node after a rollback.
 		"rollback does not restore the network, and a restart does": func(t *testing.T, n *standIn) {
 			n.cutsNetwork()
-			n.write("world/on-restart", "echo eth0 >"+n.world+"/route; rm "+n.world+"/locked")
+			n.write("world/on-restart", "echo eth0 00000000 FE01A8C0 >"+n.root+"/proc/net/route; rm "+n.world+"/locked")
 			res, err := n.activate(n.request())
 			if !res.RolledBack() || !strings.Contains(fmt.Sprint(err), "; the rollback did not restore the route to the client, so the node restarted systemd-networkd.service") || strings.Contains(err.Error(), "rebooted") {
 				t.Errorf("%+v, %v", res, err)
@@ -445,8 +445,8 @@ both active >$WORLD/services; later 1.5 dies`)
 			n.is(n.oldPath, n.oldPath, "new test", "old test", "restart systemd-networkd.service")
 		},
 		"another route after a rollback, and a client logs in": func(t *testing.T, n *standIn) {
-			n.write("world/route", "eth0")
-			n.onNew(`echo eth1 >$WORLD/route; code=2`)
+			n.write("proc/net/route", "eth0 00000000 FE01A8C0\n")
+			n.onNew(`echo eth1 00000000 FE01A8C0 >` + n.root + `/proc/net/route; code=2`)
 			n.rollsBack(n.request(), reasonSwitch, "the activation script failed")
 		},
 
@@ -660,9 +660,9 @@ only web.service 500 0 active running; later 1 kills`)
 
 // cutsNetwork makes the new system change the route to the client and refuse logins. The old system does not undo it.
 func (n *standIn) cutsNetwork() {
-	n.write("world/route", "eth0")
+	n.write("proc/net/route", "eth0 00000000 FE01A8C0\n")
 	n.services("Type=notify NRestarts=0 Id=systemd-networkd.service ActiveState=active SubState=running ActiveEnterTimestampMonotonic=100 Transient=no TriggeredBy=")
-	n.onNew(`echo gone >$WORLD/route; touch $WORLD/locked`)
+	n.onNew(`: >` + n.root + `/proc/net/route; touch $WORLD/locked`)
 }
 
 // rollsBack asserts that a switch fails, for which reason, and that the node is in its previous state.

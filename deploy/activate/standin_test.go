@@ -43,9 +43,10 @@ func newStandIn(t testing.TB) *standIn {
 	}
 	n.write("etc/NIXOS", "")
 	n.mkdir("proc/self")
+	n.mkdir("proc/net")
 	n.write("proc/self/cgroup", "0::/system.slice/nixbench-activate.service\n")
 	n.link(filepath.Join(n.world, "units"), "run/systemd/transient")
-	for _, program := range []string{"systemctl", "systemd-run", "ip", "nix-env", "journalctl", "find"} {
+	for _, program := range []string{"systemctl", "systemd-run", "nix-env", "journalctl", "find"} {
 		n.install("bin/"+program, "run/wrappers/bin/"+program, "")
 	}
 	for _, system := range []string{n.oldPath, n.newPath} {
@@ -182,7 +183,7 @@ later() { # in a process group of its own, which the end of the test kills
 // rebase makes the script use folders below root, and reduces its waits for systemctl and for services that restart.
 func (n *standIn) rebase(script string) string {
 	pairs := []string{"$from/etc/", "$from/etc/", "$to/etc/", "$to/etc/", "$current/etc/", "$current/etc/"} // below a system
-	for _, dir := range []string{"/run/", "/nix/var/", "/var/lib/", "/etc/", "/sys/fs/cgroup/", "/proc/self/cgroup"} {
+	for _, dir := range []string{"/run/", "/nix/var/", "/var/lib/", "/etc/", "/sys/fs/cgroup/", "/proc/self/cgroup", "/proc/net/"} {
 		pairs = append(pairs, dir, n.root+dir)
 	}
 	script = strings.NewReplacer(pairs...).Replace(script)

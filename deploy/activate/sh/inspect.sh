@@ -1,18 +1,21 @@
 # shellcheck shell=bash
 # Functions that print the state of the node, one name=value per line.
 
-# findFailed sets $failed to the failed units and those that systemd is about to restart, $restarting to the latter, and
-# $triggers to the timers, paths and sockets that are active.
+# findFailed sets $failed to the failed units and those that systemd is about to restart, $restarting to the latter, $alive
+# to the services that run, start or are about to be restarted, and $triggers to the active timers, paths and sockets.
 findFailed() {
   local name active sub
-  failed='' restarting='' triggers=''
-  askSystemd list-units --all --full --plain --no-legend --no-pager --state=failed,auto-restart,auto-restart-queued,waiting,listening,running
+  failed='' restarting='' alive='' triggers=''
+  askSystemd list-units --all --full --plain --no-legend --no-pager --state=failed,activating,waiting,listening,running
   while read -r name _ active sub _; do
     [ "$name" != "$runUnit" ] || continue
-    case $active:$sub:$name in
+    case $name in
+    *.timer | *.path | *.socket) triggers="$triggers$name " ;;
+    *.service) [ "$active" = failed ] || alive="$alive$name " ;;
+    esac
+    case $active:$sub in
     *:auto-restart*) failed="$failed$name " restarting="$restarting$name " ;;
     failed:*) failed="$failed$name " ;;
-    *.timer | *.path | *.socket) triggers="$triggers$name " ;;
     esac
   done < <(printf %s "$answer")
 }

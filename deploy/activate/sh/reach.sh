@@ -17,10 +17,10 @@ findClient() {
   done 2>/dev/null
 }
 
-# readReach sets $reach to three texts: whether a process listens on the client's port, the route to the client, and the rules of the
-# firewall without their counters.
+# readReach sets $reach to three texts: whether a process listens on the client's port, whether there is a route to the client
+# and the default routes, and the rules of the firewall without their counters. Only the last one needs a program.
 readReach() {
-  local port socket state line family='' addresses
+  local port socket state line family='' addresses device to gateway length
   read -ra addresses <<<"$client"
   case $client in *:*) family=6 ;; esac
   printf -v port %04X "${addresses[3]}"
@@ -34,11 +34,15 @@ readReach() {
       esac
     done <"/proc/net/$line"
   done
-  line=''
-  read -r line < <(ip route get "${addresses[0]%\%*}" from "${addresses[2]%\%*}" 2>/dev/null)
-  reach[1]=${line%% uid *}
+  if true <>"/dev/udp/${addresses[0]}/9"; then reach[1]=yes; fi # connects a socket, and sends no packet
+  while read -r device to gateway _; do
+    [ "$to" != 00000000 ] || reach[1]+=" $device $gateway"
+  done </proc/net/route
+  while read -r to length _ _ gateway _ _ _ _ device; do
+    case $to:$length in *[!0:]*) ;; *) reach[1]+=" $device $gateway" ;; esac
+  done </proc/net/ipv6_route
   while IFS= read -r line; do
-    case $line in '#'*) ;; *) reach[2]+="${line%% \[*}"$'\n' ;; esac
+    case $line in '#'*) ;; *) reach[2]+=${line%% \[*}$'\n' ;; esac
   done < <(if command -v nft >&2; then nft --stateless list ruleset; else "ip${family}tables-save" -t filter; fi 2>/dev/null)
 } 2>/dev/null
 

@@ -205,7 +205,8 @@ waitForJobs() {
 # findStarted sets $marks to ID and ENTERED, a line each, of the services that have started since the switch began or since
 # the last call, and still run. It leaves out oneshot services that have ended, services that failed or restarted repeatedly
 # before the switch, and nixbench-keys.service, which only watches files. It adds the timers, paths and sockets that the
-# switch has started or changed to $startedTriggers. It needs $restarting and $triggers, see findFailed.
+# switch has started or changed to $startedTriggers. It needs $alive and $triggers, see findFailed: a service that restarts
+# repeatedly may have no invocation at the moment.
 findStarted() {
   local id entered type state sub started=()
   marks=''
@@ -215,12 +216,9 @@ findStarted() {
     startedTriggers="$startedTriggers$id "
   done
   readInvocations
-  for id in "${!invocation[@]}"; do
-    [ "${invocation[$id]}" = "${before[$id]-}" ] || ownsSession "$id" || [ "$id" = nixbench-keys.service ] || started+=("$id")
-    before[$id]=${invocation[$id]}
-  done
-  for id in $restarting; do # such a service has no invocation
-    case $id in *.service) started+=("$id") ;; esac
+  for id in $alive "${!invocation[@]}"; do
+    [ -n "${before[$id]-}" ] && [ "${invocation[$id]-}" = "${before[$id]}" ] || ownsSession "$id" || [ "$id" = nixbench-keys.service ] || started+=("$id")
+    before[$id]=${invocation[$id]-}
   done
   [ ${#started[@]} -gt 0 ] || return 0
   while read -r id entered _ type state sub; do
