@@ -145,6 +145,7 @@ type RollbackOptions struct {
 	MaxUnavailable selection.Share
 	Confirm        time.Duration // time to confirm before the node restores its previous system; 0: the restore is not armed
 	SettleTime     time.Duration // see activate.Request
+	NoReboot       bool          // see activate.Request
 	WithoutDrain   bool          // change members of a running cluster without draining them
 	Drain          engine.DrainOptions
 }
@@ -184,7 +185,7 @@ func (s Step) newResult() state.NodeResult {
 // rollBackNode carries out one step.
 func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) (state.NodeResult, string, error) {
 	r := s.newResult()
-	result, err := d.nodeChanger().RollBack(ctx, s.Node, s.From, s.Path, s.Generation, node.Options{Confirm: o.Confirm, SettleTime: o.SettleTime})
+	result, err := d.nodeChanger().RollBack(ctx, s.Node, s.From, s.Path, s.Generation, node.Options{Confirm: o.Confirm, SettleTime: o.SettleTime, NoReboot: o.NoReboot})
 	r.Outcome, r.After = result.Outcome, result.After()
 	return r, result.Text, err
 }

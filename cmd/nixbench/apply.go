@@ -232,6 +232,7 @@ func (f *applyFlags) toOptions(goal node.Goal) (deploy.Options, error) {
 	if o.Confirm, o.SettleTime, err = f.validateArming(); err != nil {
 		return o, err
 	}
+	o.NoReboot = f.noReboot
 	if o.Specialisation != "" && o.Goal != node.Switch && o.Goal != node.Test {
 		return o, newUsageError("--specialisation requires the goal switch or test: boot loaders select generations, not specialisations")
 	}

@@ -11,13 +11,15 @@ import (
 type armFlags struct {
 	confirm    time.Duration
 	noRollback bool
+	noReboot   bool
 	settleTime time.Duration
 }
 
 func (f *armFlags) addArming(set *pflag.FlagSet) {
 	set.DurationVar(&f.confirm, "confirm-timeout", time.Minute, "how long a node waits for a confirmation after its last progress before it rolls back")
 	set.BoolVar(&f.noRollback, "no-rollback", false, "do not roll back a node whose switch fails or makes it unreachable")
-	set.DurationVar(&f.settleTime, "settle-time", 3*time.Second, "how long services that the switch has started must stay active before it is confirmed; 0: do not watch them")
+	set.BoolVar(&f.noReboot, "no-rollback-reboot", false, "do not reboot a node that no client can log in to after its rollback")
+	set.DurationVar(&f.settleTime, "settle-time", 3*time.Second, "how long units that the switch has started are watched before it is confirmed; 0: do not watch them")
 }
 
 // validateArming validates the flags. It returns the time limit for the confirmation and the time

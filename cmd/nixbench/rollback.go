@@ -76,6 +76,7 @@ func (f *rollbackFlags) toOptions() (deploy.RollbackOptions, error) {
 	if o.Confirm, o.SettleTime, err = f.validateArming(); err != nil {
 		return o, err
 	}
+	o.NoReboot = f.noReboot
 	if o.Drain, err = f.drain.toOptions(); err != nil {
 		return o, err
 	}

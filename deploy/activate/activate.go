@@ -44,9 +44,16 @@ type Request struct {
 	// disables the rollback (--no-rollback).
 	Confirm time.Duration
 
+	// NoReboot disables the reboot of a node that no client can log in to after its rollback.
+	NoReboot bool
+
 	// SettleTime is how long services that the switch has started must stay active before
 	// the switch is successful. If it is zero, the services are not watched.
 	SettleTime time.Duration
+
+	// AfterSwitch, if it is not nil, is called once after the switch and before the first confirmation. It reports whether it
+	// has changed the node. Then the services that start because of it are watched as if the switch had started them.
+	AfterSwitch func(context.Context) bool
 
 	// AfterLogin, if it is not nil, is called once in the background when the node has accepted a login after the
 	// switch, while the started services are watched. Activate returns after it. The node may still roll back.

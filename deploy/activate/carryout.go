@@ -18,16 +18,20 @@ func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Re
 	if res.Before.Current == "" { // without a previous system there is no rollback to wait for
 		w.patience, w.meanwhile = r.Confirm+maxSilence, "it has no system to roll back to"
 	}
+	w.afterSwitch = r.AfterSwitch
 	a.sendEvent(node, event.NodeStart, event.Activate, string(r.Goal)+" to "+r.Path)
 	generation := ""
 	if r.generation > 0 {
 		generation = strconv.Itoa(r.generation)
 	}
-	install := "0"
+	install, reboots := "0", "yes"
 	if r.InstallBootLoader {
 		install = "1"
 	}
-	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install, wholeSeconds(r.SettleTime), r.Observed.fingerprint())
+	if r.NoReboot {
+		reboots = "no"
+	}
+	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install, wholeSeconds(r.SettleTime), r.Observed.fingerprint(), reboots)
 	if errors.Is(err, errNodeChanged) {
 		a.sendEvent(node, event.NodeEnd, event.Activate, "not started, because the node has changed since it was inspected")
 		return res, err
@@ -80,7 +84,7 @@ func (w *watch) evaluate(r Request, res Result) (Result, error) {
 	}
 	failed := &FailedError{
 		Node: w.name, Request: r, Result: res, Reason: run.Reason, Jobs: strings.TrimSuffix(strings.TrimSpace(run.jobs), ","), Users: run.users,
-		From: run.From, ByItself: slices.Contains([]string{reasonUnconfirmed, reasonKilled, reasonRebooted}, run.Reason),
+		From: run.From, Restored: run.restored, ByItself: slices.Contains([]string{reasonUnconfirmed, reasonKilled, reasonRebooted}, run.Reason),
 	}
 	switch run.Outcome {
 	case Committed, Activated, BootDefault:
@@ -111,8 +115,12 @@ func (a *Activator) sendEnd(node string, phase event.Phase, run Run, err error) 
 	a.Send.Send(event.Event{Kind: event.NodeEnd, Phase: phase, Node: node, Text: text, Failed: failed})
 }
 
-// rollbackTime is the maximum expected time from the start of a rollback until the node accepts logins.
-const rollbackTime = 30 * time.Second
+// rollbackTime is the maximum expected time from the start of a rollback until the node accepts logins, if it does not
+// reboot; rebootTime the additional time until it accepts them after a reboot, see [Request.NoReboot].
+const (
+	rollbackTime = 30 * time.Second
+	rebootTime   = time.Minute
+)
 
 // computePatience returns how long to retry the connection to an unreachable node: until a rollback would
 // have ended. Before a rollback, the switch may make no progress for the confirm time, and the node
@@ -122,5 +130,5 @@ func computePatience(confirm time.Duration) time.Duration {
 	if confirm == 0 {
 		return 5 * time.Minute
 	}
-	return 2*confirm + rollbackTime
+	return 2*confirm + rollbackTime + rebootTime
 }

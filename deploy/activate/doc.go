@@ -19,8 +19,9 @@
 //     and protects the running and the new system from the garbage collector.
 //  2. The script calls the new system's switch-to-configuration with "test". If the switch hangs,
 //     the script kills all processes of the unit's control group but itself.
-//  3. The script waits for a confirmation, which the client sends over a new connection. If the
-//     switch has started services, the script watches them, and waits for a second confirmation.
+//  3. The script waits for the jobs of the switch in systemd's queue, and for those that these wait for.
+//     Then it waits for a confirmation, which the client sends over a new connection. If the
+//     switch has started services or what starts services later, the script watches them, and waits for a second confirmation.
 //  4. After the last confirmation the script sets the profile and calls
 //     switch-to-configuration with "boot".
 //
@@ -29,6 +30,9 @@
 // Otherwise the script rolls back: immediately when the switch fails or hangs, and after
 // the time limit when no confirmation arrives. If the script is killed, systemd runs it
 // again for the rollback (ExecStopPost).
+//
+// After a rollback the script compares what reaches the node with its state before the switch, and restores it
+// (sh/reach.sh): the old system does not undo commands of the new one.
 //
 // A rollback also restores the keys that were uploaded before the switch, by a script
 // that package secrets has stored in /run/keys/.nixbench-before. A run that succeeds

@@ -147,6 +147,7 @@ type FailedError struct {
 	Jobs     string   // the systemd jobs that were running when the switch hung
 	Users    []string // the users whose activation failed
 	From     string   // the system that the node ran before
+	Restored string   // what the rollback did not restore, and what the node did then; see sh/reach.sh
 	ByItself bool     // the node rolled back without a request by a client
 }
 
@@ -193,6 +194,9 @@ func (e *FailedError) OnNode() (node, text string) {
 		} else if e.Result.After.Current != e.From {
 			b.WriteString("; it was not rolled back")
 		}
+	}
+	if e.Restored != "" {
+		fmt.Fprintf(&b, "; the rollback did not restore %s", e.Restored)
 	}
 	for _, unit := range e.Result.Broken {
 		fmt.Fprintf(&b, "\n%s:", unit)

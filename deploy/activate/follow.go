@@ -53,6 +53,9 @@ type watch struct {
 	units   map[string][]string // name of a broken unit → the last lines of the unit's log
 	last    string              // name of the last received line
 
+	afterSwitch func(context.Context) bool // see [Request.AfterSwitch]
+	changed     bool                       // afterSwitch has changed the node
+
 	loggedIn func() // called when the node has accepted a first confirmation, also a repeated one; nil: nothing to call
 	node     Node   // the node's state, which the script prints at the end
 }
@@ -114,8 +117,8 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 	}
 }
 
-// confirmRun confirms the run each time that the run waits for a confirmation: after the switch, and
-// after the started services have stayed active. Each confirmation is sent over a new connection. See
+// confirmRun confirms the run each time that the run waits for a confirmation: after the switch,
+// after the started services have stayed active, and after some rollbacks. Each confirmation is sent over a new connection. See
 // [Request.AfterLogin] for afterLogin.
 func (w *watch) confirmRun(ctx context.Context, afterLogin func(context.Context)) error {
 	var background sync.WaitGroup
@@ -123,7 +126,10 @@ func (w *watch) confirmRun(ctx context.Context, afterLogin func(context.Context)
 	if afterLogin != nil {
 		w.loggedIn = sync.OnceFunc(func() { background.Go(func() { afterLogin(ctx) }) })
 	}
-	answers := map[string]string{phaseWaiting: "confirm", phaseConfirmed: "confirm-again"}
+	if w.afterSwitch != nil && w.lastRun().phase == phaseWaiting {
+		w.changed = w.afterSwitch(ctx)
+	}
+	answers := map[string]string{phaseWaiting: "confirm", phaseConfirmed: "confirm-again", phaseReturned: "confirm-return"}
 	for w.lastRun().isAwaitingConfirmation() {
 		if err := w.follow(ctx, true, answers[w.lastRun().phase], w.id); err != nil {
 			return err
@@ -177,6 +183,9 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 	}
 	if command[0] != "start" {
 		command = append(command[:2:2], strconv.Itoa(w.lines))
+	}
+	if command[0] == "confirm" && w.changed {
+		command = append(command, "watch")
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -119,6 +119,12 @@ in {
 // build returns the store paths of the systems.
 func build(t testing.TB) map[string]string {
 	t.Helper()
+	return buildSystems(t, systems)
+}
+
+// buildSystems returns the store paths of the systems in the set that a function of a nixpkgs returns.
+func buildSystems(t testing.TB, systems string) map[string]string {
+	t.Helper()
 	nixpkgs := fixture.Nixpkgs(t)
 	file := filepath.Join(t.TempDir(), "systems.nix")
 	if err := os.WriteFile(file, []byte(systems), 0o600); err != nil {

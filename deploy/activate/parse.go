@@ -31,7 +31,7 @@ func newNodeParser() *nodeParser {
 
 		"run-run": &r.ID, "run-goal": (*string)(&r.Goal), "run-path": &r.path, "run-from": &r.From, "run-to": &r.To,
 		"run-armed": &r.Armed, "run-phase": &r.phase,
-		"run-outcome": (*string)(&r.Outcome), "run-reason": &r.Reason, "run-code": &r.code, "run-jobs": &r.jobs,
+		"run-outcome": (*string)(&r.Outcome), "run-reason": &r.Reason, "run-code": &r.code, "run-jobs": &r.jobs, "run-restored": &r.restored,
 		"run-broken": (*unitList)(&r.broken), "run-users": (*unitList)(&r.users), "run-still": (*unitList)(&r.alreadyFailing), "run-boot": &r.bootID,
 		"run-time": &r.Time, "run-alive": &r.Alive, "run-left": &r.Remaining, "run-seen": &r.Seen,
 	}

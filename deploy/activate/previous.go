@@ -71,15 +71,13 @@ func (a *Activator) finishPrevious(ctx context.Context, node string, h Host, n N
 	if err := w.follow(ctx, false, "follow", n.Last.ID); err != nil {
 		return nil, err
 	}
-	if run := w.lastRun(); run.isAwaitingConfirmation() {
-		if run.path == r.Path {
-			err = w.confirmRun(ctx, nil)
-		} else {
-			err = w.follow(ctx, true, "abort", run.ID)
-		}
-		if err != nil {
+	if run := w.lastRun(); run.path != r.Path && (run.phase == phaseWaiting || run.phase == phaseConfirmed) {
+		if err := w.follow(ctx, true, "abort", run.ID); err != nil {
 			return nil, err
 		}
+	}
+	if err := w.confirmRun(ctx, nil); err != nil {
+		return nil, err
 	}
 	run := w.lastRun()
 	return &run, nil

@@ -34,6 +34,7 @@ type Run struct {
 	users          []string // whose activation failed
 	alreadyFailing []string
 	jobs           string
+	restored       string // what the rollback did not restore, and what the node did then
 }
 
 // Outcome is how a run ended.
@@ -52,6 +53,7 @@ const (
 const (
 	phaseWaiting   = "waiting"   // first confirmation, after systemd's jobs are done
 	phaseConfirmed = "confirmed" // second confirmation, after the started services have stayed active
+	phaseReturned  = "returned"  // after a rollback that has not restored what reaches the node
 )
 
 // Reasons for an outcome, as the node's script records them.
@@ -73,7 +75,7 @@ const (
 
 // isAwaitingConfirmation reports whether the run waits for a client to confirm it.
 func (r Run) isAwaitingConfirmation() bool {
-	return r.phase == phaseWaiting || r.phase == phaseConfirmed
+	return r.phase == phaseWaiting || r.phase == phaseConfirmed || r.phase == phaseReturned
 }
 
 // String describes the run and its result.

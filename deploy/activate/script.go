@@ -28,6 +28,8 @@ var (
 	callScript string
 	//go:embed sh/stable.sh
 	stableScript string
+	//go:embed sh/reach.sh
+	reachScript string
 	//go:embed sh/run.sh
 	runScript string
 	//go:embed sh/client.sh
@@ -35,7 +37,7 @@ var (
 	//go:embed sh/main.sh
 	mainScript string
 
-	nodeScript       = baseScript + inspectScript + callScript + stableScript + runScript + clientScript + mainScript
+	nodeScript       = baseScript + inspectScript + callScript + stableScript + reachScript + runScript + clientScript + mainScript
 	inspectionScript = baseScript + inspectScript + mainScript
 	followScript     = baseScript + inspectScript + clientScript + mainScript
 )
@@ -45,7 +47,7 @@ func selectScript(command string) string {
 	switch command {
 	case "inspect":
 		return inspectionScript
-	case "follow", "confirm", "confirm-again", "abort":
+	case "follow", "confirm", "confirm-again", "confirm-return", "abort":
 		return followScript
 	}
 	return nodeScript

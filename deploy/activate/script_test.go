@@ -1,6 +1,7 @@
 package activate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -269,7 +270,7 @@ only web.service ` + recent(2) + ` 8 active running; later 0 loops`)
 		},
 		"services that have started are watched, others are not": func(t *testing.T, n *standIn) {
 			n.onNew(`{ service sshd.service 100 0 active running; service web.service 500 0 active running; service once.service 501 0 active exited oneshot; } >$WORLD/services`)
-			if _, err := n.activate(n.request()); err != nil || !strings.Contains(n.rec.log(), "watching for 1s the started services: web.service \n") {
+			if _, err := n.activate(n.request()); err != nil || !strings.Contains(n.rec.log(), "watching for 1s the started units: web.service \n") {
 				t.Errorf("%v\n%s", err, n.rec.log())
 			}
 		},
@@ -321,17 +322,68 @@ only web.service ` + recent(2) + ` 8 active running; later 0 loops`)
 		"jobs that are not the switch's": func(t *testing.T, n *standIn) {
 			n.write("world/jobs", "3 dev-sdb.device start running\n")
 			n.write("world/timed", "backup.service\n")
-			n.onNew(`jobs '3 dev-sdb.device start running' '12 backup.service start running' '13 cri-1.scope start running' '14 web-key.service start running' '15 web.service start waiting'`)
+			n.onNew(`jobs '3 dev-sdb.device start running' '12 backup.service start running' '13 cri-1.scope start running' '14 web-key.service start running' '15 web.service start waiting' '└─ waiting for job 14 (web-key.service/start) - -'`)
 			if _, err := n.activate(n.request()); err != nil {
 				t.Error(err)
 			}
 		},
 		"jobs of a unit that was busy before": func(t *testing.T, n *standIn) {
-			n.write("world/jobs", "3 broken.service start running\n")
-			n.onNew(`jobs '27 broken.service start running'`)
+			n.write("world/jobs", "3 slow.service start running\n")
+			n.write("world/failed", "broken.service loaded activating auto-restart broken\n")
+			n.onNew(`jobs '3 slow.service start running' '27 broken.service start running'`)
 			if _, err := n.activate(n.request()); err != nil {
 				t.Error(err)
 			}
+		},
+		"job that waits for a job from before": func(t *testing.T, n *standIn) {
+			n.write("world/jobs", "3 old.service start running\n")
+			n.onNew(`ended() { fails late.service; done_; }
+jobs '3 old.service start running' '12 late.service start waiting' '└─ waiting for job 3 (old.service/start) - -'; later 2 ended`)
+			n.rollsBack(n.request(), reasonLate, "unit late.service failed soon after the switch")
+			if !strings.Contains(n.rec.log(), "waiting for systemd: start old.service (before late.service)\n") {
+				t.Error("the user is not told what the node waits for")
+			}
+		},
+		"job that waits too long for a job from before": func(t *testing.T, n *standIn) {
+			n.write("world/jobs", "3 old.service start running\n")
+			n.onNew(`jobs '3 old.service start running' '12 late.service start waiting' '└─ waiting for job 3 (old.service/start) - -'`)
+			n.rollsBack(n.request(), reasonHung, "no progress for 4s (start old.service (before late.service)): a slow switch")
+		},
+		"job from before of a unit that the switch has changed": func(t *testing.T, n *standIn) {
+			n.write("world/jobs", "3 web.service start waiting\n")
+			for system, text := range map[string]string{"old": "ExecStart=a", "new": "ExecStart=b"} {
+				n.mkdir("nix/store/" + system + "/etc/systemd/system")
+				n.write("nix/store/"+system+"/etc/systemd/system/web.service", text)
+			}
+			n.onNew(`ended() { fails web.service; done_; }
+jobs '3 web.service start waiting'; later 2 ended`)
+			n.rollsBack(n.request(), reasonLate, "unit web.service failed soon after the switch")
+		},
+		"service of a timer that the switch has started": func(t *testing.T, n *standIn) {
+			n.onNew(`dies() { fails job.service; echo "job.timer loaded active waiting" >>$WORLD/failed; }
+echo job.service >$WORLD/timed; echo "job.timer loaded active waiting" >$WORLD/failed; later 1.5 dies`)
+			r := n.request()
+			r.SettleTime = 3 * time.Second
+			n.rollsBack(r, reasonLate, "unit job.service failed soon after the switch")
+		},
+		"service that another service starts later": func(t *testing.T, n *standIn) {
+			n.onNew(`first() { service web.service 500 0 active running; }; both() { { first; service db.service 600 0 "$1" "$2"; } >$WORLD/services.next; mv $WORLD/services.next $WORLD/services; }
+dies() { fails db.service; both failed failed; }
+first >$WORLD/services; later 0.7 both active running; later 2.5 dies`)
+			n.rollsBack(n.request(), reasonLate, "unit db.service failed soon after the switch")
+		},
+		"service that waits for a key": func(t *testing.T, n *standIn) {
+			n.onNew(``)
+			r := n.request()
+			r.AfterSwitch = func(context.Context) bool {
+				n.services("Type=simple NRestarts=0 Id=web.service ActiveState=active SubState=running ActiveEnterTimestampMonotonic=700 Transient=no TriggeredBy=")
+				time.AfterFunc(700*time.Millisecond, func() {
+					n.write("world/journal/web.service", "it burns\n")
+					n.write("world/failed", "web.service loaded failed failed web.service\n")
+				})
+				return true
+			}
+			n.rollsBack(r, reasonLate, "unit web.service failed soon after the switch")
 		},
 		"service ends well between its runs": func(t *testing.T, n *standIn) {
 			n.write("world/idle", "poll.service\n")
@@ -361,6 +413,41 @@ both active >$WORLD/services; later 1.5 dies`)
 			r := n.request()
 			r.SettleTime = 5 * time.Second
 			n.rollsBack(r, reasonAborted, "it was aborted")
+		},
+
+		// What reaches the node after a rollback.
+		"rollback does not restore the network, and a restart does": func(t *testing.T, n *standIn) {
+			n.cutsNetwork()
+			n.write("world/on-restart", "echo eth0 00000000 FE01A8C0 >"+n.root+"/proc/net/route; rm "+n.world+"/locked")
+			res, err := n.activate(n.request())
+			if !res.RolledBack() || !strings.Contains(fmt.Sprint(err), "; the rollback did not restore the route to the client, so the node restarted systemd-networkd.service") || strings.Contains(err.Error(), "rebooted") {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "old test", "restart systemd-networkd.service")
+		},
+		"rollback does not restore the network, and a reboot does": func(t *testing.T, n *standIn) {
+			n.cutsNetwork()
+			n.write("world/on-reboot", "rm "+n.world+"/locked")
+			res, err := n.activate(n.request())
+			if !res.RolledBack() || !strings.Contains(fmt.Sprint(err), "restarted systemd-networkd.service, and rebooted because no client could log in") {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "old test", "restart systemd-networkd.service", "systemctl reboot")
+		},
+		"rollback does not restore the network, and reboots are disabled": func(t *testing.T, n *standIn) {
+			n.cutsNetwork()
+			n.write("world/on-restart", "(sleep 5; rm "+n.world+"/locked) >/dev/null 2>&1 &")
+			r := n.request()
+			r.NoReboot = true
+			if res, err := n.activate(r); !res.RolledBack() || !strings.Contains(fmt.Sprint(err), "--no-rollback-reboot") {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "old test", "restart systemd-networkd.service")
+		},
+		"another route after a rollback, and a client logs in": func(t *testing.T, n *standIn) {
+			n.write("proc/net/route", "eth0 00000000 FE01A8C0\n")
+			n.onNew(`echo eth1 00000000 FE01A8C0 >` + n.root + `/proc/net/route; code=2`)
+			n.rollsBack(n.request(), reasonSwitch, "the activation script failed")
 		},
 
 		// Without an armed rollback.
@@ -569,6 +656,13 @@ only web.service 500 0 active running; later 1 kills`)
 			test(t, newStandIn(t))
 		})
 	}
+}
+
+// cutsNetwork makes the new system change the route to the client and refuse logins. The old system does not undo it.
+func (n *standIn) cutsNetwork() {
+	n.write("proc/net/route", "eth0 00000000 FE01A8C0\n")
+	n.services("Type=notify NRestarts=0 Id=systemd-networkd.service ActiveState=active SubState=running ActiveEnterTimestampMonotonic=100 Transient=no TriggeredBy=")
+	n.onNew(`: >` + n.root + `/proc/net/route; touch $WORLD/locked`)
 }
 
 // rollsBack asserts that a switch fails, for which reason, and that the node is in its previous state.

@@ -43,6 +43,7 @@ func newStandIn(t testing.TB) *standIn {
 	}
 	n.write("etc/NIXOS", "")
 	n.mkdir("proc/self")
+	n.mkdir("proc/net")
 	n.write("proc/self/cgroup", "0::/system.slice/nixbench-activate.service\n")
 	n.link(filepath.Join(n.world, "units"), "run/systemd/transient")
 	for _, program := range []string{"systemctl", "systemd-run", "nix-env", "journalctl", "find"} {
@@ -182,12 +183,13 @@ later() { # in a process group of its own, which the end of the test kills
 // rebase makes the script use folders below root, and reduces its waits for systemctl and for services that restart.
 func (n *standIn) rebase(script string) string {
 	pairs := []string{"$from/etc/", "$from/etc/", "$to/etc/", "$to/etc/", "$current/etc/", "$current/etc/"} // below a system
-	for _, dir := range []string{"/run/", "/nix/var/", "/var/lib/", "/etc/", "/sys/fs/cgroup/", "/proc/self/cgroup"} {
+	for _, dir := range []string{"/run/", "/nix/var/", "/var/lib/", "/etc/", "/sys/fs/cgroup/", "/proc/self/cgroup", "/proc/net/"} {
 		pairs = append(pairs, dir, n.root+dir)
 	}
 	script = strings.NewReplacer(pairs...).Replace(script)
 	script = strings.ReplaceAll(script, "-t 10 -u", "-t 1 -u")
 	script = strings.ReplaceAll(script, "-t 600 -u", "-t 5 -u")
+	script = strings.NewReplacer("awaitReach 5", "awaitReach 1", "awaitReach 15", "awaitReach 3").Replace(script)
 	return strings.ReplaceAll(script, "settle + 15", "settle + 2")
 }
 
@@ -220,6 +222,7 @@ func (n *standIn) handle(ctx context.Context, e *sshtest.Exec) int {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), e.Stdout, e.Stderr
 	cmd.WaitDelay = time.Second
+	cmd.Env = append(os.Environ(), "SSH_CONNECTION=10.0.0.1 50000 10.0.0.2 22")
 	if err := cmd.Run(); err != nil {
 		if cmd.ProcessState == nil {
 			fmt.Fprintln(e.Stderr, err)

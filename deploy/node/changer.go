@@ -32,6 +32,7 @@ type Options struct {
 	Goal           Goal
 	Confirm        time.Duration // time to confirm before the node rolls back; 0: the rollback is not armed
 	SettleTime     time.Duration // see activate.Request
+	NoReboot       bool          // see activate.Request
 	Specialisation string
 	ActivateWith   string // "" or activate.NixosRebuild
 	ReplaceUnknown bool   // overrides replaceUnknownProfiles of the hive

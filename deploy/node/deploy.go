@@ -184,7 +184,7 @@ func (c *Changer) transferClosure(ctx context.Context, h host, t Task, o Options
 func (c *Changer) newRequest(t Task, o Options) activate.Request {
 	return activate.Request{
 		Run: c.RunID, Path: t.Closure.Out, Goal: activate.Goal(o.Goal),
-		Specialisation: o.Specialisation, Confirm: o.Confirm, SettleTime: o.SettleTime, Activator: o.ActivateWith,
+		Specialisation: o.Specialisation, Confirm: o.Confirm, SettleTime: o.SettleTime, NoReboot: o.NoReboot, Activator: o.ActivateWith,
 		ReplaceUnknown: o.ReplaceUnknown || t.Deployment.ReplaceUnknownProfiles,
 		Known:          c.Store.Node(t.Node.Name).Paths,
 		Observed:       &t.Observed,
@@ -235,8 +235,12 @@ func (c *Changer) dryActivate(ctx context.Context, h host, t Task, o Options) (R
 // killed run was finished or undone before.
 func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, recovered bool) (Result, error) {
 	name := t.Node.Name
+	request := c.newRequest(t, o)
+	if late := t.Keys.At(secrets.Post); len(late.Keys) > 0 && !o.WithoutKeys {
+		request.AfterSwitch = func(ctx context.Context) bool { return c.uploadLateKeys(ctx, h, late, o) }
+	}
 	activation, outcome, err := c.ApplySystem(ctx, name, h, Target{
-		Before: t.Observed, Request: c.newRequest(t, o), Recovered: recovered, Kind: t.engineKind(), Membership: t.membership(),
+		Before: t.Observed, Request: request, Recovered: recovered, Kind: t.engineKind(), Membership: t.membership(),
 	})
 	result := Result{Outcome: outcome}
 	var busy *activate.BusyError

@@ -120,6 +120,20 @@ func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, whe
 	return result, err
 }
 
+// uploadLateKeys uploads the keys for the time after the switch while the node waits for its first confirmation. So the
+// services that wait for these keys are watched before the system is permanent, and a rollback restores the keys. It
+// reports whether keys have changed. An error is not reported: the upload after the switch finds and reports it again.
+func (c *Changer) uploadLateKeys(ctx context.Context, h host, set secrets.Set, o Options) bool {
+	ctx, cancel := context.WithTimeout(ctx, o.Confirm/2)
+	defer cancel()
+	set.KeepOld, set.Aside = true, secrets.Late
+	if o.RollbackAll {
+		set.Aside = secrets.Hold
+	}
+	result, err := c.Uploader.Upload(ctx, h, set)
+	return err != nil || result.Changes()
+}
+
 // hasKeysAfterSwitch reports whether keys must be uploaded or removed after a switch. before is the result of the
 // upload before the switch, which found the keys to remove. If nothing was uploaded before, this is only known if the
 // node has reported after the switch that it has no keys. The node deletes the backup of replaced keys itself.

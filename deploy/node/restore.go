@@ -46,7 +46,7 @@ func (c *Changer) restoreSystem(ctx context.Context, n nixeval.Node, h host, o O
 	}
 	_, _, err := c.ApplySystem(ctx, n.Name, h, Target{
 		Before: before, Generation: generation, Restores: true,
-		Request: activate.Request{Run: c.RunID + "-back", Path: path, Goal: goal, Confirm: o.Confirm, SettleTime: o.SettleTime, ReplaceUnknown: true},
+		Request: activate.Request{Run: c.RunID + "-back", Path: path, Goal: goal, Confirm: o.Confirm, SettleTime: o.SettleTime, NoReboot: o.NoReboot, ReplaceUnknown: true},
 	})
 	return c.addCause(ctx, n.Name, err)
 }
@@ -60,7 +60,7 @@ func (c *Changer) RollBack(ctx context.Context, n nixeval.Node, before activate.
 	}
 	activation, outcome, err := c.ApplySystem(ctx, n.Name, h, Target{
 		Before: before, Generation: generation, Restores: true,
-		Request: activate.Request{Run: c.RunID, Path: path, Goal: activate.Switch, Confirm: o.Confirm, SettleTime: o.SettleTime, ReplaceUnknown: true},
+		Request: activate.Request{Run: c.RunID, Path: path, Goal: activate.Switch, Confirm: o.Confirm, SettleTime: o.SettleTime, NoReboot: o.NoReboot, ReplaceUnknown: true},
 	})
 	result := Result{Outcome: outcome, Activation: &activation}
 	if err != nil {

@@ -21,9 +21,10 @@ const (
 	Keep              // keep the backup until the next switch has ended; a rollback of the switch restores the keys
 	Hold              // keep the backup until the run has ended: PutBack restores the keys, or DropBackup deletes the backup
 	Add               // like Hold, for an upload after the switch
+	Late              // like Keep, for a second upload: if it fails, the keys of the first one stay
 )
 
-func (a Aside) scriptWord() string { return [...]string{"drop", "keep", "hold", "add"}[a] }
+func (a Aside) scriptWord() string { return [...]string{"drop", "keep", "hold", "add", "late"}[a] }
 
 // asideFolder is the path of the backup folder on the node. The scripts of package activate use the
 // same path (keysAside). The folder is in /run/keys because NixOS mounts memory there that is never

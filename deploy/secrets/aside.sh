@@ -12,7 +12,8 @@
 # memory, like the keys in /run, and only root can read it.
 #
 # $asides is "drop": make no backup, since there will be no rollback; "keep": until the
-# switch has ended; "hold": until the run has ended; "add": like "hold", after the switch.
+# switch has ended; "hold": until the run has ended; "add": like "hold", after the switch;
+# "late": like "keep", after an upload with "keep".
 #
 # An existing backup of a file is not overwritten. It was made by an upload without a
 # switch, so it contains the key of the running system.

@@ -12,6 +12,7 @@
 #   follow RUN LINES        follows a run that was started earlier
 #   confirm RUN LINES       first confirmation: the client can log in after the switch
 #   confirm-again RUN LINES second confirmation: the run may be made permanent
+#   confirm-return RUN LINES the client can log in after the rollback
 #   abort RUN LINES         rolls back now
 #   forget RUN              closes the record of a run that a reboot ended
 #   reboot                  reboots the node after this command has ended
@@ -80,7 +81,7 @@ isTransientActive() { [ -e "$transientUnits/$1" ] && isActive "$1"; }
 # interrupted leaves the record before it. Earlier versions of nixbench replace the file instead: their only record has
 # neither an empty line nor an end. They read the last value of each name, so they can read these records too. ---
 
-names='run goal path spec to from was wasPath armed settle activator generation phase deadline outcome reason code broken users still jobs failedBefore boot time'
+names='run goal path spec to from was wasPath armed settle activator generation phase deadline outcome reason code broken users still jobs failedBefore boot client reboots restored time'
 clear() { for name in $names; do printf -v "$name" ''; done; }
 
 load() { # FILE

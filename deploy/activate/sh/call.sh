@@ -32,7 +32,8 @@ findSwitchProcesses() {
   done </proc/self/cgroup
 }
 
-askForJobs() { askSystemd list-jobs --full --plain --no-legend --no-pager; } # sets $answer, a line per job
+# askForJobs sets $answer to a line per job. With --before, the lines after it name the jobs for which it waits.
+askForJobs() { askSystemd list-jobs --full --plain --no-legend --no-pager "$@"; } # [--before]
 
 # runSwitch runs a command of the switch and sets $code to the exit status of the command.
 # $code is `hung` if neither the log nor systemd's jobs have changed for PATIENCE seconds, `killed`

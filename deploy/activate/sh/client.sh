@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Commands that the client calls to start, follow and confirm a run.
 
-start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
+start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED REBOOTS
   local last='' limit
   if [ ! -d "$live" ] || [ ! -d "$kept" ] || [ ! -d "$roots" ]; then
     { mkdir -p "$kept" "$roots" "$live" && chmod 0700 "$live"; } || die "cannot write the record of the switch"
@@ -18,7 +18,8 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
     pause 0.05
   done
   clear
-  run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7 settle=$9
+  run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7 settle=$9 reboots=${11:-yes}
+  findClient
   to=$path${spec:+/specialisation/$spec}
   was=${10:-}
   was=${was#*|*|} was=${was%%|*} # the generation that the client has observed
@@ -41,7 +42,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   now
   deadline=$((now + ${armed:-0}))
   # Files of the previous run: an answer that came too late, the result of its switch, and logs of its units.
-  for name in confirm confirm-again abort; do
+  for name in confirm confirm-again confirm-return abort watch; do
     [ ! -e "$live/$name" ] || echo "of an earlier run" >"$live/$name" || die "cannot remove the answer to the previous run"
   done
   [ ! -e "$live/units" ] || rm -rf "${live:?}/units"
@@ -72,10 +73,11 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
 # the run, and the state of the node unless the run waits. The last line is `end=yes`; without this line the
 # output is incomplete, because the connection was interrupted.
 follow() { # RUN LINES [ANSWERED]
-  local until=' waiting confirmed ' skip=$2 beat='' running checked text loaded=''
+  local until=' waiting confirmed returned ' skip=$2 beat='' running checked text loaded=''
   case ${3:-} in
-  confirm) until=' confirmed ' ;;
-  confirm-again | abort) until=' ' ;;
+  confirm) until=' confirmed returned ' ;;
+  confirm-again | abort) until=' returned ' ;;
+  confirm-return) until=' ' ;;
   esac
   now
   checked=$now
@@ -151,16 +153,17 @@ printLogLine() {
 
 # answer writes a confirmation or an abort as an empty file for the run, and then follows the run. Only
 # the run decides whether the file was written in time, so client and run never disagree.
-answer() { # confirm|confirm-again|abort RUN LINES
-  load $live/state || die "there is no run to $1"
+answer() { # confirm|confirm-again|confirm-return|abort RUN LINES [watch]
+  load $live/state || load $kept/state || die "there is no run to $1"
   [ "$run" = "$2" ] || die "run $2 was replaced by run $run"
-  : >"$live/$1"
+  [ -z "${4:-}" ] || : >"$live/watch"
+  [ ! -d "$live" ] || : >"$live/$1" # the node may have rebooted
   case $phase in rolling-back | 'done') ;; *) echo accepted=yes ;; esac # the run has not failed before this login
   follow "$2" "$3" "$1"
 }
 
 # isAnswered reports whether a client has answered this run. start writes a text into the answers to earlier runs.
-isAnswered() { [ -e "$live/$1" ] && [ ! -s "$live/$1" ]; } # confirm|confirm-again|abort
+isAnswered() { [ -e "$live/$1" ] && [ ! -s "$live/$1" ]; } # confirm|confirm-again|confirm-return|abort|watch
 
 # forget closes the record of a run that a reboot ended.
 forget() { # RUN

@@ -1,18 +1,21 @@
 # shellcheck shell=bash
 # Functions that print the state of the node, one name=value per line.
 
-# findFailed sets $failed to the failed units and those that systemd is about to restart, $restarting to the latter, and
-# $activating to the units that are being started.
+# findFailed sets $failed to the failed units and those that systemd is about to restart, $restarting to the latter, $alive
+# to the services that run, start or are about to be restarted, and $triggers to the active timers, paths and sockets.
 findFailed() {
   local name active sub
-  failed='' restarting='' activating=''
-  askSystemd list-units --all --full --plain --no-legend --no-pager --state=failed,activating,auto-restart,auto-restart-queued
+  failed='' restarting='' alive='' triggers=''
+  askSystemd list-units --all --full --plain --no-legend --no-pager --state=failed,activating,waiting,listening,running
   while read -r name _ active sub _; do
     [ "$name" != "$runUnit" ] || continue
+    case $name in
+    *.timer | *.path | *.socket) triggers="$triggers$name " ;;
+    *.service) [ "$active" = failed ] || alive="$alive$name " ;;
+    esac
     case $active:$sub in
     *:auto-restart*) failed="$failed$name " restarting="$restarting$name " ;;
     failed:*) failed="$failed$name " ;;
-    activating:*) activating="$activating$name " ;;
     esac
   done < <(printf %s "$answer")
 }

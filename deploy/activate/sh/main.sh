@@ -5,8 +5,7 @@ dry() { # PATH SPEC
 
 case $1 in
 inspect | dry | start | follow | supervise | recover | forget) "$@" ;;
-confirm | confirm-again | abort) answer "$@" ;;
-# The delay gives this command and its connection time to end before the reboot.
-reboot) systemd-run --quiet --collect --no-ask-password --on-active=500ms --timer-property=AccuracySec=10ms systemctl reboot ;;
+confirm | confirm-again | confirm-return | abort) answer "$@" ;;
+reboot) rebootSoon ;;
 *) die "unknown command $1" ;;
 esac

@@ -190,6 +190,7 @@ rollBack() { # REASON
   echo "rolling back to $from" >>"$live/log"
   NIXOS_NO_CHECK=1 runSwitch 600 "$from/bin/switch-to-configuration" test
   back=$code code=$why
+  restoreReach
   if [ "$back" = 4 ]; then
     readReport
     [ "$flaw" != script ] || back=2
@@ -283,13 +284,19 @@ supervise() {
 }
 
 # verifySwitch succeeds if systemd's jobs succeed, the started services stay active for the settle
-# time, and the client confirms before and after the settle time. If the switch has started no service,
-# there is nothing to watch, and one confirmation is enough. If verifySwitch fails, $reason is the
+# time, and the client confirms before and after the settle time. If the switch has started nothing that can act
+# later, there is nothing to watch, and one confirmation is enough. If verifySwitch fails, $reason is the
 # reason, or empty if units have failed.
 verifySwitch() {
-  waitForJobs && checkUnitsAgain && findStarted && awaitAnswer waiting confirm || return
-  [ -n "$marks" ] || return 0
-  watchServices && waitForJobs && checkUnitsAgain && awaitAnswer confirmed confirm-again
+  local watches=0 seen='' late=''
+  waitForJobs && checkUnitsAgain && awaitAnswer waiting confirm && findStarted || return
+  ! isAnswered watch || late=yes # the client has uploaded keys, for which services may wait
+  # A service, timer, path or socket that the switch has started may start others. These are watched as long again.
+  while [ "${settle:-0}" != 0 ] && [ $watches -lt 5 ] && [ "$marks$startedTriggers$held$late" != "$seen" ]; do
+    watches=$((watches + 1)) seen=$startedTriggers$held late=''
+    watchServices && waitForJobs && checkUnitsAgain && findStarted || return
+  done
+  [ $watches = 0 ] || awaitAnswer confirmed confirm-again
 }
 
 # awaitAnswer waits until the client has confirmed over a new connection. It fails if the client

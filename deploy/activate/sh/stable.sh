@@ -3,9 +3,8 @@
 # watch the services that the switch has started.
 
 # listServices prints a line for each of the services: ID ENTERED RESTARTS TYPE STATE SUBSTATE.
-# ENTERED is when the service last became active, in microseconds since boot. Transient services and
-# services that a timer starts are left out, since the switch does not decide when they run.
-# systemd collects all properties of a service for each request, which takes it milliseconds.
+# ENTERED is when the service last became active, in microseconds since boot. Independent services are left out, see
+# isIndependent. systemd collects all properties of a service for each request, which takes it milliseconds.
 listServices() { # UNIT…
   local property value
   askSystemd show --no-pager \
@@ -34,8 +33,7 @@ listServices() { # UNIT…
 clearService() { id='' type='' state='' sub='' entered='' restarts='' transient='' triggers=''; }
 
 printService() {
-  [ -n "$id" ] && [ "$transient" != yes ] || return 0
-  case $triggers in *.timer*) return 0 ;; esac
+  [ -n "$id" ] && ! isIndependent "$id" "$transient" "$triggers" || return 0
   printf '%s %s %s %s %s %s\n' "$id" "${entered:-0}" "${restarts:-0}" "${type:-none}" "${state:-none}" "${sub:-none}"
 }
 
@@ -43,6 +41,7 @@ printService() {
 # $recent to the services that have started in the last two minutes. It leaves out of $recent the services of this run
 # and of its logins, which systemd does not restart.
 declare -A invocation=() before=()
+startedTriggers=''
 readInvocations() {
   local unit id time limit
   printf -v limit '%(%s)T' -1
@@ -51,15 +50,22 @@ readInvocations() {
   while read -r unit id time; do
     unit=${unit#invocation:}
     invocation[$unit]=$id
-    case $unit in "$runUnit" | user@*.service | user-runtime-dir@*.service | sshd@*.service) continue ;; esac
+    ! ownsSession "$unit" || continue
     [ "${time%.*}" -lt "$limit" ] || recent+=("$unit")
   done < <(find /run/systemd/units -name 'invocation:*.service' -printf '%f %l %T@\n')
+}
+
+# ownsSession reports whether a unit belongs to this run or to its logins.
+ownsSession() { # UNIT
+  case $1 in "$runUnit" | user@*.service | user-runtime-dir@*.service | sshd@*.service) return 0 ;; esac
+  return 1
 }
 
 # recordBefore records the services and systemd's jobs before the switch, after findFailed. It adds the services that
 # systemd restarts repeatedly to $failedBefore, so that the new system is not reported as the cause.
 recordBefore() {
-  local id restarts job name
+  local id restarts job
+  jobsBefore=''
   readInvocations
   for id in "${!invocation[@]}"; do before[$id]=${invocation[$id]}; done
   if [ ${#recent[@]} -gt 0 ]; then
@@ -67,50 +73,105 @@ recordBefore() {
       [ "$restarts" = 0 ] || failedBefore="$failedBefore$id "
     done < <(listServices "${recent[@]}")
   fi
-  jobsBefore=$activating$restarting
+  triggersBefore=$triggers
+  # shellcheck disable=SC2086
+  [ "$armed" = 0 ] || noteReach "${!before[@]}" $triggers
   askForJobs
-  while read -r job name _; do jobsBefore="$jobsBefore$job $name "; done < <(printf %s "$answer")
+  while read -r job _; do jobsBefore="$jobsBefore$job "; done < <(printf %s "$answer")
 }
 
-# isUnrelated reports whether a unit is independent of the switch: a timer starts the unit, the unit
-# is transient, or it has ended without an error and systemd will restart it.
-isUnrelated() { # UNIT
-  askSystemd show --property=TriggeredBy,Transient,SubState,Result "$1"
-  case $answer in
-  *.timer* | *Transient=yes*) return 0 ;;
-  *SubState=auto-restart*) case $answer in *Result=success*) return 0 ;; esac ;;
-  esac
+# isChanged reports whether a unit differs between the old and the new system.
+isChanged() { # UNIT
+  local file folder=etc/systemd/system
+  for file in "$1" "$1.d/overrides.conf" "${1%%@*}@.${1##*.}"; do
+    [ -e "$from/$folder/$file" ] || [ -e "$to/$folder/$file" ] || continue
+    [ "$from/$folder/$file" -ef "$to/$folder/$file" ] || [ "$(<"$from/$folder/$file")" = "$(<"$to/$folder/$file")" ] || return 0
+  done 2>/dev/null
   return 1
 }
 
-# findPendingJobs sets $pending to the jobs of the switch that are still in systemd's queue, as "KIND UNIT".
-# It leaves out jobs of units that had a job before the switch; jobs of scopes and slices; running jobs of
-# unrelated units, see isUnrelated; jobs of the units *-key.service, whose keys may be uploaded after the
-# switch; and all waiting jobs, if a job was left out for which they may be waiting. If systemd does not answer, the jobs
-# are unknown, and $pending is a text for the message.
+# isIndependent reports whether the switch does not decide when a unit runs: the unit is transient, or a timer starts it,
+# and the switch has not started the timer.
+isIndependent() { # UNIT TRANSIENT TRIGGERS
+  local trigger
+  for trigger in "${1%.*}.timer" $3; do
+    case " $startedTriggers" in *" $trigger "*) return 1 ;; esac
+  done
+  case $2:$3 in yes:* | *.timer*) return 0 ;; esac
+  return 1
+}
+
+# isUnrelated reports whether a unit is independent of the switch, see isIndependent, or has ended without an error and
+# systemd will restart it.
+isUnrelated() { # UNIT
+  local triggers transient=no
+  askSystemd show --property=TriggeredBy,Transient,SubState,Result "$1"
+  case $answer in *SubState=auto-restart*) case $answer in *Result=success*) return 0 ;; esac ;; esac
+  case $answer in *Transient=yes*) transient=yes ;; esac
+  triggers=${answer#*TriggeredBy=}
+  isIndependent "$1" $transient "${triggers%%$'\n'*}"
+}
+
+# isOfSwitch reports whether a job is the switch's: systemd has queued it since the switch began, or the switch has changed
+# its unit. Jobs of scopes and slices, of units that failed before the switch, and of independent units are not.
+declare -A ofSwitch=()
+isOfSwitch() { # JOB UNIT
+  if [ -z "${ofSwitch[$1]-}" ]; then
+    ofSwitch[$1]=yes
+    case $2:" $jobsBefore $failedBefore" in
+    *.scope:* | *.slice:* | "$runUnit":*) ofSwitch[$1]=no ;;
+    *" $1 "* | *" $2 "*) isChanged "$2" || ofSwitch[$1]=no ;;
+    esac
+    # A job of a timer's service may take hours, so it is not waited for, even if the switch has started the timer.
+    [ "${ofSwitch[$1]}" = no ] || ! startedTriggers='' isUnrelated "$2" || ofSwitch[$1]=no
+  fi
+  [ "${ofSwitch[$1]}" = yes ]
+}
+
+# findPendingJobs sets $pending to the jobs of the switch in systemd's queue and all jobs for which these wait, as "KIND
+# UNIT": those that run, or if there are none, those that wait. It sets $held to the jobs that wait for a key
+# (NAME-key.service), which may come after the switch. If systemd does not answer, $pending is a text for the message.
 findPendingJobs() {
-  local running='' waiting='' others='' job name kind how
-  askForJobs || {
+  local job name kind how last running='' waiting='' what=() state=() waits=() place=()
+  pending='' held=''
+  askForJobs --before || {
     pending='systemd does not answer, '
     return 0
   }
   while read -r job name kind how; do
-    [ -n "$job" ] || continue
-    case " $jobsBefore" in *" $job "* | *" $name "*) others=yes; continue ;; esac
-    case $name in
-    *.scope | *.slice | "$runUnit") continue ;;
-    *-key.service) others=yes; continue ;;
+    case $job:$name:$kind in
+    [0-9]*) last=$job what[job]="$kind $name" state[job]=$how waits[job]='' ;;
+    *:waiting:for) # the line before has a job that waits for this "job NUMBER (…)"
+      how=${how#job }
+      waits[last]+="${how%% *} "
+      ;;
     esac
-    if [ "$how" != running ]; then
-      waiting="$waiting$kind $name, "
-    elif isUnrelated "$name"; then
-      others=yes
-    else
-      running="$running$kind $name, "
-    fi
   done < <(printf %s "$answer")
-  pending=$running
-  [ -n "$running$others" ] || pending=$waiting
+  for job in "${!what[@]}"; do
+    ! isOfSwitch "$job" "${what[job]#* }" || addJob "$job"
+  done
+  for job in "${!place[@]}"; do
+    case ${place[job]}:${state[job]} in
+    held:*) held+="${what[job]}, " ;;
+    *:running) running+="${what[job]}, " ;;
+    *) waiting+="${what[job]}, " ;;
+    esac
+  done
+  pending=${running:-$waiting}
+}
+
+# addJob sets $place of a job and of all jobs for which it waits: `held` if it waits for a key, or `pending`.
+addJob() { # JOB
+  local other
+  [ -z "${place[$1]-}" ] || return 0
+  place[$1]=pending
+  case ${what[$1]} in *-key.service) place[$1]=held ;; esac
+  for other in ${waits[$1]}; do
+    [ -n "${what[other]-}" ] || continue
+    addJob "$other"
+    [ "${place[other]}" = pending ] || place[$1]=held
+    isOfSwitch "$other" "${what[other]#* }" || what[other]="${what[other]% (before *} (before ${what[$1]#* })"
+  done
 }
 
 # waitForJobs waits until systemd has completed the jobs of the switch. It fails with reason=hung if
@@ -141,23 +202,28 @@ waitForJobs() {
   done
 }
 
-# findStarted sets $marks to ID and ENTERED, a line each, of the services that have started since the switch began and
-# still run. It leaves out oneshot services, which end by themselves, services that failed or restarted repeatedly
-# before the switch, and nixbench-keys.service, which only watches files. It needs $restarting, see findFailed.
+# findStarted sets $marks to ID and ENTERED, a line each, of the services that have started since the switch began or since
+# the last call, and still run. It leaves out oneshot services that have ended, services that failed or restarted repeatedly
+# before the switch, and nixbench-keys.service, which only watches files. It adds the timers, paths and sockets that the
+# switch has started or changed to $startedTriggers. It needs $alive and $triggers, see findFailed: a service that restarts
+# repeatedly may have no invocation at the moment.
 findStarted() {
   local id entered type state sub started=()
   marks=''
-  [ "${settle:-0}" != 0 ] || return 0
-  readInvocations
-  for id in "${!invocation[@]}"; do
-    [ "${invocation[$id]}" = "${before[$id]-}" ] || [ "$id" = nixbench-keys.service ] || started+=("$id")
+  for id in $triggers; do
+    case " $startedTriggers" in *" $id "*) continue ;; esac
+    case " $triggersBefore" in *" $id "*) isChanged "$id" || continue ;; esac
+    startedTriggers="$startedTriggers$id "
   done
-  for id in $restarting; do # such a service has no invocation
-    case $id in *.service) started+=("$id") ;; esac
+  readInvocations
+  for id in $alive "${!invocation[@]}"; do
+    [ -n "${before[$id]-}" ] && [ "${invocation[$id]-}" = "${before[$id]}" ] || ownsSession "$id" || [ "$id" = nixbench-keys.service ] || started+=("$id")
+    before[$id]=${invocation[$id]-}
   done
   [ ${#started[@]} -gt 0 ] || return 0
   while read -r id entered _ type state sub; do
     case $type:$state:$sub in
+    oneshot:activating:*) ;;
     oneshot:*) continue ;;
     *:active:* | *:reloading:* | *:activating:auto-restart*) ;;
     *) continue ;;
@@ -168,7 +234,7 @@ findStarted() {
   done < <(listServices "${started[@]}")
 }
 
-# watchServices waits until every service in $marks has stayed active for the settle time. If systemd restarts a service, the settle time begins again. After 15 additional
+# watchServices waits for the settle time, until every service in $marks has stayed active for this time. If systemd restarts a service, the settle time begins again. After 15 additional
 # seconds or five restarts, $unstable contains the restarted services. A failed service ends the
 # wait; checkUnitsAgain then reports the failure.
 watchServices() {
@@ -178,7 +244,7 @@ watchServices() {
   now
   begun=$now since=$now limit=$((settle + 15)) deadline=$((now + settle + 15 + ${armed:-0}))
   save || :
-  echo "watching for ${settle}s the started services:$watched" >>"$live/log"
+  echo "watching for ${settle}s the started units:$watched$startedTriggers$held" >>"$live/log"
   while :; do
     pause 0.5
     if isAnswered abort; then
@@ -186,12 +252,14 @@ watchServices() {
       return 1
     fi
     latest='' restarting=''
-    while read -r id entered restarts _ state _; do
+    [ ${#units[@]} = 0 ] || while read -r id entered restarts type state sub; do
       case $watched in *" $id "*) ;; *) continue ;; esac
-      case $state in
-      failed) return 0 ;;
-      activating) restarting="$restarting$id " ;;
-      inactive) continue ;; # the service has ended without a failure
+      case $type:$state:$sub in
+      *:failed:*) return 0 ;;
+      oneshot:activating:auto-restart*) restarting="$restarting$id " ;;
+      oneshot:*) continue ;; # it has no start to wait for
+      *:activating:*) restarting="$restarting$id " ;;
+      *:inactive:*) continue ;; # the service has ended without a failure
       esac
       latest="$latest$id $entered
 "

@@ -1,0 +1,116 @@
+# shellcheck shell=bash
+# Functions that compare what reaches the node before a switch and after its rollback, and restore it. A unit of the new
+# system may have stopped sshd, taken an interface down or added a rule to the firewall: the activation of the old system does
+# not undo this.
+
+# findClient sets $client to the addresses and ports of the SSH connection of this command, as in SSH_CONNECTION: CLIENT
+# PORT NODE PORT. sudo removes the variable, so the environments of the processes above are read, too.
+findClient() {
+  local process=$PPID line
+  client=${SSH_CONNECTION:-}
+  while [ -z "$client" ] && [ "$process" -gt 1 ]; do
+    while IFS= read -r -d '' line; do
+      case $line in SSH_CONNECTION=*) client=${line#*=} ;; esac
+    done <"/proc/$process/environ"
+    read -r line <"/proc/$process/stat" || return 0
+    read -r _ process _ <<<"${line##*) }"
+  done 2>/dev/null
+}
+
+# readReach sets $reach to three texts: whether a process listens on the client's port, whether there is a route to the client
+# and the default routes, and the rules of the firewall without their counters. Only the last one needs a program.
+readReach() {
+  local port socket state line family='' addresses device to gateway length
+  read -ra addresses <<<"$client"
+  case $client in *:*) family=6 ;; esac
+  printf -v port %04X "${addresses[3]}"
+  reach=('' '' '')
+  for line in tcp tcp6; do
+    while read -r _ socket _ state _; do
+      case $socket:$state in
+      *:"$port:0A") reach[0]=yes ;;
+      *:0A | local_address:*) ;;
+      *) break ;; # the sockets that listen are the first
+      esac
+    done <"/proc/net/$line"
+  done
+  if true <>"/dev/udp/${addresses[0]}/9"; then reach[1]=yes; fi # connects a socket, and sends no packet
+  while read -r device to gateway _; do
+    [ "$to" != 00000000 ] || reach[1]+=" $device $gateway"
+  done </proc/net/route
+  while read -r to length _ _ gateway _ _ _ _ device; do
+    case $to:$length in *[!0:]*) ;; *) reach[1]+=" $device $gateway" ;; esac
+  done </proc/net/ipv6_route
+  while IFS= read -r line; do
+    case $line in '#'*) ;; *) reach[2]+=${line%% \[*}$'\n' ;; esac
+  done < <(if command -v nft >&2; then nft --stateless list ruleset; else "ip${family}tables-save" -t filter; fi 2>/dev/null)
+} 2>/dev/null
+
+# noteReach records what reaches the node, and those of the active units that provide it. Without an
+# SSH connection it records nothing.
+noteReach() { # UNIT…
+  local unit units=('' '' '')
+  : >"$live/reach"
+  case $client in *\ *\ *\ *) ;; *) return 0 ;; esac
+  for unit; do
+    case $unit in
+    ssh.service | sshd.service | ssh.socket | sshd.socket) units[0]+=" $unit" ;;
+    systemd-networkd.service | NetworkManager.service | dhcpcd.service | network-*.service | *-netdev.service) units[1]+=" $unit" ;;
+    firewall.service | nftables.service) units[2]+=" $unit" ;;
+    esac
+  done
+  readReach
+  printf '%s\0' "${units[@]}" "${reach[@]}" >"$live/reach"
+}
+
+# isReached reports whether the node is as noteReach has recorded it. Otherwise $lost names what differs, and $owners are its units.
+isReached() {
+  local noted=() what=('sshd' 'the route to the client' 'the rules of the firewall') i
+  mapfile -d '' -t noted <"$live/reach"
+  lost='' owners=''
+  [ ${#noted[@]} = 6 ] || return 0
+  readReach
+  for i in 0 1 2; do
+    [ "${reach[i]}" = "${noted[i + 3]}" ] || lost+=", ${what[i]}" owners+=${noted[i]}
+  done
+  lost=${lost#, }
+  [ -z "$lost" ]
+} 2>/dev/null
+
+# awaitReach waits until isReached succeeds or a client logs in.
+awaitReach() { # SECONDS
+  ! isReached || return 0
+  phase=returned
+  now
+  deadline=$((now + $1))
+  save || :
+  until isAnswered confirm-return || isReached; do
+    now
+    [ "$now" -lt "$deadline" ] || return
+    pause 0.3
+  done
+}
+
+# restoreReach is called after a rollback. If the node is not reached as before the switch, and no client logs in, it
+# restarts the units that should do this, and then reboots the node into its boot default, which is the previous system. The
+# record of the run ends with the request, so there is only one reboot. $restored names what differed, and what the node did.
+restoreReach() {
+  [ -s "$live/reach" ] && ! awaitReach 5 || return 0
+  restored=$lost
+  if [ -n "$owners" ]; then
+    echo "the rollback did not restore $lost: restarting$owners" >>"$live/log"
+    restored+=", so the node restarted$owners"
+    # shellcheck disable=SC2086
+    timeout 60 systemctl restart $owners >>"$live/log" 2>&1 </dev/null
+  fi
+  ! awaitReach 15 || return 0
+  if [ "$reboots" = no ]; then
+    restored+=", which did not help; --no-rollback-reboot forbids a reboot"
+    return
+  fi
+  echo "the rollback did not restore $lost: rebooting" >>"$live/log"
+  rebootSoon && restored+=", and rebooted because no client could log in"
+}
+
+# The delay gives the caller time to end before the reboot.
+rebootSoon() { systemd-run --quiet --collect --no-ask-password --on-active=500ms --timer-property=AccuracySec=10ms systemctl reboot; }
