@@ -95,7 +95,7 @@ func FuzzMarks(f *testing.F) {
 		size = max(1, size)
 		var out bytes.Buffer
 		r := &runningCommand{started: make(chan struct{}), leader: make(chan struct{}), prompts: make(chan struct{}, 8)}
-		m := &markWriter{prefix: prefix, onMark: r.handleMark, w: &out}
+		m := &markWriter{prefix: prefix, onMark: r.handleMark, before: &out, w: &out}
 		for rest := in; len(rest) > 0; rest = rest[min(size, len(rest)):] {
 			if n, err := m.Write(rest[:min(size, len(rest))]); err != nil || n != min(size, len(rest)) {
 				t.Fatal(n, err)
