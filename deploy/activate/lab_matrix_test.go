@@ -215,6 +215,7 @@ func (b *bench) runCell(t *testing.T, cell string) string {
 	how := "rolled back"
 	if n.BootID != boot {
 		how = "rolled back and rebooted"
+		b.host = labHost(t, b.l, b.name, "root") // the connections are of the boot before
 	}
 	t.Logf("%s on %s: %s in %v: %v\n%s", cell, b.name, how, took, err, text)
 	return how

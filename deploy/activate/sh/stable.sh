@@ -234,9 +234,9 @@ findStarted() {
   done < <(listServices "${started[@]}")
 }
 
-# watchServices waits for the settle time, until every service in $marks has stayed active for this time. If systemd restarts a service, the settle time begins again. After 15 additional
-# seconds or five restarts, $unstable contains the restarted services. A failed service ends the
-# wait; checkUnitsAgain then reports the failure.
+# watchServices waits for the settle time, and until every service in $marks has stayed active for this time. If systemd
+# restarts a service, the settle time begins again. After 15 additional seconds or five restarts, $unstable contains the
+# restarted services. A failed service ends the wait; checkUnitsAgain then reports the failure.
 watchServices() {
   local units=()
   while read -r name _; do [ -z "$name" ] || units+=("$name"); done <<<"$marks"
