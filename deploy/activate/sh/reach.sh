@@ -20,7 +20,7 @@ findClient() {
 # readReach sets $reach to three texts: whether a process listens on the client's port, whether there is a route to the client
 # and the default routes, and the rules of the firewall without their counters. Only the last one needs a program.
 readReach() {
-  local port socket state line family='' addresses device to gateway length
+  local port socket state line chain='' family='' addresses device to gateway length
   read -ra addresses <<<"$client"
   case $client in *:*) family=6 ;; esac
   printf -v port %04X "${addresses[3]}"
@@ -41,8 +41,10 @@ readReach() {
   while read -r to length _ _ gateway _ _ _ _ device; do
     case $to:$length in *[!0:]*) ;; *) reach[1]+=" $device $gateway" ;; esac
   done </proc/net/ipv6_route
+  # Kubernetes and its network change their own chains at any time. nft prints a chain in several lines.
   while IFS= read -r line; do
-    case $line in '#'*) ;; *) reach[2]+=${line%% \[*}$'\n' ;; esac
+    case $line in *'chain '*) chain=$line ;; esac
+    case $chain$line in '#'* | *KUBE-* | *CNI-* | *FLANNEL-*) ;; *) reach[2]+=${line%% \[*}$'\n' ;; esac
   done < <(if command -v nft >&2; then nft --stateless list ruleset; else "ip${family}tables-save" -t filter; fi 2>/dev/null)
 } 2>/dev/null
 
