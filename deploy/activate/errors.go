@@ -2,12 +2,14 @@ package activate
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/remote"
 )
 
 // NotNixOSError means that the node does not run NixOS.
@@ -121,6 +123,9 @@ func (e *LostSightError) OnNode() (node, text string) {
 	if e.Armed == 0 {
 		return e.Node, fmt.Sprintf("the result of the switch to %s is unknown, and the switch continues on the node: %s", e.Path, why)
 	}
+	if isDown(e.Err) {
+		return e.Node, fmt.Sprintf("could not confirm the switch to %s: %s; it boots its previous system", e.Path, why)
+	}
 	return e.Node, fmt.Sprintf("could not confirm the switch to %s; the node rolls back automatically, at the latest %s after the switch: %s",
 		e.Path, e.Armed, why)
 }
@@ -133,7 +138,16 @@ func (e *LostSightError) Brief() string {
 	if e.Armed == 0 {
 		return "result unknown: the switch continues on the node"
 	}
+	if isDown(e.Err) {
+		return "not confirmed: its machine is off"
+	}
 	return fmt.Sprintf("not confirmed: rolls back automatically, %s after the switch", e.Armed)
+}
+
+// isDown reports whether an error is that the node's machine does not run.
+func isDown(err error) bool {
+	var unreachable *remote.UnreachableError
+	return errors.As(err, &unreachable) && unreachable.Down != ""
 }
 
 func (e *LostSightError) Unwrap() error { return e.Err }

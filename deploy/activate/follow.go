@@ -157,7 +157,7 @@ func (w *watch) isFinal(err error) (error, bool) {
 		return errNodeChanged, true
 	}
 	answered := errors.As(err, &failed) && failed.Signal == ""
-	if answered || errors.As(err, &endless) || errors.Is(err, errIncomplete) || !w.started && !errors.As(err, &lost) && !errors.Is(err, errSilent) {
+	if isDown(err) || answered || errors.As(err, &endless) || errors.Is(err, errIncomplete) || !w.started && !errors.As(err, &lost) && !errors.Is(err, errSilent) {
 		return &stepError{w.name, "activate", err}, true
 	}
 	return err, false
