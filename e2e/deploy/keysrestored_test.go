@@ -51,6 +51,14 @@ func TestKeysRestored(t *testing.T) {
 		checkRestored(s)
 	})
 
+	t.Run("a unit that waits for a late key fails", func(t *testing.T) {
+		s := s.forSubtest(t)
+		keys := strings.Replace(fresh, "deployment.keys = {", `deployment.keys = { later = { text = "new"; uploadAt = "post-activation"; };`, 1)
+		hive(s, keys+`systemd.services.uses = once "sleep 1; exit 1" // { wantedBy = [ "later-key.service" ]; after = [ "later-key.service" ]; };`, `imports = [ (which "one") ];`)
+		s.says(s.run(8, "apply"), "unit uses.service failed soon after the switch", "1 rolled-back")
+		checkRestored(s)
+	})
+
 	t.Run("locked out", func(t *testing.T) {
 		s := s.forSubtest(t)
 		hive(s, fresh+`networking.firewall.enable = lib.mkForce true;`, `imports = [ (which "one") ];`)
