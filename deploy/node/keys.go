@@ -9,6 +9,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -122,7 +123,8 @@ func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, whe
 
 // uploadLateKeys uploads the keys for the time after the switch while the node waits for its first confirmation. So the
 // services that wait for these keys are watched before the system is permanent, and a rollback restores the keys. It
-// reports whether keys have changed. An error is not reported: the upload after the switch finds and reports it again.
+// reports whether keys may have changed. An error is not reported: the upload after the switch finds and reports it again.
+// The connection is a new one: the switch may have cut the open one, which would deliver the keys after the rollback.
 func (c *Changer) uploadLateKeys(ctx context.Context, h host, set secrets.Set, o Options) bool {
 	ctx, cancel := context.WithTimeout(ctx, o.Confirm/2)
 	defer cancel()
@@ -130,9 +132,19 @@ func (c *Changer) uploadLateKeys(ctx context.Context, h host, set secrets.Set, o
 	if o.RollbackAll {
 		set.Aside = secrets.Hold
 	}
-	result, err := c.Uploader.Upload(ctx, h, set)
+	conn, err := h.Fresh(ctx)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	result, err := c.Uploader.Upload(ctx, connection{conn}, set)
 	return err != nil || result.Changes()
 }
+
+// connection is a host with only one connection.
+type connection struct{ conn *remote.Conn }
+
+func (c connection) Conn(context.Context) (*remote.Conn, error) { return c.conn, nil }
 
 // hasKeysAfterSwitch reports whether keys must be uploaded or removed after a switch. before is the result of the
 // upload before the switch, which found the keys to remove. If nothing was uploaded before, this is only known if the

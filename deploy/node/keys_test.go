@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/fleet"
@@ -20,6 +21,19 @@ type unreachableHost struct{ host }
 func (unreachableHost) Conn(ctx context.Context) (*remote.Conn, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
+}
+
+func (u unreachableHost) Fresh(ctx context.Context) (*remote.Conn, error) { return u.Conn(ctx) }
+
+// The upload of late keys leaves half of the time for the confirmation.
+func TestLateKeysOfUnreachableNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		changed := (&Changer{}).uploadLateKeys(t.Context(), unreachableHost{}, secrets.Set{}, Options{Confirm: time.Minute})
+		if took := time.Since(begin); changed || took != 30*time.Second {
+			t.Errorf("the node has changed: %t, after %v", changed, took)
+		}
+	})
 }
 
 // A node that has rolled back has restored its keys. If that cannot be verified, the error does not

@@ -51,6 +51,14 @@ func TestKeysRestored(t *testing.T) {
 		checkRestored(s)
 	})
 
+	t.Run("a unit that waits for a late key fails", func(t *testing.T) {
+		s := s.forSubtest(t)
+		keys := strings.Replace(fresh, "deployment.keys = {", `deployment.keys = { later = { text = "new"; uploadAt = "post-activation"; };`, 1)
+		hive(s, keys+`systemd.services.uses = once "sleep 1; exit 1" // { wantedBy = [ "later-key.service" ]; after = [ "later-key.service" ]; };`, `imports = [ (which "one") ];`)
+		s.says(s.run(8, "apply"), "unit uses.service failed soon after the switch", "1 rolled-back")
+		checkRestored(s)
+	})
+
 	t.Run("locked out", func(t *testing.T) {
 		s := s.forSubtest(t)
 		hive(s, fresh+`networking.firewall.enable = lib.mkForce true;`, `imports = [ (which "one") ];`)
@@ -182,10 +190,12 @@ func TestKeysRestored(t *testing.T) {
 		hive(s, fresh, `imports = [ (which "two") ]; system.activationScripts.slow = "sleep 6";`+broken)
 		got := s.run(8, "apply", "--rollback-all-on-failure")
 		s.says(got, "2 rolled-back", "m1 ", "rolled back to generation 1")
-		if log := s.findEvents(func(h runEvent) bool {
-			return h.Event == "node-end" && h.Phase == "keys" && strings.Contains(h.Text, "uploaded late; removed /run/keys/gone")
-		}); len(log) != 1 {
-			t.Errorf("the post-activation key was not uploaded before the rollback: %v", s.events())
+		for _, want := range []string{"uploaded late", "removed /run/keys/gone"} {
+			if log := s.findEvents(func(h runEvent) bool {
+				return h.Event == "node-end" && h.Phase == "keys" && strings.Contains(h.Text, want)
+			}); len(log) != 1 {
+				t.Errorf("there is no event %q of the keys before the rollback: %v", want, s.events())
+			}
 		}
 		checkRestored(s)
 		s.checkWhich("m2=one")
