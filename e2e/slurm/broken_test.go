@@ -68,6 +68,6 @@ scontrol update nodename=compute-3 state=drain reason="nixbench: it is about to 
 	c.WaitForOutput(20*time.Second, "controller-1", states+" | sed 's/IDLE+DRAIN Reason=bad disk/DOWN+DRAIN Reason=bad disk/'",
 		"State=DOWN+DRAIN Reason=bad disk State=IDLE+DRAIN Reason=bad fan State=IDLE")
 	for _, node := range []string{"compute-1", "compute-2", "compute-3"} {
-		c.CheckOutput(node, "cat /etc/change; systemctl is-active slurmd", "2\nactive")
+		c.CheckOutput(node, "cat /etc/change; echo; systemctl is-active slurmd", "2\nactive")
 	}
 }
