@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
 )
 
 // examineScript prints the time of the node, and a line for each folder that a deployment writes to: whether it can be written,
@@ -28,16 +29,16 @@ const (
 	wrongClock  = 5 * time.Minute
 )
 
-// addCause adds a hint to the error of a failed change of a node: file systems of the node that are full or read-only, and a
+// AddCause adds a hint to the error of a failed step on a node: file systems of the node that are full or read-only, and a
 // wrong clock. A program that fails for one of these reasons often does not name it. If the error already has a hint, or the
-// node cannot be asked, addCause returns err.
-func (c *Changer) addCause(ctx context.Context, node string, err error) error {
+// node cannot be asked, AddCause returns err.
+func AddCause(ctx context.Context, f *fleet.Fleet, node string, err error) error {
 	if err == nil || ctx.Err() != nil || failure.Hint(err) != "" || slices.Contains([]failure.Kind{failure.Unreachable, failure.Lost}, failure.KindOf(err)) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	out, failed := c.Fleet.Run(ctx, node, nil, "sh", "-c", examineScript)
+	out, failed := f.Run(ctx, node, nil, "sh", "-c", examineScript)
 	if failed != nil {
 		return err
 	}
