@@ -18,7 +18,8 @@ import (
 const examineScript = `date +%s
 for folder in / /nix/var /run /tmp /var /boot; do
   [ -d "$folder" ] || continue
-  if [ -w "$folder" ]; then mode=rw; else mode=ro; fi
+  mode=rw
+  [ "$(id -u)" != 0 ] || [ -w "$folder" ] || mode=ro # another user may lack the permission
   df -Pk "$folder" | { read -r _; read -r _ size _ free _ place
     df -Pi "$folder" | { read -r _; read -r _ inodes _ left _; echo "$mode $free $size $left $inodes $place"; }; }
 done`
