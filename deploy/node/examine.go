@@ -26,7 +26,7 @@ done`
 
 // Limits below which examine reports a file system or a clock.
 const (
-	littleSpace = 1 << 10 // KiB
+	littleSpace = 16 << 10 // KiB; systemd does not reload if /run has less
 	wrongClock  = 5 * time.Minute
 )
 
@@ -75,8 +75,8 @@ func readFindings(out string, now time.Time) []string {
 		switch free, size, inodes := parseNumber(f[1]), parseNumber(f[2]), parseNumber(f[3]); {
 		case f[0] == "ro":
 			add("%s is read-only", place)
-		case free < littleSpace && size > littleSpace:
-			add("%s is full: %d KiB of %d MiB are free (%s)", place, free, size>>10, fix)
+		case free < littleSpace && size > 0:
+			add("%s is full or nearly so: %d KiB of %d KiB are free (%s)", place, free, size, fix)
 		case inodes == 0 && parseNumber(f[4]) > 0:
 			add("%s has no free inodes (%s)", place, fix)
 		}
