@@ -196,7 +196,7 @@ func (d *Deployer) previewNode(ctx context.Context, observation plan.Observation
 	decided := plan.Decide(observation, node.Options{Goal: node.Switch})
 	p := Preview{Node: n.Name, Unit: n.Unit, From: observation.Observed.Current, To: observation.Closure.Out, Drv: observation.Closure.Drv, Action: decided.Action, plan: decided, err: decided.Err}
 	if p.err == nil && observation.Built && observation.Err == nil && !isDown(observation.Machine) {
-		p.err = d.addPreviewDetails(ctx, &p, observation, diffs, o)
+		p.err = node.AddCause(ctx, d.Fleet, p.Node, d.addPreviewDetails(ctx, &p, observation, diffs, o))
 	}
 	if p.err != nil {
 		p.Error = p.err.Error()

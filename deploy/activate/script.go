@@ -86,11 +86,9 @@ func executeScript(ctx context.Context, conn *remote.Conn, each func(name, value
 	return err
 }
 
-// commandName returns the name of a script command for errors. It leaves out the shell command that
-// runs the script.
-func commandName(args []string) string {
-	return "nixbench-activate " + strings.Join(strings.Fields(strings.Join(args, " ")), " ")
-}
+// commandName returns the name of a script command for errors. It leaves out the shell command that runs the script, and
+// the other arguments, which would hide what the node has printed.
+func commandName(args []string) string { return "nixbench-activate " + args[0] }
 
 // unarmedPatience is how long the script waits for systemd jobs without progress if no rollback
 // is armed.

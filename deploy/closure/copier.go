@@ -35,7 +35,10 @@ type Copier struct {
 
 	records records
 	chunks  chunks
-	socket  func(node string) string // returns the path of a node's daemon socket, for tests; nil: daemonSocket
+
+	// For tests.
+	socket   func(node string) string // returns the path of a node's daemon socket; nil: daemonSocket
+	patience time.Duration            // replaces replyTimeout; 0: it does not
 }
 
 // Stats are the numbers of a copy.

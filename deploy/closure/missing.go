@@ -1,8 +1,10 @@
 package closure
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -65,6 +67,30 @@ const (
 	slowestCopy   = 16 << 10
 )
 
+// replyTimeout is the time limit of a node's Nix daemon for the handshake and for a query. A daemon that cannot write to
+// /nix/var does not answer: it takes its store for that of another daemon, and connects to itself again and again.
+const replyTimeout = time.Minute
+
+// awaitReply calls operation, which asks the node's daemon over conn. If the daemon does not answer in time, awaitReply closes
+// conn and returns a [silentError].
+func (c *Copier) awaitReply(node string, conn io.Closer, operation func() error) error {
+	limit := cmp.Or(c.patience, replyTimeout)
+	wait := c.Send.Wait(event.Event{Node: node, Phase: event.Copy, Text: "an answer of the node's Nix daemon", Until: time.Now().Add(limit)})
+	defer wait.End()
+	timer := time.AfterFunc(limit, func() { conn.Close() })
+	err := operation()
+	if !timer.Stop() {
+		return &silentError{limit}
+	}
+	return err
+}
+
+type silentError struct{ limit time.Duration }
+
+func (e *silentError) Error() string {
+	return fmt.Sprintf("the node's Nix daemon does not answer within %v; see journalctl -u nix-daemon on the node", e.limit)
+}
+
 // openLink connects to the node's Nix daemon. If this is not possible, the link has no daemon. The daemon is
 // disconnected when ctx ends.
 func (c *Copier) openLink(ctx context.Context, node string, conn *remote.Conn) (*link, error) {
@@ -76,7 +102,10 @@ func (c *Copier) openLink(ctx context.Context, node string, conn *remote.Conn) (
 			l.late.Store(true)
 			socket.Close()
 		})
-		l.daemon, err = daemon.Open(socket, maxReplies)
+		err = c.awaitReply(node, socket, func() (err error) {
+			l.daemon, err = daemon.Open(socket, maxReplies)
+			return err
+		})
 	}
 	if err == nil {
 		l.daemon.Log = l.handleMessage
@@ -91,6 +120,7 @@ func (c *Copier) openLink(ctx context.Context, node string, conn *remote.Conn) (
 		err = context.Cause(ctx)
 	case conn.Err() != nil:
 		err = conn.Err()
+	case errors.As(err, new(*silentError)): // the commands of link's other methods would wait for the same daemon
 	default:
 		l.close()
 		l.daemon = nil // the commands of link's other methods explain what is wrong
@@ -158,7 +188,17 @@ func (l *link) queryInvalid(ctx context.Context, paths []string, substitute bool
 	if l.daemon == nil {
 		return l.c.queryInvalid(ctx, l.node, l.conn, paths)
 	}
-	valid, err := l.daemon.QueryValidPaths(paths, substitute)
+	var valid []string
+	query := func() (err error) {
+		valid, err = l.daemon.QueryValidPaths(paths, substitute)
+		return err
+	}
+	var err error
+	if substitute { // takes as long as the caches need
+		err = query()
+	} else {
+		err = l.c.awaitReply(l.node, l.daemon, query)
+	}
 	if err != nil {
 		return nil, &Error{Node: l.node, Phase: event.Copy, Step: "query the missing paths", Err: l.explain(ctx, err)}
 	}

@@ -34,7 +34,7 @@ func (l *link) holdPath(ctx context.Context, path string) error {
 	if l.daemon == nil {
 		return nil
 	}
-	if err := l.daemon.AddTempRoot(path); err != nil {
+	if err := l.c.awaitReply(l.node, l.daemon, func() error { return l.daemon.AddTempRoot(path) }); err != nil {
 		return l.newProtectError(path, l.explain(ctx, err))
 	}
 	return nil

@@ -21,6 +21,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
 	"github.com/nixbench/nixbench/deploy/closure/nar"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/nixeval"
@@ -488,5 +489,21 @@ func verifyStore(t testing.TB, socket string) {
 	cmd.Env = append(os.Environ(), "NIX_REMOTE="+filepath.Join(filepath.Dir(socket), "root"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// A Nix daemon that accepts connections and does not answer, as one whose /nix is read-only, is an error.
+func TestSilentDaemon(t *testing.T) {
+	socket := filepath.Join(shortDir(t), "socket")
+	silent, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	_, h := startServer(t, sshtest.Options{})
+	c := &Copier{patience: 100 * time.Millisecond, socket: at(socket)}
+	_, _, err = c.Missing(t.Context(), "node-1", h, []string{"/nix/store/x"})
+	if failure.KindOf(err) != failure.Copy || !strings.Contains(err.Error(), "connect to the Nix daemon: the node's Nix daemon does not answer within 100ms") {
+		t.Error(err)
 	}
 }

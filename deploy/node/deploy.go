@@ -67,7 +67,7 @@ func (c *Changer) Deploy(ctx context.Context, t Task, o Options) (Result, error)
 		// The cause of the cancellation explains more than the failure that followed from it.
 		err = &fleet.NodeError{Node: t.Node.Name, Step: event.Deploy, Err: context.Cause(ctx)}
 	}
-	return result, c.addCause(ctx, t.Node.Name, err)
+	return result, AddCause(ctx, c.Fleet, t.Node.Name, err)
 }
 
 func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result, error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
 )
 
 // examineScript prints the time of the node, and a line for each folder that a deployment writes to: whether it can be written,
@@ -17,27 +18,28 @@ import (
 const examineScript = `date +%s
 for folder in / /nix/var /run /tmp /var /boot; do
   [ -d "$folder" ] || continue
-  if [ -w "$folder" ]; then mode=rw; else mode=ro; fi
+  mode=rw
+  [ "$(id -u)" != 0 ] || [ -w "$folder" ] || mode=ro # another user may lack the permission
   df -Pk "$folder" | { read -r _; read -r _ size _ free _ place
     df -Pi "$folder" | { read -r _; read -r _ inodes _ left _; echo "$mode $free $size $left $inodes $place"; }; }
 done`
 
 // Limits below which examine reports a file system or a clock.
 const (
-	littleSpace = 1 << 10 // KiB
+	littleSpace = 16 << 10 // KiB; systemd does not reload if /run has less
 	wrongClock  = 5 * time.Minute
 )
 
-// addCause adds a hint to the error of a failed change of a node: file systems of the node that are full or read-only, and a
+// AddCause adds a hint to the error of a failed step on a node: file systems of the node that are full or read-only, and a
 // wrong clock. A program that fails for one of these reasons often does not name it. If the error already has a hint, or the
-// node cannot be asked, addCause returns err.
-func (c *Changer) addCause(ctx context.Context, node string, err error) error {
+// node cannot be asked, AddCause returns err.
+func AddCause(ctx context.Context, f *fleet.Fleet, node string, err error) error {
 	if err == nil || ctx.Err() != nil || failure.Hint(err) != "" || slices.Contains([]failure.Kind{failure.Unreachable, failure.Lost}, failure.KindOf(err)) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	out, failed := c.Fleet.Run(ctx, node, nil, "sh", "-c", examineScript)
+	out, failed := f.Run(ctx, node, nil, "sh", "-c", examineScript)
 	if failed != nil {
 		return err
 	}
@@ -73,8 +75,8 @@ func readFindings(out string, now time.Time) []string {
 		switch free, size, inodes := parseNumber(f[1]), parseNumber(f[2]), parseNumber(f[3]); {
 		case f[0] == "ro":
 			add("%s is read-only", place)
-		case free < littleSpace && size > littleSpace:
-			add("%s is full: %d KiB of %d MiB are free (%s)", place, free, size>>10, fix)
+		case free < littleSpace && size > 0:
+			add("%s is full or nearly so: %d KiB of %d KiB are free (%s)", place, free, size, fix)
 		case inodes == 0 && parseNumber(f[4]) > 0:
 			add("%s has no free inodes (%s)", place, fix)
 		}

@@ -41,14 +41,14 @@ func (c *Changer) restoreSystem(ctx context.Context, n nixeval.Node, h host, o O
 	}
 	if !o.WithoutKeys { // before the activation, because the units of the earlier system start with the previous keys
 		if err := c.Uploader.PutBack(ctx, n.Name, h); err != nil {
-			return c.addCause(ctx, n.Name, err)
+			return AddCause(ctx, c.Fleet, n.Name, err)
 		}
 	}
 	_, _, err := c.ApplySystem(ctx, n.Name, h, Target{
 		Before: before, Generation: generation, Restores: true,
 		Request: activate.Request{Run: c.RunID + "-back", Path: path, Goal: goal, Confirm: o.Confirm, SettleTime: o.SettleTime, NoReboot: o.NoReboot, ReplaceUnknown: true},
 	})
-	return c.addCause(ctx, n.Name, err)
+	return AddCause(ctx, c.Fleet, n.Name, err)
 }
 
 // RollBack activates an earlier system on a node. generation is the number of that system in the node's
@@ -64,7 +64,7 @@ func (c *Changer) RollBack(ctx context.Context, n nixeval.Node, before activate.
 	})
 	result := Result{Outcome: outcome, Activation: &activation}
 	if err != nil {
-		return result, c.addCause(ctx, n.Name, &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err})
+		return result, AddCause(ctx, c.Fleet, n.Name, &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err})
 	}
 	result.Text = formatActivation(activation, before)
 	return result, nil
