@@ -265,7 +265,9 @@ func (r *runner) runOnNodes(ctx context.Context, script string) error {
 // prepareLarge builds the large path, once, and the systems that contain it.
 func (r *runner) prepareLarge(ctx context.Context, t *tool, on string, h hive) error {
 	if r.large == "" {
-		out, err := exec.CommandContext(ctx, "nix-build", "--no-out-link", "-E", r.describeLarge()).Output()
+		cmd := exec.CommandContext(ctx, "nix-build", "--no-out-link", "-E", r.describeLarge())
+		cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig)
+		out, err := cmd.Output()
 		if err != nil {
 			return fmt.Errorf("nix-build of the large path: %w", err)
 		}
