@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,7 +77,7 @@ good = { }; bad = { }; }`, mini, config),
 				err := cmd.Run()
 				took, memory := time.Since(begin), cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss>>10
 				t.Logf("%.1fs, exit code %d, %d MiB, %d bytes: %.400q", took.Seconds(), cmd.ProcessState.ExitCode(), memory, out.size, out.text)
-				if errors.Is(err, exec.ErrWaitDelay) || took > 60*time.Second || memory > 256 {
+				if errors.Is(err, exec.ErrWaitDelay) || took > 60*time.Second || memory > maxMemory {
 					t.Errorf("%v, %v, %d MiB", err, took, memory)
 				}
 				if out.hidden != "" || strings.Contains(out.text, "goroutine") {
@@ -88,6 +90,14 @@ good = { }; bad = { }; }`, mini, config),
 		}
 	}
 }
+
+// maxMemory is the memory that a command may use, in MiB. With the race detector, as in `make test`, a program needs some times as much.
+var maxMemory = func() int64 {
+	if info, _ := debug.ReadBuildInfo(); slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		return 1024
+	}
+	return 256
+}()
 
 // shown is the output of a command: its size, its begin, and a part that is not printable.
 type shown struct {
