@@ -24,10 +24,14 @@ type repairable struct{ enginetest.Fake }
 
 func (e *repairable) Conditions(o engine.CheckOptions) []check.Condition {
 	return []check.Condition{{Name: "works", Probe: func(ctx context.Context) error {
-		if len(e.Stopped) > 0 {
+		if faults, _ := e.Look(ctx, "head"); len(faults) > 0 {
 			return errors.New("the engine does not answer")
 		}
-		for node, m := range e.Registered {
+		members, err := e.Members(ctx)
+		if err != nil {
+			return err
+		}
+		for node, m := range members {
 			if (m.Drained || m.Cordoned) && !slices.Contains(o.Except, node) {
 				return errors.New(node + " is drained")
 			}
