@@ -252,6 +252,10 @@ only web.service 500 0 active running; later 0 loops`)
 			n.onNew(`only web.service 500 1 activating auto-restart; echo "web.service loaded activating auto-restart" >$WORLD/failed`)
 			n.rollsBack(n.request(), reasonLate, "unit web.service failed soon after the switch")
 		},
+		"service is started again at the moment": func(t *testing.T, n *standIn) {
+			n.onNew(`only web.service 500 1 activating start-pre; echo "web.service loaded activating start-pre" >$WORLD/failed`)
+			n.rollsBack(n.request(), reasonLate, "unit web.service failed soon after the switch")
+		},
 		"service recovers": func(t *testing.T, n *standIn) {
 			n.onNew(`only web.service 500 0 active running; later 0.7 only web.service 600 1 active running`)
 			if _, err := n.activate(n.request()); err != nil {

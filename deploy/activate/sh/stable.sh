@@ -208,7 +208,7 @@ waitForJobs() {
 # switch has started or changed to $startedTriggers. It needs $alive and $triggers, see findFailed: a service that restarts
 # repeatedly may have no invocation at the moment.
 findStarted() {
-  local id entered type state sub started=()
+  local id entered restarts type state sub started=()
   marks=''
   for id in $triggers; do
     case " $startedTriggers" in *" $id "*) continue ;; esac
@@ -221,11 +221,12 @@ findStarted() {
     before[$id]=${invocation[$id]-}
   done
   [ ${#started[@]} -gt 0 ] || return 0
-  while read -r id entered _ type state sub; do
+  while read -r id entered restarts type state sub; do
     case $type:$state:$sub in
     oneshot:activating:*) ;;
     oneshot:*) continue ;;
     *:active:* | *:reloading:* | *:activating:auto-restart*) ;;
+    *:activating:*) [ "$restarts" != 0 ] || continue ;; # between two attempts, such as in ExecStartPre
     *) continue ;;
     esac
     case " $failedBefore " in *" $id "*) continue ;; esac
