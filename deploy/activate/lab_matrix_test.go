@@ -173,6 +173,7 @@ func keepBusy(t *testing.T) {
 
 // runCell switches the machine from base to the cell's system, and returns what happened.
 func (b *bench) runCell(t *testing.T, cell string) string {
+	b.host = labHost(t, b.l, b.name, "root") // the cell before may have cut the connections
 	r := b.request("base", Switch)
 	if err := b.try(r); err != nil {
 		t.Errorf("%s on %s: before: %v", cell, b.name, err)
@@ -217,7 +218,6 @@ func (b *bench) runCell(t *testing.T, cell string) string {
 	how := "rolled back"
 	if n.BootID != boot {
 		how = "rolled back and rebooted"
-		b.host = labHost(t, b.l, b.name, "root") // the connections are of the boot before
 	}
 	t.Logf("%s on %s: %s in %v: %v\n%s", cell, b.name, how, took, err, text)
 	return how
