@@ -70,7 +70,7 @@ var (
 var importantCells = []string{"queue/firewall/idle", "queue/fails/idle", "queue/sshd/idle", "timer/firewall/idle", "timer/interface/idle", "timer/loops/idle", "path/fails/idle", "run/sshd/idle", "key/firewall/idle"}
 
 // TestLabMatrix switches machines to systems that close SSH or fail late, in different ways. Never may such a switch
-// succeed, and never may a machine be unreachable two minutes after its rollback.
+// succeed and leave the machine unreachable or its unit failed, and never may a machine be unreachable two minutes after its rollback.
 //
 // NIXBENCH_MATRIX=ROUNDS makes so many rounds of all cells, and NIXBENCH_MATRIX_CELLS of those that match a regular
 // expression, such as ^timer/.*/idle$. NIXBENCH_MATRIX_MACHINES is the number of machines (10).
@@ -199,6 +199,10 @@ func (b *bench) runCell(t *testing.T, cell string) string {
 	if err == nil {
 		time.Sleep(10 * time.Second)
 		text, failed := b.look(5 * time.Second)
+		if effect := strings.Split(cell, "/")[1]; failed == nil && effect != "fails" && effect != "loops" {
+			t.Logf("%s on %s: the switch succeeded after %v, and has started again what the unit had stopped: %s", cell, b.name, took, text)
+			return "reachable"
+		}
 		t.Errorf("%s on %s: the switch succeeded after %v; 10s later: %s %v", cell, b.name, took, text, failed)
 		b.restore(t)
 		return "ESCAPED"
