@@ -61,6 +61,12 @@ ownsSession() { # UNIT
   return 1
 }
 
+# watchesKeys reports whether a unit only watches the files of keys.
+watchesKeys() { # UNIT
+  case $1 in nixbench-keys.service | *-key.service) return 0 ;; esac
+  return 1
+}
+
 # recordBefore records the services and systemd's jobs before the switch, after findFailed. It adds the services that
 # systemd restarts repeatedly to $failedBefore, so that the new system is not reported as the cause.
 recordBefore() {
@@ -152,7 +158,7 @@ findPendingJobs() {
   done
   for job in "${!place[@]}"; do
     case ${place[job]}:${state[job]} in
-    held:*) held+="${what[job]}, " ;;
+    held:*) watchesKeys "${what[job]#* }" || held+="${what[job]}, " ;;
     *:running) running+="${what[job]}, " ;;
     *) waiting+="${what[job]}, " ;;
     esac
@@ -217,7 +223,7 @@ findStarted() {
   done
   readInvocations
   for id in $alive "${!invocation[@]}"; do
-    [ -n "${before[$id]-}" ] && [ "${invocation[$id]-}" = "${before[$id]}" ] || ownsSession "$id" || [ "$id" = nixbench-keys.service ] || started+=("$id")
+    [ -n "${before[$id]-}" ] && [ "${invocation[$id]-}" = "${before[$id]}" ] || ownsSession "$id" || watchesKeys "$id" || started+=("$id")
     before[$id]=${invocation[$id]-}
   done
   [ ${#started[@]} -gt 0 ] || return 0
