@@ -19,10 +19,9 @@ const (
 	hereCPU    metric = "processor time here, s"
 	hereMemory metric = "memory of the program here, MB"
 	programs   metric = "programs started on a node"
-	handshakes metric = "SSH handshakes of a node"
 )
 
-var metrics = []metric{wall, nodeCPU, hereCPU, hereMemory, programs, handshakes}
+var metrics = []metric{wall, nodeCPU, hereCPU, hereMemory, programs}
 
 // figures are the values of one run. A metric that was not measured is missing.
 type figures map[metric]float64
