@@ -15,6 +15,7 @@ let
   minimum = "1.26";
   # The files that the Go build reads. Other files, such as docs/, cause no new build.
   sources = [
+    "bench"
     "cmd"
     "deploy"
     "e2e"

@@ -6,10 +6,10 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/page"
+	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/deploy/bench"
-	"github.com/nixbench/nixbench/deploy/bench/page"
-	"github.com/nixbench/nixbench/deploy/bench/stats"
 )
 
 // calibration is the ratio of a metric with hollow nodes to that with as many machines.

@@ -16,10 +16,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
-	"github.com/nixbench/nixbench/deploy/bench"
-	"github.com/nixbench/nixbench/deploy/bench/player"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"

@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/export"
+	"github.com/nixbench/nixbench/bench/page"
+	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/deploy/bench"
-	"github.com/nixbench/nixbench/deploy/bench/export"
-	"github.com/nixbench/nixbench/deploy/bench/page"
-	"github.com/nixbench/nixbench/deploy/bench/stats"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/state"
 )

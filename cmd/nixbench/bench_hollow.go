@@ -4,8 +4,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/bench"
-	"github.com/nixbench/nixbench/deploy/bench/page"
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/page"
 	"github.com/nixbench/nixbench/nixeval"
 )
 

@@ -3,9 +3,9 @@ package main
 import (
 	"testing"
 
-	"github.com/nixbench/nixbench/deploy/bench"
-	"github.com/nixbench/nixbench/deploy/bench/page"
-	"github.com/nixbench/nixbench/deploy/bench/stats"
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/page"
+	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/nixeval"
 )
 

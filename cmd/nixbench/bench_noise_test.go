@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/bench"
-	"github.com/nixbench/nixbench/deploy/bench/noise"
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/bench/player"
+	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 

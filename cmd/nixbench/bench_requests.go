@@ -3,9 +3,9 @@ package main
 import (
 	"fmt"
 
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/deploy/bench"
-	"github.com/nixbench/nixbench/deploy/bench/player"
 )
 
 // requestRows returns a table of the requests of attempts by program and verb, without a row if there are none.

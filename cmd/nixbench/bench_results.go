@@ -8,14 +8,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/bench"
-	"github.com/nixbench/nixbench/deploy/bench/export"
-	"github.com/nixbench/nixbench/deploy/bench/noise"
-	"github.com/nixbench/nixbench/deploy/bench/page"
-	"github.com/nixbench/nixbench/deploy/bench/player"
-	"github.com/nixbench/nixbench/deploy/bench/stats"
-	"github.com/nixbench/nixbench/deploy/bench/trial"
-	"github.com/nixbench/nixbench/deploy/bench/workload"
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/export"
+	"github.com/nixbench/nixbench/bench/noise"
+	"github.com/nixbench/nixbench/bench/page"
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/bench/trial"
+	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/nixeval"
 )
 

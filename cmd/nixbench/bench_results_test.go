@@ -13,11 +13,11 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/trial"
+	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/deploy/bench"
-	"github.com/nixbench/nixbench/deploy/bench/player"
-	"github.com/nixbench/nixbench/deploy/bench/trial"
-	"github.com/nixbench/nixbench/deploy/bench/workload"
 	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/nixeval"
 )

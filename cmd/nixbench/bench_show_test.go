@@ -3,8 +3,8 @@ package main
 import (
 	"testing"
 
-	"github.com/nixbench/nixbench/deploy/bench"
-	"github.com/nixbench/nixbench/deploy/bench/trial"
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/trial"
 )
 
 // The row of an attempt contains the error of the clock, and that not all jobs finished.

@@ -6,12 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/bench/player"
+	fluxplayer "github.com/nixbench/nixbench/bench/player/flux"
+	kubernetesplayer "github.com/nixbench/nixbench/bench/player/kubernetes"
+	slurmplayer "github.com/nixbench/nixbench/bench/player/slurm"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/kubernetescmd"
-	"github.com/nixbench/nixbench/deploy/bench/player"
-	fluxplayer "github.com/nixbench/nixbench/deploy/bench/player/flux"
-	kubernetesplayer "github.com/nixbench/nixbench/deploy/bench/player/kubernetes"
-	slurmplayer "github.com/nixbench/nixbench/deploy/bench/player/slurm"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/flux"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nixbench/nixbench/deploy/bench/trial"
+	"github.com/nixbench/nixbench/bench/trial"
 )
 
 // docs/bench.md explains each metric.

@@ -29,7 +29,7 @@ func document(t *testing.T, name string) string {
 func readMessages(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, dir := range []string{"nixeval", "deploy", "cmd", "modules"} {
+	for _, dir := range []string{"nixeval", "deploy", "bench", "cmd", "modules"} {
 		err := filepath.WalkDir(filepath.Join("..", "..", dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") {
 				return err

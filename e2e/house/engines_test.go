@@ -19,12 +19,12 @@ var namesOfEngines = map[string]string{
 
 // TestEnginesAreNamedOnce fails if an identifier, a string or an import path of the program names an engine outside of the
 // engine's own packages and of namesOfEngines. An engine has the name of its folder in deploy/engine; its packages
-// are in this folder, in modules/NAME, in deploy/bench/player/NAME and in cmd/nixbench/internal/NAMEcmd. Comments may give engines as examples.
+// are in this folder, in modules/NAME, in bench/player/NAME and in cmd/nixbench/internal/NAMEcmd. Comments may give engines as examples.
 func TestEnginesAreNamedOnce(t *testing.T) {
 	top := root(t)
 	kinds := engineNames(t, top)
 	used := map[string]bool{}
-	for _, dir := range []string{"cmd", "deploy", "modules", "nixeval", "templates"} {
+	for _, dir := range []string{"cmd", "bench", "deploy", "modules", "nixeval", "templates"} {
 		err := filepath.WalkDir(filepath.Join(top, dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 				return err
@@ -80,7 +80,7 @@ func engineNames(t *testing.T, top string) []string {
 }
 
 func isPackageOfEngine(file, kind string) bool {
-	dirs := []string{"deploy/engine/" + kind, "deploy/bench/player/" + kind, "modules/" + kind, "cmd/nixbench/internal/" + kind + "cmd"}
+	dirs := []string{"deploy/engine/" + kind, "bench/player/" + kind, "modules/" + kind, "cmd/nixbench/internal/" + kind + "cmd"}
 	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(file, dir+"/") })
 }
 

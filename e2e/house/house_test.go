@@ -20,7 +20,7 @@ const module = "github.com/nixbench/nixbench"
 // The longest folder that contains a package counts, so deploy is the package itself.
 var layers = []string{
 	"cmd",
-	"deploy/bench",
+	"bench",
 	"deploy",
 	"deploy/rollout deploy/plan deploy/report",
 	"deploy/inspect deploy/explain deploy/packages deploy/archive",
@@ -42,7 +42,7 @@ func root(t *testing.T) string {
 
 // TestImports fails if a package of the program imports a package of the same or a higher layer, or of the tests.
 func TestImports(t *testing.T) {
-	cmd := exec.Command("go", "list", "-f", `{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}`, "./cmd/...", "./deploy/...", "./nixeval/...", "./modules", "./templates")
+	cmd := exec.Command("go", "list", "-f", `{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}`, "./cmd/...", "./bench/...", "./deploy/...", "./nixeval/...", "./modules", "./templates")
 	cmd.Dir = root(t)
 	out, err := cmd.Output()
 	if err != nil {
@@ -79,7 +79,7 @@ func TestOnlyUIPrints(t *testing.T) {
 	printers := map[string]bool{"fmt.Print": true, "fmt.Printf": true, "fmt.Println": true, "os.Exit": true}
 	top := root(t)
 	checked := 0
-	for _, dir := range []string{"nixeval", "deploy", "modules", "cmd"} {
+	for _, dir := range []string{"nixeval", "deploy", "bench", "modules", "cmd"} {
 		err := filepath.WalkDir(filepath.Join(top, dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") ||
 				strings.HasSuffix(path, "cmd/nixbench/main.go") || strings.Contains(path, "/sshtest/") || strings.Contains(path, "/provisiontest/") { // for tests only

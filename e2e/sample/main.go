@@ -32,7 +32,7 @@ func main() {
 	flag.Parse()
 	log.SetFlags(0)
 	var c, f []text
-	for _, root := range []string{"cmd", "deploy", "nixeval", "modules", "internal"} {
+	for _, root := range []string{"cmd", "bench", "deploy", "nixeval", "modules", "internal"} {
 		if err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err

@@ -1,0 +1,82 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/bench/workload"
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// MakeJobs returns the jobs of a workload, or none if its program decides them. seed determines random times of submission.
+func MakeJobs(name string, w nixeval.BenchmarkWorkload, seed uint64) ([]workload.Job, error) {
+	if len(w.Program) > 0 && len(w.Jobs) == 0 && w.Trace == nil {
+		return nil, nil
+	}
+	jobs, err := decodeJobs(w, seed)
+	if err == nil {
+		jobs, err = workload.Prepare(jobs)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("workloads.%s: %w", name, err)
+	}
+	return jobs, nil
+}
+
+func decodeJobs(w nixeval.BenchmarkWorkload, seed uint64) ([]workload.Job, error) {
+	if w.Trace != nil {
+		return readTrace(*w.Trace, w)
+	}
+	times := newArrivals(w.Arrival, seed)
+	var out []workload.Job
+	for i, text := range w.Jobs {
+		var j workload.Job
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&j); err != nil {
+			return nil, fmt.Errorf("job %d: %w", i+1, err)
+		}
+		if !gjson.GetBytes(text, "submit").Exists() {
+			j.Submit = times()
+		}
+		out = append(out, j)
+	}
+	return out, nil
+}
+
+// newArrivals returns a function that returns the times at which one job after the other is submitted.
+func newArrivals(a nixeval.Arrival, seed uint64) func() float64 {
+	if a.Rate == 0 {
+		return func() float64 { return 0 }
+	}
+	random := rand.New(rand.NewPCG(seed, 1))
+	next := 0.0
+	return func() float64 {
+		now := next
+		if a.Poisson {
+			next += random.ExpFloat64() / a.Rate
+		} else {
+			next += 1 / a.Rate
+		}
+		return now
+	}
+}
+
+// readTrace reads the jobs of a file in the Standard Workload Format.
+func readTrace(file string, w nixeval.BenchmarkWorkload) ([]workload.Job, error) {
+	f, _, err := durable.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	jobs, _, err := workload.ReadSWF(f, workload.SWFOptions{MaxJobs: w.TraceJobs, Compression: w.TraceSpeed, CPUsPerNode: w.TraceCPUs})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return jobs, nil
+}

@@ -1,0 +1,363 @@
+package bench
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Difference is something in which two sweeps differ, apart from their results.
+type Difference struct {
+	What string `json:"what"`
+	A    string `json:"a"`
+	B    string `json:"b"`
+	// Follows reports that another difference of the list is the cause of this one.
+	Follows bool `json:"follows,omitempty"`
+}
+
+// ArgumentsOfSet is what two sweeps with other arguments of --set differ in.
+const ArgumentsOfSet = "the arguments of --set"
+
+// CountCauses returns the number of differences that do not follow from another one.
+func CountCauses(all []Difference) int {
+	n := 0
+	for _, d := range all {
+		if !d.Follows {
+			n++
+		}
+	}
+	return n
+}
+
+// Compare returns in what two sweeps differ. A difference between their results has a single cause only if they differ in one thing that does not
+// follow from another one. One cause that changes several configurations is one difference.
+func Compare(a, b Sweep) []Difference {
+	var out []Difference
+	add := func(what, x, y string) {
+		if x != y {
+			out = append(out, Difference{What: what, A: x, B: y})
+		}
+	}
+	add("the nixbench", a.Nixbench, b.Nixbench)
+	add("the kernel", a.Host.Kernel, b.Host.Kernel)
+	add("the processor", fmt.Sprintf("%d × %s", a.Host.CPUs, a.Host.CPU), fmt.Sprintf("%d × %s", b.Host.CPUs, b.Host.CPU))
+	add("the memory", fmt.Sprintf("%d MiB", a.Host.Memory), fmt.Sprintf("%d MiB", b.Host.Memory))
+	if a.Host.Nix != "" && b.Host.Nix != "" {
+		add("the version of Nix", a.Host.Nix, b.Host.Nix)
+	}
+	compareBenchmarks(a.Benchmark, b.Benchmark, add)
+	names := slices.Sorted(maps.Keys(a.Workloads))
+	for _, name := range names {
+		if other, ok := b.Workloads[name]; ok {
+			x, y := a.Benchmark.Workloads[name], b.Benchmark.Workloads[name]
+			add("the workload "+name, a.Workloads[name].Hash, other.Hash)
+			add("the program of the workload "+name, a.Workloads[name].Program, other.Program)
+			add("the time limit of the workload "+name, seconds(x.TimeLimit).String(), seconds(y.TimeLimit).String())
+			add("the players of the workload "+name, encode(x.Players), encode(y.Players))
+		}
+	}
+	add(ArgumentsOfSet, strings.Join(a.Sets, " "), strings.Join(b.Sets, " "))
+	// With the same source, nothing else than --set has changed the systems. The rest of the list may have other causes.
+	follows := !slices.Equal(a.Sets, b.Sets) && a.SourceHash != "" && a.SourceHash == b.SourceHash
+	for _, d := range slices.Concat(compareHollow(a, b), compareFrozen(a, b)) {
+		d.Follows = follows
+		out = append(out, d)
+	}
+	return out
+}
+
+// notCompared are the fields of a benchmark that do not change a trial, or that are compared in another way.
+var notCompared = []string{"factors", "modules", "cells", "workloads", "repetitions", "retries", "claims", "order", "seed", "client"}
+
+// fieldNames are the names of fields of a benchmark in a comparison. Other fields have their own name.
+var fieldNames = map[string]string{"warmup": "the number of warm-up blocks", "pause": "the seconds of the pause before a workload", "quiet": "the thresholds of noise", "reset": "the reset"}
+
+// compareBenchmarks compares what the benchmarks of two sweeps declare, apart from their workloads and cells.
+func compareBenchmarks(a, b nixeval.Benchmark, add func(what, x, y string)) {
+	add("the order", fmt.Sprintf("%s, seed %d", a.Order, a.Seed), fmt.Sprintf("%s, seed %d", b.Order, b.Seed))
+	add("the client", cmp.Or(a.Client, "none"), cmp.Or(b.Client, "none"))
+	x, y := listFields(a), listFields(b)
+	names := maps.Clone(x)
+	maps.Copy(names, y)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if !slices.Contains(notCompared, name) {
+			add(cmp.Or(fieldNames[name], name+" of the benchmark"), cmp.Or(x[name], "none"), cmp.Or(y[name], "none"))
+		}
+	}
+}
+
+// listFields returns the fields of a benchmark as JSON, and a text without its quotes.
+func listFields(b nixeval.Benchmark) map[string]string {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(encode(b)), &fields); err != nil {
+		return nil
+	}
+	out := map[string]string{}
+	for name, value := range fields {
+		out[name] = strings.Trim(string(value), `"`)
+	}
+	return out
+}
+
+func encode(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// pair is a configuration that two sweeps have.
+type pair struct {
+	name string
+	a, b Configuration
+}
+
+// pairConfigurations returns the configurations that two sweeps have, in the order of the first one.
+func pairConfigurations(a, b Sweep) []pair {
+	var out []pair
+	for _, c := range a.Configurations {
+		if i := indexOf(b, c.Levels); i >= 0 {
+			out = append(out, pair{describeLevels(c.Levels), c, b.Configurations[i]})
+		}
+	}
+	return out
+}
+
+// indexOf returns the index of the configuration with these levels, or -1.
+func indexOf(s Sweep, levels map[string]string) int {
+	return slices.IndexFunc(s.Configurations, func(c Configuration) bool { return maps.Equal(c.Levels, levels) })
+}
+
+// group collects differences of configurations that have the same values. The name of the difference has all configurations.
+type group struct{ out []Difference }
+
+func (g *group) add(what, configuration, x, y string) {
+	if x == y {
+		return
+	}
+	i := slices.IndexFunc(g.out, func(d Difference) bool { return strings.HasPrefix(d.What, what+" of ") && d.A == x && d.B == y })
+	if i < 0 {
+		g.out = append(g.out, Difference{What: what + " of " + configuration, A: x, B: y})
+		return
+	}
+	g.out[i].What += "; " + configuration
+}
+
+func compareHollow(a, b Sweep) []Difference {
+	var g group
+	for _, p := range pairConfigurations(a, b) {
+		g.add("the hollow nodes", p.name, fmt.Sprint(p.a.Hollow), fmt.Sprint(p.b.Hollow))
+	}
+	return g.out
+}
+
+// compareFrozen returns the differences of systems. Configurations that were changed by the same cause are one difference.
+func compareFrozen(a, b Sweep) []Difference {
+	var causes [][]pair
+	for _, p := range pairConfigurations(a, b) {
+		if changed, _ := CompareClosures(p.a.Closure, p.b.Closure); len(changed) == 0 {
+			continue
+		}
+		i := slices.IndexFunc(causes, func(all []pair) bool {
+			return !slices.ContainsFunc(all, func(other pair) bool { return !haveSameCause(p, other) })
+		})
+		if i < 0 {
+			causes = append(causes, []pair{p})
+			continue
+		}
+		causes[i] = append(causes[i], p)
+	}
+	var out []Difference
+	for _, all := range causes {
+		var names, counts, packages []string
+		for _, p := range all {
+			changed, n := CompareClosures(p.a.Closure, p.b.Closure)
+			names, counts = append(names, p.name), append(counts, fmt.Sprintf("%d of %d paths", len(changed), n))
+			packages = append(packages, changed...)
+		}
+		out = append(out, Difference{What: "the systems of " + strings.Join(names, "; "), A: "differ in " + strings.Join(counts, " and "), B: strings.Join(shorten(packages), ", ")})
+	}
+	return out
+}
+
+// haveSameCause reports whether the systems of two configurations differ from those of the other sweep for the same reason: they have a changed path
+// or all names of changed paths in common, and neither has kept a path that the other one has replaced.
+func haveSameCause(p, q pair) bool {
+	x, _ := CompareClosures(p.a.Closure, p.b.Closure)
+	y, _ := CompareClosures(q.a.Closure, q.b.Closure)
+	if keepsReplaced(x, q) || keepsReplaced(y, p) {
+		return false
+	}
+	common := slices.ContainsFunc(x, func(c string) bool { return slices.Contains(y, c) })
+	return common || slices.Equal(packageNames(x), packageNames(y))
+}
+
+// keepsReplaced reports whether both systems of a configuration have a path that changed contains.
+func keepsReplaced(changed []string, p pair) bool {
+	return slices.ContainsFunc(changed, func(c string) bool {
+		return slices.Contains(p.a.Closure, c[1:]) && slices.Contains(p.b.Closure, c[1:])
+	})
+}
+
+// CompareResults returns in what the clusters and schedulers of two sweeps differed while trials ran. known is the result of [Compare]: what follows
+// from one of its differences is marked.
+func CompareResults(a, b *Store, known []Difference) ([]Difference, error) {
+	x, err := firstResults(a)
+	if err != nil {
+		return nil, err
+	}
+	y, err := firstResults(b)
+	if err != nil {
+		return nil, err
+	}
+	var sizes, limits group
+	for _, p := range pairConfigurations(a.Sweep, b.Sweep) {
+		first, second := x[indexOf(a.Sweep, p.a.Levels)], y[indexOf(b.Sweep, p.a.Levels)]
+		if first == nil || second == nil {
+			continue
+		}
+		sizes.add("the size of the cluster", p.name, formatSize(*first), formatSize(*second))
+		if first.Place != nil && second.Place != nil {
+			sizes.add("the node with the commands", p.name, first.Place.Commands, second.Place.Commands)
+		}
+		for _, d := range compareLimits(first.Limits, second.Limits) {
+			limits.add(d.What, p.name, d.A, d.B)
+		}
+	}
+	changed := func(what string) bool {
+		return slices.ContainsFunc(known, func(d Difference) bool { return strings.HasPrefix(d.What, what) })
+	}
+	for i := range sizes.out {
+		sizes.out[i].Follows = changed(ArgumentsOfSet) || changed("the client")
+	}
+	for i := range limits.out {
+		limits.out[i].Follows = changed(ArgumentsOfSet) || changed("the systems of ")
+	}
+	return slices.Concat(sizes.out, limits.out), nil
+}
+
+func formatSize(a Attempt) string {
+	return fmt.Sprintf("%d nodes with %d processors", a.Result.Nodes, a.Result.CPUs)
+}
+
+// firstResults returns the first result of each configuration that counts, by its index.
+func firstResults(st *Store) (map[int]*Attempt, error) {
+	out := map[int]*Attempt{}
+	for _, t := range st.Sweep.Trials {
+		if out[t.Configuration] != nil {
+			continue
+		}
+		r, err := st.Result(t.Number)
+		if err != nil {
+			return nil, err
+		}
+		if r != nil {
+			out[t.Configuration] = r
+		}
+	}
+	return out, nil
+}
+
+// compareLimits returns the limits that have other values, or that only one of the lists has.
+func compareLimits(a, b []player.Limit) []Difference {
+	values := func(limits []player.Limit) map[string]string {
+		out := map[string]string{}
+		for _, l := range limits {
+			out[l.Name] = l.Value
+		}
+		return out
+	}
+	x, y := values(a), values(b)
+	names := maps.Clone(x)
+	maps.Copy(names, y)
+	var out []Difference
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if x[name] != y[name] {
+			out = append(out, Difference{What: name, A: cmp.Or(x[name], "none"), B: cmp.Or(y[name], "none")})
+		}
+	}
+	return out
+}
+
+func describeLevels(levels map[string]string) string {
+	if len(levels) == 0 {
+		return "the only configuration"
+	}
+	return FormatCell(levels)
+}
+
+// CompareClosures returns the store paths that only one of two closures has, and the number of all paths. Removed paths begin with "-",
+// added ones with "+".
+func CompareClosures(a, b []string) (changed []string, all int) {
+	in := map[string]int{}
+	for _, p := range a {
+		in[p] |= 1
+	}
+	for _, p := range b {
+		in[p] |= 2
+	}
+	for _, p := range slices.Sorted(maps.Keys(in)) {
+		switch in[p] {
+		case 1:
+			changed = append(changed, "-"+p)
+		case 2:
+			changed = append(changed, "+"+p)
+		}
+	}
+	return changed, len(in)
+}
+
+// maxShown is the number of changed paths that a message contains.
+const maxShown = 6
+
+// shorten returns the names of changed paths without their hashes, each once, and how many more there are.
+func shorten(changed []string) []string {
+	out := packageNames(changed)
+	if more := len(out) - maxShown; more > 0 {
+		out = append(out[:maxShown], fmt.Sprintf("and %d more", more))
+	}
+	return out
+}
+
+// packageNames returns the names of changed paths without their hashes, each once.
+func packageNames(changed []string) []string {
+	var out []string
+	for _, c := range changed {
+		out = append(out, packageName(c))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// packageName returns the name of a store path, after its sign and its hash.
+func packageName(path string) string {
+	name := path[strings.LastIndex(path, "/")+1:]
+	_, name, _ = strings.Cut(name, "-")
+	return name
+}
+
+// DescribeClosures returns one line for each package that only one of two closures has, or that has another version or content.
+func DescribeClosures(a, b []string) []string {
+	changed, _ := CompareClosures(a, b)
+	signs := map[string]string{}
+	for _, c := range changed {
+		name := packageName(c)
+		if signs[name] != "" && signs[name] != c[:1] {
+			signs[name] = "changed:"
+		} else if signs[name] == "" {
+			signs[name] = c[:1]
+		}
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(signs)) {
+		out = append(out, signs[name]+" "+name)
+	}
+	return out
+}

@@ -1,0 +1,98 @@
+package bench
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/bench/player"
+)
+
+// LevelDifference is the difference between the systems of two configurations of a sweep.
+type LevelDifference struct {
+	A        map[string]string `json:"a"`
+	B        map[string]string `json:"b"`
+	Factors  []string          `json:"factors"`            // in which the two differ
+	Changed  int               `json:"changed"`            // number of store paths that only one of the two has
+	Paths    int               `json:"paths"`              // number of all store paths of the two
+	Packages []string          `json:"packages,omitempty"` // as DescribeClosures returns them
+	// Undeclared has what differs although the levels of the factors do not declare it.
+	Undeclared []string `json:"undeclared,omitempty"`
+}
+
+// String returns `differs in 3 of 214 paths`.
+func (d LevelDifference) String() string {
+	if d.Changed == 0 {
+		return fmt.Sprintf("has the same %d paths", d.Paths)
+	}
+	return fmt.Sprintf("differs in %d of %d paths", d.Changed, d.Paths)
+}
+
+// CompareLevels compares the systems of all pairs of configurations that differ in the level of one factor. A configuration that is in no such pair
+// is compared with the first one. limits has the limits with which the scheduler of a configuration ran, by index.
+func CompareLevels(s Sweep, limits map[int][]player.Limit) []LevelDifference {
+	var out []LevelDifference
+	paired := map[int]bool{}
+	add := func(i, k int) {
+		out = append(out, compareLevels(s.Configurations[i], s.Configurations[k], limits[i], limits[k]))
+	}
+	for k := range s.Configurations {
+		for i := range k {
+			if len(findChanged(s.Configurations[i].Levels, s.Configurations[k].Levels)) == 1 {
+				add(i, k)
+				paired[i], paired[k] = true, true
+			}
+		}
+	}
+	for k := 1; k < len(s.Configurations); k++ {
+		if !paired[k] {
+			add(0, k)
+		}
+	}
+	return out
+}
+
+// findChanged returns the factors whose levels differ.
+func findChanged(a, b map[string]string) []string {
+	var out []string
+	for _, f := range slices.Sorted(maps.Keys(a)) {
+		if a[f] != b[f] {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// sizeForm matches the factors that change the machines, and not the programs on them.
+var sizeForm = regexp.MustCompile(`^roles\.[^.]+\.(count|vcpus|memory|disk|disks|cpuPins)$`)
+
+// packageForm matches the name of a package with its version. The other paths are configuration, such as the addresses of all nodes.
+var packageForm = regexp.MustCompile(`^[A-Za-z].*-[0-9]+\.[0-9]`)
+
+// ownForm matches names of paths that each node has for itself, also if a version is part of the name.
+var ownForm = regexp.MustCompile(`^(nixos-system-|initrd-|unit-|etc-)`)
+
+func compareLevels(a, b Configuration, limitsA, limitsB []player.Limit) LevelDifference {
+	d := LevelDifference{A: a.Levels, B: b.Levels, Factors: findChanged(a.Levels, b.Levels), Packages: DescribeClosures(a.Closure, b.Closure)}
+	changed, all := CompareClosures(a.Closure, b.Closure)
+	d.Changed, d.Paths = len(changed), all
+	if slices.ContainsFunc(d.Factors, func(f string) bool { return !sizeForm.MatchString(f) }) {
+		return d // a scheduler, a module or a setting may change every path
+	}
+	for _, p := range d.Packages {
+		sign, name, _ := strings.Cut(p, " ")
+		if packageForm.MatchString(name) && !ownForm.MatchString(name) {
+			d.Undeclared = append(d.Undeclared, describeSign[sign]+" "+name)
+		}
+	}
+	if len(limitsA) > 0 && len(limitsB) > 0 {
+		for _, l := range compareLimits(limitsA, limitsB) {
+			d.Undeclared = append(d.Undeclared, fmt.Sprintf("%s is %s and %s", l.What, l.A, l.B))
+		}
+	}
+	return d
+}
+
+var describeSign = map[string]string{"-": "only the first has", "+": "only the second has", "changed:": "another build of"}

@@ -1,0 +1,94 @@
+// Package page writes one self-contained HTML page about a sweep. The page contains its style and drawings, has no scripts and loads no
+// other files. html/template escapes all texts; no text of a hive or a sweep is marked as safe.
+package page
+
+import (
+	"bytes"
+	"embed"
+	"html/template"
+	"io"
+	"time"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/bench/trial"
+	"github.com/nixbench/nixbench/deploy/report"
+)
+
+// Verdicts of a trial.
+const (
+	Valid   = "valid"
+	Suspect = "suspect" // something could have changed the result; the trial counts
+	Invalid = "invalid" // the page shows the trial, but no median or ratio uses it
+)
+
+// Repeat is the factor of an A/A cell: cells that differ in this factor only are the same. Their ratios show the noise.
+const Repeat = "repeat"
+
+// Workload is the factor with the names of workloads. Drawings of jobs do not mix workloads.
+const Workload = "workload"
+
+// Input is the content of a page.
+type Input struct {
+	Sweep    string
+	Started  time.Time
+	Revision string // of the hive
+	Order    string // in which the trials ran
+	Seed     uint64
+	Cells    []map[string]string // levels by factor; the page has this order
+	Trials   []Trial
+	Limits   []Limit
+	Claims   []stats.ClaimResult
+	Closures []Closure
+	Metrics  []string // the metrics of drawings and comparisons; empty: the main ones
+	Notes    []string // such as: confounded with time
+	Quiet    Noise    // the limits above which a trial is not valid; negative or nil: there is none
+}
+
+// Trial is a trial of the sweep. Its cell is one of the cells of the page.
+type Trial struct {
+	stats.Sample
+	Verdict  string
+	Reasons  []string
+	Complete bool
+	Requests []player.Request
+	Nodes    int          // nodes that run jobs
+	Times    *trial.Times // nil: unknown
+	Noise    Noise
+}
+
+// Limit is a limit with which a scheduler ran.
+type Limit struct {
+	player.Limit
+	Cell map[string]string // the levels for which it is the limit; empty: all cells
+}
+
+// Closure is the difference between the systems of two configurations.
+type Closure struct {
+	A, B       string   // names of the configurations
+	Summary    string   // such as: differs in 3 of 214 paths
+	Lines      []string // changed packages, one per line
+	Undeclared []string // what differs although the levels do not declare it
+}
+
+//go:embed page.html
+var files embed.FS
+
+//go:embed page.css
+var style string
+
+// Render writes the page of a sweep to w.
+func Render(w io.Writer, in Input) error {
+	t, err := template.New("page.html").Funcs(template.FuncMap{
+		"style": func() template.CSS { return report.Style() + template.CSS(style) },
+	}).ParseFS(files, "page.html")
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer // collects the page, so that Render never writes an incomplete page
+	if err := t.Execute(&b, newView(in)); err != nil {
+		return err
+	}
+	_, err = w.Write(b.Bytes())
+	return err
+}

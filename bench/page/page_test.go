@@ -1,0 +1,400 @@
+package page
+
+import (
+	"bytes"
+	"encoding/xml"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/bench/trial"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// example returns a sweep of two schedulers with 10, 30 and 100 nodes and an A/A cell. The throughput of one of them falls with the nodes.
+func example(t *testing.T) Input {
+	t.Helper()
+	defaults := map[string]string{"scheduler": "default"}
+	in := Input{
+		Sweep: "schedulers", Started: time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC), Revision: "3f2a9c1", Order: "random in blocks", Seed: 7,
+		Notes: []string{"emulated machines: no absolute figures"},
+		Limits: []Limit{
+			{Limit: player.Limit{Name: "kube-scheduler: kube-api-qps", Value: "50", Rate: 50, Kind: player.Bound}, Cell: defaults},
+			{Limit: player.Limit{Name: "slurmctld: SchedulerParameters", Value: "default_queue_depth=100"}},
+		},
+		Closures: []Closure{
+			{A: "scheduler=default", B: "scheduler=volcano", Summary: "differs in 3 of 214 paths", Lines: []string{"+ volcano-1.13.0", "changed: etc"}},
+			{A: "nodes=10", B: "nodes=30", Summary: "differs in 2 of 210 paths", Lines: []string{"changed: linux-6.12"}, Undeclared: []string{"another build of linux-6.12"}},
+			{A: "nodes=30", B: "nodes=100", Summary: "has the same 210 paths"},
+		},
+		Quiet: Noise{new(0.01), new(0.05), new(0.05), new(0.05)},
+	}
+	for _, scheduler := range []string{"default", "volcano"} {
+		for _, nodes := range []string{"10", "30", "100"} {
+			in.Cells = append(in.Cells, map[string]string{"scheduler": scheduler, "nodes": nodes, Repeat: "1"})
+		}
+	}
+	in.Cells = append(in.Cells, map[string]string{"scheduler": "default", "nodes": "10", Repeat: "2"})
+	r, other := rand.New(rand.NewPCG(1, 1)), rand.New(rand.NewPCG(2, 2))
+	centre := map[string]float64{"default 10": 50, "default 30": 49, "default 100": 48, "volcano 10": 40, "volcano 30": 30, "volcano 100": 15}
+	order := 0
+	for block := 1; block <= 6; block++ {
+		for _, i := range r.Perm(len(in.Cells)) {
+			order++
+			c := in.Cells[i]
+			rate := centre[c["scheduler"]+" "+c["nodes"]] * math.Exp(0.01*r.NormFloat64())
+			wait := 100 / rate * math.Exp(0.05*r.NormFloat64())
+			in.Trials = append(in.Trials, Trial{
+				Sample: stats.Sample{Cell: c, Block: block, Order: order, Metrics: map[string]float64{
+					"throughput": rate * 0.9, "bind_rate": rate, "wait_p50": wait, "wait_p90": 3 * wait, "wait_p99": 8 * wait, "wait_max": 20 * wait,
+					"scheduler_cpu": 3 * wait,
+				}},
+				Verdict: Valid, Complete: true, Requests: exampleRequests(c["scheduler"], int64(order)),
+				Times: exampleTimes(20, rate, wait), Noise: Noise{new(0.001), new(0.01 * other.Float64()), new(0.04 * other.Float64()), new(0.02 * other.NormFloat64())},
+			})
+		}
+	}
+	in.Trials[4].Verdict, in.Trials[4].Reasons = Suspect, []string{"the clock of worker-3 was 40 ms late"}
+	in.Trials[9].Noise.Foreign = new(0.9)
+	in.Trials[9].Verdict, in.Trials[9].Reasons, in.Trials[9].Complete = Invalid, []string{"another process used 90 % of a processor"}, false
+	var samples []stats.Sample
+	for _, trial := range in.Trials {
+		if trial.Verdict != Invalid {
+			samples = append(samples, trial.Sample)
+		}
+	}
+	for _, text := range []string{
+		"ratio(throughput, scheduler, volcano, default, repeat=1) < 0.9",
+		"ratio(wait_p50, nodes, 100, 10, scheduler=default) > 2",
+		"ratio(makespan, nodes, 100, 10) > 2",
+	} {
+		c, err := stats.ParseClaim(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Claims = append(in.Claims, c.Evaluate(samples))
+	}
+	return in
+}
+
+// exampleTimes returns the times of jobs that are created at once, and bound at a rate. The last one does not finish.
+func exampleTimes(jobs int, rate, wait float64) *trial.Times {
+	out := &trial.Times{Jobs: jobs}
+	for i := range jobs {
+		at := float64(i+1) / rate
+		out.Created = append(out.Created, 0.1*at)
+		out.Bound = append(out.Bound, at)
+		if i < jobs-1 {
+			out.Finished = append(out.Finished, at+0.5)
+		}
+		out.Wait = append(out.Wait, wait*math.Exp(float64(i)/6-1.5))
+		out.Schedule = append(out.Schedule, 0.5*wait*math.Exp(float64(i)/8-1.5))
+	}
+	return out
+}
+
+// exampleRequests returns the requests of a trial of a scheduler, of which there are more kinds than the page shows.
+func exampleRequests(scheduler string, order int64) []player.Request {
+	if scheduler != "default" {
+		return nil
+	}
+	out := []player.Request{{Program: "kube-scheduler", Sent: true, Verb: "POST", Count: 500 + order%2}}
+	for i := range int64(maxRequests + 3) {
+		out = append(out, player.Request{Program: "kube-apiserver", Verb: "GET", Resource: fmt.Sprintf("resource-%d", i), Count: 1000 - i})
+	}
+	return out
+}
+
+func render(t *testing.T, in Input) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Render(&b, in); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func checkGolden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs; if that is right, run go test ./bench/page -update\n%s", file, diff)
+	}
+}
+
+var styles = regexp.MustCompile(`(?s)<style>.*</style>`)
+
+func TestGolden(t *testing.T) {
+	in := example(t)
+	checkGolden(t, "sweep.html", styles.ReplaceAllString(render(t, in), "<style></style>"))
+	var text strings.Builder
+	for _, table := range Text(in) {
+		fmt.Fprintf(&text, "# %s\n%s\n%s\n", table.Title, table.Note, strings.Join(table.Head, " | "))
+		for _, row := range table.Rows {
+			if len(row) != len(table.Head) {
+				t.Errorf("a row of %s has %d columns, its head has %d", table.Title, len(row), len(table.Head))
+			}
+			text.WriteString(strings.Join(row, " | ") + "\n")
+		}
+	}
+	checkGolden(t, "sweep.txt", text.String())
+}
+
+// TestContent checks what the golden file alone would not: the parts have the right content.
+func TestContent(t *testing.T) {
+	page := render(t, example(t))
+	for _, want := range []string{
+		`bind_rate of nodes=10, repeat=1, scheduler=default; nodes=30, repeat=1, scheduler=default; nodes=10, repeat=2, scheduler=default is limited by it`,
+		`<span class="pill v-valid">40 valid</span> <span class="pill v-suspect">1 suspect</span> <span class="pill v-invalid">1 invalid</span>`,
+		`<h2>By nodes</h2>`, `The medians of equal cells differ by up to `, `emulated machines: no absolute figures`, `&#43; volcano-1.13.0`, `<p>differs in 3 of 214 paths</p>`,
+		`<p class="limited">not declared: another build of linux-6.12</p>`, `<p class="limited">Confounded: levels differ in something that the matrix does not declare`,
+		`<li class="v-suspect" title="trial 5, `, `another process used 90 % of a processor<br>not all jobs finished`, `scheduler_cpu`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not contain %s", want)
+		}
+	}
+	in := example(t)
+	a := analyse(in)
+	for _, r := range a.ratios {
+		want := "less"
+		switch {
+		case r.factor == Repeat:
+			t.Errorf("the equal cells are among the comparisons: %+v", r)
+		case r.Metric == "wait_p50" || r.Metric == "wait_p99":
+			want = "more"
+		}
+		// The default scheduler depends little on the number of nodes.
+		if r.factor == "scheduler" && r.Answer != want {
+			t.Errorf("%s of %s to %s with %v: %s, want %s", r.Metric, r.a, r.b, r.cell, r.Answer, want)
+		}
+	}
+	if len(a.floor) != 4 {
+		t.Errorf("%d comparisons of equal cells, want one per metric", len(a.floor))
+	}
+	if got := strings.Count(page, `hollow`) - strings.Count(styles.FindString(page), `hollow`); got != 8+1 { // 4 metrics in two drawings, and the note
+		t.Errorf("%d hollow points", got)
+	}
+	// An invalid trial changes no median.
+	for i := range in.Trials {
+		if in.Trials[i].Verdict == Invalid {
+			in.Trials[i].Metrics["throughput"] = 1e9
+		}
+	}
+	if diff := cmp.Diff(Text(example(t)), Text(in)); diff != "" {
+		t.Errorf("an invalid trial changes the summary: %s", diff)
+	}
+}
+
+// TestHostileTexts: texts of hives and sweeps are escaped, whatever they contain.
+func TestHostileTexts(t *testing.T) {
+	const evil = `<script>alert(1)</script>"' onload=x &amp; javascript:x </style><img src=//evil.example/x>`
+	in := Input{
+		Sweep: evil, Revision: evil, Order: evil, Notes: []string{evil}, Metrics: []string{evil, "wait_p50"},
+		Cells:    []map[string]string{{evil: evil, "n": "1"}, {evil: evil, "n": "2"}, {evil: "b", "n": "2"}},
+		Limits:   []Limit{{player.Limit{Name: evil, Value: evil, Rate: 1, Kind: evil}, map[string]string{evil: evil}}},
+		Closures: []Closure{{evil, evil, evil, []string{evil}, []string{evil}}},
+		Claims: []stats.ClaimResult{{
+			Claim: stats.Claim{Text: evil}, Verdict: evil, Reason: evil, Parts: []stats.ClaimPart{{Cell: map[string]string{evil: evil}, Verdict: evil}},
+		}},
+	}
+	for i, c := range in.Cells {
+		for block := range 6 {
+			in.Trials = append(in.Trials, Trial{
+				Sample:  stats.Sample{Cell: c, Block: block, Order: 6*i + block, Metrics: map[string]float64{evil: 2, "wait_p50": 1}},
+				Verdict: evil, Reasons: []string{evil},
+			})
+		}
+	}
+	page := render(t, in)
+	for _, bad := range []string{"<script", "<img", "onload=x &amp; ", `"' onload`} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page contains %s", bad)
+		}
+	}
+	if strings.Count(page, "&lt;script&gt;") < 30 {
+		t.Error("the texts are not on the page")
+	}
+	checkXML(t, page)
+}
+
+// checkXML fails if the elements of a page are not nested correctly.
+func checkXML(t *testing.T, page string) {
+	t.Helper()
+	page = regexp.MustCompile(`<(meta|link)[^>]*>|<br>|<!doctype html>`).ReplaceAllString(styles.ReplaceAllString(page, ""), "")
+	d := xml.NewDecoder(strings.NewReader(page))
+	d.Entity = xml.HTMLEntity
+	for {
+		if _, err := d.Token(); err == io.EOF {
+			return
+		} else if err != nil {
+			t.Fatalf("the page is not well-formed: %v", err)
+		}
+	}
+}
+
+// TestSelfContained: the page loads no files and has no scripts, and each position in it is a number.
+func TestSelfContained(t *testing.T) {
+	page := render(t, example(t))
+	for _, bad := range []string{"http:", "https:", "<script", "@import", "url(", "src=", "NaN", "Inf", "ZgotmplZ"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page contains %s", bad)
+		}
+	}
+	checkXML(t, page)
+}
+
+// TestStrange: sweeps without trials, with one trial, and with strange values give a page.
+func TestStrange(t *testing.T) {
+	one := func(metrics map[string]float64) Input {
+		trial := Trial{Sample: stats.Sample{Cell: map[string]string{}, Metrics: metrics}, Verdict: Valid, Complete: true}
+		return Input{Sweep: "one", Cells: []map[string]string{{}}, Trials: []Trial{trial}}
+	}
+	for name, in := range map[string]Input{
+		"nothing":     {},
+		"one trial":   one(map[string]float64{"throughput": 5, "wait_p50": 1}),
+		"no metrics":  one(nil),
+		"zero":        one(map[string]float64{"throughput": 0, "wait_p50": 0}),
+		"negative":    one(map[string]float64{"throughput": 1e-9, "wait_p50": -0.5, "wait_max": 1e12}),
+		"all invalid": {Trials: []Trial{{Sample: stats.Sample{Metrics: map[string]float64{"throughput": 5}}, Verdict: Invalid}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			page := render(t, in)
+			checkXML(t, page)
+			if strings.Contains(page, "NaN") || strings.Contains(page, "Inf") {
+				t.Error("a position is not a number")
+			}
+			Text(in)
+		})
+	}
+}
+
+func TestTicks(t *testing.T) {
+	for _, c := range []struct {
+		low, high float64
+		want      string
+	}{
+		{0, 10, "0 5 10"}, {3, 47, "0 20 40"}, {0, 0, "0 0.5 1"}, {-1, 3, "-1 0 1 2 3"}, {0, 0.0021, "0 0.001 0.002"}, {0, 3e7, "0 1e+07 2e+07 3e+07"},
+	} {
+		_, ticks := heights(c.low, c.high)
+		var got []string
+		for _, tick := range ticks {
+			got = append(got, tick.Text)
+		}
+		if text := strings.Join(got, " "); text != c.want {
+			t.Errorf("the ticks from %v to %v are %s, want %s", c.low, c.high, text, c.want)
+		}
+	}
+}
+
+// A ratio that is unknown because trials did not finish has no mark, and no number.
+func TestUnfinished(t *testing.T) {
+	in := Input{Metrics: []string{"m"}}
+	for block := 1; block <= 6; block++ {
+		for _, level := range []string{"a", "b"} {
+			c := map[string]string{"s": level}
+			trial := Trial{Sample: stats.Sample{Cell: c, Block: block, Order: len(in.Trials) + 1, Metrics: map[string]float64{"m": 2}}, Verdict: Valid, Complete: true}
+			if level == "a" && block == 1 {
+				trial.Metrics, trial.Complete = nil, false
+			}
+			in.Trials = append(in.Trials, trial)
+		}
+	}
+	page := render(t, in)
+	if !strings.Contains(page, "unclear: 1 of 12 trials did not finish") || strings.Contains(page, "Inf") || strings.Contains(page, "NaN") || strings.Contains(page, `cx=""`) {
+		t.Error(page)
+	}
+	var text strings.Builder
+	for _, table := range Text(in) {
+		fmt.Fprintln(&text, table.Rows)
+	}
+	if !strings.Contains(text.String(), "– – unclear: 1 of 12 trials did not finish") {
+		t.Error(text.String())
+	}
+}
+
+// A cell in which some trials did not finish does not look fast: they count as the slowest, and the texts contain their number.
+func TestIncomplete(t *testing.T) {
+	in := Input{}
+	for block := 1; block <= 6; block++ {
+		for level, incomplete := range map[string]int{"none": 0, "some": 2, "most": 4, "all": 6} {
+			c := map[string]string{"s": level, "n": "1"}
+			trial := Trial{Verdict: Valid, Complete: block > incomplete, Sample: stats.Sample{
+				Cell: c, Block: block, Order: len(in.Trials) + 1, Metrics: map[string]float64{"throughput": 1, "wait_p50": 1, "makespan": 10 * float64(block)},
+			}}
+			if !trial.Complete {
+				delete(trial.Metrics, "makespan")
+			}
+			in.Trials = append(in.Trials, trial)
+		}
+	}
+	for _, level := range []string{"none", "some", "most", "all"} {
+		in.Cells = append(in.Cells, map[string]string{"s": level, "n": "1"})
+	}
+	got := map[string]string{}
+	for _, table := range Text(in) {
+		for _, row := range table.Rows {
+			if table.Title == "Medians" && row[1] == "makespan" {
+				got[row[0]] = row[2] + " (" + row[3] + "), " + row[4]
+			}
+			if table.Title == "Ratios" && row[0] == "throughput" && row[1] == "s=some" && row[6] != "same within ±3 % (2 of 12 trials did not finish)" {
+				t.Errorf("throughput: %s", row[6])
+			}
+		}
+	}
+	want := map[string]string{
+		"n=1, s=none": "35.0 s (10.0 to 60.0), 6", "n=1, s=some": "55.0 s (30.0 to did not finish), 6, 2 did not finish",
+		"n=1, s=most": "did not finish (50.0 to did not finish), 6, 4 did not finish", "n=1, s=all": "did not finish (–), 6, 6 did not finish",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	page := render(t, in)
+	checkXML(t, page)
+	if strings.Contains(page, "Inf") || strings.Contains(page, "NaN") || strings.Count(page, "did not finish") < 10 {
+		t.Error("the page does not contain what did not finish")
+	}
+}
+
+// The same limit of several cells is one row, and a limit that a rate reaches names the cells.
+func TestTextLimits(t *testing.T) {
+	in := example(t)
+	volcano := in.Limits[0]
+	volcano.Cell = map[string]string{"scheduler": "volcano"}
+	in.Limits = append(in.Limits, volcano)
+	for _, table := range Text(in) {
+		if table.Title != "Limits" {
+			continue
+		}
+		if len(table.Rows) != 1 || table.Rows[0][2] != "scheduler=default; scheduler=volcano" || !strings.HasPrefix(table.Rows[0][3], "bind_rate of nodes=10, repeat=1, scheduler=default; ") {
+			t.Errorf("%q", table.Rows)
+		}
+		return
+	}
+	t.Error("there are no limits")
+}

@@ -1,0 +1,203 @@
+package page
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/nixbench/nixbench/bench/stats"
+)
+
+// plot is a drawing of points in two dimensions. Positions are in percent, so that the drawing fits phones, screens and paper, and texts
+// are not stretched.
+type plot struct {
+	Title, Unit, XName string
+	XTicks, YTicks     []tick
+	Columns            bool // vertical lines at XTicks
+	Lines              []line
+	Points             []point
+	Curves             []curve
+	Bars               []bar
+}
+
+type tick struct{ At, Anchor, Text string }
+
+type line struct{ X1, Y1, X2, Y2, Class string }
+
+type point struct{ X, Y, Class, Title string }
+
+// series is a line of the legend.
+type series struct{ Name, Class string }
+
+// colours is the number of the colours of series in page.css. The lines of later series are dashed.
+const colours = 8
+
+func seriesClass(i int) string {
+	class := fmt.Sprintf("c%d", i%colours)
+	if i >= colours {
+		class += " again"
+	}
+	return class
+}
+
+// The drawing area within a plot, in percent. Texts of the vertical axis are to the left of it, those of the horizontal axis below.
+const left, right, top, bottom = 14, 97, 6, 90
+
+func percent(v float64) string { return fmt.Sprintf("%.2f%%", v) }
+
+// scale maps values to positions.
+type scale struct {
+	from, to   float64 // values
+	begin, end float64 // positions
+	log        bool
+}
+
+func (s scale) at(v float64) string { return percent(s.position(v)) }
+
+func (s scale) position(v float64) float64 {
+	from, to := s.from, s.to
+	if s.log {
+		v, from, to = math.Log(v), math.Log(from), math.Log(to)
+	}
+	if from == to {
+		return (s.begin + s.end) / 2
+	}
+	return s.begin + (v-from)/(to-from)*(s.end-s.begin)
+}
+
+// roundStep returns the smallest step of the form 1, 2 or 5 times a power of ten that divides a range into at most n parts.
+func roundStep(size float64, n int) float64 {
+	if size <= 0 {
+		return 1
+	}
+	power := math.Pow(10, math.Floor(math.Log10(size/float64(n))))
+	for _, f := range []float64{1, 2, 5} {
+		if f*power*float64(n) >= size {
+			return f * power
+		}
+	}
+	return 10 * power
+}
+
+// heights returns the vertical scale of values from 0 on, with its ticks. Values below 0, which coarse clocks cause, extend it.
+func heights(low, high float64) (scale, []tick) {
+	low = min(low, 0)
+	if high <= low {
+		high = low + 1
+	}
+	s := scale{from: low, to: high, begin: bottom, end: top}
+	step := roundStep(high-low, 4)
+	var ticks []tick
+	for i := math.Ceil(low / step); i*step <= high; i++ {
+		ticks = append(ticks, tick{At: s.at(i * step), Text: formatTick(i * step)})
+	}
+	return s, ticks
+}
+
+// formatTick returns the text of a tick without zeros at the end.
+func formatTick(v float64) string {
+	if v == 0 { // also -0
+		return "0"
+	}
+	if math.Abs(v) >= 1e6 || math.Abs(v) < 1e-4 {
+		return fmt.Sprintf("%.3g", v)
+	}
+	text := fmt.Sprintf("%.6f", v)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+}
+
+// valueRange returns the smallest and the largest value of a metric.
+func valueRange(trials []Trial, metric string) (low, high float64, any bool) {
+	low, high = math.Inf(1), math.Inf(-1)
+	for _, t := range trials {
+		if v, have := t.Metrics[metric]; have {
+			low, high, any = min(low, v), max(high, v), true
+		}
+	}
+	return low, high, any
+}
+
+// pointClass returns the class of the point of a trial: those of invalid trials are hollow.
+func pointClass(class string, t Trial) string {
+	if t.Verdict == Invalid {
+		return class + " hollow"
+	}
+	return class
+}
+
+func pointTitle(t Trial, metric string) string {
+	title := fmt.Sprintf("%s: %s, trial %d, block %d", nameCell(t.Cell), formatUnit(t.Metrics[metric], metric), t.Order, t.Block)
+	if t.Verdict != Valid {
+		title += ", " + t.Verdict
+	}
+	return title
+}
+
+// plotScaling draws a metric by the levels of a factor that are numbers, with one line per combination of the other factors' levels.
+func (a analysis) plotScaling(f factor, metric string, names []series) (plot, bool) {
+	low, high, any := valueRange(a.all, metric)
+	if !any {
+		return plot{}, false
+	}
+	p := plot{Title: metric, Unit: describe(metric).Unit, XName: f.name}
+	x := scale{from: f.numbers[0], to: f.numbers[len(f.numbers)-1], begin: left + 2, end: right - 2}
+	x.log = x.from > 0 && x.to/x.from >= 8
+	y, ticks := heights(low, high)
+	p.YTicks = ticks
+	place := map[string]string{}
+	for i, l := range f.levels {
+		place[l] = x.at(f.numbers[i])
+		p.XTicks = append(p.XTicks, tick{place[l], "middle", l})
+	}
+	for _, g := range stats.GroupBy(a.base, f.name) {
+		last := line{Class: classOf(names, nameCell(g.Cell))}
+		for i, l := range f.levels {
+			m, ok := stats.Median(stats.Select(g.Samples, f.name, l), metric)
+			if ok && math.IsInf(m.Median, 0) { // did not finish: the line has a gap
+				last.X1 = ""
+			}
+			if !ok || math.IsInf(m.Median, 0) {
+				continue
+			}
+			last.X2, last.Y2 = x.at(f.numbers[i]), y.at(m.Median)
+			if last.X1 != "" {
+				p.Lines = append(p.Lines, last)
+			}
+			last.X1, last.Y1 = last.X2, last.Y2
+		}
+	}
+	for _, t := range a.all {
+		v, have := t.Metrics[metric]
+		at, known := place[t.Cell[f.name]]
+		if have && known {
+			p.Points = append(p.Points, point{at, y.at(v), pointClass(classOf(names, nameCell(without(t.Cell, f.name, Repeat))), t), pointTitle(t, metric)})
+		}
+	}
+	return p, true
+}
+
+// plotDrift draws a metric by the order of the trials.
+func (a analysis) plotDrift(metric string, names []series) (plot, bool) {
+	low, high, any := valueRange(a.all, metric)
+	if !any {
+		return plot{}, false
+	}
+	p := plot{Title: metric, Unit: describe(metric).Unit, XName: "number of the trial"}
+	y, ticks := heights(low, high)
+	p.YTicks = ticks
+	first, last := math.Inf(1), math.Inf(-1)
+	for _, t := range a.all {
+		first, last = min(first, float64(t.Order)), max(last, float64(t.Order))
+	}
+	x := scale{from: first, to: last, begin: left + 2, end: right - 2}
+	step := max(roundStep(last-first, 6), 1)
+	for i := math.Ceil(first / step); i*step <= last; i++ {
+		p.XTicks = append(p.XTicks, tick{x.at(i * step), "middle", formatTick(i * step)})
+	}
+	for _, t := range a.all {
+		if v, have := t.Metrics[metric]; have {
+			p.Points = append(p.Points, point{x.at(float64(t.Order)), y.at(v), pointClass(classOf(names, nameCell(t.Cell)), t), pointTitle(t, metric)})
+		}
+	}
+	return p, true
+}

@@ -1,0 +1,92 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/nixbench/nixbench/bench/player"
+)
+
+// maxRequests is the number of kinds of requests of a program that the table of a cell has. The other ones are one row.
+const maxRequests = 5
+
+type requestView struct{ Cell, Program, Verb, Resource, Count string }
+
+// viewRequests returns the medians of the requests of each cell, without invalid trials.
+func viewRequests(in Input) []requestView {
+	trials := map[string][][]player.Request{}
+	for _, t := range in.Trials {
+		if t.Verdict != Invalid && len(t.Requests) > 0 {
+			trials[nameCell(t.Cell)] = append(trials[nameCell(t.Cell)], t.Requests)
+		}
+	}
+	var out []requestView
+	for _, c := range in.Cells {
+		out = append(out, viewCellRequests(nameCell(c), trials[nameCell(c)])...)
+	}
+	return out
+}
+
+// viewCellRequests returns the rows of one cell.
+func viewCellRequests(cell string, trials [][]player.Request) []requestView {
+	counts := map[player.Request][]float64{}
+	for _, requests := range trials {
+		for _, r := range player.SumRequests(requests) {
+			key := r
+			key.Count = 0
+			counts[key] = append(counts[key], float64(r.Count))
+		}
+	}
+	type row struct {
+		player.Request
+		median float64
+	}
+	var rows []row
+	for r, values := range counts {
+		values = append(values, make([]float64, len(trials)-len(values))...) // trials without such a request
+		rows = append(rows, row{r, medianOf(values)})
+	}
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.Program, b.Program), cmp.Compare(b.median, a.median), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Resource, b.Resource))
+	})
+	var out []requestView
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && rows[n].Program == rows[0].Program {
+			n++
+		}
+		program := rows[0].Program
+		if rows[0].Sent {
+			program += " (sent)"
+		}
+		shown := min(n, maxRequests)
+		for _, r := range rows[:shown] {
+			out = append(out, requestView{cell, program, r.Verb, r.Resource, formatCount(r.median)})
+		}
+		rest := 0.0
+		for _, r := range rows[shown:n] {
+			rest += r.median
+		}
+		if shown < n {
+			out = append(out, requestView{cell, program, fmt.Sprintf("%d others", n-shown), "", formatCount(rest)})
+		}
+		rows = rows[n:]
+	}
+	return out
+}
+
+func medianOf(values []float64) float64 {
+	slices.Sort(values)
+	n := len(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
+}
+
+// formatCount returns a number of requests. A median of two trials may be a half.
+func formatCount(v float64) string {
+	if v == math.Trunc(v) {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.1f", v)
+}

@@ -1,0 +1,169 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/bench/stats"
+)
+
+// Table is a part of the summary of a sweep for a terminal.
+type Table struct {
+	Title string
+	Note  string // may be empty
+	Head  []string
+	Rows  [][]string
+}
+
+// Text returns the summary of a sweep: medians, noise, ratios, claims, limits, and differences between systems. A part without rows and note is absent.
+func Text(in Input) []Table {
+	a := analyse(in)
+	medians := Table{Title: "Medians", Head: []string{"cell", "metric", "median", "95 % interval", "trials"}}
+	for _, g := range a.cells {
+		for _, m := range a.metrics {
+			if s, ok := stats.Median(g.Samples, m); ok {
+				medians.Rows = append(medians.Rows, []string{nameCell(g.Cell), m, formatUnit(s.Median, m), formatInterval(s.Interval), countTrials(s)})
+			}
+		}
+	}
+	ratios := Table{Title: "Ratios", Head: []string{"metric", "of", "to", "where", "ratio", "95 % interval", "answer"}}
+	for _, r := range a.ratios {
+		ratios.Rows = append(ratios.Rows, []string{
+			r.Metric, r.factor + "=" + r.a, r.factor + "=" + r.b, stats.Name(r.cell), formatRatio(r.Ratio), formatInterval(r.Interval), r.Answer,
+		})
+	}
+	claims := Table{Title: "Claims", Head: []string{"claim", "where", "ratio", "95 % interval", "verdict"}}
+	for _, c := range in.Claims {
+		for _, p := range c.Parts {
+			claims.Rows = append(claims.Rows, []string{
+				c.Claim.Text, stats.Name(p.Cell), formatRatio(p.Comparison.Ratio), formatInterval(p.Comparison.Interval), describeVerdict(p),
+			})
+		}
+		if len(c.Parts) == 0 {
+			claims.Rows = append(claims.Rows, []string{c.Claim.Text, "", "", "", c.Verdict + ": " + c.Reason})
+		}
+	}
+	var out []Table
+	for _, t := range []Table{medians, textNoise(a), ratios, claims, textLimits(in, a), textClosures(in)} {
+		if len(t.Rows) > 0 || t.Note != "" {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// textLimits returns the limits that are rates, once for all cells that have the same.
+func textLimits(in Input, a analysis) Table {
+	t := Table{Title: "Limits", Head: []string{"limit", "rate", "where", "result"}}
+	others := 0
+	for _, l := range in.Limits {
+		if l.Rate <= 0 {
+			others++
+			continue
+		}
+		v := viewLimit(l, a.cells)
+		i := slices.IndexFunc(t.Rows, func(row []string) bool { return row[0] == v.Name && row[1] == v.Rate })
+		if i < 0 {
+			t.Rows = append(t.Rows, []string{v.Name, v.Rate, v.Cell, v.Limited})
+			continue
+		}
+		t.Rows[i][2] += "; " + v.Cell
+		t.Rows[i][3] = strings.TrimPrefix(t.Rows[i][3]+"; "+v.Limited, "; ")
+	}
+	for _, row := range t.Rows {
+		row[3] = cmp.Or(strings.TrimSuffix(row[3], "; "), "not reached")
+	}
+	if others > 0 {
+		t.Note = "show --html shows all settings of the schedulers that can limit a result."
+	}
+	return t
+}
+
+// maxPackages is the number of packages of a difference between systems that a line contains.
+const maxPackages = 6
+
+// textClosures returns how the systems of the levels differ.
+func textClosures(in Input) Table {
+	t := Table{Title: "Differences between systems", Note: noteUndeclared(in.Closures), Head: []string{"of", "to", "store paths", "packages", "not declared"}}
+	for _, c := range in.Closures {
+		packages := c.Lines
+		if more := len(packages) - maxPackages; more > 0 {
+			packages = append(slices.Clone(packages[:maxPackages]), fmt.Sprintf("and %d more", more))
+		}
+		t.Rows = append(t.Rows, []string{c.A, c.B, c.Summary, strings.Join(packages, ", "), cmp.Or(strings.Join(c.Undeclared, ", "), "–")})
+	}
+	return t
+}
+
+// noteUndeclared returns that results are confounded if levels differ in what they do not declare.
+func noteUndeclared(closures []Closure) string {
+	if slices.ContainsFunc(closures, func(c Closure) bool { return len(c.Undeclared) > 0 }) {
+		return "Confounded: levels differ in something that the matrix does not declare, so a difference between their results has no single cause."
+	}
+	return ""
+}
+
+// nameCell returns the name of a cell. A sweep without factors has one cell without a name.
+func nameCell(cell map[string]string) string {
+	if len(cell) == 0 {
+		return "all"
+	}
+	return stats.Name(cell)
+}
+
+// countTrials returns the number of trials, and how many of them did not finish.
+func countTrials(s stats.Summary) string {
+	if s.Incomplete > 0 {
+		return fmt.Sprintf("%d, %d did not finish", s.Count, s.Incomplete)
+	}
+	return fmt.Sprint(s.Count)
+}
+
+// formatNumber returns a number with three digits, or with more before the point. An infinite number is a trial that did not finish.
+func formatNumber(v float64) string {
+	switch a := math.Abs(v); {
+	case math.IsInf(v, 0):
+		return "did not finish"
+	case a >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case a >= 1:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+func formatUnit(v float64, metric string) string {
+	if u := describe(metric).Unit; u != "" && !math.IsInf(v, 0) {
+		return formatNumber(v) + " " + u
+	}
+	return formatNumber(v)
+}
+
+// formatRatio returns a ratio, or a dash if it is unknown.
+func formatRatio(r float64) string {
+	if r == 0 {
+		return "–"
+	}
+	return "×" + formatNumber(r)
+}
+
+// describeVerdict returns the verdict of a part of a claim with its reason.
+func describeVerdict(p stats.ClaimPart) string {
+	if p.Reason == "" {
+		return p.Verdict
+	}
+	return p.Verdict + ": " + p.Reason
+}
+
+// formatInterval returns an interval, or a dash if too few trials allow none, or if it has no finite end.
+func formatInterval(i *stats.Interval) string {
+	if i == nil || math.IsInf(i.Low, 0) && math.IsInf(i.High, 0) {
+		return "–"
+	}
+	return formatNumber(i.Low) + " to " + formatNumber(i.High)
+}

@@ -1,0 +1,448 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/bench/trial"
+)
+
+// view is the input of the template: texts and positions. The template computes nothing.
+type view struct {
+	Sweep        string
+	Facts        []fact
+	Counts       []count
+	Notes        []string
+	Claims       []claimView
+	Metrics      []trial.Metric // of the table of medians
+	Medians      []medianRow
+	All          []fullRow // all metrics of all cells
+	Scaling      []scaling
+	Latency      []latency
+	Ratios       []ratioGroup
+	Margin       string
+	Drift        []plot
+	Cells        []series
+	Strip        []stripCell
+	Problems     []problem
+	Limits       []limitView
+	Requests     []requestView
+	Floor        []ratioView
+	FloorSum     string
+	Worst        []ratioView // of each metric, of Floor
+	Closures     []Closure
+	Undeclared   string
+	Noise        []plot
+	Figures      []noiseRow // of all trials
+	Progress     []plot
+	Stages       []series
+	Distribution []plot
+}
+
+type fact struct {
+	Name, Text string
+	Code       bool
+}
+
+type count struct {
+	N       int
+	Verdict string
+}
+
+type claimView struct {
+	Text, Verdict, Class, Reason string
+	Parts                        []claimPart
+}
+
+type claimPart struct{ Cell, Ratio, Interval, Verdict string }
+
+type medianRow struct {
+	Cell, Class, Trials string
+	Values              []value
+}
+
+type value struct{ Median, Interval string }
+
+type fullRow struct {
+	Cell, Metric, Median, Interval, Trials string // Median has the unit
+}
+
+type scaling struct {
+	Factor string
+	Plots  []plot
+	Legend []series
+}
+
+// latency is a drawing of quantiles on a logarithmic axis, one row per cell.
+type latency struct {
+	Title, Text string
+	Ticks       []tick
+	Rows        []latencyRow
+}
+
+type latencyRow struct {
+	Name, Class, From, Width, Last string
+	Marks                          []tick // Text is the title
+}
+
+type ratioView struct {
+	Metric, Factor, A, B, Cell string
+	Ratio, Interval, P, Answer string
+	Class                      string
+	Blocks                     int
+	From, Width, At            string // of the bar of the interval
+}
+
+// ratioGroup is the comparisons of the levels of a factor.
+type ratioGroup struct {
+	Factor string
+	Rows   []ratioView
+}
+
+type stripCell struct{ Letter, Class, Title string }
+
+type problem struct {
+	Order, Block         int
+	Cell, Verdict, Class string
+	Reasons              []string
+}
+
+type limitView struct {
+	Cell, Name, Value, Rate, Limited string
+}
+
+func newView(in Input) view {
+	a := analyse(in)
+	v := view{
+		Sweep: in.Sweep, Facts: listFacts(in), Counts: countVerdicts(in.Trials), Notes: in.Notes, Closures: in.Closures,
+		Margin: fmt.Sprintf("±%.0f %%", 100*stats.Margin),
+	}
+	for _, c := range in.Claims {
+		v.Claims = append(v.Claims, viewClaim(c))
+	}
+	var names []string
+	for _, t := range a.all {
+		if name := nameCell(t.Cell); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	v.Cells = makeSeries(names)
+	v.addMedians(a)
+	for _, f := range a.factors {
+		if f.numbers == nil {
+			continue
+		}
+		var names []string
+		for _, g := range stats.GroupBy(a.base, f.name) {
+			names = append(names, nameCell(g.Cell))
+		}
+		s := scaling{Factor: f.name, Legend: makeSeries(names)}
+		for _, m := range a.metrics {
+			if p, ok := a.plotScaling(f, m, s.Legend); ok {
+				s.Plots = append(s.Plots, p)
+			}
+		}
+		v.Scaling = append(v.Scaling, s)
+	}
+	for _, l := range []latency{{Title: "wait"}, {Title: "schedule"}} {
+		if l.draw(a, v.Cells); len(l.Rows) > 0 {
+			v.Latency = append(v.Latency, l)
+		}
+	}
+	for _, m := range a.metrics {
+		if p, ok := a.plotDrift(m, v.Cells); ok {
+			v.Drift = append(v.Drift, p)
+		}
+	}
+	rows := viewRatios(a.ratios)
+	for i, r := range rows {
+		if i == 0 || r.Factor != rows[i-1].Factor {
+			v.Ratios = append(v.Ratios, ratioGroup{Factor: r.Factor})
+		}
+		last := &v.Ratios[len(v.Ratios)-1]
+		r.Factor = "" // the title has it
+		last.Rows = append(last.Rows, r)
+	}
+	v.Floor = viewRatios(a.floor)
+	v.FloorSum, v.Worst = a.summariseFloor(), viewRatios(a.worstOfMetrics())
+	v.Undeclared = noteUndeclared(in.Closures)
+	v.addTrials(in.Trials)
+	v.addNoise(in)
+	v.Progress, v.Stages = a.plotProgress(), stageSeries()
+	for _, d := range distributions {
+		v.Distribution = append(v.Distribution, a.plotDistribution(d.name, d.of, v.Cells)...)
+	}
+	for _, l := range in.Limits {
+		v.Limits = append(v.Limits, viewLimit(l, a.cells))
+	}
+	v.Requests = viewRequests(in)
+	return v
+}
+
+func listFacts(in Input) []fact {
+	blocks := map[int]bool{}
+	for _, t := range in.Trials {
+		blocks[t.Block] = true
+	}
+	out := []fact{
+		{"Started", in.Started.UTC().Format("2006-01-02 15:04:05 UTC"), false},
+		{"Trials", fmt.Sprintf("%d in %d blocks, %d cells", len(in.Trials), len(blocks), len(in.Cells)), false},
+		{"Order", in.Order, false},
+		{"Seed", fmt.Sprint(in.Seed), true},
+	}
+	if in.Revision != "" {
+		out = append(out, fact{"Revision of the hive", in.Revision, true})
+	}
+	return out
+}
+
+func countVerdicts(trials []Trial) []count {
+	n := map[string]int{}
+	for _, t := range trials {
+		n[t.Verdict]++
+	}
+	var out []count
+	for _, verdict := range []string{Valid, Suspect, Invalid} {
+		if n[verdict] > 0 {
+			out = append(out, count{n[verdict], verdict})
+		}
+	}
+	return out
+}
+
+// verdictClasses are the CSS classes of claims that are not unclear.
+var verdictClasses = map[string]string{stats.Holds: "good", stats.Refuted: "bad"}
+
+func viewClaim(c stats.ClaimResult) claimView {
+	out := claimView{Text: c.Claim.Text, Verdict: c.Verdict, Class: verdictClasses[c.Verdict], Reason: c.Reason}
+	for _, p := range c.Parts {
+		out.Parts = append(out.Parts, claimPart{
+			Cell: nameCell(p.Cell), Ratio: formatRatio(p.Comparison.Ratio), Interval: formatInterval(p.Comparison.Interval),
+			Verdict: describeVerdict(p),
+		})
+	}
+	return out
+}
+
+func makeSeries(names []string) []series {
+	var out []series
+	for i, n := range names {
+		out = append(out, series{n, seriesClass(i)})
+	}
+	return out
+}
+
+func classOf(names []series, name string) string {
+	for _, s := range names {
+		if s.Name == name {
+			return s.Class
+		}
+	}
+	return seriesClass(0)
+}
+
+func (v *view) addMedians(a analysis) {
+	for _, m := range a.metrics {
+		v.Metrics = append(v.Metrics, describe(m))
+	}
+	for _, g := range a.cells {
+		name := nameCell(g.Cell)
+		row := medianRow{Cell: name, Class: classOf(v.Cells, name), Trials: countTrials(stats.Summary{Count: len(g.Samples), Incomplete: stats.CountIncomplete(g.Samples)})}
+		for _, m := range a.metrics {
+			x := value{Median: "–"}
+			if s, ok := stats.Median(g.Samples, m); ok {
+				x.Median = formatNumber(s.Median)
+				if s.Interval != nil {
+					x.Interval = formatInterval(s.Interval)
+				}
+			}
+			row.Values = append(row.Values, x)
+		}
+		v.Medians = append(v.Medians, row)
+		for _, m := range allMetrics(g.Samples) {
+			if s, ok := stats.Median(g.Samples, m.Name); ok {
+				v.All = append(v.All, fullRow{name, m.Name, formatUnit(s.Median, m.Name), formatInterval(s.Interval), countTrials(s)})
+			}
+		}
+	}
+}
+
+// allMetrics returns the metrics of samples: those of the table in its order, then the other ones by name. Trials that did not finish have no
+// makespan, and its median says so.
+func allMetrics(samples []stats.Sample) []trial.Metric {
+	have := map[string]bool{}
+	if stats.CountIncomplete(samples) > 0 {
+		have["makespan"] = true
+	}
+	for _, s := range samples {
+		for m := range s.Metrics {
+			have[m] = true
+		}
+	}
+	var out []trial.Metric
+	for _, m := range trial.Metrics {
+		if have[m.Name] {
+			out = append(out, m)
+			delete(have, m.Name)
+		}
+	}
+	for _, m := range slices.Sorted(maps.Keys(have)) {
+		out = append(out, trial.Metric{Name: m})
+	}
+	return out
+}
+
+// draw adds a row for each cell that has quantiles greater than 0, which a logarithmic axis needs.
+func (l *latency) draw(a analysis, names []series) {
+	quantiles := []string{"_p50", "_p90", "_p99", "_max"}
+	l.Text = describe(l.Title + "_p50").Text
+	type row struct {
+		name   string
+		values []float64
+		labels []string
+	}
+	var rows []row
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, g := range a.cells {
+		r := row{name: nameCell(g.Cell)}
+		for _, q := range quantiles {
+			if s, ok := stats.Median(g.Samples, l.Title+q); ok && s.Median > 0 && !math.IsInf(s.Median, 0) {
+				r.values, r.labels = append(r.values, s.Median), append(r.labels, q[1:])
+				low, high = min(low, s.Median), max(high, s.Median)
+			}
+		}
+		if len(r.values) > 0 {
+			rows = append(rows, r)
+		}
+	}
+	if len(rows) == 0 {
+		return
+	}
+	s, ticks := decades(low, high, 1, 99)
+	l.Ticks = ticks
+	for _, r := range rows {
+		from, to := slices.Min(r.values), slices.Max(r.values)
+		out := latencyRow{
+			Name: r.name, Class: classOf(names, r.name), From: s.at(from), Width: percent(s.position(to) - s.position(from)), Last: formatNumber(to) + " s",
+		}
+		for i, v := range r.values {
+			out.Marks = append(out.Marks, tick{At: s.at(v), Text: fmt.Sprintf("%s %s: %s s", r.name, r.labels[i], formatNumber(v))})
+		}
+		l.Rows = append(l.Rows, out)
+	}
+}
+
+// anchor returns where the text of a tick is: within the drawing at its ends.
+func anchor(at, first, last float64) string {
+	switch at {
+	case first:
+		return "start"
+	case last:
+		return "end"
+	}
+	return "middle"
+}
+
+// viewRatios returns the rows of a table of ratios. The bars of all rows have one logarithmic scale with 1 in the middle.
+func viewRatios(ratios []ratio) []ratioView {
+	reach := math.Log(1.1)
+	for _, r := range ratios {
+		if r.Ratio > 0 {
+			reach = max(reach, math.Abs(math.Log(r.Ratio)))
+		}
+		if i := r.Interval; i != nil {
+			reach = max(reach, math.Abs(math.Log(i.Low)), math.Abs(math.Log(i.High)))
+		}
+	}
+	at := func(v float64) float64 { return 50 + 48*math.Log(v)/reach }
+	var out []ratioView
+	for _, r := range ratios {
+		class, _, _ := strings.Cut(r.Answer, " ")
+		x := ratioView{
+			Metric: r.Metric, Factor: r.factor, A: r.a, B: r.b, Cell: stats.Name(r.cell), Ratio: formatRatio(r.Ratio), Interval: formatInterval(r.Interval),
+			Answer: r.Answer, Class: "a-" + strings.TrimSuffix(class, ":"), Blocks: r.Blocks,
+		}
+		if r.Ratio > 0 {
+			x.At = percent(at(r.Ratio))
+		}
+		if i := r.Interval; i != nil {
+			x.From, x.Width = percent(at(i.Low)), percent(at(i.High)-at(i.Low))
+			x.P = formatP(r.P)
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// formatP returns a probability. Smaller ones than 0.001 are estimates of no meaning.
+func formatP(p float64) string {
+	if p < 0.001 {
+		return "< 0.001"
+	}
+	return fmt.Sprintf("%.3f", p)
+}
+
+var letters = map[string]string{Valid: "V", Suspect: "S", Invalid: "I"}
+
+// addTrials adds the strip of all trials in the order of time, and those that are not valid.
+func (v *view) addTrials(trials []Trial) {
+	for _, t := range sortByTime(trials) {
+		letter := cmp.Or(letters[t.Verdict], "?")
+		title := fmt.Sprintf("trial %d, block %d, %s: %s", t.Order, t.Block, nameCell(t.Cell), t.Verdict)
+		reasons := slices.Clone(t.Reasons)
+		if !t.Complete {
+			reasons = append(reasons, "not all jobs finished")
+		}
+		if len(reasons) > 0 {
+			title += " (" + strings.Join(reasons, "; ") + ")"
+		}
+		class := verdictClass(t.Verdict)
+		v.Strip = append(v.Strip, stripCell{letter, class, title})
+		if t.Verdict != Valid || len(reasons) > 0 {
+			v.Problems = append(v.Problems, problem{t.Order, t.Block, nameCell(t.Cell), t.Verdict, class, reasons})
+		}
+	}
+}
+
+// viewLimit finds the cells whose rate is near a limit.
+func viewLimit(l Limit, cells []stats.Group) limitView {
+	out := limitView{Cell: nameCell(l.Cell), Name: l.Name, Value: l.Value, Rate: "–"}
+	if l.Rate <= 0 {
+		return out
+	}
+	out.Rate = formatNumber(l.Rate) + " /s"
+	var metric string
+	var near []string
+	for _, g := range cells {
+		applies := true
+		for f, level := range l.Cell {
+			applies = applies && g.Cell[f] == level
+		}
+		isNear := false
+		metric, isNear = trial.NearLimit(l.Limit, func(metric string) (float64, bool) {
+			s, ok := stats.Median(g.Samples, metric)
+			return s.Median, ok
+		})
+		if isNear && applies {
+			near = append(near, nameCell(g.Cell))
+		}
+	}
+	if len(near) > 0 {
+		out.Limited = fmt.Sprintf("%s of %s is limited by it", metric, strings.Join(near, "; "))
+	}
+	return out
+}
+
+// without returns a cell without some factors.
+func without(cell map[string]string, factors ...string) map[string]string {
+	out := maps.Clone(cell)
+	for _, f := range factors {
+		delete(out, f)
+	}
+	return out
+}

@@ -1,0 +1,112 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/workload"
+)
+
+// prepareLimit is the time limit of what a player does before the workload begins.
+const prepareLimit = 2 * time.Minute
+
+// errTimeLimit is the cause of the end of a workload that takes too long. That it did not finish is a result.
+var errTimeLimit = errors.New("the time limit of the workload has passed")
+
+// submit lets the player prepare itself and submit the jobs. When the player is ready, submit calls ready, and then the workload begins, and
+// its time limit counts. The error wraps errTimeLimit if the limit has passed.
+func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.Job, limit time.Duration, ready func() error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	phase := a.enter("prepare")
+	timer := time.AfterFunc(prepareLimit, func() { cancel(fmt.Errorf("the player's setup took longer than %v", prepareLimit)) })
+	defer func() { timer.Stop() }()
+	var notReady error
+	begin := sync.OnceValue(func() time.Time {
+		if notReady = ready(); notReady != nil {
+			cancel(notReady)
+			return time.Now()
+		}
+		timer.Stop()
+		phase.leave()
+		phase = a.enter("play")
+		a.start = time.Now()
+		timer = time.AfterFunc(limit, func() { cancel(errTimeLimit) })
+		return a.start
+	})
+	err := p.Play(ctx, jobs, begin, func(e player.Event) { a.events = append(a.events, e) })
+	a.ended = time.Now()
+	phase.leave()
+	switch {
+	case errors.Is(err, errTimeLimit):
+		// The player has needed some time to stop. What happened meanwhile is no part of the workload.
+		a.ended = a.start.Add(limit)
+		a.events = slices.DeleteFunc(a.events, func(e player.Event) bool { return e.Time.After(a.ended) })
+	case notReady != nil:
+		err = notReady
+	case err == nil && a.start.IsZero():
+		err = errors.New("the player has not begun the workload")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", phase.name, err)
+	}
+	return nil
+}
+
+// phaseTimer measures a phase of an attempt.
+type phaseTimer struct {
+	a     *attempt
+	name  string
+	began time.Time
+}
+
+// enter begins a phase.
+func (a *attempt) enter(name string) phaseTimer {
+	if a.Step != nil {
+		a.Step(a.trial, name)
+	}
+	return phaseTimer{a, name, time.Now()}
+}
+
+// leave records how long the phase took.
+func (t phaseTimer) leave() { t.a.Phases[t.name] += time.Since(t.began).Seconds() }
+
+// doubt adds reasons for which a valid attempt is only suspect.
+func (a *attempt) doubt(reasons ...string) {
+	if len(reasons) > 0 && a.State == Valid {
+		a.State = Suspect
+	}
+	a.Reasons = append(a.Reasons, reasons...)
+}
+
+// doubtsOf returns the doubts of a player about its last workload.
+func doubtsOf(p player.Player) []string {
+	if d, ok := p.(player.Doubter); ok {
+		return d.Doubts()
+	}
+	return nil
+}
+
+// Jobs may be submitted late by maxLate seconds, or by this share of the duration of the workload.
+const (
+	maxLate      = 1.0
+	maxLateShare = 0.01
+)
+
+// lateness returns a reason if jobs were submitted so late that the workload was another one.
+func (a *attempt) lateness() []string {
+	late := a.Result.Metrics["submit_error_max"]
+	took, ok := a.Result.Metrics["makespan"]
+	if !ok {
+		took = a.ended.Sub(a.start).Seconds()
+	}
+	if late <= max(maxLate, maxLateShare*took) {
+		return nil
+	}
+	return []string{fmt.Sprintf("jobs were submitted up to %.1f s late: the player or the scheduler's submission is too slow for this rate", late)}
+}

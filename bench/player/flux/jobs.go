@@ -1,0 +1,75 @@
+package flux
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/nixbench/nixbench/bench/workload"
+)
+
+// startTime is added to the run time of a job, for the start of its tasks, and is its time limit. In seconds.
+const startTime = 300
+
+// request is a line of the file with the jobs that the program reads.
+type request struct {
+	Job    string   `json:"job"`
+	Submit float64  `json:"submit"`
+	After  []string `json:"after,omitempty"`
+	Spec   object   `json:"spec"`
+}
+
+type object map[string]any
+
+// encodeJobs returns the file with the jobs.
+func encodeJobs(jobs []workload.Job) []byte {
+	var b bytes.Buffer
+	for _, j := range jobs {
+		line, _ := json.Marshal(request{j.ID, j.Submit, j.After, jobspec(j)}) // cannot fail: the times are finite
+		b.Write(append(line, '\n'))
+	}
+	return b.Bytes()
+}
+
+// checkJobs returns an error if Flux cannot run a job as the workload describes it.
+func checkJobs(jobs []workload.Job) error {
+	for _, j := range jobs {
+		if j.Memory > 0 {
+			return fmt.Errorf("flux: job %s requests memory, and Flux allocates cores and nodes only; remove memory from the job", j.ID)
+		}
+		if j.User != "" {
+			return fmt.Errorf("flux: job %s belongs to %s, and nixbench submits jobs as the owner of the instance only; remove user from the job", j.ID, j.User)
+		}
+	}
+	return nil
+}
+
+// jobspec returns a job in the form of version 1 of RFC 25 of Flux, as `flux submit` makes it from -N, -n and -c. If the tasks cannot be
+// divided equally among the nodes, each node gets the same number of slots, and some of them remain empty.
+func jobspec(j workload.Job) object {
+	resource := object{"type": "slot", "label": "task", "count": (j.Tasks + j.Nodes - 1) / j.Nodes,
+		"with": []object{{"type": "core", "count": j.CPUs}}}
+	if j.Tasks > 1 {
+		resource = object{"type": "node", "count": j.Nodes, "with": []object{resource}}
+	}
+	count := object{"per_slot": 1}
+	if j.Tasks%j.Nodes != 0 {
+		count = object{"total": j.Tasks}
+	}
+	command := []string{"true"}
+	if j.Runtime > 0 {
+		command = []string{"sleep", strconv.FormatFloat(j.Runtime, 'f', -1, 64)}
+	}
+	system := object{"duration": math.Ceil(j.Runtime) + startTime, "cwd": "/", "job": object{"name": jobName}}
+	if j.Queue != "" {
+		system["queue"] = j.Queue
+	}
+	return object{
+		"version":    1,
+		"resources":  []object{resource},
+		"tasks":      []object{{"command": command, "slot": "task", "count": count}},
+		"attributes": object{"system": system},
+	}
+}

@@ -1,0 +1,141 @@
+package flux
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/bench/player"
+)
+
+// limitsScript prints the modules, the configuration, and how the default scheduler is loaded, each after an empty line. Another scheduler is
+// described only by its configuration.
+const limitsScript = `flux module list && echo && flux config get && echo && { flux modprobe show sched 2> /dev/null || :; }
+`
+
+// queueDepth is the number of jobs that the schedulers in Python consider, unless an argument sets it.
+const queueDepth = "8 (default)"
+
+// fluxionSettings are the settings of Fluxion that limit how many jobs are placed, with the defaults in flux-config-sched-fluxion-qmanager(5).
+// The settings of queue-params and policy-params are in one text each.
+var fluxionSettings = []struct{ table, name, byDefault string }{
+	{"", "queue-policy", "fcfs"},
+	{"queue-params", "queue-depth", "32"},          // pending jobs that a cycle considers
+	{"queue-params", "max-queue-depth", "1000000"}, // the largest queue-depth
+	{"policy-params", "reservation-depth", "64"},   // pending jobs of a higher priority whose start hybrid must not delay
+}
+
+// settingsTables are the tables of the configuration that limit the rate of jobs, or refuse jobs.
+var settingsTables = []string{"ingest", "job-manager", "policy", "queues", "sched-fluxion-qmanager", "sched-fluxion-resource"}
+
+// Limits implements [player.Player]. No limit is a rate.
+func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
+	out, err := p.runScript(ctx, limitsScript)
+	if err != nil {
+		return nil, fmt.Errorf("flux: read the configuration: %w", err)
+	}
+	limits, err := parseLimits(string(out))
+	if err != nil {
+		return nil, fmt.Errorf("flux: read the configuration: %w", err)
+	}
+	return limits, nil
+}
+
+// parseLimits returns the limits in the output of limitsScript.
+func parseLimits(out string) ([]player.Limit, error) {
+	modules, rest, _ := strings.Cut(out, "\n\n")
+	config, module, _ := strings.Cut(rest, "\n\n")
+	scheduler := findScheduler(modules)
+	if scheduler == "" {
+		return nil, fmt.Errorf("no module of the leader has the service sched: %.200q", modules)
+	}
+	var settings map[string]any
+	if err := json.Unmarshal([]byte(config), &settings); err != nil {
+		return nil, fmt.Errorf("flux config get printed %.100q", config)
+	}
+	limits := []player.Limit{{Name: "scheduler", Value: scheduler}}
+	if scheduler == "sched-fluxion-qmanager" {
+		table, _ := settings[scheduler].(map[string]any)
+		limits = append(limits, fluxionLimits(table)...)
+	} else {
+		limits = append(limits, player.Limit{Name: scheduler + ": queue-depth", Value: findQueueDepth(scheduler, module)})
+	}
+	for _, name := range settingsTables {
+		limits = append(limits, flatten(name, settings[name])...)
+	}
+	return limits, nil
+}
+
+// findScheduler returns the module with the service sched. The last field of a line has the services.
+func findScheduler(modules string) string {
+	for line := range strings.Lines(modules) {
+		fields := strings.Fields(line)
+		if len(fields) > 1 && slices.Contains(strings.Split(fields[len(fields)-1], ","), "sched") {
+			return fields[0]
+		}
+	}
+	return ""
+}
+
+// findQueueDepth returns the argument queue-depth of a scheduler in Python, or the older mode.
+func findQueueDepth(scheduler, module string) string {
+	var m struct {
+		Name string
+		Args []string
+	}
+	if json.Unmarshal([]byte(module), &m) != nil || m.Name != scheduler {
+		return "unknown"
+	}
+	for _, a := range m.Args {
+		for _, prefix := range []string{"queue-depth=", "mode=limited=", "mode="} {
+			if value, ok := strings.CutPrefix(a, prefix); ok {
+				return value
+			}
+		}
+	}
+	return queueDepth
+}
+
+// fluxionLimits returns the limits in the table of Fluxion.
+func fluxionLimits(table map[string]any) []player.Limit {
+	var limits []player.Limit
+	for _, s := range fluxionSettings {
+		value := s.byDefault + " (default)"
+		if s.table == "" && table[s.name] != nil {
+			value = fmt.Sprint(table[s.name])
+		}
+		text, _ := table[s.table].(string)
+		for part := range strings.SplitSeq(text, ",") {
+			if name, v, ok := strings.Cut(strings.TrimSpace(part), "="); ok && name == s.name {
+				value = v
+			}
+		}
+		limits = append(limits, player.Limit{Name: "sched-fluxion-qmanager: " + s.name, Value: value})
+	}
+	return limits
+}
+
+// flatten returns a limit for each setting in a table, with the names of the tables before its own.
+func flatten(name string, value any) []player.Limit {
+	switch v := value.(type) {
+	case nil:
+		return nil
+	case map[string]any:
+		var limits []player.Limit
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			limits = append(limits, flatten(name+"."+key, v[key])...)
+		}
+		return limits
+	case string:
+		if v == "" {
+			return nil
+		}
+		return []player.Limit{{Name: name, Value: v}}
+	default:
+		text, _ := json.Marshal(v) // cannot fail: it was JSON
+		return []player.Limit{{Name: name, Value: string(text)}}
+	}
+}

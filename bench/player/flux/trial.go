@@ -1,0 +1,121 @@
+package flux
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/workload"
+)
+
+// trial is the state of the jobs of Play.
+type trial struct {
+	jobs     []workload.Job
+	events   []player.Event    // with the times of the leader's clock
+	jobOf    map[uint64]string // by id in Flux
+	early    map[uint64][]line // events of ids that are not known yet, and of jobs of others
+	ended    map[string]bool
+	admitted map[string]bool
+	nodes    map[string]string // on which jobs were placed
+	problem  map[string]string // why a job has not ended by itself
+}
+
+func newTrial(jobs []workload.Job) *trial {
+	return &trial{jobs: jobs, jobOf: map[uint64]string{}, early: map[uint64][]line{}, ended: map[string]bool{},
+		admitted: map[string]bool{}, nodes: map[string]string{}, problem: map[string]string{}}
+}
+
+// addLines adds the events of lines. The events of a job may come before the answer with its id.
+func (t *trial) addLines(lines []line) {
+	for _, l := range lines {
+		switch {
+		case l.Submit > 0:
+			t.add(l.Job, player.Submit, l.Submit)
+		case l.Refused != "":
+			t.fail(l.Job, l.Time, l.Refused)
+		case l.Job != "":
+			t.jobOf[l.ID] = l.Job
+			for _, e := range t.early[l.ID] {
+				t.addEvent(l.Job, e)
+			}
+			delete(t.early, l.ID)
+		case l.Event != "":
+			if job, ok := t.jobOf[l.ID]; ok {
+				t.addEvent(job, l)
+			} else {
+				t.early[l.ID] = append(t.early[l.ID], l)
+			}
+		}
+	}
+}
+
+// addEvent adds an event of RFC 21 of Flux. A job that is cancelled before it runs has no event finish.
+func (t *trial) addEvent(job string, l line) {
+	if t.ended[job] {
+		return
+	}
+	switch l.Event {
+	case "submit":
+		t.add(job, player.Created, l.Time)
+	case "priority": // the dependencies have ended, and the scheduler gets the job; later ones change its priority
+		if !t.admitted[job] {
+			t.admitted[job] = true
+			t.add(job, player.Admitted, l.Time)
+		}
+	case "alloc":
+		t.nodes[job] = l.Nodes
+		t.add(job, player.Bound, l.Time)
+	case "start":
+		t.add(job, player.Start, l.Time)
+	case "exception":
+		if l.Context.Severity == 0 && t.problem[job] == "" {
+			t.problem[job] = describe(l)
+		}
+	case "finish":
+		switch {
+		case t.problem[job] != "":
+			t.fail(job, l.Time, t.problem[job])
+		case l.Context.Status != 0:
+			t.fail(job, l.Time, describeStatus(l.Context.Status))
+		default:
+			t.ended[job] = true
+			t.add(job, player.Finish, l.Time)
+		}
+	case "clean":
+		text := t.problem[job]
+		if text == "" {
+			text = "the job has ended without a status"
+		}
+		t.fail(job, l.Time, text)
+	}
+}
+
+// describe returns why an exception has ended a job, such as `cancel` or `exec: no such file`.
+func describe(l line) string {
+	if l.Context.Note == "" {
+		return l.Context.Type
+	}
+	return l.Context.Type + ": " + l.Context.Note
+}
+
+// describeStatus returns how a task has ended.
+func describeStatus(status int) string {
+	if w := syscall.WaitStatus(uint32(status)); w.Signaled() {
+		return fmt.Sprintf("signal %d", w.Signal())
+	}
+	return fmt.Sprintf("exit status %d", status>>8)
+}
+
+func (t *trial) add(job, kind string, seconds float64) {
+	e := player.Event{Time: timeOf(seconds), Kind: kind, Job: job}
+	if kind == player.Bound || kind == player.Start {
+		e.Node = t.nodes[job]
+	}
+	t.events = append(t.events, e)
+}
+
+func (t *trial) fail(job string, seconds float64, text string) {
+	t.ended[job] = true
+	t.add(job, player.Failed, seconds)
+	t.events[len(t.events)-1].Text = text
+}

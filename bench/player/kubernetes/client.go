@@ -1,0 +1,98 @@
+package kubernetes
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/deploy/engine/batch"
+	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
+)
+
+const (
+	accessFolder = "/run/nixbench-bench-access"
+	accessFile   = accessFolder + "/kubeconfig"
+	// accessName is the name of the client's service account, of its role, and of their binding.
+	accessName = "nixbench-bench-client"
+	// tokenLife is how long the client's token is valid. It ends earlier, with the namespace.
+	tokenLife = "168h"
+)
+
+// Place implements [player.Commander].
+func (p *Player) Place() player.Place {
+	controlPlane := batch.FirstOf(p.cluster.Members, kubernetesengine.ControlPlane)
+	return player.Place{Commands: cmp.Or(p.client, controlPlane), Scheduler: controlPlane}
+}
+
+// CommandUsage implements [player.Commander]. It adds the usage of watches that have ended, which do not belong to the connection.
+func (p *Player) CommandUsage(ctx context.Context) (player.CommandUsage, error) {
+	u, err := player.ReadCommandUsage(ctx, p.cluster.Run, p.Place().Scheduler)
+	if p.client == "" {
+		u.CPU += p.watchCPU
+	}
+	return u, err
+}
+
+// accessObjects returns the objects in the namespace by which the client may create jobs and watch pods.
+func accessObjects() ([]byte, error) {
+	metadata := object{"name": accessName, "namespace": namespace}
+	rule := func(group string, resources, verbs []string) object {
+		return object{"apiGroups": []string{group}, "resources": resources, "verbs": verbs}
+	}
+	return json.Marshal(newList([]object{
+		{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+		{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata, "rules": []object{
+			rule("", []string{"pods"}, []string{"create", "get", "list", "watch"}),
+			rule("batch", []string{"jobs"}, []string{"create"}),
+			rule("scheduling.x-k8s.io", []string{"podgroups"}, []string{"create"}),
+			rule("scheduling.volcano.sh", []string{"podgroups"}, []string{"create"}),
+		}},
+		{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata,
+			"roleRef":  object{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": accessName},
+			"subjects": []object{{"kind": "ServiceAccount", "name": accessName, "namespace": namespace}}},
+	}))
+}
+
+// giveAccess writes a kubeconfig to the client. It has a token with the rights that a trial needs, and no other credentials.
+func (p *Player) giveAccess(ctx context.Context) error {
+	if p.client == "" {
+		return nil
+	}
+	objects, err := accessObjects()
+	if err != nil {
+		return err
+	}
+	if _, err := p.runAdmin(ctx, objects, "create", "--validate=false", "--filename=-"); err != nil && !strings.Contains(err.Error(), "(AlreadyExists)") {
+		return fmt.Errorf("kubernetes: create the service account of the client: %w", err)
+	}
+	token, err := p.runAdmin(ctx, nil, "create", "token", accessName, "--namespace="+namespace, "--duration="+tokenLife)
+	if err != nil {
+		return fmt.Errorf("kubernetes: create the token of the client: %w", err)
+	}
+	server, err := p.runOn(ctx, p.Place().Scheduler, nil, "kubectl", "config", "view", "--kubeconfig", adminFile, "--raw",
+		"--output=jsonpath={.clusters[0].cluster.server} {.clusters[0].cluster.certificate-authority-data}")
+	if err != nil {
+		return fmt.Errorf("kubernetes: read the address of the API: %w", err)
+	}
+	url, authority, ok := strings.Cut(strings.TrimSpace(string(server)), " ")
+	if !ok {
+		return fmt.Errorf("kubernetes: read the address of the API: %s on %s has no server or no certificate authority", adminFile, p.Place().Scheduler)
+	}
+	kubeconfig, err := json.Marshal(object{
+		"apiVersion": "v1", "kind": "Config", "current-context": "bench",
+		"clusters": []object{{"name": "bench", "cluster": object{"server": url, "certificate-authority-data": authority}}},
+		"users":    []object{{"name": "bench", "user": object{"token": strings.TrimSpace(string(token))}}},
+		"contexts": []object{{"name": "bench", "context": object{"cluster": "bench", "user": "bench"}}},
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := p.runOn(ctx, p.client, bytes.NewReader(kubeconfig), "sh", "-c", "umask 077; mkdir -p "+accessFolder+" && cat > "+accessFile); err != nil {
+		return fmt.Errorf("kubernetes: write the kubeconfig of the client: %w", err)
+	}
+	return nil
+}

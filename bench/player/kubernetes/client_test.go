@@ -1,0 +1,105 @@
+package kubernetes
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/player/playertest"
+	"github.com/nixbench/nixbench/bench/workload"
+)
+
+func newFakeWithClient(t *testing.T) *fakeCluster {
+	f := newFake(t)
+	f.client = "client-1"
+	return f
+}
+
+func TestContractOfClient(t *testing.T) {
+	playertest.Run(t, func(t *testing.T) player.Player { return newFakeWithClient(t).player(Options{}) })
+}
+
+// With a client, all commands of a workload but those that prepare it run there, with a token in a kubeconfig that is on no command line.
+func TestClient(t *testing.T) {
+	f := newFakeWithClient(t)
+	p := f.player(Options{})
+	jobs, err := workload.Prepare([]workload.Job{{ID: "a"}, {ID: "b", Submit: 0.1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil {
+		t.Fatal(err)
+	}
+	begun := false
+	for _, call := range f.calls {
+		if strings.Contains(call, "secret") {
+			t.Errorf("the token is on a command line: %s", call)
+		}
+		begun = begun || strings.HasPrefix(call, "client-1: tail ")
+		if node, _, _ := strings.Cut(call, ":"); begun && node != "client-1" {
+			t.Errorf("during the workload: %s", call)
+		}
+	}
+	var config struct {
+		Clusters []struct {
+			Cluster struct {
+				Server    string `json:"server"`
+				Authority string `json:"certificate-authority-data"`
+			} `json:"cluster"`
+		} `json:"clusters"`
+	}
+	if err := json.Unmarshal([]byte(f.access), &config); err != nil || !begun || config.Clusters[0].Cluster.Server != "https://192.168.222.2:6443" || config.Clusters[0].Cluster.Authority != "Q0E=" {
+		t.Errorf("%s, %v", f.access, err)
+	}
+	if got, want := p.Place(), (player.Place{Commands: "client-1", Scheduler: "cp-1"}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// A service account that cannot be created, a kubeconfig without an address, and a full disk end Play.
+func TestClientErrors(t *testing.T) {
+	for want, program := range map[string]string{"create the service account of the client": "kubectl 2", "create the token of the client": "kubectl 3", "has no server": "kubectl 4", "write the kubeconfig": "sh 1"} {
+		f := newFakeWithClient(t)
+		name, number, _ := strings.Cut(program, " ")
+		f.answer[name] = func(n int) (string, error) {
+			switch {
+			case n != int(number[0]-'0'):
+				return "", nil
+			case want == "has no server":
+				return "\n", nil
+			}
+			return "", errLost
+		}
+		if _, err := play(t, f, Options{}, []workload.Job{{ID: "a"}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// Without a client, the watch is a part of what commands use on the control plane, although it is no child of sshd.
+func TestCommandUsage(t *testing.T) {
+	for client, want := range map[string]float64{"": 1.5, "client-1": 0} {
+		f := newFake(t)
+		f.client = client
+		p := f.player(Options{})
+		jobs, err := workload.Prepare([]workload.Job{{ID: "a"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		usage := func() float64 {
+			u, err := p.CommandUsage(t.Context())
+			if err != nil || u.Connection != 7 {
+				t.Errorf("%+v, %v", u, err)
+			}
+			return u.CPU - 0.1*float64(f.count["sh"])
+		}
+		before := usage()
+		if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil {
+			t.Fatal(err)
+		}
+		if got := usage() - before; got < want-0.001 || got > want+0.001 {
+			t.Errorf("client %q: the watch has used %v s, want %v", client, got, want)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+// Package kubernetes is the player for clusters that modules/kubernetes sets up. It runs kubectl on the first control plane of the hive, or on a
+// client of the cluster.
+//
+// A job of the workload is a Job of Kubernetes, and a task is a pod. The times of events are those at which a watch on the same node
+// received the change of the pod. A pod that ends shortly after its start may have no event start.
+//
+// A job that is the only one of its kubectl create command is submitted when the command starts. kubectl creates the jobs of a command one after
+// the other and prints no times, so a job of several has the latest possible time: when its first pod was created, or else when the command ended.
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/deploy/engine"
+	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
+)
+
+// namespace contains all objects of the player.
+const namespace = "nixbench-bench"
+
+const cleanTimeout = 10 * time.Minute
+
+// Gangs of Options: how a scheduler starts the tasks of a job with Gang together.
+const (
+	Coscheduling = "coscheduling" // by a PodGroup of scheduler-plugins
+	Volcano      = "volcano"      // by a PodGroup of Volcano, whose scheduler has this name
+)
+
+// Options are the properties of the pods.
+type Options struct {
+	Image     string
+	Command   []string // the command of a task; {runtime} is replaced by the seconds that it runs
+	Scheduler string   // the name of the scheduler; empty: the default scheduler, or Volcano's if Gangs is Volcano
+	Gangs     string   // Coscheduling or Volcano; empty: the tasks of a gang are placed like other tasks
+}
+
+// Player implements [player.Player].
+type Player struct {
+	cluster  engine.Cluster
+	client   string // the node that submits and watches jobs; empty: the first control plane
+	o        Options
+	poll     time.Duration // time between two reads of the watch
+	quiet    time.Duration // time without events after which the player looks for missing ones
+	doubts   []string      // about the last Play
+	clocks   player.Clocks // of the last Play
+	watchCPU float64       // processor seconds of the watches that have ended
+}
+
+// New returns the player of a cluster. It submits and watches jobs on a client, or on the first control plane if client is empty. It runs no command.
+func New(c engine.Cluster, client string, o Options) player.Player {
+	if o.Gangs == Volcano && o.Scheduler == "" {
+		o.Scheduler = Volcano
+	}
+	return &Player{cluster: c, client: client, o: o, poll: time.Second, quiet: 30 * time.Second}
+}
+
+// Doubts implements [player.Doubter].
+func (p *Player) Doubts() []string { return p.doubts }
+
+// Clocks implements [player.Clocked].
+func (p *Player) Clocks() player.Clocks { return p.clocks }
+
+// date reads the clock of the node that submits jobs.
+func (p *Player) date(ctx context.Context) ([]byte, error) { return p.run(ctx, nil, "date", "+%s%N") }
+
+// shell runs commands on a node.
+func (p *Player) shell(node string) player.Shell {
+	return player.Shell{RunOn: p.cluster.Run, Node: node, Engine: "kubernetes", Role: kubernetesengine.ControlPlane}
+}
+
+// run runs a command on the node that submits jobs, at most for one minute.
+func (p *Player) run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
+	return p.shell(p.Place().Commands).Run(ctx, stdin, argv...)
+}
+
+// runOn runs a command on a node until ctx ends.
+func (p *Player) runOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
+	return p.shell(node).RunLong(ctx, stdin, argv...)
+}
+
+// adminFile is the kubeconfig of the administrator on a control plane.
+const adminFile = "/etc/kubernetes/admin.conf"
+
+// admin returns the command line of kubectl on a control plane, with its API server.
+func (p *Player) admin(args ...string) ([]string, error) {
+	settings := struct {
+		Port int `json:"port"`
+	}{6443}
+	for _, m := range p.cluster.Members {
+		if m.Role == kubernetesengine.ControlPlane && len(m.Settings) > 0 {
+			if err := json.Unmarshal(m.Settings, &settings); err != nil {
+				return nil, fmt.Errorf("%s: deployment.engine.settings: %w", m.Node, err)
+			}
+			break
+		}
+	}
+	return append([]string{"kubectl", "--kubeconfig", adminFile, fmt.Sprintf("--server=https://127.0.0.1:%d", settings.Port),
+		"--tls-server-name=kubernetes"}, args...), nil
+}
+
+// runAdmin runs kubectl on the first control plane.
+func (p *Player) runAdmin(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
+	argv, err := p.admin(args...)
+	if err != nil {
+		return nil, err
+	}
+	return p.runOn(ctx, p.Place().Scheduler, bytes.NewReader(stdin), argv...)
+}
+
+// kubectl returns the command line of kubectl on the node that submits jobs.
+func (p *Player) kubectl(args ...string) ([]string, error) {
+	if p.client == "" {
+		return p.admin(args...)
+	}
+	return append([]string{"kubectl", "--kubeconfig", accessFile}, args...), nil
+}
+
+// runKubectl runs kubectl on the node that submits jobs.
+func (p *Player) runKubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
+	argv, err := p.kubectl(args...)
+	if err != nil {
+		return nil, err
+	}
+	return p.runOn(ctx, p.Place().Commands, bytes.NewReader(stdin), argv...)
+}
+
+// Clean implements [player.Player]. It removes the namespace, which contains all objects, the watch, and the kubeconfig of a client, and compacts etcd.
+func (p *Player) Clean(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("the namespace %s still exists after %v", namespace, cleanTimeout))
+	defer cancel()
+	if _, err := p.run(ctx, strings.NewReader(stopScript+"rm -rf "+accessFolder+"\n"), "sh", "-s"); err != nil {
+		return fmt.Errorf("kubernetes: stop the watch: %w", err)
+	}
+	_, err := p.runAdmin(ctx, nil, "delete", "namespace", namespace, "--ignore-not-found", "--wait=true")
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return fmt.Errorf("kubernetes: delete the namespace %s: %w", namespace, err)
+	}
+	return p.compact(ctx)
+}
+
+// programs are the programs of Kubernetes, and of schedulers beside the default one.
+var programs = []string{"kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd", "kubelet", "containerd", "containerd-shim*", "crio", "conmon*",
+	"kube-proxy", "kwok", "vc-scheduler", "vc-controller-manager", "vc-webhook-manager"}
+
+// Usage implements [player.Player]. The usage of a part is the sum over all nodes.
+func (p *Player) Usage(ctx context.Context) (map[string]player.Usage, error) {
+	var nodes []string
+	for _, m := range p.cluster.Members {
+		nodes = append(nodes, m.Node)
+	}
+	usage, err := player.ReadUsage(ctx, p.cluster.Run, nodes, programs)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: read the usage: %w", err)
+	}
+	return usage, nil
+}

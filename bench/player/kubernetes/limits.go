@@ -1,0 +1,207 @@
+package kubernetes
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nixbench/nixbench/bench/player"
+	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
+)
+
+// manifests is the folder of the static pods.
+const manifests = "/etc/kubernetes/manifests"
+
+// flag is a flag of a static pod that limits how fast jobs run, with its default.
+type flag struct{ name, byDefault string }
+
+// schedulerFlags and controllerFlags: kube-scheduler sends events with a client of its own, so a binding is one request of the client
+// with the limit. In kube-controller-manager, each controller has a client with the limit; the one for Jobs creates pods,
+// updates the status of Jobs, removes finalizers of pods and sends events, so that fewer pods per second are created than the limit.
+var (
+	schedulerFlags  = []flag{{"kube-api-qps", "50"}, {"kube-api-burst", "100"}}
+	controllerFlags = []flag{{"kube-api-qps", "20"}, {"kube-api-burst", "30"}, {"concurrent-job-syncs", "5"}}
+	// serverFlags: the API server answers as many requests at the same time as both together, and shares them between its clients.
+	serverFlags = []flag{{"max-requests-inflight", "400"}, {"max-mutating-requests-inflight", "200"}}
+)
+
+// Limits implements [player.Player]. It reads the limits of the scheduler that places the workload's pods, if that is Kubernetes' own or
+// one of nixbench.kubernetes.schedulers.
+func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
+	// A command sends one request after the other. kubectl has a new client for each object, so client-go does not limit their rate.
+	limits := []player.Limit{{Name: "nixbench: kubectl create commands at the same time", Value: strconv.Itoa(maxCreates)}}
+	if p.o.Scheduler == "" || p.o.Scheduler == "default-scheduler" {
+		manifest, err := p.readManifest(ctx, "kube-scheduler")
+		if err != nil {
+			return nil, err
+		}
+		limits = append(limits, flagLimits("kube-scheduler", manifest, schedulerFlags, player.Bound)...)
+		if file := manifest["config"]; file != "" { // kube-scheduler then ignores the flags
+			limits = []player.Limit{limits[0], {Name: "kube-scheduler: config", Value: file}}
+			config, err := p.readFile(ctx, file)
+			if err != nil {
+				return nil, fmt.Errorf("kubernetes: read the configuration of kube-scheduler: %w", err)
+			}
+			limits = append(limits, configLimits("kube-scheduler", config)...)
+		} else {
+			limits = append(limits, newLimit("kube-scheduler: parallelism", "", parallelism, ""))
+		}
+	} else {
+		config, err := p.readSchedulerConfig(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("kubernetes: read the configuration of the scheduler %s: %w", p.o.Scheduler, err)
+		}
+		if config != nil {
+			limits = append(limits, configLimits(p.o.Scheduler, config)...)
+		}
+	}
+	manifest, err := p.readManifest(ctx, "kube-controller-manager")
+	if err != nil {
+		return nil, err
+	}
+	limits = append(limits, flagLimits("kube-controller-manager", manifest, controllerFlags, player.Created)...)
+	if manifest, err = p.readManifest(ctx, "kube-apiserver"); err != nil {
+		return nil, err
+	}
+	limits = append(limits, flagLimits("kube-apiserver", manifest, serverFlags, "")...)
+	pods, err := p.readMaxPods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(limits, pods), nil
+}
+
+// readSchedulerConfig returns the configuration of the workload's scheduler, which modules/kubernetes/schedulers.nix writes to a ConfigMap,
+// or nil if there is none.
+func (p *Player) readSchedulerConfig(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
+	defer cancel()
+	out, err := p.runAdmin(ctx, nil, "get", "configmap", p.o.Scheduler, "--namespace=kube-system", "--ignore-not-found", "--output=json")
+	if err != nil || len(bytes.TrimSpace(out)) == 0 {
+		return nil, err
+	}
+	var object struct{ Data map[string]string }
+	if err := json.Unmarshal(out, &object); err != nil {
+		return nil, err
+	}
+	if config, ok := object.Data["config.json"]; ok {
+		return []byte(config), nil
+	}
+	return nil, nil
+}
+
+// configLimits returns the limits in the configuration of a scheduler.
+func configLimits(program string, config []byte) []player.Limit {
+	return []player.Limit{
+		newLimit(program+": clientConnection.qps", findSetting(config, "qps"), "50", player.Bound),
+		newLimit(program+": clientConnection.burst", findSetting(config, "burst"), "100", ""),
+		newLimit(program+": parallelism", findSetting(config, "parallelism"), parallelism, ""),
+	}
+}
+
+// readManifest returns the flags of a static pod.
+func (p *Player) readManifest(ctx context.Context, name string) (map[string]string, error) {
+	out, err := p.readFile(ctx, manifests+"/"+name+".yaml")
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: read the flags of %s: %w", name, err)
+	}
+	flags := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		if m := flagLine.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
+			flags[m[1]] = m[2]
+		}
+	}
+	return flags, nil
+}
+
+// readFile returns the content of a file on the first control plane.
+func (p *Player) readFile(ctx context.Context, file string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
+	defer cancel()
+	return p.runOn(ctx, p.Place().Scheduler, nil, "cat", file)
+}
+
+// flagLine matches an argument in the manifests that kubeadm writes.
+var flagLine = regexp.MustCompile(`^- ['"]?--([a-z0-9-]+)=(.*?)['"]?$`)
+
+// flagLimits returns the limits of flags. kube-api-qps limits events of a kind.
+func flagLimits(program string, manifest map[string]string, flags []flag, kind string) []player.Limit {
+	var limits []player.Limit
+	for _, f := range flags {
+		of := ""
+		if f.name == "kube-api-qps" {
+			of = kind
+		}
+		limits = append(limits, newLimit(program+": "+f.name, manifest[f.name], f.byDefault, of))
+	}
+	return limits
+}
+
+// newLimit returns a limit with a value or its default. If kind is set, the value is a rate; a negative rate is no limit.
+func newLimit(name, value, byDefault, kind string) player.Limit {
+	l := player.Limit{Name: name, Value: value}
+	if value == "" {
+		l.Value, value = byDefault+" (default)", byDefault
+	}
+	if rate, err := strconv.ParseFloat(value, 64); err == nil && rate > 0 && kind != "" {
+		l.Rate, l.Kind = rate, kind
+	}
+	return l
+}
+
+// parallelism is the default number of goroutines with which kube-scheduler tests nodes for a pod. No flag sets it.
+const parallelism = "16"
+
+// settingLine matches a setting with a number in a configuration of kube-scheduler, in YAML or JSON.
+var settingLine = regexp.MustCompile(`(?:^|[\s{,"])(qps|burst|parallelism)"?:\s*(-?[0-9.]+)`)
+
+// findSetting returns the number of a setting in a configuration of kube-scheduler, or an empty string.
+func findSetting(config []byte, name string) string {
+	for _, m := range settingLine.FindAllSubmatch(config, -1) {
+		if string(m[1]) == name {
+			return string(m[2])
+		}
+	}
+	return ""
+}
+
+// readMaxPods returns how many pods each node can run. The value does not contain the number of nodes, because this number differs between
+// configurations that vary the count of a role.
+func (p *Player) readMaxPods(ctx context.Context) (player.Limit, error) {
+	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
+	defer cancel()
+	out, err := p.runAdmin(ctx, nil, "get", "nodes", "--output=json")
+	if err != nil {
+		return player.Limit{}, fmt.Errorf("kubernetes: list the nodes: %w", err)
+	}
+	var list struct {
+		Items []struct {
+			Metadata struct{ Labels map[string]string }
+			Spec     struct{ Unschedulable bool }
+			Status   struct{ Allocatable struct{ Pods string } }
+		}
+	}
+	if err := json.Unmarshal(out, &list); err != nil {
+		return player.Limit{}, fmt.Errorf("kubernetes: list the nodes: %w", err)
+	}
+	var numbers []int
+	for _, n := range list.Items {
+		pods, err := strconv.Atoi(n.Status.Allocatable.Pods)
+		_, isHollow := n.Metadata.Labels[kubernetesengine.HollowLabel]
+		if err == nil && !n.Spec.Unschedulable && isHollow == p.hasHollow() {
+			numbers = append(numbers, pods)
+		}
+	}
+	slices.Sort(numbers)
+	var text []string
+	for _, n := range slices.Compact(numbers) {
+		text = append(text, strconv.Itoa(n))
+	}
+	return player.Limit{Name: "kubelet: maxPods", Value: cmp.Or(strings.Join(text, " and "), "0") + " per node"}, nil
+}

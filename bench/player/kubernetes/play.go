@@ -1,0 +1,474 @@
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/workload"
+	"github.com/nixbench/nixbench/deploy/engine/batch"
+)
+
+const (
+	maxCreates   = 4                // kubectl create commands at the same time
+	maxObjects   = 100              // jobs of one command
+	maxFailures  = 5                // reads of the watch that may fail one after the other
+	lastRead     = 3 * time.Second  // the time limit of the commands after the context has ended
+	setupTimeout = 30 * time.Second // of the start of the watch
+	maxDelay     = time.Second      // from the creation of a pod until the watch receives it; more is a doubt
+)
+
+// Play implements [player.Player]. Each time of submission has its own kubectl create command, and more for many jobs. While all commands
+// are in use, jobs that become due wait. The events of submissions and pods are sent at the end, when the clock of the node has been read
+// again.
+func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
+	if err := p.check(jobs); err != nil {
+		return err
+	}
+	clock, err := player.ReadClock(ctx, p.date)
+	if err == nil {
+		err = p.setUp(ctx)
+	}
+	defer p.stopWatch(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	}
+	t := newTrial(jobs, begin(), send)
+	err = p.follow(ctx, t)
+	p.clocks, p.doubts = player.ReadClockAgain(ctx, clock, p.date)
+	p.doubts = append(p.doubts, t.watchDoubts()...)
+	for i, d := range p.doubts {
+		p.doubts[i] = p.Place().Commands + ": " + d
+	}
+	t.sendEvents(p.clocks)
+	return err
+}
+
+// setUp creates the namespace and starts the watch. It returns when the watch has begun, so that no change has a time that is too late,
+// and when pods can be created: they need the service account of the namespace, and a client needs its rights, which the API server
+// has some moments after their creation.
+func (p *Player) setUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout, fmt.Errorf("the watch has not begun within %v", setupTimeout))
+	defer cancel()
+	_, err := p.runAdmin(ctx, nil, "create", "namespace", namespace)
+	if err != nil && !strings.Contains(err.Error(), "(AlreadyExists)") {
+		return fmt.Errorf("kubernetes: create the namespace %s: %w", namespace, err)
+	}
+	if err := p.giveAccess(ctx); err != nil {
+		return err
+	}
+	pod, err := p.firstPod()
+	if err != nil {
+		return err
+	}
+	for {
+		_, err := p.runKubectl(ctx, pod, "create", "--validate=false", "--filename=-")
+		if err == nil || strings.Contains(err.Error(), "(AlreadyExists)") {
+			break
+		}
+		if !strings.Contains(err.Error(), "serviceaccount") || !batch.Sleep(ctx, batch.PollInterval) {
+			return fmt.Errorf("kubernetes: create a pod: %w", err)
+		}
+	}
+	if err := p.startWatch(ctx); err != nil {
+		return err
+	}
+	for {
+		changes, _, err := p.readWatch(ctx, 0)
+		for _, c := range changes {
+			if c.pod == firstPodName {
+				return nil
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if !batch.Sleep(ctx, batch.PollInterval) {
+			return fmt.Errorf("kubernetes: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// creation is the result of a kubectl create command.
+type creation struct {
+	jobs []workload.Job
+	out  []byte // what the command printed, see createProgram
+	err  error
+	at   time.Time // when the command ended
+}
+
+// reading is the result of a read of the watch.
+type reading struct {
+	changes []change
+	offset  int
+	err     error
+}
+
+// follow submits jobs and reads the watch until all jobs have ended.
+func (p *Player) follow(ctx context.Context, t *trial) error {
+	creations := make(chan creation, maxCreates)
+	readings := make(chan reading, 1)
+	creating, failures, offset := 0, 0, 0
+	isReading := false
+	read, active := time.Now(), time.Now()
+	for len(t.ended) < len(t.jobs) {
+		now := time.Now()
+		for creating < maxCreates {
+			jobs := t.take(now)
+			if len(jobs) == 0 {
+				break
+			}
+			creating++
+			t.addSubmission(jobs)
+			go func() {
+				out, err := p.create(ctx, jobs)
+				creations <- creation{jobs, out, err, time.Now()}
+			}()
+		}
+		wake := t.nextDue(now.Add(p.poll), creating < maxCreates)
+		if !isReading && !now.Before(read.Add(p.poll)) {
+			isReading = true
+			go func() {
+				var r reading
+				r.changes, r.offset, r.err = p.readWatch(ctx, offset)
+				readings <- r
+			}()
+		} else if !isReading && read.Add(p.poll).Before(wake) {
+			wake = read.Add(p.poll)
+		}
+		timer := time.NewTimer(time.Until(wake))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return p.stop(ctx, t, offset)
+		case <-timer.C:
+		case c := <-creations:
+			creating--
+			active = time.Now()
+			if ctx.Err() == nil {
+				if err := t.addCreation(c); err != nil {
+					return err
+				}
+			}
+		case r := <-readings:
+			isReading, read = false, time.Now()
+			if r.err != nil {
+				if failures++; failures == maxFailures && ctx.Err() == nil {
+					return r.err
+				}
+				break
+			}
+			failures, offset = 0, r.offset
+			if len(r.changes) > 0 {
+				active = time.Now()
+			}
+			t.addChanges(r.changes)
+			if time.Since(active) > p.quiet {
+				active = time.Now()
+				if err := p.checkWatch(ctx); err != nil && ctx.Err() == nil {
+					return err
+				}
+			}
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// stop adds the events until the end of ctx and returns its cause.
+func (p *Player) stop(ctx context.Context, t *trial, offset int) error {
+	cause := context.Cause(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastRead)
+	defer cancel()
+	if changes, _, err := p.readWatch(ctx, offset); err == nil {
+		t.addChanges(changes)
+	}
+	return cause
+}
+
+// checkWatch returns an error if the watch does not run.
+func (p *Player) checkWatch(ctx context.Context) error {
+	if _, err := p.run(ctx, nil, "systemctl", "--quiet", "is-active", watchUnit); err != nil {
+		return fmt.Errorf("kubernetes: %s has ended on %s: %w", watchUnit, p.Place().Commands, err)
+	}
+	return nil
+}
+
+// createProgram runs kubectl and prints all that it prints, because an error would contain only the end of stderr, and its exit status.
+const createProgram = `"$@" 2>&1
+echo "` + exitStatus + `$?"`
+
+// exitStatus begins the last line of createProgram.
+const exitStatus = "exit status "
+
+// create creates the objects of jobs. It returns the output of createProgram.
+func (p *Player) create(ctx context.Context, jobs []workload.Job) ([]byte, error) {
+	list, err := p.jobList(jobs)
+	if err != nil {
+		return nil, err
+	}
+	argv, err := p.kubectl("create", "--validate=false", "--output=name", "--filename=-")
+	if err != nil {
+		return nil, err
+	}
+	return p.runOn(ctx, p.Place().Commands, bytes.NewReader(list), append([]string{"sh", "-c", createProgram, "sh"}, argv...)...)
+}
+
+// trial is the state of the jobs of Play.
+type trial struct {
+	jobs    map[string]*job
+	sorted  []*job // in the order of the workload
+	due     []*job // jobs that have not been submitted and wait for their time, in its order
+	ready   []*job // jobs that can be submitted
+	waiting map[string][]*job
+	ended   map[string]bool
+	events  []player.Event // of pods, with the times of the node's clock
+	watched bool           // the watch has begun
+	broken  time.Time      // when the watch has ended, until the next one begins
+	gaps    []time.Duration
+	delay   time.Duration // the longest time from the creation of a pod until the watch received it, without the fraction of a second
+	send    func(player.Event)
+}
+
+// job is the state of a job.
+type job struct {
+	workload.Job
+	at       time.Time // when it is to be submitted
+	started  time.Time // when its command started, or 0
+	ended    time.Time // when its command ended, or 0
+	isDue    bool
+	blockers int                     // jobs of After that have not ended
+	seen     map[string]map[int]bool // by kind of event: the tasks that have had it
+	last     map[string]time.Time    // by kind of event: when the last task had it
+}
+
+func newTrial(jobs []workload.Job, start time.Time, send func(player.Event)) *trial {
+	t := &trial{jobs: map[string]*job{}, waiting: map[string][]*job{}, ended: map[string]bool{}, send: send}
+	for _, w := range jobs {
+		j := &job{Job: w, at: start.Add(time.Duration(w.Submit * float64(time.Second))), blockers: len(w.After),
+			seen: map[string]map[int]bool{}, last: map[string]time.Time{}}
+		t.jobs[w.ID] = j
+		t.sorted = append(t.sorted, j)
+		for _, a := range w.After {
+			t.waiting[a] = append(t.waiting[a], j)
+		}
+	}
+	t.due = t.sorted
+	return t
+}
+
+// take returns jobs that are submitted by the next command.
+func (t *trial) take(now time.Time) []workload.Job {
+	for ; len(t.due) > 0 && !t.due[0].at.After(now); t.due = t.due[1:] {
+		t.due[0].isDue = true
+		if t.due[0].blockers == 0 {
+			t.ready = append(t.ready, t.due[0])
+		}
+	}
+	var jobs []workload.Job
+	for ; len(t.ready) > 0 && len(jobs) < maxObjects; t.ready = t.ready[1:] {
+		jobs = append(jobs, t.ready[0].Job)
+	}
+	return jobs
+}
+
+// nextDue returns the time of the next submission, or latest if it is later or cannot be used.
+func (t *trial) nextDue(latest time.Time, isFree bool) time.Time {
+	if isFree && len(t.due) > 0 && t.due[0].at.Before(latest) {
+		return t.due[0].at
+	}
+	return latest
+}
+
+// addSubmission records that a command starts.
+func (t *trial) addSubmission(jobs []workload.Job) {
+	now := time.Now()
+	for _, j := range jobs {
+		t.jobs[j.ID].started = now
+	}
+	if len(jobs) == 1 {
+		t.jobs[jobs[0].ID].ended = now
+	}
+}
+
+// sendEvents sends the events of pods and of submissions.
+func (t *trial) sendEvents(clocks player.Clocks) {
+	created := map[string]time.Time{}
+	for _, e := range t.events {
+		e.Time = clocks.Local(e.Time)
+		if first, ok := created[e.Job]; e.Kind == player.Created && (!ok || e.Time.Before(first)) {
+			created[e.Job] = e.Time
+		}
+		t.send(e)
+	}
+	now := time.Now()
+	for _, j := range t.sorted {
+		if j.started.IsZero() {
+			continue
+		}
+		at := j.ended
+		if at.IsZero() { // the command did not end
+			at = now
+		}
+		if first, ok := created[j.ID]; ok && first.Before(at) {
+			at = first
+		}
+		if at.Before(j.started) { // by the error of the clock
+			at = j.started
+		}
+		t.send(player.Event{Time: at, Kind: player.Submit, Job: j.ID})
+	}
+}
+
+// addCreation records the end of a command, and sends the events of jobs that it has not created. kubectl creates the other objects of a list, and prints a line with the
+// name of each created object, and one for each error. addCreation returns an error if kubectl failed and that concerns no job in particular.
+func (t *trial) addCreation(c creation) error {
+	if c.err != nil {
+		return fmt.Errorf("kubernetes: create jobs: %w", c.err)
+	}
+	text := strings.TrimSpace(string(c.out))
+	lines := strings.Split(text, "\n")
+	last := lines[len(lines)-1]
+	if !strings.HasPrefix(last, exitStatus) {
+		return fmt.Errorf("kubernetes: create jobs: the output of kubectl is incomplete: %.500q", text)
+	}
+	created := map[string]bool{}
+	var messages []string
+	for _, line := range lines[:len(lines)-1] {
+		if job, ok := strings.CutPrefix(line, "job.batch/"); ok {
+			created[job] = true
+		} else if strings.Contains(line, " ") { // no name of another object
+			messages = append(messages, strings.TrimSpace(line))
+		}
+	}
+	refused := 0
+	for _, j := range c.jobs {
+		if len(c.jobs) > 1 {
+			t.jobs[j.ID].ended = c.at
+		}
+		i := slices.IndexFunc(messages, func(m string) bool { return strings.Contains(m, `"`+j.ID+`"`) })
+		if i < 0 && created[j.ID] {
+			continue
+		}
+		e := player.Event{Time: c.at, Kind: player.Failed, Job: j.ID, Text: "kubectl has not created the Job, and printed no error"}
+		if i >= 0 {
+			e.Text = messages[i]
+		} else if len(messages) > 0 {
+			e.Text = messages[len(messages)-1]
+		}
+		if i >= 0 || len(created) > 0 {
+			refused++
+			if !t.ended[j.ID] {
+				t.send(e)
+				t.end(t.jobs[j.ID])
+			}
+		}
+	}
+	if refused == 0 && last != exitStatus+"0" {
+		return fmt.Errorf("kubernetes: create jobs: kubectl failed with %s: %.500s", last, strings.Join(messages, "\n"))
+	}
+	return nil
+}
+
+// watchDoubts returns why the times that the watch received the changes may be much later than the changes: it was interrupted, or slow.
+func (t *trial) watchDoubts() []string {
+	var out []string
+	if len(t.gaps) > 0 {
+		out = append(out, fmt.Sprintf("the API server ended the watch of the pods %d times during the workload, so that times may be up to %v late",
+			len(t.gaps), slices.Max(t.gaps).Round(time.Millisecond)))
+	}
+	if t.delay > maxDelay {
+		out = append(out, fmt.Sprintf("the watch received a pod %v after its creation: the node of the commands has too little processor time, and times are late",
+			t.delay.Truncate(100*time.Millisecond)))
+	}
+	return out
+}
+
+// addChanges adds the events of changes of pods, and the interruptions between two watches.
+func (t *trial) addChanges(changes []change) {
+	for _, c := range changes {
+		t.watched = t.watched || !c.ended
+		switch {
+		case c.ended && t.watched && t.broken.IsZero():
+			t.broken = c.at
+		case !c.ended && !t.broken.IsZero():
+			t.gaps = append(t.gaps, c.at.Sub(t.broken))
+			t.broken = time.Time{}
+		}
+		if j := t.jobs[c.job]; j != nil && c.task <= j.Tasks {
+			t.addChange(j, c)
+		}
+	}
+}
+
+// addChange adds the events that follow from the state of a pod, unless its task has had them. The completion index of a pod without
+// one is 0: such a job has one task.
+func (t *trial) addChange(j *job, c change) {
+	if !c.created.IsZero() && !j.seen[player.Created][c.task] {
+		t.delay = max(t.delay, c.at.Sub(c.created.Add(time.Second)))
+	}
+	t.report(j, c, player.Created)
+	if c.node != "" {
+		t.report(j, c, player.Bound)
+	}
+	switch {
+	case c.phase == "Running" && !c.deleted:
+		t.report(j, c, player.Start)
+	case c.phase == "Succeeded":
+		t.report(j, c, player.Finish)
+	case c.phase == "Failed", c.deleted:
+		if c.text == "" {
+			c.text = "pod " + c.pod + " was deleted"
+		}
+		t.report(j, c, player.Failed)
+	}
+}
+
+// report adds an event of a task, and the event of the job that follows: the job is created with its first task, has failed with the first
+// failed task, and has another event with its last task. A job with one task has only events of the job.
+func (t *trial) report(j *job, c change, kind string) {
+	if t.ended[j.ID] || j.seen[kind][c.task] || j.seen[player.Finish][c.task] {
+		return
+	}
+	if j.seen[kind] == nil {
+		j.seen[kind] = map[int]bool{}
+	}
+	j.seen[kind][c.task] = true
+	if c.at.After(j.last[kind]) {
+		j.last[kind] = c.at
+	}
+	e := player.Event{Time: c.at, Kind: kind, Job: j.ID, Node: c.node}
+	if kind == player.Failed {
+		e.Text = c.text
+	}
+	if j.Tasks > 1 {
+		e.Task = c.task
+		t.events = append(t.events, e)
+		e.Task, e.Node, e.Time = 0, "", j.last[kind]
+	}
+	switch n := len(j.seen[kind]); {
+	case kind == player.Created && n > 1, kind != player.Created && kind != player.Failed && n < j.Tasks:
+	default:
+		t.events = append(t.events, e)
+		if kind == player.Finish || kind == player.Failed {
+			t.end(j)
+		}
+	}
+}
+
+// end releases the jobs that have waited only for this one.
+func (t *trial) end(j *job) {
+	t.ended[j.ID] = true
+	for _, w := range t.waiting[j.ID] {
+		if w.blockers--; w.blockers == 0 && w.isDue {
+			t.ready = append(t.ready, w)
+		}
+	}
+}

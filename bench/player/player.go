@@ -1,0 +1,72 @@
+// Package player is the interface between a benchmark and the scheduler of one engine. A player submits the jobs of a workload at their
+// times, without waiting for earlier jobs, and reports when the scheduler created, placed, started and finished each one.
+package player
+
+import (
+	"context"
+	"time"
+
+	"github.com/nixbench/nixbench/bench/workload"
+)
+
+// Kinds of events, in the order in which a job has them. A scheduler need not have all of them.
+const (
+	Submit   = "submit"   // the player submits the job; the time in the workload at which it should have done so is in the workload
+	Created  = "created"  // the scheduler has the job; of a task: the object exists that the scheduler places
+	Admitted = "admitted" // the scheduler may place the job: the jobs before it have ended, and it is not held
+	Bound    = "bound"    // the scheduler has chosen the node
+	Start    = "start"    // the task or job runs
+	Finish   = "finish"   // the task or job has ended without an error
+	Failed   = "failed"   // the task or job has ended with an error, or was refused
+)
+
+// Event is something that happened to a job or to one of its tasks. Its time is that of this machine's clock.
+type Event struct {
+	Time time.Time `json:"time"` // with microseconds
+	Kind string    `json:"kind"`
+	Job  string    `json:"job"`
+	Task int       `json:"task,omitempty"` // 1 to the number of tasks; 0: the whole job
+	Node string    `json:"node,omitempty"`
+	Text string    `json:"text,omitempty"` // why a job failed
+}
+
+// Limit is a limit of the scheduler or its clients that can determine a result.
+type Limit struct {
+	Name  string  `json:"name"`           // as in the documentation of the scheduler, such as kube-scheduler: kube-api-qps
+	Value string  `json:"value"`          // as configured
+	Rate  float64 `json:"rate,omitempty"` // the maximum number of events per second that follows from it; 0: it is no rate
+	Kind  string  `json:"kind,omitempty"` // the kind of the events that Rate limits
+}
+
+// Player submits jobs to the scheduler of a running cluster.
+type Player interface {
+	// Limits returns the limits with which the scheduler runs.
+	Limits(ctx context.Context) ([]Limit, error)
+	// Play prepares itself and calls begin once, which returns the start from which the submission times of jobs count. It then submits
+	// the jobs and sends events until all jobs have ended, or ctx ends. It calls begin and send from one goroutine at a time, send in
+	// any order of the events' times, perhaps not before the end. When ctx ends, it returns the cause of the end, and has sent the
+	// events until then.
+	Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(Event)) error
+	// Clean removes all jobs that Play has submitted, also in another process, and waits until the scheduler has none of them.
+	Clean(ctx context.Context) error
+	// Usage returns the processor seconds that the parts of the scheduler have used since they started, and their memory, by part.
+	Usage(ctx context.Context) (map[string]Usage, error)
+}
+
+// Doubter is an optional interface of a player.
+type Doubter interface {
+	// Doubts returns why the result of the last Play is no more than suspect, such as a clock that has changed.
+	Doubts() []string
+}
+
+// Clocked is an optional interface of a player that converts times of another clock to that of this machine.
+type Clocked interface {
+	// Clocks returns the readings of that clock before and after the last Play.
+	Clocks() Clocks
+}
+
+// Usage is what one part of a scheduler has used.
+type Usage struct {
+	CPU    float64 `json:"cpu"`    // processor seconds since its start
+	Memory int64   `json:"memory"` // bytes: the sum of the largest memory of each process since the last call of Usage
+}

@@ -1,0 +1,69 @@
+package playertest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/workload"
+)
+
+// rateTimeout is the time limit of the workload of Rate.
+const rateTimeout = 2 * time.Minute
+
+// Burst returns n jobs that end at once.
+func Burst(n int) []workload.Job {
+	jobs := make([]workload.Job, n)
+	for i := range jobs {
+		jobs[i] = workload.Job{ID: fmt.Sprintf("b-%d", i+1)}
+	}
+	return jobs
+}
+
+// Rate plays a workload on a cluster whose scheduler takes no time, and returns the jobs per second from the beginning to the last end: the
+// maximum that the player can measure.
+func Rate(tb testing.TB, p player.Player, jobs []workload.Job) float64 {
+	tb.Helper()
+	prepared, err := workload.Prepare(jobs)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), rateTimeout, fmt.Errorf("the jobs have not ended within %v", rateTimeout))
+	defer cancel()
+	events, start, err := Play(ctx, p, prepared)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ended, last := 0, start
+	for _, e := range events {
+		if e.Kind == player.Finish && e.Task == 0 {
+			ended, last = ended+1, e.Time
+		}
+	}
+	if ended != len(jobs) {
+		tb.Fatalf("%d of %d jobs have finished", ended, len(jobs))
+	}
+	return float64(ended) / last.Sub(start).Seconds()
+}
+
+// ReportRate reports the result of Rate in a benchmark.
+func ReportRate(b *testing.B, p player.Player, jobs []workload.Job) {
+	b.Helper()
+	b.ReportMetric(Rate(b, p, jobs), "jobs/s")
+}
+
+// Fastest is the rate that no scheduler on two processors is expected to exceed, in jobs per second: Kubernetes needs 0.04 s of processor time for
+// each pod, so that it reaches 50. It must be raised when a trial is faster.
+const Fastest = 60
+
+// TestRate checks that a player measures at least ten times as many jobs per second as the fastest scheduler has reached.
+func TestRate(t *testing.T, p player.Player, n int) {
+	t.Helper()
+	if rate := Rate(t, p, Burst(n)); rate < 10*Fastest {
+		t.Errorf("the player measures at most %.0f jobs/s, and must measure ten times the %d of the fastest scheduler", rate, Fastest)
+	} else {
+		t.Logf("%.0f jobs/s", rate)
+	}
+}

@@ -1,0 +1,136 @@
+package program
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/workload"
+)
+
+// beginEvent is the first event.
+const beginEvent = "begin"
+
+// kinds are the events after the first one.
+var kinds = []string{player.Submit, player.Created, player.Admitted, player.Bound, player.Start, player.Finish, player.Failed}
+
+// clockError is how far the time of an event may be before the beginning, or after the event was read.
+const clockError = time.Second
+
+// line is a line of the program's output.
+type line struct {
+	Event string `json:"event"`
+	ID    string `json:"id"`
+	Task  int    `json:"task"`
+	Time  int64  `json:"time"` // microseconds since the epoch
+	Node  string `json:"node"`
+	Text  string `json:"text"`
+}
+
+// parseLine parses a line.
+func parseLine(text []byte) (line, error) {
+	var l line
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	err := d.Decode(&l)
+	if err == nil {
+		if _, err = d.Token(); err == io.EOF {
+			return l, nil
+		}
+		err = errors.New("there is more after the JSON object")
+	}
+	return l, err
+}
+
+// check checks the events of a trial.
+type check struct {
+	jobs    map[string]workload.Job // nil: the program decides the jobs
+	start   time.Time
+	seen    map[string]map[eventKey]bool // by job
+	ended   map[string]bool
+	waiting map[string]int // tasks that have not ended, of jobs whose tasks have events of their end
+}
+
+type eventKey struct {
+	kind string
+	task int
+}
+
+func newCheck(jobs []workload.Job, start time.Time) *check {
+	c := &check{start: start, seen: map[string]map[eventKey]bool{}, ended: map[string]bool{}, waiting: map[string]int{}}
+	if len(jobs) > 0 {
+		c.jobs = map[string]workload.Job{}
+	}
+	for _, j := range jobs {
+		c.jobs[j.ID], c.waiting[j.ID] = j, j.Tasks
+	}
+	return c
+}
+
+// event returns the event of a line that was read at a time.
+func (c *check) event(l line, read time.Time) (player.Event, error) {
+	at := time.UnixMicro(l.Time)
+	key := eventKey{l.Event, l.Task}
+	j, known := c.jobs[l.ID]
+	switch {
+	case l.Event == beginEvent:
+		return player.Event{}, errors.New("begin is the first event, and there is only one")
+	case !slices.Contains(kinds, l.Event):
+		return player.Event{}, fmt.Errorf("there is no event %q; there are begin, submit, created, admitted, bound, start, finish and failed", l.Event)
+	case l.ID == "":
+		return player.Event{}, errors.New("the event has no id of a job")
+	case c.jobs != nil && !known:
+		return player.Event{}, fmt.Errorf("the workload has no job %q", l.ID)
+	case l.Task < 0 || known && l.Task > j.Tasks:
+		return player.Event{}, fmt.Errorf("job %s has no task %d; tasks count from 1, and 0 is the whole job", l.ID, l.Task)
+	case at.Before(c.start.Add(-clockError)) || at.After(read.Add(clockError)):
+		return player.Event{}, fmt.Errorf("the time %d is not between the beginning (%d) and now (%d); it is in microseconds since the epoch", l.Time, c.start.UnixMicro(), read.UnixMicro())
+	case c.seen[l.ID][key]:
+		return player.Event{}, fmt.Errorf("job %s has had the event %s already", l.ID, l.Event)
+	}
+	if c.seen[l.ID] == nil {
+		c.seen[l.ID] = map[eventKey]bool{}
+	}
+	c.seen[l.ID][key] = true
+	c.end(l)
+	return player.Event{Time: at, Kind: l.Event, Job: l.ID, Task: l.Task, Node: l.Node, Text: l.Text}, nil
+}
+
+// end records the end of a job, or of one of its tasks.
+func (c *check) end(l line) {
+	switch {
+	case l.Event != player.Finish && l.Event != player.Failed:
+		return
+	case l.Task > 0:
+		c.waiting[l.ID]--
+		c.ended[l.ID] = c.ended[l.ID] || c.jobs != nil && c.waiting[l.ID] == 0
+	default:
+		c.ended[l.ID] = true
+	}
+}
+
+// complete returns an error unless the program has reported the end of all jobs. Without a list of jobs, those with an event count.
+func (c *check) complete() error {
+	var missing []string
+	if c.jobs == nil {
+		if len(c.seen) == 0 {
+			return errors.New("it has ended without an event of a job")
+		}
+		return nil
+	}
+	for id := range c.jobs {
+		if !c.ended[id] {
+			missing = append(missing, id)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(missing)
+	return fmt.Errorf("it has ended, and %d of %d jobs have no event finish or failed, such as %s", len(missing), len(c.jobs), missing[0])
+}

@@ -1,0 +1,178 @@
+package program
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/workload"
+)
+
+const (
+	exitGrace = 3 * time.Second // from SIGTERM to SIGKILL
+	maxLine   = 1 << 20
+	shown     = 100 // bytes of a line in an error
+)
+
+// Options are how the program runs.
+type Options struct {
+	Name   string   // of the program, for errors
+	Argv   []string // the first one is a path
+	Folder string   // the working directory
+	Env    []string
+	Log    string // a file to which stderr is appended
+}
+
+// Player implements [player.Player]. Limits, Usage and Clean are those of the scheduler's own player, which also counts requests.
+type Player struct {
+	player.Player
+	o Options
+}
+
+// New returns the player. scheduler is the player of the cluster.
+func New(scheduler player.Player, o Options) *Player { return &Player{scheduler, o} }
+
+// Play implements [player.Player]. The program runs in a session of its own, so that Ctrl-C reaches nixbench alone, which ends all processes of
+// the program.
+func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	run, stop := context.WithCancel(ctx)
+	defer stop()
+	log, err := os.OpenFile(p.o.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if len(jobs) > 0 {
+		if err := os.WriteFile(p.jobsFile(), workload.Encode(jobs), 0o600); err != nil {
+			return err
+		}
+	}
+	stdin, answer, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	output, stdout := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := p.run(run, stdin, stdout, log)
+		stdin.Close()
+		stdout.Close()
+		ended <- err
+	}()
+	c, bad := p.read(output, jobs, func() time.Time {
+		at := begin()
+		_, _ = fmt.Fprintf(answer, "{\"event\": \"begin\", \"time\": %d}\n", at.UnixMicro()) // fails if the program has closed it
+		answer.Close()
+		return at
+	}, send)
+	if bad != nil {
+		stop()
+		_, _ = io.Copy(io.Discard, output) // run ends when its output is read
+	}
+	exit := <-ended
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case bad != nil:
+		return fmt.Errorf("%s: %w", p.o.Name, bad)
+	case exit != nil:
+		return fmt.Errorf("%s: %w%s; its messages are in %s", p.o.Name, exit, lastLine(p.o.Log), p.o.Log)
+	case c == nil:
+		return fmt.Errorf(`%s: it has ended without {"event": "begin"}%s; its messages are in %s`, p.o.Name, lastLine(p.o.Log), p.o.Log)
+	}
+	if err := c.complete(); err != nil {
+		return fmt.Errorf("%s: %w; its messages are in %s", p.o.Name, err, p.o.Log)
+	}
+	return nil
+}
+
+// jobsFile returns the file with the jobs.
+func (p *Player) jobsFile() string { return filepath.Join(p.o.Folder, "jobs.jsonl") }
+
+// run runs the program until it ends, or ctx does, and then ends what remains of its process group.
+func (p *Player) run(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) error {
+	cmd := exec.CommandContext(ctx, p.o.Argv[0], p.o.Argv[1:]...)
+	cmd.Env = append(slices.Clip(p.o.Env), "NIXBENCH_JOBS="+p.jobsFile())
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = p.o.Folder, stdin, stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	setDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = exitGrace
+	err := cmd.Run()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails if no process remains
+	}
+	if errors.Is(err, exec.ErrWaitDelay) {
+		return nil // a child process has kept stdout open
+	}
+	return err
+}
+
+// read reads the events. It returns nil as check if the program has not begun.
+func (p *Player) read(output io.Reader, jobs []workload.Job, begin func() time.Time, send func(player.Event)) (*check, error) {
+	var c *check
+	lines := bufio.NewScanner(output)
+	lines.Buffer(nil, maxLine)
+	for n := 1; lines.Scan(); n++ {
+		text := bytes.TrimSpace(lines.Bytes())
+		if len(text) == 0 {
+			continue
+		}
+		read := time.Now()
+		l, err := parseLine(text)
+		if err == nil && c == nil {
+			if l != (line{Event: beginEvent}) {
+				err = errors.New(`the first event is {"event": "begin"}, when the program is ready`)
+			} else {
+				c = newCheck(jobs, begin())
+				continue
+			}
+		}
+		var e player.Event
+		if err == nil {
+			e, err = c.event(l, read)
+		}
+		if err != nil {
+			return c, fmt.Errorf("line %d of its output, %s: %w", n, text[:min(len(text), shown)], err)
+		}
+		send(e)
+	}
+	if err := lines.Err(); err != nil {
+		return c, fmt.Errorf("read its output: %w", err)
+	}
+	return c, nil
+}
+
+// lastLine returns the last line of a file after a colon, or an empty string.
+func lastLine(file string) string {
+	data, err := os.ReadFile(file)
+	text := strings.TrimSpace(string(data))
+	if err != nil || text == "" {
+		return ""
+	}
+	text = text[strings.LastIndexByte(text, '\n')+1:]
+	return ": " + text[:min(len(text), 3*shown)]
+}
+
+// WriteCommand writes a script into a folder that runs a command line with the arguments of the script after it.
+func WriteCommand(folder, name, quoted string) error {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\nexec "+quoted+" \"$@\"\n"), 0o700)
+}

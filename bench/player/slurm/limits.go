@@ -1,0 +1,148 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nixbench/nixbench/bench/player"
+)
+
+// schedulerParameters are the parts of SchedulerParameters that limit how many jobs are placed, with the defaults in the manual of
+// slurm.conf.
+var schedulerParameters = []struct{ name, byDefault string }{
+	{"batch_sched_delay", "3"},       // seconds that the main scheduler may wait after the submission or the end of a batch job
+	{"sched_interval", "60"},         // seconds between two runs of the main scheduler over all jobs
+	{"sched_min_interval", "2"},      // microseconds between two runs of the main scheduler
+	{"default_queue_depth", "100"},   // jobs that a run tests that an event has caused
+	{"partition_job_depth", "0"},     // the same by partition; 0: no limit
+	{"sched_max_job_start", "0"},     // jobs that a run starts; 0: no limit
+	{"max_rpc_cnt", "0"},             // active requests with which the schedulers wait; 0: they do not wait
+	{"bf_interval", "30"},            // seconds between two runs of the backfill scheduler
+	{"bf_max_job_test", "500"},       // jobs that a run of the backfill scheduler tests
+	{"bf_max_job_start", "0"},        // jobs that a run of the backfill scheduler starts; 0: no limit
+	{"bf_yield_interval", "2000000"}, // microseconds after which the backfill scheduler lets other requests run
+	{"bf_yield_sleep", "500000"},     // microseconds for which it does so
+}
+
+// flags are the parts of SchedulerParameters without a value that change when jobs are placed.
+var flags = []string{"defer", "defer_batch", "bf_continue"}
+
+// requestLimits are the parts of SlurmctldParameters that limit the requests of each user to slurmctld if rl_enable is among them, with their defaults.
+var requestLimits = []struct{ name, byDefault string }{
+	{"rl_bucket_size", "30"},  // requests that may follow each other at once
+	{"rl_refill_rate", "2"},   // requests that are added in each period
+	{"rl_refill_period", "1"}, // seconds
+}
+
+// Limits implements [player.Player]. No limit is a rate: both schedulers start jobs, and their runs depend on the load.
+func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
+	config, err := p.readConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limits := []player.Limit{{Name: "nixbench: sbatch commands at the same time", Value: "1"}}
+	for _, name := range []string{"SchedulerType", "MaxJobCount", "MaxArraySize"} {
+		if config[name] != "" {
+			limits = append(limits, player.Limit{Name: "slurmctld: " + name, Value: config[name]})
+		}
+	}
+	limits = append(limits, player.Limit{Name: "slurmd: Epilog", Value: describeEpilog(config)})
+	set := splitParameters(config["SchedulerParameters"])
+	for _, s := range schedulerParameters {
+		value := set[s.name]
+		if value == "" {
+			value = s.byDefault + " (default)"
+		}
+		limits = append(limits, player.Limit{Name: "SchedulerParameters: " + s.name, Value: value})
+	}
+	for _, name := range flags {
+		if _, isSet := set[name]; isSet {
+			limits = append(limits, player.Limit{Name: "SchedulerParameters: " + name, Value: "set"})
+		}
+	}
+	return append(limits, limitRequests(splitParameters(config["SlurmctldParameters"]))...), nil
+}
+
+// describeEpilog returns the programs that nodes run after each job. SLURM before 24.05 prints one program as Epilog, later releases print a list.
+func describeEpilog(config map[string]string) string {
+	if program := config["Epilog"]; program != "" && program != "(null)" {
+		return program
+	}
+	var programs []string
+	for {
+		program := config[fmt.Sprintf("Epilog[%d]", len(programs))]
+		if program == "" {
+			break
+		}
+		programs = append(programs, program)
+	}
+	if len(programs) == 0 {
+		return "none: after a job, slurmctld starts the next one in its loop, and not before batch_sched_delay"
+	}
+	return strings.Join(programs, ", ")
+}
+
+// splitParameters returns the parts of a setting such as `defer,bf_interval=5`, with their values.
+func splitParameters(text string) map[string]string {
+	set := map[string]string{}
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		set[name] = value
+	}
+	return set
+}
+
+// limitRequests returns the limits of requests that SlurmctldParameters sets.
+func limitRequests(set map[string]string) []player.Limit {
+	const prefix = "SlurmctldParameters: "
+	if _, isSet := set["rl_enable"]; !isSet {
+		return []player.Limit{{Name: prefix + "rl_enable", Value: "not set (default)"}}
+	}
+	limits := []player.Limit{{Name: prefix + "rl_enable", Value: "set"}}
+	for _, l := range requestLimits {
+		value := set[l.name]
+		if value == "" {
+			value = l.byDefault + " (default)"
+		}
+		limits = append(limits, player.Limit{Name: prefix + l.name, Value: value})
+	}
+	return limits
+}
+
+// readConfig returns the settings with which slurmctld runs, by their names.
+func (p *Player) readConfig(ctx context.Context) (map[string]string, error) {
+	out, err := p.run(ctx, "scontrol", "show", "config")
+	if err != nil {
+		return nil, fmt.Errorf("slurm: read the configuration: %w", err)
+	}
+	config := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		if name, value, ok := strings.Cut(line, "="); ok {
+			config[strings.TrimSpace(name)] = strings.TrimSpace(value)
+		}
+	}
+	return config, nil
+}
+
+// largestArray is the largest array that the player submits: MaxArraySize is 1001 by default, and ids of tasks must be smaller.
+const largestArray = 1000
+
+// arraySize returns how many jobs an array may have.
+func arraySize(config map[string]string) int {
+	n, err := strconv.Atoi(config["MaxArraySize"])
+	if err != nil {
+		return 1 // without arrays, all jobs can be submitted
+	}
+	return max(1, min(n-1, largestArray))
+}
+
+// checkLogLevel returns an error if slurmctld does not log the events of jobs.
+func checkLogLevel(config map[string]string) error {
+	switch level := config["SlurmctldDebug"]; level {
+	case "quiet", "fatal", "error":
+		return fmt.Errorf("slurm: slurmctld does not log the events of jobs: set SlurmctldDebug to info instead of %s", level)
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package slurm
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"al.essio.dev/pkg/shellescape"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/workload"
+)
+
+// maxCommands is the maximum number of sbatch commands in one script. The ids are known when the script ends, so a long script delays
+// the events.
+const maxCommands = 100
+
+// command is what one sbatch command submits: a job, or equal jobs as an array.
+type command struct{ jobs []workload.Job }
+
+// commands divides jobs into at most maxCommands commands, in their order. The last result contains the jobs that remain.
+func commands(jobs []workload.Job, arraySize int) (out []command, rest []workload.Job) {
+	for i := 0; i < len(jobs); {
+		if len(out) == maxCommands {
+			return out, jobs[i:]
+		}
+		n := 1
+		for i+n < len(jobs) && n < arraySize && isEqual(jobs[i], jobs[i+n]) {
+			n++
+		}
+		out = append(out, command{jobs[i : i+n]})
+		i += n
+	}
+	return out, nil
+}
+
+// isEqual reports whether two jobs can be tasks of one array.
+func isEqual(a, b workload.Job) bool {
+	return a.Nodes == b.Nodes && a.Tasks == b.Tasks && a.CPUs == b.CPUs && a.Memory == b.Memory && a.Runtime == b.Runtime &&
+		a.Queue == b.Queue && a.User == b.User && len(a.After) == 0 && len(b.After) == 0
+}
+
+// taskID returns the id in SLURM of a job of a command. id is what sbatch has printed.
+func (c command) taskID(id string, job int) string {
+	if len(c.jobs) == 1 {
+		return id
+	}
+	return id + "_" + strconv.Itoa(job+1)
+}
+
+// arguments returns the arguments of sbatch, apart from those of all jobs and from the dependencies.
+func (c command) arguments() []string {
+	j := c.jobs[0]
+	minutes := int(math.Ceil(j.Runtime/60)) + 5 // for the start of the tasks
+	args := []string{"--nodes=" + strconv.Itoa(j.Nodes), "--ntasks=" + strconv.Itoa(j.Tasks), "--cpus-per-task=" + strconv.Itoa(j.CPUs),
+		"--time=" + strconv.Itoa(minutes)}
+	if j.Memory > 0 {
+		perNode := (j.Tasks + j.Nodes - 1) / j.Nodes * j.Memory
+		args = append(args, "--mem="+strconv.Itoa(perNode)+"M")
+	}
+	if j.Queue != "" {
+		args = append(args, "--partition="+j.Queue)
+	}
+	args = append(args, "--uid="+cmp.Or(j.User, "nobody")) // sbatch runs as root, and slurmctld refuses jobs of root (DisableRootJobs)
+	if len(c.jobs) > 1 {
+		args = append(args, "--array=1-"+strconv.Itoa(len(c.jobs)))
+	}
+	return append(args, "--wrap="+program(j))
+}
+
+// program returns the script of a job.
+func program(j workload.Job) string {
+	run := "true"
+	if j.Runtime > 0 {
+		run = "sleep " + strconv.FormatFloat(j.Runtime, 'f', -1, 64)
+	}
+	if j.Tasks > 1 {
+		return fmt.Sprintf("srun --cpus-per-task=%d %s", j.CPUs, run)
+	}
+	return "exec " + run
+}
+
+// prelude defines the functions of a script for bash. submit prints the number of the command, the time at which sbatch starts, and the id of
+// the job, or ! and the error, and sets id. dependency prints the option for the ids that are not empty: a job that sbatch has refused has none.
+const prelude = `LC_ALL=C
+log=$(mktemp) || exit
+trap 'rm -f "$log"' EXIT
+submit() {
+	key=$1
+	shift
+	at=$EPOCHREALTIME
+	if id=$(sbatch --parsable --job-name=` + jobName + ` --output=/dev/null --chdir=/ --no-requeue "$@" < /dev/null 2> "$log"); then
+		id=${id%%;*}
+		printf '%s %s %s\n' "$key" "$at" "$id"
+	else
+		id=
+		printf '%s %s ! %s\n' "$key" "$at" "$(tail -n 1 "$log")"
+	fi
+}
+dependency() {
+	ids=
+	for i; do
+		[ -z "$i" ] || ids=$ids:$i
+	done
+	[ -z "$ids" ] || printf %s "--dependency=afterany$ids"
+}
+`
+
+// script returns the script of bash that submits commands. idOf returns the id in SLURM of a job that was submitted before and has not
+// ended, or an empty string.
+func script(cs []command, idOf func(job string) string) string {
+	here := map[string]string{} // the id of a job of this script, as an expression of the shell
+	for i, c := range cs {
+		for k, j := range c.jobs {
+			here[j.ID] = fmt.Sprintf(`"${id%d:+%s}"`, i, c.taskID(fmt.Sprintf("${id%d}", i), k))
+		}
+	}
+	var b strings.Builder
+	b.WriteString(prelude)
+	for i, c := range cs {
+		fmt.Fprintf(&b, "submit %d %s", i, shellescape.QuoteCommand(c.arguments()))
+		var after []string
+		for _, a := range c.jobs[0].After {
+			if id, ok := here[a]; ok {
+				after = append(after, id)
+			} else if id := idOf(a); id != "" {
+				after = append(after, shellescape.Quote(id))
+			}
+		}
+		if len(after) > 0 {
+			fmt.Fprintf(&b, " $(dependency %s)", strings.Join(after, " "))
+		}
+		fmt.Fprintf(&b, "\nid%d=$id\n", i)
+	}
+	return b.String()
+}
+
+// answer is what sbatch has answered to a command: an id or an error.
+type answer struct {
+	id, refusal string
+	at          time.Time // when sbatch started, on the clock of its node
+}
+
+// parseAnswers returns the answers in the output of a script for n commands, in the order of the commands.
+func parseAnswers(out []byte, n int) ([]answer, error) {
+	answers := make([]answer, n)
+	for line := range bytes.Lines(out) {
+		key, rest, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+		at, text, _ := strings.Cut(rest, " ")
+		i, err := strconv.Atoi(key)
+		if err != nil || i < 0 || i >= n {
+			return nil, fmt.Errorf("unexpected line: %.100q", line)
+		}
+		if answers[i].at, err = player.ParseTime(at); err != nil {
+			return nil, err
+		}
+		if refusal, ok := strings.CutPrefix(text, "!"); ok {
+			answers[i].refusal = strings.TrimPrefix(strings.TrimSpace(refusal), "sbatch: error: ")
+			if answers[i].refusal == "" {
+				answers[i].refusal = "sbatch failed"
+			}
+			continue
+		}
+		if _, err := strconv.ParseUint(text, 10, 32); err != nil {
+			return nil, fmt.Errorf("sbatch printed no job id: %.100q", text)
+		}
+		answers[i].id = text
+	}
+	if i := slices.Index(answers, answer{}); i >= 0 {
+		return nil, fmt.Errorf("sbatch has not answered to command %d of %d", i+1, n)
+	}
+	return answers, nil
+}

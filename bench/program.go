@@ -1,0 +1,132 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"al.essio.dev/pkg/shellescape"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/player/program"
+	"github.com/nixbench/nixbench/bench/workload"
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// maxProgram limits the size of a program.
+const maxProgram = 256 << 20
+
+// checkProgram returns an error unless the program of a workload can be executed. A program that Nix has not built yet is not checked.
+func checkProgram(name string, w nixeval.BenchmarkWorkload) error {
+	if len(w.Program) == 0 || len(w.ProgramInputs) > 0 {
+		return nil
+	}
+	if w.Program[0] == "" || !filepath.IsAbs(w.Program[0]) {
+		return fmt.Errorf("workloads.%s.program: %q is no path; the first element is a file of the hive, such as ./play.sh, or a file in a store path", name, w.Program[0])
+	}
+	info, err := os.Stat(w.Program[0])
+	switch {
+	case err != nil:
+		return fmt.Errorf("workloads.%s.program: %w", name, err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("workloads.%s.program: %s is no file", name, w.Program[0])
+	case info.Mode()&0o111 == 0:
+		return fmt.Errorf("workloads.%s.program: %s is not executable; run: chmod +x %s", name, w.Program[0], shellescape.Quote(w.Program[0]))
+	}
+	return nil
+}
+
+// HashProgram returns the identity of a workload's program and its arguments, or an empty string without a program. The path identifies a
+// program that Nix builds. It is an error if the program cannot be executed.
+func HashProgram(name string, w nixeval.BenchmarkWorkload) (string, error) {
+	if len(w.Program) == 0 {
+		return "", nil
+	}
+	if err := checkProgram(name, w); err != nil {
+		return "", err
+	}
+	content := []byte(w.Program[0])
+	if len(w.ProgramInputs) == 0 {
+		var err error
+		if content, err = durable.Read(w.Program[0], maxProgram); err != nil {
+			return "", err
+		}
+	}
+	return hashOf([]byte(hashOf(content) + "\x00" + strings.Join(w.Program[1:], "\x00"))), nil
+}
+
+// keepProgram copies the program of a workload into the folder of a sweep.
+func keepProgram(folder, name string, w nixeval.BenchmarkWorkload) error {
+	if err := checkProgram(name, nixeval.BenchmarkWorkload{Program: w.Program}); err != nil {
+		return err
+	}
+	data, err := durable.Read(w.Program[0], maxProgram)
+	if err != nil {
+		return err
+	}
+	file := programFile(folder, name)
+	if err := durable.Write(file, data); err != nil {
+		return err
+	}
+	return os.Chmod(file, 0o700)
+}
+
+func programFile(folder, name string) string {
+	return filepath.Join(folder, "workloads", name+".program")
+}
+
+// privateFolder is the folder of an attempt that is not part of an archive: the program runs in it, and may write credentials there.
+const privateFolder = ".nixbench"
+
+// newProgram returns the player of a workload with a program. folder is that of the attempt.
+func (a *attempt) newProgram(scheduler player.Player, folder string, running *Running) (player.Player, error) {
+	name := a.trial.Workload()
+	w := a.Store.Sweep.Benchmark.Workloads[name]
+	private, err := filepath.Abs(filepath.Join(folder, privateFolder))
+	if err == nil {
+		err = program.WriteCommand(filepath.Join(private, "bin"), "nixbench", shellescape.QuoteCommand(running.Command))
+	}
+	if err != nil {
+		return nil, err
+	}
+	attemptFolder := filepath.Dir(private)
+	file, err := filepath.Abs(programFile(a.Store.Folder, name))
+	if err != nil {
+		return nil, err
+	}
+	return program.New(scheduler, program.Options{
+		Name: "workloads." + name + ".program (" + w.Program[0] + ")", Argv: append([]string{file}, w.Program[1:]...), Folder: private,
+		Log: filepath.Join(attemptFolder, "program.log"),
+		Env: append(os.Environ(), "NIXBENCH_TRIAL="+attemptFolder, "NIXBENCH_CELL="+a.trial.String(),
+			"NIXBENCH_SOURCE="+filepath.Join(filepath.Dir(filepath.Dir(file)), "source", sourceFolder(a.Store.Sweep)),
+			"PATH="+filepath.Join(private, "bin")+string(os.PathListSeparator)+os.Getenv("PATH")),
+	}), nil
+}
+
+// sourceFolder returns the folder of the hive in the copy of the source.
+func sourceFolder(s Sweep) string {
+	if s.Flake {
+		return s.Source
+	}
+	return filepath.Dir(s.Source)
+}
+
+// ObservedJobs returns the jobs of a workload whose program decides them, from their events. A job is submitted as intended.
+func ObservedJobs(events []player.Event, start time.Time) []workload.Job {
+	index := map[string]int{}
+	var jobs []workload.Job
+	for _, e := range events {
+		i, ok := index[e.Job]
+		if !ok {
+			i = len(jobs)
+			index[e.Job] = i
+			jobs = append(jobs, workload.Job{ID: e.Job, Nodes: 1, Tasks: 1, CPUs: 1, Submit: e.Time.Sub(start).Seconds()})
+		}
+		jobs[i].Tasks = max(jobs[i].Tasks, e.Task)
+		jobs[i].Submit = min(jobs[i].Submit, e.Time.Sub(start).Seconds())
+	}
+	return jobs
+}

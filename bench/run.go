@@ -1,0 +1,307 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/trial"
+	"github.com/nixbench/nixbench/bench/workload"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Cluster deploys the configurations of a sweep.
+type Cluster interface {
+	// Deploy makes the cluster of a configuration, or changes the existing one. It writes what it does to log.
+	Deploy(ctx context.Context, c Configuration, log io.Writer) (*Running, error)
+	// Remove removes all machines, if there are any, so that the next Deploy creates them with the same addresses and keys.
+	Remove(ctx context.Context, log io.Writer) error
+}
+
+// Running is a deployed cluster.
+type Running struct {
+	Systems map[string]string // store paths by node
+	Domains map[string]string // names of the machines on their hypervisors, by node
+	Nodes   int               // nodes that run jobs
+	Hollow  int               // how many of these nodes are hollow: several of them are one machine
+	CPUs    int               // processors of these nodes
+	Command []string          // the command line of nixbench for this cluster, without a command, for programs of workloads
+	Doubts  []string          // why no result of this cluster is more than suspect
+	// States returns the states of the machines by node, as their hypervisors report them. One that is not running makes a trial invalid.
+	States func(context.Context) (map[string]string, error)
+	// RoundTrip returns the time of a request to the node of the scheduler and its answer.
+	RoundTrip func(context.Context) (time.Duration, error)
+	Player    func(nixeval.BenchmarkWorkload) (player.Player, error)
+	Close     func()
+}
+
+// Observer observes this computer during a trial, on which the machines of a cluster belong to the benchmark. The function that it returns ends
+// the observation.
+type Observer func(ctx context.Context, t Trial, r *Running) (stop func() Observation)
+
+// Observation is what an observer has seen.
+type Observation struct {
+	State   string // valid, suspect or invalid
+	Reasons []string
+	Report  []byte // JSON
+}
+
+// Runner executes the trials of a sweep.
+type Runner struct {
+	Store   *Store
+	Cluster Cluster
+	Observe Observer
+	Step    func(t Trial, what string)     // called when an attempt goes on to another phase; nil: not called
+	End     func(t Trial, attempt Attempt) // called after an attempt; nil: not called
+	// known is set while the cluster has no remains of an attempt that failed, or of another process.
+	known bool
+}
+
+// Run executes the trials that have no result yet. A trial that is invalid or that failed is repeated at the end of its group. Run returns
+// an error only if ctx ends or the folder of the sweep cannot be used; a trial that cannot be measured is in the results.
+func (r *Runner) Run(ctx context.Context) error {
+	trials := r.Store.Sweep.Trials
+	for len(trials) > 0 {
+		n := 1
+		for n < len(trials) && trials[n].Group == trials[0].Group {
+			n++
+		}
+		for range r.Store.Sweep.Benchmark.Retries + 1 {
+			again := false
+			for _, t := range trials[:n] {
+				counts, err := r.runOnce(ctx, t)
+				if err != nil {
+					return err
+				}
+				again = again || !counts
+			}
+			if !again {
+				break
+			}
+		}
+		trials = trials[n:]
+	}
+	return nil
+}
+
+// runOnce makes an attempt of a trial, unless the trial has a result or no attempt is left. It reports whether the trial is done.
+func (r *Runner) runOnce(ctx context.Context, t Trial) (done bool, err error) {
+	all, err := r.Store.Attempts(t.Number)
+	if err != nil || r.Store.isDone(all) {
+		return true, err
+	}
+	number, folder, err := r.Store.begin(t.Number)
+	if err != nil {
+		return false, err
+	}
+	log, err := os.OpenFile(filepath.Join(folder, "apply.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return false, err
+	}
+	defer log.Close()
+	a := &attempt{Runner: r, trial: t, log: log, Attempt: Attempt{Trial: t.Number, Number: number, Began: time.Now().UTC(), Phases: map[string]float64{}}}
+	failure := a.execute(ctx, folder)
+	r.known = r.known && failure == nil && ctx.Err() == nil
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx) // no result: the attempt does not count
+	}
+	if failure != nil {
+		a.State, a.Reasons = Failed, append(a.Reasons, failure.Error())
+	}
+	a.Ended = time.Now().UTC()
+	if err := r.Store.finish(a.Attempt, a.events); err != nil {
+		return false, err
+	}
+	if r.End != nil {
+		r.End(t, a.Attempt)
+	}
+	return a.Counts(), nil
+}
+
+// attempt is an attempt in progress.
+type attempt struct {
+	*Runner
+	Attempt
+	trial  Trial
+	log    io.Writer
+	events []player.Event
+	start  time.Time // from which submission times count
+	ended  time.Time // when the workload ended, or its time limit
+}
+
+// phase calls f, and records how long it took.
+func (a *attempt) phase(name string, f func() error) error {
+	timer := a.enter(name)
+	err := f()
+	timer.leave()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// execute makes the attempt, whose files are in a folder.
+func (a *attempt) execute(ctx context.Context, folder string) error {
+	sweep := a.Store.Sweep
+	configuration := sweep.Configurations[a.trial.Configuration]
+	jobs, err := a.Store.Jobs(a.trial.Workload())
+	if err != nil {
+		return err
+	}
+	var running *Running
+	if err := a.phase("deploy", func() error {
+		if sweep.Benchmark.Reset == Fresh || !a.known {
+			if err := a.Cluster.Remove(ctx, a.log); err != nil {
+				return err
+			}
+		}
+		a.known = false // until the attempt has succeeded
+		running, err = a.Cluster.Deploy(ctx, configuration, a.log)
+		a.known = err == nil
+		return err
+	}); err != nil {
+		return err
+	}
+	defer running.Close()
+	a.Systems = running.Systems
+	if err := compareSystems(configuration.Systems, running.Systems); err != nil {
+		return fmt.Errorf("%w: %s", err, explainChange(configuration.Outside, sweep.Created))
+	}
+	p, err := running.Player(sweep.Benchmark.Workloads[a.trial.Workload()])
+	if err != nil {
+		return err
+	}
+	if sweep.Workloads[a.trial.Workload()].Program != "" {
+		if p, err = a.newProgram(p, folder, running); err != nil {
+			return err
+		}
+		defer func() { a.known = false }() // nixbench cannot remove what the program has created
+	}
+	if err := a.phase("clean", func() error { return p.Clean(ctx) }); err != nil {
+		return err
+	}
+	if a.Limits, err = p.Limits(ctx); err != nil {
+		return fmt.Errorf("the limits of the scheduler: %w", err)
+	}
+	if err := a.phase("pause", func() error {
+		select {
+		case <-time.After(seconds(sweep.Benchmark.Pause)):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}); err != nil {
+		return err
+	}
+	return a.play(ctx, p, jobs, running)
+}
+
+// play submits the jobs, and measures and judges the trial.
+func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job, running *Running) error {
+	var before counters
+	stop := func() Observation { return Observation{} } // until the observation has begun
+	defer func() { stop() }()
+	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Workload()].TimeLimit)
+	playErr := a.submit(ctx, p, jobs, limit, func() error { // neither usage nor noise contain the player's setup
+		stop = sync.OnceValue(a.Observe(ctx, a.trial, running))
+		before = readCounters(ctx, p, false)
+		if before.errUsage != nil {
+			return fmt.Errorf("the usage of the scheduler: %w", before.errUsage)
+		}
+		return nil
+	})
+	unfinished := errors.Is(playErr, errTimeLimit)
+	if playErr != nil && !unfinished {
+		return playErr
+	}
+	after := readCounters(ctx, p, true)
+	var cleanErr error
+	if unfinished { // jobs that still run would slow down the canary
+		cleanErr = a.phase("clean", func() error { return p.Clean(ctx) })
+	}
+	observation := stop()
+	cpus := running.CPUs
+	if len(jobs) == 0 {
+		jobs, cpus = ObservedJobs(a.events, a.start), 0 // it is unknown how many processors they use
+	}
+	a.Result = trial.Measure(jobs, a.start, a.ended, a.events, running.Nodes, cpus)
+	a.Result.Hollow = running.Hollow
+	a.State, a.Reasons, a.Noise = observation.State, observation.Reasons, observation.Report
+	a.addCounters(p, before, after)
+	a.addClocks(p)
+	a.doubt(running.Doubts...)
+	a.doubt(doubtsOf(p)...)
+	a.doubt(a.lateness()...)
+	if playErr != nil {
+		a.Reasons = append(a.Reasons, fmt.Sprintf("%d of %d jobs finished in %v, the time limit", a.Result.Finished, len(jobs), limit))
+	}
+	a.Limited = limitedBy(a.Limits, a.Result.Metrics)
+	if !unfinished && a.Store.Sweep.Benchmark.Reset != Fresh {
+		cleanErr = a.phase("clean", func() error { return p.Clean(ctx) })
+	}
+	if cleanErr != nil { // the result counts, and the next attempt gets a new cluster
+		a.known = false
+		a.Reasons = append(a.Reasons, cleanErr.Error())
+	}
+	return nil
+}
+
+// addUsage records what the scheduler's parts have used, and the sums as metrics.
+func (a *attempt) addUsage(before, after map[string]player.Usage) {
+	a.Usage = map[string]player.Usage{}
+	var cpu, memory float64
+	for part, u := range after {
+		u.CPU = max(0, u.CPU-before[part].CPU) // a part that was started again has used less
+		a.Usage[part] = u
+		cpu, memory = cpu+u.CPU, memory+float64(u.Memory)
+	}
+	if len(after) > 0 && a.Result.Metrics != nil {
+		a.Result.Metrics["scheduler_cpu"], a.Result.Metrics["scheduler_memory"] = cpu, memory
+	}
+}
+
+// addClocks records how well the clock of the scheduler's node is known.
+func (a *attempt) addClocks(p player.Player) {
+	c, ok := p.(player.Clocked)
+	if !ok {
+		return
+	}
+	clocks := c.Clocks()
+	a.Clock = &Clock{
+		Offset: clocks.Before.Offset.Seconds(), Drift: (clocks.After.Offset - clocks.Before.Offset).Seconds(),
+		Error: max(clocks.Before.Error, clocks.After.Error).Seconds(),
+	}
+	a.Result.Metrics["clock_error"] = a.Clock.Error
+}
+
+// limitedBy returns the names of the limits that the measured rates reach.
+func limitedBy(limits []player.Limit, metrics map[string]float64) []string {
+	var out []string
+	for _, l := range limits {
+		_, near := trial.NearLimit(l, func(metric string) (float64, bool) { v, ok := metrics[metric]; return v, ok })
+		if near {
+			out = append(out, l.Name)
+		}
+	}
+	return out
+}
+
+// compareSystems returns an error if nodes run other systems than those that were frozen.
+func compareSystems(frozen map[string]System, running map[string]string) error {
+	for _, node := range slices.Sorted(maps.Keys(frozen)) {
+		if got := running[node]; got != frozen[node].Path {
+			return fmt.Errorf("%s runs %s, and the sweep has frozen %s", node, got, frozen[node].Path)
+		}
+	}
+	return nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

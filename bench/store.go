@@ -1,0 +1,364 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/trial"
+	"github.com/nixbench/nixbench/bench/workload"
+	"github.com/nixbench/nixbench/deploy/durable"
+)
+
+// Store is the folder of a sweep:
+//
+//	sweep.json              everything that is frozen; it is written last, so a sweep without it does not exist
+//	source/                 a copy of the hive
+//	facts/                  addresses and hashes of keys, from which the systems are built
+//	.nixbench/reservation/  the state of the cluster before its first machine, with its keys
+//	gcroots/                links that keep the systems and their derivations in the store
+//	reference.json          what the noise of trials is compared with
+//	workloads/NAME.jsonl    the jobs
+//	workloads/NAME.program  the program that plays the workload, if it has one
+//	trials/N/A/             attempt A of trial N
+//	trials/N/A/apply.log    what the deployment printed
+//	trials/N/A/events.jsonl what happened to the jobs
+//	trials/N/A/program.log  what the program of the workload printed to stderr
+//	trials/N/A/result.json  the result; an attempt without it was interrupted, and does not count
+type Store struct {
+	Folder string
+	Sweep  Sweep
+}
+
+var idForm = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z-`)
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,60}$`)
+
+// maxSweepFile is the maximum size of a file that is read.
+const maxSweepFile = 1 << 30
+
+const formatVersion = 1
+
+// Attempt is the result of an attempt of a trial.
+type Attempt struct {
+	Trial   int       `json:"trial"`
+	Number  int       `json:"attempt"` // from 1
+	Began   time.Time `json:"began"`
+	Ended   time.Time `json:"ended"`
+	State   string    `json:"state"` // valid, suspect, invalid, or failed
+	Reasons []string  `json:"reasons,omitempty"`
+	// Phases has the seconds that the parts of the attempt took: deploy, clean, pause, prepare, play.
+	Phases  map[string]float64      `json:"phases"`
+	Systems map[string]string       `json:"systems,omitempty"` // store paths by node, as the nodes run them
+	Limits  []player.Limit          `json:"limits,omitempty"`
+	Limited []string                `json:"limited,omitempty"` // names of limits that determine the result
+	Usage   map[string]player.Usage `json:"usage,omitempty"`   // of the scheduler's parts during the trial
+	// Requests has the requests that programs of the scheduler counted during the trial. Result.Metrics has their sum.
+	Requests []player.Request `json:"requests,omitempty"`
+	Place    *player.Place    `json:"place,omitempty"` // where commands ran
+	Clock    *Clock           `json:"clock,omitempty"` // absent if the player converts no times
+	Noise    json.RawMessage  `json:"noise,omitempty"`
+	Result   trial.Result     `json:"result"`
+}
+
+// Clock is how the clock of the scheduler's node differed from that of this computer, in seconds.
+type Clock struct {
+	Offset float64 `json:"offset"` // what the clock of the node was ahead before the workload
+	Drift  float64 `json:"drift"`  // the change of the offset during the workload
+	Error  float64 `json:"error"`  // the maximum error of the offset, before or after the workload
+}
+
+// States of attempts. The first two are those of results that count.
+const (
+	Valid   = "valid"
+	Suspect = "suspect"
+	Invalid = "invalid"
+	Failed  = "failed"
+)
+
+// Counts reports whether the result of the attempt is used.
+func (a Attempt) Counts() bool { return a.State == Valid || a.State == Suspect }
+
+// Create writes a frozen sweep into its folder, which has its source already.
+func Create(folder string, s Sweep, jobs map[string][]workload.Job) (*Store, error) {
+	s.Version = formatVersion
+	if err := os.MkdirAll(filepath.Join(folder, "workloads"), 0o700); err != nil {
+		return nil, err
+	}
+	s.Workloads = map[string]Workload{}
+	workloads := s.Benchmark.Workloads
+	s.Benchmark = withoutJobs(s.Benchmark)
+	for name, list := range jobs {
+		if err := durable.Write(workloadFile(folder, name), workload.Encode(list)); err != nil {
+			return nil, err
+		}
+		hash, err := HashProgram(name, workloads[name])
+		if err == nil && hash != "" {
+			err = keepProgram(folder, name, workloads[name])
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.Workloads[name] = Workload{Hash: workload.Hash(list), Jobs: len(list), Tasks: workload.Tasks(list), Program: hash}
+	}
+	return Repeat(folder, s)
+}
+
+// Repeat writes a frozen sweep into its folder, which has its source and its workloads already.
+func Repeat(folder string, s Sweep) (*Store, error) {
+	data, err := json.MarshalIndent(s, "", " ")
+	if err != nil {
+		return nil, err
+	}
+	return &Store{folder, s}, durable.Write(filepath.Join(folder, "sweep.json"), append(data, '\n'))
+}
+
+// Open opens the folder of a sweep.
+func Open(folder string) (*Store, error) {
+	data, err := durable.Read(filepath.Join(folder, "sweep.json"), maxSweepFile)
+	if err != nil {
+		return nil, err
+	}
+	st := &Store{Folder: folder}
+	if err := json.Unmarshal(data, &st.Sweep); err != nil {
+		return nil, fmt.Errorf("%s: sweep.json: %w", folder, err)
+	}
+	if st.Sweep.Version != formatVersion {
+		return nil, fmt.Errorf("%s: sweep.json has the version %d, and this nixbench reads version %d", folder, st.Sweep.Version, formatVersion)
+	}
+	if err := st.Sweep.validate(); err != nil {
+		return nil, fmt.Errorf("%s: sweep.json: %w", folder, err)
+	}
+	return st, nil
+}
+
+// validate returns an error if the sweep is not one that this program can have written.
+func (s Sweep) validate() error {
+	if len(s.Configurations) == 0 || !filepath.IsLocal(s.Source) {
+		return errors.New("it has no configurations, or its source is outside of its folder")
+	}
+	for _, t := range s.Trials {
+		if t.Configuration < 0 || t.Configuration >= len(s.Configurations) || !nameForm.MatchString(t.Workload()) {
+			return fmt.Errorf("trial %d has no configuration or no workload", t.Number)
+		}
+	}
+	return nil
+}
+
+// List opens all sweeps in a folder, the oldest first. Folders without a complete sweep are left out.
+func List(folder string) ([]*Store, error) {
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []*Store
+	for _, e := range entries { // their names begin with the time
+		st, err := Open(filepath.Join(folder, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) || !e.IsDir() {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, st)
+	}
+	return out, nil
+}
+
+// RemoveIncomplete removes the folders of sweeps that were interrupted before everything was frozen. They have had no machines.
+func RemoveIncomplete(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(folder, e.Name())
+		if _, err := os.Stat(filepath.Join(path, "sweep.json")); idForm.MatchString(e.Name()) && errors.Is(err, fs.ErrNotExist) {
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func workloadFile(folder, name string) string {
+	return filepath.Join(folder, "workloads", name+".jsonl")
+}
+
+// Jobs reads the jobs of a workload. There are none if its program decides them.
+func (st *Store) Jobs(name string) ([]workload.Job, error) {
+	if w := st.Sweep.Workloads[name]; w.Program != "" && w.Jobs == 0 {
+		return nil, nil
+	}
+	f, _, err := durable.Open(workloadFile(st.Folder, name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	jobs, err := workload.Read(f)
+	if err == nil && workload.Hash(jobs) != st.Sweep.Workloads[name].Hash {
+		err = errors.New("the file was changed: its hash is not that in sweep.json")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", workloadFile(st.Folder, name), err)
+	}
+	return jobs, nil
+}
+
+// Attempts returns the complete attempts of a trial, in their order.
+func (st *Store) Attempts(number int) ([]Attempt, error) {
+	var out []Attempt
+	for n := 1; ; n++ {
+		folder := st.attemptFolder(number, n)
+		if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+			return out, nil
+		}
+		data, err := durable.Read(filepath.Join(folder, "result.json"), maxSweepFile)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was interrupted
+		}
+		var a Attempt
+		if err == nil {
+			err = json.Unmarshal(data, &a)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", folder, err)
+		}
+		out = append(out, a)
+	}
+}
+
+// Result returns the attempt of a trial whose result is used, or nil if there is none yet.
+func (st *Store) Result(number int) (*Attempt, error) {
+	all, err := st.Attempts(number)
+	i := slices.IndexFunc(all, Attempt.Counts)
+	if err != nil || i < 0 {
+		return nil, err
+	}
+	return &all[i], nil
+}
+
+func (st *Store) attemptFolder(trial, attempt int) string {
+	return filepath.Join(st.Folder, "trials", fmt.Sprint(trial), fmt.Sprint(attempt))
+}
+
+// begin creates the folder of the next attempt of a trial, and returns the attempt's number.
+func (st *Store) begin(number int) (attempt int, folder string, err error) {
+	for attempt = 1; ; attempt++ {
+		folder = st.attemptFolder(number, attempt)
+		if err = os.MkdirAll(filepath.Dir(folder), 0o700); err == nil {
+			err = os.Mkdir(folder, 0o700)
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return attempt, folder, err
+		}
+	}
+}
+
+// finish writes the result of an attempt, after its events.
+func (st *Store) finish(a Attempt, events []player.Event) error {
+	folder := st.attemptFolder(a.Trial, a.Number)
+	var b bytes.Buffer
+	for _, e := range events {
+		line, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		b.Write(append(line, '\n'))
+	}
+	if err := durable.Write(filepath.Join(folder, "events.jsonl"), b.Bytes()); err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(a, "", " ")
+	if err != nil {
+		return err
+	}
+	return durable.Write(filepath.Join(folder, "result.json"), append(data, '\n'))
+}
+
+// Events reads the events of an attempt.
+func (st *Store) Events(a Attempt) ([]player.Event, error) {
+	file := filepath.Join(st.attemptFolder(a.Trial, a.Number), "events.jsonl")
+	f, _, err := durable.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var out []player.Event
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		var e player.Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		out = append(out, e)
+	}
+	return out, lines.Err()
+}
+
+// Progress is how far a sweep is.
+type Progress struct {
+	Trials  int            `json:"trials"`
+	Done    int            `json:"done"` // trials with a result, or that are not tried again
+	States  map[string]int `json:"states"`
+	Played  float64        `json:"played"`  // seconds in which workloads of these attempts ran
+	Elapsed float64        `json:"elapsed"` // seconds of all attempts with a result: without the freeze, and without attempts that were interrupted
+}
+
+// Progress reads how far the sweep is.
+func (st *Store) Progress() (Progress, error) {
+	p := Progress{Trials: len(st.Sweep.Trials), States: map[string]int{}}
+	for _, t := range st.Sweep.Trials {
+		all, err := st.Attempts(t.Number)
+		if err != nil {
+			return p, err
+		}
+		for _, a := range all {
+			p.States[a.State]++
+			p.Played += a.Phases["play"]
+			p.Elapsed += a.Ended.Sub(a.Began).Seconds()
+		}
+		if st.isDone(all) {
+			p.Done++
+		}
+	}
+	return p, nil
+}
+
+// isDone reports whether a trial with these attempts is not tried again.
+func (st *Store) isDone(all []Attempt) bool {
+	return slices.ContainsFunc(all, Attempt.Counts) || len(all) > st.Sweep.Benchmark.Retries
+}
+
+// Find returns the sweep whose id begins with ref, or the last one if ref is "last".
+func Find(all []*Store, ref string) (*Store, error) {
+	var found []*Store
+	for _, st := range all {
+		if ref == "last" || strings.HasPrefix(st.Sweep.ID, ref) {
+			found = append(found, st)
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return nil, errors.New("there are no sweeps yet; nixbench bench run executes a benchmark")
+	case len(found) == 0:
+		return nil, fmt.Errorf("there is no sweep %s; nixbench bench list shows the sweeps", ref)
+	case ref == "last" || len(found) == 1:
+		return found[len(found)-1], nil
+	}
+	return nil, fmt.Errorf("%d sweeps begin with %s: %s and %s", len(found), ref, found[0].Sweep.ID, found[1].Sweep.ID)
+}

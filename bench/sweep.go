@@ -1,0 +1,259 @@
+package bench
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/bench/workload"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Factors that do not change the configuration of the cluster.
+const (
+	workloadFactor = "workload"
+	repeatFactor   = "repeat"
+)
+
+// Orders and resets of a benchmark.
+const (
+	Cheap = "cheap"
+	Fresh = "fresh"
+)
+
+// Sweep is a benchmark with everything that is frozen before its first trial.
+type Sweep struct {
+	Version        int                 `json:"version"`
+	ID             string              `json:"id"`
+	Name           string              `json:"name"`
+	Created        time.Time           `json:"created"`
+	Hive           string              `json:"hive"` // as the user named it
+	Revision       string              `json:"revision,omitempty"`
+	Source         string              `json:"source"` // the file of the hive, or the folder of the flake, in the sweep's copy of the source
+	Flake          bool                `json:"flake,omitempty"`
+	Git            bool                `json:"git,omitempty"`       // the flake has only the files that git tracks
+	Untracked      []string            `json:"untracked,omitempty"` // files of the source that git does not track
+	Cluster        string              `json:"cluster,omitempty"`   // the name of the cluster
+	Attr           string              `json:"attr,omitempty"`      // of the flake, as the user named it
+	Sets           []string            `json:"sets,omitempty"`      // --set of the command, for all configurations
+	SourceHash     string              `json:"sourceHash"`
+	Nixbench       string              `json:"nixbench"`
+	Host           Host                `json:"host"`
+	RepeatOf       string              `json:"repeatOf,omitempty"` // the id of the sweep that this one repeats
+	Benchmark      nixeval.Benchmark   `json:"benchmark"`          // without the jobs of workloads
+	Workloads      map[string]Workload `json:"workloads"`
+	Configurations []Configuration     `json:"configurations"`
+	Trials         []Trial             `json:"trials"` // in their order
+}
+
+// Workload is the identity of a workload.
+type Workload struct {
+	Hash  string `json:"hash"`
+	Jobs  int    `json:"jobs"`
+	Tasks int    `json:"tasks"`
+	// Program is the hash of the program that plays the workload, and of its arguments.
+	Program string `json:"program,omitempty"`
+}
+
+// Configuration is a combination of the levels that determine machines and systems. Several trials have the same one.
+type Configuration struct {
+	Levels  map[string]string `json:"levels"`
+	Modules []nixeval.Level   `json:"modules,omitempty"` // the levels that are NixOS modules
+	Systems map[string]System `json:"systems,omitempty"` // by node, frozen
+	Hollow  int               `json:"hollow,omitempty"`  // nodes that are hollow: several of them are one machine
+	// Outside has the paths that the systems are made from and of which the sweep keeps no copy, and what each points to.
+	Outside map[string]string `json:"outside,omitempty"`
+	// Closure contains all store paths of the systems. In a repetition, they are built from the facts of the original sweep, since the
+	// cluster of the repetition has other keys.
+	Closure []string `json:"closure,omitempty"`
+}
+
+// System is the system of a node.
+type System struct {
+	Drv  string `json:"drv"`
+	Path string `json:"path"`
+}
+
+// Trial is a planned trial.
+type Trial struct {
+	Number        int               `json:"number"` // from 1
+	Block         int               `json:"block"`  // from 1; 0: it is before the blocks, and its result is not used
+	Group         int               `json:"group"`  // trials that are invalid are repeated at the end of their group
+	Cell          map[string]string `json:"cell"`
+	Configuration int               `json:"configuration"` // index in Sweep.Configurations
+}
+
+// String returns the cell of the trial.
+func (t Trial) String() string { return FormatCell(t.Cell) }
+
+// Workload returns the name of the trial's workload.
+func (t Trial) Workload() string { return t.Cell[workloadFactor] }
+
+// FormatCell returns `roles.worker.count=2 scheduler=slurm workload=null`.
+func FormatCell(cell map[string]string) string {
+	var out []string
+	for _, f := range slices.Sorted(maps.Keys(cell)) {
+		out = append(out, f+"="+cell[f])
+	}
+	return strings.Join(out, " ")
+}
+
+// configurationOf returns the levels of a cell that determine machines and systems.
+func configurationOf(cell map[string]string) map[string]string {
+	out := maps.Clone(cell)
+	delete(out, workloadFactor)
+	delete(out, repeatFactor)
+	return out
+}
+
+// newConfiguration returns the configuration with these levels.
+func newConfiguration(b nixeval.Benchmark, levels map[string]string) Configuration {
+	c := Configuration{Levels: levels}
+	for _, f := range slices.Sorted(maps.Keys(levels)) {
+		if of := b.Modules[f]; of != "" {
+			c.Modules = append(c.Modules, nixeval.Level{Benchmark: of, Factor: f, Level: levels[f]})
+		}
+	}
+	return c
+}
+
+// Sets returns the arguments of --set for the configuration. Levels that are modules are not among them.
+func (c Configuration) Sets() []string {
+	var out []string
+	for _, f := range slices.Sorted(maps.Keys(c.Levels)) {
+		if !slices.ContainsFunc(c.Modules, func(l nixeval.Level) bool { return l.Factor == f }) {
+			out = append(out, f+"="+c.Levels[f])
+		}
+	}
+	return out
+}
+
+// FactsFile returns the name of the file with the facts of the configuration.
+func (c Configuration) FactsFile() string {
+	var all []string
+	for _, f := range slices.Sorted(maps.Keys(c.Levels)) {
+		all = append(all, f+"="+c.Levels[f])
+	}
+	return hashOf([]byte(strings.Join(all, "\n")))[len("sha256:"):][:16] + ".json"
+}
+
+// Plan returns the configurations of a benchmark and its trials in their order. The seed alone determines the order, so that a repetition
+// of the sweep has the same one.
+func Plan(b nixeval.Benchmark) ([]Configuration, []Trial) {
+	var configurations []Configuration
+	cells := map[int][]map[string]string{} // by index of the configuration
+	for _, cell := range b.Cells {
+		levels := configurationOf(cell)
+		i := slices.IndexFunc(configurations, func(c Configuration) bool { return maps.Equal(c.Levels, levels) })
+		if i < 0 {
+			i = len(configurations)
+			configurations = append(configurations, newConfiguration(b, levels))
+		}
+		cells[i] = append(cells[i], cell)
+	}
+	var trials []Trial
+	add := func(configuration, block, group int, random *rand.Rand) {
+		for _, i := range random.Perm(len(cells[configuration])) {
+			trials = append(trials, Trial{Number: len(trials) + 1, Block: block, Group: group, Cell: cells[configuration][i], Configuration: configuration})
+		}
+	}
+	blocks := make([]int, b.Warmup, b.Warmup+b.Repetitions) // warm-up blocks are 0
+	for i := range b.Repetitions {
+		blocks = append(blocks, i+1)
+	}
+	if b.Order == Cheap {
+		order := rand.New(rand.NewPCG(b.Seed, 0)).Perm(len(configurations))
+		for group, c := range order {
+			for i, block := range blocks {
+				add(c, block, group, rand.New(rand.NewPCG(b.Seed, uint64(1+group*len(blocks)+i))))
+			}
+		}
+		return configurations, trials
+	}
+	for group, block := range blocks {
+		random := rand.New(rand.NewPCG(b.Seed, uint64(group)))
+		for _, c := range random.Perm(len(configurations)) {
+			add(c, block, group, random)
+		}
+	}
+	return configurations, trials
+}
+
+// NewID returns the id of a sweep: its time, and the name of its benchmark.
+func NewID(name string, now time.Time) string {
+	return now.UTC().Format("20060102T150405Z") + "-" + name
+}
+
+// Check returns an error if the factors of a benchmark cannot be set, or have a level twice.
+func Check(name string, b nixeval.Benchmark) error {
+	if !nameForm.MatchString(name) {
+		return fmt.Errorf("benchmarks.%s: a name has the characters A-Z, a-z, 0-9, - and _", name)
+	}
+	for _, f := range slices.Sorted(maps.Keys(b.Factors)) {
+		seen := map[string]bool{}
+		for _, level := range b.Factors[f] {
+			if seen[level] {
+				return fmt.Errorf("benchmarks.%s: the factor %s has the level %q twice; the factor repeat measures a cell several times", name, f, level)
+			}
+			seen[level] = true
+		}
+		switch _, err := nixeval.ParseSet(f + "=" + b.Factors[f][0]); {
+		case b.Modules[f] != "":
+			if err == nil || f == workloadFactor || f == repeatFactor || !nameForm.MatchString(f) {
+				return fmt.Errorf("benchmarks.%s: the factor %s has modules as levels, and its name is that of a path, scheduler, workload or repeat, or has other characters than A-Z, a-z, 0-9, - and _; choose another name", name, f)
+			}
+			for _, level := range b.Factors[f] {
+				if !nameForm.MatchString(level) {
+					return fmt.Errorf("benchmarks.%s: the factor %s has the level %q; the name of a level with modules has the characters A-Z, a-z, 0-9, - and _", name, f, level)
+				}
+			}
+		case err != nil && f != workloadFactor && f != repeatFactor:
+			return fmt.Errorf("benchmarks.%s: the factor %s: %v; a factor is a path that --set accepts, scheduler, workload or repeat, or has modules as levels", name, f, err)
+		}
+	}
+	return nil
+}
+
+// hashOf returns the SHA-256 of data with its prefix.
+func hashOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// IsOf reports whether the sweep executes a benchmark with these jobs and these arguments of --set.
+func (st *Store) IsOf(b nixeval.Benchmark, jobs map[string][]workload.Job, sets []string) bool {
+	for name, list := range jobs {
+		if st.Sweep.Workloads[name].Hash != workload.Hash(list) {
+			return false
+		}
+		if hash, err := HashProgram(name, b.Workloads[name]); err != nil || st.Sweep.Workloads[name].Program != hash {
+			return false
+		}
+	}
+	old, errOld := json.Marshal(withoutJobs(st.Sweep.Benchmark))
+	now, errNow := json.Marshal(withoutJobs(b))
+	return errOld == nil && errNow == nil && bytes.Equal(old, now) && slices.Equal(st.Sweep.Sets, sets)
+}
+
+// withoutJobs returns the benchmark without its jobs and programs, which are in files of their own. The name of a program and its arguments
+// remain.
+func withoutJobs(b nixeval.Benchmark) nixeval.Benchmark {
+	b.Workloads = maps.Clone(b.Workloads)
+	for name, w := range b.Workloads {
+		w.Jobs, w.Trace, w.ProgramInputs = []json.RawMessage{}, nil, nil
+		if len(w.Program) > 0 {
+			w.Program = slices.Clone(w.Program)
+			w.Program[0] = filepath.Base(w.Program[0])
+		}
+		b.Workloads[name] = w
+	}
+	return b
+}

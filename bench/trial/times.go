@@ -1,0 +1,83 @@
+package trial
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/workload"
+)
+
+// Times contains when the jobs of a trial were created, placed and finished, and how long they waited. All lists are in seconds and sorted. A job
+// is in a list if it got so far, and its clock reports the event.
+type Times struct {
+	Jobs     int       // number of all jobs
+	Created  []float64 // after the begin of the trial: the job, or its first task, exists
+	Bound    []float64 // the last task is placed
+	Finished []float64 // the last task has ended without an error
+	Wait     []float64 // as the metric wait
+	Schedule []float64 // as the metric schedule
+}
+
+// ListTimes returns the times of the jobs of a trial. Its arguments are those of [Measure].
+func ListTimes(jobs []workload.Job, began time.Time, events []player.Event) Times {
+	known := collect(jobs, events, &Result{Began: began})
+	ends := map[string]float64{}
+	out := Times{Jobs: len(jobs)}
+	for i, j := range jobs {
+		if end := known[i].end(); end < never {
+			ends[j.ID] = end
+		}
+	}
+	for i, j := range jobs {
+		h, intended := known[i], intendedSubmission(j, ends)
+		add := func(to *[]float64, v float64) {
+			if v < never {
+				*to = append(*to, v)
+			}
+		}
+		add(&out.Created, h.first(player.Created))
+		add(&out.Bound, h.last(player.Bound))
+		if h.finished() {
+			add(&out.Finished, h.end())
+		}
+		add(&out.Wait, between(intended, h.begin()))
+		add(&out.Schedule, between(max(h.first(player.Created), intended), h.last(player.Bound)))
+	}
+	for _, list := range [][]float64{out.Created, out.Bound, out.Finished, out.Wait, out.Schedule} {
+		slices.Sort(list)
+	}
+	return out
+}
+
+// intendedSubmission returns when a job is to be submitted: at its time, or when the jobs that it waits for have ended, whose ends are known.
+func intendedSubmission(j workload.Job, ends map[string]float64) float64 {
+	at := j.Submit
+	for _, a := range j.After {
+		end, ended := ends[a]
+		if !ended {
+			end = never
+		}
+		at = max(at, end)
+	}
+	return at
+}
+
+// end returns when the job has ended, with or without an error.
+func (h history) end() float64 {
+	switch {
+	case h.finished():
+		return h.last(player.Finish)
+	case h.failed():
+		return h.first(player.Failed)
+	}
+	return never
+}
+
+// begin returns when the last task of the job has started, or was placed if the scheduler reports no start.
+func (h history) begin() float64 {
+	if start := h.last(player.Start); start < never {
+		return start
+	}
+	return h.last(player.Bound)
+}

@@ -1,0 +1,37 @@
+package trial
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/workload"
+)
+
+// A gang is placed and finished with its last task, a failed job is not finished, and a job that was not placed has no wait.
+func TestListTimes(t *testing.T) {
+	jobs := prepare(t,
+		workload.Job{ID: "a", Submit: 1, Runtime: 1}, workload.Job{ID: "b", Nodes: 2, Runtime: 1, Gang: true},
+		workload.Job{ID: "c", Runtime: 1, After: []string{"b"}}, workload.Job{ID: "d", Runtime: 1},
+	)
+	events := []player.Event{
+		event(2, player.Created, "a", 0), event(4, player.Bound, "a", 0), event(5, player.Start, "a", 0), event(6, player.Finish, "a", 0),
+		event(1, player.Created, "b", 1), event(3, player.Created, "b", 2), event(3.5, player.Bound, "b", 1), event(4.5, player.Bound, "b", 2),
+		event(7, player.Finish, "b", 1), event(9, player.Finish, "b", 2),
+		event(8, player.Created, "c", 0), event(10, player.Bound, "c", 0), event(11, player.Failed, "c", 0),
+		event(0.5, player.Created, "d", 0),
+	}
+	got := ListTimes(jobs, began, events)
+	want := Times{
+		Jobs: 4, Created: []float64{0.5, 1, 2, 8}, Bound: []float64{4, 4.5, 10}, Finished: []float64{6, 9},
+		Wait: []float64{1, 4, 4.5}, Schedule: []float64{1, 2, 3.5},
+	}
+	if diff := cmp.Diff(want, got, near); diff != "" {
+		t.Error(diff)
+	}
+	m := Measure(jobs, began, ended, events, 1, 1).Metrics
+	if m["wait_p50"] != got.Wait[1] || m["schedule_p50"] != got.Schedule[1] {
+		t.Errorf("the times differ from the metrics: %v", m)
+	}
+}
