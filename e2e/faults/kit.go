@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 
 	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/e2e/lab"
@@ -26,9 +25,12 @@ func assemble() (*kit, error) {
 		return nil, err
 	}
 	k := &kit{dir: dir, program: filepath.Join(dir, "nixbench"), nixpkgs: filepath.Join(dir, "nixpkgs")}
-	_, file, _, _ := runtime.Caller(0)
+	repository, err := fixture.Repository()
+	if err != nil {
+		return k, err
+	}
 	build := exec.Command("go", "build", "-o", k.program, "./cmd/nixbench")
-	build.Dir = filepath.Join(filepath.Dir(file), "../..")
+	build.Dir = repository
 	if out, err := build.CombinedOutput(); err != nil {
 		return k, fmt.Errorf("go build: %w\n%s", err, out)
 	}

@@ -9,11 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
 // Machine is one machine of a running lab.
@@ -250,12 +251,8 @@ func inUse(dir string) bool {
 	return err == nil && bytes.Contains(cmdline, []byte(dir))
 }
 
-// findScript finds the program beside this file.
+// findScript returns the path of the lab's program.
 func findScript() (string, error) {
-	_, file, _, _ := runtime.Caller(0)
-	script := filepath.Join(filepath.Dir(file), "lab")
-	if _, err := os.Stat(script); err != nil {
-		return "", fmt.Errorf("the lab's program is not beside its source (was this built with -trimpath?): %w", err)
-	}
-	return script, nil
+	repository, err := fixture.Repository()
+	return filepath.Join(repository, "e2e", "lab", "lab"), err
 }
