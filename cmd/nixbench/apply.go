@@ -42,46 +42,26 @@ Goals:
   upload-keys   only upload deployment.keys (or: keys)
 
 FILE is a plan that nixbench plan --out has written. apply switches the nodes of
-the plan to exactly the systems in it, with the arguments of plan. It refuses
-the plan with exit code 12, and changes nothing, if the hive now yields another
-system, or a node or a machine has changed since. What an interrupted apply of
-the plan has changed already is left as it is.
+the plan to exactly the systems in it. It refuses the plan with exit code 12,
+and changes nothing, if the hive, a node or a machine has changed since.
 
-A switch is armed: the node rolls back by itself unless nixbench confirms the
-switch over a new connection. So a configuration that makes the node unreachable
-is rolled back. A switch that fails is rolled back at once. --no-rollback
-disables both.
-
-All systems are built before any system is activated. Systems that are built may
-be copied while others are still evaluated or built. A node that already runs
+No system is activated before all systems are built. A node that already runs
 its system is not changed. The failure of one node does not affect the others.
 
-The members of a running cluster are updated node by node: members that all
-others need, such as control planes, one at a time, other nodes
---max-unavailable at a time (default: 1). Each node is drained before its system
-or its machine changes. At the end, apply runs nixbench check, and prints which
-packages it has changed, unless it has shown the plan.
+A switch is armed: the node rolls back by itself if the switch fails, or if
+nixbench does not confirm it over a new connection.
 
-By default, a drain deletes nothing permanently. If a drain is impossible
-without such a deletion, apply lists the work that blocks the drain, and changes
-nothing.`
+In a running cluster, members that all others need, such as control planes,
+change one at a time, other nodes --max-unavailable at a time (default: 1). Each
+node is drained before. If a drain would delete work permanently, apply lists
+this work, and changes nothing. At the end, apply runs nixbench check.`
 
 const applyLongEnd = `
 
-With --reboot, apply makes the systems the boot default, reboots the nodes that
-have not booted them, waits until they are back, and uploads their keys again.
-Members of a running cluster are drained and rebooted as by nixbench reboot. A
-node that could not be deployed is not rebooted.
-
 With the goals switch, boot and test, apply first creates and boots the machines
-that the hive's roles ask for, on cluster.hypervisors. Machines that the hive no
-longer contains are removed when all other machines are ready. apply asks before
-it removes or restarts a machine, or creates one again whose disk is missing,
-unless --yes is set.
-
---keep-result has an effect only on the goal build: links in .nixbench/ beside
-the hive protect the systems that apply has built from Nix's garbage collector
-in any case.`
+of the hive's roles. It removes machines that the hive no longer contains when
+all others are ready. Before it removes, restarts or recreates a machine, it
+asks, unless --yes is set.`
 
 var applyGoals = []string{"switch", "boot", "test", "dry-activate", "build", "push", "upload-keys", "keys"}
 
@@ -188,8 +168,7 @@ func (a *app) uploadKeysCommand() *cobra.Command {
 		Use:   "upload-keys",
 		Short: "Upload deployment.keys",
 		Long: `Upload the keys that differ from those on the nodes, and remove keys that the
-hive no longer contains. Systems are neither evaluated nor switched.
---no-keys is an error.`,
+hive no longer contains. Systems are neither evaluated nor switched.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error { return a.apply(node.UploadKeys, flags) })

@@ -21,23 +21,15 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const applyLocalLong = `Evaluate and build the system of this machine, and switch to it.
+const applyLocalLong = `Evaluate and build the system of this machine, and switch to it, like nixbench
+apply. The node is the one whose name is the host name of this machine, or
+--node. It must have deployment.allowLocalDeployment = true.
 
-The node is the one whose name is the host name of this machine, or --node. It
-must have deployment.allowLocalDeployment = true, so that a workstation does not
-get the system of a server by mistake. The machine must run NixOS.
+It needs root. With --sudo it evaluates and builds as the current user, and runs
+the other commands with deployment.privilegeEscalationCommand.
 
-apply-local does the same as nixbench apply, including keys and records, but
-without a network. So the armed rollback detects a switch that fails or hangs,
-but not a switch after which other machines cannot log in.
-
-It needs root: run it as root, or with --sudo. With --sudo it evaluates and
-builds as the current user, and runs the other commands with
-deployment.privilegeEscalationCommand.
-
-Goals are those of nixbench apply: switch (the default), boot, test,
-dry-activate, build, upload-keys (or: keys). push is the same as build, because
-nothing has to be copied.`
+The armed rollback detects a switch that fails or hangs, but not a switch after
+which other machines cannot log in.`
 
 type localFlags struct {
 	node string

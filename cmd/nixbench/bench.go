@@ -40,8 +40,7 @@ A benchmark is an entry of benchmarks in the hive (docs/bench.md):
     repetitions = 6;
   };
 
-An execution of a benchmark is a sweep. Everything is evaluated and built before
-its first trial, from a copy of the hive, so later edits do not change a sweep.`
+An execution of a benchmark is a sweep.`
 
 func (a *app) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -284,12 +283,8 @@ func (a *app) benchRunCommand() *cobra.Command {
 		Use:   "run [BENCHMARK]",
 		Short: "Execute a benchmark, or continue one that was interrupted",
 		Long: `Execute a benchmark. Its last sweep is continued if it is not complete and the
-benchmark is still the same; otherwise a new sweep begins. Trials that are
-invalid, because something else used the machine, or that failed, are repeated
-at the end of their block.
-
-The machines belong to the sweep, not to a cluster that was deployed from the
-hive. They are removed at the end.`,
+benchmark is still the same; otherwise a new sweep begins. The machines belong
+to the sweep, and are removed at the end.`,
 		Example: `  nixbench bench run gang
   nixbench bench run --vary roles.worker.count=2,4,8 \
     --vary scheduler=one,other --workload null
@@ -307,8 +302,7 @@ func (a *app) benchDestroyCommand() *cobra.Command {
 		Use:   "destroy [FOLDER]",
 		Short: "Remove the machines of interrupted sweeps",
 		Long: `Remove the machines of the hive's sweeps that were interrupted, or of the sweep
-in FOLDER, such as a repetition. Their results remain, and nixbench bench run
-continues them.`,
+in FOLDER. Their results remain, and nixbench bench run continues them.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {

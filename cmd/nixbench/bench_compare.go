@@ -28,11 +28,9 @@ func (a *app) benchCompareCommand() *cobra.Command {
 		Use:   "compare SWEEP SWEEP",
 		Short: "Compare the results of two sweeps, and show how they differ",
 		Long: `Compare the medians of the cells that two sweeps have in common, and list in
-what else the sweeps differ: systems, workloads, computer, order, thresholds,
-limits. If that is more than one thing, a difference between the results has no
-single cause: it is confounded. If one sweep has hollow nodes, the other one has
-as many machines, and nothing else differs, the ratios are a calibration of
-hollow nodes.
+what else the sweeps differ, such as systems, workloads or the computer. If that
+is more than one thing, the comparison is confounded: a difference between the
+results has no single cause.
 
 SWEEP is the beginning of a sweep's id, "last", or the folder of a sweep.`,
 		Example: `  nixbench bench compare 20261123T1200 last`,
@@ -269,9 +267,8 @@ func (a *app) benchReplayCommand() *cobra.Command {
 		Short: "Repeat a sweep from its archive",
 		Long: `Repeat a sweep: build its systems from the frozen source, report which store
 paths are identical, execute the same trials in the same order, and evaluate the
-claims. ARCHIVE is a file of nixbench bench export --format archive. The new
-sweep is in a folder of its own; the same command continues it after an
-interrupt.`,
+claims. ARCHIVE is a file of nixbench bench export --format archive. The same
+command continues the new sweep after an interrupt.`,
 		Example: `  nixbench bench replay sweep.tar.gz
   nixbench bench show ./sweep-replay`,
 		Args: cobra.ExactArgs(1),

@@ -90,10 +90,8 @@ func (a *app) benchShowCommand() *cobra.Command {
 		Use:   "show [SWEEP]",
 		Short: "Show the results of a sweep, or write them as an HTML page",
 		Long: `Show the results of a sweep: the median of each metric for each cell, the noise,
-the ratios between levels, the claims, the rates that limit the scheduler, and
-how the systems of the levels differ; with --trials each trial, and the requests
-that its scheduler received. With --html, write them as one HTML page, with
-drawings, that needs no other files.
+the ratios between levels, the claims, and what limits the scheduler. With
+--html, write them as one HTML page.
 
 SWEEP is the beginning of a sweep's id, "last" (the default), or the folder of a
 sweep.`,

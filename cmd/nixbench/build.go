@@ -14,16 +14,10 @@ import (
 )
 
 const buildLong = `Evaluate and build the systems of nodes, and print the store path for each node.
-No machine is changed.
-
-The nodes of a role share one closure, so 3 workers or 50 need one evaluation
-and one build. Every node that fails is reported. If a node cannot be evaluated,
-nothing is built, unless --keep-going is set.
+If a node cannot be evaluated, nothing is built, unless --keep-going is set.
 
 Links in .nixbench/ beside the hive protect the closures from Nix's garbage
-collector until the next build of the same nodes.
-
-Nix limits the number of concurrent builds: --nix-option max-jobs N.`
+collector until the next build of the same nodes.`
 
 func (a *app) buildCommand() *cobra.Command {
 	var on []string

@@ -18,9 +18,7 @@ const checkLong = `Check that every node is up without failed units and runs the
 hive, and that the cluster of the nodes is in the state that the hive describes.
 --deep also runs test workloads, and removes them afterwards.
 
-Conditions are checked in order. The command waits for them for --timeout in
-total, and at most 20 seconds for programs of the cluster to run. The exit code
-is 9 if a condition does not hold until then.`
+The exit code is 9 if a condition does not hold within --timeout.`
 
 type checkFlags struct {
 	fleetFlags

@@ -17,9 +17,8 @@ import (
 )
 
 const consoleLong = `Connect to the console of a machine that nixbench has booted, through its
-hypervisor, so that it also works if the machine cannot be reached by SSH. To
-log in there, the system must allow it: a user with a password, and a getty on
-the console. Ctrl-] detaches.
+hypervisor; SSH is not needed. To log in there, the system needs a user with a
+password, and a getty on the console. Ctrl-] detaches.
 
 Without a terminal, print the end of the console log. libvirt keeps a log of
 virtual machines; of a container only the output that no client has read yet.`

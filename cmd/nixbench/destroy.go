@@ -21,32 +21,21 @@ import (
 
 const destroyLong = `Remove the machines that nixbench has booted, with all data on their disks. With
 the last machine, also remove the network, the images, the keys and the facts.
-Only objects with the mark of this cluster are removed. The named nodes of the
-hive are existing machines, which are not removed.
+Only objects with the mark of this cluster are removed, also those of roles that
+the hive no longer contains. The named nodes of the hive are not removed.
 
-It removes the machines that exist, regardless of the hive: also machines of
-roles that the hive no longer contains, and objects that an interrupted run
-left. It shows the list and asks; without a terminal it requires --yes. The next
+It shows the list and asks; without a terminal it requires --yes. The next
 destroy finishes an interrupted one.
 
-A network or an image that another machine uses is not removed. Then destroy
-names that machine and ends with exit code 5, and the cluster keeps its id: the
-next destroy removes the remaining objects, or the next apply uses them. A copy
-of a machine, such as one that virt-clone makes, is never removed.
+If another machine uses a network or an image, destroy names that machine and
+ends with exit code 5.
 
 With --on, a member of a running cluster is first drained and removed from the
-cluster. A member that does not answer is removed by the other members.
---no-drain omits the drain, and does not remove the member if the cluster does
-not answer.
+cluster. The next apply creates the nodes again that the hive contains.
 
-The next apply boots the nodes that the hive contains again.
-
-With --forget-hypervisor, the machines on a hypervisor that is permanently lost,
-and that the hive no longer contains, are abandoned: nixbench does not connect
-to the hypervisor and removes nothing on it, their addresses become free, and
-the next apply creates the machines on another hypervisor. Members are removed
-from a running cluster as with --on. The command lists the objects that remain
-on the hypervisor.`
+With --forget-hypervisor, the machines on a hypervisor that is permanently lost
+are abandoned: nixbench does not connect to it, and the next apply creates the
+machines on another hypervisor. The command lists what remains there.`
 
 type destroyFlags struct {
 	on       []string

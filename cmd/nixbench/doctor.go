@@ -12,12 +12,9 @@ import (
 )
 
 const doctorLong = `Check the prerequisites of apply, and change nothing: Nix, its daemon and the
-SSH client on this machine; if the hive has roles, also the hypervisors
-(libvirt, KVM, storage), the images, and whether there is enough memory and disk
-space for the machines of the hive.
-
-Each finding that is not ok contains a fix. If a finding is an error, the exit
-code is 9, as with status --check. Warnings do not change the exit code.`
+SSH client on this machine; if the hive has roles, also the hypervisors, the
+images, and the memory and disk space for the machines of the hive. The exit
+code is 9 if a finding is an error.`
 
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{

@@ -18,13 +18,8 @@ const evalLong = `Evaluate the hive, or an expression about it.
 
 With an expression, in a file or after -E, it prints the value of the expression
 as JSON. The expression is a function of { pkgs, lib, nodes }, where
-nodes.NAME.config is the NixOS configuration of a node, as in Colmena:
-
-  nixbench eval -E '{ nodes, ... }: nodes.web.config.networking.hostName'
-
-Without an expression it lists the nodes. --instantiate also instantiates
-derivations: the systems of the nodes, or all derivations in the value of the
-expression.`
+nodes.NAME.config is the NixOS configuration of a node. Without an expression it
+lists the nodes.`
 
 func (a *app) evalCommand() *cobra.Command {
 	var (

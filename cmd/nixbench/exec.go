@@ -16,26 +16,16 @@ import (
 
 const execLong = `Run a command on nodes, on all of them at the same time, and print its output
 with the name of the node before each line. With one selected node, the output
-is printed unchanged, stdout and stderr separately.
+is printed unchanged.
 
-As in Colmena and ssh, the words of the command are joined with spaces, and the
-login shell of the user on the node interprets the line. Quote what your own
-shell must not interpret:
+The words of the command are joined with spaces, and the login shell of the user
+on the node interprets the line. Quote what your own shell must not interpret:
 
   nixbench exec --on @web -- 'journalctl -u nginx | tail -n 3'
-  nixbench exec -- echo '$HOME'
-
-With --literal no shell interprets the words: the first one is the program, the
-others are its arguments.
-
-  nixbench exec --literal -- sh -c 'journalctl -u "$1" | tail -n 3' sh nginx
-
-The command runs as the login user, and with --root as root. Its standard input
-is empty.
 
 The exit code is the highest exit status of the command on any node, or 6 if a
 node cannot be reached. A command that was ended by a signal has the exit status
-128 plus the signal's number, as in a shell.`
+128 plus the signal's number.`
 
 type execFlags struct {
 	fleetFlags

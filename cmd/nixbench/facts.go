@@ -20,11 +20,7 @@ func (a *app) factsCommand() *cobra.Command {
 		Use:   "facts",
 		Short: "Print the runtime facts of the cluster",
 		Long: `Print runtime.json: the addresses and host keys of the cluster's machines, as
-NixOS modules get them in their argument runtime. It contains no secrets.
-nixbench apply writes it when it boots machines; --facts FILE evaluates with
-another file.
-
---schema prints the JSON Schema of the format.`,
+NixOS modules get them in their argument runtime. It contains no secrets.`,
 		Example: `  nixbench facts
   nixbench facts --schema > runtime.schema.json`,
 		Args: cobra.NoArgs,

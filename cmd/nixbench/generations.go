@@ -33,11 +33,10 @@ func (a *app) generationsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generations",
 		Short: "List the generations of nodes",
-		Long: `List the systems that nodes can roll back to: the entries of their system
-profile, the newest first. Marks show the running one (current), the one that
-was booted (booted), and the one that the next boot uses (default).
-
-nixbench rollback --to N rolls back to one of them.`,
+		Long: `List the systems that nodes can roll back to with nixbench rollback --to N: the
+entries of their system profile, the newest first. Marks show the running one
+(current), the one that was booted (booted), and the one that the next boot uses
+(default).`,
 		Example: `  nixbench generations
   nixbench generations --on web-1 --paths`,
 		Args: cobra.NoArgs,

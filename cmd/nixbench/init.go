@@ -17,8 +17,9 @@ import (
 	"github.com/nixbench/nixbench/templates"
 )
 
-const initLong = `Write a first hive from a template into the working directory, or into --dir: a
-hive.nix with explanations, and a .gitignore for the state folder of nixbench.
+const initLong = `Write a first hive from a template: a hive.nix with explanations, and a
+.gitignore for the state folder of nixbench. If one of the files exists, nothing
+is written; an existing .gitignore is kept.
 
   kubernetes   a cluster of machines that nixbench boots, with nixbench's NixOS
                modules in modules/
@@ -27,17 +28,10 @@ hive.nix with explanations, and a .gitignore for the state folder of nixbench.
   empty        no nodes
 
 With --flake it also writes a flake.nix, which gets the modules from the flake
-of nixbench: the same as nix flake init -t github:nixbench/nixbench#kubernetes.
+of nixbench.
 
 The cluster has the name of the folder, and an address range that depends on the
-name, so that clusters from different folders can be on one hypervisor.
-
-Nothing is overwritten: if one of the files exists, none is written. An existing
-.gitignore is kept.
-
-With --update, it replaces the files in modules/ by those of this version of
-nixbench, and keeps and names the files that you have changed. It changes no
-other file.`
+name, so that clusters from different folders can be on one hypervisor.`
 
 // initTemplates are the templates of init. dir is the template's folder in [templates.Files], next
 // the hint about the next step.

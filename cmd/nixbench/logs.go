@@ -18,18 +18,12 @@ import (
 )
 
 const logsLong = `Show the end of a node's journal, or of one of its units. With --on, show those
-of several nodes, with the name of the node before each line; lines of different
-nodes appear in the order in which they arrive.
+of several nodes, with the name of the node before each line. With -f it follows
+the journal until Ctrl-C, and then exits with 130. Otherwise the exit codes are
+those of nixbench exec.
 
-It runs journalctl on the node, as root. With -f it follows the journal until
-Ctrl-C, which also ends journalctl on the node; the exit code is then 130.
-Otherwise the exit codes are those of nixbench exec.
-
-In this command -f means --follow. To select a hive, write --file FILE, or
--f FILE before the word logs.
-
-The journal of a machine that does not answer cannot be read: nixbench console
-shows what it prints while it boots.`
+In this command -f means --follow. To select a hive, write --file FILE, or -f
+FILE before the word logs.`
 
 type logsFlags struct {
 	fleetFlags

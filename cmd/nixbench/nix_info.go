@@ -12,11 +12,7 @@ import (
 )
 
 const nixInfoLong = `Show the version of Nix, whether its store can be reached, and whether OpenSSH's
-client is installed. No hive is needed. Flakes need not be enabled in nix.conf:
-nixbench enables them for its own commands.
-
-nixbench doctor shows this, too, and checks the hive's hypervisors. If a finding
-is an error, the exit code is 9.`
+client is installed. No hive is needed. nixbench doctor checks more.`
 
 func (a *app) nixInfoCommand() *cobra.Command {
 	return &cobra.Command{

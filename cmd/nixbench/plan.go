@@ -25,41 +25,24 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const planLong = `Show what nixbench apply would do, node by node: whether the system changes, how
-many store paths and bytes the node lacks, whether the new kernel, initrd or
-kernel parameters need a reboot, and which of deployment.keys differ.
+const planLong = `Show what nixbench apply would do, node by node: whether the system changes,
+what has to be copied, whether the new kernel needs a reboot, which of
+deployment.keys differ, and how the machine of the node changes. Nothing is
+written on the nodes.
 
-Systems are evaluated and built on this machine; nothing is written on the
-nodes. A keyCommand runs, so a key whose command prints another text each time
-is shown as changed. --no-keys omits keys.
+Below the table are the packages that differ from those of the running system (+
+added, ~ changed, - removed), once for all nodes where they are the same. If the
+running system is in the local store, the systemd units and the files of /etc
+that differ are listed, too. Then plan shows the order in which nodes change,
+which nodes are drained, and a summary. It fails if apply would refuse the
+change.
 
-Below the table are the packages whose version or size differs from that of the
-running system (+ added, ~ changed, - removed), once for all nodes where they
-are the same, and by how much the closure grows. If the running system is in the
-local store, the systemd units and the other files of /etc that differ are
-listed, too.
-
-Then plan shows the order in which nodes change, if they do not all change at
-once, which nodes are drained, and a summary.
-
-For nodes that nixbench boots, it also shows the changes of their machines:
-create, keep, start, finish, restart, recreate, remove; and the system that they
-would run. Host keys that do not exist yet are missing in the facts of this
-evaluation.
-
-If apply would upgrade the cluster, plan shows both versions, and fails if the
-upgrade is not supported. It lists work that a drain would delete permanently,
-and fails if apply would refuse the drain.
-
---units also shows which systemd units a switch would change. Only the new
-system can report this, so its closure is first copied to the node, and a run is
-recorded; nothing is activated. New units, which start with their targets, are
-not listed.
+--units also shows which systemd units a switch would change. For this, the
+closure is copied to the node; nothing is activated.
 
 With --exit-code, the exit code is 11 if apply would change anything, and 9 if
 the cluster does not answer. --out writes the plan to a file that nixbench apply
-FILE executes. It contains no secrets. No file is written if a node cannot be
-planned.`
+FILE executes. It contains no secrets.`
 
 type planFlags struct {
 	fleetFlags

@@ -17,19 +17,14 @@ import (
 )
 
 const rebootLong = `Reboot nodes, wait until each one is back with another boot id, and verify that
-it booted the system of its profile. This detects a boot loader that was not
-updated.
+it booted the system of its profile.
 
 In a running cluster, members that all others need, such as control planes,
 reboot one at a time, other nodes --max-unavailable at a time (default: 1). Each
 node is drained before, and uncordoned afterwards.
 
---if-needed omits nodes whose kernel, initrd, kernel modules and kernel
-parameters would not change.
-
 Without --on it reboots all nodes and asks before; without a terminal it
-requires --yes. If a node of a wave (--max-unavailable) does not come back, the
-nodes of later waves are not rebooted.`
+requires --yes.`
 
 type rebootFlags struct {
 	fleetFlags

@@ -4,9 +4,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,15 +23,16 @@ var updateDocs = flag.Bool("update", false, "rewrite docs/commands.md")
 func commandReference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("<!-- Written by `go test ./cmd/nixbench -run TestCommandReference -update` from the commands' own help. -->\n" +
-		"# Commands\n\nAll commands and their flags, as `nixbench help COMMAND` and `nixbench help flags` show them. What deploying\n" +
-		"does is in [deploying.md](deploying.md), what a command exits with in [exit-codes.md](exit-codes.md), and what its errors mean in [failures.md](failures.md).\n\n| command | |\n|---|---|\n")
+		"# Commands\n\nAll commands and their flags, as `nixbench help COMMAND` shows them. [failures.md](failures.md) has the exit codes.\n\n")
 	all := commandsBelow(root)
 	for _, c := range all {
 		name := c.CommandPath()
-		fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", name, strings.ReplaceAll(name, " ", "-"), escapeCell(c.Short))
+		fmt.Fprintf(&b, "- [`%s`](#%s): %s\n", name, strings.ReplaceAll(name, " ", "-"), escapeMarkdown(c.Short))
 	}
-	b.WriteString("\n## Flags of all commands\n\n`nixbench help flags` shows them; the help of a command shows only its own flags.\n\n")
-	flags(&b, root.PersistentFlags())
+	b.WriteString("\n## Flags of all commands\n\n")
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { b.WriteString(flagLine(f)) })
+	shared := sharedFlags(all)
+	b.WriteString("\n## Flags of several commands\n\nThe section of a command names those that it has.\n\n" + strings.Join(slices.Sorted(maps.Keys(shared)), ""))
 	for _, c := range all {
 		fmt.Fprintf(&b, "\n## %s\n\n", c.CommandPath())
 		text := strings.Trim(c.Long, "\n")
@@ -38,10 +41,9 @@ func commandReference(root *cobra.Command) string {
 		}
 		b.WriteString(formatProse(text) + "\n\n```\n" + c.UseLine() + "\n```\n")
 		if c.LocalFlags().HasAvailableFlags() {
-			b.WriteString("\n")
-			flags(&b, c.LocalNonPersistentFlags())
+			flags(&b, c.LocalNonPersistentFlags(), shared)
 		}
-		if c.Example != "" {
+		if c.Example != "" && strings.TrimSpace(c.Example) != c.UseLine() {
 			fmt.Fprintf(&b, "\n```\n%s\n```\n", regexp.MustCompile(`(?m)^  `).ReplaceAllString(strings.TrimRight(c.Example, "\n"), ""))
 		}
 	}
@@ -97,29 +99,62 @@ func formatProse(text string) string {
 	return strings.TrimRight(strings.Join(out, "\n"), "\n")
 }
 
-func flags(b *strings.Builder, set *pflag.FlagSet) {
-	b.WriteString("| flag | |\n|---|---|\n")
-	set.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden || f.Name == "help" {
-			return
+// sharedFlags returns the lines of the flags that three or more commands have with the same meaning.
+func sharedFlags(all []*cobra.Command) map[string]bool {
+	count := map[string]int{}
+	for _, c := range all {
+		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { count[flagLine(f)]++ })
+	}
+	shared := map[string]bool{}
+	for line, n := range count {
+		if n >= 3 && line != "" {
+			shared[line] = true
 		}
-		value, usage := pflag.UnquoteUsage(f)
-		name := "--" + f.Name
-		if f.Shorthand != "" {
-			name = "-" + f.Shorthand + ", " + name
-		}
-		if value != "" {
-			name += " " + value
-		}
-		if value := defaultOf(f); value != "" {
-			usage += fmt.Sprintf(" (default: `%s`)", value)
-		}
-		fmt.Fprintf(b, "| `%s` | %s |\n", strings.ReplaceAll(name, "|", "\\|"), escapeCell(usage))
-	})
+	}
+	return shared
 }
 
-func escapeCell(s string) string {
-	return strings.NewReplacer("|", "\\|", "<", "&lt;", "*", "\\*", "\n", " ").Replace(s)
+// flags writes a list of the flags that are not shared, and the names of those that are.
+func flags(b *strings.Builder, set *pflag.FlagSet, shared map[string]bool) {
+	var lines, names []string
+	set.VisitAll(func(f *pflag.Flag) {
+		line := flagLine(f)
+		switch {
+		case shared[line]:
+			names = append(names, "`--"+f.Name+"`")
+		case line != "":
+			lines = append(lines, line)
+		}
+	})
+	if len(lines) > 0 {
+		b.WriteString("\n" + strings.Join(lines, ""))
+	}
+	if len(names) > 0 {
+		fmt.Fprintf(b, "\nAlso [%s](#flags-of-several-commands).\n", strings.Join(names, ", "))
+	}
+}
+
+// flagLine returns the line of a flag, or an empty string if the help does not show the flag.
+func flagLine(f *pflag.Flag) string {
+	if f.Hidden || f.Name == "help" {
+		return ""
+	}
+	value, usage := pflag.UnquoteUsage(f)
+	name := "--" + f.Name
+	if f.Shorthand != "" {
+		name = "-" + f.Shorthand + ", " + name
+	}
+	if value != "" {
+		name += " " + value
+	}
+	if value := defaultOf(f); value != "" {
+		usage += fmt.Sprintf(" (default: `%s`)", value)
+	}
+	return fmt.Sprintf("- `%s`: %s\n", name, escapeMarkdown(usage))
+}
+
+func escapeMarkdown(s string) string {
+	return strings.NewReplacer("<", "&lt;", "*", "\\*", "\n", " ").Replace(s)
 }
 
 func TestCommandReference(t *testing.T) {

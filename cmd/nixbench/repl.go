@@ -7,8 +7,7 @@ func (a *app) replCommand() *cobra.Command {
 		Use:   "repl",
 		Short: "Explore the hive in nix repl",
 		Long: `Start nix repl with the hive loaded: nodes.NAME.config and nodes.NAME.options
-are the configuration of each node, pkgs and lib are those of meta.nixpkgs. It
-works for flakes, too. Exit with :q or Ctrl-D.`,
+are the configuration of each node, pkgs and lib are those of meta.nixpkgs.`,
 		Example: `  nixbench repl
   nix-repl> nodes.web.config.networking.firewall.allowedTCPPorts`,
 		Args: cobra.NoArgs,

@@ -19,22 +19,19 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-const rollbackLong = `Roll back to the systems that nodes ran before the last run from this state
-folder that changed any of the selected nodes. Nodes that this run did not
-change are not changed. The previous systems are recorded; they are not derived
-from the numbers of generations, which would be wrong after a switch that was
-rolled back.
+const rollbackLong = `Roll back to the systems that nodes ran before the last run that changed any of
+the selected nodes. Nodes that this run did not change are not changed. Keys are
+not changed either.
 
   --to N      roll back to generation N of each node (see nixbench generations)
   --to RUN    roll back to the systems that this run left (see nixbench runs)
 
-It first shows the plan. Without --on it changes all nodes and asks before;
-without a terminal it requires --yes. --dry-run only shows the plan.
+It first shows the plan. Without --on it asks before; without a terminal it
+requires --yes.
 
-A rollback is a switch like any other. It is armed, so a node that cannot be
-reached afterwards returns to its previous system. In a running cluster it is a
-rolling update, as with apply. It is recorded as a run, so a second rollback
-undoes it. Keys are not changed. The next nixbench apply deploys the hive again.`
+A rollback is a switch like any other: it is armed, it is a rolling update in a
+running cluster, and it is recorded as a run, so a second rollback undoes it.
+The next nixbench apply deploys the hive again.`
 
 type rollbackFlags struct {
 	fleetFlags

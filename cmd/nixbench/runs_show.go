@@ -19,9 +19,8 @@ func (a *app) runsShowCommand() *cobra.Command {
 		Use:   "show RUN [BEFORE]",
 		Short: "Show a recorded run, or write it as an HTML page",
 		Long: `Show a recorded run, like "nixbench runs RUN", or with --html write it as one
-HTML page: its times, its closures, the output of nodes, and the errors. The
-page needs no other files. With a second run, the page compares the first with
-the second. RUN is the beginning of a run's name, or "last".`,
+HTML page, which needs no other files. With a second run, the page compares the
+first with the second.`,
 		Example: `  nixbench runs show last --html
   nixbench runs show last 20261120T0830 --html -o slower.html`,
 		Args: cobra.RangeArgs(1, 2),

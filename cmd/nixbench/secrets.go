@@ -32,16 +32,12 @@ secrets/generated of the state folder.`,
 		Use:   "rotate NAME",
 		Short: "Rotate a token, a random secret or a key ring",
 		Long: withEngineHelp(`Generate a new value for a secret. The next apply uploads it to the nodes.
-Tokens, random secrets and key rings can be rotated. Authorities and key pairs
-cannot, because certificates and signatures of the old ones would become
-invalid.
+Tokens, random secrets and key rings can be rotated, authorities and key pairs
+cannot.
 
-The keys of a key ring encrypt stored data. All nodes that share the storage
-need a new key before any of them uses it. So the rotation has two steps: the
+The keys of a key ring encrypt stored data, so its rotation has two steps: the
 first rotate adds a key, which apply uploads; the second one makes it the active
-key from the next apply on. If the cluster uses the key ring, the second step is
-refused while a member does not have the key; for other key rings, nixbench
-cannot check this. Old keys are kept, so that old data can be read.`, func(h engine.Help) string { return h.Rotate }),
+key from the next apply on. Old keys are kept, so that old data can be read.`, func(h engine.Help) string { return h.Rotate }),
 		Example: `  nixbench secrets rotate NAME && nixbench apply
   nixbench secrets rotate KEY-RING && nixbench apply    # twice`,
 		Args: cobra.ExactArgs(1),

@@ -17,9 +17,8 @@ func (a *app) hostKeysCommand() *cobra.Command {
 		Use:   "host-keys",
 		Short: "Print the public host keys of machines, also before they exist",
 		Long: `Print the public SSH host keys of the machines of roles, in the format of
-known_hosts. Missing keys are generated; a machine gets its key at its first
-boot. So secrets of sops-nix or agenix can be encrypted to the machines before
-the first apply (docs/recipes.md).`,
+known_hosts. Missing keys are generated, so secrets of sops-nix or agenix can be
+encrypted to the machines before the first apply (docs/recipes.md).`,
 		Example: `  nixbench secrets host-keys
   nixbench secrets host-keys | ssh-to-age`,
 		Args: cobra.NoArgs,

@@ -16,16 +16,8 @@ import (
 )
 
 const sshLong = `Log in to a node with OpenSSH and the hive's deployment.targetHost, targetUser,
-targetPort and sshOptions. All other settings are those of your OpenSSH
-configuration. If targetHost is a list, nixbench first determines which of the
-hosts accepts a login.
-
-The arguments after -- are the remote command, with the semantics of ssh: they
-are joined with spaces and interpreted by the node's shell. nixbench exec does
-the same on several nodes.
-
-The process of nixbench is replaced by ssh, so the exit code is that of ssh: the
-command's, or 255.`
+targetPort and sshOptions. The arguments after -- are the remote command, as for
+ssh. The exit code is that of ssh: the command's, or 255.`
 
 func (a *app) sshCommand() *cobra.Command {
 	var acceptNew bool

@@ -10,12 +10,10 @@ import (
 )
 
 const startLong = `Start the machines that nixbench has booted before and that are off, paused or
-crashed, and wait until their systems have started. Nothing else is changed:
-nixbench apply starts machines, too, and deploys the hive.
+crashed, and wait until their systems have started. Nothing is deployed.
 
 In a cluster, the nodes that others need, such as control planes, are started
-first. If one of them is not ready after --timeout, the others stay off. start
-also waits for machines that run already and are still booting.`
+first. If one of them is not ready after --timeout, the others stay off.`
 
 func (a *app) startCommand() *cobra.Command {
 	var flags powerFlags

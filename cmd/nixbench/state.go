@@ -53,12 +53,10 @@ func (a *app) stateExportCommand() *cobra.Command {
 		Short: "Write the state and secrets of the cluster to an encrypted file",
 		Long: `Write the state folder of the cluster to FILE, encrypted with age
 (https://age-encryption.org). Recipients are public keys of age or SSH; the
-owner of each private key can import the file. Who can import the file
-controls the cluster.
+owner of each private key can import the file, and so controls the cluster.
 
-FILE is replaced if it exists and is encrypted with age. The program age can
-decrypt it, too; the content is a tar archive. Not exported: images, sweeps of
-bench, and roots of the garbage collector.`,
+FILE is replaced if it exists and is encrypted with age. Not exported: images,
+sweeps of bench, and roots of the garbage collector.`,
 		Example: `  nixbench state export cluster.age --recipient "$(cat ~/.ssh/id_ed25519.pub)"
   nixbench state export cluster.age --recipients-file team.txt`,
 		Args: cobra.ExactArgs(1),
@@ -113,11 +111,10 @@ func (a *app) stateImportCommand() *cobra.Command {
 		Long: `Decrypt FILE, which nixbench state export has written, and replace the state
 folder of the cluster by its content. If the state here has changed since it was
 last exported or imported, and FILE lacks the changes, nothing is replaced
-unless --force is set. A second import of the same file changes nothing.
+unless --force is set.
 
-age does not prove who has encrypted a file. The state contains the host keys
-that nixbench trusts and the keys that it deploys, so import only files that
-come from your team.`,
+age does not prove who has encrypted a file: import only files that come from
+your team.`,
 		Example: `  nixbench state import cluster.age --identity ~/.ssh/id_ed25519
   nixbench state import cluster.age --identity key.txt --force`,
 		Args: cobra.ExactArgs(1),

@@ -15,22 +15,12 @@ import (
 
 const statusLong = `Show the state of nodes: role, address, the running generation and the one that
 the next boot uses, whether it is the deployed system, failed units, whether a
-reboot is needed, uptime, and the result of the last run. It needs one login and
-one command per node, and changes nothing.
+reboot is needed, uptime, and the result of the last run. MEMBER and VERSION are
+the state of a node in its cluster, such as Ready, and the version of the engine
+there.
 
-MEMBER and VERSION are the state of a node in its cluster, such as Ready or
-"Ready, cordoned", and the version of the engine that it runs there. A column
-that has no values is left out.
-
-With -o wide the table also has the use of processors, memory and disk, as each
-node reports it: busy processors during half a second, memory that programs
-cannot get, and the file system of / or of /nix/store, whichever is fuller.
-
-On a terminal that is narrower than the table, columns are left out, and named
-below it. With -o wide, columns that do not fit are written below each row.
-
-With --watch the table is shown again every two seconds, or --watch=INTERVAL,
-until Ctrl-C.
+Columns without values are left out, and those that do not fit the terminal.
+With -o wide, these are written below each row.
 
 Values of SYSTEM:
   as deployed     the system that the last run left
@@ -43,10 +33,9 @@ Values of SYSTEM:
                   with --drift: whether it is the system of the hive, which is
                   evaluated for this; nothing is built
 
-A node that cannot be reached is shown as a row, and the exit code is 6. With
---check the exit code is 9 unless every node runs its system without failed
-units, and every node with an engine is a ready member of its cluster. Use it in
-scripts and for monitoring.`
+If a node cannot be reached, the exit code is 6. With --check it is 9 unless
+every node runs its system without failed units, and is a ready member of its
+cluster.`
 
 type statusFlags struct {
 	fleetFlags

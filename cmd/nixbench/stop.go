@@ -22,15 +22,10 @@ The machines, their disks and their addresses remain: nixbench start, or the
 next apply, starts them again.
 
 In a cluster, the nodes that run the work are shut down first, and when they are
-off, those that they need, such as control planes. Nothing is drained: the work
-on the nodes ends. If a machine does not shut down, those after it run on.
+off, those that they need, such as control planes. Nothing is drained.
 
-A machine that is not off after --timeout is an error. With --force it is then
-stopped, as a power failure does: programs may lose data.
-
-Without --on it stops all machines and asks before; without a terminal it
-requires --yes. The named nodes of the hive are existing machines, which
-nixbench cannot start again, so it does not stop them.`
+A machine that is not off after --timeout is an error. Without --on it stops all
+machines and asks before; without a terminal it requires --yes.`
 
 // powerFlags are the flags of stop and start.
 type powerFlags struct {

@@ -25,17 +25,11 @@ import (
 
 const supportLong = `Write a .tar.gz file for a report of a problem: the versions, the findings of
 doctor, the status of the nodes, the records of the last five runs, the names
-and sizes in the hive, and the journals of failed units.
+and sizes in the hive, and the journals of failed units. It changes nothing.
 
-No secret that nixbench knows is in the file: neither the generated ones, nor
-the texts and files of deployment.keys, nor the kubeconfig. Wherever one of them
-appears in a log or a record, (secret) is written instead. For a key such as
-NAME=VALUE, that also holds for the value alone, and for passwords in URLs. The
-output of a deployment.keys keyCommand, and secrets of other programs in the
-journals, are not known to nixbench: read the file before you give it to others.
-If the keys of a node cannot be evaluated, the file has no records and journals.
-
-It changes nothing, and works if nodes or hypervisors do not answer.`
+No secret that nixbench knows is in the file. The output of a keyCommand, and
+secrets of other programs in the journals, are not known to nixbench: read the
+file before you give it to others.`
 
 func (a *app) supportCommand() *cobra.Command {
 	var on []string

@@ -14,23 +14,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
-const kubeconfigLong = `Fetch the administrator's kubeconfig of a Kubernetes cluster. Its context has
-the name of the cluster. The file is written into the state folder, or to -o
-FILE, and only the current user can read it: with this file, a client may do
+const kubeconfigLong = `Fetch the administrator's kubeconfig of a Kubernetes cluster. The file is
+written into the state folder, or to -o FILE. With this file, a client may do
 everything in the cluster.
 
-Its certificate expires a year after a control plane issued it, and control
-planes renew their certificates long before that. Run this command again to get
-a file with a new certificate; nixbench status reports when the file in the
-state folder needs it.
-
-kubectl reads several files, so your own kubeconfig does not have to change:
-export KUBECONFIG=~/.kube/config:$(nixbench kubeconfig), and then
-kubectl --context NAME. --context gives the context another name.
+Its certificate expires within a year. Run this command again to get a file with
+a new certificate; nixbench status reports when the file in the state folder
+needs it.
 
 If the API's address cannot be reached from this machine, --forward forwards the
-API through the SSH connection to a control plane, as long as the command runs.
-Without -o, its kubeconfig is a file of its own, which is removed at the end.`
+API through the SSH connection to a control plane, as long as the command runs.`
 
 type kubeconfigFlags struct {
 	acceptNew    bool

@@ -19,15 +19,12 @@ import (
 )
 
 const kubectlLong = `Run the kubectl of this machine with the administrator's kubeconfig of the
-cluster. The arguments are those of kubectl; write -- before them if they begin
-with a flag. The exit code is that of kubectl.
+cluster, which nixbench fetches if necessary. The arguments are those of
+kubectl; write -- before them if they begin with a flag. The exit code is that
+of kubectl.
 
-The kubeconfig is the one in the state folder. nixbench fetches it first, as
-nixbench kubeconfig does, if it is missing or if its certificate has expired.
-
-If the API accepts no connection from this machine within 3 s, the API is
-forwarded through the SSH connection to a control plane while kubectl runs.
-With --forward it always is.`
+If the API accepts no connection from this machine within 3 s, it is forwarded
+through the SSH connection to a control plane while kubectl runs.`
 
 type kubectlFlags struct{ acceptNew, forward bool }
 
