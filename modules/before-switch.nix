@@ -19,10 +19,9 @@ in
       case $1 in switch) /run/current-system/sw/bin/touch /var/lib/about-to-switch ;; esac
     '';
     description = ''
-      Shell commands that nixbench runs as root on the node before `switch-to-configuration`, while the previous system
-      still runs, and after the pre-switch checks of the new system. The first argument is the goal, `switch` or `test`. If they fail, the switch does not begin, so they
-      must undo their own changes. Their time limit is that of the switch: `--confirm-timeout` without any output.
-      `nixos-rebuild` does not run them; neither does a boot.
+      Shell commands that nixbench runs as root on the node before `switch-to-configuration`, after the pre-switch
+      checks of the new system. The first argument is the goal, `switch` or `test`. If they fail, the switch does
+      not begin, so they must undo their own changes.
     '';
   };
 

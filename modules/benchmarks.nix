@@ -194,9 +194,9 @@ let
         default = [ ];
         example = lib.literalExpression ''[ ./play.sh "--verbose" ]'';
         description = ''
-          Program on this computer that submits the jobs and reports their events, instead of nixbench, and its arguments. It is a file of the hive
-          or in a store path, which is built before the first trial. Without `jobs` and `trace`, it decides the jobs.
-          [bench.md](bench.md#a-program-that-plays-the-workload) describes what it reads and prints.
+          Program on this computer that submits the jobs and reports their events, and its arguments: a file of
+          the hive or in a store path. [bench.md](bench.md#a-program-that-plays-the-workload) describes what it
+          reads and prints.
         '';
       };
       trace = mkOption {
@@ -314,10 +314,8 @@ let
             };
           };
           description = ''
-            Factors with their levels. A cell is a choice of one level per factor. A factor is a path that `--set` accepts, `scheduler`,
-            `workload` (names in `workloads`), or `repeat`, which changes nothing: the difference between its levels is the noise floor.
-            A factor with another name has NixOS modules as levels: `{ LEVEL = [ modules ]; }` for all nodes, or
-            `{ LEVEL.roles.ROLE = [ modules ]; }` for those of a role.
+            Factors with their levels, as in [bench.md](bench.md#factors). A cell is a choice of one level per
+            factor.
           '';
         };
         exclude = mkOption {
@@ -355,8 +353,9 @@ let
           ];
           default = "blocks";
           description = ''
-            `blocks`: in each block, the order of the configurations (all factors but the workload) is random, and the workloads within
-            each. `cheap`: all trials of a configuration follow each other, which saves time, and confounds the configuration with time.
+            `blocks`: in each block, the order of the configurations is random, and of the workloads within each.
+            `cheap`: all trials of a configuration follow each other, which saves time, and confounds the
+            configuration with time.
           '';
         };
         reset = mkOption {
@@ -366,8 +365,8 @@ let
           ];
           default = "fresh";
           description = ''
-            What happens before a trial. `fresh`: its machines are created again. `clean`: the jobs of earlier trials are removed, and
-            machines and systems change only where the configuration does, so trials depend on earlier ones.
+            What happens before a trial. `fresh`: its machines are created again. `clean`: the jobs of earlier
+            trials are removed, so trials depend on earlier ones.
           '';
         };
         pause = mkOption {
@@ -386,9 +385,9 @@ let
           default = null;
           example = "client";
           description = ''
-            Role of the hive on whose first node the commands run that submit and observe jobs. Its nodes are no members of the cluster, and have a
-            module with the client programs of each scheduler: `modules/kubernetes/client.nix`, `modules/slurm/login.nix`. null: the commands run on the
-            controller, or on the first control plane, and use its processors.
+            Role on whose first node the commands run that submit and observe jobs. Its nodes are no members of
+            the cluster, and import `modules/kubernetes/client.nix`, `modules/slurm/login.nix`. null: the commands
+            run on the controller or the first control plane.
           '';
         };
         limits = mkOption {
@@ -398,9 +397,9 @@ let
           ];
           default = "high";
           description = ''
-            `high`: the scheduler and the controller manager of Kubernetes may send 5000 requests per second, unless the hive or a level sets
-            `kube-api-qps` or `kube-api-burst`; and SLURM starts the next job as soon as one has ended, unless they set `SchedulerParameters` or `Epilog`.
-            `hive`: the limits are those of the hive alone.
+            `high`: Kubernetes may send 5000 requests per second, and SLURM starts the next job as soon as one has
+            ended, unless the hive or a level sets the options for this. `hive`: the limits are those of the hive;
+            [bench.md](bench.md#limits).
           '';
         };
         quiet = {

@@ -54,11 +54,9 @@ let
           type = types.enum (builtins.attrNames defaultParts);
           example = "random";
           description = ''
-            Kind of the secret: a `token` in the format of kubeadm's bootstrap tokens, `random` bytes,
-            a `key-ring` of random keys, a `key-pair` (ECDSA), a certificate authority (`ca`), or a key pair of
-            CurveZMQ in the file format of `flux keygen` (`curve`). Use a
-            key ring for data that are stored encrypted: when a new key is added, the ring keeps the old
-            keys, so that older data can be decrypted.
+            Kind of the secret: a `token` in the format of kubeadm's bootstrap tokens, `random` bytes, a
+            `key-ring` of random keys, which keeps old keys to decrypt older data, a `key-pair` (ECDSA), a
+            certificate authority (`ca`), or a key pair of CurveZMQ as `flux keygen` writes it (`curve`).
           '';
         };
         part = mkOption {
@@ -75,10 +73,9 @@ let
           default = defaultParts.${config.kind};
           defaultText = lib.literalMD "the part that is secret";
           description = ''
-            Part of the secret that is uploaded as this key: the `text` of a token; random bytes as
-            `raw` or `base64`; the `keys` of a ring, each in a line with its name and its base64, and
-            the key that encrypts in the first line; the `private` or `public` half of a key pair; the
-            `certificate` or `key` of an authority; the `key` of CurveZMQ, a file with both keys.
+            Part of the secret that is uploaded as this key: the `text` of a token; random bytes as `raw` or
+            `base64`; the `keys` of a ring, one per line, the key that encrypts first; the `private` or `public`
+            half of a key pair; the `certificate` or `key` of an authority; the `key` of CurveZMQ.
           '';
         };
         bytes = mkOption {
@@ -197,10 +194,8 @@ in
         "web.example.org"
       ];
       description = ''
-        Host to connect to with SSH. With null, a named node can only be deployed by `apply-local`.
-        Hosts of a list are tried in order, and the first that accepts a login is used for the whole run.
-        A host that is not the last has 5 seconds for the login, unless the SSH configuration or
-        `sshOptions` set `ConnectTimeout`.
+        Host to connect to with SSH. With null, only `apply-local` can deploy a named node. The hosts of a list
+        are tried in order.
       '';
     };
     targetPort = mkOption {

@@ -41,10 +41,7 @@ in
       ];
       defaultText = lib.literalMD "the screen, and the serial console of the platform";
       example = [ "ttyS0,115200" ];
-      description = ''
-        Consoles of the kernel in a virtual machine. The init process writes to the last console. If a
-        machine does not become ready, nixbench shows the end of its serial console log.
-      '';
+      description = "Consoles of the kernel in a virtual machine. The init process writes to the last one.";
     };
   };
 

@@ -31,9 +31,8 @@ let
         default = 0;
         example = 100;
         description = ''
-          Number of nodes of the cluster that each machine of this role stands for, with Kubernetes and SLURM. With 0,
-          a machine is one node. The nodes of the machine `node-1` are named `node-1-h1`, `node-1-h2` and so on. They are for
-          benchmarks of schedulers with more nodes than there are machines.
+          Number of nodes of the cluster that each machine of this role stands for, with Kubernetes and SLURM;
+          [bench.md](bench.md#many-nodes-on-one-machine). With 0, a machine is one node.
         '';
       };
       vcpus = mkOption {
@@ -66,9 +65,8 @@ let
           "4-7"
         ];
         description = ''
-          Processors of the hypervisor on which each virtual processor runs: one entry for each virtual
-          processor, in order. By default, a virtual processor runs on any processor of the hypervisor,
-          so measurements vary.
+          Processors of the hypervisor on which each virtual processor runs, one entry for each, in order. By
+          default, it runs on any processor.
         '';
       };
       hypervisors = mkOption {
@@ -97,9 +95,9 @@ let
         ];
         default = "auto";
         description = ''
-          How a machine gets its identity at its first boot: from systemd's `credentials`, from
-          a NoCloud seed for images with `cloud-init`, or, in a container, from `files`. `auto`
-          means `files` for containers and `credentials` for virtual machines.
+          How a machine gets its identity at its first boot: from systemd's `credentials`, from a NoCloud seed
+          (`cloud-init`), or, in a container, from `files`. `auto` means `files` for containers and `credentials`
+          for virtual machines.
         '';
       };
       init = mkOption {
@@ -112,8 +110,8 @@ let
         default = "";
         example = "<domain><devices><watchdog model='i6300esb'/></devices></domain>";
         description = ''
-          libvirt XML that is merged into the XML of each machine. Devices are added. Each feature, and
-          each other element, replaces the element with the same name that nixbench writes.
+          libvirt XML that is merged into the XML of each machine. Devices are added. Other elements replace the
+          element with the same name.
         '';
       };
       tags = mkOption {
@@ -137,18 +135,14 @@ let
             slurm.modules = [ ./modules/slurm/compute.nix ];
           }
         '';
-        description = ''
-          What the role's nodes are with each scheduler. A role without an entry for the chosen
-          scheduler has only its `modules`.
-        '';
+        description = "What the role's nodes are with each scheduler, in addition to `modules`.";
       };
       perNode = mkOption {
         type = types.bool;
         default = false;
         description = ''
-          Whether each node has a closure of its own. By default the nodes of a role share
-          one closure, which is evaluated and built once. The nodes then read their identity
-          at run time, and the module argument `name` is the name of the role.
+          Whether each node has a closure of its own. By default the nodes of a role share one closure, and the
+          module argument `name` is the name of the role.
         '';
       };
       image = mkOption {
@@ -156,9 +150,9 @@ let
         default = null;
         example = "/var/lib/images/worker.qcow2";
         description = ''
-          Image that the machines boot from. By default nixbench builds it from the role's modules.
-          It is a disk image (qcow2 or raw; for containers a raw file system), or a folder with one
-          file `disk.qcow2` or `disk.raw` and, to boot a kernel directly, `kernel`, `initrd` and `cmdline`.
+          Image that the machines boot from: a disk image (qcow2 or raw; for containers a raw file system), or a
+          folder with `disk.qcow2` or `disk.raw` and, to boot a kernel directly, `kernel`, `initrd` and `cmdline`.
+          By default nixbench builds it from the role's modules.
         '';
       };
     };
@@ -183,8 +177,8 @@ let
         default = null;
         example = lib.literalExpression ''import <nixpkgs> { system = "x86_64-linux"; }'';
         description = ''
-          The nixpkgs of all nodes: a path, a function, or a package set. In a flake, this option
-          must be set to a package set. Without a flake, the default is `<nixpkgs>`.
+          The nixpkgs of all nodes: a path, a function, or a package set; in a flake a package set. Without a
+          flake, the default is `<nixpkgs>`.
         '';
       };
       nodeNixpkgs = mkOption {
@@ -250,9 +244,9 @@ in
         default = null;
         example = "kubernetes";
         description = ''
-          The scheduler that the cluster runs: one of the names in `cluster.schedulers` and `roles.NAME.schedulers`.
-          `--set scheduler=NAME` chooses another one for a run. It must be set if the hive has schedulers.
-          Modules read it as the argument `scheduler`.
+          The scheduler that the cluster runs: one of the names in `cluster.schedulers` and
+          `roles.NAME.schedulers`. It must be set if the hive has schedulers. Modules read it as the argument
+          `scheduler`.
         '';
       };
       schedulers = mkOption {
@@ -281,10 +275,9 @@ in
           ];
           default = "nat";
           description = ''
-            nixbench creates `nat` and `isolated` networks; with `nat`, machines reach other networks
-            through the hypervisor. nixbench does not change an `existing` libvirt network or a
-            `bridge` of the hypervisor. In such a network, another DHCP server assigns addresses to
-            machines, and nixbench discovers the addresses.
+            nixbench creates `nat` and `isolated` networks; with `nat`, machines reach other networks. It does not
+            change an `existing` libvirt network or a `bridge`, where another DHCP server assigns addresses, and
+            discovers the addresses.
           '';
         };
         bridge = mkOption {

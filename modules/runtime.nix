@@ -67,8 +67,8 @@ in
         address = "192.168.222.11";
       };
       description = ''
-        Identity of the node. Set this option only for a node with a closure of its own. By
-        default nixbench writes `nodeFile`, so that nodes can share a closure.
+        Identity of the node. Set this option only for a node with a closure of its own. By default nixbench
+        writes `nodeFile`.
       '';
     };
   };

@@ -19,6 +19,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the generated documents")
 
+// empty are the defaults of options that are not set.
+var empty = []string{"null", "{ }", "[ ]", `""`}
+
 type option struct {
 	Name, Type, Description string
 	Default, Example        *string
@@ -28,13 +31,13 @@ type option struct {
 
 // sections are the sections of options.md; key is the attribute of options.nix.
 var sections = []struct{ key, title, text string }{
-	{"hive", "The hive", "What a hive may say beside its nodes. Everything else at its top is a node, or `defaults` of all nodes; [hive.md](hive.md) explains."},
-	{"benchmarks", "Benchmarks", "In `benchmarks` of the hive, which may be functions of `{ lib, ... }`; [bench.md](bench.md) is the guide."},
-	{"deployment", "How a node is deployed", "In the configuration of each node. Names, types and defaults are Colmena's; what is new is `generated` keys."},
-	{"node", "Guests and their nodes", "NixOS options of `modules/guest.nix`, `modules/image.nix`, and of `modules/runtime.nix`, `modules/handover` and `modules/before-switch.nix`, which the modules of Kubernetes import (those of SLURM and Flux import the first two of the three)."},
-	{"kubernetes", "Kubernetes", "NixOS options of `modules/kubernetes`; [kubernetes.md](kubernetes.md) is the guide. \"The facts\" are `runtime`, the module argument that says what is known once machines are there."},
-	{"slurm", "SLURM", "NixOS options of `modules/slurm`; [slurm.md](slurm.md) is the guide."},
-	{"flux", "Flux", "NixOS options of `modules/flux`; [flux.md](flux.md) is the guide."},
+	{"hive", "The hive", "[hive.md](hive.md) is the guide. Every other attribute of a hive is a node, or `defaults` of all nodes."},
+	{"benchmarks", "Benchmarks", "[bench.md](bench.md) is the guide. A benchmark may be a function of `{ lib, ... }`."},
+	{"deployment", "How a node is deployed", "In the configuration of each node. Names, types and defaults are Colmena's, apart from `generated` keys."},
+	{"node", "Guests and their nodes", "NixOS options of `modules/guest.nix`, `image.nix`, `runtime.nix`, `handover` and `before-switch.nix`."},
+	{"kubernetes", "Kubernetes", "[kubernetes.md](kubernetes.md) is the guide."},
+	{"slurm", "SLURM", "[slurm.md](slurm.md) is the guide."},
+	{"flux", "Flux", "[flux.md](flux.md) is the guide."},
 }
 
 func options(t *testing.T) map[string][]option {
@@ -76,35 +79,43 @@ func code(s string) string {
 func markdown(all map[string][]option) string {
 	var b strings.Builder
 	b.WriteString("<!-- Written by `go test ./e2e/docs -update` from the declarations in modules/. -->\n" +
-		"# Options\n\nAll options of nixbench: of a hive, of its nodes, and of the NixOS modules that come with it.\n\n")
+		"# Options\n\nAll options of nixbench: of a hive, of its nodes, and of the NixOS modules that come with it. An option whose default is not here is null or empty by default. " +
+		"*The facts* are the module argument `runtime`.\n\n")
 	for _, s := range sections {
 		fmt.Fprintf(&b, "- [%s](#%s): %d options\n", s.title, strings.ReplaceAll(strings.ToLower(s.title), " ", "-"), len(all[s.key]))
 	}
 	for _, s := range sections {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", s.title, s.text)
 		for _, o := range all[s.key] {
-			fmt.Fprintf(&b, "\n### `%s`\n\n%s\n\n- type: %s\n", o.Name, strings.TrimSpace(o.Description), plainType(o.Type))
+			fmt.Fprintf(&b, "\n### `%s`\n\n%s\n\n", o.Name, strings.TrimSpace(o.Description))
+			parts := []string{plainType(o.Type)}
 			switch {
 			case o.ReadOnly:
-				fmt.Fprintf(&b, "- value: %s (cannot be set)\n", code(*o.Default))
+				parts = append(parts, "value "+code(*o.Default)+", which cannot be set")
 			case o.Default == nil:
-				b.WriteString("- must be set\n")
+				parts = append(parts, "must be set")
 			case o.DefaultKind == "literalMD":
-				fmt.Fprintf(&b, "- default: %s\n", *o.Default)
-			default:
-				fmt.Fprintf(&b, "- default: %s\n", code(*o.Default))
+				parts = append(parts, "default: "+*o.Default)
+			case !slices.Contains(empty, *o.Default):
+				parts = append(parts, "default "+code(*o.Default))
 			}
-			if o.Example != nil {
-				fmt.Fprintf(&b, "- example: %s\n", code(*o.Example))
+			// An example beside a default value explains only a type with parts.
+			if o.Example != nil && (len(parts) == 1 || o.Default == nil || strings.ContainsAny(*o.Example, "{[")) {
+				parts = append(parts, "example "+code(*o.Example))
 			}
+			fmt.Fprintf(&b, "%s\n", strings.Join(parts, "; "))
 		}
 	}
-	return strings.ReplaceAll(b.String(), ": \n", ":\n")
+	return strings.NewReplacer("default \n", "default:\n", "example \n", "example:\n").Replace(b.String())
 }
 
-// plainType escapes the parts of a type that Markdown would interpret.
+// plainType returns the type in plain words, without characters that Markdown would interpret.
 func plainType(s string) string {
-	return regexp.MustCompile(`(pattern) (\S+)`).ReplaceAllString(strings.ReplaceAll(s, `"\n"`, "newlines"), "$1 `$2`")
+	s = strings.NewReplacer(`"\n"`, "newlines", "(optionally newline-terminated) single-line string", "string", "16 bit unsigned integer; between 0 and 65535 (both inclusive)", "port",
+		"positive integer, meaning >0", "positive integer", "unsigned integer, meaning >=0", "unsigned integer", " (both inclusive)", "", "(submodule)", "submodule", "strings concatenated with newlines", "text",
+		"strings concatenated with \"\\n\"", "text", "string or signed integer or boolean or list of (string or signed integer or boolean)", "value or list of values", "signed integer or boolean or string or list of string", "value or list of strings", "attribute set", "set",
+		"absolute path", "path").Replace(s)
+	return regexp.MustCompile(`matching the pattern (\S+)`).ReplaceAllString(s, "like `$1`")
 }
 
 // checkFile compares a generated document with the file, or writes it with -update.
@@ -127,7 +138,6 @@ func checkFile(t *testing.T, name, want string) {
 
 func TestOptions(t *testing.T) {
 	all := options(t)
-	empty := []string{"null", "{ }", "[ ]", `""`}
 	for _, list := range all {
 		for _, o := range list {
 			if o.Type == "" || o.Type == "unspecified value" {

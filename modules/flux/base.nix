@@ -146,8 +146,8 @@ in
       default = true;
       example = false;
       description = ''
-        Whether the firewall lets nodes connect to the leader's broker, and to the ports that the kernel chooses by default,
-        32768 to 60999. Jobs such as those of `flux batch` start brokers of their own, which listen on such ports.
+        Whether the firewall lets nodes connect to the leader's broker, and to the ports 32768 to 60999, on which
+        the brokers of `flux batch` listen.
       '';
     };
     drainTimeout = mkOption {

@@ -18,7 +18,7 @@ in
     certificate = mkOption {
       type = types.str;
       default = fact.path or "/var/lib/nixbench/secrets/flux-curve.cert";
-      defaultText = lib.literalMD "the path of the secret `flux-curve` in the facts, or `/var/lib/nixbench/secrets/flux-curve.cert`";
+      defaultText = lib.literalMD "`/var/lib/nixbench/secrets/flux-curve.cert`, or the path in the facts";
       example = "/var/lib/secrets/curve.cert";
       description = "File on the node with the key pair, as `flux keygen` writes it. It must belong to the user `flux`.";
     };

@@ -84,10 +84,10 @@ in
                 delete_interface cilium_host
               '';
               description = ''
-                Shell commands that end what these services leave on the node after they have been stopped: processes,
-                control groups, mounts, interfaces and firewall rules. Data on disks must stay. The commands run in the
-                next system, may run several times, and must succeed if nothing is left. `modules/handover/functions.sh` defines
-                functions for them.
+                Shell commands that end what these services leave on the node after they have been stopped:
+                processes, control groups, mounts, interfaces and firewall rules. Data on disks must stay. The
+                commands may run several times, and must succeed if nothing is left.
+                `modules/handover/functions.sh` has functions for them.
               '';
             };
             path = mkOption {
@@ -104,8 +104,8 @@ in
         delete_interface cilium_host
       '';
       description = ''
-        The schedulers of the node, and how the next system cleans up after them. The modules of Kubernetes, SLURM and Flux
-        set this option. Add commands to `cleanup` if a pod network of your own leaves something running.
+        The schedulers of the node, and how the next system cleans up after them. The modules of Kubernetes, SLURM
+        and Flux set this option.
       '';
     };
     timeout = mkOption {

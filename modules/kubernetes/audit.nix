@@ -131,8 +131,8 @@ in
         rules = [ { level = "RequestResponse"; } ];
       };
       description = ''
-        Audit policy: which requests are logged, and with which details. With the levels `Request` and
-        `RequestResponse` the log contains the contents of objects, including Secrets.
+        Audit policy. With the levels `Request` and `RequestResponse` the log contains the contents of objects,
+        including Secrets.
       '';
     };
     maxSize = mkOption {

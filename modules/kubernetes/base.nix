@@ -95,8 +95,8 @@ in
         defaultText = lib.literalMD "the endpoint in the facts, or null without facts";
         example = "api.example.org";
         description = ''
-          Address or name at which all nodes use the API: the address of the first control plane, or a virtual address that
-          moves between control planes. All certificates contain it, so it should not belong to a node that may be removed.
+          Address or name at which all nodes use the API: the address of the first control plane, or a virtual
+          address. All certificates contain it, so it should not belong to a node that may be removed.
         '';
       };
       port = mkOption {
@@ -116,9 +116,9 @@ in
         "192.168.222.12"
       ];
       description = ''
-        Addresses of the control planes. A new control plane joins through the first address that answers. If the
-        endpoint is the address of a control plane, this option is necessary to recreate that control plane.
-        Only control planes use this option.
+        Addresses of the control planes, through which a new control plane joins. Only control planes use this
+        option. If the endpoint is the address of a control plane, this option is necessary to recreate that
+        control plane.
       '';
     };
     caHash = mkOption {

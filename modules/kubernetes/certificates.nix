@@ -23,8 +23,7 @@ in
       example = false;
       description = ''
         Whether a control plane renews its certificates before they expire, and restarts the programs that read
-        them. Without the renewal, the certificates expire a year after they were created, and the control plane
-        stops working.
+        them. They expire after a year.
       '';
     };
     renewBefore = mkOption {

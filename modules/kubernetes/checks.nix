@@ -36,8 +36,8 @@ in
       };
     };
     description = ''
-      Objects that the cluster must have. Only control planes use this option. The name of a check has no
-      meaning; with it, another module can change or remove the check.
+      Objects that the cluster must have; only control planes use this option. The name of a check lets another
+      module change the check.
     '';
   };
 }

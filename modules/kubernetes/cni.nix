@@ -16,9 +16,8 @@ in
       default = "bridge";
       example = "flannel";
       description = ''
-        The pod network. `bridge` needs no image and no daemon: every node has a subnet of its own, and static
-        routes to the subnets of the other nodes, so all nodes must be in one network. With `none`, add a pod
-        network to `manifests`.
+        The pod network. `bridge` needs no image: every node has a subnet and static routes, so all nodes must be
+        in one network. With `none`, add a pod network to `manifests`.
       '';
     };
     cni.plugins = mkOption {
@@ -40,8 +39,8 @@ in
       default = [ ];
       example = lib.literalExpression "[ ./dashboard.yaml ]";
       description = ''
-        Manifests that the first control plane applies after the creation of the cluster, and again when a
-        manifest changes. The objects of a manifest that is removed from the list stay in the cluster.
+        Manifests that the first control plane applies, again when one changes. The objects of a manifest that is
+        removed from the list stay in the cluster.
       '';
     };
   };

@@ -213,8 +213,8 @@ in
         Backend.Type = "host-gw";
       };
       description = ''
-        Contents of flannel's net-conf.json. The backend is `vxlan` by default; `host-gw` is faster, and requires that
-        all nodes are in one network. For other backends, open the ports of the firewall yourself.
+        Contents of flannel's net-conf.json. The backend is `vxlan` by default; `host-gw` requires that all nodes
+        are in one network. For other backends, open the ports of the firewall yourself.
       '';
     };
   };

@@ -42,9 +42,8 @@ in
       default = false;
       example = true;
       description = ''
-        Whether the API server, the controller manager, the scheduler and the kubelet serve Go profiles below
-        `/debug/pprof`, and let an administrator change their log level below `/debug/flags`. The endpoints cost nothing
-        while they are not used; taking a profile slows the program down and shows parts of its memory.
+        Whether the programs of the control plane and the kubelet serve Go profiles below `/debug/pprof`, and let
+        an administrator change their log level below `/debug/flags`.
       '';
     };
     seccompDefault = mkOption {
@@ -52,10 +51,8 @@ in
       default = true;
       example = false;
       description = ''
-        Whether containers run with the container runtime's seccomp profile (`RuntimeDefault`) if their pod sets no
-        profile. The profile denies system calls that ordinary programs do not use. Without the profile, containers run
-        unconfined. Running containers keep their profile until they are restarted. To run a pod without the profile,
-        set `securityContext.seccompProfile.type: Unconfined` in the pod.
+        Whether containers run with the container runtime's seccomp profile (`RuntimeDefault`) if their pod sets
+        no profile. Running containers keep their profile until they are restarted.
       '';
     };
     tls = {

@@ -305,8 +305,8 @@ in
         pods = "250";
       };
       description = ''
-        Resources of each simulated node, instead of the processors and the memory of its machine and 110 pods. Simulated pods use nothing, so they
-        may be larger. Only control planes use this option.
+        Resources of each simulated node, instead of the processors and the memory of its machine and 110 pods.
+        Only control planes use this option.
       '';
     };
     image = mkOption {

@@ -18,9 +18,8 @@ in
       [ (pkgs.dockerTools.pullImage { imageName = "registry.k8s.io/pause"; /* … */ }) ]
     '';
     description = ''
-      Archives of images, as `docker save` or `skopeo copy … oci-archive:` write them. They are loaded into the
-      container runtime before the node joins. Each archive is loaded once, and its images are not deleted when
-      the disk becomes full. A path in quotes is a file on the node.
+      Archives of images, as `docker save` or `skopeo copy … oci-archive:` write them, which are loaded into the
+      container runtime before the node joins. A path in quotes is a file on the node.
     '';
   };
 

@@ -85,7 +85,9 @@ in
       type = types.strMatching "([0-9]+(h|m|s))+";
       default = "24h0m0s";
       example = "1h0m0s";
-      description = "Time during which nodes can join with the token in `secrets.joinToken` after the cluster was created.";
+      description = ''
+        Time during which nodes can join with `secrets.joinToken` after the creation of the cluster.
+      '';
     };
 
     settings = {

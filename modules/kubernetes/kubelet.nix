@@ -123,8 +123,8 @@ in
         "example.org/disk" = "ssd";
       };
       description = ''
-        Labels of the node. The next `nixbench apply` updates the labels of existing nodes, without a restart or a
-        drain. It does not change labels that other clients have set.
+        Labels of the node. The next `nixbench apply` updates the labels of existing nodes. Labels that other
+        clients have set stay.
       '';
     };
     nodeTaints = mkOption {
@@ -138,10 +138,9 @@ in
         }
       ];
       description = ''
-        Taints of the node; `[ ]` means no taints. With null, a control plane has the taint of kubeadm, so that ordinary
-        pods do not run on it, and a worker has no taints. The next `nixbench apply` updates the taints of existing nodes.
-        It does not change taints that other clients have set. A taint with `NoExecute` evicts running pods that do not
-        tolerate the taint.
+        Taints of the node; `[ ]` means no taints. With null, a control plane has the taint of kubeadm, and a
+        worker has none. The next `nixbench apply` updates the taints of existing nodes. Taints that other clients
+        have set stay.
       '';
     };
     kubelet.extraArgs = mkOption {

@@ -337,8 +337,8 @@ in
       gangs.coscheduling.enable = true;
     };
     description = ''
-      Schedulers beside the default one, by the name that pods have in `schedulerName`. Only control planes use this
-      option. A scheduler that is removed from it stays in the cluster, like other `manifests`.
+      Schedulers beside the default one, by the name that pods have in `schedulerName`. Only control planes use
+      this option. A scheduler that is removed from it stays in the cluster.
     '';
   };
   options.nixbench.kubernetes.schedulerDefaults = mkOption {

@@ -19,7 +19,7 @@ let
     mkOption {
       type = types.path;
       default = (generatedSecrets.${name} or { }).path or "/run/nixbench/secrets/${file}";
-      defaultText = lib.literalMD "the path of the secret `${name}` in the facts, or `/run/nixbench/secrets/${file}`";
+      defaultText = lib.literalMD "`/run/nixbench/secrets/${file}`, or the path in the facts";
       example = "/run/keys/${file}";
       description = "File on the node with ${description}.";
     };
@@ -124,8 +124,8 @@ in
     defaultText = lib.literalMD "true if nixbench deploys the node";
     example = false;
     description = ''
-      Whether nixbench generates the keys of the cluster, uploads them to the nodes that need them, and gives
-      nodes the credentials to join. If false, you must write these files to the paths in `secrets` yourself.
+      Whether nixbench generates the keys of the cluster and uploads them. If false, you must write them to the
+      paths in `secrets` yourself.
     '';
   };
 

@@ -85,14 +85,14 @@ in
     caCert = mkOption {
       type = types.path;
       default = (secrets.volcano-ca-crt or { }).path or "/var/lib/nixbench/secrets/volcano-ca.crt";
-      defaultText = lib.literalMD "the path of the secret `volcano-ca-crt` in the facts, or `/var/lib/nixbench/secrets/volcano-ca.crt`";
+      defaultText = lib.literalMD "`/var/lib/nixbench/secrets/volcano-ca.crt`, or the path in the facts";
       example = "/run/keys/volcano-ca.crt";
       description = "File on control planes with the certificate of the authority that signs the certificate of the webhooks.";
     };
     caKey = mkOption {
       type = types.path;
       default = (secrets.volcano-ca-key or { }).path or "/var/lib/nixbench/secrets/volcano-ca.key";
-      defaultText = lib.literalMD "the path of the secret `volcano-ca-key` in the facts, or `/var/lib/nixbench/secrets/volcano-ca.key`";
+      defaultText = lib.literalMD "`/var/lib/nixbench/secrets/volcano-ca.key`, or the path in the facts";
       example = "/run/keys/volcano-ca.key";
       description = "File on control planes with the key of this authority.";
     };

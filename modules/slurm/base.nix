@@ -82,8 +82,8 @@ in
       default = "accounting";
       example = "controller";
       description = ''
-        Role of the hive whose node runs slurmdbd and its database. If the hive has no such role, the cluster has no
-        accounting. With the value of `controllerRole`, both run on the controller.
+        Role whose node runs slurmdbd and its database; without such a role, there is no accounting. With the
+        value of `controllerRole`, both run on the controller.
       '';
     };
     accounting = {
@@ -180,8 +180,8 @@ in
       defaultText = lib.literalMD "`hollow` of the role";
       example = 100;
       description = ''
-        Number of compute nodes for which this machine stands: it runs that many slurmd, each with the parameters in `node`. With 0, the machine is
-        one compute node. SLURM must be built with `--enable-multiple-slurmd`.
+        Number of compute nodes for which this machine stands. With 0, it is one. SLURM must be built with
+        `--enable-multiple-slurmd`.
       '';
     };
     drainTimeout = mkOption {

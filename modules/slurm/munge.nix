@@ -18,7 +18,7 @@ in
     mungeKey = mkOption {
       type = types.path;
       default = fact.path or "/var/lib/nixbench/secrets/munge.key";
-      defaultText = lib.literalMD "the path of the secret `munge` in the facts, or `/var/lib/nixbench/secrets/munge.key`";
+      defaultText = lib.literalMD "`/var/lib/nixbench/secrets/munge.key`, or the path in the facts";
       example = "/var/lib/secrets/munge.key";
       description = "File on the node with the key of MUNGE. It must belong to the user `munge`.";
     };

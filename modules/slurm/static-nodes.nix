@@ -58,9 +58,8 @@ in
       default = "dynamic";
       example = "static";
       description = ''
-        How the controller gets the list of compute nodes. With `dynamic`, compute nodes register, and no system depends on the list.
-        With `static`, slurm.conf contains the list, so the controller restarts slurmctld when nodes are added or removed. Set this
-        option to the same value on all nodes.
+        How the controller gets the list of compute nodes. With `dynamic`, compute nodes register. With `static`,
+        slurm.conf contains the list. Set it to the same value on all nodes.
       '';
     };
     staticRoles = mkOption {
@@ -73,10 +72,7 @@ in
           Feature = [ "a100" ];
         };
       };
-      description = ''
-        Roles of the hive whose nodes are in the static list, with parameters of their nodes in slurm.conf. Address, processors and memory are
-        those in the facts, and the name of the role is a feature. Tags are not features of static nodes.
-      '';
+      description = "Roles whose nodes are in the static list, with parameters of their nodes in slurm.conf.";
     };
     staticNodes = mkOption {
       type = types.attrsOf parameters;
@@ -86,7 +82,10 @@ in
         CPUs = 64;
         RealMemory = 256000;
       };
-      description = "Compute nodes in the static list, with their parameters in slurm.conf: other parameters of nodes in `staticRoles`, and nodes of the hive that have no role.";
+      description = ''
+        Compute nodes in the static list, with their parameters in slurm.conf: other parameters of nodes in
+        `staticRoles`, and nodes of the hive that have no role.
+      '';
     };
   };
 
