@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nixbench/nixbench/deploy/machines"
-	"github.com/nixbench/nixbench/deploy/provision"
-	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/fake"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -21,9 +21,9 @@ import (
 // twoHypervisors returns a world of three machines, of which w-2 is on rack2.
 func twoHypervisors(t *testing.T) *world {
 	w := newWorld(t, map[string]int{"w": 3})
-	other := fakeprovider.New()
+	other := fake.New()
 	other.OnStart(w.machineStarted)
-	w.extraHypervisors, w.unreachable = map[string]*fakeprovider.Hypervisor{"rack2": other}, map[string]bool{}
+	w.extraHypervisors, w.unreachable = map[string]*fake.Hypervisor{"rack2": other}, map[string]bool{}
 	w.hive.Cluster.Hypervisors["rack2"] = nixeval.Hypervisor{URI: "fake://rack2/", Pool: "nixbench"}
 	w.hive.Units[0].Deployment.Keys = map[string]nixeval.Key{}
 	w.must(w.apply())
@@ -41,7 +41,7 @@ func places(s *state.State) string {
 	return strings.Join(all, ", ")
 }
 
-func (w *world) abandon(hypervisor string) (destroyPlan *machines.DestroyPlan, results []state.NodeResult, err error) {
+func (w *world) abandon(hypervisor string) (destroyPlan *machine.DestroyPlan, results []state.NodeResult, err error) {
 	results, err = w.session(w.t.Context(), "destroy", func(d *Deployer) error {
 		destroyPlan = d.Machines.PlanAbandon(d.Store.State(), hypervisor)
 		defer destroyPlan.Close()
@@ -60,12 +60,12 @@ func TestAbandonHypervisor(t *testing.T) {
 	// apply and destroy fail, and the hint names the way out.
 	for what, err := range map[string]error{"apply": second(w.apply()), "destroy": w.destroy(nil)} {
 		var helpful interface{ Hint() string }
-		if !errors.Is(err, provision.ErrUnreachable) || !errors.As(err, &helpful) || !strings.Contains(helpful.Hint(), "see that it is on; if it is permanently lost") || !strings.Contains(helpful.Hint(), "--forget-hypervisor rack2") {
+		if !errors.Is(err, provider.ErrUnreachable) || !errors.As(err, &helpful) || !strings.Contains(helpful.Hint(), "see that it is on; if it is permanently lost") || !strings.Contains(helpful.Hint(), "--forget-hypervisor rack2") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	delete(w.hive.Cluster.Hypervisors, "rack2")
-	if _, err := w.apply(); !errors.Is(err, provision.ErrUnreachable) {
+	if _, err := w.apply(); !errors.Is(err, provider.ErrUnreachable) {
 		t.Errorf("the hypervisor was dropped without --forget-hypervisor: %v", err)
 	}
 
@@ -142,7 +142,7 @@ func TestAbandonAllHypervisors(t *testing.T) {
 		t.Errorf("there are still facts: %v", err)
 	}
 	w.unreachable["rack2"], w.unreachable["default"] = false, false
-	w.h, w.extraHypervisors["rack2"] = fakeprovider.New(), fakeprovider.New()
+	w.h, w.extraHypervisors["rack2"] = fake.New(), fake.New()
 	w.h.OnStart(w.machineStarted)
 	w.extraHypervisors["rack2"].OnStart(w.machineStarted)
 	w.machines = map[string]*simulatedNode{}

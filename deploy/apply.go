@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets"
@@ -60,7 +60,7 @@ type Deployer struct {
 	Record    *state.Recorder
 	Keep      func(map[string]nixeval.Closure) error // adds garbage collector roots for closures that were built
 	Engines   rollout.Engines                        // nil: nodes are deployed without inspecting their cluster
-	Machines  *machines.Manager                      // nil: no machines are booted
+	Machines  *machine.Manager                       // nil: no machines are booted
 	Send      event.Sink
 }
 
@@ -158,7 +158,7 @@ func (r *run) prepareAndDeployWaves(ctx context.Context, cluster rollout.Cluster
 }
 
 // removeObsoleteAndVerify removes the machines that are no longer in the hive, and then verifies the cluster.
-func (r *run) removeObsoleteAndVerify(ctx context.Context, nodes []nixeval.Node, set *machines.Set, cluster rollout.Cluster) error {
+func (r *run) removeObsoleteAndVerify(ctx context.Context, nodes []nixeval.Node, set *machine.Set, cluster rollout.Cluster) error {
 	if err := r.removeObsoleteMachines(ctx, set, cluster); err != nil || !r.Goal.ActivatesNow() && !r.RebootNodes {
 		return err
 	}
@@ -176,7 +176,7 @@ type run struct {
 	*Deployer
 	Options
 	hive     *nixeval.Hive
-	machines *machines.Set
+	machines *machine.Set
 	early    *earlyCopies
 	changes  *systemChanges
 	results
@@ -200,7 +200,7 @@ func (l inspections) waitAll() {
 
 // inspectNodes starts a goroutine that inspects every node as soon as the node's machine is ready, and returns
 // at once. To upload only keys, it just connects to the nodes.
-func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, set *machines.Set) inspections {
+func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, set *machine.Set) inspections {
 	all := make(inspections, len(nodes))
 	ready := make(map[string]<-chan struct{}, len(nodes))
 	for _, n := range nodes {

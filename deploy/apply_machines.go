@@ -6,7 +6,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -19,7 +19,7 @@ import (
 //
 // On a network that nixbench manages, nixbench assigns the addresses, so the facts are complete before the
 // machines boot. On any other network, startMachines waits until every machine has an address.
-func (r *run) startMachines(ctx context.Context, nodes []nixeval.Node) (*machines.Set, string, error) {
+func (r *run) startMachines(ctx context.Context, nodes []nixeval.Node) (*machine.Set, string, error) {
 	m := r.Machines
 	if m == nil {
 		return nil, "", nil
@@ -35,8 +35,8 @@ func (r *run) startMachines(ctx context.Context, nodes []nixeval.Node) (*machine
 	if !r.Goal.Activates() || selected != nil && len(selected) == 0 {
 		return nil, r.factsFile(), nil
 	}
-	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(machines.Booted(r.hive, nodes))})
-	starter := &machines.Starter{Manager: m, Fleet: r.Fleet, Store: r.Store, RunID: r.Record.ID(), Parallel: r.Parallel, BootTimeout: r.BootTimeout, Deferred: r.mustWaitForTurn}
+	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(machine.Booted(r.hive, nodes))})
+	starter := &machine.Starter{Manager: m, Fleet: r.Fleet, Store: r.Store, RunID: r.Record.ID(), Parallel: r.Parallel, BootTimeout: r.BootTimeout, Deferred: r.mustWaitForTurn}
 	set, err := r.startPlannedMachines(ctx, starter, selected)
 	if err != nil {
 		if failure.KindOf(err) != failure.Declined { // the phase had ended before the question
@@ -68,7 +68,7 @@ func (r *run) factsFile() string {
 
 // startPlannedMachines makes the machine plan, asks the user to approve the plan if it stops running machines,
 // writes the plan to the state, and starts its changes.
-func (r *run) startPlannedMachines(ctx context.Context, starter *machines.Starter, selected []nixeval.Node) (*machines.Set, error) {
+func (r *run) startPlannedMachines(ctx context.Context, starter *machine.Starter, selected []nixeval.Node) (*machine.Set, error) {
 	plan, err := r.planMachines(ctx, r.Store.State(), selected, r.Recreate)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (r *run) startPlannedMachines(ctx context.Context, starter *machines.Starte
 
 // planMachines plans the changes of machines. The reason of a change contains a warning if the change deletes
 // data of the cluster.
-func (d *Deployer) planMachines(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*machines.Plan, error) {
+func (d *Deployer) planMachines(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*machine.OpenPlan, error) {
 	plan, err := d.Machines.MakePlan(ctx, recorded, selected, recreate)
 	if err == nil {
 		addDataWarnings(d.Machines.Hive, plan.Changes, recorded)
@@ -96,7 +96,7 @@ func (d *Deployer) planMachines(ctx context.Context, recorded *state.State, sele
 // selectMachines returns the nodes whose machines may change; nil means all machines. A node that cannot be
 // evaluated is left out, so that no machine is created for it.
 func (r *run) selectMachines(nodes []nixeval.Node) []nixeval.Node {
-	selected := slices.DeleteFunc(machines.Booted(r.hive, nodes), func(n nixeval.Node) bool { return r.hive.Broken[n.Unit] != nil })
+	selected := slices.DeleteFunc(machine.Booted(r.hive, nodes), func(n nixeval.Node) bool { return r.hive.Broken[n.Unit] != nil })
 	switch {
 	case len(r.hive.Broken) > 0 && !r.KeepGoing:
 		return []nixeval.Node{} // the evaluation reports the reason
@@ -108,14 +108,14 @@ func (r *run) selectMachines(nodes []nixeval.Node) []nixeval.Node {
 
 // removeObsoleteMachines removes the machines that are no longer in the hive, and unused images and networks.
 // It is called after all nodes were deployed without an error.
-func (r *run) removeObsoleteMachines(ctx context.Context, set *machines.Set, cluster rollout.Cluster) error {
+func (r *run) removeObsoleteMachines(ctx context.Context, set *machine.Set, cluster rollout.Cluster) error {
 	obsolete, unused := set.Obsolete()
 	if !unused {
 		return nil
 	}
 	// The engines are asked for their members with every goal, and also if they were asked before: only an
 	// engine can report whether a removed node is still a member.
-	if err := cluster.RemoveMembers(ctx, machines.RemovedNodes(obsolete), r.WithoutDrain, r.Drain); err != nil {
+	if err := cluster.RemoveMembers(ctx, machine.RemovedNodes(obsolete), r.WithoutDrain, r.Drain); err != nil {
 		return err
 	}
 	return set.RemoveObsolete(ctx, r.Record, obsolete)

@@ -17,10 +17,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/fake"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/provision"
-	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -205,11 +205,11 @@ func TestEndpointFirst(t *testing.T) {
 	role := "z"
 	w.hive.Cluster.Endpoint = &nixeval.Endpoint{Role: &role, Port: 6443}
 	w.boot["z-1"] = 700 * time.Millisecond
-	w.h.OnStep(func(ctx context.Context, s fakeprovider.Step) error {
+	w.h.OnStep(func(ctx context.Context, s fake.Step) error {
 		if s.Node == "z-1" && s.Name == "disk" {
 			time.Sleep(200 * time.Millisecond) // creating a large disk takes long
 		}
-		return failAtStep(fakeprovider.Step{Op: "ensure", Node: "z-2", Name: "define"})(ctx, s)
+		return failAtStep(fake.Step{Op: "ensure", Node: "z-2", Name: "define"})(ctx, s)
 	})
 	results, _ := w.apply()
 	if diff := cmp.Diff([]string{"a-1 switched", "a-2 switched", "a-3 switched", "z-1 switched", "z-2 failed"}, outcomes(results)); diff != "" {
@@ -263,7 +263,7 @@ func TestMachineNotReady(t *testing.T) {
 
 func TestMachineNotCreated(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
-	w.h.OnStep(failAtStep(fakeprovider.Step{Op: "ensure", Node: "w-2", Name: "disk"}))
+	w.h.OnStep(failAtStep(fake.Step{Op: "ensure", Node: "w-2", Name: "disk"}))
 	results, err := w.apply()
 	if diff := cmp.Diff([]string{"w-1 switched", "w-2 failed"}, outcomes(results)); diff != "" {
 		t.Error(diff)
@@ -305,12 +305,12 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 		restarted   bool
 	}{
 		{func() { w.h.PowerOff("demo-w-2") }, "off", "start w-2 on default: it is off", true},
-		{func() { w.h.Stop("demo-w-2", provision.Paused) }, "paused", "resume w-2 on default: it is paused", false},
-		{func() { w.h.Stop("demo-w-2", provision.Crashed) }, "crashed", "start w-2 on default: it has crashed", true},
+		{func() { w.h.Stop("demo-w-2", provider.Paused) }, "paused", "resume w-2 on default: it is paused", false},
+		{func() { w.h.Stop("demo-w-2", provider.Crashed) }, "crashed", "start w-2 on default: it has crashed", true},
 	} {
 		boot := w.h.Boot("demo-w-2")
 		test.stop()
-		status, err := (&machines.Manager{Hive: w.hive, Dir: w.dir, Open: w.open}).Status(t.Context(), w.state())
+		status, err := (&machine.Manager{Hive: w.hive, Dir: w.dir, Open: w.open}).Status(t.Context(), w.state())
 		if err != nil || status["w-2"].State != test.state || !status["w-2"].Off() || status["w-1"].Off() {
 			t.Errorf("status %+v, %v", status["w-2"], err)
 		}
@@ -321,7 +321,7 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 		said := slices.ContainsFunc(w.events, func(e event.Event) bool {
 			return e.Kind == event.Message && e.Level == "warning" && e.Node == "w-2" && e.Text == test.says
 		})
-		if w.h.State("demo-w-2") != provision.Running || (w.h.Boot("demo-w-2") != boot) != test.restarted || len(w.questions) > 0 || !said {
+		if w.h.State("demo-w-2") != provider.Running || (w.h.Boot("demo-w-2") != boot) != test.restarted || len(w.questions) > 0 || !said {
 			t.Errorf("%s: asked %q, said %t, boot %d, then %d", test.state, w.questions, said, boot, w.h.Boot("demo-w-2"))
 		}
 	}
@@ -370,11 +370,11 @@ func TestDiscovery(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.hive.Cluster.Network = nixeval.Network{Name: "lan", Mode: "existing"}
 	w.h.AddNetwork("lan", netip.MustParsePrefix("10.9.0.0/24"))
-	w.assignAddress = func(s provision.Spec) netip.Addr {
+	w.assignAddress = func(s provider.Spec) netip.Addr {
 		a := netip.MustParseAddr(map[string]string{"w-1": "10.9.0.70", "w-2": "10.9.0.30"}[s.Node])
 		go func() {
 			time.Sleep(200 * time.Millisecond)
-			w.h.AddLease("lan", provision.Lease{MAC: s.MAC, Address: a})
+			w.h.AddLease("lan", provider.Lease{MAC: s.MAC, Address: a})
 		}()
 		return a
 	}
@@ -402,15 +402,15 @@ func TestDiscoveryFails(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.hive.Cluster.Network = nixeval.Network{Name: "lan", Mode: "existing"}
 	w.h.AddNetwork("lan", netip.MustParsePrefix("10.9.0.0/24"))
-	w.assignAddress = func(s provision.Spec) netip.Addr {
+	w.assignAddress = func(s provider.Spec) netip.Addr {
 		if s.Node == "w-1" {
-			w.h.AddLease("lan", provision.Lease{MAC: s.MAC, Address: netip.MustParseAddr("10.9.0.70")})
+			w.h.AddLease("lan", provider.Lease{MAC: s.MAC, Address: netip.MustParseAddr("10.9.0.70")})
 			return netip.MustParseAddr("10.9.0.70")
 		}
 		return netip.Addr{}
 	}
 	_, err := w.apply(func(o *Options) { o.BootTimeout = time.Second })
-	var boot *machines.BootError
+	var boot *machine.BootError
 	if !errors.As(err, &boot) || boot.Node != "w-2" || !strings.Contains(err.Error(), "reports no address for it on network lan") || len(w.facts) > 0 {
 		t.Errorf("got %v; evaluated with %q", err, w.facts)
 	}
@@ -624,7 +624,7 @@ func TestHypervisorChanges(t *testing.T) {
 
 	w.hive.Cluster.Hypervisors["default"] = nixeval.Hypervisor{URI: "fake:///", Pool: "q"}
 	_, err := w.apply()
-	var bad *provision.PlanError
+	var bad *machine.PlanError
 	if !errors.As(err, &bad) || !strings.Contains(bad.Text, "pool p") || bad.Fix == "" {
 		t.Errorf("another pool: %v", err)
 	}
@@ -633,7 +633,7 @@ func TestHypervisorChanges(t *testing.T) {
 	// If the name refers to another host and a role is renamed at once, the old machine is not lost.
 	real := w.h
 	w.scale(map[string]int{"v": 1})
-	w.h = fakeprovider.New()
+	w.h = fake.New()
 	w.hive.Cluster.Hypervisors["default"] = nixeval.Hypervisor{URI: "fake://elsewhere/", Pool: "p"}
 	_, err = w.apply()
 	if !errors.As(err, &bad) || !strings.Contains(bad.Text, "w-1: its machine is not on hypervisor default") {
@@ -657,7 +657,7 @@ func TestNetworkChanges(t *testing.T) {
 		w.scale(map[string]int{"w": 2})
 		change(&w.hive.Cluster.Network)
 		_, err := w.apply()
-		var bad *provision.PlanError
+		var bad *machine.PlanError
 		if !errors.As(err, &bad) || !strings.Contains(bad.Text, "are on network net (nat, 10.0.0.0/24, internal), and the hive sets network "+want) || bad.Fix == "" {
 			t.Errorf("%s: %v", want, err)
 		}
@@ -675,7 +675,7 @@ func TestDestroyInterrupted(t *testing.T) {
 	w.must(w.apply())
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
-	w.h.OnStep(func(ctx context.Context, s fakeprovider.Step) error {
+	w.h.OnStep(func(ctx context.Context, s fake.Step) error {
 		if s.Op == "remove" {
 			stop(errors.New("interrupted"))
 			return ctx.Err()

@@ -8,8 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/machines"
-	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -18,9 +17,9 @@ import (
 // mustWaitForTurn reports whether the change of a machine has to wait for its node's turn in the rolling update:
 // the change restarts or recreates the machine of a member that was deployed. If all these machines changed at the
 // start of the run, the running cluster would be interrupted.
-func (r *run) mustWaitForTurn(c provision.Change) bool {
+func (r *run) mustWaitForTurn(c machine.Change) bool {
 	recorded := r.Store.State()
-	return (c.Action == provision.Restart || c.Action == provision.Recreate) && r.Engines != nil &&
+	return (c.Action == machine.Restart || c.Action == machine.Recreate) && r.Engines != nil &&
 		r.desiredMember(c.Node) != nil && recorded.Nodes[c.Node].LastConfirmed != nil && !recorded.Unready(c.Node)
 }
 
@@ -38,10 +37,10 @@ func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
 
 // checkRecreate returns an error if the machine of a member would be recreated and the goal of the run does not
 // activate systems. The member would be removed from the cluster and could not join again.
-func (r *run) checkRecreate(g *machines.Plan) error {
+func (r *run) checkRecreate(g *machine.OpenPlan) error {
 	for _, c := range g.Changes {
-		if c.Action == provision.Recreate && r.mustWaitForTurn(c) && !r.Goal.ActivatesNow() {
-			return &provision.PlanError{
+		if c.Action == machine.Recreate && r.mustWaitForTurn(c) && !r.Goal.ActivatesNow() {
+			return &machine.PlanError{
 				Text: fmt.Sprintf("%s: apply %s cannot recreate its machine: as a member of a cluster it would be removed, and could join again only after its next boot", c.Node, r.Goal),
 				Fix:  "use nixbench apply --recreate, which also switches the node",
 			}
@@ -52,11 +51,11 @@ func (r *run) checkRecreate(g *machines.Plan) error {
 
 // addDataWarnings adds a warning to the reason of each change that deletes data of the cluster. The user reads
 // the reason before approving the change.
-func addDataWarnings(hive *nixeval.Hive, changes []provision.Change, recorded *state.State) {
+func addDataWarnings(hive *nixeval.Hive, changes []machine.Change, recorded *state.State) {
 	for i := range changes {
 		c := &changes[i]
 		desired := desiredMember(hive, c.Node)
-		if c.Action != provision.Recreate && !c.Lost || desired == nil || !desired.OneByOne || recorded.Nodes[c.Node].LastConfirmed == nil {
+		if c.Action != machine.Recreate && !c.Lost || desired == nil || !desired.OneByOne || recorded.Nodes[c.Node].LastConfirmed == nil {
 			continue
 		}
 		others := slices.ContainsFunc(engine.MembersByKind(hive)[desired.Kind], func(o engine.Member) bool {
@@ -79,7 +78,7 @@ func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 	address := r.Store.State().Machines[t.Node.Name].Address
 	err := t.machine.Execute(ctx, ctx)
 	if now := r.Store.State().Machines[t.Node.Name].Address; err == nil && now != address {
-		err = &machines.BootError{Node: t.Node.Name, Err: fmt.Errorf("its address changed from %s to %s, and no other node has the new address; run nixbench apply again", address, now)}
+		err = &machine.BootError{Node: t.Node.Name, Err: fmt.Errorf("its address changed from %s to %s, and no other node has the new address; run nixbench apply again", address, now)}
 	}
 	if err != nil {
 		r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)

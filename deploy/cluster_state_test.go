@@ -18,8 +18,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/machine/fake"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -496,7 +496,7 @@ func TestRecreateUnreachableMember(t *testing.T) {
 	w.hive.Roles["cp"] = role
 	w.newImage()
 	w.unresponsive["w-1"] = true
-	w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
+	w.h.OnStep(func(_ context.Context, s fake.Step) error {
 		if s.Op == "ensure" && s.Node == "w-1" {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -522,7 +522,7 @@ func TestRecreateInterrupted(t *testing.T) {
 		w, e := newRunningCluster(t, 2, 0)
 		w.newImage()
 		n := 0
-		w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
+		w.h.OnStep(func(_ context.Context, s fake.Step) error {
 			if s.Node == "cp-1" {
 				if n++; n >= failingStep {
 					return errors.New("cut off")

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/plan"
-	"github.com/nixbench/nixbench/deploy/provision"
 )
 
 // OutdatedPlanError means that a saved plan is not applied, because something has changed since it was made.
@@ -90,7 +90,7 @@ func (p Preview) compareWith(now Preview) []string {
 	applied := now.From != "" && now.From == p.To
 	switch {
 	case applied:
-	case p.From == "" && p.machineAction() != provision.Keep: // the machine did not run, so its system was unknown
+	case p.From == "" && p.machineAction() != machine.Keep: // the machine did not run, so its system was unknown
 	case now.From != p.From:
 		out = append(out, fmt.Sprintf("it runs another system now: %s, when the plan was made %s", orNone(now.From), orNone(p.From)))
 	case now.Generation != p.Generation && now.Profile != p.To: // an interrupted apply may have changed only the profile
@@ -122,25 +122,25 @@ func describeOtherSystem(now, planned string) string {
 	return fmt.Sprintf("the hive has another system now: %s, planned %s", orNone(now), orNone(planned))
 }
 
-func (p Preview) machineAction() provision.Action {
+func (p Preview) machineAction() machine.Action {
 	if p.Machine == nil {
-		return provision.Keep
+		return machine.Keep
 	}
 	return p.Machine.Action
 }
 
 // continuesMachine reports whether a machine that needs the action is may belong to a run that was interrupted while it executed the
 // action was.
-func continuesMachine(was, is provision.Action) bool {
+func continuesMachine(was, is machine.Action) bool {
 	switch was {
 	case is:
 		return true
-	case provision.Keep, provision.Remove:
+	case machine.Keep, machine.Remove:
 		return false
-	case provision.Create, provision.Recreate:
-		return slices.Contains([]provision.Action{provision.Keep, provision.Finish, provision.Start, provision.Resume, provision.Create}, is)
+	case machine.Create, machine.Recreate:
+		return slices.Contains([]machine.Action{machine.Keep, machine.Finish, machine.Start, machine.Resume, machine.Create}, is)
 	}
-	return slices.Contains([]provision.Action{provision.Keep, provision.Start, provision.Resume}, is)
+	return slices.Contains([]machine.Action{machine.Keep, machine.Start, machine.Resume}, is)
 }
 
 // without returns the names that are not in others.

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -20,7 +20,7 @@ type DestroyOptions struct {
 }
 
 // Destroy removes the machines of a plan. The record of the run has the result of each machine.
-func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machines.DestroyPlan, o DestroyOptions) ([]state.NodeResult, error) {
+func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machine.DestroyPlan, o DestroyOptions) ([]state.NodeResult, error) {
 	if d.Store.State().Cluster == nil {
 		return []state.NodeResult{}, nil
 	}
@@ -45,7 +45,7 @@ func (d *Deployer) hasRemainingMembers(removed []string) bool {
 
 // removeDestroyedMembers removes the nodes of a destroy plan from their cluster. The engines run commands only
 // on the nodes that remain. If no node remains, it does nothing.
-func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *machines.DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
+func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *machine.DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
 	nodes := destroyPlan.RemovedNodes()
 	engines, err := d.Engines.Without(d.Machines.Hive, d.Fleet, nodes)
 	if err != nil {

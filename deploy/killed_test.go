@@ -10,16 +10,16 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/durable"
-	"github.com/nixbench/nixbench/deploy/provision"
-	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/deploy/machine/fake"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
 // failAtStep makes one step of the hypervisor fail.
-func failAtStep(which fakeprovider.Step) func(context.Context, fakeprovider.Step) error {
-	return func(_ context.Context, s fakeprovider.Step) error {
+func failAtStep(which fake.Step) func(context.Context, fake.Step) error {
+	return func(_ context.Context, s fake.Step) error {
 		if s == which {
-			return provision.ErrFull
+			return provider.ErrFull
 		}
 		return nil
 	}
@@ -42,7 +42,7 @@ type killer struct {
 
 type runKey struct{}
 
-func (k *killer) step(ctx context.Context, _ fakeprovider.Step) error {
+func (k *killer) step(ctx context.Context, _ fake.Step) error {
 	if ctx.Value(runKey{}) != k {
 		return nil // another run's
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/provision"
-	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/deploy/machine/fake"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -53,8 +53,8 @@ func TestDestroyKeepsNetworkInUse(t *testing.T) {
 	w.h.AddGuest("guest", "net")
 	inUse := func(err error) {
 		t.Helper()
-		var e *provision.Error
-		if !errors.Is(err, provision.ErrInUse) || !errors.As(err, &e) || !strings.Contains(err.Error(), "remove network net: it is in use: used by machine guest") {
+		var e *provider.Error
+		if !errors.Is(err, provider.ErrInUse) || !errors.As(err, &e) || !strings.Contains(err.Error(), "remove network net: it is in use: used by machine guest") {
 			t.Errorf("destroy: %v", err)
 		} else if !strings.Contains(e.Fix, "nixbench destroy again") {
 			t.Errorf("hint: %s", e.Fix)
@@ -92,7 +92,7 @@ func TestApplyKeepsNetworkInUse(t *testing.T) {
 	w.scale(map[string]int{"x": 1})
 	w.must(w.apply()) // x-1 is on it as well
 	w.hive.Nodes, w.hive.Units, w.hive.Roles = nil, nil, nil
-	if _, err := w.apply(); !errors.Is(err, provision.ErrInUse) || w.state().Cluster == nil {
+	if _, err := w.apply(); !errors.Is(err, provider.ErrInUse) || w.state().Cluster == nil {
 		t.Errorf("apply: %v; state: %+v", err, w.state())
 	}
 	w.h.RemoveDomain("guest")
@@ -107,7 +107,7 @@ func TestApplyKeepsNetworkInUse(t *testing.T) {
 func TestNetworkStopped(t *testing.T) {
 	const why = "network net was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again"
 	for _, keep := range []bool{true, false} {
-		for kind, how := range map[provision.Kind]string{provision.VM: why + " while it runs", provision.Container: why + " by a restart"} {
+		for kind, how := range map[provider.Kind]string{provider.VM: why + " while it runs", provider.Container: why + " by a restart"} {
 			w := newWorld(t, map[string]int{"w": 2})
 			w.h.Kind = kind
 			w.must(w.apply())
@@ -119,11 +119,11 @@ func TestNetworkStopped(t *testing.T) {
 				t.Error(diff, err)
 			}
 			w.decline = true
-			if _, err := w.apply(); (err != nil) != (kind == provision.Container) {
+			if _, err := w.apply(); (err != nil) != (kind == provider.Container) {
 				t.Errorf("%s: declined: %v", kind, err)
 			}
 			w.decline = false
-			if kind == provision.VM { // the declined apply has already reconnected the VM
+			if kind == provider.VM { // the declined apply has already reconnected the VM
 				w.h.StopNetwork("net", keep)
 			}
 			results, err := w.apply()
@@ -133,10 +133,10 @@ func TestNetworkStopped(t *testing.T) {
 			if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
 				t.Error(diff)
 			}
-			if want := "reconnect w-1 on default: " + how; !slices.Contains(w.warnings(), want) || (kind == provision.Container) != slices.Contains(w.questions, want) {
+			if want := "reconnect w-1 on default: " + how; !slices.Contains(w.warnings(), want) || (kind == provider.Container) != slices.Contains(w.questions, want) {
 				t.Errorf("%s: asked %q, warned of %q", kind, w.questions, w.warnings())
 			}
-			if again := w.h.Boot("demo-w-1"); (again != boot) != (kind == provision.Container) {
+			if again := w.h.Boot("demo-w-1"); (again != boot) != (kind == provider.Container) {
 				t.Errorf("%s: boot %d, then %d", kind, boot, again)
 			}
 			steps := len(w.h.Log())
@@ -169,7 +169,7 @@ func TestNetworkUndefined(t *testing.T) {
 // A machine that was planned and never created is removed from the state, and not counted as removed.
 func TestDestroyNeverCreated(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
-	w.h.OnStep(failAtStep(fakeprovider.Step{Op: "ensure", Node: "w-2", Name: "seed"}))
+	w.h.OnStep(failAtStep(fake.Step{Op: "ensure", Node: "w-2", Name: "seed"}))
 	if _, err := w.apply(); err == nil {
 		t.Fatal("nothing failed")
 	}
@@ -210,7 +210,7 @@ func TestApplyCountsRemovedMachines(t *testing.T) {
 func TestDestroyRemovedByHand(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.must(w.apply())
-	if err := w.h.Remove(t.Context(), provision.Cluster{Name: "demo", ID: w.state().Cluster.ID}, "w-2"); err != nil {
+	if err := w.h.Remove(t.Context(), provider.Cluster{Name: "demo", ID: w.state().Cluster.ID}, "w-2"); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.destroy(nil); err != nil {
@@ -306,7 +306,7 @@ func TestCopiedMachine(t *testing.T) {
 		_, err = d.Destroy(t.Context(), destroyPlan, DestroyOptions{})
 		return err
 	})
-	if !errors.Is(err, provision.ErrInUse) || !slices.Contains(w.h.Objects(), "domain zz-copy") {
+	if !errors.Is(err, provider.ErrInUse) || !slices.Contains(w.h.Objects(), "domain zz-copy") {
 		t.Errorf("destroy: %v; there is %q", err, w.h.Objects())
 	}
 	w.h.RemoveDomain("zz-copy")
@@ -321,7 +321,7 @@ func TestDestroyInterruptedDuringCleanup(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	ctx, cancel := context.WithCancel(t.Context())
-	w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
+	w.h.OnStep(func(_ context.Context, s fake.Step) error {
 		if s.Op == "clean" {
 			cancel()
 		}
@@ -346,7 +346,7 @@ func TestVanishedMachines(t *testing.T) {
 		w.h.PowerOff("demo-" + node)
 		w.h.RemoveDomain("demo-" + node)
 		if disk {
-			w.h.RemoveDisk(provision.Cluster{Name: "demo", ID: before.Cluster.ID}, node)
+			w.h.RemoveDisk(provider.Cluster{Name: "demo", ID: before.Cluster.ID}, node)
 		}
 	}
 	lose("w-1", false)
@@ -376,7 +376,7 @@ func TestVanishedMachines(t *testing.T) {
 
 	// A removal that was interrupted is not questioned again.
 	w.questions = nil
-	w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
+	w.h.OnStep(func(_ context.Context, s fake.Step) error {
 		if s.Op == "remove" && s.Name == "disk" {
 			return errors.New("killed")
 		}

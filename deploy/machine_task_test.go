@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nixbench/nixbench/deploy/machines"
-	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/fake"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -20,7 +20,7 @@ func TestMachineIntent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]int{"w": 1})
 	seen := map[string]bool{}
-	w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
+	w.h.OnStep(func(_ context.Context, s fake.Step) error {
 		if s.Node == "" {
 			return nil
 		}
@@ -53,7 +53,7 @@ func TestNextRunWaitsForMachine(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.boot["w-1"] = 1500 * time.Millisecond // longer than the timeout for a running node
 	_, err := w.apply(func(o *Options) { o.BootTimeout = 100 * time.Millisecond })
-	if boot := (*machines.BootError)(nil); !errors.As(err, &boot) || !boot.Started {
+	if boot := (*machine.BootError)(nil); !errors.As(err, &boot) || !boot.Started {
 		t.Fatalf("the first run: %v", err)
 	}
 	if s := w.state(); !s.Unready("w-1") {
@@ -77,7 +77,7 @@ func TestMachineThatShutsDown(t *testing.T) {
 			w := newWorld(t, map[string]int{"w": 1})
 			w.boot["w-1"] = time.Second
 			starts := 0
-			w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
+			w.h.OnStep(func(_ context.Context, s fake.Step) error {
 				if s.Name == "start" {
 					starts++
 					if starts <= boots {
@@ -103,7 +103,7 @@ func TestMachineThatShutsDown(t *testing.T) {
 				}
 				return
 			}
-			var boot *machines.BootError
+			var boot *machine.BootError
 			if !errors.As(err, &boot) || boot.Within >= 20*time.Second || !strings.Contains(err.Error(), "it is off: its system has shut down twice") {
 				t.Errorf("the error is %v", err)
 			}

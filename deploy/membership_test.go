@@ -14,10 +14,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/fake"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/provision"
-	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -40,13 +40,13 @@ func TestRemoveDuplicateMachine(t *testing.T) {
 	e.Registered = map[string]engine.Status{"cp-1": {OneByOne: true}, "w-1": {}}
 	e.Calls = nil
 
-	second := fakeprovider.New()
-	w.extraHypervisors = map[string]*fakeprovider.Hypervisor{"second": second}
+	second := fake.New()
+	w.extraHypervisors = map[string]*fake.Hypervisor{"second": second}
 	w.hive.Cluster.Hypervisors["second"] = nixeval.Hypervisor{URI: "fake://elsewhere/"}
 	spec, _ := w.h.Spec("demo-cp-1")
-	cluster := provision.Cluster{Name: "demo", ID: w.state().Cluster.ID}
-	net := provision.Network{Name: "net", Mode: provision.NAT, CIDR: netip.MustParsePrefix("10.0.0.0/24")}
-	if err := second.Prepare(t.Context(), cluster, provision.HostSetup{Network: net, Images: []provision.Image{spec.Image}}); err != nil {
+	cluster := provider.Cluster{Name: "demo", ID: w.state().Cluster.ID}
+	net := provider.Network{Name: "net", Mode: provider.NAT, CIDR: netip.MustParsePrefix("10.0.0.0/24")}
+	if err := second.Prepare(t.Context(), cluster, provider.HostSetup{Network: net, Images: []provider.Image{spec.Image}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := second.Ensure(t.Context(), cluster, net, spec); err != nil {
@@ -96,13 +96,13 @@ func TestRemoveDestroyedMembers(t *testing.T) {
 	} {
 		e := &enginetest.Fake{Refuse: c.refuse, Registered: map[string]engine.Status{"cp-1": {}, "cp-2": {}, "w-1": {}}}
 		var asked []string
-		d := &Deployer{Machines: &machines.Manager{Hive: hive}, Engines: rollout.Engines{"sulky": func(c engine.Cluster) engine.Engine {
+		d := &Deployer{Machines: &machine.Manager{Hive: hive}, Engines: rollout.Engines{"sulky": func(c engine.Cluster) engine.Engine {
 			for _, m := range c.Members {
 				asked = append(asked, m.Node)
 			}
 			return e
 		}}, Fleet: &fleet.Fleet{}}
-		err := d.removeDestroyedMembers(t.Context(), &machines.DestroyPlan{Removals: []machines.Removal{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
+		err := d.removeDestroyedMembers(t.Context(), &machine.DestroyPlan{Removals: []machine.Removal{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
 		if i := slices.IndexFunc(e.Calls, func(s string) bool { return strings.HasPrefix(s, "uncordon") }); i >= 0 {
 			slices.Sort(e.Calls[i:]) // they are uncordoned at the same time
 		}

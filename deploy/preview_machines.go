@@ -7,19 +7,18 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/plan"
-	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
 // MachinePreview is what apply would do with a node's machine.
 type MachinePreview struct {
-	Action     provision.Action `json:"action"`
-	Hypervisor string           `json:"hypervisor"`
-	Address    netip.Addr       `json:"address,omitzero"`
-	Why        string           `json:"why,omitempty"`
+	Action     machine.Action `json:"action"`
+	Hypervisor string         `json:"hypervisor"`
+	Address    netip.Addr     `json:"address,omitzero"`
+	Why        string         `json:"why,omitempty"`
 }
 
 // machinePreviews is what apply would do with machines.
@@ -36,8 +35,8 @@ func (m machinePreviews) isDown(node string) bool {
 }
 
 // isDown reports whether a machine that needs this action does not run, or is not connected to its network.
-func isDown(a provision.Action) bool {
-	return slices.Contains([]provision.Action{provision.Create, provision.Finish, provision.Start, provision.Resume, provision.Reconnect}, a)
+func isDown(a machine.Action) bool {
+	return slices.Contains([]machine.Action{machine.Create, machine.Finish, machine.Start, machine.Resume, machine.Reconnect}, a)
 }
 
 // previewMachines returns what apply would do with machines. out.facts is a temporary file with the facts as
@@ -52,7 +51,7 @@ func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, n
 	}
 	var selected []nixeval.Node
 	if o.Partial {
-		if selected = append([]nixeval.Node{}, machines.Booted(m.Hive, nodes)...); len(selected) == 0 {
+		if selected = append([]nixeval.Node{}, machine.Booted(m.Hive, nodes)...); len(selected) == 0 {
 			return out, done, nil
 		}
 	}
@@ -63,8 +62,8 @@ func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, n
 	defer machinePlan.Close()
 	for _, c := range machinePlan.Changes {
 		p := &MachinePreview{Action: c.Action, Hypervisor: c.Hypervisor, Address: c.Address, Why: c.Why}
-		if c.Action == provision.Remove {
-			out.removed = append(out.removed, Preview{Node: c.Node, Unit: c.Role, Action: plan.WouldRemove, Machine: p, plan: plan.Node{Action: plan.WouldRemove, Machine: provision.Remove}})
+		if c.Action == machine.Remove {
+			out.removed = append(out.removed, Preview{Node: c.Node, Unit: c.Role, Action: plan.WouldRemove, Machine: p, plan: plan.Node{Action: plan.WouldRemove, Machine: machine.Remove}})
 		} else {
 			out.byNode[c.Node] = p
 		}

@@ -6,9 +6,9 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
-	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -70,7 +70,7 @@ func (p Preview) isInWave() bool {
 // Changes reports whether Apply would change a node, a machine or a member of the cluster.
 func (p Plan) Changes() bool {
 	return slices.ContainsFunc(p.Nodes, func(n Preview) bool {
-		machineChanges := n.Machine != nil && n.Machine.Action != provision.Keep
+		machineChanges := n.Machine != nil && n.Machine.Action != machine.Keep
 		return n.Action != plan.WouldNothing || machineChanges || n.Version != nil || len(n.Adjust) > 0
 	})
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/secrets"
@@ -17,7 +17,7 @@ import (
 type task struct {
 	node.Task
 	plan    plan.Node
-	machine *machines.Task // the change of the node's machine before the deployment, or nil
+	machine *machine.Task // the change of the node's machine before the deployment, or nil
 }
 
 // newTask waits for the node's inspection, and returns the node's task. If the node cannot be deployed, it

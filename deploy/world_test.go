@@ -28,10 +28,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/fake"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/provision"
-	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/deploy/rollout"
@@ -44,9 +44,9 @@ import (
 // a simulated Nix whose evaluation takes as long as the test sets.
 type world struct {
 	t                *testing.T
-	h                *fakeprovider.Hypervisor
-	extraHypervisors map[string]*fakeprovider.Hypervisor // by name; others are h
-	unreachable      map[string]bool                     // hypervisors that do not answer
+	h                *fake.Hypervisor
+	extraHypervisors map[string]*fake.Hypervisor // by name; others are h
+	unreachable      map[string]bool             // hypervisors that do not answer
 	dir              state.Dir
 	hive             *nixeval.Hive
 	image            string
@@ -62,7 +62,7 @@ type world struct {
 	events          []event.Event
 	questions       []string
 	decline         bool
-	assignAddress   func(provision.Spec) netip.Addr // the DHCP server of a network that nixbench does not manage
+	assignAddress   func(provider.Spec) netip.Addr // the DHCP server of a network that nixbench does not manage
 	engines         rollout.Engines
 	revision        int                                          // of the hive; another revision has other systems
 	onEvent         func(event.Event)                            // is called with each event, when it is sent
@@ -79,7 +79,7 @@ const worldAccessFile = "admin.conf"
 func newWorld(t *testing.T, roles map[string]int) *world {
 	root := t.TempDir()
 	w := &world{
-		t: t, h: fakeprovider.New(), dir: state.Dir(filepath.Join(root, ".nixbench", "demo")), image: filepath.Join(root, "image.raw"),
+		t: t, h: fake.New(), dir: state.Dir(filepath.Join(root, ".nixbench", "demo")), image: filepath.Join(root, "image.raw"),
 		machines: map[string]*simulatedNode{}, boot: map[string]time.Duration{}, unresponsive: map[string]bool{},
 	}
 	if err := os.WriteFile(w.image, []byte("a disk"), 0o644); err != nil {
@@ -120,7 +120,7 @@ func (w *world) scale(roles map[string]int) {
 }
 
 // machineStarted is called when a machine starts. The disk, and so the installed system, persists.
-func (w *world) machineStarted(c provision.Cluster, s provision.Spec) {
+func (w *world) machineStarted(c provider.Cluster, s provider.Spec) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m := w.machines[s.Node]
@@ -184,7 +184,7 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	var to string
 	var off <-chan struct{}
 	for node, m := range w.machines {
-		running := slices.ContainsFunc(w.hypervisors(), func(h *fakeprovider.Hypervisor) bool { return h.State("demo-"+node) == provision.Running })
+		running := slices.ContainsFunc(w.hypervisors(), func(h *fake.Hypervisor) bool { return h.State("demo-"+node) == provider.Running })
 		if m.address == host && running && time.Now().After(m.up) && !w.unresponsive[node] {
 			to, off = m.server.Addr(), m.off
 		}
@@ -297,9 +297,9 @@ func (w *world) nix(ctx context.Context, c nixeval.Command) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-func (w *world) open(_ context.Context, name string, _ state.Hypervisor) (provision.Provider, error) {
+func (w *world) open(_ context.Context, name string, _ state.Hypervisor) (provider.Provider, error) {
 	if w.unreachable[name] {
-		return nil, &provision.Error{Hypervisor: name, Op: "connect", Err: provision.ErrUnreachable, Fix: "see that it is on"}
+		return nil, &provider.Error{Hypervisor: name, Op: "connect", Err: provider.ErrUnreachable, Fix: "see that it is on"}
 	}
 	if h := w.extraHypervisors[name]; h != nil {
 		return h, nil
@@ -307,8 +307,8 @@ func (w *world) open(_ context.Context, name string, _ state.Hypervisor) (provis
 	return w.h, nil
 }
 
-func (w *world) hypervisors() []*fakeprovider.Hypervisor {
-	return append([]*fakeprovider.Hypervisor{w.h}, slices.Collect(maps.Values(w.extraHypervisors))...)
+func (w *world) hypervisors() []*fake.Hypervisor {
+	return append([]*fake.Hypervisor{w.h}, slices.Collect(maps.Values(w.extraHypervisors))...)
 }
 
 // session runs f with a Deployer while it holds the lock of the state.
@@ -351,7 +351,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 		Uploader: &secrets.Uploader{Send: send}, Activator: &activate.Activator{Send: send},
 		Store: store, Record: record, Send: send, Engines: w.engines,
 		Keep: func(map[string]nixeval.Closure) error { return nil },
-		Machines: &machines.Manager{Hive: hive, Dir: dir, Open: w.open, Eval: eval, Send: send, AccessFiles: []string{worldAccessFile}, Ask: func(changes []provision.Change) error {
+		Machines: &machine.Manager{Hive: hive, Dir: dir, Open: w.open, Eval: eval, Send: send, AccessFiles: []string{worldAccessFile}, Ask: func(changes []machine.Change) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for _, c := range changes {

@@ -21,7 +21,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -198,7 +198,7 @@ func (a *app) surveyHive(e *nixeval.Evaluator) (*nixeval.Hive, error) {
 		return nil, err
 	}
 	a.dir = dir
-	if e.Facts == "" && slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool { return machines.Boots(hive, n) }) {
+	if e.Facts == "" && slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool { return machine.Boots(hive, n) }) {
 		if _, err := facts.Load(dir.Facts()); err == nil {
 			e.Facts = dir.Facts()
 		} else if !errors.Is(err, fs.ErrNotExist) {

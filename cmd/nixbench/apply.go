@@ -18,9 +18,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/packages"
-	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/selection"
@@ -292,7 +292,7 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 			Keep:     func(built map[string]nixeval.Closure) error { return a.registerRoots(e, hive, built) },
 			Machines: a.newMachines(e, hive, s.send),
 		}
-		d.Machines.Ask = func(changes []provision.Change) error {
+		d.Machines.Ask = func(changes []machine.Change) error {
 			if err := a.showPlanBeforeQuestion(d, hive, nodes, s.store.State(), flags, &o); err != nil {
 				return err
 			}

@@ -23,9 +23,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -81,7 +81,7 @@ func (c *benchCluster) Freeze(ctx context.Context, configuration *bench.Configur
 	if !hive.Meta.AllowApplyAll {
 		return newUsageError("meta.allowApplyAll is false in the hive, and a benchmark deploys all its nodes")
 	}
-	if !slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool { return machines.Boots(hive, n) }) {
+	if !slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool { return machine.Boots(hive, n) }) {
 		return failure.WithHint(newUsageError("no node of the hive is a machine that nixbench creates, and a benchmark creates its machines"),
 			"describe them in roles (docs/provisioning.md)")
 	}
@@ -203,7 +203,7 @@ func checkEngine(hive *nixeval.Hive) error {
 }
 
 // reserve records the addresses and the keys of the hive's machines, as apply does before it creates them.
-func reserve(ctx context.Context, m *machines.Manager, s *session) error {
+func reserve(ctx context.Context, m *machine.Manager, s *session) error {
 	plan, err := m.MakePlan(ctx, s.store.State(), nil, false)
 	if err != nil {
 		return err
@@ -213,7 +213,7 @@ func reserve(ctx context.Context, m *machines.Manager, s *session) error {
 		return failure.WithHint(newUsageError("the addresses in a network of mode %s are known only when machines run", plan.Network.Mode),
 			"a benchmark needs a network that nixbench manages (cluster.network.mode = \"nat\" or \"isolated\"), so that all systems can be built before the first trial")
 	}
-	starter := &machines.Starter{Manager: m, Store: s.store, RunID: s.record.ID()}
+	starter := &machine.Starter{Manager: m, Store: s.store, RunID: s.record.ID()}
 	return starter.AskAndRecord(plan, s.record, false)
 }
 
@@ -344,12 +344,12 @@ func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configura
 		return nil, err
 	}
 	for _, n := range hive.Nodes {
-		out.Domains[n.Name] = provision.Cluster{Name: hive.ClusterName()}.Domain(n.Name)
+		out.Domains[n.Name] = provider.Cluster{Name: hive.ClusterName()}.Domain(n.Name)
 		if d := recorded.Nodes[n.Name].LastConfirmed; d != nil {
 			out.Systems[n.Name] = d.Path
 		}
 	}
-	observer, err := machines.Observe(ctx, sub.connect(nil), hive.ClusterName(), recorded, nil)
+	observer, err := machine.Observe(ctx, sub.connect(nil), hive.ClusterName(), recorded, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -435,7 +435,7 @@ func doubts(hive *nixeval.Hive, recorded *state.State, emulated []string) []stri
 		out = append(out, emulatedDoubt)
 	}
 	for _, n := range hive.Nodes {
-		if !machines.Boots(hive, n) {
+		if !machine.Boots(hive, n) {
 			out = append(out, n.Name+" is not a machine of nixbench: it is not created again for a trial")
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 )
 
 const consoleLong = `Connect to the console of a machine that nixbench has booted, through its
@@ -44,7 +44,7 @@ func (a *app) console(name string) error {
 	if err != nil {
 		return err
 	}
-	if !machines.Boots(hive, node) {
+	if !machine.Boots(hive, node) {
 		return failure.WithHint(newUsageError("console: nixbench has not booted the machine of %s, so its hypervisor is unknown", name), "nixbench ssh "+name)
 	}
 	recorded, err := a.dir.Load()
@@ -62,7 +62,7 @@ func (a *app) console(name string) error {
 	return a.attachConsole(console, name)
 }
 
-func (a *app) showConsoleLog(console *machines.Console, name string) error {
+func (a *app) showConsoleLog(console *machine.Console, name string) error {
 	ctx, cancel := context.WithTimeout(a.ctx, time.Minute)
 	defer cancel()
 	text, err := console.Tail(ctx, consoleTail)
@@ -85,7 +85,7 @@ func (a *app) showConsoleLog(console *machines.Console, name string) error {
 const detachKey = 0x1d
 
 // attachConsole connects the terminal to the console, until the user detaches or the console ends.
-func (a *app) attachConsole(console *machines.Console, name string) error {
+func (a *app) attachConsole(console *machine.Console, name string) error {
 	var err error
 	engineView{a.view, a}.Pause(func() {
 		fmt.Fprintf(os.Stderr, "connected to the console of %s; Ctrl-] detaches\r\n", name)

@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -144,7 +144,7 @@ func (a *app) destroy(flags destroyFlags) error {
 	})
 }
 
-func planDestroy(a *app, m *machines.Manager, recorded *state.State, selectMachines func([]nixeval.Node) ([]nixeval.Node, error), forget string) (*machines.DestroyPlan, error) {
+func planDestroy(a *app, m *machine.Manager, recorded *state.State, selectMachines func([]nixeval.Node) ([]nixeval.Node, error), forget string) (*machine.DestroyPlan, error) {
 	if forget != "" {
 		return m.PlanAbandon(recorded, forget), nil
 	}

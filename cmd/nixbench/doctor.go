@@ -8,7 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/inspect"
-	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
 const doctorLong = `Check the prerequisites of apply, and change nothing: Nix, its daemon and the
@@ -45,7 +45,7 @@ func (a *app) doctor() error {
 	return a.showFindings(append(inspect.Computer(a.ctx), a.newMachines(e, hive, a.sendEvent).Examine(a.ctx, recorded)...))
 }
 
-func errorFindings(findings []provision.Finding) []string {
+func errorFindings(findings []provider.Finding) []string {
 	var out []string
 	for _, f := range findings {
 		if f.State == "error" {
@@ -56,14 +56,14 @@ func errorFindings(findings []provision.Finding) []string {
 }
 
 // formatFindingTitle returns the examined subject and its hypervisor, if any: `KVM (default)`.
-func formatFindingTitle(f provision.Finding) string {
+func formatFindingTitle(f provider.Finding) string {
 	if f.Where == "" {
 		return f.What
 	}
 	return f.What + " (" + f.Where + ")"
 }
 
-func writeFindings(w io.Writer, findings []provision.Finding) {
+func writeFindings(w io.Writer, findings []provider.Finding) {
 	rows := []ui.Row{}
 	for _, f := range findings {
 		rows = append(rows, ui.Row{f.State, formatFindingTitle(f), f.Text})

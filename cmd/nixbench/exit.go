@@ -8,7 +8,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -107,7 +107,7 @@ func splitProblems(err error) []ui.Problem {
 		nix         *nixeval.NixError
 	)
 	whole := []ui.Problem{{Message: err.Error(), Hint: failure.Hint(err)}}
-	if _, ok := err.(*machines.BootError); ok { // show a BootError as one problem, although its cause may be a joined error
+	if _, ok := err.(*machine.BootError); ok { // show a BootError as one problem, although its cause may be a joined error
 		return whole
 	}
 	if several := joinedErrors(err); len(several) > 0 {

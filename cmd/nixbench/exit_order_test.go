@@ -22,9 +22,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
@@ -55,8 +55,8 @@ var exitOrder = []struct {
 	{exitBuild, []error{&nixeval.BuildError{}}},
 	{exitLocked, []error{&state.LockedError{}}},
 	{exitInternal, []error{&state.FolderError{Err: unix.ENOSPC}}},
-	{exitProvision, []error{&machines.BootError{Err: errPlain}, &provision.Error{Err: errPlain}, &provision.PlanError{},
-		&machines.ImageError{Err: errPlain}, &facts.EndpointError{}}},
+	{exitProvision, []error{&machine.BootError{Err: errPlain}, &provider.Error{Err: errPlain}, &machine.PlanError{},
+		&machine.ImageError{Err: errPlain}, &facts.EndpointError{}}},
 	{exitUnreachable, []error{&remote.UnreachableError{Err: errPlain}, &remote.HostKeyUnknownError{Key: hostKey{}},
 		&remote.HostKeyChangedError{Key: hostKey{}}, &remote.AuthError{Err: errPlain}, &remote.AllHostsError{Errs: []error{errPlain}}, &remote.EscalationError{}, &remote.LoginShellError{}, &fleet.NoHostError{},
 		&fleet.NodeError{Step: event.Connect, Err: errPlain}}},
@@ -105,8 +105,8 @@ func TestExitCodeOfWrappedError(t *testing.T) {
 		hides bool
 	}
 	wrappers := []wrapper{
-		{7, func(err error) error { return &machines.BootError{Err: err} }, false},
-		{7, func(err error) error { return &provision.Error{Err: err} }, false},
+		{7, func(err error) error { return &machine.BootError{Err: err} }, false},
+		{7, func(err error) error { return &provider.Error{Err: err} }, false},
 		{8, func(err error) error { return &remote.UnreachableError{Err: err} }, false},
 		{8, func(err error) error { return &fleet.NodeError{Step: event.Connect, Err: err} }, false},
 		{9, func(err error) error { return &rollout.ClusterUnavailableError{Err: err} }, true},

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -57,7 +57,7 @@ func (a *app) openFleet(hive *nixeval.Hive, f fleetFlags, recorded fleet.Recorde
 			if err != nil {
 				return ""
 			}
-			return machines.DescribeDown(ctx, a.connect(nil), hive.ClusterName(), node, m, cluster)
+			return machine.DescribeDown(ctx, a.connect(nil), hive.ClusterName(), node, m, cluster)
 		}},
 		Programs:  a.sshPrograms,
 		SSHConfig: os.Getenv("SSH_CONFIG_FILE"), // Colmena uses the same variable

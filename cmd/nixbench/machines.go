@@ -7,19 +7,18 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machines"
-	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
 // hypervisorOpener returns an opener of hypervisors that sends their events to send.
-type hypervisorOpener func(send event.Sink) machines.Opener
+type hypervisorOpener func(send event.Sink) machine.Opener
 
 // newMachines returns the manager of the cluster's machines. It connects to a hypervisor only for
 // the first request to it.
-func (a *app) newMachines(e *nixeval.Evaluator, hive *nixeval.Hive, send event.Sink) *machines.Manager {
-	return &machines.Manager{
+func (a *app) newMachines(e *nixeval.Evaluator, hive *nixeval.Hive, send event.Sink) *machine.Manager {
+	return &machine.Manager{
 		Hive: hive, Dir: a.dir, Vault: vault.Open(a.dir.Vault()), Open: a.connect(send), Eval: e, Send: send,
 		Keep:    func(built map[string]nixeval.Closure) error { return a.registerRoots(e, hive, built) },
 		APIPort: defaultAPIPort(hive), AccessFiles: accessFiles(),
@@ -27,7 +26,7 @@ func (a *app) newMachines(e *nixeval.Evaluator, hive *nixeval.Hive, send event.S
 }
 
 // confirmChanges shows the changes that stop running machines, and asks the user to confirm them.
-func (a *app) confirmChanges(changes []provision.Change, yes bool) error {
+func (a *app) confirmChanges(changes []machine.Change, yes bool) error {
 	var list []string
 	for _, c := range changes {
 		list = append(list, c.String())

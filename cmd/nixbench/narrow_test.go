@@ -13,10 +13,9 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/inspect"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/plan"
-	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -45,7 +44,7 @@ func demoStatus() (rows []inspect.Status) {
 		rows = append(rows, inspect.Status{
 			Node: name, Role: strings.TrimRight(name, "-12"), Address: fmt.Sprintf("192.168.222.%d", 102+i), System: inspect.AsDeployed, State: "running", Boots: 12, Generation: 12,
 			Uptime: 7800, Time: now, LastRun: &inspect.LastRun{Outcome: "committed", Time: now.Add(-65 * time.Minute)},
-			Member: &inspect.Member{Ready: true, Version: "1.34.4"}, Machine: &machines.Status{State: "running"},
+			Member: &inspect.Member{Ready: true, Version: "1.34.4"}, Machine: &machine.Status{State: "running"},
 			Figures: &inspect.Figures{Processors: 4, ProcessorsUsed: &busy, Memory: 4 << 30, MemoryUsed: 1 << 30, Disk: 20 << 30, DiskUsed: 5 << 30},
 		})
 	}
@@ -94,7 +93,7 @@ func TestNarrowPlan(t *testing.T) {
 		previews = append(previews, deploy.Preview{
 			Node: fmt.Sprintf("control-plane-%d", i+1), Action: plan.WouldFirst, Copy: &deploy.CopyPreview{Paths: 312, Bytes: 1 << 30}, Reboot: &no, Wave: i/2 + 1, Drained: true,
 			Keys:    &deploy.KeysPreview{Upload: []string{"a", "b"}},
-			Machine: &deploy.MachinePreview{Action: provision.Create, Hypervisor: "default", Address: netip.MustParseAddr("192.168.222.102")},
+			Machine: &deploy.MachinePreview{Action: machine.Create, Hypervisor: "default", Address: netip.MustParseAddr("192.168.222.102")},
 		})
 	}
 	for i := range 7 {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/inspect"
-	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
 const nixInfoLong = `Show the version of Nix, whether its store can be reached, and whether OpenSSH's
@@ -26,14 +26,14 @@ func (a *app) nixInfoCommand() *cobra.Command {
 }
 
 // showFindings shows the findings of an examination. It fails if a finding is an error. An error in the hive's options is returned.
-func (a *app) showFindings(findings []provision.Finding) error {
+func (a *app) showFindings(findings []provider.Finding) error {
 	a.view.Result(findings, func(w io.Writer) { writeFindings(w, findings) })
 	for _, f := range findings {
 		if failure.KindOf(f.Err) == failure.Usage {
 			return f.Err
 		}
 	}
-	if slices.ContainsFunc(findings, func(f provision.Finding) bool { return f.State == "error" }) {
+	if slices.ContainsFunc(findings, func(f provider.Finding) bool { return f.State == "error" }) {
 		return &checkError{nodes: errorFindings(findings)}
 	}
 	return nil

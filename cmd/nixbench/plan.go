@@ -16,7 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
@@ -228,7 +228,7 @@ func formatMachineChange(m *deploy.MachinePreview) string {
 		return "-"
 	}
 	text := string(m.Action)
-	if m.Action == provision.Create && m.Address.IsValid() {
+	if m.Action == machine.Create && m.Address.IsValid() {
 		text += " on " + m.Hypervisor + ", " + m.Address.String()
 	}
 	if m.Why != "" {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/plan"
-	"github.com/nixbench/nixbench/deploy/provision"
 )
 
 // maxOrderLines is the number of waves that plan lists.
@@ -54,7 +54,7 @@ func writeOrder(w io.Writer, previews []deploy.Preview) {
 
 // describeChanges returns the summary of a plan. What cannot be undone comes first.
 func describeChanges(previews []deploy.Preview) string {
-	nodes, machines := map[string]int{}, map[provision.Action]int{}
+	nodes, machines := map[string]int{}, map[machine.Action]int{}
 	for _, p := range previews {
 		nodes[p.Action]++
 		if p.Machine != nil && p.Action != plan.WouldRemove {
@@ -68,9 +68,9 @@ func describeChanges(previews []deploy.Preview) string {
 		}
 	}
 	add(nodes[plan.WouldRemove], "removed")
-	add(machines[provision.Recreate], "with a recreated machine")
-	add(machines[provision.Restart], "with a restarted machine")
-	add(machines[provision.Create], "with a new machine")
+	add(machines[machine.Recreate], "with a recreated machine")
+	add(machines[machine.Restart], "with a restarted machine")
+	add(machines[machine.Create], "with a new machine")
 	for _, action := range []string{plan.WouldFirst, plan.WouldSwitch, plan.WouldDefault, plan.WouldKeys, plan.NotRunning, plan.NotReachable, plan.WouldRefuse, plan.NotBuilt, plan.WouldNothing} {
 		add(nodes[action], action)
 	}

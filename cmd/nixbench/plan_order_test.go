@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/plan"
-	"github.com/nixbench/nixbench/deploy/provision"
 )
 
 func TestWriteOrder(t *testing.T) {
@@ -45,12 +45,12 @@ func TestWriteOrder(t *testing.T) {
 }
 
 func TestDescribeChanges(t *testing.T) {
-	machine := func(action string, a provision.Action) deploy.Preview {
+	withMachine := func(action string, a machine.Action) deploy.Preview {
 		return deploy.Preview{Action: action, Machine: &deploy.MachinePreview{Action: a}}
 	}
 	got := describeChanges([]deploy.Preview{
-		machine(plan.WouldNothing, provision.Keep), machine(plan.WouldFirst, provision.Create), machine(plan.WouldFirst, provision.Recreate),
-		{Action: plan.WouldSwitch}, machine(plan.WouldRemove, provision.Remove), machine(plan.WouldSwitch, provision.Restart),
+		withMachine(plan.WouldNothing, machine.Keep), withMachine(plan.WouldFirst, machine.Create), withMachine(plan.WouldFirst, machine.Recreate),
+		{Action: plan.WouldSwitch}, withMachine(plan.WouldRemove, machine.Remove), withMachine(plan.WouldSwitch, machine.Restart),
 	})
 	want := "nodes: 1 removed, 1 with a recreated machine, 1 with a restarted machine, 1 with a new machine, 2 first deployment, 2 switch, 1 unchanged"
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -26,7 +26,7 @@ func (a *app) startCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error {
-		return a.changePower("start", flags, func(*machines.Power, []nixeval.Node) error { return nil }, (*machines.Power).Start)
+		return a.changePower("start", flags, func(*machine.Power, []nixeval.Node) error { return nil }, (*machine.Power).Start)
 	})
 	f := cmd.Flags()
 	f.SortFlags = false

@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -131,7 +131,7 @@ func (a *app) askForDetails(hive *nixeval.Hive, conns *fleet.Fleet, clusterEngin
 
 // findAddress returns the address of a node's machine, or the one at which the node was asked. It is empty if it is not
 // known.
-func findAddress(ctx context.Context, conns *fleet.Fleet, n nixeval.Node, asked bool, machine *machines.Status) string {
+func findAddress(ctx context.Context, conns *fleet.Fleet, n nixeval.Node, asked bool, machine *machine.Status) string {
 	if machine != nil && machine.Address.IsValid() {
 		return machine.Address.String()
 	}

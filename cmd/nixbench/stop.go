@@ -12,7 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -59,7 +59,7 @@ func (a *app) stop(flags powerFlags) error {
 	if err := a.requireConfirmation("stop", flags.on, flags.yes); err != nil {
 		return err
 	}
-	return a.changePower("stop", flags, func(p *machines.Power, nodes []nixeval.Node) error {
+	return a.changePower("stop", flags, func(p *machine.Power, nodes []nixeval.Node) error {
 		var running []string
 		for _, n := range nodes {
 			if !p.IsOff(n.Name) {
@@ -70,12 +70,12 @@ func (a *app) stop(flags powerFlags) error {
 			return nil
 		}
 		return a.confirm(fmt.Sprintf("shut down %s (%s)?", fleet.Count(len(running), "machine"), strings.Join(running, ", ")), flags.on, flags.yes)
-	}, (*machines.Power).Stop)
+	}, (*machine.Power).Stop)
 }
 
 // changePower runs change on the machines of the selected nodes, in a recorded run, unless ask returns an error.
-func (a *app) changePower(command string, flags powerFlags, ask func(*machines.Power, []nixeval.Node) error,
-	change func(*machines.Power, context.Context, []nixeval.Node, *state.Recorder, machines.PowerOptions) ([]state.NodeResult, error),
+func (a *app) changePower(command string, flags powerFlags, ask func(*machine.Power, []nixeval.Node) error,
+	change func(*machine.Power, context.Context, []nixeval.Node, *state.Recorder, machine.PowerOptions) ([]state.NodeResult, error),
 ) error {
 	if flags.timeout <= 0 {
 		return newUsageError("--timeout must be greater than 0 (it is %v)", flags.timeout)
@@ -106,7 +106,7 @@ func (a *app) changePower(command string, flags powerFlags, ask func(*machines.P
 		if err := ask(power, nodes); err != nil {
 			return err
 		}
-		results, err := change(power, a.ctx, nodes, s.record, machines.PowerOptions{Parallel: flags.parallel, Timeout: flags.timeout, Force: flags.force})
+		results, err := change(power, a.ctx, nodes, s.record, machine.PowerOptions{Parallel: flags.parallel, Timeout: flags.timeout, Force: flags.force})
 		a.view.Result(results, func(io.Writer) {})
 		return err
 	})
@@ -120,14 +120,14 @@ func (a *app) selectBooted(command string, hive *nixeval.Hive, nodes []nixeval.N
 		if hive.Broken[n.Unit] != nil {
 			return nil, &nixeval.EvalError{Units: map[string]*nixeval.NixError{n.Unit: hive.Broken[n.Unit]}}
 		}
-		if !machines.Boots(hive, n) {
+		if !machine.Boots(hive, n) {
 			others = append(others, n.Name)
 		}
 	}
 	if len(others) == 0 {
 		return nodes, nil
 	}
-	booted := machines.Booted(hive, nodes)
+	booted := machine.Booted(hive, nodes)
 	text := "nixbench has not booted the machines of " + strings.Join(others, ", ")
 	if len(on) > 0 || len(booted) == 0 {
 		return nil, failure.WithHint(newUsageError("%s: %s, so it cannot start them again", command, text), "nixbench reboot restarts such nodes; nixbench exec --root -- systemctl poweroff shuts them down")

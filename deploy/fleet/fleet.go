@@ -12,7 +12,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -179,7 +179,7 @@ func (f *Fleet) machineOf(node string) (state.Machine, *state.Cluster, error) {
 // jumpHostOf returns the hypervisor's host if the machine can be reached only through that host, otherwise nil:
 // libvirt reaches the host by SSH, and the machine is on a network of the host that nixbench manages.
 func jumpHostOf(node string, m state.Machine, c *state.Cluster) *remote.Target {
-	if c == nil || !provision.Mode(c.Network.Mode).Ours() {
+	if c == nil || !provider.Mode(c.Network.Mode).Ours() {
 		return nil
 	}
 	u, err := url.Parse(c.Hypervisors[m.Hypervisor].URI)

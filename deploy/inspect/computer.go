@@ -9,26 +9,26 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
 // Computer checks this computer: Nix, the Nix store and OpenSSH's client.
-func Computer(ctx context.Context) []provision.Finding {
-	return []provision.Finding{checkNixVersion(ctx), checkNixTrust(ctx), checkSSHClient()}
+func Computer(ctx context.Context) []provider.Finding {
+	return []provider.Finding{checkNixVersion(ctx), checkNixTrust(ctx), checkSSHClient()}
 }
 
 // NixVersion returns what nix --version prints, such as "nix (Nix) 2.26.3".
 func NixVersion(ctx context.Context) (string, error) { return runCommand(ctx, "nix", "--version") }
 
 // checkNixVersion checks the version of Nix. A version before 2.8 is an error, a version before 2.18 a warning.
-func checkNixVersion(ctx context.Context) provision.Finding {
-	f := provision.Finding{What: "nix", Fix: "install Nix 2.18 or later, see https://nixos.org/download"}
+func checkNixVersion(ctx context.Context) provider.Finding {
+	f := provider.Finding{What: "nix", Fix: "install Nix 2.18 or later, see https://nixos.org/download"}
 	text, err := NixVersion(ctx)
 	if err != nil {
-		f.State, f.Text = provision.FindingError, err.Error()
+		f.State, f.Text = provider.FindingError, err.Error()
 		return f
 	}
-	f.State, f.Text = provision.FindingOK, text
+	f.State, f.Text = provider.FindingOK, text
 	fields := strings.Fields(text)
 	var major, minor int
 	if len(fields) > 0 {
@@ -40,9 +40,9 @@ func checkNixVersion(ctx context.Context) provision.Finding {
 	}
 	switch {
 	case major < 2 || major == 2 && minor < 8:
-		f.State = provision.FindingError
+		f.State = provider.FindingError
 	case major == 2 && minor < 18:
-		f.State, f.Text = provision.FindingWarning, text+" is older than the oldest version that nixbench supports"
+		f.State, f.Text = provider.FindingWarning, text+" is older than the oldest version that nixbench supports"
 	default:
 		f.Fix = ""
 	}
@@ -50,18 +50,18 @@ func checkNixVersion(ctx context.Context) provision.Finding {
 }
 
 // checkNixTrust checks whether the Nix store can be reached and whether its daemon trusts the user.
-func checkNixTrust(ctx context.Context) provision.Finding {
-	f := provision.Finding{What: "nix store", State: provision.FindingOK}
+func checkNixTrust(ctx context.Context) provider.Finding {
+	f := provider.Finding{What: "nix store", State: provider.FindingOK}
 	text, err := runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping", "--json")
 	switch {
 	case err != nil:
 		if _, err = runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping"); err != nil { // older versions have no --json
-			f.State, f.Text, f.Fix = provision.FindingError, err.Error(), "is nix-daemon running? systemctl start nix-daemon"
+			f.State, f.Text, f.Fix = provider.FindingError, err.Error(), "is nix-daemon running? systemctl start nix-daemon"
 			return f
 		}
 		f.Text = "it can be reached"
 	case strings.Contains(text, `"trusted":0`), strings.Contains(text, `"trusted":false`):
-		f.State, f.Text = provision.FindingWarning, "its daemon does not trust this user"
+		f.State, f.Text = provider.FindingWarning, "its daemon does not trust this user"
 		f.Fix = "this is enough to build and copy; for --nix-option and unsigned caches, add the user to trusted-users in /etc/nix/nix.conf"
 	default:
 		f.Text = "it can be reached, and trusts this user"
@@ -71,11 +71,11 @@ func checkNixTrust(ctx context.Context) provision.Finding {
 
 // checkSSHClient checks whether OpenSSH's client is installed. `nixbench ssh` needs the client. So does every
 // node with a deployment.targetHost, because `ssh -G` returns the node's connection options.
-func checkSSHClient() provision.Finding {
+func checkSSHClient() provider.Finding {
 	if path, err := exec.LookPath("ssh"); err == nil {
-		return provision.Finding{What: "ssh", State: provision.FindingOK, Text: path}
+		return provider.Finding{What: "ssh", State: provider.FindingOK, Text: path}
 	}
-	return provision.Finding{What: "ssh", State: provision.FindingWarning, Text: "ssh is not installed", Fix: "install OpenSSH's client; without it nodes with a deployment.targetHost cannot be reached"}
+	return provider.Finding{What: "ssh", State: provider.FindingWarning, Text: "ssh is not installed", Fix: "install OpenSSH's client; without it nodes with a deployment.targetHost cannot be reached"}
 }
 
 func runCommand(ctx context.Context, argv ...string) (string, error) {

@@ -6,7 +6,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -46,7 +46,7 @@ type Status struct {
 	Uptime  int64             `json:"uptime,omitempty"` // seconds
 	LastRun *LastRun          `json:"lastRun,omitempty"`
 	// Machine is nil if nixbench does not manage the node's machine, or if no hypervisor answers.
-	Machine *machines.Status `json:"machine,omitempty"`
+	Machine *machine.Status `json:"machine,omitempty"`
 	// Member is nil if the node is no member of a cluster, or if the cluster does not answer.
 	Member *Member `json:"member,omitempty"`
 	// Figures is nil unless they were asked for.
@@ -117,7 +117,7 @@ func (s Status) compareSystem(n activate.Node, evaluated bool) string {
 
 // WithMachine returns the status with the state of the node's machine. If the machine does not run,
 // the failed connection is not reported as an error.
-func (s Status) WithMachine(m *machines.Status) Status {
+func (s Status) WithMachine(m *machine.Status) Status {
 	s.Machine = m
 	if m.Off() && s.System == Unreachable {
 		s.System, s.Error = NotBooted, ""

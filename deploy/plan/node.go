@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -34,13 +34,13 @@ type Observation struct {
 	Built      bool            // whether Closure is set
 	Recorded   state.Node      // the node's record in the state
 	// Machine is the change of the node's machine before the node changes; Keep or empty: no change.
-	Machine provision.Action
+	Machine machine.Action
 }
 
 // Node is what a run does to one node.
 type Node struct {
 	Action  string // one of the constants above
-	Machine provision.Action
+	Machine machine.Action
 	Err     error // why the node cannot be deployed, or nil
 }
 
@@ -49,7 +49,7 @@ func (p Node) Unchanged() bool { return p.Action == WouldNothing }
 
 // Restarts reports whether the machine is restarted or recreated before the node changes.
 func (p Node) Restarts() bool {
-	return p.Machine == provision.Restart || p.Machine == provision.Recreate
+	return p.Machine == machine.Restart || p.Machine == machine.Recreate
 }
 
 // IsNoop reports whether the run changes neither the system nor the machine of the node.
@@ -59,12 +59,12 @@ func (p Node) IsNoop() bool { return p.Unchanged() && !p.Restarts() }
 // member that is removed from its cluster, see [Node.Removes].
 func (p Node) NeedsDrain(goal node.Goal) bool {
 	activates := goal.ActivatesNow() && slices.Contains([]string{WouldSwitch, WouldDefault, WouldFirst}, p.Action)
-	return !p.Removes() && (p.Machine == provision.Restart || activates)
+	return !p.Removes() && (p.Machine == machine.Restart || activates)
 }
 
 // Removes reports whether a member is removed from its cluster, because its machine is removed or recreated.
 func (p Node) Removes() bool {
-	return p.Machine == provision.Remove || p.Machine == provision.Recreate
+	return p.Machine == machine.Remove || p.Machine == machine.Recreate
 }
 
 // Decide returns what a run does to a node. It changes nothing: plan prints the decision, apply executes it.
@@ -79,24 +79,24 @@ func decideAction(o Observation, options node.Options) (string, error) {
 	switch {
 	case !o.Built && options.Goal != node.UploadKeys:
 		return NotBuilt, nil
-	case o.Machine == provision.Create, o.Machine == provision.Finish:
+	case o.Machine == machine.Create, o.Machine == machine.Finish:
 		return WouldFirst, nil
-	case o.Machine == provision.Start, o.Machine == provision.Resume:
+	case o.Machine == machine.Start, o.Machine == machine.Resume:
 		return NotRunning, nil
-	case o.Machine == provision.Reconnect:
+	case o.Machine == machine.Reconnect:
 		return NotReachable, nil
-	case o.Err != nil && o.Machine == provision.Recreate: // recreating the machine may repair the node
+	case o.Err != nil && o.Machine == machine.Recreate: // recreating the machine may repair the node
 		return WouldFirst, nil
 	case o.Err != nil:
 		return NotReachable, o.Err
-	case o.Machine != provision.Recreate && node.IsUnchanged(n, o.Closure, options):
+	case o.Machine != machine.Recreate && node.IsUnchanged(n, o.Closure, options):
 		return WouldNothing, nil
 	}
 	if err := node.CheckReplaceable(o.Node.Name, n, o.Closure, o.Deployment, o.Recorded.Paths, options); err != nil {
 		return WouldRefuse, err
 	}
 	switch {
-	case o.Machine == provision.Recreate, o.Recorded.LastConfirmed == nil && len(n.Deployed) == 0 && n.Current != desired:
+	case o.Machine == machine.Recreate, o.Recorded.LastConfirmed == nil && len(n.Deployed) == 0 && n.Current != desired:
 		return WouldFirst, nil
 	case n.Current == desired && n.Profile != o.Closure.Out:
 		return WouldDefault, nil

@@ -24,9 +24,9 @@ var layers = []string{
 	"deploy",
 	"deploy/rollout deploy/plan deploy/report",
 	"deploy/inspect deploy/explain deploy/packages deploy/archive",
-	"deploy/node deploy/machines deploy/engine",
+	"deploy/node deploy/machine deploy/engine",
 	"deploy/fleet deploy/activate deploy/closure deploy/secrets deploy/check deploy/facts deploy/selection",
-	"deploy/state deploy/provision deploy/remote",
+	"deploy/state deploy/machine/provider deploy/remote",
 	"nixeval",
 	"deploy/durable deploy/event deploy/failure modules templates",
 }
@@ -82,7 +82,7 @@ func TestOnlyUIPrints(t *testing.T) {
 	for _, dir := range []string{"nixeval", "deploy", "bench", "modules", "cmd"} {
 		err := filepath.WalkDir(filepath.Join(top, dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") ||
-				strings.HasSuffix(path, "cmd/nixbench/main.go") || strings.Contains(path, "/sshtest/") || strings.Contains(path, "/provisiontest/") { // for tests only
+				strings.HasSuffix(path, "cmd/nixbench/main.go") || strings.Contains(path, "/sshtest/") || strings.Contains(path, "/machinetest/") { // for tests only
 				return err
 			}
 			checked++

@@ -1,0 +1,89 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// newCreationError returns the error for a machine that could not be created or started.
+func (m *Task) newCreationError(err error) error {
+	return &BootError{Node: m.Change.Node, Err: err}
+}
+
+// newNotReadyError returns the error for a machine that was started and did not become ready. It adds
+// the state and address that the hypervisor reports for the machine, and the end of the machine's console log.
+func (m *Task) newNotReadyError(ctx context.Context, waited time.Duration, err error) error {
+	waited = min(waited.Round(time.Second), m.bootTimeLimit())
+	e := &BootError{Node: m.Change.Node, Started: true, Within: waited, Err: err}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	host := m.plan.providers[m.Change.Hypervisor]
+	if d, ok := host.(provider.Discoverer); ok && m.plan.Network.Mode.Ours() {
+		all, _ := d.Addresses(ctx, m.plan.Cluster, m.Change.Node) // only for the message, so an error is ignored
+		if a := preferredAddress(all); a.IsValid() && a != m.Change.Address && len(all) == 1 {
+			e.Err = fmt.Errorf("%w; it has the address %s, although %s is reserved for it", e.Err, a, m.Change.Address)
+		}
+	}
+	if inventory, surveyErr := host.Survey(ctx, m.plan.Cluster, m.plan.Network); surveyErr == nil && !errors.Is(err, errShutDownTwice) {
+		for _, f := range inventory.Machines {
+			if f.Node == m.Change.Node && f.State == provider.Off {
+				e.Err = fmt.Errorf("%w; it is off: its system has shut down", e.Err)
+			}
+		}
+	}
+	if c, ok := host.(provider.Console); ok {
+		e.Console, _ = c.ConsoleTail(ctx, m.plan.Cluster, m.Change.Node, 4000) // a kernel panic takes 3000 bytes
+	}
+	return e
+}
+
+// BootError is the error of a machine that could not be created, started or removed, or did not become ready.
+type BootError struct {
+	Node    string
+	Started bool          // the machine was started, and did not become ready
+	Within  time.Duration // how long nixbench waited until the machine is ready
+	Console string        // the end of the machine's console log
+	Err     error
+}
+
+func (e *BootError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *BootError) OnNode() (node, text string) {
+	text = failure.TextOn(e.Node, e.Err)
+	if e.Started {
+		text = fmt.Sprintf("its machine was started, but is not ready after %s: %s", e.Within, text)
+	}
+	if tail := strings.TrimSpace(e.Console); tail != "" {
+		text += "\nits console ends with:\n" + tail
+	}
+	return e.Node, text
+}
+
+// Brief formats the error in one line without the node's name.
+func (e *BootError) Brief() string {
+	text, _, _ := strings.Cut(failure.TextOn(e.Node, e), "\n")
+	return text
+}
+
+// Kind implements [failure.Classified].
+func (e *BootError) Kind() failure.Kind { return failure.Provision }
+
+func (e *BootError) Unwrap() error { return e.Err }
+
+// Hint returns what to do about the error.
+func (e *BootError) Hint() string {
+	if hint := failure.Hint(e.Err); hint != "" {
+		return hint
+	}
+	if e.Started {
+		return "the next apply continues to wait; --boot-timeout sets a longer limit; to start again with a new machine: nixbench destroy --on " + e.Node
+	}
+	return ""
+}

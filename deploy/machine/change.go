@@ -1,0 +1,185 @@
+package machine
+
+import (
+	"cmp"
+	"fmt"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Change is the planned action for one machine.
+type Change struct {
+	Node       string         `json:"node"`
+	Role       string         `json:"role,omitempty"`
+	Action     Action         `json:"action"`
+	Hypervisor string         `json:"hypervisor"`
+	Kind       provider.Kind  `json:"kind,omitempty"`
+	Address    netip.Addr     `json:"address,omitzero"`
+	Why        string         `json:"why,omitempty"`
+	State      provider.State `json:"-"` // of the machine that is removed
+
+	Lost bool `json:"-"` // the machine was created before, and its disk is missing
+
+	desired Desired
+	place   Place
+	image   provider.Image // the image that the existing machine was created from
+}
+
+// Action is what a change does with the machine.
+type Action string
+
+const (
+	Create  Action = "create"
+	Keep    Action = "keep"
+	Start   Action = "start"   // the machine is off or has crashed
+	Resume  Action = "resume"  // the machine is paused
+	Finish  Action = "finish"  // a run was interrupted while it created the machine
+	Restart Action = "restart" // its definition differs
+	// Reconnect: the machine's interface is connected to no bridge. A container is restarted to reconnect it.
+	Reconnect Action = "reconnect"
+	Recreate  Action = "recreate" // recreating was requested, and the image differs
+	Remove    Action = "remove"   // the hive no longer contains the node
+)
+
+// NeedsImage reports whether executing the change creates the machine's disk from an image.
+func (c Change) NeedsImage() bool {
+	return c.Action == Create || c.Action == Recreate || c.Action == Finish
+}
+
+// Disturbs reports whether the change stops a running machine, or replaces a lost one. The user has to confirm such changes.
+func (c Change) Disturbs() bool {
+	return c.Action == Remove || c.Action == Restart || c.Action == Recreate || c.Action == Reconnect && c.Kind == provider.Container || c.Lost
+}
+
+// Runs reports whether the machine already runs and the change does not stop or change it.
+func (c Change) Runs() bool { return c.Action == Keep }
+
+// Spec returns the desired state of the machine. If the change creates the machine's disk, image is
+// the image of the disk and id must be complete. Otherwise both may be empty.
+func (c Change) Spec(image provider.Image, id provider.Identity) provider.Spec {
+	if !c.NeedsImage() {
+		image = c.image
+	}
+	s := c.desired.makeSpec(c.place, image)
+	s.NewDisks = c.NeedsImage()
+	id.Method = s.Identity.Method
+	s.Identity = id
+	return s
+}
+
+// MAC returns the machine's hardware address.
+func (c Change) MAC() string { return c.place.MAC }
+
+// Disk returns the maximum size of the machine's disks in bytes.
+func (c Change) Disk() uint64 {
+	n := c.desired.Disk
+	for _, d := range c.desired.Disks {
+		n += d
+	}
+	return n
+}
+
+func (c Change) String() string {
+	text := string(c.Action) + " " + c.Node
+	if c.Hypervisor != "" {
+		text += " on " + c.Hypervisor
+	}
+	if c.Why != "" {
+		text += ": " + c.Why
+	}
+	return text
+}
+
+// decideChange returns the change that brings an existing machine to its desired state.
+func decideChange(w Desired, place Place, f locatedMachine, kind provider.Kind, known Recorded, o Options) Change {
+	image := known.Image
+	c := Change{
+		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.hypervisor, Kind: kind, Address: place.Address,
+		desired: w, place: place, image: image,
+	}
+	wanted := o.Images[ImageKey{w.Role, kind}]
+	switch {
+	case f.State == provider.Incomplete && !known.Created:
+		c.Action, c.Why = Finish, "a run was interrupted while it created or removed the machine"
+	case f.State == provider.Incomplete && !f.HasDisk:
+		c.markLost()
+	case o.Recreate && wanted.Hash != "" && wanted.Hash != cmp.Or(f.Image, image.Hash):
+		c.Action, c.Why = Recreate, fmt.Sprintf("image %s → %s", cmp.Or(f.Image, image.Hash), wanted.Hash)
+	case f.State == provider.Incomplete:
+		c.Action, c.Why = Start, fmt.Sprintf("its domain was removed from hypervisor %s, and is defined again around its disk", f.hypervisor)
+	case f.Definition != w.makeSpec(place, image).Definition():
+		c.Action, c.Why = Restart, describeDifference(w, f.Actual)
+		if f.State == provider.Off || f.State == provider.Crashed { // no running guest is stopped
+			c.Action = Start
+		}
+	case f.Detached:
+		c.Action, c.Why = Reconnect, describeReconnect(o.Network, kind)
+	case f.State == provider.Off:
+		c.Action, c.Why = Start, "it is off"
+	case f.State == provider.Crashed:
+		c.Action, c.Why = Start, "it has crashed"
+	case f.State == provider.Paused:
+		c.Action, c.Why = Resume, "it is paused"
+	case !w.isAllowedOn(f.hypervisor):
+		c.Why = fmt.Sprintf("it is not moved, although roles.%s.hypervisors does not contain %s: to move it, run nixbench destroy --on %s, then nixbench apply", w.Role, f.hypervisor, w.Node)
+	}
+	return c
+}
+
+// markLost makes c the creation of a machine that was created before and has no disk any more.
+func (c *Change) markLost() {
+	c.Action, c.Lost = Create, true
+	c.Why = fmt.Sprintf("its disk is no longer on hypervisor %s, so it is created again without its data", c.Hypervisor)
+}
+
+// describeReconnect returns the reason why a machine is reconnected, and whether the machine is restarted.
+func describeReconnect(net provider.Network, kind provider.Kind) string {
+	why := fmt.Sprintf("network %s was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again", net.Name)
+	if kind == provider.Container {
+		return why + " by a restart"
+	}
+	return why + " while it runs"
+}
+
+// describeDifference lists the differences of CPUs and memory between the desired and the observed machine.
+func describeDifference(w Desired, f provider.Actual) string {
+	var parts []string
+	if w.VCPUs != f.VCPUs {
+		parts = append(parts, fmt.Sprintf("vcpus %d → %d", f.VCPUs, w.VCPUs))
+	}
+	if w.Memory != f.Memory {
+		parts = append(parts, fmt.Sprintf("memory %s → %s", provider.SizeText(f.Memory), provider.SizeText(w.Memory)))
+	}
+	if len(parts) == 0 {
+		return "its definition differs"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// findRemovals returns the changes that remove machines of nodes that the hive does not contain, and duplicates.
+func findRemovals(desired []Desired, existing map[string]locatedMachine, duplicates []locatedMachine, recorded map[string]Recorded) []Change {
+	isDesired := map[string]bool{}
+	for _, w := range desired {
+		isDesired[w.Node] = true
+	}
+	var out []Change
+	add := func(f locatedMachine, why string) {
+		out = append(out, Change{Node: f.Node, Role: f.Role, Action: Remove, Hypervisor: f.hypervisor, Address: f.Address, Why: why, State: f.State})
+	}
+	for _, node := range slices.Sorted(maps.Keys(existing)) {
+		switch _, isRecorded := recorded[node]; {
+		case isDesired[node]:
+		case isRecorded:
+			add(existing[node], "the hive no longer contains it")
+		default:
+			add(existing[node], "left by an interrupted run")
+		}
+	}
+	for _, f := range duplicates {
+		add(f, "a second machine of this node")
+	}
+	return out
+}

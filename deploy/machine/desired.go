@@ -1,0 +1,139 @@
+package machine
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/facts"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Desired is the desired state of one node's machine in the hive. It does not contain the hypervisor, the MAC and
+// the address, which [Make] chooses, nor the image and the keys, which are added when the plan is executed.
+type Desired struct {
+	Node  string
+	Role  string
+	Index int
+
+	VCPUs    int
+	Memory   uint64   // bytes
+	Disk     uint64   // bytes of the root disk
+	Disks    []uint64 // bytes of each additional disk
+	Pins     []string // host CPUs for each virtual CPU
+	Firmware provider.Firmware
+	Init     string
+	XML      string
+	Method   provider.Method
+	On       []string // hypervisors on which the machine may be created; empty: any
+}
+
+// makeSpec returns the spec of the machine with this place and this image.
+func (w Desired) makeSpec(p Place, image provider.Image) provider.Spec {
+	return provider.Spec{
+		Node: w.Node, Role: w.Role, Index: w.Index, MAC: p.MAC, Address: p.Address,
+		VCPUs: w.VCPUs, Memory: w.Memory, Disk: w.Disk, Disks: w.Disks, Pins: w.Pins,
+		Firmware: w.Firmware, Init: w.Init, XML: w.XML, Image: image, Identity: provider.Identity{Method: w.Method},
+	}
+}
+
+// Boots reports whether nixbench boots the node's machine. A node of a role that has a
+// deployment.targetHost (set with mkForce) is an existing machine, which nixbench does not manage.
+func Boots(hive *nixeval.Hive, n nixeval.Node) bool {
+	return n.Role != "" && hive.Cluster != nil && len(hive.Unit(n.Unit).Deployment.TargetHosts) == 0
+}
+
+// Booted returns the nodes whose machines nixbench boots.
+func Booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
+	var out []nixeval.Node
+	for _, n := range nodes {
+		if Boots(hive, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// desiredMachines returns the machines that nixbench boots, as the hive describes them.
+func desiredMachines(hive *nixeval.Hive) ([]Desired, error) {
+	var out []Desired
+	for _, n := range Booted(hive, hive.Nodes) {
+		w, err := toDesiredMachine(n, hive.Roles[n.Role])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+func toDesiredMachine(n nixeval.Node, r nixeval.Role) (Desired, error) {
+	w := Desired{
+		Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins,
+		Firmware: provider.Firmware(r.Firmware), Init: r.Init, XML: r.XML, Method: provider.Method(r.Identity), On: r.Hypervisors,
+	}
+	var err error
+	size := func(option, text string) uint64 {
+		n, bad := provider.ParseSize(text)
+		if bad != nil && err == nil {
+			err = &PlanError{Text: fmt.Sprintf("roles.%s.%s: %v", w.Role, option, bad), Fix: "sizes are numbers with a unit, such as 512M or 4G"}
+		}
+		return n
+	}
+	w.Memory, w.Disk = size("memory", r.Memory), size("disk", r.Disk)
+	for _, d := range r.Disks {
+		w.Disks = append(w.Disks, size("disks", d))
+	}
+	return w, err
+}
+
+// desiredNetwork returns the network that the hive describes.
+func desiredNetwork(hive *nixeval.Hive) (provider.Network, error) {
+	n := hive.Cluster.Network
+	out := provider.Network{Name: n.Name, Mode: provider.Mode(n.Mode), Domain: n.Domain}
+	bad := func(fix, format string, args ...any) (provider.Network, error) {
+		return out, &PlanError{Text: "cluster.network." + fmt.Sprintf(format, args...), Fix: fix}
+	}
+	if n.Bridge != nil {
+		out.Bridge = *n.Bridge
+	}
+	if out.Mode == provider.Bridge && out.Bridge == "" {
+		return bad("cluster.network.bridge = \"br0\"; or mode = \"nat\"", "mode is bridge, and cluster.network.bridge is null")
+	}
+	if !out.Mode.Ours() {
+		return out, nil
+	}
+	cidr, err := netip.ParsePrefix(n.CIDR)
+	if err != nil {
+		return bad("an address and a number of bits, such as 192.168.222.0/24", "cidr: %q is not an address range", n.CIDR)
+	}
+	if !cidr.Addr().Is4() || cidr.Bits() > 29 || cidr.Bits() < 8 {
+		return bad("such as 192.168.222.0/24", "cidr: %s is not a range of IPv4 addresses from /8 to /29", cidr)
+	}
+	out.CIDR = cidr.Masked()
+	return out, nil
+}
+
+// fixedAddresses returns the addresses in the hive that no machine may get, with the option that sets each
+// address: the addresses of nodes whose machines nixbench does not manage, and the address of the cluster's endpoint.
+func fixedAddresses(hive *nixeval.Hive) map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	for _, n := range hive.Nodes {
+		if a, ok := facts.LiteralAddress(hive, n); ok {
+			out[a] = "the deployment.targetHost of node " + n.Name
+		}
+	}
+	if e := parseEndpointAddress(hive); e.IsValid() {
+		out[e] = "cluster.endpoint"
+	}
+	return out
+}
+
+func parseEndpointAddress(hive *nixeval.Hive) netip.Addr {
+	if hive.Cluster == nil || hive.Cluster.Endpoint == nil || hive.Cluster.Endpoint.Address == nil {
+		return netip.Addr{}
+	}
+	a, _ := netip.ParseAddr(strings.TrimSpace(*hive.Cluster.Endpoint.Address)) // facts.Make reports an invalid address
+	return a
+}

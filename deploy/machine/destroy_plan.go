@@ -1,0 +1,163 @@
+package machine
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Removed is the outcome for a machine that is removed from its hypervisor.
+const Removed state.Outcome = "removed"
+
+// Removal is a machine that a destroy plan removes.
+type Removal struct {
+	Node         string         `json:"node"`
+	Role         string         `json:"role,omitempty"`
+	Hypervisor   string         `json:"hypervisor"`
+	State        provider.State `json:"state,omitempty"` // empty: no hypervisor has a domain or volume of the machine
+	neverCreated bool           // the machine was recorded, and its creation did not begin
+	unrecorded   bool           // the state has no record of the machine
+	duplicate    bool           // the node has another machine, which it keeps
+	note         string         // message for the user: what is removed from the machine's record; empty unless the hypervisor is lost
+}
+
+// DestroyPlan lists the machines that a destroy removes, and the objects that it does not remove.
+type DestroyPlan struct {
+	Removals     []Removal
+	WholeCluster bool     // all machines of the cluster are removed, so the network and the images are removed too
+	Remaining    []string // messages for the user about objects that are not removed and records that are
+	neverCreated []string // nodes whose machine was recorded and never created: only the record is removed
+	hosts        hypervisors
+	abandoned    string // the lost hypervisor, which is removed from the state with its machines; empty: none
+}
+
+func (d Removal) String() string {
+	text := d.Node
+	if d.Hypervisor != "" {
+		text += " on " + d.Hypervisor
+	}
+	switch {
+	case d.note != "":
+		text += ": " + d.note
+	case d.unrecorded:
+		text += ": left by an interrupted run"
+	case d.State == "":
+		text += ": it no longer exists"
+	case d.State != provider.Running:
+		text += ": " + string(d.State)
+	}
+	return text
+}
+
+// RemovedNodes returns the nodes that have no machine after the removals, each node once.
+func RemovedNodes(list []Removal) []string {
+	var out []string
+	for _, machine := range list {
+		if !machine.duplicate && !slices.Contains(out, machine.Node) {
+			out = append(out, machine.Node)
+		}
+	}
+	return out
+}
+
+// RemovedNodes returns the nodes that have no machine after the plan was executed.
+func (d *DestroyPlan) RemovedNodes() []string { return RemovedNodes(d.Removals) }
+
+// Close closes the connections to the hypervisors.
+func (d *DestroyPlan) Close() { d.hosts.close() }
+
+// PlanDestroy plans the removal of the machines in the state and of the machines that the hypervisors report for
+// the cluster, even if the hive does not contain them. selectNodes selects nodes; nil selects all nodes.
+func (m *Manager) PlanDestroy(ctx context.Context, recorded *state.State, selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) (*DestroyPlan, error) {
+	if recorded.Cluster == nil {
+		return &DestroyPlan{}, nil
+	}
+	net, err := m.clusterNetwork(recorded, false)
+	if err != nil {
+		return nil, err
+	}
+	d := &DestroyPlan{}
+	if d.hosts, err = connectHypervisors(ctx, m.Open, recorded.Cluster.Hypervisors, m.Send); err != nil {
+		d.Close()
+		return nil, addForgetHint(err, recorded)
+	}
+	sites, err := d.hosts.survey(ctx, m.clusterIdentity(recorded), net, m.Send)
+	if err != nil {
+		d.Close()
+		return nil, addForgetHint(err, recorded)
+	}
+	seen := map[string]bool{}
+	var all []Removal
+	for _, name := range slices.Sorted(maps.Keys(sites)) {
+		for _, c := range sites[name].Copies {
+			d.Remaining = append(d.Remaining, CopyText(name, c))
+		}
+		for _, f := range sites[name].Machines {
+			_, remembered := recorded.Machines[f.Node]
+			all = append(all, Removal{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, unrecorded: !remembered})
+			seen[f.Node] = true
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
+		if s := recorded.Machines[node]; !seen[node] {
+			all = append(all, Removal{Node: node, Role: s.Role, Hypervisor: s.Hypervisor, neverCreated: s.Created == nil})
+		}
+	}
+	sortByNode(all)
+	list := all
+	if selectNodes != nil {
+		selected, err := selectNodes(m.nodesOf(all))
+		if err != nil {
+			d.Close()
+			return nil, err
+		}
+		list = slices.DeleteFunc(slices.Clone(all), func(machine Removal) bool {
+			return !slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == machine.Node })
+		})
+	}
+	d.WholeCluster = len(list) == len(all)
+	for _, machine := range list {
+		if machine.neverCreated {
+			d.neverCreated = append(d.neverCreated, machine.Node)
+			d.Remaining = append(d.Remaining, machine.Node+": it was never created; its record is removed")
+		} else {
+			d.Removals = append(d.Removals, machine)
+		}
+	}
+	return d, nil
+}
+
+func sortByNode(all []Removal) {
+	slices.SortStableFunc(all, func(a, b Removal) int { return nixeval.CompareNatural(a.Node, b.Node) })
+}
+
+// nodesOf returns the nodes of the machines, each once, so that the user's selection can be applied to them. A
+// node that the hive contains has its tags; another node has none.
+func (m *Manager) nodesOf(all []Removal) []nixeval.Node {
+	var out []nixeval.Node
+	for _, machine := range all {
+		n := nixeval.Node{Name: machine.Node, Unit: machine.Node, Role: machine.Role, Tags: []string{}}
+		for _, h := range m.Hive.Nodes {
+			if h.Name == machine.Node {
+				n = h
+			}
+		}
+		if !slices.ContainsFunc(out, func(o nixeval.Node) bool { return o.Name == n.Name }) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Lines returns one line for each removal and each message, to be shown before the user confirms.
+func (d *DestroyPlan) Lines() []string {
+	var out []string
+	for _, machine := range d.Removals {
+		out = append(out, machine.String())
+	}
+	return append(out, d.Remaining...)
+}

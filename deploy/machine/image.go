@@ -1,0 +1,194 @@
+package machine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// findImage finds the image that a role boots from: a disk image, or a folder with a disk image
+// and, for direct kernel boot, kernel, initrd and cmdline. It does not compute the image's hash.
+func findImage(path string) (provider.Image, error) {
+	var i provider.Image
+	info, err := os.Stat(path)
+	if err != nil {
+		return i, &ImageError{Path: path, Err: err}
+	}
+	i.Disk = path
+	if info.IsDir() {
+		if i, err = readImageFolder(path); err != nil {
+			return i, &ImageError{Path: path, Err: err}
+		}
+	}
+	if i.Disk, err = filepath.EvalSymlinks(i.Disk); err == nil {
+		i.Format, err = detectFormat(i.Disk)
+	}
+	if err != nil {
+		return i, &ImageError{Path: path, Err: err}
+	}
+	return i, nil
+}
+
+// loadImage finds the image that a role boots from, and computes its hash.
+func loadImage(ctx context.Context, path string, hashes *state.Hashes) (provider.Image, error) {
+	i, err := findImage(path)
+	if err != nil {
+		return i, err
+	}
+	sum := sha256.New()
+	for _, file := range []string{i.Disk, i.Kernel, i.Initrd} {
+		if err != nil {
+			break
+		}
+		var hash string
+		if file != "" {
+			hash, err = hashes.Of(ctx, file)
+		}
+		fmt.Fprintf(sum, "%s\n", hash)
+	}
+	if err != nil {
+		return i, &ImageError{Path: path, Err: err}
+	}
+	fmt.Fprintf(sum, "%s", i.Cmdline)
+	i.Hash = hex.EncodeToString(sum.Sum(nil)[:8])
+	return i, nil
+}
+
+// cmdlineSize is the maximum size of a cmdline file in bytes. Linux accepts a command line of at most 4 KiB.
+const cmdlineSize = 64 << 10
+
+// readImageFolder finds the disk image, kernel, initrd and command line in a folder.
+func readImageFolder(dir string) (provider.Image, error) {
+	var i provider.Image
+	disks, err := findDiskImages(dir)
+	if err != nil {
+		return i, err
+	}
+	switch len(disks) {
+	case 0:
+		return i, errors.New("there is no disk image in it (*.qcow2, *.raw or *.img)")
+	case 1:
+		i.Disk = disks[0]
+	default:
+		return i, fmt.Errorf("there are several disk images in it: %s", strings.Join(disks, ", "))
+	}
+	for name, into := range map[string]*string{"kernel": &i.Kernel, "initrd": &i.Initrd} {
+		if file := filepath.Join(dir, name); durable.Exists(file) {
+			*into = file
+		}
+	}
+	if i.Initrd != "" && i.Kernel == "" {
+		return i, errors.New("there is an initrd in it, but no kernel")
+	}
+	text, err := durable.Read(filepath.Join(dir, "cmdline"), cmdlineSize)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return i, err
+	}
+	i.Cmdline = strings.TrimSpace(string(text))
+	return i, nil
+}
+
+// findDiskImages returns the disk images in a folder. If there are none, it returns the disk images in
+// the folder's direct subfolders, where some Nix image builders put them.
+func findDiskImages(dir string) ([]string, error) {
+	for _, pattern := range []string{"*", "*/*"} {
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return nil, err
+		}
+		files = slices.DeleteFunc(files, func(file string) bool {
+			return !slices.Contains([]string{".qcow2", ".raw", ".img"}, filepath.Ext(file))
+		})
+		if len(files) > 0 {
+			return files, nil
+		}
+	}
+	return nil, nil
+}
+
+func detectFormat(disk string) (provider.Format, error) {
+	f, _, err := durable.Open(disk)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	magic := make([]byte, 4)
+	if _, err := io.ReadFull(f, magic); err != nil {
+		return "", errors.New("it is too short for a disk image")
+	}
+	switch {
+	case string(magic) == "QFI\xfb":
+		return provider.QCOW2, nil
+	case string(magic) == "\xfd7zX", string(magic[:2]) == "\x1f\x8b", string(magic) == "\x28\xb5\x2f\xfd":
+		return "", errors.New("it is compressed; unpack it first")
+	}
+	return provider.Raw, nil
+}
+
+// ImageError describes why a role cannot boot from an image.
+type ImageError struct {
+	Role string // empty: the role is not known
+	Path string
+	Err  error
+}
+
+func (e *ImageError) Error() string {
+	var p *fs.PathError
+	err := e.Err
+	if errors.As(err, &p) && p.Path == e.Path {
+		err = p.Err
+	}
+	text := fmt.Sprintf("image %s: %v", e.Path, err)
+	if e.Role != "" {
+		text = "role " + e.Role + ": " + text
+	}
+	return text
+}
+
+// Kind implements [failure.Classified].
+func (e *ImageError) Kind() failure.Kind { return failure.Provision }
+
+func (e *ImageError) Unwrap() error { return e.Err }
+
+// Hint describes the images that a role accepts.
+func (e *ImageError) Hint() string {
+	role := e.Role
+	if role == "" {
+		role = "ROLE"
+	}
+	return fmt.Sprintf("roles.%s.image takes a disk image (qcow2 or raw; for containers a raw file system), or a folder with disk.qcow2 or disk.raw, and kernel, initrd and cmdline if it is to be booted directly", role)
+}
+
+// fileSize returns the space that a file takes on disk, without its holes; 0 if it does not exist.
+func fileSize(file string) uint64 {
+	info, err := os.Stat(file)
+	if err != nil {
+		return 0
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return min(uint64(s.Blocks)*512, uint64(info.Size()))
+	}
+	return uint64(info.Size())
+}
+
+// formatRoundedSize formats a size rounded down to whole MiB: 480 MiB.
+func formatRoundedSize(n uint64) string {
+	if n >= 1<<20 {
+		n &^= 1<<20 - 1
+	}
+	return provider.SizeText(n)
+}

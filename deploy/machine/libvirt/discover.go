@@ -1,0 +1,118 @@
+package libvirt
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// Addresses returns a machine's addresses from the first of these sources that has an address: the network's
+// leases, the guest agent, the hypervisor's ARP table, the local ARP table.
+func (h *Hypervisor) Addresses(ctx context.Context, c provider.Cluster, node string) ([]netip.Addr, error) {
+	var found []netip.Addr
+	err := h.runOperation(ctx, func(s *session) error {
+		d, err := s.findMachine(c, node)
+		if err != nil || d == nil {
+			return err
+		}
+		defer d.free()
+		if !d.isMachineOfNode(c, node) {
+			return nil
+		}
+		if on, err := isActive(d.d); err != nil || !on {
+			return err
+		}
+		found = s.findAddresses(d)
+		return nil
+	})
+	if err != nil { // found is not read, because the abandoned operation may still write it
+		return nil, h.wrapError(node, "find the address", err, "")
+	}
+	return found, nil
+}
+
+func (s *session) findAddresses(d *domain) []netip.Addr {
+	var found []netip.Addr
+	if d.Link != nil {
+		if n, err := s.conn.LookupNetworkByName(d.Link.Network); err == nil {
+			for _, l := range listLeases(n) {
+				if strings.EqualFold(l.MAC, d.MAC) {
+					found = append(found, l.Address)
+				}
+			}
+			_ = n.Free()
+		}
+	}
+	for _, source := range []libvirt.DomainInterfaceAddressesSource{
+		libvirt.DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT, libvirt.DOMAIN_INTERFACE_ADDRESSES_SRC_ARP,
+	} {
+		if len(found) > 0 {
+			break
+		}
+		links, err := d.d.ListAllInterfaceAddresses(source)
+		if err != nil {
+			continue // no agent answers, or the driver does not support the source
+		}
+		for _, l := range links {
+			if !strings.EqualFold(l.Hwaddr, d.MAC) {
+				continue
+			}
+			for _, a := range l.Addrs {
+				if ip, err := netip.ParseAddr(a.Addr); err == nil && !ip.IsLinkLocalUnicast() && !slices.Contains(found, ip) {
+					found = append(found, ip)
+				}
+			}
+		}
+	}
+	if len(found) == 0 {
+		// libvirt 9.0 cannot read the ARP table of newer kernels ("wrong nlmsg len"), so read the local table.
+		if table, err := os.ReadFile("/proc/net/arp"); err == nil {
+			found = findNeighbours(string(table), d.MAC)
+		}
+	}
+	return found
+}
+
+// neighbours returns the addresses that Linux's ARP table has for a MAC.
+func findNeighbours(table, mac string) []netip.Addr {
+	var found []netip.Addr
+	for line := range strings.Lines(table) {
+		// IP address, HW type, Flags, HW address, Mask, Device; flag 2 is a complete entry.
+		f := strings.Fields(line)
+		if len(f) < 4 || !strings.EqualFold(f[3], mac) {
+			continue
+		}
+		flags, err := strconv.ParseUint(f[2], 0, 16)
+		ip, bad := netip.ParseAddr(f[0])
+		if err == nil && bad == nil && flags&2 != 0 && !slices.Contains(found, ip) {
+			found = append(found, ip)
+		}
+	}
+	return found
+}
+
+// listLeases returns the unexpired leases of a network, newest first.
+func listLeases(n *libvirt.Network) []provider.Lease {
+	all, err := n.GetDHCPLeases()
+	if err != nil {
+		return nil // the driver does not support leases
+	}
+	slices.SortStableFunc(all, func(a, b libvirt.NetworkDHCPLease) int { return b.ExpiryTime.Compare(a.ExpiryTime) })
+	var found []provider.Lease
+	for _, l := range all {
+		ip, err := netip.ParseAddr(l.IPaddr)
+		if err != nil || l.ExpiryTime.Unix() > 0 && l.ExpiryTime.Before(time.Now()) {
+			continue
+		}
+		found = append(found, provider.Lease{MAC: strings.ToLower(l.Mac), Address: ip})
+	}
+	return found
+}

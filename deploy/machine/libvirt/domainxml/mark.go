@@ -1,0 +1,170 @@
+package domainxml
+
+import (
+	"encoding/xml"
+	"fmt"
+	"slices"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// XML namespaces of nixbench's marks in the metadata of domains and networks.
+const (
+	MachineNamespace = "urn:nixbench:machine:1"
+	NetworkNamespace = "urn:nixbench:network:1"
+)
+
+// MachineMark is the metadata of a domain: the cluster and node that own the domain, and the image and the
+// definition that the domain was created from.
+type MachineMark struct {
+	Cluster    string `xml:"cluster,attr"`
+	ID         string `xml:"id,attr"`
+	Node       string `xml:"node,attr"`
+	Role       string `xml:"role,attr"`
+	Index      int    `xml:"index,attr"`
+	Image      string `xml:"image,attr"`
+	Definition string `xml:"definition,attr"`
+}
+
+// NetworkMark is the metadata of a network: the cluster that owns the network.
+type NetworkMark struct {
+	Cluster string `xml:"cluster,attr"`
+	ID      string `xml:"id,attr"`
+}
+
+func marshalMachineMark(m Machine) (string, error) {
+	return marshalXML(struct {
+		XMLName xml.Name `xml:"nixbench:machine"`
+		Space   string   `xml:"xmlns:nixbench,attr"`
+		MachineMark
+	}{Space: MachineNamespace, MachineMark: MachineMark{
+		Cluster: m.Cluster.Name, ID: m.Cluster.ID, Node: m.Spec.Node, Role: m.Spec.Role, Index: m.Spec.Index,
+		Image: m.Image, Definition: m.Spec.Definition(),
+	}})
+}
+
+func marshalNetworkMark(c provider.Cluster) (string, error) {
+	return marshalXML(struct {
+		XMLName xml.Name `xml:"nixbench:network"`
+		Space   string   `xml:"xmlns:nixbench,attr"`
+		NetworkMark
+	}{Space: NetworkNamespace, NetworkMark: NetworkMark{Cluster: c.Name, ID: c.ID}})
+}
+
+func marshalXML(v any) (string, error) {
+	text, err := xml.Marshal(v)
+	return string(text), err
+}
+
+// DomainInfo is a domain as libvirt describes it. Mark is nil if nixbench did not create the domain.
+type DomainInfo struct {
+	Name    string
+	UUID    string
+	Type    string // kvm, qemu (emulated), lxc or test
+	Mark    *MachineMark
+	MAC     string // MAC of the first interface, which nixbench defines; other interfaces are defined in the role's XML
+	Link    *Link  // the first interface, if it is on a libvirt network
+	Links   []Link // all interfaces on libvirt networks
+	VCPUs   int
+	Memory  uint64   // bytes
+	Console string   // path of the console log
+	Disks   []string // paths of the disks
+}
+
+// Link is an interface of a domain on a libvirt network.
+type Link struct {
+	MAC     string
+	Network string
+	Port    string // UUID of the network's port; set only while the domain runs
+}
+
+// IsMachineOf reports whether the domain is a machine that nixbench created for the cluster. A clone has the
+// same mark but another UUID, so the result is false.
+func (f DomainInfo) IsMachineOf(c provider.Cluster) bool {
+	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == DomainUUID(c, f.Mark.Node)
+}
+
+// UsesNetwork reports whether one of the domain's interfaces is on the network.
+func (f DomainInfo) UsesNetwork(network string) bool {
+	return slices.ContainsFunc(f.Links, func(l Link) bool { return l.Network == network })
+}
+
+// ParseDomain parses libvirt's description of a domain.
+func ParseDomain(text string) (DomainInfo, error) {
+	var d libvirtxml.Domain
+	if err := d.Unmarshal(text); err != nil {
+		return DomainInfo{}, fmt.Errorf("read libvirt's description of a domain: %w", err)
+	}
+	f := DomainInfo{Name: d.Name, UUID: d.UUID, Type: d.Type}
+	if d.Metadata != nil {
+		f.Mark = findMark[MachineMark](d.Metadata.XML, MachineNamespace)
+	}
+	if d.VCPU != nil {
+		f.VCPUs = int(d.VCPU.Value)
+	}
+	if d.Memory != nil {
+		f.Memory = uint64(d.Memory.Value) * bytesPerUnit[d.Memory.Unit]
+	}
+	if d.Devices != nil {
+		if len(d.Devices.Interfaces) > 0 {
+			i := d.Devices.Interfaces[0]
+			if i.MAC != nil {
+				f.MAC = i.MAC.Address
+			}
+		}
+		for n, i := range d.Devices.Interfaces {
+			if i.MAC == nil || i.Source == nil || i.Source.Network == nil {
+				continue
+			}
+			l := Link{MAC: i.MAC.Address, Network: i.Source.Network.Network, Port: i.Source.Network.PortID}
+			if f.Links = append(f.Links, l); n == 0 {
+				f.Link = &l
+			}
+		}
+		for _, disk := range d.Devices.Disks {
+			if disk.Source != nil && disk.Source.File != nil {
+				f.Disks = append(f.Disks, disk.Source.File.File)
+			}
+		}
+		for _, s := range d.Devices.Serials {
+			if s.Log != nil {
+				f.Console = s.Log.File
+			}
+		}
+	}
+	return f, nil
+}
+
+var bytesPerUnit = map[string]uint64{"": 1 << 10, "b": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+// findMark returns the first element of the namespace in the metadata as a mark; nil if there is none.
+func findMark[M any](metadata, space string) *M {
+	var all struct {
+		Elements []struct {
+			XMLName xml.Name
+			Inner   []xml.Attr `xml:",any,attr"`
+		} `xml:",any"`
+	}
+	// Wrap the elements of the metadata, because an XML document has only one root element.
+	if xml.Unmarshal([]byte("<metadata>"+metadata+"</metadata>"), &all) != nil {
+		return nil
+	}
+	for _, e := range all.Elements {
+		if e.XMLName.Space != space {
+			continue
+		}
+		start := xml.StartElement{Name: xml.Name{Local: "mark"}}
+		for _, a := range e.Inner {
+			if a.Name.Space == "" {
+				start.Attr = append(start.Attr, a)
+			}
+		}
+		var mark M
+		if xml.NewTokenDecoder(&tokens{start, start.End()}).Decode(&mark) == nil {
+			return &mark
+		}
+	}
+	return nil
+}

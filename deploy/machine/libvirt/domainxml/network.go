@@ -1,0 +1,145 @@
+package domainxml
+
+import (
+	"crypto/sha256"
+	"encoding/xml"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// Network returns the XML of a network that nixbench manages.
+func Network(c provider.Cluster, n provider.Network, reservations []provider.Reservation) (string, error) {
+	if !n.CIDR.IsValid() || !n.CIDR.Addr().Is4() || n.CIDR.Bits() > 29 {
+		return "", fmt.Errorf("network %s: %s is not an IPv4 range of at least eight addresses", n.Name, n.CIDR)
+	}
+	mark, err := marshalNetworkMark(c)
+	if err != nil {
+		return "", err
+	}
+	gateway := n.Gateway()
+	first, last := gateway.Next(), n.Broadcast().Prev()
+	dhcp := &libvirtxml.NetworkDHCP{Ranges: []libvirtxml.NetworkDHCPRange{{Start: first.String(), End: last.String()}}}
+	for _, r := range reservations {
+		dhcp.Hosts = append(dhcp.Hosts, newHostEntry(r))
+	}
+	x := libvirtxml.Network{
+		Name:     n.Name,
+		UUID:     deriveNetworkUUID(c, n.Name),
+		Metadata: &libvirtxml.NetworkMetadata{XML: mark},
+		Bridge:   &libvirtxml.NetworkBridge{Name: BridgeName(n.Name), STP: "off", Delay: "0"},
+		IPs: []libvirtxml.NetworkIP{{
+			Address: gateway.String(), Family: "ipv4", Prefix: uint(n.CIDR.Bits()), DHCP: dhcp,
+		}},
+		// By default dnsmasq pings an address for three seconds before it leases the address.
+		DnsmasqOptions: &libvirtxml.NetworkDnsmasqOptions{Option: []libvirtxml.NetworkDnsmasqOption{{Value: "no-ping"}}},
+	}
+	if n.Domain != "" {
+		x.Domain = &libvirtxml.NetworkDomain{Name: n.Domain, LocalOnly: "yes"}
+	}
+	if n.Mode == provider.NAT {
+		x.Forward = &libvirtxml.NetworkForward{Mode: "nat"}
+	}
+	return x.Marshal()
+}
+
+// BridgeName returns the name of a network's bridge. The name has 13 bytes; Linux allows 15 bytes for an
+// interface.
+func BridgeName(network string) string {
+	return fmt.Sprintf("virnb%x", sha256.Sum256([]byte(network)))[:13]
+}
+
+// Reservation returns the XML of one reservation, for updating an existing network.
+func Reservation(r provider.Reservation) (string, error) {
+	return marshalXML(struct {
+		XMLName xml.Name `xml:"host"`
+		libvirtxml.NetworkDHCPHost
+	}{NetworkDHCPHost: newHostEntry(r)})
+}
+
+func newHostEntry(r provider.Reservation) libvirtxml.NetworkDHCPHost {
+	return libvirtxml.NetworkDHCPHost{MAC: r.MAC, Name: r.Node, IP: r.Address.String()}
+}
+
+// NetworkInfo is a network as libvirt describes it. Mark is nil if nixbench did not create the network.
+type NetworkInfo struct {
+	Name         string
+	UUID         string
+	Bridge       string // name of the host's bridge interface
+	Mark         *NetworkMark
+	Mode         provider.Mode // forward mode; Isolated if the network has no forward mode
+	Domain       string
+	CIDRs        []netip.Prefix
+	Reservations []provider.Reservation
+}
+
+// BelongsTo reports whether nixbench created the network for the cluster. It returns false for a copy of
+// the network, which has another UUID.
+func (f NetworkInfo) BelongsTo(c provider.Cluster) bool {
+	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == deriveNetworkUUID(c, f.Name)
+}
+
+// OwnsBridge reports whether libvirt created the network's bridge. libvirt removes such a bridge when the
+// network stops.
+func (f NetworkInfo) OwnsBridge() bool {
+	return f.Mode.Ours() || f.Mode == "route" || f.Mode == "open"
+}
+
+func deriveNetworkUUID(c provider.Cluster, name string) string {
+	return deriveUUID("network", c.ID, name)
+}
+
+// ParseNetwork parses libvirt's description of a network.
+func ParseNetwork(text string) (NetworkInfo, error) {
+	var n libvirtxml.Network
+	if err := n.Unmarshal(text); err != nil {
+		return NetworkInfo{}, fmt.Errorf("read libvirt's description of a network: %w", err)
+	}
+	f := NetworkInfo{Name: n.Name, UUID: n.UUID, Mode: provider.Isolated}
+	if n.Bridge != nil {
+		f.Bridge = n.Bridge.Name
+	}
+	if n.Forward != nil {
+		f.Mode = provider.Mode(n.Forward.Mode)
+		if f.Mode == "" {
+			f.Mode = provider.NAT
+		}
+	}
+	if n.Metadata != nil {
+		f.Mark = findMark[NetworkMark](n.Metadata.XML, NetworkNamespace)
+	}
+	if n.Domain != nil {
+		f.Domain = n.Domain.Name
+	}
+	for _, ip := range n.IPs {
+		addr, err := netip.ParseAddr(ip.Address)
+		if err != nil {
+			continue
+		}
+		bits := int(ip.Prefix)
+		if ip.Netmask != "" {
+			bits = countMaskBits(ip.Netmask)
+		}
+		if p, err := addr.Prefix(bits); err == nil && bits > 0 {
+			f.CIDRs = append(f.CIDRs, p)
+		}
+		if ip.DHCP == nil {
+			continue
+		}
+		for _, h := range ip.DHCP.Hosts {
+			if a, err := netip.ParseAddr(h.IP); err == nil {
+				f.Reservations = append(f.Reservations, provider.Reservation{Node: h.Name, MAC: h.MAC, Address: a})
+			}
+		}
+	}
+	return f, nil
+}
+
+func countMaskBits(mask string) int {
+	bits, _ := net.IPMask(net.ParseIP(mask).To4()).Size()
+	return bits
+}

@@ -1,0 +1,127 @@
+package libvirt
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// wrapError wraps an error into a [provider.Error]. An error that contains a [provider.Error] is returned
+// unchanged; only a missing node is added. It returns nil for nil.
+func (h *Hypervisor) wrapError(node, op string, err error, fix string) error {
+	if err == nil {
+		return nil
+	}
+	var e *provider.Error
+	if errors.As(err, &e) {
+		if e.Node == "" && node != "" {
+			c := *e
+			c.Node = node
+			return &c
+		}
+		return err
+	}
+	more, err := explainError(err)
+	if fix == "" {
+		fix = more
+	}
+	return &provider.Error{Hypervisor: h.name, Node: node, Op: op, Err: err, Fix: fix}
+}
+
+// hasCode reports whether an error is a libvirt error with one of these codes.
+func hasCode(err error, codes ...libvirt.ErrorNumber) bool {
+	var e libvirt.Error
+	return errors.As(err, &e) && slices.Contains(codes, e.Code)
+}
+
+func isNotFound(err error) bool {
+	return hasCode(err, libvirt.ERR_NO_DOMAIN, libvirt.ERR_NO_NETWORK, libvirt.ERR_NO_STORAGE_POOL, libvirt.ERR_NO_STORAGE_VOL)
+}
+
+func isUnsupported(err error) bool {
+	return hasCode(err, libvirt.ERR_NO_SUPPORT, libvirt.ERR_ARGUMENT_UNSUPPORTED)
+}
+
+// explainError returns libvirt's message without its error numbers, and a fix if explainError has one for
+// the message.
+func explainError(err error) (fix string, inner error) {
+	var e libvirt.Error
+	if !errors.As(err, &e) {
+		return "", err
+	}
+	text := strings.TrimPrefix(e.Message, "internal error: ")
+	if text == "" {
+		return "", err
+	}
+	inner = errors.New(text)
+	contains := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
+	}
+	switch {
+	case contains("No space left on device", "Disk quota exceeded"):
+		return "make room, or name another pool in cluster.hypervisors", fmt.Errorf("%w: %s", provider.ErrFull, text)
+	case contains("Unable to find any firmware", "Failed to locate firmware"):
+		return "install UEFI firmware without secure boot on the hypervisor (package ovmf), or set the role's firmware to bios", inner
+	case contains("already in use by interface"):
+		return "choose another cluster.network.cidr", fmt.Errorf("%w: %s", provider.ErrClash, text)
+	case contains("qemu-img"):
+		return "install qemu-img on the hypervisor (package qemu-utils)", inner
+	case contains("Cannot find 'dnsmasq'", "dnsmasq binary"):
+		return "install dnsmasq on the hypervisor (package dnsmasq-base)", inner
+	case contains("cannot set up guest memory", "Cannot allocate memory"):
+		return "the hypervisor has too little memory left: give the role less memory, or fewer nodes", inner
+	}
+	return "", inner
+}
+
+// newUnreachableError returns the error for a failed connection to the hypervisor.
+func (h *Hypervisor) newUnreachableError(err error) error {
+	_, inner := explainError(err)
+	text, fix := inner.Error(), "check that libvirtd runs there: systemctl status libvirtd virtqemud"
+	switch {
+	case strings.Contains(text, "Permission denied"), strings.Contains(text, "authentication"), strings.Contains(text, "polkit"):
+		fix = "join the group libvirt, or run as root"
+	case strings.Contains(h.o.URI, "+ssh"):
+		fix = "check that this works: " + h.formatTestCommand()
+	case strings.Contains(text, "No connection driver available"):
+		fix = "install libvirt's driver for it there: on Debian the package libvirt-daemon-driver-qemu or libvirt-daemon-driver-lxc; on NixOS " + nixosOption
+	case strings.Contains(text, "No such file"), strings.Contains(text, "Connection refused"):
+		fix = "start libvirtd there: systemctl start libvirtd.socket; if it is not installed: on Debian apt install " + h.debianPackages() + "; on NixOS " + nixosOption
+	}
+	return h.wrapError("", "connect to "+h.o.URI, fmt.Errorf("%w: %s", provider.ErrUnreachable, text), fix)
+}
+
+// nixosOption installs libvirt with its drivers for QEMU and containers on NixOS.
+const nixosOption = "virtualisation.libvirtd.enable = true"
+
+// debianPackages returns the packages of Debian that the hypervisor needs.
+func (h *Hypervisor) debianPackages() string {
+	common := "libvirt-daemon-system dnsmasq-base"
+	if strings.HasPrefix(h.o.URI, "lxc") {
+		return common + " libvirt-daemon-driver-lxc"
+	}
+	return common + " qemu-system-x86 qemu-utils"
+}
+
+// formatTestCommand returns the command with which a user can test the connection to libvirt over SSH.
+func (h *Hypervisor) formatTestCommand() string {
+	u, err := url.Parse(h.o.URI)
+	if err != nil {
+		return "virsh -c " + h.o.URI + " version"
+	}
+	driver, _, _ := strings.Cut(u.Scheme, "+")
+	to := u.Hostname()
+	if name := u.User.Username(); name != "" {
+		to = name + "@" + to
+	}
+	if u.Port() != "" {
+		to = "-p " + u.Port() + " " + to
+	}
+	return "ssh " + to + " virsh -c " + driver + "://" + u.Path + " version"
+}

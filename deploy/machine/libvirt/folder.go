@@ -1,0 +1,113 @@
+package libvirt
+
+import (
+	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
+	"github.com/nixbench/nixbench/deploy/machine/libvirt/seed"
+)
+
+// libvirt has no call to create a folder with files on its host, so createFolder defines a temporary pool in the
+// folder. The pool has the name of the folder, so that a pool of an interrupted operation is found.
+
+// createFolder creates a folder in the pool with exactly these files, readable by root only. An existing folder is
+// replaced.
+func (p *pool) createFolder(name string, files []seed.File) error {
+	if err := p.removeFolder(name); err != nil {
+		return err
+	}
+	f, err := p.openFolder(name)
+	if err != nil {
+		return err
+	}
+	defer f.free()
+	for _, file := range files {
+		if err := f.uploadBytes(domainxml.Volume{Name: file.Name, Format: "raw", Mode: "0600"}, file.Data); err != nil {
+			return p.addFreeSpace(err)
+		}
+	}
+	if err := p.beforeChange("close the folder " + name); err != nil {
+		return err
+	}
+	if err := f.p.Destroy(); err != nil {
+		return err
+	}
+	if err := f.p.Undefine(); err != nil {
+		return err
+	}
+	if p.host.test {
+		// The test driver creates no folder, so create a volume with its name.
+		return p.ensureMarker(name)
+	}
+	return p.refresh()
+}
+
+// openFolder returns the temporary pool of a folder. It creates the pool and the folder if they are missing.
+func (p *pool) openFolder(name string) (*pool, error) {
+	inner, err := p.conn.LookupStoragePoolByName(name)
+	if isNotFound(err) {
+		inner, err = p.definePool(name, p.pathOf(name), "0700", domainxml.CreatedFolder)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f := &pool{session: p.session, p: inner, path: p.pathOf(name), ours: true, createdFolder: true}
+	active, err := inner.IsActive()
+	if err == nil && !active {
+		err = f.createFolderAndStart()
+	}
+	if err != nil {
+		f.free()
+		return nil, err
+	}
+	return f, nil
+}
+
+// removeFolder removes a folder of the pool with its files. A missing folder is no error.
+func (p *pool) removeFolder(name string) error {
+	there, err := p.hasVolume(name)
+	if err != nil {
+		return err
+	}
+	if !there { // the temporary pool of an interrupted operation may exist without the folder
+		inner, err := p.conn.LookupStoragePoolByName(name)
+		if isNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		_ = inner.Free()
+	}
+	if err := p.beforeChange("remove the folder " + name); err != nil {
+		return err
+	}
+	f, err := p.openFolder(name)
+	if err != nil {
+		return err
+	}
+	defer f.free()
+	if err := f.refresh(); err != nil {
+		return err
+	}
+	names, err := f.listVolumeNames()
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := f.removeVolume(n); err != nil {
+			return err
+		}
+	}
+	if err := f.p.Destroy(); err != nil {
+		return err
+	}
+	if err := f.p.Delete(0); err != nil {
+		return err
+	}
+	if err := f.p.Undefine(); err != nil {
+		return err
+	}
+	if p.host.test {
+		return p.removeVolume(name)
+	}
+	return p.refresh()
+}

@@ -1,0 +1,84 @@
+package libvirt
+
+import (
+	"fmt"
+	"strings"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// host describes the host and libvirt's driver. examineHost reads it once per connection.
+type host struct {
+	kind provider.Kind
+	xml  domainxml.Host
+	cpus int
+	id   string // identifies the host; all libvirt drivers of the host have the same id
+	test bool   // the driver is libvirt's test driver, whose volumes have no content
+}
+
+func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
+	driver, err := conn.GetType()
+	if err != nil {
+		return host{}, err
+	}
+	node, err := conn.GetNodeInfo()
+	if err != nil {
+		return host{}, err
+	}
+	about := host{kind: provider.VM, xml: domainxml.Host{Arch: node.Model}, cpus: int(node.Cpus)}
+	if about.id, err = readHostID(conn); err != nil {
+		return host{}, err
+	}
+	switch strings.ToLower(driver) {
+	case "lxc":
+		about.kind, about.xml.Type = provider.Container, "lxc"
+	case "qemu":
+		about.xml.Type = "qemu"
+		// libvirt asks QEMU whether KVM works. The existence of /dev/kvm alone does not prove this.
+		if _, err := conn.GetDomainCapabilities("", node.Model, "", "kvm", 0); err == nil {
+			about.xml.Type = "kvm"
+		} else {
+			h.o.Send.Send(event.Event{Kind: event.Message, Level: "warning",
+				Text: fmt.Sprintf("hypervisor %s has no KVM: its machines are emulated, which is many times slower", h.name)})
+		}
+	case "test":
+		about.test, about.xml = true, domainxml.Host{Type: "test"}
+	default:
+		return host{}, fmt.Errorf("nixbench does not support libvirt's driver %s: use qemu or lxc", driver)
+	}
+	return about, nil
+}
+
+// readHostID returns the name and the firmware's UUID of the host. Both are needed, because two hosts may have the same
+// name or the same UUID.
+func readHostID(conn *libvirt.Connect) (string, error) {
+	name, err := conn.GetHostname()
+	if err != nil {
+		return "", err
+	}
+	text, err := conn.GetCapabilities()
+	if err != nil {
+		return "", err
+	}
+	id, err := domainxml.HostUUID(text)
+	return name + " " + id, err
+}
+
+// readFreeMemory returns the host's free memory in bytes, including buffers and caches, which the kernel can reclaim.
+func readFreeMemory(conn *libvirt.Connect) uint64 {
+	if m, err := conn.GetMemoryStats(libvirt.NODE_MEMORY_STATS_ALL_CELLS, 0); err == nil && m.FreeSet {
+		return (m.Free + m.Buffers + m.Cached) << 10
+	}
+	if free, err := conn.GetFreeMemory(); err == nil {
+		return free
+	}
+	node, err := conn.GetNodeInfo()
+	if err != nil {
+		return 0
+	}
+	return node.Memory << 10
+}

@@ -1,0 +1,463 @@
+package libvirt
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+func TestOpenRefuses(t *testing.T) {
+	for uri, why := range map[string]string{
+		"qemu:///session": "no networks", "qemu:///embed?root=/x": "no networks", "nonsense": "not a libvirt URI", "": "not a libvirt URI",
+	} {
+		_, err := Open("default", Options{URI: uri, Pool: "p", PoolPath: "/p"})
+		if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "default") {
+			t.Errorf("%s: %v", uri, err)
+		}
+	}
+	for uri, why := range map[string]string{ // libvirt would run a program
+		"qemu+ext:///system?command=/x": "transport ext", "QEMU+EXT:///?command=/x": "transport ext", "qemu+ssh://h/system?command=/x": "parameter command",
+		"qemu+ssh://h/system?no_tty=1&Command=/x": "parameter Command", "qemu+ssh://h/system?c%6fmmand=/x": "parameter command", "qemu+ssh://h/system?no_tty=1;command=/x": "semicolon",
+		"qemu+unix:///system?name=qemu%2bext:///": "parameter name", "qemu+ssh://h/system?netcat=/x": "parameter netcat", "xen:///": "driver xen",
+	} {
+		_, err := Open("rack1", Options{URI: uri, Pool: "p", PoolPath: "/p"})
+		if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "cluster.hypervisors.rack1.uri") || failure.KindOf(err) != failure.Usage {
+			t.Errorf("%s: %v", uri, err)
+		}
+	}
+	for _, uri := range []string{
+		"qemu:///system", "lxc:///system", "qemu+ssh://root@host/system", "qemu+unix:///system?socket=/x", "lxc+unix:///system?socket=/x",
+	} {
+		if _, err := Open("default", Options{URI: uri, Pool: "p", PoolPath: "/p"}); err != nil {
+			t.Errorf("%s: %v", uri, err)
+		}
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	h, err := Open("far", Options{URI: "qemu+unix:///system?socket=" + filepath.Join(t.TempDir(), "none"), Pool: "p", PoolPath: "/p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	_, err = h.Survey(t.Context(), provider.Cluster{ID: "0011223344556677"}, provider.Network{})
+	var e *provider.Error
+	if !errors.Is(err, provider.ErrUnreachable) || !errors.As(err, &e) || e.Hypervisor != "far" || !strings.Contains(e.Fix, "libvirtd") {
+		t.Errorf("err = %v", err)
+	}
+	for _, install := range []string{"libvirt-daemon-system", "qemu-system-x86", "virtualisation.libvirtd.enable"} {
+		if !strings.Contains(e.Fix, install) {
+			t.Errorf("the hint does not contain %s: %s", install, e.Fix)
+		}
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	found := h.Examine(t.Context(), provider.Network{})
+	if len(found) != 1 || found[0].State != "error" || found[0].Fix == "" || found[0].Where != "far" {
+		t.Errorf("findings %+v", found)
+	}
+}
+
+// hangingSocket returns the URI of a socket that accepts connections and never answers, like a libvirtd that hangs.
+func hangingSocket(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return "qemu+unix:///system?socket=" + file
+}
+
+// A hypervisor that accepts the connection and never answers is given up after a timeout, or at once when
+// the caller's context ends. Close does not block on it.
+func TestConnectTimeout(t *testing.T) {
+	h, err := Open("far", Options{URI: hangingSocket(t), Pool: "p", PoolPath: "/p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.connectTimeout = 200 * time.Millisecond
+	look := func(ctx context.Context) error {
+		over := make(chan error, 1)
+		go func() {
+			_, err := h.Survey(ctx, provider.Cluster{ID: "0011223344556677"}, provider.Network{})
+			over <- errors.Join(err, h.Close())
+		}()
+		select {
+		case err := <-over:
+			return err
+		case <-time.After(10 * time.Second):
+			t.Fatal("it is waited for without an end")
+			return nil
+		}
+	}
+	var e *provider.Error
+	if err := look(t.Context()); !errors.Is(err, provider.ErrUnreachable) || !errors.As(err, &e) || e.Fix == "" {
+		t.Errorf("err = %v", err)
+	}
+	h.connectTimeout = time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := look(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("err = %v", err)
+	}
+}
+
+// Close during an abandoned operation does not free the connection that the operation uses.
+func TestCloseDuringOperation(t *testing.T) {
+	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, over := make(chan struct{}), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_ = h.runOperation(ctx, func(s *session) error {
+		cancel() // only after the operation has begun
+		<-closed
+		alive, err := s.conn.IsAlive()
+		if err == nil && !alive {
+			err = errors.New("the connection is gone")
+		}
+		over <- err
+		return nil
+	})
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	close(closed)
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+}
+
+// A call to libvirt that hangs does not block the caller.
+func TestHangingCallIsAbandoned(t *testing.T) {
+	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	defer close(over)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	err = h.runOperation(ctx, func(*session) error { <-over; return nil })
+	if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 5*time.Second {
+		t.Errorf("err = %v after %s", err, took)
+	}
+}
+
+// A call that is never answered is retried on a new connection; if it is not answered there either, the
+// result is an error. An abandoned operation that gets its answer later makes no more changes.
+func TestCallWithoutAnswer(t *testing.T) {
+	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	h.callTimeout = 300 * time.Millisecond
+	answer, late := make(chan struct{}), make(chan error, 3)
+	var conns sync.Map
+	var tries atomic.Int32
+	hang := func(times int32) error {
+		tries.Store(0)
+		return h.runOperation(t.Context(), func(s *session) error {
+			if tries.Add(1) > times {
+				if _, same := conns.Load(s.conn); same {
+					t.Error("it is the same connection")
+				}
+				return nil
+			}
+			conns.Store(s.conn, true)
+			<-answer
+			late <- s.beforeChange("do something")
+			return nil
+		})
+	}
+	if err := hang(1); err != nil || tries.Load() != 2 {
+		t.Errorf("%d tries: %v", tries.Load(), err)
+	}
+	err = hang(2)
+	var e *provider.Error
+	if !errors.Is(err, errNoAnswer) || !errors.As(err, &e) || e.Fix == "" || tries.Load() != 2 {
+		t.Errorf("%d tries: %v", tries.Load(), err)
+	}
+	close(answer)
+	for range 3 {
+		if err := <-late; !errors.Is(err, context.Canceled) {
+			t.Errorf("it goes on: %v", err)
+		}
+	}
+	// A slow operation is not aborted.
+	if err := h.runOperation(t.Context(), func(s *session) error {
+		for range 6 {
+			if err := s.sleep(100 * time.Millisecond); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExamine(t *testing.T) {
+	h, err := Open("test", Options{URI: testURI(t), Pool: "nixbench", PoolPath: filepath.Join(t.TempDir(), "pool")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	network := provider.Network{Name: "n", Mode: provider.NAT, CIDR: netip.MustParsePrefix("192.168.240.0/24")}
+	what := func(wanted provider.Network) map[string]string {
+		states := map[string]string{}
+		for _, f := range h.Examine(t.Context(), wanted) {
+			states[f.What] = f.State
+			if f.State != "ok" && f.Fix == "" || f.Text == "" || f.Where != "test" {
+				t.Errorf("%+v", f)
+			}
+		}
+		return states
+	}
+	states := what(network)
+	if len(states) != 5 || states["libvirt"] != "ok" || states["storage pool"] != "ok" || states["network"] != "ok" {
+		t.Errorf("%v", states)
+	}
+	if f := (&session{host: host{kind: provider.Container}}).examineIsolation(); f.State != "warning" || f.Fix == "" {
+		t.Errorf("containers: %+v", f)
+	}
+	network.Mode = provider.Existing
+	if states := what(network); states["network"] != "error" {
+		t.Errorf("a network that does not exist: %v", states)
+	}
+	if err := h.Prepare(t.Context(), provider.Cluster{Name: "c", ID: "0011223344556677"}, provider.HostSetup{
+		Network: provider.Network{Name: "other", Mode: provider.NAT, CIDR: network.CIDR}}); err != nil {
+		t.Fatal(err)
+	}
+	network.Mode = provider.NAT
+	if states := what(network); states["network"] != "error" {
+		t.Errorf("a range that is taken: %v", states)
+	}
+}
+
+// Operations that find the desired state change nothing, and a change of the memory keeps the identity and the
+// disks.
+func TestEffects(t *testing.T) {
+	h, c, g := preparedForTest(t)
+	h.shutdownTimeout = time.Second
+	var changes []string
+	h.onChange = func(what string) error { changes = append(changes, what); return nil }
+	s := provider.Spec{Node: "n1", Role: "w", MAC: "52:54:00:aa:00:01", VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0], NewDisks: true,
+		Identity: provider.Identity{HostKey: []byte("key")}}
+	prepare := func() error { return h.Prepare(t.Context(), c, g) }
+	ensure := func() error { return h.Ensure(t.Context(), c, g.Network, s) }
+	for _, test := range []struct {
+		name string
+		run  func() error
+		want []string // nil: any
+	}{
+		{"Prepare again", prepare, []string{}},
+		{"Ensure", ensure, nil},
+		{"Ensure again", ensure, []string{}},
+		{"Ensure with more memory", func() error { s.Memory *= 2; return ensure() }, []string{"shut the domain down", "define the domain", "start the domain"}},
+	} {
+		changes = []string{}
+		if err := test.run(); err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		if test.want != nil && !slices.Equal(changes, test.want) {
+			t.Errorf("%s: changes %q, want %q", test.name, changes, test.want)
+		}
+	}
+}
+
+// preparedForTest returns a hypervisor of libvirt's test driver on which a network and an image are prepared.
+func preparedForTest(t *testing.T) (*Hypervisor, provider.Cluster, provider.HostSetup) {
+	t.Helper()
+	h, err := Open("test", Options{URI: testURI(t), Pool: "nixbench", PoolPath: filepath.Join(t.TempDir(), "pool")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	c := provider.Cluster{Name: "c", ID: "0011223344556677"}
+	g := provider.HostSetup{
+		Network: provider.Network{Name: "n", Mode: provider.NAT, CIDR: netip.MustParsePrefix("192.168.240.0/24")},
+		Images:  []provider.Image{{Hash: "1111111111111111", Disk: "/nowhere", Format: provider.QCOW2}},
+	}
+	if err := h.Prepare(t.Context(), c, g); err != nil {
+		t.Fatal(err)
+	}
+	return h, c, g
+}
+
+// Volumes with a private key or the machine's data are readable only by their owner.
+func TestVolumeModes(t *testing.T) {
+	h, c, g := preparedForTest(t)
+	for node, method := range map[string]provider.Method{"n1": provider.Credentials, "n2": provider.CloudInit} {
+		if err := h.Ensure(t.Context(), c, g.Network, provider.Spec{Node: node, MAC: provider.MAC("c", node, nil), VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0], NewDisks: true,
+			Identity: provider.Identity{Method: method, HostKey: []byte("key")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := 0
+	if err := h.runOperation(t.Context(), func(s *session) error {
+		p, err := s.findPool()
+		if err != nil {
+			return err
+		}
+		defer p.free()
+		volumes, err := p.p.ListAllStorageVolumes(0)
+		for i := range volumes {
+			text, err := volumes[i].GetXMLDesc(0)
+			if err != nil {
+				return err
+			}
+			if strings.Contains(text, "<name>nixbench.") {
+				seen++
+				if !strings.Contains(text, "<mode>0600</mode>") {
+					t.Errorf("other users can read %s", text)
+				}
+			}
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if seen != 6 {
+		t.Errorf("%d volumes of machines, want 6", seen)
+	}
+}
+
+// Clean keeps a pool that nixbench did not create, although it is empty.
+func TestForeignPoolIsKept(t *testing.T) {
+	folder := t.TempDir()
+	h, err := Open("test", Options{URI: testURI(t), Pool: "theirs", PoolPath: folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err := h.runOperation(t.Context(), func(s *session) error {
+		theirs, err := s.conn.StoragePoolDefineXML("<pool type='dir'><name>theirs</name><target><path>"+folder+"</path></target></pool>", 0)
+		if err != nil {
+			return err
+		}
+		_ = theirs.Free()
+		p, err := s.ensurePool()
+		if err != nil {
+			return err
+		}
+		p.free()
+		if _, err := s.cleanPool(provider.Cluster{ID: "0011223344556677"}); err != nil {
+			return err
+		}
+		if p, err = s.findPool(); err == nil && p == nil {
+			t.Error("the pool was removed or stopped")
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An incomplete image, or one in another format, is detected before the upload.
+func TestCheckImage(t *testing.T) {
+	const cluster = 1 << 16
+	whole := make([]byte, 5*cluster)
+	be := binary.BigEndian
+	copy(whole, "QFI\xfb")
+	be.PutUint32(whole[4:], 3)
+	be.PutUint32(whole[20:], 16)
+	be.PutUint64(whole[24:], 1<<30)
+	be.PutUint32(whole[36:], 2)
+	be.PutUint64(whole[40:], 2*cluster)              // table of tables
+	be.PutUint64(whole[2*cluster:], 3*cluster|1<<63) // table
+	be.PutUint64(whole[3*cluster:], 4*cluster|1<<63) // data
+	change := func(f func([]byte) []byte) []byte { return f(append([]byte(nil), whole...)) }
+	for name, test := range map[string]struct {
+		data   []byte
+		kind   provider.Kind
+		format provider.Format
+		bad    string
+	}{
+		"whole":             {whole, provider.VM, provider.QCOW2, ""},
+		"raw":               {make([]byte, cluster), provider.VM, provider.Raw, ""},
+		"container":         {make([]byte, cluster), provider.Container, provider.Raw, ""},
+		"data is missing":   {whole[:4*cluster], provider.VM, provider.QCOW2, "missing"},
+		"a table too":       {whole[:3*cluster], provider.VM, provider.QCOW2, "missing"},
+		"all tables":        {whole[:cluster], provider.VM, provider.QCOW2, "missing"},
+		"empty":             {nil, provider.VM, provider.QCOW2, "too short"},
+		"text":              {make([]byte, 100), provider.VM, provider.QCOW2, "not a qcow2"},
+		"qcow2 as raw":      {whole, provider.VM, provider.Raw, "not raw"},
+		"qcow2 container":   {whole, provider.Container, provider.QCOW2, "containers need"},
+		"on another":        {change(func(b []byte) []byte { b[15] = 72; return b }), provider.VM, provider.QCOW2, "another image"},
+		"damaged header":    {change(func(b []byte) []byte { b[20] = 9; return b }), provider.VM, provider.QCOW2, "damaged"},
+		"version of future": {change(func(b []byte) []byte { b[7] = 9; return b }), provider.VM, provider.QCOW2, "version 9"},
+	} {
+		file := filepath.Join(t.TempDir(), "image")
+		if err := os.WriteFile(file, test.data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		size, err := checkImage(provider.Image{Disk: file, Format: test.format}, test.kind)
+		if test.bad == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if test.format == provider.QCOW2 && size != 1<<30 {
+				t.Errorf("%s: size %d", name, size)
+			}
+			continue
+		}
+		if !errors.Is(err, provider.ErrImage) || !strings.Contains(err.Error(), test.bad) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := checkImage(provider.Image{Disk: "/nowhere"}, provider.VM); !errors.Is(err, provider.ErrImage) {
+		t.Errorf("of no file: %v", err)
+	}
+}
+
+func TestNeighbours(t *testing.T) {
+	const table = `IP address       HW type     Flags       HW address            Mask     Device
+192.168.78.187   0x1         0x2         52:54:5b:92:d9:d0     *        br0
+192.168.78.188   0x1         0x0         52:54:5b:92:d9:d0     *        br0
+192.168.78.2     0x1         0x2         52:54:00:00:00:01     *        br0
+`
+	got := findNeighbours(table, "52:54:5B:92:D9:D0")
+	if len(got) != 1 || got[0] != netip.MustParseAddr("192.168.78.187") {
+		t.Errorf("got %v", got)
+	}
+}
+
+// If every way to ask a guest to shut down fails, the wait ends at once. If one works, it lasts until the time limit.
+func TestAskUntilOff(t *testing.T) {
+	refuse := func() error { return libvirt.Error{Message: "no monitor"} }
+	accept := func() error { return nil }
+	on := func() (bool, error) { return true, nil }
+	s := &session{h: &Hypervisor{shutdownTimeout: time.Minute}, ctx: t.Context(), reportProgress: func() {}}
+	if err := s.askUntilOff([]func() error{refuse, refuse}, on, time.Hour); !errors.Is(err, provider.ErrRefused) || !strings.HasSuffix(err.Error(), ": no monitor; no monitor") {
+		t.Errorf("refused: %v", err)
+	}
+	if err := s.askUntilOff([]func() error{refuse, accept}, on, 2*time.Second); err != nil {
+		t.Errorf("accepted: %v", err)
+	}
+	if err := s.askUntilOff([]func() error{refuse}, func() (bool, error) { return false, nil }, time.Hour); err != nil {
+		t.Errorf("off: %v", err)
+	}
+}

@@ -1,0 +1,78 @@
+package libvirt
+
+import (
+	"fmt"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// ensureImage uploads an image to the pool, unless the pool has the complete image. Clusters share images. After the
+// upload it creates the marker volume ok, because a volume cannot be renamed when it is complete. Before the upload it
+// creates the cluster's marker, so that no other cluster removes the image during the upload.
+//
+// For an image for containers it creates only the markers. The root disk is uploaded for each container, because
+// libvirt takes ten times as long to copy a volume as to upload the non-empty parts of the file.
+func (p *pool) ensureImage(c provider.Cluster, i provider.Image) error {
+	fix := "build the image again"
+	if _, err := checkImage(i, p.host.kind); err != nil && !p.host.test {
+		return p.h.wrapError("", "check the image", err, fix)
+	}
+	op := "upload the image " + i.Hash
+	if err := p.ensureMarker(imageVolumeName(i.Hash, "for-"+shortID(c))); err != nil {
+		return p.h.wrapError("", op, p.addFreeSpace(err), "")
+	}
+	complete, err := p.hasVolume(imageVolumeName(i.Hash, "ok"))
+	if err == nil && complete && p.host.kind == provider.VM { // the container driver creates the marker without a disk
+		complete, err = p.hasVolume(imageVolumeName(i.Hash, "disk"))
+	}
+	if err != nil || complete {
+		return err
+	}
+	if p.host.kind == provider.VM {
+		p.h.o.Send.Send(event.Event{Kind: event.Message, Level: "info", Text: fmt.Sprintf("hypervisor %s: %s", p.h.name, op)})
+		for _, part := range []struct{ name, file string }{{"kernel", i.Kernel}, {"initrd", i.Initrd}, {"disk", i.Disk}} {
+			if part.file == "" {
+				continue
+			}
+			// Images are world-readable because QEMU's user has to read them.
+			v := domainxml.Volume{Name: imageVolumeName(i.Hash, part.name), Format: "raw", Mode: "0644"}
+			if err := p.uploadImagePart(v, part.file); err != nil {
+				return p.h.wrapError("", op, err, "")
+			}
+		}
+	}
+	return p.h.wrapError("", op, p.addFreeSpace(p.ensureMarker(imageVolumeName(i.Hash, "ok"))), "")
+}
+
+func (p *pool) uploadImagePart(v domainxml.Volume, file string) error {
+	if p.host.test {
+		return p.uploadBytes(v, []byte("x"))
+	}
+	return p.uploadFile(v, file)
+}
+
+// ensureMarker creates a volume of one byte, unless it exists.
+func (p *pool) ensureMarker(name string) error {
+	there, err := p.hasVolume(name)
+	if err != nil || there {
+		return err
+	}
+	return p.uploadBytes(domainxml.Volume{Name: name, Format: "raw", Mode: "0644"}, []byte("\n"))
+}
+
+// backingFile returns a volume's backing file; empty if it has none or libvirt cannot read it.
+func backingFile(v *libvirt.StorageVol) string {
+	text, err := v.GetXMLDesc(0)
+	if err != nil {
+		return ""
+	}
+	file, err := domainxml.BackingFile(text)
+	if err != nil {
+		return ""
+	}
+	return file
+}

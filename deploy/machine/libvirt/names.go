@@ -1,0 +1,61 @@
+package libvirt
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"regexp"
+
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// Volumes and seeds have no metadata, so their names identify their owner.
+// nixbench changes only objects whose names have one of these forms:
+//
+//	nixbench.CLUSTER.NODE.root         root disk
+//	nixbench.CLUSTER.NODE.disk1        additional disks
+//	nixbench.CLUSTER.NODE.credential   a virtual machine's identity, with its host key
+//	nixbench.CLUSTER.NODE.cidata       a virtual machine's identity for cloud-init
+//	nixbench.CLUSTER.NODE.seed         a container's identity: a folder
+//	nixbench.CLUSTER.NODE.console      console log
+//	nixbench-image-HASH.disk           an image's disk; likewise .kernel and .initrd
+//	nixbench-image-HASH.ok             marker: the image is complete
+//	nixbench-image-HASH.for-CLUSTER    marker: the cluster needs the image
+//
+//	nb.DIGITS                          a container's root disk
+//
+// CLUSTER is the first eight digits of the cluster's id. The path of a container's root disk is limited,
+// see maxLoopPath, so the name of the disk has only digits of a hash of cluster and node. A survey cannot read the
+// node from this name, but finds the machine by its seed, which is created before the root disk and
+// removed after it.
+var (
+	machineVolumePattern = regexp.MustCompile(`^nixbench\.([0-9a-f]{8})\.(.+)\.(root|disk[0-9]+|credential|cidata|seed|console(?:\.[0-9]+)?)$`)
+	imageVolumePattern   = regexp.MustCompile(`^nixbench-image-([0-9a-f]+)\.(disk|kernel|initrd|ok|for-[0-9a-f]{8})$`)
+)
+
+// usesVolumeSuffix reports whether a volume with this suffix can belong to a machine of this driver. Two drivers of one
+// libvirtd can share a pool: each driver sees the other driver's volumes, but not its domains.
+func (h host) usesVolumeSuffix(part string) bool {
+	return (part == "seed") == (h.kind == provider.Container)
+}
+
+func shortID(c provider.Cluster) string { return c.ID[:min(8, len(c.ID))] }
+
+// machineVolumeName returns the name of a machine's volume or folder. what is its last component, such as disk1.
+func machineVolumeName(c provider.Cluster, node, what string) string {
+	return fmt.Sprintf("nixbench.%s.%s.%s", shortID(c), node, what)
+}
+
+func imageVolumeName(hash, what string) string {
+	return fmt.Sprintf("nixbench-image-%s.%s", hash, what)
+}
+
+// maxLoopPath is libvirt's limit for the path of a loop device's file.
+const maxLoopPath = 63
+
+// rootVolumeName returns the volume name of the machine's root disk.
+func (s *session) rootVolumeName(c provider.Cluster, node string) string {
+	if s.host.kind != provider.Container {
+		return machineVolumeName(c, node, "root")
+	}
+	return fmt.Sprintf("nb.%x", sha256.Sum256(fmt.Appendf(nil, "%q %q", c.ID, node)))[:15]
+}

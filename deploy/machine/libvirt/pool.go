@@ -1,0 +1,252 @@
+package libvirt
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// pool is a storage pool: the pool of all volumes, or the temporary pool of a folder.
+type pool struct {
+	*session
+	p             *libvirt.StoragePool
+	path          string
+	ours          bool // nixbench created the pool
+	createdFolder bool // nixbench also created the folder
+}
+
+func (p *pool) free() { _ = p.p.Free() }
+
+// poolMode is the mode of the pool's folder: QEMU's user can open volumes, and cannot list them.
+const poolMode = "0711"
+
+// findPool returns the pool of all volumes; nil if the pool does not exist or is not active.
+func (s *session) findPool() (*pool, error) {
+	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.describePool(p)
+	if err == nil {
+		var active bool
+		if active, err = p.IsActive(); err == nil && active {
+			return found, nil
+		}
+	}
+	_ = p.Free()
+	return nil, err
+}
+
+func (s *session) describePool(p *libvirt.StoragePool) (*pool, error) {
+	text, err := p.GetXMLDesc(0)
+	if err != nil {
+		return nil, err
+	}
+	about, err := domainxml.ParsePool(text)
+	if err != nil {
+		return nil, err
+	}
+	if about.Type != "dir" && about.Type != "fs" && about.Type != "netfs" {
+		return nil, s.h.wrapError("", "open the storage pool", fmt.Errorf("pool %s is of type %s, which has no files", s.h.o.Pool, about.Type),
+			"name another pool in cluster.hypervisors: one of type dir, fs or netfs, or one that does not exist yet")
+	}
+	id, err := p.GetUUIDString()
+	if err != nil {
+		return nil, err
+	}
+	made := id == domainxml.PoolUUID(s.h.o.Pool, about.Path, domainxml.CreatedFolder)
+	existing := id == domainxml.PoolUUID(s.h.o.Pool, about.Path, domainxml.ExistingFolder)
+	return &pool{session: s, p: p, path: about.Path, ours: made || existing, createdFolder: made}, nil
+}
+
+// ensurePool returns the pool of all volumes. It creates and starts the pool if necessary.
+func (s *session) ensurePool() (*pool, error) {
+	s.h.storage.Lock()
+	defer s.h.storage.Unlock()
+	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
+	if isNotFound(err) {
+		p, err = s.definePool(s.h.o.Pool, s.h.o.PoolPath, poolMode, domainxml.ExistingFolder)
+	}
+	if err != nil {
+		return nil, s.h.wrapError("", "create the storage pool", err, "")
+	}
+	found, err := s.describePool(p)
+	if err != nil {
+		_ = p.Free()
+		return nil, err
+	}
+	if err := s.startPool(found); err != nil {
+		found.free()
+		return nil, err
+	}
+	return found, nil
+}
+
+func (s *session) definePool(name, path, mode string, origin domainxml.FolderOrigin) (*libvirt.StoragePool, error) {
+	text, err := domainxml.Pool(name, path, mode, origin)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.beforeChange("define the pool " + name); err != nil {
+		return nil, err
+	}
+	return s.conn.StoragePoolDefineXML(text, 0)
+}
+
+// startPool starts a pool that is inactive. libvirt has no call to check whether a folder exists, but it
+// cannot start a pool without a folder. If the start fails, startPool creates the folder, and redefines the pool
+// with a UUID that records this.
+func (s *session) startPool(p *pool) error {
+	active, err := p.p.IsActive()
+	if err != nil || active {
+		return err
+	}
+	if err := s.beforeChange("start the pool"); err != nil {
+		return err
+	}
+	if err := p.p.Create(0); err != nil {
+		if !p.ours {
+			return s.h.wrapError("", "start the storage pool "+s.h.o.Pool, err, "")
+		}
+		if err := s.recordCreatedFolder(p); err != nil {
+			return err
+		}
+		if err := p.createFolderAndStart(); err != nil {
+			return err
+		}
+	}
+	return p.p.SetAutostart(true)
+}
+
+// recordCreatedFolder redefines an inactive pool with the UUID of a pool whose folder nixbench creates.
+func (s *session) recordCreatedFolder(p *pool) error {
+	if p.createdFolder {
+		return nil
+	}
+	if err := p.p.Undefine(); err != nil {
+		return err
+	}
+	made, err := s.definePool(s.h.o.Pool, p.path, poolMode, domainxml.CreatedFolder)
+	if err != nil {
+		return err
+	}
+	p.free()
+	p.p, p.createdFolder = made, true
+	return nil
+}
+
+// createFolderAndStart creates the folder of an inactive pool, and starts the pool.
+func (p *pool) createFolderAndStart() error {
+	if err := p.p.Build(0); err != nil {
+		return p.h.wrapError("", "create the folder "+p.path, err, "")
+	}
+	return p.h.wrapError("", "start the storage pool in "+p.path, p.p.Create(0), "")
+}
+
+// refresh makes libvirt read the folder again. libvirt refuses while a volume is being written, so refresh
+// retries for ten seconds and then continues with the old list.
+func (p *pool) refresh() error {
+	for since := time.Now(); ; {
+		err := p.p.Refresh(0)
+		if err == nil || !strings.Contains(err.Error(), "asynchronous job") {
+			return err
+		}
+		if time.Since(since) > 10*time.Second {
+			return nil // the next refresh updates the list
+		}
+		if err := p.sleep(50 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// listVolumeNames returns the names of all volumes in the pool.
+func (p *pool) listVolumeNames() ([]string, error) { return p.p.ListStorageVolumes() }
+
+func (p *pool) hasVolume(name string) (bool, error) {
+	v, err := p.p.LookupStorageVolByName(name)
+	if isNotFound(err) {
+		return false, nil
+	}
+	if err == nil {
+		_ = v.Free()
+	}
+	return err == nil, err
+}
+
+// pathOf returns the path of a volume.
+func (p *pool) pathOf(name string) string { return path.Join(p.path, name) }
+
+// createVolume creates a volume. An existing volume with the same name is removed first.
+func (p *pool) createVolume(v domainxml.Volume) (*libvirt.StorageVol, error) {
+	if err := p.removeVolume(v.Name); err != nil {
+		return nil, err
+	}
+	text, err := v.XML()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.beforeChange("create " + v.Name); err != nil {
+		return nil, err
+	}
+	return p.p.StorageVolCreateXML(text, 0)
+}
+
+// removeVolume removes a volume. A missing volume is no error.
+func (p *pool) removeVolume(name string) error {
+	v, err := p.p.LookupStorageVolByName(name)
+	if isNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = v.Free() }()
+	if err := p.beforeChange("remove " + name); err != nil {
+		return err
+	}
+	err = p.retryWhileInUse(name, func() error { return v.Delete(0) })
+	if err != nil && strings.Contains(err.Error(), "No such file") { // the file was removed, and libvirt's list is outdated
+		return p.refresh()
+	}
+	return err
+}
+
+// retryWhileInUse calls remove, which removes a volume, until libvirt no longer reports that the volume is in use. It
+// returns an error after volumeTimeout.
+func (s *session) retryWhileInUse(name string, remove func() error) error {
+	for since := time.Now(); ; {
+		err := remove()
+		switch {
+		case err == nil || isNotFound(err):
+			return nil
+		case !strings.Contains(err.Error(), "in use") && !strings.Contains(err.Error(), "being allocated"):
+			return err
+		case time.Since(since) >= s.h.volumeTimeout:
+			_, inner := explainError(err)
+			return s.h.wrapError("", "remove the volume "+name, fmt.Errorf("%w: another program was still using it after %s: %w", provider.ErrInUse, s.h.volumeTimeout, inner),
+				"end the program that reads or writes the volume, or restart libvirtd, then run the command again")
+		}
+		if err := s.sleep(min(100*time.Millisecond, s.h.volumeTimeout)); err != nil {
+			return err
+		}
+	}
+}
+
+// readFreeBytes returns the free bytes of the pool.
+func (p *pool) readFreeBytes() (uint64, error) {
+	info, err := p.p.GetInfo()
+	if err != nil {
+		return 0, err
+	}
+	return info.Available, nil
+}

@@ -1,0 +1,70 @@
+package seed
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// File is a file of a seed: its name in the seed and its content.
+type File struct {
+	Name string
+	Data []byte
+}
+
+// Paths in a machine.
+const (
+	HostKeyPath = "/etc/ssh/ssh_host_ed25519_key"
+	NodePath    = "/var/lib/nixbench/node.json"
+)
+
+// AuthorizedKeys returns root's authorized_keys file; nil if the identity has no keys.
+func AuthorizedKeys(i provider.Identity) []byte {
+	var b strings.Builder
+	for _, k := range i.AuthorizedKeys {
+		b.WriteString(strings.TrimSpace(k) + "\n")
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	return []byte(b.String())
+}
+
+// Tmpfiles returns the credential tmpfiles.extra. systemd-tmpfiles writes the files in the credential early in
+// every boot. It does not replace existing files, so a machine's identity is set only once.
+func Tmpfiles(i provider.Identity) []byte {
+	var b strings.Builder
+	line := func(mode, path string, data []byte) {
+		if len(data) > 0 {
+			// The flag ~ declares that the argument is base64.
+			fmt.Fprintf(&b, "f~ %s %s root root - %s\n", path, mode, base64.StdEncoding.EncodeToString(data))
+		}
+	}
+	line("0600", HostKeyPath, i.HostKey)
+	if keys := AuthorizedKeys(i); keys != nil {
+		b.WriteString("d /root/.ssh 0700 root root -\n")
+		line("0600", "/root/.ssh/authorized_keys", keys)
+	}
+	if len(i.Node) > 0 {
+		b.WriteString("d /var/lib/nixbench 0755 root root -\n")
+		line("0644", NodePath, i.Node)
+	}
+	return []byte(b.String())
+}
+
+// Container returns the files of a container's credentials folder.
+func Container(node string, i provider.Identity) []File {
+	files := []File{{"system.hostname", []byte(node + "\n")}, {"tmpfiles.extra", Tmpfiles(i)}}
+	for _, f := range []File{
+		{"ssh.authorized_keys.root", AuthorizedKeys(i)},
+		{"nixbench.ssh_host_ed25519_key", i.HostKey},
+		{"nixbench.node.json", i.Node},
+	} {
+		if len(f.Data) > 0 {
+			files = append(files, f)
+		}
+	}
+	return files
+}

@@ -1,0 +1,243 @@
+package libvirt
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// domain is an existing libvirt domain.
+type domain struct {
+	d *libvirt.Domain
+	domainxml.DomainInfo
+}
+
+func (d *domain) free() { _ = d.d.Free() }
+
+// isMachineOfNode reports whether nixbench created the domain as the machine of this node of the cluster.
+func (d *domain) isMachineOfNode(c provider.Cluster, node string) bool {
+	return d.IsMachineOf(c) && d.Mark.Node == node
+}
+
+func describeDomain(d *libvirt.Domain) (*domain, error) {
+	text, err := d.GetXMLDesc(libvirt.DOMAIN_XML_INACTIVE)
+	if err != nil {
+		return nil, err
+	}
+	found := &domain{d: d}
+	found.DomainInfo, err = domainxml.ParseDomain(text)
+	return found, err
+}
+
+// findMachine returns the domain with the UUID of the node's machine. If there is none, it returns the domain with
+// the machine's name, or nil if there is none either.
+func (s *session) findMachine(c provider.Cluster, node string) (*domain, error) {
+	d, err := s.conn.LookupDomainByUUIDString(domainxml.DomainUUID(c, node))
+	if isNotFound(err) {
+		d, err = s.conn.LookupDomainByName(domainxml.DomainName(c, node))
+	}
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, err := describeDomain(d)
+	if err != nil {
+		_ = d.Free()
+	}
+	return found, err
+}
+
+// listDomains returns all domains, except domains that are removed during the call.
+func (s *session) listDomains() ([]*domain, error) {
+	all, err := s.conn.ListAllDomains(0)
+	if err != nil {
+		return nil, err
+	}
+	var found []*domain
+	for i := range all {
+		d, err := describeDomain(&all[i])
+		if err != nil {
+			_ = all[i].Free()
+			if isNotFound(err) {
+				continue
+			}
+			return nil, err
+		}
+		found = append(found, d)
+	}
+	return found, nil
+}
+
+// Survey implements [provider.Provider].
+func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provider.Network) (provider.Inventory, error) {
+	var inventory provider.Inventory
+	err := h.runOperation(ctx, func(s *session) (err error) {
+		inventory, err = s.survey(c, net)
+		return h.wrapError("", "survey the hypervisor", err, "")
+	})
+	if err != nil {
+		return provider.Inventory{}, err
+	}
+	return inventory, nil
+}
+
+func (s *session) survey(c provider.Cluster, net provider.Network) (provider.Inventory, error) {
+	inventory := provider.Inventory{
+		Kind: s.host.kind, Host: s.host.id, CPUs: s.host.cpus, FreeMemory: readFreeMemory(s.conn), Emulated: s.host.xml.Type == "qemu",
+	}
+	parts, err := s.readPool()
+	if err != nil {
+		return inventory, err
+	}
+	inventory.FreeDisk, inventory.Images = parts.available, slices.Sorted(maps.Keys(parts.images))
+	nets, err := s.listNetworks()
+	if err != nil {
+		return inventory, err
+	}
+	for _, n := range nets {
+		defer n.free()
+	}
+	addresses := surveyNetworks(nets, c, net, &inventory)
+	domains, err := s.listDomains()
+	if err != nil {
+		return inventory, err
+	}
+	machines := map[string]provider.Actual{}
+	for node := range parts.machines[shortID(c)] {
+		machines[node] = provider.Actual{Node: node, State: provider.Incomplete, HasDisk: parts.names[s.rootVolumeName(c, node)]}
+	}
+	for _, d := range domains {
+		defer d.free()
+		if !d.IsMachineOf(c) {
+			inventory.Foreign = append(inventory.Foreign, d.Name)
+			if d.Mark != nil && d.Mark.ID == c.ID {
+				inventory.Copies = append(inventory.Copies, provider.Copy{Domain: d.Name, Node: d.Mark.Node, MAC: d.MAC})
+			}
+			continue
+		}
+		state, err := stateOf(d.d)
+		if err != nil {
+			continue // the domain was removed during the survey
+		}
+		f := provider.Actual{
+			Node: d.Mark.Node, Role: d.Mark.Role, MAC: d.MAC, Address: addresses[d.MAC], VCPUs: d.VCPUs, Memory: d.Memory,
+			Image: d.Mark.Image, State: state, Definition: d.Mark.Definition,
+		}
+		if state == provider.Running || state == provider.Paused {
+			if f.Detached, err = isDetached(d, nets); err != nil && !isNotFound(err) {
+				return inventory, err
+			}
+		}
+		// A machine that is off is incomplete without its root disk. An active machine has the disk open, even if
+		// the pool does not list it.
+		if state == provider.Off && parts.active && !parts.names[s.rootVolumeName(c, f.Node)] {
+			f.State = provider.Incomplete
+		}
+		machines[f.Node] = f
+	}
+	for _, node := range slices.Sorted(maps.Keys(machines)) {
+		inventory.Machines = append(inventory.Machines, machines[node])
+	}
+	slices.Sort(inventory.Foreign)
+	return inventory, nil
+}
+
+// surveyNetworks sets the inventory's Network to the network with the name of want, and Ranges to the ranges of the
+// other networks. It returns the addresses reserved in networks of the cluster, by MAC.
+func surveyNetworks(all []*network, c provider.Cluster, want provider.Network, inventory *provider.Inventory) map[string]netip.Addr {
+	addresses := map[string]netip.Addr{}
+	for _, n := range all {
+		if n.BelongsTo(c) {
+			for _, r := range n.Reservations {
+				addresses[r.MAC] = r.Address
+			}
+		}
+		if n.Name != want.Name {
+			for _, cidr := range n.CIDRs {
+				inventory.Ranges = append(inventory.Ranges, provider.Range{Network: n.Name, CIDR: cidr, Active: n.active})
+			}
+		}
+		if n.Name != want.Name || want.Mode == provider.Bridge {
+			continue
+		}
+		inventory.Network = &provider.ActualNetwork{Ours: n.BelongsTo(c), Active: n.active, Transient: n.transient, Reservations: n.Reservations}
+		if !n.BelongsTo(c) {
+			if n.Mark != nil {
+				inventory.Network.Owner = fmt.Sprintf("cluster %s (%s)", n.Mark.Cluster, n.Mark.ID)
+			}
+			for i := range inventory.Network.Reservations {
+				inventory.Network.Reservations[i].Node = ""
+			}
+		}
+		if len(n.CIDRs) > 0 {
+			inventory.Network.CIDR = n.CIDRs[0]
+		}
+		if n.active {
+			inventory.Network.Leases = listLeases(n.n)
+		}
+	}
+	return addresses
+}
+
+// poolContents is the content of the pool, read from the names of volumes and folders.
+type poolContents struct {
+	machines  map[string]map[string]bool // nodes with a volume or folder, by the short id of the cluster
+	names     map[string]bool            // names of all volumes
+	images    map[string]bool            // hashes of the complete images
+	active    bool                       // the pool is active; otherwise its content is unknown
+	available uint64                     // free bytes
+}
+
+func (s *session) readPool() (poolContents, error) {
+	all := poolContents{machines: map[string]map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
+	add := func(name string) {
+		if m := machineVolumePattern.FindStringSubmatch(name); m != nil && s.host.usesVolumeSuffix(m[3]) {
+			if all.machines[m[1]] == nil {
+				all.machines[m[1]] = map[string]bool{}
+			}
+			all.machines[m[1]][m[2]] = true
+		}
+		if m := imageVolumePattern.FindStringSubmatch(name); m != nil && m[2] == "ok" {
+			all.images[m[1]] = true
+		}
+	}
+	p, err := s.findPool()
+	if err != nil || p == nil {
+		return all, err
+	}
+	defer p.free()
+	if err := p.refresh(); err != nil {
+		return all, err
+	}
+	names, err := p.listVolumeNames()
+	if err != nil {
+		return all, err
+	}
+	for _, n := range names {
+		add(n)
+		all.names[n] = true
+	}
+	// The temporary pool of a folder exists if an operation was interrupted while it wrote the folder.
+	pools, err := s.conn.ListAllStoragePools(0)
+	if err != nil {
+		return all, err
+	}
+	for i := range pools {
+		if name, err := pools[i].GetName(); err == nil {
+			add(name)
+		}
+		_ = pools[i].Free()
+	}
+	all.available, err = p.readFreeBytes()
+	all.active = err == nil
+	return all, err
+}

@@ -1,0 +1,209 @@
+package libvirt
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// uploadFile creates a volume with the content of a file. Holes are preserved, because most of a root
+// disk is a hole: only allocated ranges are sent and stored.
+func (p *pool) uploadFile(v domainxml.Volume, file string) error {
+	f, st, err := durable.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := p.checkSpace(uint64(allocatedSize(st))); err != nil {
+		return err
+	}
+	v.Capacity = uint64(st.Size())
+	vol, err := p.createVolume(v)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = vol.Free() }()
+	return p.addFreeSpace(p.uploadContent(vol, f, st.Size()))
+}
+
+// uploadBytes creates a small volume with this content.
+func (p *pool) uploadBytes(v domainxml.Volume, data []byte) error {
+	v.Capacity = uint64(len(data))
+	vol, err := p.createVolume(v)
+	if err != nil {
+		return p.addFreeSpace(err)
+	}
+	defer func() { _ = vol.Free() }()
+	if p.host.test || len(data) == 0 {
+		return nil
+	}
+	return p.addFreeSpace(p.writeStream(vol, int64(len(data)), 0, func(s *libvirt.Stream) error { return sendAll(s, data) }))
+}
+
+func (p *pool) uploadContent(vol *libvirt.StorageVol, f *os.File, size int64) error {
+	if p.host.test || size == 0 {
+		return nil
+	}
+	return p.writeStream(vol, size, libvirt.STORAGE_VOL_UPLOAD_SPARSE_STREAM, func(s *libvirt.Stream) error {
+		buf := make([]byte, 256<<10)
+		for at := int64(0); at < size; {
+			start, end, err := findNextData(f, at, size)
+			if err != nil {
+				return err
+			}
+			if start > at {
+				if err := s.SendHole(start-at, 0); err != nil {
+					return err
+				}
+			}
+			for at = start; at < end; {
+				if err := p.ctx.Err(); err != nil {
+					return err
+				}
+				n, err := f.ReadAt(buf[:min(int64(len(buf)), end-at)], at)
+				if n == 0 {
+					return fmt.Errorf("read %s: %w", f.Name(), err)
+				}
+				if err := sendAll(s, buf[:n]); err != nil {
+					return err
+				}
+				at += int64(n)
+				p.reportProgress()
+			}
+		}
+		return nil
+	})
+}
+
+// writeStream opens a stream to a volume, calls content, which writes to the stream, and closes the stream. After an error
+// it aborts the stream.
+func (p *pool) writeStream(vol *libvirt.StorageVol, size int64, flags libvirt.StorageVolUploadFlags, content func(*libvirt.Stream) error) error {
+	if err := p.beforeChange("upload"); err != nil {
+		return err
+	}
+	s, err := p.conn.NewStream(0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Free() }()
+	if err := vol.Upload(s, 0, uint64(size), flags); err != nil {
+		return err
+	}
+	if err := content(s); err != nil {
+		_ = s.Abort()
+		return err
+	}
+	return s.Finish()
+}
+
+func sendAll(s *libvirt.Stream, data []byte) error {
+	for len(data) > 0 {
+		n, err := s.Send(data)
+		if err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
+// findNextData returns the first range after offset at that is not a hole.
+func findNextData(f *os.File, at, size int64) (start, end int64, err error) {
+	start, err = unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) {
+		return size, size, nil // the rest of the file is a hole
+	}
+	if errors.Is(err, unix.EINVAL) {
+		return at, size, nil // the file system does not support holes
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	end, err = unix.Seek(int(f.Fd()), start, unix.SEEK_HOLE)
+	return start, min(end, size), err
+}
+
+func allocatedSize(st os.FileInfo) int64 {
+	if s, ok := st.Sys().(*syscall.Stat_t); ok {
+		return s.Blocks * 512
+	}
+	return st.Size()
+}
+
+// checkSpace returns an error if the pool has less than need bytes left.
+func (p *pool) checkSpace(need uint64) error {
+	left, err := p.readFreeBytes()
+	if err != nil || p.host.test || left >= need {
+		return err
+	}
+	return p.newPoolFullError(fmt.Errorf("%w: the pool %s has %s left, and %s are needed", provider.ErrFull, p.h.o.Pool, provider.SizeText(left), provider.SizeText(need)))
+}
+
+func (p *pool) newPoolFullError(err error) error {
+	return p.h.wrapError("", "write to the storage pool", err, fmt.Sprintf("make room in %s, or name another pool in cluster.hypervisors", p.path))
+}
+
+// addFreeSpace adds the free bytes of the pool to an error that the pool is full.
+func (p *pool) addFreeSpace(err error) error {
+	if err == nil {
+		return nil
+	}
+	_, inner := explainError(err)
+	if !errors.Is(inner, provider.ErrFull) {
+		return err
+	}
+	left, availableErr := p.readFreeBytes()
+	if availableErr != nil {
+		return err
+	}
+	return p.newPoolFullError(fmt.Errorf("%w; the pool %s has %s left", inner, p.h.o.Pool, provider.SizeText(left)))
+}
+
+// downloadEnd returns the last max bytes of a volume.
+func (p *pool) downloadEnd(name string, max int) ([]byte, error) {
+	vol, err := p.p.LookupStorageVolByName(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = vol.Free() }()
+	info, err := vol.GetInfo()
+	if err != nil {
+		return nil, err
+	}
+	from := uint64(0)
+	if info.Capacity > uint64(max) {
+		from = info.Capacity - uint64(max)
+	}
+	s, err := p.conn.NewStream(0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = s.Free() }()
+	if err := vol.Download(s, from, 0, 0); err != nil {
+		return nil, err
+	}
+	var all []byte
+	buf := make([]byte, 64<<10)
+	for len(all) < max {
+		n, err := s.Recv(buf)
+		if err != nil && err != io.EOF {
+			_ = s.Abort()
+			return nil, err
+		}
+		if n == 0 {
+			return all, s.Finish()
+		}
+		all = append(all, buf[:n]...)
+	}
+	_ = s.Abort()
+	return all, nil
+}

@@ -1,0 +1,44 @@
+package machine
+
+import (
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Manager contains what is needed to boot and remove the machines of a cluster.
+type Manager struct {
+	Hive  *nixeval.Hive
+	Dir   state.Dir
+	Open  Opener
+	Vault *vault.Vault                                 // secrets that nixbench generates
+	Eval  *nixeval.Evaluator                           // builds the images of roles without the option image
+	Keep  func(built map[string]nixeval.Closure) error // creates garbage collector roots for built images, by the root's name; nil: creates none
+	Ask   func(changes []Change) error                 // asks the user to confirm changes that stop running machines; nil: does not ask
+	Send  event.Sink
+	// APIPort is the port in the facts' endpoint if the hive sets none; 0: the facts then have no port.
+	APIPort int
+	// AccessFiles are the names of the access files that are removed with the cluster, see [state.Dir.AccessFile].
+	AccessFiles []string
+}
+
+// HasMachines reports whether the hive has nodes that nixbench boots, or the state has a cluster
+// from an earlier run.
+func (m *Manager) HasMachines(recorded *state.State) bool {
+	return m != nil && (len(Booted(m.Hive, m.Hive.Nodes)) > 0 || recorded.Cluster != nil)
+}
+
+// Starter creates and starts the machines of a plan, and writes them to the state.
+type Starter struct {
+	*Manager
+	Fleet       *fleet.Fleet
+	Store       *state.Store
+	RunID       string
+	Parallel    int               // maximum number of machines that are created at once; 0: no limit
+	BootTimeout time.Duration     // how long a machine may take to become ready; 0: see bootTimeLimit
+	Deferred    func(Change) bool // reports whether a change waits until the node's wave begins; nil: no change waits
+}

@@ -1,0 +1,138 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// Observer reads the states of a cluster's machines from their hypervisors, during a measurement.
+type Observer struct {
+	hosts   hypervisors
+	cluster provider.Cluster
+	nodes   map[string][]string // by hypervisor
+}
+
+// Observe connects to the hypervisors of the recorded machines of a cluster. The observer must be closed.
+func Observe(ctx context.Context, open Opener, name string, recorded *state.State, send event.Sink) (*Observer, error) {
+	o := &Observer{nodes: map[string][]string{}}
+	if recorded.Cluster == nil {
+		return o, nil
+	}
+	o.cluster = provider.Cluster{Name: name, ID: recorded.Cluster.ID}
+	where := map[string]state.Hypervisor{}
+	for node, m := range recorded.Machines {
+		where[m.Hypervisor] = recorded.Cluster.Hypervisors[m.Hypervisor]
+		o.nodes[m.Hypervisor] = append(o.nodes[m.Hypervisor], node)
+	}
+	for _, nodes := range o.nodes {
+		slices.Sort(nodes)
+	}
+	var err error
+	if o.hosts, err = connectHypervisors(ctx, open, where, send); err != nil {
+		o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// Close ends the connections.
+func (o *Observer) Close() { o.hosts.close() }
+
+// absent is the state of a machine that its hypervisor does not have.
+const absent provider.State = "absent"
+
+// States returns the states of all machines by node. A machine that its hypervisor does not have is absent.
+func (o *Observer) States(ctx context.Context) (map[string]string, error) {
+	out := map[string]string{}
+	var mu sync.Mutex
+	err := o.each(func(name string, h provider.Observer) error {
+		states, err := h.States(ctx, o.cluster, o.nodes[name])
+		if err != nil {
+			return wrapHypervisorError(err, name, "observe the machines")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, node := range o.nodes[name] {
+			s, ok := states[node]
+			if !ok {
+				s = absent
+			}
+			out[node] = string(s)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// DescribeDown returns what the hypervisor of a node's machine reports if the machine does not run, such as "off (libvirt: shut off)". It
+// returns "" if the machine runs or is paused, if its state cannot be read, and if it changes within downFor: a container is off for a moment
+// while it reboots.
+func DescribeDown(ctx context.Context, open Opener, cluster, node string, m state.Machine, c *state.Cluster) string {
+	if m.Created == nil || c == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, downFor+5*time.Second)
+	defer cancel()
+	recorded := &state.State{Cluster: c, Machines: map[string]state.Machine{node: m}}
+	o, err := Observe(ctx, open, cluster, recorded, nil)
+	if err != nil {
+		return ""
+	}
+	defer o.Close()
+	first, err := o.States(ctx)
+	if text := downTexts[first[node]]; err != nil || text == "" || sleep(ctx, downFor) != nil {
+		return ""
+	}
+	if now, err := o.States(ctx); err != nil || now[node] != first[node] {
+		return ""
+	}
+	return downTexts[first[node]]
+}
+
+// downFor is how long a machine must not run until DescribeDown says so.
+const downFor = 1500 * time.Millisecond
+
+var downTexts = map[string]string{
+	string(provider.Off): "off (libvirt: shut off)", string(provider.Crashed): "crashed (libvirt: crashed)", string(absent): "gone (libvirt: no such domain)",
+}
+
+// Emulated returns the nodes whose machines are virtual machines without KVM.
+func (o *Observer) Emulated(ctx context.Context) ([]string, error) {
+	var out []string
+	var mu sync.Mutex
+	err := o.each(func(name string, h provider.Observer) error {
+		emulated, err := h.Emulated(ctx, o.cluster, o.nodes[name])
+		if err != nil {
+			return wrapHypervisorError(err, name, "observe the machines")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		out = append(out, emulated...)
+		return nil
+	})
+	slices.Sort(out)
+	return out, err
+}
+
+// each calls f for all hypervisors at the same time.
+func (o *Observer) each(f func(name string, h provider.Observer) error) error {
+	var names []string
+	for name := range o.hosts {
+		names = append(names, name)
+	}
+	return fleet.ForAll(names, func(name string) error {
+		h, ok := o.hosts[name].(provider.Observer)
+		if !ok {
+			return fmt.Errorf("hypervisor %s: it cannot observe machines", name)
+		}
+		return f(name, h)
+	})
+}

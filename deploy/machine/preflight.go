@@ -1,0 +1,56 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// preflight checks, before any machine is created, that the images in the hive exist and that the hypervisors can run
+// the planned machines. It reports an error once if several machines have the same error.
+func (m *Manager) preflight(ctx context.Context, g *OpenPlan) error {
+	images := map[string]provider.Image{}
+	failed := map[string]error{}
+	for _, c := range g.Changes {
+		if path := m.Hive.Roles[c.Role].Image; c.NeedsImage() && path != nil && failed[c.Role] == nil && images[c.Role].Disk == "" {
+			if !durable.Exists(*path) && isStorePath(*path) {
+				continue // the image is built when it is needed
+			}
+			i, err := findImage(*path)
+			if images[c.Role] = i; err != nil {
+				failed[c.Role] = setImageErrorRole(err, c.Role)
+			}
+		}
+	}
+	type group struct{ role, hypervisor string }
+	checked := map[group]bool{} // the image was checked on the hypervisor, so it is not checked again
+	reported := map[string]bool{}
+	var errs []error
+	for _, role := range slices.Sorted(maps.Keys(failed)) {
+		errs = append(errs, failed[role])
+	}
+	for _, c := range g.Changes {
+		host, ok := g.providers[c.Hypervisor].(provider.Checker)
+		if !ok || c.Action == Remove || c.Action == Keep || failed[c.Role] != nil {
+			continue
+		}
+		image := images[c.Role]
+		if one := (group{c.Role, c.Hypervisor}); checked[one] {
+			image.Disk = ""
+		} else {
+			checked[one] = true
+		}
+		err := host.Check(ctx, g.Cluster, g.Network, c.Spec(image, provider.Identity{}))
+		if err == nil || reported[err.Error()] {
+			continue
+		}
+		reported[err.Error()] = true
+		errs = append(errs, wrapHypervisorError(err, c.Hypervisor, fmt.Sprintf("check %s", c.Node)))
+	}
+	return errors.Join(errs...)
+}

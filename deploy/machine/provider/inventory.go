@@ -1,0 +1,91 @@
+package provider
+
+import (
+	"net/netip"
+)
+
+// Inventory is the observed state of one hypervisor.
+type Inventory struct {
+	Kind       Kind
+	Host       string // identifies the host; two hypervisors with the same value are on one host; empty: unknown
+	Emulated   bool   // virtual machines run without KVM, many times slower
+	FreeMemory uint64 // bytes available to new machines
+	FreeDisk   uint64 // bytes left in the pool
+	CPUs       int
+	Machines   []Actual       // complete and incomplete machines of this cluster, sorted by node
+	Foreign    []string       // names of the domains that are not machines of this cluster
+	Copies     []Copy         // foreign domains that are clones of this cluster's machines
+	Ranges     []Range        // address ranges of all networks except the desired network
+	Network    *ActualNetwork // the network with the desired name; nil if there is none
+	Images     []string       // hashes of the completely uploaded images
+}
+
+// Kind is the kind of machines that a hypervisor runs.
+type Kind string
+
+const (
+	VM        Kind = "vm"
+	Container Kind = "container"
+)
+
+// Actual is the observed state of one machine of the cluster.
+type Actual struct {
+	Node    string
+	Role    string
+	MAC     string
+	Address netip.Addr // the reserved address; invalid if there is none
+	VCPUs   int
+	Memory  uint64 // bytes
+	Image   string // hash of the image that the machine was created from
+	State   State
+	HasDisk bool // the root disk exists; set only for an incomplete machine
+	// Definition is the digest of the spec that the machine was defined from, see Spec.Definition. If it
+	// differs from the digest of the desired state, the machine has to be restarted.
+	Definition string
+	// Detached reports that the machine runs and its interface is connected to no bridge: the network is not
+	// active, or was stopped and started again while the machine ran.
+	Detached bool
+}
+
+// Copy is a domain with the mark of one of the cluster's machines and another UUID: a clone that a user made
+// of the machine. nixbench never changes or removes it.
+type Copy struct {
+	Domain string
+	Node   string // the node whose machine was cloned
+	MAC    string
+}
+
+// Range is the address range of a libvirt network.
+type Range struct {
+	Network string
+	CIDR    netip.Prefix
+	Active  bool
+}
+
+// State is the run state of a machine.
+type State string
+
+const (
+	Running    State = "running"
+	Off        State = "off"
+	Paused     State = "paused"
+	Crashed    State = "crashed" // the guest crashed, and its memory is preserved
+	Incomplete State = "half"    // the domain or the root disk is missing, for instance after an interrupted creation
+)
+
+// ActualNetwork is the observed state of a libvirt network.
+type ActualNetwork struct {
+	Ours         bool   // nixbench created the network for this cluster
+	Owner        string // the other cluster for which nixbench created the network; empty: none
+	Active       bool
+	Transient    bool // the network is active but not defined: it is removed when it stops
+	CIDR         netip.Prefix
+	Reservations []Reservation // all reservations; Node is set only in reservations of this cluster
+	Leases       []Lease
+}
+
+// Lease is an address that the network's DHCP server has leased.
+type Lease struct {
+	MAC     string
+	Address netip.Addr
+}

@@ -1,0 +1,175 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/nixbench/nixbench/deploy/failure"
+)
+
+// Provider manages the machines of one hypervisor. All methods are idempotent: a method that failed or was
+// interrupted may be called again, and completes the operation. Methods return with an error
+// when their context ends. They may be called concurrently for different nodes.
+type Provider interface {
+	// Survey returns the observed state of the hypervisor. It changes nothing.
+	Survey(ctx context.Context, c Cluster, net Network) (Inventory, error)
+	// Prepare creates the network with its reservations and uploads the images. It removes reservations of
+	// this cluster that g does not contain.
+	Prepare(ctx context.Context, c Cluster, g HostSetup) error
+	// Ensure creates the machine, or changes it to its desired state, and starts it. An existing machine
+	// keeps its disk; if its definition differs, it is shut down and started again. A machine that is
+	// detached from its network is reconnected: a virtual machine while it runs, a container by a restart.
+	// Unless s.NewDisks is set, the disks must exist, and a missing domain is defined again around them.
+	Ensure(ctx context.Context, c Cluster, net Network, s Spec) error
+	// Remove stops the machine and removes everything that belongs to it. A missing machine is no error.
+	Remove(ctx context.Context, c Cluster, node string) error
+}
+
+// Discoverer is implemented by providers that can discover a machine's addresses, from the network's leases
+// or from the guest agent. Addresses returns an empty list and no error while no address is known.
+type Discoverer interface {
+	Addresses(ctx context.Context, c Cluster, node string) ([]netip.Addr, error)
+}
+
+// Console is implemented by providers that keep the machines' console logs.
+type Console interface {
+	// ConsoleTail returns the end of the console log, at most about max bytes.
+	ConsoleTail(ctx context.Context, c Cluster, node string, max int) (string, error)
+}
+
+// Terminal is implemented by providers that can connect to the console of a machine that runs.
+type Terminal interface {
+	// AttachConsole copies the output of the console to out, and what it receives from in to the console. It returns nil
+	// when the machine has ended its console, or when in is closed, and an error when the context ends.
+	AttachConsole(ctx context.Context, c Cluster, node string, in <-chan []byte, out io.Writer) error
+}
+
+// Power is implemented by providers that can shut down and start existing machines without changing them otherwise.
+type Power interface {
+	// ShutDown asks the system of the machine to shut down, and waits until the machine is off or the context ends. If
+	// force is set, it stops the machine at once, as a power failure does. A machine that is off or missing is no error. If the
+	// hypervisor refuses to ask the system, the error is ErrRefused.
+	ShutDown(ctx context.Context, c Cluster, node string, force bool) error
+	// Start starts a machine that is off or crashed, and resumes one that is paused. It does not wait until the system of
+	// the machine has booted. A missing machine is an error.
+	Start(ctx context.Context, c Cluster, node string) error
+}
+
+// Observer is implemented by providers whose machines can be observed during a measurement.
+type Observer interface {
+	// States returns the states of the machines of nodes. Machines that do not exist are left out. A call is so cheap that it can be
+	// repeated each second.
+	States(ctx context.Context, c Cluster, nodes []string) (map[string]State, error)
+	// Emulated returns those of the nodes whose machines are virtual machines without KVM.
+	Emulated(ctx context.Context, c Cluster, nodes []string) ([]string, error)
+}
+
+// Cleaner is implemented by providers that create networks and images for a cluster. Clean removes the
+// unused networks and images of this cluster, and returns the ones that it keeps because they are in use.
+type Cleaner interface {
+	Clean(ctx context.Context, c Cluster) ([]Remaining, error)
+}
+
+// Remaining is an object of a cluster that Clean did not remove.
+type Remaining struct {
+	What string // `network demo`
+	Why  string // `machine other is on it`
+	Fix  string // what the user has to do before Clean can remove the object
+}
+
+// Checker is implemented by providers that can validate a machine before anything is created. The image in
+// the spec needs no hash. If the image has no file, it is not checked.
+type Checker interface {
+	Check(ctx context.Context, c Cluster, net Network, s Spec) error
+}
+
+// ClusterRemover is implemented by providers that can remove all machines of a cluster faster than
+// single machines. BeginClusterRemoval announces that all machines of the cluster will be removed and that [Cleaner] is
+// called afterwards. If [Cleaner] is not called, address reservations of removed machines may
+// remain.
+type ClusterRemover interface {
+	BeginClusterRemoval(c Cluster)
+}
+
+// Doctor is implemented by providers that can find problems of their host.
+type Doctor interface {
+	Examine(ctx context.Context, net Network) []Finding
+}
+
+// States of a Finding.
+const (
+	FindingOK      = "ok"
+	FindingWarning = "warning"
+	FindingError   = "error"
+)
+
+// Finding is the result of one examination.
+type Finding struct {
+	What  string `json:"what"`            // `KVM`
+	State string `json:"state"`           // FindingOK, FindingWarning or FindingError
+	Text  string `json:"text"`            // what was observed
+	Fix   string `json:"fix,omitempty"`   // how to fix the problem
+	Where string `json:"where,omitempty"` // the hypervisor
+	Err   error  `json:"-"`               // the error that Text describes, if there is one
+}
+
+// Error is a failed operation on a hypervisor. Its message contains all fields except Fix, which is what the
+// user should do and may be empty.
+type Error struct {
+	Hypervisor string // name in the hive
+	Node       string // empty: the error is not about one node
+	Op         string // `start`, `upload the image`
+	Err        error
+	Fix        string
+}
+
+func (e *Error) Error() string {
+	node, text := e.OnNode()
+	switch {
+	case node == "":
+		return text
+	case e.Hypervisor != "":
+		return node + ", " + text
+	}
+	return node + ": " + text
+}
+
+// OnNode implements [failure.OnNode].
+func (e *Error) OnNode() (node, text string) {
+	text = fmt.Sprintf("%s: %v", e.Op, e.Err)
+	if e.Hypervisor != "" {
+		text = "hypervisor " + e.Hypervisor + ": " + text
+	}
+	return e.Node, text
+}
+
+// Kind implements [failure.Classified].
+func (e *Error) Kind() failure.Kind { return failure.Provision }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Hint returns the fix, which is shown below the message.
+func (e *Error) Hint() string { return e.Fix }
+
+// Causes of an [Error], for errors.Is.
+var (
+	// ErrForeign: an object with the required name exists and does not belong to this cluster.
+	ErrForeign = errors.New("it does not belong to this cluster")
+	// ErrClash: the network's address range overlaps that of another network of the host.
+	ErrClash = errors.New("the address range is taken")
+	// ErrFull: the storage pool is full.
+	ErrFull = errors.New("no space left")
+	// ErrUnreachable: the hypervisor does not answer.
+	ErrUnreachable = errors.New("the hypervisor does not answer")
+	// ErrInUse: the object cannot be removed because it is in use.
+	ErrInUse = errors.New("it is in use")
+	// ErrNoDisk: a disk of the machine, and with it data, is missing.
+	ErrNoDisk = errors.New("its disk is missing")
+	// ErrRefused: the hypervisor refuses to ask the machine's system to shut down.
+	ErrRefused = errors.New("the hypervisor refuses to ask its system")
+	// ErrImage: the image file is damaged or has the wrong format.
+	ErrImage = errors.New("the image is unusable")
+)

@@ -1,0 +1,136 @@
+package provider
+
+import "net/netip"
+
+// Cluster identifies the owner of machines. The id is generated once and kept in the state, so that two
+// clusters with the same name do not change each other's machines.
+type Cluster struct {
+	Name string
+	ID   string // 16 hex digits
+}
+
+// Domain returns the name of a node's libvirt domain.
+func (c Cluster) Domain(node string) string { return c.Name + "-" + node }
+
+// Spec is the complete desired state of one machine. A provider needs no other input to create it.
+type Spec struct {
+	Node  string
+	Role  string
+	Index int // 1 for worker-1
+
+	MAC     string
+	Address netip.Addr // invalid if the address is discovered after the boot
+
+	VCPUs  int
+	Memory uint64   // bytes
+	Disk   uint64   // bytes of the root disk; a larger image keeps its size
+	Disks  []uint64 // bytes of each additional disk; containers have no additional disks
+	Pins   []string // host CPUs for each virtual CPU, such as "2" or "4-7"; empty: all host CPUs
+
+	Firmware Firmware
+	Init     string // path of a container's first process; empty: /sbin/init
+	XML      string // a <domain> that is merged into the generated <domain>; may be empty
+
+	Image    Image
+	Identity Identity
+
+	// NewDisks: the machine is created, or an interrupted creation is completed. Otherwise a missing disk is an error.
+	NewDisks bool
+}
+
+// Firmware is the firmware of a virtual machine.
+type Firmware string
+
+const (
+	BIOS Firmware = "bios"
+	UEFI Firmware = "uefi"
+)
+
+// Image is what a role's machines boot from. An image is named after the hash of its content, so it is
+// uploaded to a hypervisor only once.
+type Image struct {
+	Hash   string // 16 hex digits; hash of disk, kernel, initrd and command line
+	Disk   string // path of a local file
+	Format Format
+	// Local paths, for direct kernel boot; empty if the image has a boot loader.
+	Kernel, Initrd string
+	Cmdline        string
+}
+
+// Format is the format of an image's disk.
+type Format string
+
+const (
+	QCOW2 Format = "qcow2"
+	Raw   Format = "raw" // for containers: a file system without partitions
+)
+
+// Identity contains the keys and the node.json that a machine gets at its first boot. Only HostKey is secret: it must
+// not be in a description of the machine that other users can read.
+type Identity struct {
+	Method         Method
+	HostKey        []byte   // private key in OpenSSH's PEM format
+	AuthorizedKeys []string // SSH keys that log in as root
+	Node           []byte   // content of /var/lib/nixbench/node.json
+}
+
+// Method is how a machine gets its identity.
+type Method string
+
+const (
+	// Auto is Files for containers and Credentials for virtual machines.
+	Auto        Method = "auto"
+	Credentials Method = "credentials" // systemd credentials, by SMBIOS and fw_cfg
+	CloudInit   Method = "cloud-init"  // a NoCloud seed disk
+	Files       Method = "files"       // files bind-mounted into the container
+)
+
+// Network is the desired state of the machines' network.
+type Network struct {
+	Name   string
+	Mode   Mode
+	CIDR   netip.Prefix
+	Bridge string // name of the host's bridge, for mode bridge
+	Domain string // DNS domain of the nodes
+}
+
+// Mode is the kind of a network.
+type Mode string
+
+const (
+	NAT      Mode = "nat"      // managed by nixbench: machines reach other networks through the hypervisor
+	Isolated Mode = "isolated" // managed by nixbench: machines reach each other and the hypervisor
+	Existing Mode = "existing" // an existing libvirt network, which nixbench does not change
+	Bridge   Mode = "bridge"   // a bridge of the host, on which another DHCP server runs
+)
+
+// Ours reports whether nixbench creates networks of this mode and assigns their addresses.
+func (m Mode) Ours() bool { return m == NAT || m == Isolated }
+
+// Reservation is a DHCP reservation: it binds an address to a machine's MAC.
+type Reservation struct {
+	Node    string
+	MAC     string
+	Address netip.Addr
+}
+
+// HostSetup contains the network, reservations and images that a hypervisor needs before machines are created on it.
+type HostSetup struct {
+	Network      Network
+	Reservations []Reservation // reservations of all desired nodes on this hypervisor; empty if nixbench does not manage the network
+	Images       []Image
+}
+
+// Gateway returns the hypervisor's address on a managed network: the first address of the range after the
+// network address.
+func (n Network) Gateway() netip.Addr { return n.CIDR.Masked().Addr().Next() }
+
+// Broadcast returns the last address of a network's range.
+func (n Network) Broadcast() netip.Addr {
+	bytes := n.CIDR.Masked().Addr().AsSlice()
+	for bit := n.CIDR.Bits(); bit < len(bytes)*8; bit++ {
+		bytes[bit/8] |= 1 << (7 - bit%8)
+	}
+	a, _ := netip.AddrFromSlice(bytes)
+	return a
+}

@@ -1,0 +1,139 @@
+package machine
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// AskAndRecord asks the user to confirm the changes that stop running machines, and writes the plan to the run's
+// record and to the state. whole is set if the plan is for all nodes: stale records are then removed.
+func (s *Starter) AskAndRecord(plan *OpenPlan, record *state.Recorder, whole bool) error {
+	if changes := plan.Disturbing(); len(changes) > 0 && s.Ask != nil {
+		// The time until the answer does not belong to the phase.
+		s.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Text: "planned"})
+		err := s.Ask(changes)
+		if failure.KindOf(err) == failure.Declined {
+			return err
+		}
+		s.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(plan.Changes) - countRemovals(plan.Changes)})
+		if err != nil {
+			return err
+		}
+	}
+	if err := record.Plan(plan.Plan); err != nil {
+		return err
+	}
+	if err := s.recordPlan(plan, whole); err != nil || !plan.Network.Mode.Ours() {
+		return err
+	}
+	return s.WriteFacts(s.Store.State())
+}
+
+// recordPlan writes the cluster's id and the planned machines to the state, and creates the
+// keys that are missing. The state is written before any machine is created, so that a later run finds every machine.
+func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
+	dir := s.Dir
+	if err := dir.Create(); err != nil {
+		return err
+	}
+	var err error
+	if plan.clientKey, err = dir.MakeClientKey(); err != nil {
+		return err
+	}
+	now := s.Store.State()
+	next := s.Store.State()
+	if next.Cluster == nil {
+		next.Cluster = &state.Cluster{ID: plan.Cluster.ID, Hypervisors: map[string]state.Hypervisor{}}
+	}
+	next.Cluster.Network = toStateNetwork(plan.Network)
+	for _, p := range plan.Places {
+		if p.Hypervisor != "" {
+			next.Cluster.Hypervisors[p.Hypervisor] = plan.hypervisors[p.Hypervisor]
+		}
+		machine := next.Machines[p.Node]
+		machine.MAC, machine.Role = p.MAC, s.roleOf(p.Node)
+		if p.Address.IsValid() {
+			machine.Address = p.Address
+		}
+		c, hasChange := plan.ChangeOf(p.Node)
+		if hasChange && c.Action != Create {
+			machine.Hypervisor = p.Hypervisor
+			if machine.Created == nil && !c.NeedsImage() { // a run was interrupted after it had created the machine
+				when := time.Now().UTC()
+				machine.Created = &when
+			}
+		}
+		// An existing machine keeps its host key. A new machine gets the key from the state folder.
+		if machine.Created == nil || machine.HostKey == "" || hasChange && c.NeedsImage() {
+			key, err := dir.MakeHostKey(p.Node)
+			if err != nil {
+				return err
+			}
+			machine.HostKey = key.Public
+		}
+		next.Machines[p.Node] = machine
+	}
+	var stale []string
+	if whole {
+		stale = findStaleRecords(plan, now)
+	}
+	for _, node := range stale {
+		next.Removed(node)
+	}
+	if len(stale) > 0 || !reflect.DeepEqual(now.Cluster, next.Cluster) || !reflect.DeepEqual(now.Machines, next.Machines) {
+		if err := s.Store.Update(func(now *state.State) error {
+			now.Cluster, now.Machines = next.Cluster, next.Machines
+			for _, node := range stale {
+				now.Removed(node)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	for _, node := range stale {
+		if err := dir.RemoveHostKey(node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findStaleRecords returns the recorded nodes that the hive no longer contains and whose machines no longer exist. Other
+// machines may get the addresses of these nodes.
+func findStaleRecords(plan *OpenPlan, recorded *state.State) []string {
+	var out []string
+	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
+		desired := slices.ContainsFunc(plan.Places, func(p Place) bool { return p.Node == node })
+		present := slices.ContainsFunc(plan.Changes, func(c Change) bool { return c.Node == node })
+		if !desired && !present {
+			out = append(out, node)
+		}
+	}
+	return out
+}
+
+func (m *Manager) roleOf(node string) string {
+	for _, n := range m.Hive.Nodes {
+		if n.Name == node {
+			return n.Role
+		}
+	}
+	return ""
+}
+
+func countRemovals(changes []Change) int {
+	n := 0
+	for _, c := range changes {
+		if c.Action == Remove {
+			n++
+		}
+	}
+	return n
+}

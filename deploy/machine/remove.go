@@ -1,0 +1,217 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// destroyer removes machines, their records, and the networks, images and files that no machine uses.
+type destroyer struct {
+	*Manager
+	Store    *state.Store
+	Record   *state.Recorder
+	parallel int
+	cluster  provider.Cluster
+	hosts    hypervisors
+	outcome  state.Outcome // outcome of each machine that was removed without an error
+}
+
+// Destroy removes the machines of a plan, and then the networks, images and files that no machine uses.
+func (m *Manager) Destroy(ctx context.Context, plan *DestroyPlan, store *state.Store, record *state.Recorder, parallel int) ([]state.NodeResult, error) {
+	w := &destroyer{Manager: m, Store: store, Record: record, parallel: parallel, cluster: m.clusterIdentity(store.State()), hosts: plan.hosts, outcome: Removed}
+	if plan.abandoned != "" {
+		w.outcome = Forgotten
+	}
+	if plan.WholeCluster {
+		for _, host := range plan.hosts {
+			if h, ok := host.(provider.ClusterRemover); ok {
+				h.BeginClusterRemoval(w.cluster)
+			}
+		}
+	}
+	results, err := w.executeRemovals(ctx, plan.Removals)
+	for _, node := range plan.neverCreated {
+		err = errors.Join(err, w.dropNodeRecord(node))
+	}
+	switch {
+	case err != nil:
+	case plan.abandoned != "":
+		err = w.abandonHypervisor(plan.abandoned)
+	default:
+		err = w.removeUnused(ctx)
+	}
+	return results, err
+}
+
+// executeRemovals removes machines and their records, several nodes at once, and returns a result for each node. The
+// error joins the errors of the nodes.
+func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]state.NodeResult, error) {
+	if len(list) == 0 {
+		return []state.NodeResult{}, nil
+	}
+	w.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Remove, Total: len(list)})
+	var nodes []nixeval.Node
+	removals := map[string][]Removal{} // removals by node; a node with a duplicate machine has two
+	for _, machine := range list {
+		if removals[machine.Node] == nil {
+			nodes = append(nodes, nixeval.Node{Name: machine.Node, Role: machine.Role})
+		}
+		removals[machine.Node] = append(removals[machine.Node], machine)
+	}
+	var results []state.NodeResult
+	var errs []error
+	for _, o := range fleet.Each(ctx, nodes, w.parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		w.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Remove, Node: n.Name})
+		err := w.removeMachine(ctx, n.Name, removals[n.Name])
+		w.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Remove, Node: n.Name, Failed: err != nil})
+		return struct{}{}, err
+	}) {
+		if o.Err != nil && ctx.Err() != nil && errors.Is(o.Err, context.Canceled) {
+			o.Err = context.Cause(ctx) // the error is only that the context was cancelled
+		}
+		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: w.outcome}
+		duplicate := removals[o.Node.Name][0].duplicate
+		text := string(w.outcome)
+		if duplicate {
+			text = "its second machine is removed"
+		}
+		if o.Err != nil {
+			r.Outcome, r.Error = state.Failed, o.Err.Error()
+			text = "failed: " + fleet.Brief(o.Node.Name, o.Err)
+		}
+		if !duplicate || o.Err != nil { // the result of the node's other machine is already in the run's record
+			w.Record.Result(r)
+		}
+		w.Send.Send(event.Event{Kind: event.NodeResult, Phase: event.Remove, Node: o.Node.Name, Text: text, Failed: o.Err != nil})
+		results, errs = append(results, r), append(errs, o.Err)
+	}
+	err := errors.Join(errs...)
+	removed, absent := 0, 0
+	for i, r := range results {
+		switch {
+		case errs[i] != nil:
+		case w.outcome == Removed && !w.isOnHypervisor(removals[r.Node]):
+			absent++
+		default:
+			removed++
+		}
+	}
+	text := fmt.Sprintf("%s %s", fleet.Count(removed, "machine"), w.outcome)
+	if absent > 0 {
+		text += fmt.Sprintf(", %d no longer existed", absent)
+	}
+	w.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Remove, Total: len(nodes), Failed: err != nil, Text: text})
+	return results, err
+}
+
+// isOnHypervisor reports whether a hypervisor has a domain or volume of a node's machine.
+func (w *destroyer) isOnHypervisor(removals []Removal) bool {
+	return slices.ContainsFunc(removals, func(p Removal) bool { return p.State != "" })
+}
+
+// removeMachine removes a node's machine and its record. If only a duplicate machine is removed, the node
+// keeps its record.
+func (w *destroyer) removeMachine(ctx context.Context, node string, removals []Removal) error {
+	if err := w.Store.Begin(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine, Since: time.Now().UTC()}); err != nil {
+		return &BootError{Node: node, Err: err}
+	}
+	for _, p := range removals {
+		host := w.hosts[p.Hypervisor]
+		if host == nil {
+			continue // the machine has no hypervisor, or the hypervisor is no longer recorded
+		}
+		if err := host.Remove(ctx, w.cluster, node); err != nil {
+			return &BootError{Node: node, Err: wrapHypervisorError(err, p.Hypervisor, "remove")}
+		}
+	}
+	if removals[0].duplicate {
+		return w.Store.Finish(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine})
+	}
+	return w.dropNodeRecord(node)
+}
+
+// dropNodeRecord removes the host key and the record of a node's machine.
+func (w *destroyer) dropNodeRecord(node string) error {
+	// The host key is removed first: a later run removes only the keys of recorded nodes.
+	if err := w.Dir.RemoveHostKey(node); err != nil {
+		return &BootError{Node: node, Err: err}
+	}
+	return w.Store.Update(func(s *state.State) error { s.Removed(node); return nil })
+}
+
+// removeUnused removes the networks and images that no machine uses. When no machine is left, it also removes the keys,
+// the secrets and the facts, and last the cluster's id. The network and the images are marked with that id. If one
+// of them cannot be removed, removeUnused keeps the id and returns an error.
+func (w *destroyer) removeUnused(ctx context.Context) error {
+	stillUsed, err := w.cleanHypervisors(ctx)
+	recorded := w.Store.State()
+	if len(recorded.Machines) > 0 {
+		if err != nil {
+			return err
+		}
+		return w.WriteFacts(recorded)
+	}
+	if err := errors.Join(w.removeLocalFiles(recorded), err, stillUsed); err != nil {
+		return err
+	}
+	return w.Store.Update(func(s *state.State) error { s.Cluster = nil; return nil })
+}
+
+// cleanHypervisors removes from all hypervisors the networks and images that no machine uses. stillUsed joins an error for
+// each object of the cluster that could not be removed because it is in use.
+func (w *destroyer) cleanHypervisors(ctx context.Context) (stillUsed, err error) {
+	var errs, used []error
+	for _, name := range slices.Sorted(maps.Keys(w.hosts)) { // one after the other: two hypervisors may share a network and a pool
+		c, ok := w.hosts[name].(provider.Cleaner)
+		if !ok {
+			continue
+		}
+		wait := w.Send.Wait(event.Event{Phase: event.Remove, Text: fmt.Sprintf("hypervisor %s: the removal of unused networks and images", name)})
+		all, err := c.Clean(ctx, w.cluster)
+		wait.End()
+		if err != nil {
+			errs = append(errs, wrapHypervisorError(err, name, "clean up"))
+		}
+		for _, l := range all {
+			used = append(used, &provider.Error{
+				Hypervisor: name, Op: "remove " + l.What, Err: fmt.Errorf("%w: %s", provider.ErrInUse, l.Why),
+				Fix: l.Fix + ", then run nixbench destroy again; nixbench apply would use the remaining objects",
+			})
+		}
+	}
+	return errors.Join(used...), errors.Join(errs...)
+}
+
+// removeLocalFiles removes local files that only machines of this cluster need: keys, facts, roots of images, and the
+// secrets unless other nodes need them. It is called when no machine is left.
+func (w *destroyer) removeLocalFiles(recorded *state.State) error {
+	roots, _ := filepath.Glob(w.Dir.Root("image-*"))
+	for _, root := range roots {
+		_ = os.Remove(root) // an error is ignored: the root is only a link to an image that can be built again
+	}
+	if !w.hasUnmanagedNodes(recorded) {
+		// A cluster that is created later must not have the same secrets.
+		if err := w.Dir.RemoveSecrets(w.AccessFiles...); err != nil {
+			return err
+		}
+	}
+	return errors.Join(w.Dir.RemoveFacts(), w.Dir.RemoveKeys())
+}
+
+// hasUnmanagedNodes reports whether there are nodes whose machines nixbench does not manage: nodes in the hive, or
+// deployed nodes in the state. They may be members of the cluster and need its secrets.
+func (w *destroyer) hasUnmanagedNodes(recorded *state.State) bool {
+	return len(recorded.Nodes) > 0 || slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return !Boots(w.Hive, n) })
+}

@@ -1,0 +1,63 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// Status is the observed state of a node's machine.
+type Status struct {
+	State      string     `json:"state"` // running, off, paused, crashed, half or absent
+	Hypervisor string     `json:"hypervisor,omitempty"`
+	Address    netip.Addr `json:"address,omitzero"`
+}
+
+// Off reports whether the machine does not run; false for a node whose machine nixbench does not manage.
+func (m *Status) Off() bool { return m != nil && m.State != string(provider.Running) }
+
+// Status returns the state that the hypervisors report for each machine that nixbench boots, by node.
+func (m *Manager) Status(ctx context.Context, recorded *state.State) (map[string]*Status, error) {
+	out := map[string]*Status{}
+	if !m.HasMachines(recorded) {
+		return out, nil
+	}
+	for _, n := range Booted(m.Hive, m.Hive.Nodes) {
+		s := recorded.Machines[n.Name]
+		out[n.Name] = &Status{State: "absent", Hypervisor: s.Hypervisor, Address: s.Address}
+	}
+	if recorded.Cluster == nil {
+		return out, nil // there was no apply yet, so all machines are absent
+	}
+	net, err := m.clusterNetwork(recorded, false)
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := connectHypervisors(ctx, m.Open, recorded.Cluster.Hypervisors, m.Send)
+	defer hosts.close()
+	if err != nil {
+		return nil, addForgetHint(err, recorded)
+	}
+	inventories, err := hosts.survey(ctx, m.clusterIdentity(recorded), net, m.Send)
+	if err != nil {
+		return nil, addForgetHint(err, recorded)
+	}
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		for _, f := range inventories[name].Machines {
+			if s := out[f.Node]; s != nil {
+				s.State, s.Hypervisor = string(f.State), name
+			}
+			if f.Detached && out[f.Node] != nil {
+				m.Send.Send(event.Event{Kind: event.Message, Node: f.Node, Level: "warning",
+					Text: fmt.Sprintf("network %s was stopped or removed while %s ran, so it cannot be reached; nixbench apply connects it again", net.Name, f.Node)})
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,147 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// Task executes the planned change of one machine, and waits until the machine is ready.
+type Task struct {
+	*Starter
+	plan          *OpenPlan
+	prerequisites *prerequisites
+	Change        Change
+	slots         chan struct{} // limits how many machines are created at once; a machine that only waits until it is ready has no slot
+	awaitTurn     func()        // waits until the machines of the endpoint's role are created
+	markCreated   func()        // signals that this machine is created or has failed
+	markAddressed func()        // signals that this machine's address is recorded, or that the task has failed
+}
+
+// Execute executes the change, and waits until the node can be deployed. The end of waitCtx ends only this wait: the
+// creation of the machine is completed.
+func (m *Task) Execute(ctx, waitCtx context.Context) error {
+	node := m.Change.Node
+	unready := m.Store.State().Unready(node)
+	if err := m.prerequisites.prepareFor(m.Change); err != nil {
+		return m.newCreationError(err)
+	}
+	running := m.Change.Runs()
+	if running && !unready && m.plan.Network.Mode.Ours() {
+		return nil
+	}
+	if !running || unready {
+		m.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Boot, Node: node, Text: m.Change.String()})
+	}
+	// Warn the user, because another program stopped the machine or its network.
+	if a := m.Change.Action; a == Start || a == Resume || a == Reconnect {
+		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: m.Change.String()})
+	}
+	begin := time.Now()
+	err := m.bootUntilReady(ctx, waitCtx, running, unready)
+	if !running || unready {
+		text := ""
+		if err == nil {
+			text = fmt.Sprintf("ready after %s", time.Since(begin).Round(100*time.Millisecond))
+		}
+		m.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Boot, Node: node, Text: text, Failed: err != nil})
+	}
+	return err
+}
+
+// bootUntilReady creates or starts the machine unless running is set, and waits until the machine is ready. A running
+// machine that became ready in an earlier run (unready is false) is ready.
+func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready bool) error {
+	if !running {
+		m.awaitTurn()
+		if err := m.createOrStartMachine(ctx); err != nil {
+			return m.newCreationError(err)
+		}
+	}
+	m.markCreated()
+	began := time.Now()
+	limitCtx, cancel := context.WithTimeout(waitCtx, m.bootTimeLimit())
+	defer cancel()
+	if !running || unready {
+		watched, endWatch := m.startAgainIfOff(limitCtx)
+		defer endWatch()
+		limitCtx = watched
+	}
+	if !m.plan.Network.Mode.Ours() {
+		if err := m.discoverAddress(limitCtx, running && !unready); err != nil {
+			return m.newNotReadyError(ctx, time.Since(began), err)
+		}
+		m.markAddressed()
+	}
+	if running && !unready {
+		return nil
+	}
+	if err := m.waitForSystem(limitCtx); err != nil {
+		return m.newNotReadyError(ctx, time.Since(began), err)
+	}
+	return m.Store.Update(func(s *state.State) error { s.MachineReady(m.Change.Node); return nil })
+}
+
+// bootTimeLimit returns how long a machine may take to become ready after its start.
+func (m *Task) bootTimeLimit() time.Duration {
+	switch {
+	case m.BootTimeout > 0:
+		return m.BootTimeout
+	case m.plan.inventories[m.Change.Hypervisor].Emulated:
+		return 10 * time.Minute
+	}
+	return 5 * time.Minute
+}
+
+// createOrStartMachine writes the intent to the state, and creates or starts the machine.
+func (m *Task) createOrStartMachine(ctx context.Context) error {
+	select {
+	case m.slots <- struct{}{}:
+		defer func() { <-m.slots }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	host := m.plan.providers[m.Change.Hypervisor]
+	image, err := m.prerequisites.imageOf(m.Change)
+	if err != nil {
+		return err
+	}
+	spec := m.Change.Spec(image, provider.Identity{})
+	if spec.Identity, err = m.machineIdentity(spec); err != nil {
+		return err
+	}
+	node := m.Change.Node
+	if err := m.Store.Update(func(s *state.State) error {
+		s.Begin(state.Intent{Run: m.RunID, Node: node, Step: state.MakeMachine, Path: string(m.Change.Action), Since: time.Now().UTC()})
+		if m.Change.NeedsImage() {
+			s.Making(node, m.Change.Hypervisor, toStateImage(spec.Image))
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if m.Change.Action == Recreate {
+		if err := host.Remove(ctx, m.plan.Cluster, node); err != nil {
+			return wrapHypervisorError(err, m.Change.Hypervisor, "remove "+node)
+		}
+		if err := m.prerequisites.reserveAddresses[m.Change.Hypervisor](); err != nil { // Remove has also removed the machine's reservation
+			return err
+		}
+	}
+	if err := host.Ensure(ctx, m.plan.Cluster, m.plan.Network, spec); err != nil {
+		return wrapHypervisorError(err, m.Change.Hypervisor, string(m.Change.Action)+" "+node)
+	}
+	if err := m.Store.Update(func(s *state.State) error { s.Made(node, time.Now().UTC()); return nil }); err != nil {
+		return err
+	}
+	m.Fleet.Drop(node) // an open connection is to the machine as it ran before
+	return nil
+}
+
+func toStateImage(i provider.Image) state.Image {
+	return state.Image{Hash: i.Hash, Format: string(i.Format), Kernel: i.Kernel, Initrd: i.Initrd, Cmdline: i.Cmdline}
+}
