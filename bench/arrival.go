@@ -10,11 +10,10 @@ import (
 
 	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy/durable"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // MakeJobs returns the jobs of a workload, or none if its program decides them. seed determines random times of submission.
-func MakeJobs(name string, w nixeval.BenchmarkWorkload, seed uint64) ([]workload.Job, error) {
+func MakeJobs(name string, w WorkloadOptions, seed uint64) ([]workload.Job, error) {
 	if len(w.Program) > 0 && len(w.Jobs) == 0 && w.Trace == nil {
 		return nil, nil
 	}
@@ -28,7 +27,7 @@ func MakeJobs(name string, w nixeval.BenchmarkWorkload, seed uint64) ([]workload
 	return jobs, nil
 }
 
-func decodeJobs(w nixeval.BenchmarkWorkload, seed uint64) ([]workload.Job, error) {
+func decodeJobs(w WorkloadOptions, seed uint64) ([]workload.Job, error) {
 	if w.Trace != nil {
 		return readTrace(*w.Trace, w)
 	}
@@ -50,7 +49,7 @@ func decodeJobs(w nixeval.BenchmarkWorkload, seed uint64) ([]workload.Job, error
 }
 
 // newArrivals returns a function that returns the times at which one job after the other is submitted.
-func newArrivals(a nixeval.Arrival, seed uint64) func() float64 {
+func newArrivals(a Arrival, seed uint64) func() float64 {
 	if a.Rate == 0 {
 		return func() float64 { return 0 }
 	}
@@ -68,7 +67,7 @@ func newArrivals(a nixeval.Arrival, seed uint64) func() float64 {
 }
 
 // readTrace reads the jobs of a file in the Standard Workload Format.
-func readTrace(file string, w nixeval.BenchmarkWorkload) ([]workload.Job, error) {
+func readTrace(file string, w WorkloadOptions) ([]workload.Job, error) {
 	f, _, err := durable.Open(file)
 	if err != nil {
 		return nil, err

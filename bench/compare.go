@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench/player"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Difference is something in which two sweeps differ, apart from their results.
@@ -79,7 +78,7 @@ var notCompared = []string{"factors", "modules", "cells", "workloads", "repetiti
 var fieldNames = map[string]string{"warmup": "the number of warm-up blocks", "pause": "the seconds of the pause before a workload", "quiet": "the thresholds of noise", "reset": "the reset"}
 
 // compareBenchmarks compares what the benchmarks of two sweeps declare, apart from their workloads and cells.
-func compareBenchmarks(a, b nixeval.Benchmark, add func(what, x, y string)) {
+func compareBenchmarks(a, b Benchmark, add func(what, x, y string)) {
 	add("the order", fmt.Sprintf("%s, seed %d", a.Order, a.Seed), fmt.Sprintf("%s, seed %d", b.Order, b.Seed))
 	add("the client", cmp.Or(a.Client, "none"), cmp.Or(b.Client, "none"))
 	x, y := listFields(a), listFields(b)
@@ -93,7 +92,7 @@ func compareBenchmarks(a, b nixeval.Benchmark, add func(what, x, y string)) {
 }
 
 // listFields returns the fields of a benchmark as JSON, and a text without its quotes.
-func listFields(b nixeval.Benchmark) map[string]string {
+func listFields(b Benchmark) map[string]string {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(encode(b)), &fields); err != nil {
 		return nil

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/trial"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // paths returns store paths from their hashes and names.
@@ -50,11 +49,11 @@ func TestCompare(t *testing.T) {
 
 // What a benchmark declares is compared: thresholds, pause, warm-up, time limit and settings of players.
 func TestCompareBenchmarks(t *testing.T) {
-	w := func(limit float64, players string) map[string]nixeval.BenchmarkWorkload {
-		return map[string]nixeval.BenchmarkWorkload{"w": {TimeLimit: limit, Players: map[string]json.RawMessage{"slurm": json.RawMessage(players)}}}
+	w := func(limit float64, players string) map[string]WorkloadOptions {
+		return map[string]WorkloadOptions{"w": {TimeLimit: limit, Players: map[string]json.RawMessage{"slurm": json.RawMessage(players)}}}
 	}
-	a := Sweep{Host: Host{Nix: "nix (Nix) 2.28"}, Workloads: map[string]Workload{"w": {}}, Benchmark: nixeval.Benchmark{Reset: "fresh", Repetitions: 6, Pause: 1, Workloads: w(60, `{}`)}}
-	b := Sweep{Host: Host{Nix: "nix (Nix) 2.31"}, Workloads: map[string]Workload{"w": {}}, Benchmark: nixeval.Benchmark{Reset: "clean", Repetitions: 12, Pause: 2, Warmup: 1, Quiet: nixeval.Quiet{Steal: 0.5}, Workloads: w(90, `{"a":1}`)}}
+	a := Sweep{Host: Host{Nix: "nix (Nix) 2.28"}, Workloads: map[string]Workload{"w": {}}, Benchmark: Benchmark{Reset: "fresh", Repetitions: 6, Pause: 1, Workloads: w(60, `{}`)}}
+	b := Sweep{Host: Host{Nix: "nix (Nix) 2.31"}, Workloads: map[string]Workload{"w": {}}, Benchmark: Benchmark{Reset: "clean", Repetitions: 12, Pause: 2, Warmup: 1, Quiet: Quiet{Steal: 0.5}, Workloads: w(90, `{"a":1}`)}}
 	want := []Difference{
 		{What: "the version of Nix", A: "nix (Nix) 2.28", B: "nix (Nix) 2.31"},
 		{What: "the seconds of the pause before a workload", A: "1", B: "2"},

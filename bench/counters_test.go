@@ -11,7 +11,6 @@ import (
 
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/player/null"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // countingPlayer is a null player whose commands run on a client, and whose scheduler counts requests.
@@ -65,7 +64,7 @@ func runCounting(t *testing.T, p *countingPlayer) Attempt {
 	p.Player = null.New(null.Options{})
 	b := benchmark()
 	b.Repetitions, b.Warmup, b.Retries = 1, 0, 0
-	c := &fakeCluster{player: func(nixeval.BenchmarkWorkload) (player.Player, error) { return p, nil }}
+	c := &fakeCluster{player: func(WorkloadOptions) (player.Player, error) { return p, nil }}
 	r := newRunner(t, b, c)
 	r.Store.Sweep.Trials = r.Store.Sweep.Trials[:1]
 	if err := r.Run(t.Context()); err != nil {
@@ -116,7 +115,7 @@ func TestProgramCounters(t *testing.T) {
 	p := &countingPlayer{Player: null.New(null.Options{}), requests: []int64{3, 10}}
 	b := programBenchmark(writeProgram(t, playScript))
 	b.Repetitions = 1
-	r := newRunner(t, b, &fakeCluster{command: []string{"true"}, player: func(nixeval.BenchmarkWorkload) (player.Player, error) { return p, nil }})
+	r := newRunner(t, b, &fakeCluster{command: []string{"true"}, player: func(WorkloadOptions) (player.Player, error) { return p, nil }})
 	if err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -13,14 +13,13 @@ import (
 	"github.com/nixbench/nixbench/bench/player/program"
 	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy/durable"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // maxProgram limits the size of a program.
 const maxProgram = 256 << 20
 
 // checkProgram returns an error unless the program of a workload can be executed. A program that Nix has not built yet is not checked.
-func checkProgram(name string, w nixeval.BenchmarkWorkload) error {
+func checkProgram(name string, w WorkloadOptions) error {
 	if len(w.Program) == 0 || len(w.ProgramInputs) > 0 {
 		return nil
 	}
@@ -41,7 +40,7 @@ func checkProgram(name string, w nixeval.BenchmarkWorkload) error {
 
 // HashProgram returns the identity of a workload's program and its arguments, or an empty string without a program. The path identifies a
 // program that Nix builds. It is an error if the program cannot be executed.
-func HashProgram(name string, w nixeval.BenchmarkWorkload) (string, error) {
+func HashProgram(name string, w WorkloadOptions) (string, error) {
 	if len(w.Program) == 0 {
 		return "", nil
 	}
@@ -59,8 +58,8 @@ func HashProgram(name string, w nixeval.BenchmarkWorkload) (string, error) {
 }
 
 // keepProgram copies the program of a workload into the folder of a sweep.
-func keepProgram(folder, name string, w nixeval.BenchmarkWorkload) error {
-	if err := checkProgram(name, nixeval.BenchmarkWorkload{Program: w.Program}); err != nil {
+func keepProgram(folder, name string, w WorkloadOptions) error {
+	if err := checkProgram(name, WorkloadOptions{Program: w.Program}); err != nil {
 		return err
 	}
 	data, err := durable.Read(w.Program[0], maxProgram)

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/nixbench/nixbench/bench/workload"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // player of a workload: it finishes the jobs in the file, or two of its own, and stores what it sees of its environment.
@@ -37,10 +36,10 @@ func writeProgram(t *testing.T, text string) string {
 }
 
 // programBenchmark returns a benchmark with a program, with jobs or without.
-func programBenchmark(file string, jobs ...json.RawMessage) nixeval.Benchmark {
-	return nixeval.Benchmark{
+func programBenchmark(file string, jobs ...json.RawMessage) Benchmark {
+	return Benchmark{
 		Factors: map[string][]string{"workload": {"own"}}, Repetitions: 2, Reset: "clean", Order: "blocks", Cells: []map[string]string{{"workload": "own"}},
-		Workloads: map[string]nixeval.BenchmarkWorkload{"own": {Program: []string{file, "argument"}, Jobs: jobs, TimeLimit: 20}},
+		Workloads: map[string]WorkloadOptions{"own": {Program: []string{file, "argument"}, Jobs: jobs, TimeLimit: 20}},
 	}
 }
 
@@ -147,7 +146,7 @@ func TestProgramIdentity(t *testing.T) {
 	w.Program = append(slices.Clone(w.Program), "")
 	moreArguments.Workloads["own"] = w
 	missing := programBenchmark("/no/such/play.sh")
-	for name, b := range map[string]nixeval.Benchmark{"other content": other, "more arguments": moreArguments, "no file": missing, "no program": benchmark()} {
+	for name, b := range map[string]Benchmark{"other content": other, "more arguments": moreArguments, "no file": missing, "no program": benchmark()} {
 		if r.Store.IsOf(b, jobs, nil) {
 			t.Errorf("%s: the sweep continues", name)
 		}
@@ -173,11 +172,11 @@ func TestCheckProgram(t *testing.T) {
 		"":                  `"" is no path`,
 		folder + "/missing": "no such file",
 	} {
-		if err := checkProgram("w", nixeval.BenchmarkWorkload{Program: []string{path}}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := checkProgram("w", WorkloadOptions{Program: []string{path}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
-	for _, w := range []nixeval.BenchmarkWorkload{{}, {Program: []string{writeProgram(t, playScript)}}, {Program: []string{"/nix/store/x/bin/play"}, ProgramInputs: []string{"/nix/store/x.drv"}}} {
+	for _, w := range []WorkloadOptions{{}, {Program: []string{writeProgram(t, playScript)}}, {Program: []string{"/nix/store/x/bin/play"}, ProgramInputs: []string{"/nix/store/x.drv"}}} {
 		if err := checkProgram("w", w); err != nil {
 			t.Error(err)
 		}

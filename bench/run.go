@@ -15,7 +15,6 @@ import (
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/bench/workload"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Cluster deploys the configurations of a sweep.
@@ -39,7 +38,7 @@ type Running struct {
 	States func(context.Context) (map[string]string, error)
 	// RoundTrip returns the time of a request to the node of the scheduler and its answer.
 	RoundTrip func(context.Context) (time.Duration, error)
-	Player    func(nixeval.BenchmarkWorkload) (player.Player, error)
+	Player    func(WorkloadOptions) (player.Player, error)
 	Close     func()
 }
 

@@ -20,17 +20,16 @@ import (
 	"github.com/nixbench/nixbench/bench/player/null"
 	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/bench/workload"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // benchmark returns a benchmark with two configurations and two workloads.
-func benchmark() nixeval.Benchmark {
-	b := nixeval.Benchmark{
+func benchmark() Benchmark {
+	b := Benchmark{
 		Factors: map[string][]string{"roles.w.count": {"2", "4"}, "workload": {"a", "b"}}, Repetitions: 3, Warmup: 1, Seed: 7, Retries: 2, Reset: Fresh, Order: "blocks",
-		Workloads: map[string]nixeval.BenchmarkWorkload{},
+		Workloads: map[string]WorkloadOptions{},
 	}
 	for _, name := range b.Factors["workload"] {
-		b.Workloads[name] = nixeval.BenchmarkWorkload{Jobs: []json.RawMessage{[]byte(`{"id":"x"}`), []byte(`{"id":"y"}`)}, TimeLimit: 1}
+		b.Workloads[name] = WorkloadOptions{Jobs: []json.RawMessage{[]byte(`{"id":"x"}`), []byte(`{"id":"y"}`)}, TimeLimit: 1}
 		for _, count := range b.Factors["roles.w.count"] {
 			b.Cells = append(b.Cells, map[string]string{"roles.w.count": count, "workload": name})
 		}
@@ -44,7 +43,7 @@ type fakeCluster struct {
 	systems           map[string]string
 	fail              func(deployment int) error
 	options           null.Options
-	player            func(nixeval.BenchmarkWorkload) (player.Player, error) // nil: the null player
+	player            func(WorkloadOptions) (player.Player, error) // nil: the null player
 	command           []string
 }
 
@@ -60,13 +59,13 @@ func (c *fakeCluster) Deploy(_ context.Context, _ Configuration, log io.Writer) 
 	}
 	newPlayer := c.player
 	if newPlayer == nil {
-		newPlayer = func(nixeval.BenchmarkWorkload) (player.Player, error) { return null.New(c.options), nil }
+		newPlayer = func(WorkloadOptions) (player.Player, error) { return null.New(c.options), nil }
 	}
 	return &Running{Systems: c.systems, Nodes: 2, CPUs: 4, Command: c.command, Close: func() {}, Player: newPlayer}, nil
 }
 
 // newRunner returns a runner of a new sweep, whose machine is quiet.
-func newRunner(t *testing.T, b nixeval.Benchmark, c *fakeCluster) *Runner {
+func newRunner(t *testing.T, b Benchmark, c *fakeCluster) *Runner {
 	t.Helper()
 	s := Sweep{ID: "x", Name: "x", Benchmark: b, Source: "hive.nix"}
 	s.Configurations, s.Trials = Plan(b)
@@ -152,7 +151,7 @@ func TestModuleLevels(t *testing.T) {
 		t.Fatalf("%+v", configurations)
 	}
 	c := configurations[0]
-	if diff := cmp.Diff([]nixeval.Level{{Benchmark: "x", Factor: "qps", Level: "low"}}, c.Modules); diff != "" || !slices.Equal(c.Sets(), []string{"roles.w.count=2"}) {
+	if diff := cmp.Diff([]Level{{Benchmark: "x", Factor: "qps", Level: "low"}}, c.Modules); diff != "" || !slices.Equal(c.Sets(), []string{"roles.w.count=2"}) {
 		t.Errorf("%s%v", diff, c.Sets())
 	}
 	other := c
@@ -161,7 +160,7 @@ func TestModuleLevels(t *testing.T) {
 		t.Error("configurations with other modules have the same facts")
 	}
 	for factor, valid := range map[string]bool{"qps": true, "roles.w.count": false, "scheduler": false, "workload": false, "repeat": false, "a b": false} {
-		b := nixeval.Benchmark{Factors: map[string][]string{factor: {"low"}}, Modules: map[string]string{factor: "x"}}
+		b := Benchmark{Factors: map[string][]string{factor: {"low"}}, Modules: map[string]string{factor: "x"}}
 		if err := Check("x", b); (err == nil) != valid {
 			t.Errorf("the factor %s: %v", factor, err)
 		}
@@ -307,11 +306,11 @@ func TestTimeLimit(t *testing.T) {
 func TestLimited(t *testing.T) {
 	b := benchmark()
 	b.Repetitions, b.Warmup = 1, 0
-	w := nixeval.BenchmarkWorkload{TimeLimit: 10}
+	w := WorkloadOptions{TimeLimit: 10}
 	for i := range 100 {
 		w.Jobs = append(w.Jobs, []byte(fmt.Sprintf(`{"id":"j%d"}`, i)))
 	}
-	b.Workloads, b.Cells = map[string]nixeval.BenchmarkWorkload{"a": w}, b.Cells[:1]
+	b.Workloads, b.Cells = map[string]WorkloadOptions{"a": w}, b.Cells[:1]
 	r := newRunner(t, b, &fakeCluster{options: null.Options{Rate: 50}})
 	if err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -397,12 +396,12 @@ func playOnce(t *testing.T, p slowPlayer, jobs ...string) (Attempt, error) {
 	var a *attempt
 	var err error
 	synctest.Test(t, func(t *testing.T) {
-		w := nixeval.BenchmarkWorkload{TimeLimit: 10}
+		w := WorkloadOptions{TimeLimit: 10}
 		for _, j := range jobs {
 			w.Jobs = append(w.Jobs, []byte(j))
 		}
-		b := nixeval.Benchmark{Factors: map[string][]string{"workload": {"a"}}, Repetitions: 1, Reset: Fresh, Order: "blocks",
-			Workloads: map[string]nixeval.BenchmarkWorkload{"a": w}, Cells: []map[string]string{{"workload": "a"}}}
+		b := Benchmark{Factors: map[string][]string{"workload": {"a"}}, Repetitions: 1, Reset: Fresh, Order: "blocks",
+			Workloads: map[string]WorkloadOptions{"a": w}, Cells: []map[string]string{{"workload": "a"}}}
 		r := newRunner(t, b, &fakeCluster{})
 		list, makeErr := MakeJobs("a", w, 1)
 		if makeErr != nil {

@@ -48,7 +48,7 @@ type Sweep struct {
 	Nixbench       string              `json:"nixbench"`
 	Host           Host                `json:"host"`
 	RepeatOf       string              `json:"repeatOf,omitempty"` // the id of the sweep that this one repeats
-	Benchmark      nixeval.Benchmark   `json:"benchmark"`          // without the jobs of workloads
+	Benchmark      Benchmark           `json:"benchmark"`          // without the jobs of workloads
 	Workloads      map[string]Workload `json:"workloads"`
 	Configurations []Configuration     `json:"configurations"`
 	Trials         []Trial             `json:"trials"` // in their order
@@ -66,7 +66,7 @@ type Workload struct {
 // Configuration is a combination of the levels that determine machines and systems. Several trials have the same one.
 type Configuration struct {
 	Levels  map[string]string `json:"levels"`
-	Modules []nixeval.Level   `json:"modules,omitempty"` // the levels that are NixOS modules
+	Modules []Level           `json:"modules,omitempty"` // the levels that are NixOS modules
 	Systems map[string]System `json:"systems,omitempty"` // by node, frozen
 	Hollow  int               `json:"hollow,omitempty"`  // nodes that are hollow: several of them are one machine
 	// Outside has the paths that the systems are made from and of which the sweep keeps no copy, and what each points to.
@@ -115,11 +115,11 @@ func configurationOf(cell map[string]string) map[string]string {
 }
 
 // newConfiguration returns the configuration with these levels.
-func newConfiguration(b nixeval.Benchmark, levels map[string]string) Configuration {
+func newConfiguration(b Benchmark, levels map[string]string) Configuration {
 	c := Configuration{Levels: levels}
 	for _, f := range slices.Sorted(maps.Keys(levels)) {
 		if of := b.Modules[f]; of != "" {
-			c.Modules = append(c.Modules, nixeval.Level{Benchmark: of, Factor: f, Level: levels[f]})
+			c.Modules = append(c.Modules, Level{Benchmark: of, Factor: f, Level: levels[f]})
 		}
 	}
 	return c
@@ -129,7 +129,7 @@ func newConfiguration(b nixeval.Benchmark, levels map[string]string) Configurati
 func (c Configuration) Sets() []string {
 	var out []string
 	for _, f := range slices.Sorted(maps.Keys(c.Levels)) {
-		if !slices.ContainsFunc(c.Modules, func(l nixeval.Level) bool { return l.Factor == f }) {
+		if !slices.ContainsFunc(c.Modules, func(l Level) bool { return l.Factor == f }) {
 			out = append(out, f+"="+c.Levels[f])
 		}
 	}
@@ -147,7 +147,7 @@ func (c Configuration) FactsFile() string {
 
 // Plan returns the configurations of a benchmark and its trials in their order. The seed alone determines the order, so that a repetition
 // of the sweep has the same one.
-func Plan(b nixeval.Benchmark) ([]Configuration, []Trial) {
+func Plan(b Benchmark) ([]Configuration, []Trial) {
 	var configurations []Configuration
 	cells := map[int][]map[string]string{} // by index of the configuration
 	for _, cell := range b.Cells {
@@ -193,7 +193,7 @@ func NewID(name string, now time.Time) string {
 }
 
 // Check returns an error if the factors of a benchmark cannot be set, or have a level twice.
-func Check(name string, b nixeval.Benchmark) error {
+func Check(name string, b Benchmark) error {
 	if !nameForm.MatchString(name) {
 		return fmt.Errorf("benchmarks.%s: a name has the characters A-Z, a-z, 0-9, - and _", name)
 	}
@@ -229,7 +229,7 @@ func hashOf(data []byte) string {
 }
 
 // IsOf reports whether the sweep executes a benchmark with these jobs and these arguments of --set.
-func (st *Store) IsOf(b nixeval.Benchmark, jobs map[string][]workload.Job, sets []string) bool {
+func (st *Store) IsOf(b Benchmark, jobs map[string][]workload.Job, sets []string) bool {
 	for name, list := range jobs {
 		if st.Sweep.Workloads[name].Hash != workload.Hash(list) {
 			return false
@@ -245,7 +245,7 @@ func (st *Store) IsOf(b nixeval.Benchmark, jobs map[string][]workload.Job, sets 
 
 // withoutJobs returns the benchmark without its jobs and programs, which are in files of their own. The name of a program and its arguments
 // remain.
-func withoutJobs(b nixeval.Benchmark) nixeval.Benchmark {
+func withoutJobs(b Benchmark) Benchmark {
 	b.Workloads = maps.Clone(b.Workloads)
 	for name, w := range b.Workloads {
 		w.Jobs, w.Trace, w.ProgramInputs = []json.RawMessage{}, nil, nil

@@ -10,10 +10,6 @@ import "embed"
 var (
 	//go:embed hive.nix
 	Hive string
-	//go:embed benchmarks.nix
-	Benchmarks string
-	//go:embed bench-limits.nix
-	BenchLimits string
 	//go:embed deployment.nix
 	Deployment string
 	//go:embed engine.nix

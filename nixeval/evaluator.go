@@ -26,10 +26,10 @@ var evalNix string
 type Options struct {
 	Source Source
 	Sets   []Set
-	Facts  string  // path of runtime.json, or empty
-	Levels []Level // levels of benchmarks whose modules the nodes have in addition
-	// HighLimits adds modules/bench-limits.nix to the nodes.
-	HighLimits bool
+	Facts  string // path of runtime.json, or empty
+	// ExtraModules are Nix functions `parts: role: [ modules ]`, which return modules that a node has in addition. parts is that of [Evaluator.Query], and
+	// role is null for a named node.
+	ExtraModules []string
 	// Specialisation is the specialisation whose deployment options the survey reads, or empty.
 	Specialisation string
 
@@ -91,6 +91,16 @@ func (e *Evaluator) eval(ctx context.Context, phase event.Phase, function string
 		return fmt.Errorf("nix eval printed JSON of an unexpected structure: %w", err)
 	}
 	return nil
+}
+
+// Query applies a Nix function of `parts` (nix/eval.nix), such as the hive as its author wrote it, and decodes the result into v. It evaluates no node.
+func (e *Evaluator) Query(ctx context.Context, function string, v any) error {
+	return toSetError(e.eval(ctx, event.Survey, "h: ("+function+") h.parts", v))
+}
+
+// Module returns a Nix expression for a module with a text. name is its place in messages.
+func Module(name, text string) string {
+	return fmt.Sprintf("{ _file = %q; imports = [ (%s) ]; }", name, text)
 }
 
 // evalJSON applies a Nix function to the evaluated hive and returns the result as JSON. For a flake
@@ -223,13 +233,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 	}
 	sets := "[ ]"
 	if len(e.Sets) > 0 {
-		if sets, err = nixJSON(e.Sets); err != nil {
-			return "", err
-		}
-	}
-	levels := "[ ]"
-	if len(e.Levels) > 0 {
-		if levels, err = nixJSON(e.Levels); err != nil {
+		if sets, err = EncodeJSON(e.Sets); err != nil {
 			return "", err
 		}
 	}
@@ -243,16 +247,13 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	module := func(name, text string) string {
-		return fmt.Sprintf("{ _file = %q; imports = [ (%s) ]; }", "nixbench/modules/"+name, text)
-	}
-	limits := ""
-	if e.HighLimits {
-		limits = module("bench-limits.nix", modules.BenchLimits)
+	module := func(name, text string) string { return Module("nixbench/modules/"+name, text) }
+	var extra strings.Builder
+	for _, f := range e.ExtraModules {
+		extra.WriteString("(" + f + ") ")
 	}
 	return fmt.Sprintf(`raw: (%s) ((%s) {
   hiveOptions = %s;
-  benchmarkOptions = %s;
   deploymentModules = [ %s %s %s ];
   sharedRoleModule = %s;
   source = %s;
@@ -262,17 +263,15 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
   runtime = %s;
   specialisation = %s;
   sets = %s;
-  levels = %s;
-  levelDefaults = [ %s ];
+  extraModules = [ %s];
 } (%s))`,
 		function, evalNix,
 		module("hive.nix", modules.Hive),
-		module("benchmarks.nix", modules.Benchmarks),
 		module("deployment.nix", modules.Deployment),
 		module("engine.nix", modules.Engine),
 		module("keys.nix", modules.Keys),
 		module("shared-role.nix", modules.SharedRole),
-		source, outputs, noHive, e.Source.IsFlake() && !e.Impure, runtime, specialisation, sets, levels, limits, argument), nil
+		source, outputs, noHive, e.Source.IsFlake() && !e.Impure, runtime, specialisation, sets, extra.String(), argument), nil
 }
 
 // factsExpression returns a Nix expression for the facts, or null if there are none.

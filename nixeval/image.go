@@ -45,7 +45,7 @@ func (e *Evaluator) withOptions(o Options) *Evaluator {
 // Images evaluates the boot images of roles, and returns an image's closure for each role. kind is
 // vm or container.
 func (e *Evaluator) Images(ctx context.Context, kind string, roles []string) (map[string]Closure, error) {
-	names, err := nixJSON(roles)
+	names, err := EncodeJSON(roles)
 	if err != nil {
 		return nil, err
 	}

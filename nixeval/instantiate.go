@@ -41,7 +41,7 @@ func (e *Evaluator) InstantiateEach(ctx context.Context, units []string, each fu
 	plan := systemWork.plan(findResources(), len(units), e.Workers, e.ChunkSize)
 	failed, err := e.isolateFailures(ctx, splitUnits(units, plan.chunk), plan.processes, func(ctx context.Context, chunk []string) error {
 		processes.Add(1)
-		names, err := nixJSON(chunk)
+		names, err := EncodeJSON(chunk)
 		if err != nil {
 			return err
 		}

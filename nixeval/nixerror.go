@@ -204,7 +204,7 @@ func (e *BuildError) Error() string {
 // Kind implements [failure.Classified].
 func (e *BuildError) Kind() failure.Kind { return failure.Build }
 
-// SetError means that the argument of --set or a level of a benchmark is invalid, or that the hive does not have its path.
+// SetError means that the argument of --set is invalid, or that the hive does not have its path.
 type SetError struct{ msg string }
 
 func (e *SetError) Error() string { return e.msg }
@@ -226,22 +226,4 @@ func toSetError(err error) error {
 		return &SetError{strings.TrimSpace(ne.Raw)}
 	}
 	return err
-}
-
-// matrixRE matches messages about the levels of a benchmark: those of eval.nix, and those of the module system with the place of a level.
-var matrixRE = regexp.MustCompile(`^nixbench: (benchmarks\.[^:]*: matrix\.(?s:.*))$|[` + "`" + `'‘"]benchmarks\.[^:]*: matrix\.`)
-
-// toMatrixError converts an error of Nix about a level of a benchmark, or about --set, to a [*SetError]. It returns other errors unchanged.
-func toMatrixError(err error) error {
-	var ne *NixError
-	if !errors.As(err, &ne) {
-		return err
-	}
-	switch m := matrixRE.FindStringSubmatch(ne.Raw); {
-	case m == nil:
-		return toSetError(err)
-	case m[1] != "":
-		return &SetError{strings.TrimSpace(m[1])}
-	}
-	return &SetError{strings.TrimSpace(ne.Raw)}
 }

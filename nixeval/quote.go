@@ -17,8 +17,8 @@ func nixString(s string) (string, error) {
 	return `"` + nixEscapes.Replace(s) + `"`, nil
 }
 
-// nixJSON returns a Nix expression for a value that encoding/json can encode.
-func nixJSON(v any) (string, error) {
+// EncodeJSON returns a Nix expression for a value that encoding/json can encode.
+func EncodeJSON(v any) (string, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return "", err

@@ -25,7 +25,7 @@ func TestQuotingSurvivesNix(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j, err := nixJSON([]string{s})
+		j, err := EncodeJSON([]string{s})
 		if err != nil {
 			t.Fatal(err)
 		}

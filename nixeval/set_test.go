@@ -61,7 +61,7 @@ func FuzzParseSet(f *testing.F) {
 		if len(s.Path) < 2 || !strings.HasSuffix(arg, "="+s.Raw) {
 			t.Fatalf("%q gave %+v", arg, s)
 		}
-		if _, err := nixJSON([]Set{s}); err != nil {
+		if _, err := EncodeJSON([]Set{s}); err != nil {
 			t.Fatalf("%q cannot be written for Nix: %v", arg, err)
 		}
 	})

@@ -76,7 +76,7 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 }
 
 func (e *Evaluator) surveyUnits(ctx context.Context, units []string) (map[string]Deployment, error) {
-	names, err := nixJSON(units)
+	names, err := EncodeJSON(units)
 	if err != nil {
 		return nil, err
 	}

@@ -55,9 +55,8 @@ type app struct {
 	evalWorkers int
 
 	evalNodeLimit  string
-	specialisation string          // the specialisation that the command activates, or empty
-	levels         []nixeval.Level // of a benchmark, whose modules the nodes have
-	highLimits     bool            // of a benchmark
+	specialisation string   // the specialisation that the command activates, or empty
+	extraModules   []string // Nix functions that return modules which the nodes have in addition
 }
 
 func newApp(ctx context.Context, open hypervisorOpener) *app { return &app{ctx: ctx, connect: open} }
@@ -113,7 +112,7 @@ func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
 	}
 	o := nixeval.Options{
 		Source: src, ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers, ChunkSize: chunk,
-		Facts: a.factsFile, Specialisation: a.specialisation, Levels: a.levels, HighLimits: a.highLimits, Send: a.sendEvent,
+		Facts: a.factsFile, Specialisation: a.specialisation, ExtraModules: a.extraModules, Send: a.sendEvent,
 	}
 	for _, s := range a.sets {
 		set, err := nixeval.ParseSet(s)

@@ -77,10 +77,10 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 func (f *benchFlags) describe() bool { return len(f.vary) > 0 || len(f.workloads) > 0 }
 
 // find returns the name and the value of the benchmark that the arguments and flags select.
-func (f *benchFlags) find(ctx context.Context, e *nixeval.Evaluator, args []string) (string, nixeval.Benchmark, error) {
-	var none nixeval.Benchmark
+func (f *benchFlags) find(ctx context.Context, e *nixeval.Evaluator, args []string) (string, bench.Benchmark, error) {
+	var none bench.Benchmark
 	if !f.describe() {
-		all, err := e.Benchmarks(ctx)
+		all, err := bench.ReadBenchmarks(ctx, e)
 		if err != nil {
 			return "", none, err
 		}
@@ -121,12 +121,12 @@ func (f *benchFlags) find(ctx context.Context, e *nixeval.Evaluator, args []stri
 			return "", none, newUsageError("there is no workload %s; with --vary there are: null, gang. Other workloads need a benchmark in the hive", w)
 		}
 	}
-	b, err := e.BenchmarkOf(ctx, map[string]any{"matrix": matrix})
+	b, err := bench.ReadBenchmark(ctx, e, map[string]any{"matrix": matrix})
 	return "adhoc", f.override(b), err
 }
 
 // override returns the benchmark with the values of flags.
-func (f *benchFlags) override(b nixeval.Benchmark) nixeval.Benchmark {
+func (f *benchFlags) override(b bench.Benchmark) bench.Benchmark {
 	if f.repetitions > 0 {
 		b.Repetitions = f.repetitions
 	}
@@ -140,7 +140,7 @@ func (f *benchFlags) override(b nixeval.Benchmark) nixeval.Benchmark {
 type benchSubject struct {
 	eval *nixeval.Evaluator
 	name string
-	nixeval.Benchmark
+	bench.Benchmark
 	jobs     map[string][]workload.Job
 	programs map[string]string // hashes of the programs of workloads
 }
@@ -170,7 +170,7 @@ func (a *app) loadBenchmark(flags benchFlags, args []string) (*benchSubject, err
 	if err := checkSets(a.sets, s.Factors); err != nil {
 		return nil, err
 	}
-	if err := e.CheckLevels(a.ctx, s.name, s.Benchmark); err != nil {
+	if err := s.CheckLevels(a.ctx, e, s.name); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -486,7 +486,7 @@ func (a *app) freezeInto(folder string, s *benchSubject, sweep *bench.Sweep) err
 }
 
 // programRoots returns the derivations and store paths of the programs of workloads, by the links that keep them in the store.
-func programRoots(folder string, workloads map[string]nixeval.BenchmarkWorkload) map[string]string {
+func programRoots(folder string, workloads map[string]bench.WorkloadOptions) map[string]string {
 	links := map[string]string{}
 	for name, w := range workloads {
 		for i, path := range w.ProgramInputs {
@@ -530,7 +530,7 @@ func (a *app) newBenchCluster(folder string, sweep bench.Sweep) *benchCluster {
 	if absolute, err := filepath.Abs(folder); err == nil { // programs of workloads run elsewhere
 		folder = absolute
 	}
-	c := &benchCluster{app: a, folder: folder, source: filepath.Join(folder, "source", sweep.Source), sets: sweep.Sets, first: sweep.Configurations[0], client: sweep.Benchmark.Client, limits: sweep.Benchmark.Limits}
+	c := &benchCluster{app: a, folder: folder, source: filepath.Join(folder, "source", sweep.Source), sets: sweep.Sets, first: sweep.Configurations[0], client: sweep.Benchmark.Client, benchmark: sweep.Benchmark}
 	if sweep.RepeatOf == "" {
 		c.shared = filepath.Join(filepath.Dir(folder), "reservation")
 	}

@@ -33,27 +33,30 @@ import (
 // benchCluster deploys the configurations of a sweep from the sweep's copy of the hive. The cluster has its own state folder, beside that
 // copy, so it never changes the machines of a cluster that runs from the original.
 type benchCluster struct {
-	app    *app
-	folder string // of the sweep
-	source string // the hive in the copy: a file, or a flake reference
-	flake  bool
-	sets   []string            // --set of the command, which apply to all configurations
-	first  bench.Configuration // a configuration with which the hive can be evaluated
-	client string              // the role of the client, or an empty string
-	limits string              // of the benchmark
-	name   string              // of the cluster; empty until the hive has been surveyed
-	state  state.Dir           // of the cluster; empty until the hive has been surveyed
+	app       *app
+	folder    string // of the sweep
+	source    string // the hive in the copy: a file, or a flake reference
+	flake     bool
+	sets      []string            // --set of the command, which apply to all configurations
+	first     bench.Configuration // a configuration with which the hive can be evaluated
+	client    string              // the role of the client, or an empty string
+	benchmark bench.Benchmark
+	name      string    // of the cluster; empty until the hive has been surveyed
+	state     state.Dir // of the cluster; empty until the hive has been surveyed
 	// shared is the folder with the addresses and keys of the last sweep of the hive. Sweeps of one hive have the same ones, so that
 	// their systems differ only in what was changed. It is empty for a repetition, which is independent of the hive.
 	shared string
 }
 
 // newApp returns an app for one command on the copy with a configuration, that writes what it shows to log.
-func (c *benchCluster) newApp(ctx context.Context, configuration bench.Configuration, log io.Writer) *app {
+func (c *benchCluster) newApp(ctx context.Context, configuration bench.Configuration, log io.Writer) (*app, error) {
 	parent := c.app
 	sub := newApp(ctx, parent.connect)
-	sub.sets, sub.levels = append(slices.Clone(c.sets), configuration.Sets()...), configuration.Modules
-	sub.highLimits = c.limits == nixeval.HighLimits
+	sub.sets = append(slices.Clone(c.sets), configuration.Sets()...)
+	var err error
+	if sub.extraModules, err = c.benchmark.ExtraModules(configuration); err != nil {
+		return nil, err
+	}
 	sub.nixOptions, sub.showTrace, sub.impure, sub.sshPrograms = parent.nixOptions, parent.showTrace, parent.impure, parent.sshPrograms
 	sub.evalWorkers, sub.evalNodeLimit, sub.color = parent.evalWorkers, parent.evalNodeLimit, "never"
 	if c.flake {
@@ -62,13 +65,16 @@ func (c *benchCluster) newApp(ctx context.Context, configuration bench.Configura
 		sub.file = c.source
 	}
 	sub.viewOnce.Do(func() { sub.view = ui.New(ui.Options{Out: log, Err: log, Verbose: true, Color: "never"}) })
-	return sub
+	return sub, nil
 }
 
 // Freeze assigns the addresses of a configuration's nodes, and evaluates and builds their systems, without a machine. It sets the systems and
 // their closure in the configuration. Garbage collector roots in the sweep's folder protect them.
 func (c *benchCluster) Freeze(ctx context.Context, configuration *bench.Configuration, log io.Writer) error {
-	sub := c.newApp(ctx, *configuration, log)
+	sub, err := c.newApp(ctx, *configuration, log)
+	if err != nil {
+		return err
+	}
 	defer sub.view.Close()
 	e, hive, nodes, err := sub.loadNodes(nil)
 	if err != nil {
@@ -280,7 +286,10 @@ func (c *benchCluster) hasMachines() (bool, error) {
 
 // Remove implements [bench.Cluster].
 func (c *benchCluster) Remove(ctx context.Context, log io.Writer) error {
-	sub := c.newApp(ctx, c.first, log)
+	sub, err := c.newApp(ctx, c.first, log)
+	if err != nil {
+		return err
+	}
 	defer sub.view.Close()
 	e, err := sub.newEvaluator()
 	if err != nil {
@@ -318,7 +327,10 @@ func hasMachines(s *state.State) bool {
 
 // Deploy implements [bench.Cluster].
 func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configuration, log io.Writer) (*bench.Running, error) {
-	sub := c.newApp(ctx, configuration, log)
+	sub, err := c.newApp(ctx, configuration, log)
+	if err != nil {
+		return nil, err
+	}
 	defer sub.view.Close()
 	flags, err := defaultApplyFlags()
 	if err != nil {
@@ -384,7 +396,7 @@ func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configura
 			out.Close()
 			return nil, err
 		}
-		out.Player = func(w nixeval.BenchmarkWorkload) (player.Player, error) {
+		out.Player = func(w bench.WorkloadOptions) (player.Player, error) {
 			return engineOf(kind).player(cluster, client, w.Players[kind])
 		}
 	}

@@ -13,7 +13,7 @@ import (
 func hollowSweep(first, second int) (bench.Sweep, page.Input) {
 	cells := []map[string]string{{"roles.node.hollow": "0"}, {"roles.node.hollow": "8"}}
 	s := bench.Sweep{
-		Benchmark:      nixeval.Benchmark{Cells: cells, Claims: map[string]string{"same": "ratio(throughput, roles.node.hollow, 8, 0) > 0.9"}},
+		Benchmark:      bench.Benchmark{Cells: cells, Claims: map[string]string{"same": "ratio(throughput, roles.node.hollow, 8, 0) > 0.9"}},
 		Configurations: []bench.Configuration{{Levels: cells[0], Hollow: first}, {Levels: cells[1], Hollow: second}},
 		Trials:         []bench.Trial{{Cell: cells[0]}, {Cell: cells[1], Configuration: 1}},
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/deploy/durable"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // noiseReference is what the canaries of a sweep's trials are compared with. It is measured once per sweep, so that a change of this computer between
@@ -54,7 +53,7 @@ func (r *noiseReference) save(store *bench.Store) error {
 }
 
 // thresholds returns the limits of a benchmark. One that it does not have is not judged.
-func thresholds(q nixeval.Quiet) noise.Thresholds {
+func thresholds(q bench.Quiet) noise.Thresholds {
 	value := func(v *float64) float64 {
 		if v == nil {
 			return -1

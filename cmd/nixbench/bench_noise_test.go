@@ -38,7 +38,7 @@ func TestDoubts(t *testing.T) {
 
 // A limit that a sweep of an earlier version does not have is not judged.
 func TestThresholds(t *testing.T) {
-	var q nixeval.Quiet
+	var q bench.Quiet
 	if err := json.Unmarshal([]byte(`{"steal":1,"foreignCpu":1,"psiCpu":1,"canary":1,"clock":0.5}`), &q); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestThresholds(t *testing.T) {
 // configuration.
 func TestReference(t *testing.T) {
 	store := &bench.Store{Folder: t.TempDir()}
-	store.Sweep.Benchmark.Quiet = nixeval.Quiet{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 0.5}
+	store.Sweep.Benchmark.Quiet = bench.Quiet{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 0.5}
 	reference, err := loadReference(t.Context(), store)
 	if err != nil || reference.Canary.Spin <= 0 || reference.Canary.Fsync <= 0 {
 		t.Fatalf("%+v, %v", reference, err)
@@ -96,7 +96,7 @@ func TestReference(t *testing.T) {
 // A machine that its hypervisor reports as paused makes a trial invalid, whatever the thresholds are.
 func TestPausedMachineIsInvalid(t *testing.T) {
 	store := &bench.Store{Folder: t.TempDir()}
-	store.Sweep.Benchmark.Quiet = nixeval.Quiet{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 1000}
+	store.Sweep.Benchmark.Quiet = bench.Quiet{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 1000}
 	state := "running"
 	running := &bench.Running{States: func(context.Context) (map[string]string, error) { return map[string]string{"w-1": state}, nil }}
 	for _, want := range []string{"", "the machine w-1 was paused"} {

@@ -16,11 +16,10 @@ import (
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/bench/workload"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // evaluateClaims evaluates the claims of a sweep with the results that count.
-func evaluateClaims(b nixeval.Benchmark, trials []page.Trial) ([]stats.ClaimResult, error) {
+func evaluateClaims(b bench.Benchmark, trials []page.Trial) ([]stats.ClaimResult, error) {
 	var samples []stats.Sample
 	for _, t := range trials {
 		if t.Verdict != page.Invalid {
@@ -219,7 +218,7 @@ func readJobs(st *bench.Store, t bench.Trial, a bench.Attempt) ([]workload.Job, 
 	return jobs, events, nil
 }
 
-func toPageQuiet(q nixeval.Quiet) page.Noise {
+func toPageQuiet(q bench.Quiet) page.Noise {
 	return page.Noise{Steal: &q.Steal, Foreign: &q.ForeignCPU, PSI: &q.PSICPU, Canary: &q.Canary}
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/e2e/fixture"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // writeSweep writes a sweep with six blocks of the cells, each of which has a configuration. rate is the throughput of a cell, nodes its nodes.
@@ -91,11 +90,11 @@ func output(t *testing.T, asJSON bool, show func(*app) error) string {
 func sizes() bench.Sweep {
 	return bench.Sweep{
 		Name: "sizes",
-		Benchmark: nixeval.Benchmark{
+		Benchmark: bench.Benchmark{
 			Factors: map[string][]string{"roles.node.count": {"2", "4"}, "workload": {"null"}},
 			Cells:   []map[string]string{{"roles.node.count": "2", "workload": "null"}, {"roles.node.count": "4", "workload": "null"}},
 			Claims:  map[string]string{"faster": "ratio(throughput, roles.node.count, 4, 2) > 1.5"},
-			Quiet:   nixeval.Quiet{Steal: 0.01, ForeignCPU: 0.05, PSICPU: 0.05, Canary: 0.05}, Order: "blocks", Reset: bench.Fresh,
+			Quiet:   bench.Quiet{Steal: 0.01, ForeignCPU: 0.05, PSICPU: 0.05, Canary: 0.05}, Order: "blocks", Reset: bench.Fresh,
 		},
 		Configurations: []bench.Configuration{
 			{Closure: []string{"/nix/store/a1-slurm-25.05", "/nix/store/b1-hosts"}}, {Closure: []string{"/nix/store/a2-slurm-25.05", "/nix/store/b1-hosts"}},
@@ -153,7 +152,7 @@ func TestCompareSweeps(t *testing.T) {
 	one := func(name string, sets []string, hollow int, hash, slurm string) bench.Sweep {
 		cells := []map[string]string{{"workload": "null"}}
 		return bench.Sweep{
-			Name: name, Sets: sets, SourceHash: hash, Benchmark: nixeval.Benchmark{Cells: cells, Factors: map[string][]string{"workload": {"null"}}},
+			Name: name, Sets: sets, SourceHash: hash, Benchmark: bench.Benchmark{Cells: cells, Factors: map[string][]string{"workload": {"null"}}},
 			Configurations: []bench.Configuration{{Hollow: hollow, Closure: []string{"/nix/store/" + slurm + "-slurm-25.05"}}},
 		}
 	}
@@ -191,7 +190,7 @@ func TestCalibrationWithinSweep(t *testing.T) {
 		{"roles.node.count": "8", "roles.node.hollow": "0", "workload": "null"}, {"roles.node.count": "1", "roles.node.hollow": "8", "workload": "null"},
 	}
 	s := bench.Sweep{
-		Name: "calibrate", Benchmark: nixeval.Benchmark{Cells: cells, Factors: map[string][]string{"workload": {"null"}}},
+		Name: "calibrate", Benchmark: bench.Benchmark{Cells: cells, Factors: map[string][]string{"workload": {"null"}}},
 		Configurations: []bench.Configuration{{}, {Hollow: 8}},
 	}
 	st := writeSweep(t, s, bySize, 8)

@@ -38,7 +38,7 @@ let
 
   below = prefix: o: builtins.head o.loc == prefix && !lib.hasInfix "._module" o.name && !lib.hasPrefix "deployment.engine." o.name;
   hive = declared ../../modules/hive.nix { };
-  benchmarks = declared ../../modules/benchmarks.nix { };
+  benchmarks = declared ../../bench/nix/options.nix { };
   deployment = declared ../../modules/deployment.nix { name = "web"; };
 
   system =

@@ -2,10 +2,9 @@
 # Nix as one expression, so that nothing is written into the user's folder. The file must work with Nix 2.8 and later, with `lib` of
 # nixpkgs 25.05 and later, and in pure mode. An older nixpkgs is refused with a message.
 {
-  # Modules of nixbench, as values: the options of the hive (meta, cluster, roles, and benchmarks), the modules of
+  # Modules of nixbench, as values: the options of the hive (meta, cluster and roles), the modules of
   # every node, and the module of every role whose nodes share one closure.
   hiveOptions,
-  benchmarkOptions,
   deploymentModules,
   sharedRoleModule,
   # The hive's name for messages: a file, or a flake output. For all outputs of a flake: the flake.
@@ -24,10 +23,8 @@
   specialisation,
   # The arguments of --set, in order: [ { path; raw; isJSON; } ].
   sets,
-  # Levels of benchmarks whose modules nodes have in addition: [ { benchmark; factor; level; } ].
-  levels,
-  # Modules of nixbench that the nodes of benchmarks have in addition.
-  levelDefaults,
+  # Functions that return modules which a node has in addition: parts: role: [ modules ]. The role is null for a named node.
+  extraModules,
 }:
 raw:
 let
@@ -283,7 +280,7 @@ let
     in
     if near == null then "" else "; did you mean ${prefix}${near}?";
 
-  # Return { path; text; value; } for an argument of --set, or for a level of a benchmark, whose place in messages is `where`. The type
+  # Return { path; text; value; } for an argument of --set, or for a value from elsewhere, whose place in messages is `where`. The type
   # of the value in config determines how the text is parsed.
   checkSet =
     config: s:
@@ -516,8 +513,7 @@ let
       ++ [ (withLocation "${location}, defaults" (hive.defaults or { })) ]
       ++ schedulerModules "cluster" cluster
       ++ unit.modules
-      ++ levelDefaults
-      ++ concatLists (map (levelModules (unit.role or null)) levels);
+      ++ concatLists (map (modulesOf: modulesOf parts (unit.role or null)) extraModules);
       specialArgs = {
         inherit name runtime scheduler;
         nodes = uncheckedNodes;
@@ -639,171 +635,20 @@ let
     inherit (toplevel) system;
   };
 
-  # -- benchmarks ----------------------------------------------------------------
-
-  # Evaluate benchmarks, whose definitions are in `where`.
-  evalBenchmarks =
-    where: value:
-    (lib.evalModules {
-      modules = [
-        benchmarkOptions
-        {
-          _file = where;
-          config.benchmarks = value;
-        }
-      ];
-    }).config.benchmarks;
-
-  benchmarks = evalBenchmarks location (hive.benchmarks or { });
-
-  # Return { all; roles; } with the modules of a level for all nodes, and for those of each role.
-  checkModules =
-    where: value:
-    let
-      checkList =
-        place: list:
-        if isList list then
-          map (withLocation place) list
-        else
-          throwError "${place}: modules are a list, but this is ${typeWithArticle list}";
-      checkRole =
-        role: list:
-        if roles ? ${role} then
-          checkList "${where}.roles.${role}" list
-        else
-          throwError "${where}.roles.${role}: there is no role ${role}; the hive has ${
-            if roles == { } then "no roles" else "the roles ${concatStringsSep ", " (attrNames roles)}"
-          }${suggestName role "" (attrNames roles)}";
-    in
-    if isList value then
-      {
-        all = checkList where value;
-        roles = { };
-      }
-    else if isAttrs value && attrNames value == [ "roles" ] && isAttrs value.roles then
-      {
-        all = [ ];
-        roles = mapAttrs checkRole value.roles;
-      }
-    else
-      throwError "${where}: a level is a list of NixOS modules, or { roles.ROLE = [ modules ]; }, but this is ${
-        if isAttrs value && value != { } then
-          "a set with ${concatStringsSep ", " (attrNames value)}"
-        else
-          typeWithArticle value
-      }";
-
-  # Return the modules of a level for the nodes of a role, which is null for named nodes.
-  levelModules =
-    role:
-    {
-      benchmark,
-      factor,
-      level,
-    }:
-    let
-      modules = checkModules "benchmarks.${benchmark}: matrix.${factor}.${level}" benchmarks.${benchmark}.matrix.${factor}.${level};
-    in
-    modules.all ++ (if role == null then [ ] else modules.roles.${role} or [ ]);
-
-  # Return the name of the benchmark that has the modules of a factor of the command line, or null if none has.
-  findModules =
-    factor:
-    let
-      found = filter (name: isAttrs (benchmarks.${name}.matrix.${factor} or null)) (attrNames benchmarks);
-    in
-    if length found > 1 then
-      throwError "benchmarks.adhoc: matrix.${factor}: the modules of its levels are in ${
-        concatStringsSep " and " (map (name: "benchmarks.${name}") found)
-      }; rename the factor in one of them"
-    else
-      lib.findFirst (_: true) null found;
-
-  # Return a benchmark as JSON can contain it: the levels as text, as --set has them, and the cells that are not excluded. `modules` has
-  # the name of the hive's benchmark with the modules of each factor whose levels are modules.
-  describeBenchmark =
-    modulesOf: name: b:
-    let
-      modules = lib.filterAttrs (_: definedIn: definedIn != null) (
-        mapAttrs (factor: _: modulesOf name factor) b.matrix
-      );
-      throwMatrixError = message: throwError "benchmarks.${name}: matrix.${message}";
-      # The levels of a factor, after all errors in their modules.
-      levelsOf =
-        factor: value:
-        let
-          defined = benchmarks.${modules.${factor}}.matrix.${factor};
-          names = if isAttrs value then attrNames value else value;
-          checkLevel =
-            level:
-            let
-              checked =
-                if defined ? ${level} then
-                  checkModules "benchmarks.${modules.${factor}}: matrix.${factor}.${level}" defined.${level}
-                else
-                  throwMatrixError "${factor} has ${level}, and benchmarks.${modules.${factor}} has the levels ${concatStringsSep ", " (attrNames defined)}${suggestName level "" (attrNames defined)}";
-            in
-            foldl' (all: module: builtins.seq module all) level (
-              concatLists ([ checked.all ] ++ attrValues checked.roles)
-            );
-        in
-        if !(modules ? ${factor}) then
-          value
-        else if names == [ ] then
-          throwMatrixError "${factor} has no levels"
-        else
-          map checkLevel names;
-      # Without a factor workload, all workloads of the benchmark but those that nixbench adds.
-      own = filter (w: w != "null" && w != "gang") (attrNames b.workloads);
-      factors = {
-        workload = if own == [ ] then [ "null" ] else own;
-      }
-      // mapAttrs levelsOf b.matrix;
-      toText =
-        level: if isBool level then (if level then "true" else "false") else toString level;
-      combinations = foldl' (
-        all: factor: lib.concatMap (cell: map (level: cell // { ${factor} = level; }) factors.${factor}) all
-      ) [ { } ] (attrNames factors);
-      cells = filter (c: !b.exclude c) combinations;
-      unknown = filter (w: !(b.workloads ? ${w})) factors.workload;
-      describeWorkload =
-        w:
-        removeAttrs w [ "kubernetes" ]
-        // {
-          trace = if w.trace == null then null else toString w.trace;
-          program = map toString w.program;
-          programInputs = builtins.concatMap (p: attrNames (builtins.getContext (toString p))) w.program;
-          players = { inherit (w) kubernetes; };
-        };
-    in
-    if unknown != [ ] then
-      throwMatrixError "workload has ${head unknown}, and workloads has ${concatStringsSep ", " (attrNames b.workloads)}${suggestName (head unknown) "" (attrNames b.workloads)}"
-    else if cells == [ ] then
-      throwError "benchmarks.${name}: exclude leaves out every cell"
-    else
-      removeAttrs b [
-        "matrix"
-        "exclude"
-      ]
-      // {
-        inherit modules;
-        factors = mapAttrs (_: map toText) factors;
-        cells = map (mapAttrs (_: toText)) cells;
-        workloads = mapAttrs (_: describeWorkload) (lib.getAttrs factors.workload b.workloads);
-      };
-
-  # The functions for a hive that this file evaluates.
-  native = {
-    benchmarks = mapAttrs (describeBenchmark (
-      name: factor: if isAttrs benchmarks.${name}.matrix.${factor} then name else null
-    )) benchmarks;
-    # Return the benchmark with this value alone, which is not in the hive.
-    benchmarkOf =
-      value:
-      describeBenchmark (_: findModules) "adhoc"
-        (evalBenchmarks "the command line" { adhoc = value; }).adhoc;
-    # Throw an error if the hive does not accept a level of a benchmark: [ { path; raw; isJSON; where; } ].
-    checkLevels = foldl' (
+  # What functions from outside of this file need: the hive, and how this file reads it.
+  parts = {
+    inherit
+      hive
+      lib
+      location
+      roles
+      suggestName
+      throwError
+      typeWithArticle
+      withLocation
+      ;
+    # Throw an error if the hive does not accept one of these values, each of them set alone: [ { path; raw; isJSON; where; } ].
+    checkSets = foldl' (
       _: l:
       let
         checked = checkSet settingsWithoutSets l;
@@ -823,6 +668,11 @@ let
         ) true
       )
     ) true;
+  };
+
+  # The functions for a hive that this file evaluates.
+  native = {
+    inherit parts;
     inherit lib pkgs;
     nodes = byNode checked;
 
@@ -870,9 +720,7 @@ let
   # The same functions for a hive that Colmena's makeHive has evaluated. It has closures, but no
   # roles and no facts.
   fromColmena = {
-    benchmarks = { };
-    benchmarkOf =
-      _: throwError "${location} is a hive that Colmena has evaluated; it has no roles, so there is nothing to benchmark";
+    parts = throwError "${location} is a hive that Colmena has evaluated; it has no roles";
     inherit (hive) nodes;
     inherit (hive.introspect (args: args)) lib pkgs;
     skeleton =

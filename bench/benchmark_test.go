@@ -1,7 +1,6 @@
-package nixeval
+package bench
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,18 +10,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/tidwall/gjson"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/e2e/fixture"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // newBenchmarkEvaluator returns an evaluator of a hive with these benchmarks, in Nix. Its node cannot be evaluated.
-func newBenchmarkEvaluator(t *testing.T, benchmarks string) *Evaluator {
+func newBenchmarkEvaluator(t *testing.T, benchmarks string) *nixeval.Evaluator {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "hive.nix")
 	text := fmt.Sprintf("{ meta.nixpkgs = import %s { }; node = throw \"a node was evaluated\"; benchmarks = %s; }", fixture.Nixpkgs(t), benchmarks)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return New(Options{Source: Source{File: file, Dir: filepath.Dir(file)}})
+	return nixeval.New(nixeval.Options{Source: nixeval.Source{File: file, Dir: filepath.Dir(file)}})
 }
 
 // The cells are the combinations of all levels that are not excluded. Durations and sizes become numbers.
@@ -41,7 +42,7 @@ func TestBenchmarks(t *testing.T) {
     };
     own = { lib, ... }: { workloads.mixed.jobs = lib.jobs.mixed { jobs = 3; sizes = [ 1 2 ]; runtime = 0.5; }; };
   }`)
-	all, err := e.Benchmarks(t.Context())
+	all, err := ReadBenchmarks(t.Context(), e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func TestBenchmarks(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 
-	adHoc, err := e.BenchmarkOf(t.Context(), map[string]any{"matrix": map[string]any{"repeat": []string{"a", "b"}}, "repetitions": 2})
+	adHoc, err := ReadBenchmark(t.Context(), e, map[string]any{"matrix": map[string]any{"repeat": []string{"a", "b"}}, "repetitions": 2})
 	if err != nil || len(adHoc.Cells) != 2 || adHoc.Repetitions != 2 {
 		t.Errorf("%+v, %v", adHoc, err)
 	}
@@ -90,7 +91,7 @@ func TestTimedJobs(t *testing.T) {
       workloads.churn.jobs = lib.jobs.churn { jobs = 4; running = 8; runtime = 2; memory = 64; };
     };
   }`)
-	all, err := e.Benchmarks(t.Context())
+	all, err := ReadBenchmarks(t.Context(), e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,14 +126,14 @@ func TestInvalidBenchmarks(t *testing.T) {
 		`{ b = { lib, ... }: { workloads.w.jobs = lib.jobs.mixed { jobs = 1; sizes = [ 1 3 ]; runtime = 1; saturation = 0.9; places = 2; }; }; }`: "places is 2, and the largest gang needs 3",
 		`{ b = { lib, ... }: { workloads.w.jobs = lib.jobs.churn { jobs = 1; running = 0; runtime = 1; }; }; }`:                                   "lib.jobs.churn: running and runtime must be above 0",
 	} {
-		if _, err := newBenchmarkEvaluator(t, benchmarks).Benchmarks(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadBenchmarks(t.Context(), newBenchmarkEvaluator(t, benchmarks)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", benchmarks, err, want)
 		}
 	}
 }
 
 // newModulesEvaluator returns an evaluator of a hive with a role, a named node, and these benchmarks.
-func newModulesEvaluator(t *testing.T, benchmarks string) *Evaluator {
+func newModulesEvaluator(t *testing.T, benchmarks string) *nixeval.Evaluator {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "hive.nix")
 	text := fmt.Sprintf(`{
@@ -147,11 +148,11 @@ func newModulesEvaluator(t *testing.T, benchmarks string) *Evaluator {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return New(Options{Source: Source{File: file, Dir: filepath.Dir(file)}})
+	return nixeval.New(nixeval.Options{Source: nixeval.Source{File: file, Dir: filepath.Dir(file)}})
 }
 
 // The modules of a level are in the systems of all nodes, or of those of a role. A benchmark of the command line may use them.
-func TestModuleLevels(t *testing.T) {
+func TestModulesOfLevels(t *testing.T) {
 	e := newModulesEvaluator(t, `{
     a = {
       matrix = {
@@ -164,7 +165,7 @@ func TestModuleLevels(t *testing.T) {
       exclude = cell: cell.text == "low" && cell.workload == "gang";
     };
   }`)
-	all, err := e.Benchmarks(t.Context())
+	all, err := ReadBenchmarks(t.Context(), e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +173,7 @@ func TestModuleLevels(t *testing.T) {
 	if diff := cmp.Diff([]string{"high", "low"}, b.Factors["text"]); diff != "" || len(b.Cells) != 3 || b.Modules["text"] != "a" {
 		t.Errorf("%+v", b)
 	}
-	adHoc, err := e.BenchmarkOf(t.Context(), map[string]any{"matrix": map[string]any{"text": []string{"low"}}})
+	adHoc, err := ReadBenchmark(t.Context(), e, map[string]any{"matrix": map[string]any{"text": []string{"low"}}})
 	if err != nil || adHoc.Modules["text"] != "a" || len(adHoc.Cells) != 1 {
 		t.Errorf("%+v, %v", adHoc, err)
 	}
@@ -180,8 +181,11 @@ func TestModuleLevels(t *testing.T) {
 		"low":  `{"head-1":["level","second"],"named":["level","second"],"node-1":["level","second"],"node-2":["level","second"]}`,
 		"high": `{"head-1":["level"],"named":[],"node-1":[],"node-2":[]}`,
 	} {
-		e.Levels = []Level{{Benchmark: "a", Factor: "text", Level: level}}
-		data, err := e.evalJSON(t.Context(), "", `h: builtins.mapAttrs (_: n: builtins.filter (x: x == "level" || x == "second") (builtins.attrNames n.config.environment.etc)) h.nodes`)
+		if e.ExtraModules, err = b.ExtraModules(Configuration{Modules: []Level{{Benchmark: "a", Factor: "text", Level: level}}}); err != nil {
+			t.Fatal(err)
+		}
+		e.ExtraModules = e.ExtraModules[1:] // without those of the limits
+		data, err := e.Introspect(t.Context(), nixeval.Expression{Text: `{ nodes, ... }: builtins.mapAttrs (_: n: builtins.filter (x: x == "level" || x == "second") (builtins.attrNames n.config.environment.etc)) nodes`})
 		if err != nil || strings.TrimSpace(string(data)) != want {
 			t.Errorf("%s: %s, %v", level, data, err)
 		}
@@ -206,12 +210,11 @@ func TestInvalidLevels(t *testing.T) {
 		`{ b.matrix."roles.node.memory" = [ "lots" ]; }`:    "size such as 512M or 4G",
 	} {
 		e := newModulesEvaluator(t, benchmarks)
-		all, err := e.Benchmarks(t.Context())
+		all, err := ReadBenchmarks(t.Context(), e)
 		if err == nil {
-			err = e.CheckLevels(t.Context(), "b", all["b"])
+			err = all["b"].CheckLevels(t.Context(), e, "b")
 		}
-		var usage *SetError
-		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
+		if err == nil || failure.KindOf(err) != failure.Usage || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", benchmarks, err, want)
 		}
 	}
@@ -220,7 +223,7 @@ func TestInvalidLevels(t *testing.T) {
 		"qps":  "benchmarks.adhoc: matrix.qps: the modules of its levels are in benchmarks.a and benchmarks.b",
 		"size": "benchmarks.adhoc: matrix.size has low, and benchmarks.c has the levels small",
 	} {
-		if _, err := e.BenchmarkOf(t.Context(), map[string]any{"matrix": map[string]any{factor: []string{"low"}}}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadBenchmark(t.Context(), e, map[string]any{"matrix": map[string]any{factor: []string{"low"}}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("--vary %s: %v, want %q", factor, err, want)
 		}
 	}
@@ -260,21 +263,28 @@ func TestHighLimits(t *testing.T) {
 		false: `{"head-1":{"c":100,"o":null,"s":null},"own-1":{"c":100,"o":{"burst":70,"qps":60},"s":50}}`,
 		true:  `{"head-1":{"c":5000,"o":{"burst":5000,"qps":5000},"s":5000},"own-1":{"c":5000,"o":{"burst":5000,"qps":60},"s":50}}`,
 	} {
-		e := New(Options{Source: Source{File: file, Dir: filepath.Dir(file)}, HighLimits: high})
-		data, err := e.evalJSON(t.Context(), "", `h: builtins.mapAttrs (_: n: let k = n.config.nixbench.kubernetes; in {
+		e := nixeval.New(nixeval.Options{Source: nixeval.Source{File: file, Dir: filepath.Dir(file)}})
+		b := Benchmark{Limits: "hive"}
+		if high {
+			b.Limits = HighLimits
+		}
+		if e.ExtraModules, err = b.ExtraModules(Configuration{}); err != nil {
+			t.Fatal(err)
+		}
+		data, err := e.Introspect(t.Context(), nixeval.Expression{Text: `{ nodes, ... }: builtins.mapAttrs (_: n: let k = n.config.nixbench.kubernetes; in {
 			s = k.scheduler.extraArgs.kube-api-qps or null; c = k.controllerManager.extraArgs.kube-api-qps;
 			o = k.schedulers.second.settings.clientConnection or null; })
-			{ inherit (h.nodes) head-1 own-1; }`)
+			{ inherit (nodes) head-1 own-1; }`})
 		if err != nil || strings.TrimSpace(string(data)) != want {
 			t.Errorf("high limits %t: %s, %v", high, data, err)
 		}
-		data, err = e.evalJSON(t.Context(), "", `h: map (n: n.config.system.build.toplevel.drvPath) [ h.nodes.node-1 h.nodes.other-1 ]`)
+		data, err = e.Introspect(t.Context(), nixeval.Expression{Text: `{ nodes, ... }: map (n: n.config.system.build.toplevel.drvPath) [ nodes.node-1 nodes.other-1 ]`})
 		if err != nil {
 			t.Fatal(err)
 		}
 		workers[high] = string(data)
-		data, err = e.evalJSON(t.Context(), "", `h: builtins.mapAttrs (_: n: let s = n.config.nixbench.slurm.settings; in {
-			p = s.SchedulerParameters or null; e = s.Epilog or null; }) { inherit (h.nodes) controller-1 tuned-1; }`)
+		data, err = e.Introspect(t.Context(), nixeval.Expression{Text: `{ nodes, ... }: builtins.mapAttrs (_: n: let s = n.config.nixbench.slurm.settings; in {
+			p = s.SchedulerParameters or null; e = s.Epilog or null; }) { inherit (nodes) controller-1 tuned-1; }`})
 		slurm := map[bool]string{
 			false: `{"controller-1":{"e":null,"p":null},"tuned-1":{"e":null,"p":["defer"]}}`,
 			true:  `{"controller-1":{"e":"/run/current-system/sw/bin/true","p":"batch_sched_delay=0"},"tuned-1":{"e":"/run/current-system/sw/bin/true","p":["defer"]}}`,
