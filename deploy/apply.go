@@ -17,6 +17,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -57,7 +58,7 @@ type Deployer struct {
 	Uploader  *secrets.Uploader
 	Activator *activate.Activator
 	Store     *state.Store
-	Record    *state.Recorder
+	Record    *runs.Recorder
 	Keep      func(map[string]nixeval.Closure) error // adds garbage collector roots for closures that were built
 	Engines   rollout.Engines                        // nil: nodes are deployed without inspecting their cluster
 	Machines  *machine.Manager                       // nil: no machines are booted

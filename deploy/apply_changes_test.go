@@ -10,6 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/packages"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 // The record of a run names the nodes whose systems it has changed, and no others.
@@ -54,11 +55,11 @@ func TestChangesOnRecord(t *testing.T) {
 		if (applyErr == nil) != (test.prepare == nil) {
 			t.Errorf("%s: err = %v", name, applyErr)
 		}
-		runs, err := w.dir.Runs()
+		list, err := runs.List(w.dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		run, err := w.dir.OpenRun(runs[0].ID)
+		run, err := runs.Open(w.dir, list[0].ID)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/keys"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -447,7 +448,7 @@ func TestMachinesArePinned(t *testing.T) {
 	if err := reach(); err != nil {
 		t.Error(err)
 	}
-	other, err := w.dir.MakeHostKey("other")
+	other, err := keys.MakeHostKey(w.dir, "other")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,11 +16,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
 // power stops or starts the machines of all nodes.
-func (w *world) power(ctx context.Context, change func(*machine.Power, context.Context, []nixeval.Node, *state.Recorder, machine.PowerOptions) ([]state.NodeResult, error), o machine.PowerOptions) ([]state.NodeResult, error) {
+func (w *world) power(ctx context.Context, change func(*machine.Power, context.Context, []nixeval.Node, *runs.Recorder, machine.PowerOptions) ([]state.NodeResult, error), o machine.PowerOptions) ([]state.NodeResult, error) {
 	return w.session(ctx, "power", func(d *Deployer) error {
 		p, err := d.Machines.OpenPower(ctx, d.Fleet, d.Store.State())
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -15,7 +16,7 @@ import (
 // while nodes are deployed.
 type results struct {
 	report func(state.NodeResult, string, error) state.NodeResult // see Deployer.reportResult
-	record *state.Recorder
+	record *runs.Recorder
 	goal   node.Goal
 
 	mu          sync.Mutex

@@ -17,14 +17,15 @@ import (
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
 // RollbackTo is the target of a rollback. The zero value means the systems that the nodes ran before the last
 // run.
 type RollbackTo struct {
-	Generation int        // number of a generation in the profile of each node; 0: not set
-	Run        *state.Run // the target is the system that this run deployed on each node; nil: not set
+	Generation int       // number of a generation in the profile of each node; 0: not set
+	Run        *runs.Run // the target is the system that this run deployed on each node; nil: not set
 }
 
 // Step is what a rollback does on one node.
@@ -92,7 +93,7 @@ func (s *Step) setGenerationTarget(number int) {
 
 // setRunTarget makes the system that run r deployed on the node the target. If there is none, it sets
 // s.SkipReason.
-func (s *Step) setRunTarget(r *state.Run) {
+func (s *Step) setRunTarget(r *runs.Run) {
 	i := slices.IndexFunc(r.Nodes, func(n state.NodeResult) bool { return n.Node == s.Node.Name })
 	switch {
 	case i < 0:

@@ -14,6 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -37,7 +38,7 @@ func recordedBefore(path string, generation int, run string, minute int) state.N
 
 func TestPlanRollback(t *testing.T) {
 	down := errors.New("down")
-	run := &state.Run{ID: "r1", Nodes: []state.NodeResult{
+	run := &runs.Run{ID: "r1", Nodes: []state.NodeResult{
 		{Node: "a", Path: "/old", Outcome: state.Switched, After: 1},
 		{Node: "b", Path: "/bad", Outcome: state.RolledBack},
 	}}

@@ -37,6 +37,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -326,7 +327,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 	if err != nil {
 		return nil, err
 	}
-	record, err := lock.Record(state.RunInfo{Hive: "hive.nix"})
+	record, err := runs.Record(lock, runs.Info{Hive: "hive.nix"})
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -260,7 +261,7 @@ func (a *app) locateState(e *nixeval.Evaluator, hive *nixeval.Hive) (state.Dir, 
 
 // warnIfRenamed warns if the hive's cluster has no machines, and the hive was used for a cluster with another name that has.
 func (a *app) warnIfRenamed(e *nixeval.Evaluator, hive *nixeval.Hive) {
-	for _, other := range a.dir.FormerNames(e.Source.String()) {
+	for _, other := range runs.FormerNames(a.dir, e.Source.String()) {
 		a.sendEvent(event.Event{Kind: event.Message, Level: "warning", Time: time.Now(), Text: fmt.Sprintf(
 			"the cluster %s has no machines, and %s is the state of another cluster of this hive that has; if meta.name was changed, set it to %q again to use or destroy that cluster's machines: nixbench apply does not rename them",
 			hive.ClusterName(), other, filepath.Base(string(other)))})

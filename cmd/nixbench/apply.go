@@ -25,6 +25,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -328,7 +329,7 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 type session struct {
 	eval   *nixeval.Evaluator
 	store  *state.Store
-	record *state.Recorder
+	record *runs.Recorder
 	send   event.Sink
 }
 
@@ -348,8 +349,8 @@ func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command stri
 	if err != nil {
 		return err
 	}
-	record, err := lock.Record(state.RunInfo{
-		Args: state.SafeArgs(os.Args[1:]), Hive: e.Source.String(), Scheduler: hive.Scheduler(), Revision: readGitRevision(a.ctx, e.Source.Dir), Nixbench: readBuildVersion().Version,
+	record, err := runs.Record(lock, runs.Info{
+		Args: runs.SafeArgs(os.Args[1:]), Hive: e.Source.String(), Scheduler: hive.Scheduler(), Revision: readGitRevision(a.ctx, e.Source.Dir), Nixbench: readBuildVersion().Version,
 	})
 	if err != nil {
 		return err
@@ -369,7 +370,7 @@ func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command stri
 	if endErr := record.End(code, describeForRecord(err)); endErr != nil {
 		err = errors.Join(err, endErr)
 	}
-	_, _ = lock.Prune(state.KeepRuns) // ignore an error, because the next run also removes old records
+	_, _ = runs.Prune(lock, runs.Keep) // ignore an error, because the next run also removes old records
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/keys"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -71,7 +72,7 @@ func (a *app) findPlanKey(saved deploy.SavedPlan) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return dir.PlanKey()
+	return keys.PlanKey(dir)
 }
 
 // verifyPlan makes the plan of flags.planFile again, and returns an [deploy.OutdatedPlanError] if it differs.

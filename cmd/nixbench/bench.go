@@ -23,6 +23,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -438,7 +439,7 @@ func (a *app) note(format string, args ...any) {
 func (a *app) freeze(s *benchSubject) (*bench.Store, error) {
 	now := time.Now()
 	sweep := bench.Sweep{
-		ID: bench.NewID(s.name, now), Name: s.name, Created: now.UTC(), Hive: state.SafeURLs(s.eval.Source.String()), Revision: readGitRevision(a.ctx, s.eval.Source.Dir),
+		ID: bench.NewID(s.name, now), Name: s.name, Created: now.UTC(), Hive: runs.SafeURLs(s.eval.Source.String()), Revision: readGitRevision(a.ctx, s.eval.Source.Dir),
 		Nixbench: readBuildVersion().Version, Host: a.readHost(), Benchmark: s.Benchmark, Sets: a.sets,
 	}
 	sweep.Configurations, sweep.Trials = bench.Plan(s.Benchmark)

@@ -30,6 +30,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -48,7 +49,7 @@ var exitOrder = []struct {
 	errs []error
 }{
 	{exitInterrupted, []error{errInterrupted}},
-	{exitUsage, []error{newUsageError("usage"), errDeclined, &state.RunError{}, &nixeval.SourceError{}, &nixeval.SetError{}, &selection.SelectError{},
+	{exitUsage, []error{newUsageError("usage"), errDeclined, &runs.RefError{}, &nixeval.SourceError{}, &nixeval.SetError{}, &selection.SelectError{},
 		&deploy.NoPredecessorError{}, &state.TrustError{Err: errPlain}, &vault.RefusedError{}}},
 	{exitInternal, []error{failure.WithKind(failure.Environment, errPlain)}},
 	{exitEvaluation, []error{&nixeval.EvalError{}, &rollout.UnevaluableMembersError{Err: &nixeval.EvalError{}}}},

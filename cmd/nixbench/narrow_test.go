@@ -17,6 +17,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 // display is a writer that is as wide as a terminal of 80 columns.
@@ -145,9 +146,9 @@ func TestNarrowRuns(t *testing.T) {
 	began := time.Date(2026, 11, 20, 8, 30, 0, 0, time.UTC)
 	ended := began.Add(83*time.Second + 400*time.Millisecond)
 	var s display
-	writeRuns(&s, []state.RunSummary{
-		{ID: "20261120T083000-apply", Status: state.StatusFailed, Started: began, Ended: &ended, Nodes: map[state.Outcome]int{state.Unchanged: 112, state.Switched: 12, state.RolledBack: 3, state.Failed: 2, state.Skipped: 2}},
-		{ID: "20261120T073000-upload-keys", Status: state.StatusDone, Started: began, Ended: &ended},
+	writeRuns(&s, []runs.Summary{
+		{ID: "20261120T083000-apply", Status: runs.StatusFailed, Started: began, Ended: &ended, Nodes: map[state.Outcome]int{state.Unchanged: 112, state.Switched: 12, state.RolledBack: 3, state.Failed: 2, state.Skipped: 2}},
+		{ID: "20261120T073000-upload-keys", Status: runs.StatusDone, Started: began, Ended: &ended},
 	})
 	s.check(t, `
 RUN                          STATUS  TOOK     NODES

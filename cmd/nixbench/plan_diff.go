@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/packages"
-	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 // writeDiffs writes the packages that change, once for all nodes on which the same ones change.
@@ -54,8 +54,8 @@ func writeChangedPackages(w io.Writer, groups []packages.Group) {
 }
 
 // readChanges reads what a run has changed in the systems of its nodes from its record.
-func (a *app) readChanges(record *state.Recorder) ([]packages.Group, error) {
-	run, err := a.dir.OpenRun(record.ID())
+func (a *app) readChanges(record *runs.Recorder) ([]packages.Group, error) {
+	run, err := runs.Open(a.dir, record.ID())
 	if err != nil {
 		return nil, err
 	}

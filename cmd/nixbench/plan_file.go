@@ -14,7 +14,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/keys"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -27,12 +28,12 @@ func (a *app) checkPlanFile(flags planFlags) error {
 		return newUsageError("--out and --keep-going exclude each other: a plan file contains all selected nodes")
 	}
 	for _, set := range a.sets {
-		if state.SafeArgs([]string{set})[0] != set {
+		if runs.SafeArgs([]string{set})[0] != set {
 			path, _, _ := strings.Cut(set, "=")
 			return newUsageError("--out: --set %s seems to contain a secret, and a plan file must not; use deployment.keys", path)
 		}
 	}
-	if safe := state.SafeURLs(a.flake); safe != a.flake {
+	if safe := runs.SafeURLs(a.flake); safe != a.flake {
 		return failure.WithHint(newUsageError("--out: --flake %s contains a secret, and a plan file must not", safe),
 			"Nix's option access-tokens, and ~/.netrc, contain the credentials of flakes")
 	}
@@ -65,7 +66,7 @@ func (a *app) writePlanFile(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []ni
 		On: append([]string{}, flags.on...), Sets: append([]string{}, a.sets...), NoKeys: flags.noKeys, Recreate: flags.recreate,
 		NoDrain: flags.drain.noDrain, DrainBarePods: flags.drain.barePods, DrainLocalData: flags.drain.localData, MaxUnavailable: flags.maxUnavailable,
 	}
-	key, err := a.dir.MakePlanKey()
+	key, err := keys.MakePlanKey(a.dir)
 	if err != nil {
 		return err
 	}

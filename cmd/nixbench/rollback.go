@@ -17,6 +17,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 const rollbackLong = `Roll back to the systems that nodes ran before the last run that changed any of
@@ -93,7 +94,7 @@ func parseRollbackTo(text string, dir state.Dir) (deploy.RollbackTo, error) {
 		}
 		return deploy.RollbackTo{Generation: n}, nil
 	}
-	run, err := dir.OpenRun(text)
+	run, err := runs.Open(dir, text)
 	if err != nil {
 		return deploy.RollbackTo{}, newUsageError("--to: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 func (a *app) runsCommand() *cobra.Command {
@@ -44,7 +45,7 @@ each node in one of them. RUN is the beginning of a run's name, or "last".`,
 			}
 			return a.listRuns(dir)
 		}
-		run, err := dir.OpenRun(args[0])
+		run, err := runs.Open(dir, args[0])
 		if err != nil {
 			return err
 		}
@@ -59,20 +60,20 @@ each node in one of them. RUN is the beginning of a run's name, or "last".`,
 }
 
 func (a *app) listRuns(dir state.Dir) error {
-	runs, err := dir.Runs()
+	list, err := runs.List(dir)
 	if err != nil {
 		return err
 	}
-	if len(runs) == 0 {
+	if len(list) == 0 {
 		return failure.WithHint(fmt.Errorf("there are no runs yet in %s", dir), "nixbench apply records one")
 	}
-	a.view.Result(runs, func(w io.Writer) { writeRuns(w, runs) })
+	a.view.Result(list, func(w io.Writer) { writeRuns(w, list) })
 	return nil
 }
 
-func writeRuns(w io.Writer, runs []state.RunSummary) {
+func writeRuns(w io.Writer, list []runs.Summary) {
 	rows := []ui.Row{{"RUN", "STATUS", "TOOK", "NODES"}}
-	for _, r := range runs {
+	for _, r := range list {
 		took := "-"
 		if d, ended := r.Took(); ended {
 			took = d.Round(100 * time.Millisecond).String()
@@ -86,7 +87,7 @@ func writeRuns(w io.Writer, runs []state.RunSummary) {
 	ui.Table(w, rows)
 }
 
-func (a *app) showRun(run *state.Run) error {
+func (a *app) showRun(run *runs.Run) error {
 	rows := []ui.Row{{"NODE", "OUTCOME", "SYSTEM", "ERROR"}}
 	for _, n := range run.Nodes {
 		problem, _, _ := strings.Cut(n.Error, "\n")
@@ -110,7 +111,7 @@ func (a *app) showRun(run *state.Run) error {
 	return nil
 }
 
-func (a *app) showLog(run *state.Run, node string) error {
+func (a *app) showLog(run *runs.Run, node string) error {
 	log, err := run.NodeLog(node)
 	if errors.Is(err, fs.ErrNotExist) {
 		if !slices.ContainsFunc(run.Nodes, func(n state.NodeResult) bool { return n.Node == node }) {
@@ -150,7 +151,7 @@ condition. RUN is the beginning of a run's name; the default is the last run.`,
 		if err != nil {
 			return err
 		}
-		run, err := dir.OpenRun(ref)
+		run, err := runs.Open(dir, ref)
 		if err != nil {
 			return err
 		}

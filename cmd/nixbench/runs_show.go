@@ -9,7 +9,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/report"
-	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 func (a *app) runsShowCommand() *cobra.Command {
@@ -33,16 +33,16 @@ first with the second.`,
 		if err != nil {
 			return err
 		}
-		run, err := dir.OpenRun(args[0])
+		run, err := runs.Open(dir, args[0])
 		if err != nil {
 			return err
 		}
 		if !html {
 			return a.showRun(run)
 		}
-		var before *state.Run
+		var before *runs.Run
 		if len(args) > 1 {
-			if before, err = dir.OpenRun(args[1]); err != nil {
+			if before, err = runs.Open(dir, args[1]); err != nil {
 				return err
 			}
 		}
@@ -53,7 +53,7 @@ first with the second.`,
 	return cmd
 }
 
-func (a *app) writeHTMLPage(run, before *state.Run, out string) error {
+func (a *app) writeHTMLPage(run, before *runs.Run, out string) error {
 	subject, err := report.Load(run)
 	if err != nil {
 		return err

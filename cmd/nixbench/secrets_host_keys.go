@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/keys"
 )
 
 // hostKeysCommand returns the command that prints the host keys of machines before their first boot, so that secrets
@@ -41,25 +42,25 @@ func (a *app) showHostKeys() error {
 	if err != nil {
 		return err
 	}
-	keys := map[string]string{}
+	public := map[string]string{}
 	for _, n := range hive.Nodes {
 		if n.Role == "" {
 			continue // not created by nixbench
 		}
-		if keys[n.Name] = recorded.Machines[n.Name].HostKey; keys[n.Name] == "" {
-			key, err := dir.MakeHostKey(n.Name)
+		if public[n.Name] = recorded.Machines[n.Name].HostKey; public[n.Name] == "" {
+			key, err := keys.MakeHostKey(dir, n.Name)
 			if err != nil {
 				return err
 			}
-			keys[n.Name] = key.Public
+			public[n.Name] = key.Public
 		}
 	}
-	if len(keys) == 0 {
+	if len(public) == 0 {
 		return failure.WithHint(newUsageError("the hive has no roles, so nixbench creates no machines and no host keys"), "ssh-keyscan HOST prints the keys of an existing machine")
 	}
-	a.view.Result(keys, func(w io.Writer) {
-		for _, name := range sortedNames(keys) {
-			fmt.Fprintf(w, "%s %s\n", name, keys[name])
+	a.view.Result(public, func(w io.Writer) {
+		for _, name := range sortedNames(public) {
+			fmt.Fprintf(w, "%s %s\n", name, public[name])
 		}
 	})
 	return nil

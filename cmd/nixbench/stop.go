@@ -14,6 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -75,7 +76,7 @@ func (a *app) stop(flags powerFlags) error {
 
 // changePower runs change on the machines of the selected nodes, in a recorded run, unless ask returns an error.
 func (a *app) changePower(command string, flags powerFlags, ask func(*machine.Power, []nixeval.Node) error,
-	change func(*machine.Power, context.Context, []nixeval.Node, *state.Recorder, machine.PowerOptions) ([]state.NodeResult, error),
+	change func(*machine.Power, context.Context, []nixeval.Node, *runs.Recorder, machine.PowerOptions) ([]state.NodeResult, error),
 ) error {
 	if flags.timeout <= 0 {
 		return newUsageError("--timeout must be greater than 0 (it is %v)", flags.timeout)

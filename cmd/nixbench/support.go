@@ -20,6 +20,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -173,12 +174,12 @@ func (b *supportBundle) addJSON(name string, value any) {
 
 // addRuns adds the records of the last runs: what was run, its events, and the logs of its nodes.
 func (b *supportBundle) addRuns(dir state.Dir) {
-	runs, err := dir.Runs()
+	list, err := runs.List(dir)
 	if err != nil {
 		b.addText("runs.txt", err.Error())
 	}
-	for _, summary := range runs[:min(supportRuns, len(runs))] {
-		run, err := dir.OpenRun(summary.ID)
+	for _, summary := range list[:min(supportRuns, len(list))] {
+		run, err := runs.Open(dir, summary.ID)
 		if err != nil {
 			b.addText("runs/"+summary.ID+".txt", err.Error())
 			continue

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/keys"
 )
 
 // newState returns a state folder with a node, a client key, a generated secret and the record of a run.
@@ -25,7 +26,7 @@ func newState(t *testing.T) state.Dir {
 	t.Helper()
 	d := state.Dir(filepath.Join(t.TempDir(), ".nixbench", "demo"))
 	change(t, d, "web-1")
-	if _, err := d.MakeClientKey(); err != nil {
+	if _, err := keys.MakeClientKey(d); err != nil {
 		t.Fatal(err)
 	}
 	run := filepath.Join(string(d), "runs", "20260102T030405Z")
@@ -96,7 +97,7 @@ func digest(t *testing.T, d state.Dir) string {
 	if loose, err := d.Verify(); err != nil || len(loose) > 0 {
 		t.Errorf("%v, %v", loose, err)
 	}
-	sum, err := d.Digest()
+	sum, err := state.Digest(d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +297,7 @@ func FuzzStage(f *testing.F) {
 		if entries, _ := os.ReadDir(dir); len(entries) > 1 {
 			t.Errorf("outside of the folder: %v", entries)
 		}
-		if names, err := d.Contents(true); err != nil || len(names) > 0 {
+		if names, err := state.Contents(d, true); err != nil || len(names) > 0 {
 			t.Errorf("the state has changed: %q, %v", names, err)
 		}
 	})

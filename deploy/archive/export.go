@@ -47,7 +47,7 @@ func Export(ctx context.Context, lock *state.Lock, dir state.Dir, cluster, file 
 	if err := checkTarget(file); err != nil {
 		return nil, err
 	}
-	names, err := dir.Contents(runs)
+	names, err := state.Contents(dir, runs)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (r *Result) write(ctx context.Context, w *tar.Writer, dir state.Dir, names 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		data, err := dir.ReadContent(name)
+		data, err := state.ReadContent(dir, name)
 		if err == nil {
 			err = add(w, name, data)
 		}

@@ -117,14 +117,14 @@ func (r *Result) readHeader(name string, data []byte, cluster string) error {
 // decide compares the digests of the old and the new state, and sets r.Changed.
 func (r *Result) decide(old, imported state.Dir, file string, force bool) error {
 	newest := r.States[len(r.States)-1]
-	if digest, err := imported.Digest(); err != nil || digest != newest {
+	if digest, err := state.Digest(imported); err != nil || digest != newest {
 		return errors.Join(err, usage("%s: its files do not have the digest that it contains; nothing was imported", file))
 	}
-	now, err := old.Digest()
+	now, err := state.Digest(old)
 	if err != nil {
 		return err
 	}
-	before, err := old.Exports()
+	before, err := state.Exports(old)
 	if err != nil && !force {
 		return err
 	}
@@ -144,11 +144,11 @@ func (r *Result) decide(old, imported state.Dir, file string, force bool) error 
 
 // missingRecords reports whether the new folder has a record that the old one lacks.
 func missingRecords(old, imported state.Dir) (bool, error) {
-	have, err := old.Contents(true)
+	have, err := state.Contents(old, true)
 	if err != nil {
 		return false, err
 	}
-	want, err := imported.Contents(true)
+	want, err := state.Contents(imported, true)
 	return slices.ContainsFunc(want, func(name string) bool {
 		_, found := slices.BinarySearch(have, name)
 		return strings.HasPrefix(name, "runs/") && !found

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -206,10 +207,10 @@ func thousand() []event.Event {
 
 func TestGolden(t *testing.T) {
 	apply := explainEvents(script(threeNodes...))
-	apply.Run, apply.Status = "20261121T015900Z-apply", state.StatusDone
+	apply.Run, apply.Status = "20261121T015900Z-apply", runs.StatusDone
 	killed := explainEvents(script("0 0.4 survey", "0.4 62 evaluate", "62 65 copy a.very.long.name.of.a.node.example.org", "62 63 copy b",
 		"63 65.5 activate b failed", "65 - activate a.very.long.name.of.a.node.example.org"))
-	killed.Run, killed.Status, killed.Damaged = "20261121T015900Z-apply", state.StatusKilled, 1
+	killed.Run, killed.Status, killed.Damaged = "20261121T015900Z-apply", runs.StatusKilled, 1
 	for name, r := range map[string]Report{
 		"apply": apply, "killed": killed, "thousand": explainEvents(thousand()), "empty": explainEvents(nil),
 		"build": explainEvents(script("0 0.3 survey", "0.3 1.5 evaluate", "1.5 1.51 build")),
@@ -326,7 +327,7 @@ func TestExplainRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Unlock()
-	rec, err := l.Record(state.RunInfo{})
+	rec, err := runs.Record(l, runs.Info{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,12 +339,12 @@ func TestExplainRun(t *testing.T) {
 	if err := rec.End(0, nil); err != nil {
 		t.Fatal(err)
 	}
-	run, err := d.OpenRun("last")
+	run, err := runs.Open(d, "last")
 	if err != nil {
 		t.Fatal(err)
 	}
 	r, err := ExplainRun(run)
-	if err != nil || r.Run != rec.ID() || r.Status != state.StatusDone || len(r.Critical) != 1 {
+	if err != nil || r.Run != rec.ID() || r.Status != runs.StatusDone || len(r.Critical) != 1 {
 		t.Fatal(r, err)
 	}
 	if want := Seconds(run.Ended.Sub(run.Started)); r.Total != want || r.Other < Seconds(10*time.Millisecond) {

@@ -9,21 +9,21 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 // Report describes how a run has used its time. The starts of spans are counted from the start of the run.
 type Report struct {
-	Run      string       `json:"run,omitempty"`
-	Status   state.Status `json:"status,omitempty"`
-	Started  time.Time    `json:"started"`
-	Total    Seconds      `json:"total"`
-	Phases   []Span       `json:"phases"`            // the phases of the whole run, ordered by start
-	Nodes    []Node       `json:"nodes"`             // the nodes with their phases, ordered by the start of the first phase
-	Critical []Span       `json:"critical"`          // the critical path, ordered by start; a span may be cut to the time for which the next span waited
-	Other    Seconds      `json:"other"`             // Total minus the spans of Critical: nixbench's own time
-	Overlap  *Overlap     `json:"overlap,omitempty"` // nil unless machines were booted and systems were evaluated
-	Damaged  int          `json:"damaged,omitempty"` // number of damaged lines in the run's events
+	Run      string      `json:"run,omitempty"`
+	Status   runs.Status `json:"status,omitempty"`
+	Started  time.Time   `json:"started"`
+	Total    Seconds     `json:"total"`
+	Phases   []Span      `json:"phases"`            // the phases of the whole run, ordered by start
+	Nodes    []Node      `json:"nodes"`             // the nodes with their phases, ordered by the start of the first phase
+	Critical []Span      `json:"critical"`          // the critical path, ordered by start; a span may be cut to the time for which the next span waited
+	Other    Seconds     `json:"other"`             // Total minus the spans of Critical: nixbench's own time
+	Overlap  *Overlap    `json:"overlap,omitempty"` // nil unless machines were booted and systems were evaluated
+	Damaged  int         `json:"damaged,omitempty"` // number of damaged lines in the run's events
 }
 
 // Overlap contains the times of booting and of evaluation, which run at the same time. Time in which
@@ -91,7 +91,7 @@ func (s Seconds) String() string {
 }
 
 // ExplainRun computes the report of a recorded run.
-func ExplainRun(run *state.Run) (Report, error) {
+func ExplainRun(run *runs.Run) (Report, error) {
 	events, damaged, err := run.Events()
 	if err != nil {
 		return Report{}, err

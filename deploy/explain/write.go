@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 const (
@@ -94,7 +94,7 @@ func (r Report) writeHeader(b *bytes.Buffer, width int) {
 		parts = append(parts, r.Run)
 	}
 	switch r.Status {
-	case "", state.StatusDone:
+	case "", runs.StatusDone:
 	default:
 		parts = append(parts, string(r.Status))
 	}

@@ -135,7 +135,7 @@ func describeCapacity(p Plan) string {
 // examineImages returns a finding for the image of each role. An image that is not built yet is no error.
 func (m *Manager) examineImages(ctx context.Context) []provider.Finding {
 	var out []provider.Finding
-	hashes := m.Dir.Hashes()
+	hashes := state.ReadHashes(m.Dir)
 	for _, role := range slices.Sorted(maps.Keys(m.Hive.Roles)) {
 		path := m.Hive.Roles[role].Image
 		f := provider.Finding{What: "image", State: provider.FindingOK, Where: "role " + role, Text: "it will be built when it is needed"}

@@ -10,6 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/keys"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -63,7 +64,7 @@ func (m *Task) machineIdentity(s provider.Spec) (provider.Identity, error) {
 		return id, err
 	}
 	id.Node = append(data, '\n')
-	key, err := m.Dir.MakeHostKey(s.Node)
+	key, err := keys.MakeHostKey(m.Dir, s.Node)
 	if err != nil {
 		return id, err
 	}

@@ -24,7 +24,7 @@ func TestImages(t *testing.T) {
 		}
 		return file
 	}
-	hashes := state.Dir(dir).Hashes()
+	hashes := state.ReadHashes(state.Dir(dir))
 	write("full/disk.qcow2", "QFI\xfb…")
 	write("full/kernel", "k")
 	write("full/cmdline", "quiet\n")
@@ -60,7 +60,7 @@ func TestImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A cached hash is used as long as the file's size and time are the same.
-	again := state.Dir(dir).Hashes()
+	again := state.ReadHashes(state.Dir(dir))
 	kernel := filepath.Join(dir, "full/kernel")
 	before, _ := again.Of(t.Context(), kernel)
 	write("full/kernel", "K2")

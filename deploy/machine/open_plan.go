@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/keys"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -22,7 +23,7 @@ type OpenPlan struct {
 	providers   hypervisors
 	inventories map[string]provider.Inventory
 	images      map[ImageKey]provider.Image // images that MakePlan loaded, so that they are not loaded again
-	clientKey   state.Key                   // SSH key that logs in to the machines; created when the plan is recorded
+	clientKey   keys.Key                    // SSH key that logs in to the machines; created when the plan is recorded
 }
 
 func (plan *OpenPlan) Close() { plan.providers.close() }

@@ -13,6 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -117,7 +118,7 @@ func powerGroups(hive *nixeval.Hive, nodes []nixeval.Node) [][]nixeval.Node {
 
 // Stop shuts the machines of the nodes down: those of workers first, and when they are off, those that they need. If a
 // machine does not shut down, those that it may need run on.
-func (p *Power) Stop(ctx context.Context, nodes []nixeval.Node, record *state.Recorder, o PowerOptions) ([]state.NodeResult, error) {
+func (p *Power) Stop(ctx context.Context, nodes []nixeval.Node, record *runs.Recorder, o PowerOptions) ([]state.NodeResult, error) {
 	groups := powerGroups(p.Hive, nodes)
 	slices.Reverse(groups)
 	return p.change(ctx, groups, record, o.Parallel, Stopped, func(ctx context.Context, n nixeval.Node) (bool, error) {
@@ -164,7 +165,7 @@ func (p *Power) stopMachine(ctx context.Context, node string, o PowerOptions) er
 // Start starts the machines of the nodes, and waits until their systems have booted: first the machines that others need.
 // If one of these does not become ready, the later ones are not started. It also waits for machines that run already, because
 // an interrupted Start may have started them.
-func (p *Power) Start(ctx context.Context, nodes []nixeval.Node, record *state.Recorder, o PowerOptions) ([]state.NodeResult, error) {
+func (p *Power) Start(ctx context.Context, nodes []nixeval.Node, record *runs.Recorder, o PowerOptions) ([]state.NodeResult, error) {
 	return p.change(ctx, powerGroups(p.Hive, nodes), record, o.Parallel, Started, func(ctx context.Context, n nixeval.Node) (bool, error) {
 		isOff := !p.IsRunning(n.Name)
 		return isOff, p.startMachine(ctx, n, isOff, o.Timeout)
@@ -217,7 +218,7 @@ func (p *Power) powerOf(node string) (provider.Power, error) {
 
 // change calls f for one group of nodes after the other. f reports whether it has changed the node's machine. After a
 // group in which a node failed, the later nodes are skipped. The results are in the record of the run, too.
-func (p *Power) change(ctx context.Context, groups [][]nixeval.Node, record *state.Recorder, parallel int, done state.Outcome, f func(context.Context, nixeval.Node) (bool, error)) ([]state.NodeResult, error) {
+func (p *Power) change(ctx context.Context, groups [][]nixeval.Node, record *runs.Recorder, parallel int, done state.Outcome, f func(context.Context, nixeval.Node) (bool, error)) ([]state.NodeResult, error) {
 	phase := map[state.Outcome]event.Phase{Stopped: event.Stop, Started: event.Boot}[done]
 	total := 0
 	for _, group := range groups {

@@ -9,11 +9,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/keys"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 // AskAndRecord asks the user to confirm the changes that stop running machines, and writes the plan to the run's
 // record and to the state. whole is set if the plan is for all nodes: stale records are then removed.
-func (s *Starter) AskAndRecord(plan *OpenPlan, record *state.Recorder, whole bool) error {
+func (s *Starter) AskAndRecord(plan *OpenPlan, record *runs.Recorder, whole bool) error {
 	if changes := plan.Disturbing(); len(changes) > 0 && s.Ask != nil {
 		// The time until the answer does not belong to the phase.
 		s.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Text: "planned"})
@@ -43,7 +45,7 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 		return err
 	}
 	var err error
-	if plan.clientKey, err = dir.MakeClientKey(); err != nil {
+	if plan.clientKey, err = keys.MakeClientKey(dir); err != nil {
 		return err
 	}
 	now := s.Store.State()
@@ -71,7 +73,7 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 		}
 		// An existing machine keeps its host key. A new machine gets the key from the state folder.
 		if machine.Created == nil || machine.HostKey == "" || hasChange && c.NeedsImage() {
-			key, err := dir.MakeHostKey(p.Node)
+			key, err := keys.MakeHostKey(dir, p.Node)
 			if err != nil {
 				return err
 			}
@@ -98,7 +100,7 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 		}
 	}
 	for _, node := range stale {
-		if err := dir.RemoveHostKey(node); err != nil {
+		if err := keys.RemoveHostKey(dir, node); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/keys"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -21,7 +23,7 @@ import (
 type destroyer struct {
 	*Manager
 	Store    *state.Store
-	Record   *state.Recorder
+	Record   *runs.Recorder
 	parallel int
 	cluster  provider.Cluster
 	hosts    hypervisors
@@ -29,7 +31,7 @@ type destroyer struct {
 }
 
 // Destroy removes the machines of a plan, and then the networks, images and files that no machine uses.
-func (m *Manager) Destroy(ctx context.Context, plan *DestroyPlan, store *state.Store, record *state.Recorder, parallel int) ([]state.NodeResult, error) {
+func (m *Manager) Destroy(ctx context.Context, plan *DestroyPlan, store *state.Store, record *runs.Recorder, parallel int) ([]state.NodeResult, error) {
 	w := &destroyer{Manager: m, Store: store, Record: record, parallel: parallel, cluster: m.clusterIdentity(store.State()), hosts: plan.hosts, outcome: Removed}
 	if plan.abandoned != "" {
 		w.outcome = Forgotten
@@ -145,7 +147,7 @@ func (w *destroyer) removeMachine(ctx context.Context, node string, removals []R
 // dropNodeRecord removes the host key and the record of a node's machine.
 func (w *destroyer) dropNodeRecord(node string) error {
 	// The host key is removed first: a later run removes only the keys of recorded nodes.
-	if err := w.Dir.RemoveHostKey(node); err != nil {
+	if err := keys.RemoveHostKey(w.Dir, node); err != nil {
 		return &BootError{Node: node, Err: err}
 	}
 	return w.Store.Update(func(s *state.State) error { s.Removed(node); return nil })
@@ -203,11 +205,11 @@ func (w *destroyer) removeLocalFiles(recorded *state.State) error {
 	}
 	if !w.hasUnmanagedNodes(recorded) {
 		// A cluster that is created later must not have the same secrets.
-		if err := w.Dir.RemoveSecrets(w.AccessFiles...); err != nil {
+		if err := keys.RemoveSecrets(w.Dir, w.AccessFiles...); err != nil {
 			return err
 		}
 	}
-	return errors.Join(w.Dir.RemoveFacts(), w.Dir.RemoveKeys())
+	return errors.Join(w.Dir.RemoveFacts(), keys.RemoveAll(w.Dir))
 }
 
 // hasUnmanagedNodes reports whether there are nodes whose machines nixbench does not manage: nodes in the hive, or

@@ -16,7 +16,7 @@ import (
 // It stores the hashes of the images in the state folder, and creates the folder if it is missing.
 func (m *Manager) loadImages(ctx context.Context, keys []ImageKey) (map[ImageKey]provider.Image, error) {
 	out := map[ImageKey]provider.Image{}
-	hashes := m.Dir.Hashes()
+	hashes := state.ReadHashes(m.Dir)
 	var errs []error
 	for _, key := range keys {
 		given := m.Hive.Roles[key.Role].Image

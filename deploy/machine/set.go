@@ -11,7 +11,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 // Set is the machines of a run. Each machine becomes ready independently of the other machines.
@@ -105,7 +105,7 @@ func (b *Set) Obsolete() (obsolete []Removal, unused bool) {
 }
 
 // RemoveObsolete removes machines, and then the images and networks that no machine uses.
-func (b *Set) RemoveObsolete(ctx context.Context, record *state.Recorder, obsolete []Removal) error {
+func (b *Set) RemoveObsolete(ctx context.Context, record *runs.Recorder, obsolete []Removal) error {
 	w := &destroyer{Manager: b.starter.Manager, Store: b.starter.Store, Record: record, parallel: b.starter.Parallel, cluster: b.plan.Cluster, hosts: b.plan.providers, outcome: Removed}
 	if _, err := w.executeRemovals(ctx, obsolete); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/packages"
-	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 // The maximum size and number of lines of a node's log on a page. For a longer log, the page contains the
@@ -25,14 +25,14 @@ const (
 
 // Subject is a run with its recorded data. Its texts contain no control characters.
 type Subject struct {
-	Run    *state.Run
+	Run    *runs.Run
 	Time   explain.Report
 	Events []event.Event
 	Logs   map[string]LogTail // by the node's name; nodes without a log are missing
 
 	Cluster string
-	Changes []packages.Group   // what the run changed in the systems of its nodes
-	Recent  []state.RunSummary // the run, and earlier ones of the same command, the newest first
+	Changes []packages.Group // what the run changed in the systems of its nodes
+	Recent  []runs.Summary   // the run, and earlier ones of the same command, the newest first
 }
 
 // LogTail contains the last lines of the log of a node.
@@ -43,7 +43,7 @@ type LogTail struct {
 }
 
 // Load reads a run's record.
-func Load(run *state.Run) (Subject, error) {
+func Load(run *runs.Run) (Subject, error) {
 	s := Subject{Run: run, Logs: map[string]LogTail{}, Cluster: stripControls(run.Cluster())}
 	var err error
 	if s.Time, err = explain.ExplainRun(run); err != nil {

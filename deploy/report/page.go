@@ -9,6 +9,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -137,9 +138,9 @@ func listFacts(s Subject) []fact {
 
 func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-func describeResult(r *state.Run) string {
+func describeResult(r *runs.Run) string {
 	switch s := r.Status(); {
-	case s == state.StatusRunning:
+	case s == runs.StatusRunning:
 		return "still running"
 	case r.Exit == nil:
 		return "ended without a message"
@@ -150,7 +151,7 @@ func describeResult(r *state.Run) string {
 	}
 }
 
-func countOutcomes(r *state.Run) []count {
+func countOutcomes(r *runs.Run) []count {
 	n := r.Summary().Nodes
 	var out []count
 	for _, o := range outcomes {

@@ -6,11 +6,12 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 // mergeProblems returns the text about all failures of a run, in which each failure occurs once: the run's own error, in which the
 // line about a node is replaced by the error of the node, and then the errors of the nodes that it does not name.
-func mergeProblems(r *state.Run) string {
+func mergeProblems(r *runs.Run) string {
 	lines := strings.Split(r.Error, "\n")
 	for _, n := range r.Nodes {
 		if n.Outcome != state.Failed && n.Outcome != state.RolledBack || n.Error == "" || strings.Contains(strings.Join(lines, "\n"), n.Error) {

@@ -19,6 +19,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -39,7 +40,7 @@ type story struct {
 }
 
 // record writes it as nixbench does, and opens it.
-func (s story) record(t *testing.T) *state.Run {
+func (s story) record(t *testing.T) *runs.Run {
 	t.Helper()
 	dir := state.Dir(filepath.Join(t.TempDir(), ".nixbench", "demo"))
 	id := "20261121T015900Z-" + s.command
@@ -94,7 +95,7 @@ func (s story) record(t *testing.T) *state.Run {
 		all = append(all[:first], all[first+1:]...)
 	}
 	ended := began.Add(time.Duration((last + 0.1) * float64(time.Second)))
-	run := state.Run{
+	run := runs.Run{
 		Version: 2, ID: id, Command: s.command, Args: []string{s.command, "--on", "@web,db", "--max-unavailable", "2"}, Hive: "/home/me/cluster/hive.nix",
 		Revision: "3c08a17f2b1d0e94", Nixbench: "1.0.0", Holder: state.Holder{Command: s.command, PID: 4711, Host: "desk", User: "alice", Started: began},
 		Started: began, Ended: &ended, Exit: &s.exit, Error: s.err, Nodes: s.nodes,
@@ -125,8 +126,8 @@ func (s story) record(t *testing.T) *state.Run {
 		}
 		files[file] = data
 	}
-	opened := func() *state.Run {
-		r, err := dir.OpenRun("last")
+	opened := func() *runs.Run {
+		r, err := runs.Open(dir, "last")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -413,7 +414,7 @@ func TestMergeProblems(t *testing.T) {
 		{"1 node failed", []state.NodeResult{node(state.RolledBack, "a: x"), node(state.Skipped, "b: skipped")}, "1 node failed\na: x"},
 		{"", []state.NodeResult{node(state.Failed, "a: x")}, "a: x"},
 	} {
-		if got := mergeProblems(&state.Run{Error: test.err, Nodes: test.nodes}); got != test.want {
+		if got := mergeProblems(&runs.Run{Error: test.err, Nodes: test.nodes}); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)
 		}
 	}

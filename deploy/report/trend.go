@@ -7,6 +7,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 // maxTrend is the number of runs in the trend.
@@ -15,7 +16,7 @@ const maxTrend = 10
 // trendRun is a run in the trend of the runs of the same command.
 type trendRun struct {
 	At, Took, Width, Nodes string
-	Status                 state.Status
+	Status                 runs.Status
 	Current                bool // the run of the page
 }
 
@@ -45,7 +46,7 @@ func listTrend(s Subject) []trendRun {
 	return out
 }
 
-func tookOf(r state.RunSummary) explain.Seconds {
+func tookOf(r runs.Summary) explain.Seconds {
 	took, _ := r.Took()
 	return explain.Seconds(took.Round(time.Millisecond))
 }

@@ -20,11 +20,11 @@ var localFiles = []string{"lock", "images.json", exportsFile}
 // Contents returns the files of the state that another computer needs to manage the cluster, as sorted paths with
 // slashes: state.json, runtime.json, known_hosts, access files, and secrets. With runs, also the records of
 // runs.
-func (d Dir) Contents(runs bool) ([]string, error) {
-	files, err := d.listFiles("", false)
+func Contents(d Dir, runs bool) ([]string, error) {
+	files, err := listFiles(d, "", false)
 	if err == nil {
 		var secrets []string
-		secrets, err = d.listFiles("secrets", true)
+		secrets, err = listFiles(d, "secrets", true)
 		files = append(files, secrets...)
 	}
 	if err != nil {
@@ -32,17 +32,11 @@ func (d Dir) Contents(runs bool) ([]string, error) {
 	}
 	files = slices.DeleteFunc(files, func(file string) bool { return !isContent(file) })
 	if runs {
-		ids, err := d.runIDs()
+		records, err := listFiles(d, "runs", true)
 		if err != nil {
-			return nil, err
+			return nil, &FolderError{d, err}
 		}
-		for _, id := range ids {
-			records, err := d.listFiles("runs/"+id, true)
-			if err != nil {
-				return nil, &FolderError{d, err}
-			}
-			files = append(files, records...)
-		}
+		files = append(files, slices.DeleteFunc(records, func(file string) bool { return checkContent(file) != nil })...)
 	}
 	slices.Sort(files)
 	return files, nil
@@ -50,7 +44,7 @@ func (d Dir) Contents(runs bool) ([]string, error) {
 
 // listFiles returns the paths of the regular files in a subfolder, with all levels of folders if deep is set. Hidden
 // files are left out, because they are temporary. If the subfolder does not exist, there are none.
-func (d Dir) listFiles(below string, deep bool) (files []string, err error) {
+func listFiles(d Dir, below string, deep bool) (files []string, err error) {
 	entries, err := os.ReadDir(filepath.Join(string(d), filepath.FromSlash(below))) // follows a link: secrets may be on another disk
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -62,7 +56,7 @@ func (d Dir) listFiles(below string, deep bool) (files []string, err error) {
 		case e.Type().IsRegular():
 			files = append(files, name)
 		case e.IsDir() && deep:
-			deeper, err := d.listFiles(name, true)
+			deeper, err := listFiles(d, name, true)
 			if err != nil {
 				return nil, err
 			}
@@ -77,7 +71,7 @@ func (d Dir) listFiles(below string, deep bool) (files []string, err error) {
 func isContent(file string) bool {
 	top, _, below := strings.Cut(file, "/")
 	if below {
-		return top == "secrets" && file != planKeyName && !strings.HasPrefix(file, "secrets/forward/")
+		return top == "secrets" && file != "secrets/plan_key" && !strings.HasPrefix(file, "secrets/forward/")
 	}
 	return !slices.Contains(localFiles, file) && !slices.Contains(folders, file) && file != "benchmarks"
 }
@@ -99,28 +93,28 @@ func checkContent(file string) error {
 }
 
 // ReadContent reads a file that Contents has returned.
-func (d Dir) ReadContent(file string) ([]byte, error) {
-	data, err := durable.Read(d.contentFile(file), durable.RecordSize)
+func ReadContent(d Dir, file string) ([]byte, error) {
+	data, err := durable.Read(contentFile(d, file), durable.RecordSize)
 	if err != nil {
 		return nil, &FolderError{d, err}
 	}
 	return data, nil
 }
 
-func (d Dir) contentFile(file string) string {
+func contentFile(d Dir, file string) string {
 	return filepath.Join(string(d), filepath.FromSlash(file))
 }
 
 // Digest returns a hash of the state without the records of runs, and "" if there is no state. Two folders with the
 // same digest have the same state.
-func (d Dir) Digest() (string, error) {
-	files, err := d.Contents(false)
+func Digest(d Dir) (string, error) {
+	files, err := Contents(d, false)
 	if err != nil || len(files) == 0 {
 		return "", err
 	}
 	all := sha256.New()
 	for _, file := range files {
-		data, err := d.ReadContent(file)
+		data, err := ReadContent(d, file)
 		if err != nil {
 			return "", err
 		}

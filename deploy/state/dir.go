@@ -1,13 +1,17 @@
 package state
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/nixeval"
@@ -35,32 +39,27 @@ func Locate(src nixeval.Source, cluster string) (Dir, error) {
 	return Dir(filepath.Join(base, "nixbench", where, cluster)), nil
 }
 
-// FormerNames returns the folders beside d of clusters with machines whose last run read the same hive. The hive may have had
-// another name then.
-func (d Dir) FormerNames(hive string) []Dir {
-	entries, _ := os.ReadDir(filepath.Dir(string(d))) // only for a message, so errors are ignored
-	var out []Dir
-	for _, e := range entries {
-		other := Dir(filepath.Join(filepath.Dir(string(d)), e.Name()))
-		if !e.IsDir() || other == d {
-			continue
-		}
-		recorded, err := other.Load()
-		if err != nil || recorded.Cluster == nil {
-			continue
-		}
-		if last, err := other.OpenRun("last"); err == nil && last.Hive == hive {
-			out = append(out, other)
-		}
-	}
-	return out
-}
-
 // Root returns the path of the garbage collector root of a unit's current closure.
 func (d Dir) Root(unit string) string { return filepath.Join(string(d), "gcroots", unit) }
 
 // Facts returns the path of runtime.json, which contains the facts of the last apply.
 func (d Dir) Facts() string { return filepath.Join(string(d), "runtime.json") }
+
+// ClientKey returns the path of the private key with which nixbench logs in to the cluster's machines.
+func (d Dir) ClientKey() string { return filepath.Join(string(d), "secrets", "id_ed25519") }
+
+// KnownHosts returns the path of the known_hosts file for OpenSSH's client.
+func (d Dir) KnownHosts() string { return filepath.Join(string(d), "known_hosts") }
+
+// Vault returns the folder of the secrets that nixbench generates for deployment.keys.
+func (d Dir) Vault() string { return filepath.Join(string(d), "secrets", "generated") }
+
+// AccessFile returns the path of a file with the credentials of the cluster's administrator. The engine of the cluster
+// determines its name.
+func (d Dir) AccessFile(name string) string { return filepath.Join(string(d), name) }
+
+// ForwardFolder returns the folder of access files that exist while nixbench forwards the API of a cluster.
+func (d Dir) ForwardFolder() string { return filepath.Join(string(d), "secrets", "forward") }
 
 // Create creates the folder with access for its owner only, and a .gitignore that makes git ignore
 // it. An existing folder is verified first, see [Dir.Verify].
@@ -86,10 +85,44 @@ func (d Dir) Create() error {
 	return nil
 }
 
-// write writes a file of the state folder atomically.
-func (d Dir) write(file string, data []byte) error {
+// Write writes a file of the state folder atomically.
+func (d Dir) Write(file string, data []byte) error {
 	if err := durable.Write(file, data); err != nil {
 		return &FolderError{d, err}
 	}
 	return nil
 }
+
+// Remove deletes a file of the state folder if it exists.
+func (d Dir) Remove(file string) error {
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &FolderError{d, err}
+	}
+	return nil
+}
+
+// WriteFacts writes runtime.json and known_hosts. A file whose content would not change is not
+// written.
+func (d Dir) WriteFacts(runtime []byte, machines map[string]Machine) error {
+	var known strings.Builder
+	for _, node := range slices.Sorted(maps.Keys(machines)) {
+		if key := machines[node].HostKey; key != "" {
+			fmt.Fprintf(&known, "%s %s\n", node, key)
+		}
+	}
+	if err := d.Create(); err != nil {
+		return err
+	}
+	for file, data := range map[string][]byte{d.Facts(): runtime, d.KnownHosts(): []byte(known.String())} {
+		if old, err := durable.Read(file, durable.ConfigSize); err == nil && bytes.Equal(old, data) {
+			continue
+		}
+		if err := d.Write(file, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RemoveFacts deletes runtime.json and known_hosts. It is called when there are no machines.
+func (d Dir) RemoveFacts() error { return errors.Join(d.Remove(d.Facts()), d.Remove(d.KnownHosts())) }

@@ -6,23 +6,23 @@
 //	runtime.json   the facts of the last apply
 //	known_hosts    the host keys of the cluster's machines, for OpenSSH
 //	exports.json   digests of the states that were exported or imported here
-//	secrets/       the client key for logging in to the machines, and their private host keys
+//	secrets/       see package keys; and the secrets generated for deployment.keys
 //	gcroots/       garbage collector roots of the deployed closures
-//	runs/<id>/     run.json, plan.json, events.jsonl, nodes/<name>.log
+//	runs/<id>/     the records of runs, see package runs
 //
 // To read, use a [Dir]. To write, take the [Lock] first. The lock opens the [Store], which
-// writes the state, and the [Recorder], which writes the record of the run:
+// writes the state:
 //
 //	lock, err := dir.Lock(ctx, state.Self("apply"))
 //	store, err := lock.Store()
-//	rec, err := lock.Record(state.RunInfo{…})
+//	rec, err := runs.Record(lock, runs.Info{…})
 //	store.Begin(state.Intent{Run: rec.ID(), Node: "web-1", Step: "activate", Path: …})
 //	… activate the system …
 //	store.Update(func(s *state.State) error { s.Confirm("web-1", …); s.Finish(…); return nil })
 //	rec.End(0, nil)
 //
-// After a process was killed, all files are complete, the lock is free, state.json contains
-// the intents of the process, and the record of the process's run has no end.
+// After a process was killed, all files are complete, the lock is free, and state.json contains
+// the intents of the process.
 //
 // The folder contains a .gitignore that matches the folder itself. If a flake is not in a
 // git repository, Nix copies its whole folder into the store, where all users can read it.

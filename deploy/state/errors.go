@@ -72,8 +72,8 @@ func (e *FolderError) Hint() string {
 
 var errNoLocks = errors.New("its file system cannot lock files")
 
-// errMissing means that a file that is needed to manage existing machines is missing.
-var errMissing = errors.New("is missing, and machines of the cluster were booted")
+// ErrMissing means that a file that is needed to manage existing machines is missing.
+var ErrMissing = errors.New("is missing, and machines of the cluster were booted")
 
 // FileError means that a state file is damaged, missing, or of another version. nixbench never
 // replaces such a file by an empty file: the record of the deployments for a rollback would be lost.
@@ -88,7 +88,7 @@ func (e *FileError) Error() string {
 	if e.Foreign > 0 {
 		return fmt.Sprintf("%s has version %d, which this nixbench cannot read", e.File, e.Foreign)
 	}
-	if errors.Is(e.Err, errMissing) {
+	if errors.Is(e.Err, ErrMissing) {
 		return fmt.Sprintf("%s %v", e.File, e.Err)
 	}
 	return fmt.Sprintf("%s is damaged: %v", e.File, e.Err)

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"slices"
 
+	"al.essio.dev/pkg/shellescape"
+
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
@@ -17,8 +19,8 @@ const (
 
 // Exports returns the digests of the states that were exported from or imported into the folder, the newest last. An
 // export contains them, so an import can determine whether the state here is an earlier version of the export.
-func (d Dir) Exports() ([]string, error) {
-	file := d.contentFile(exportsFile)
+func Exports(d Dir) ([]string, error) {
+	file := contentFile(d, exportsFile)
 	data, err := durable.Read(file, durable.ConfigSize)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -29,21 +31,21 @@ func (d Dir) Exports() ([]string, error) {
 	var digests []string
 	if err := json.Unmarshal(data, &digests); err != nil {
 		return nil, &FileError{File: file, Err: describeJSONError(err, data),
-			Fix: fmt.Sprintf("remove it: rm %s; the next import may then need --force", quotePath(file))}
+			Fix: fmt.Sprintf("remove it: rm %s; the next import may then need --force", shellescape.Quote(file))}
 	}
 	return digests, nil
 }
 
 // RecordExport adds the digest of the present state to the digests of exports, and returns all of them.
 func (l *Lock) RecordExport() ([]string, error) {
-	if err := l.checkHeld(); err != nil {
+	if err := l.CheckHeld(); err != nil {
 		return nil, err
 	}
-	digests, err := l.dir.Exports()
+	digests, err := Exports(l.dir)
 	if err != nil {
 		return nil, err
 	}
-	now, err := l.dir.Digest()
+	now, err := Digest(l.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -53,5 +55,5 @@ func (l *Lock) RecordExport() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return digests, l.dir.write(l.dir.contentFile(exportsFile), data)
+	return digests, l.dir.Write(contentFile(l.dir, exportsFile), data)
 }

@@ -12,18 +12,15 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// The format versions that this nixbench writes.
-const (
-	version    = 3 // of state.json
-	runVersion = 2 // of a run's run.json
-)
+// version is the format version of state.json.
+const version = 3
 
 // Load reads the state. If state.json does not exist and no machine was booted, the state is empty.
 func (d Dir) Load() (*State, error) {
 	file := d.stateFile()
 	data, err := durable.Read(file, durable.ConfigSize)
 	if errors.Is(err, os.ErrNotExist) {
-		if err := d.newStateLostError(err); err != nil {
+		if err := newStateLostError(d, err); err != nil {
 			return nil, err
 		}
 		return (&State{Version: version}).Clone(), nil
@@ -32,17 +29,17 @@ func (d Dir) Load() (*State, error) {
 		return nil, &FolderError{d, err}
 	}
 	var s State
-	if err := decodeFile(file, data, version, &s); err != nil {
-		return nil, d.newStateLostError(err)
+	if err := DecodeFile(file, data, version, &s); err != nil {
+		return nil, newStateLostError(d, err)
 	}
 	return s.Clone(), nil
 }
 
 func (d Dir) stateFile() string { return filepath.Join(string(d), "state.json") }
 
-// decodeFile decodes data, the content of a file of the given version.
+// DecodeFile decodes data, the content of a file of the given version.
 // Unknown fields are an error, because they would be lost when the file is written again.
-func decodeFile(file string, data []byte, version int, into any) error {
+func DecodeFile(file string, data []byte, version int, into any) error {
 	damaged := func(err error) error { return &FileError{File: file, Err: err} }
 	var head struct {
 		Version int `json:"version"`

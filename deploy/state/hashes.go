@@ -34,13 +34,13 @@ type fileHash struct {
 	SHA256 string `json:"sha256"` // in hex, see sparseHash
 }
 
-func (d Dir) hashesFile() string { return filepath.Join(string(d), "images.json") }
+func hashesFile(d Dir) string { return filepath.Join(string(d), "images.json") }
 
-// Hashes reads the cache. If the cache file cannot be read, the cache is empty, and all files are
+// ReadHashes reads the cache. If the cache file cannot be read, the cache is empty, and all files are
 // hashed again.
-func (d Dir) Hashes() *Hashes {
+func ReadHashes(d Dir) *Hashes {
 	h := &Hashes{dir: d, known: map[string]fileHash{}}
-	if data, err := durable.Read(d.hashesFile(), durable.ConfigSize); err == nil {
+	if data, err := durable.Read(hashesFile(d), durable.ConfigSize); err == nil {
 		if json.Unmarshal(data, &h.known) != nil || h.known == nil {
 			h.known = map[string]fileHash{}
 		}
@@ -114,7 +114,7 @@ func (h *Hashes) Save() error {
 		return nil
 	}
 	for file := range h.known {
-		if !exists(file) {
+		if !durable.Exists(file) {
 			delete(h.known, file)
 		}
 	}
@@ -123,5 +123,5 @@ func (h *Hashes) Save() error {
 		return err
 	}
 	h.changed = false
-	return h.dir.write(h.dir.hashesFile(), append(data, '\n'))
+	return h.dir.Write(hashesFile(h.dir), append(data, '\n'))
 }

@@ -29,7 +29,7 @@ func TestSparseHash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := Dir(dir).Hashes().Of(t.Context(), path)
+		h, err := ReadHashes(Dir(dir)).Of(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,17 +22,17 @@ type Import struct {
 }
 
 // importFolder is the hidden folder of an import, which is itself a state folder with the new files.
-func (d Dir) importFolder() Dir { return Dir(filepath.Join(string(d), ".import")) }
+func importFolder(d Dir) Dir { return Dir(filepath.Join(string(d), ".import")) }
 
 // importList is the file with the list of the new files. It exists from the moment on when all of them are written.
-func (d Dir) importList() string { return filepath.Join(string(d), ".import.json") }
+func importList(d Dir) string { return filepath.Join(string(d), ".import.json") }
 
 // BeginImport begins an import.
 func (l *Lock) BeginImport() (*Import, error) {
-	if err := l.checkHeld(); err != nil {
+	if err := l.CheckHeld(); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(string(l.dir.importFolder()), 0o700); err != nil {
+	if err := os.MkdirAll(string(importFolder(l.dir)), 0o700); err != nil {
 		return nil, &FolderError{l.dir, err}
 	}
 	return &Import{lock: l, write: durable.Write}, nil
@@ -46,7 +46,7 @@ func (i *Import) Add(file string, data []byte) error {
 	if slices.Contains(i.files, file) {
 		return fmt.Errorf("it contains the file %q twice", file)
 	}
-	if err := i.lock.dir.importFolder().put(file, data, i.write); err != nil {
+	if err := put(importFolder(i.lock.dir), file, data, i.write); err != nil {
 		return &FolderError{i.lock.dir, err}
 	}
 	i.files = append(i.files, file)
@@ -54,7 +54,7 @@ func (i *Import) Add(file string, data []byte) error {
 }
 
 // New returns the state that Add has written.
-func (i *Import) New() Dir { return i.lock.dir.importFolder() }
+func (i *Import) New() Dir { return importFolder(i.lock.dir) }
 
 // Check returns an error if this nixbench cannot read the new state.json.
 func (i *Import) Check() error {
@@ -66,47 +66,47 @@ func (i *Import) Check() error {
 	if err != nil {
 		return &FolderError{i.lock.dir, err}
 	}
-	return decodeFile("its state.json", data, version, &State{})
+	return DecodeFile("its state.json", data, version, &State{})
 }
 
 // Commit replaces the state by the new files, and the digests of exports by the given ones. Files of the old state that
 // the new one does not have are deleted, apart from records of runs.
 func (i *Import) Commit(exports []string) error {
-	if err := i.lock.checkHeld(); err != nil {
+	if err := i.lock.CheckHeld(); err != nil {
 		return err
 	}
 	data, err := json.Marshal(exports)
 	if err == nil {
-		err = i.New().put(exportsFile, data, i.write)
+		err = put(i.New(), exportsFile, data, i.write)
 	}
 	var list []byte
 	if err == nil {
 		list, err = json.Marshal(append(i.files, exportsFile))
 	}
 	if err == nil {
-		err = i.write(i.lock.dir.importList(), list)
+		err = i.write(importList(i.lock.dir), list)
 	}
 	if err != nil {
 		return &FolderError{i.lock.dir, err}
 	}
-	return i.lock.dir.finishImport(i.write)
+	return finishImport(i.lock.dir, i.write)
 }
 
 // Discard deletes the new files. After Commit it does nothing.
-func (i *Import) Discard() error { return i.lock.dir.finishImport(i.write) }
+func (i *Import) Discard() error { return finishImport(i.lock.dir, i.write) }
 
 // finishImport finishes a committed import, and deletes the files of one that was not committed. It is called when
 // the lock is taken, because a process may have been killed.
-func (d Dir) finishImport(write func(string, []byte) error) error {
-	if !exists(string(d.importFolder())) && !exists(d.importList()) {
+func finishImport(d Dir, write func(string, []byte) error) error {
+	if !durable.Exists(string(importFolder(d))) && !durable.Exists(importList(d)) {
 		return nil
 	}
-	err := d.copyImport(write)
+	err := copyImport(d, write)
 	if err == nil {
-		err = d.remove(d.importList())
+		err = d.Remove(importList(d))
 	}
 	if err == nil {
-		err = os.RemoveAll(string(d.importFolder()))
+		err = os.RemoveAll(string(importFolder(d)))
 	}
 	if err != nil {
 		return &FolderError{d, fmt.Errorf("import: %w", err)}
@@ -115,8 +115,8 @@ func (d Dir) finishImport(write func(string, []byte) error) error {
 }
 
 // copyImport copies the files of a committed import, and deletes the other files of the state. It may be repeated.
-func (d Dir) copyImport(write func(string, []byte) error) error {
-	list, err := durable.Read(d.importList(), durable.ConfigSize)
+func copyImport(d Dir, write func(string, []byte) error) error {
+	list, err := durable.Read(importList(d), durable.ConfigSize)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // not committed, or copied
 	}
@@ -125,30 +125,30 @@ func (d Dir) copyImport(write func(string, []byte) error) error {
 	}
 	var files []string
 	if err := json.Unmarshal(list, &files); err != nil {
-		return fmt.Errorf("%s is damaged: %w", d.importList(), err)
+		return fmt.Errorf("%s is damaged: %w", importList(d), err)
 	}
 	for _, file := range files {
 		if err := checkContent(file); err != nil && file != exportsFile {
-			return fmt.Errorf("%s: %w", d.importList(), err)
+			return fmt.Errorf("%s: %w", importList(d), err)
 		}
-		data, err := durable.Read(d.importFolder().contentFile(file), durable.RecordSize)
+		data, err := durable.Read(contentFile(importFolder(d), file), durable.RecordSize)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the files are deleted after all of them have been copied
 		}
 		if err == nil {
-			err = d.put(file, data, write)
+			err = put(d, file, data, write)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	old, err := d.Contents(false)
+	old, err := Contents(d, false)
 	if err != nil {
 		return err
 	}
 	for _, file := range old {
 		if !slices.Contains(files, file) {
-			if err := os.Remove(d.contentFile(file)); err != nil {
+			if err := os.Remove(contentFile(d, file)); err != nil {
 				return err
 			}
 		}
@@ -157,8 +157,8 @@ func (d Dir) copyImport(write func(string, []byte) error) error {
 }
 
 // put writes a file of the state, and the folders above it.
-func (d Dir) put(file string, data []byte, write func(string, []byte) error) error {
-	to := d.contentFile(file)
+func put(d Dir, file string, data []byte, write func(string, []byte) error) error {
+	to := contentFile(d, file)
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package state
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,16 +12,18 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
+func sorted(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+
 // contents returns the state in d by file name.
 func contents(t *testing.T, d Dir) map[string]string {
 	t.Helper()
-	names, err := d.Contents(false)
+	names, err := Contents(d, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := map[string]string{}
 	for _, name := range names {
-		data, err := d.ReadContent(name)
+		data, err := ReadContent(d, name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +57,7 @@ func TestKilledImport(t *testing.T) {
 			writes++
 			return durable.Write(file, data)
 		}
-		for _, name := range sortedKeys(other) {
+		for _, name := range sorted(other) {
 			if err == nil {
 				err = i.Add(name, []byte(other[name]))
 			}
@@ -65,7 +68,7 @@ func TestKilledImport(t *testing.T) {
 		if err != nil && !errors.Is(err, killed) {
 			t.Fatal(err)
 		}
-		committed := exists(d.importList())
+		committed := durable.Exists(importList(d))
 		if err := errors.Join(lock.Unlock(), mustLock(t, d, "apply").Unlock()); err != nil {
 			t.Fatal(err)
 		}
@@ -74,17 +77,17 @@ func TestKilledImport(t *testing.T) {
 			want = other
 			finished++
 		}
-		if got := contents(t, d); !slices.Equal(sortedKeys(got), sortedKeys(want)) || got["state.json"] != want["state.json"] ||
+		if got := contents(t, d); !slices.Equal(sorted(got), sorted(want)) || got["state.json"] != want["state.json"] ||
 			got["secrets/id_ed25519"] != want["secrets/id_ed25519"] {
-			t.Errorf("killed before write %d: %v, want %v", kill, sortedKeys(got), sortedKeys(want))
+			t.Errorf("killed before write %d: %v, want %v", kill, sorted(got), sorted(want))
 		}
-		if exists(string(d.importFolder())) || exists(d.importList()) {
+		if durable.Exists(string(importFolder(d))) || durable.Exists(importList(d)) {
 			t.Errorf("killed before write %d: files of the import are left", kill)
 		}
 		if loose, err := d.Verify(); err != nil || len(loose) > 0 {
 			t.Errorf("killed before write %d: %v, %v", kill, loose, err)
 		}
-		if digests, err := d.Exports(); err != nil || (len(digests) == 1) != (finished > 0) {
+		if digests, err := Exports(d); err != nil || (len(digests) == 1) != (finished > 0) {
 			t.Errorf("killed before write %d: %v, %v", kill, digests, err)
 		}
 		if err == nil {

@@ -46,7 +46,8 @@ func userName(uid int) string {
 // Process names the process: root@vm (pid 17814).
 func (h Holder) Process() string { return fmt.Sprintf("%s@%s (pid %d)", h.User, h.Host, h.PID) }
 
-func (h Holder) isSame(o Holder) bool {
+// Is reports whether h and o describe the same process.
+func (h Holder) Is(o Holder) bool {
 	return h.PID == o.PID && h.Host == o.Host && h.Started.Equal(o.Started)
 }
 
@@ -60,6 +61,12 @@ type Lock struct {
 	mu   sync.Mutex
 	file *os.File // the open lock file; nil after Unlock
 }
+
+// Dir returns the state folder.
+func (l *Lock) Dir() Dir { return l.dir }
+
+// Holder returns the process that holds the lock.
+func (l *Lock) Holder() Holder { return l.holder }
 
 // flocker is the type of flock(2), so that tests can replace it.
 type flocker func(fd, how int) error
@@ -76,23 +83,23 @@ const (
 // [*LockedError] with that holder. Lock finishes the import of a process that was killed. Commands that only read
 // need no lock.
 func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
-	return d.lock(ctx, h, unix.Flock)
+	return takeLock(ctx, d, h, unix.Flock)
 }
 
-func (d Dir) lock(ctx context.Context, h Holder, flock flocker) (*Lock, error) {
+func takeLock(ctx context.Context, d Dir, h Holder, flock flocker) (*Lock, error) {
 	if err := d.Create(); err != nil {
 		return nil, err
 	}
 	begun := time.Now()
 	for {
-		f, err := d.tryLock(flock)
+		f, err := tryLock(d, flock)
 		if err == nil {
 			l := &Lock{dir: d, holder: h, file: f}
 			if err := l.writeHolder(); err != nil {
 				f.Close()
 				return nil, &FolderError{d, err}
 			}
-			if err := d.finishImport(durable.Write); err != nil {
+			if err := finishImport(d, durable.Write); err != nil {
 				return nil, errors.Join(err, l.Unlock())
 			}
 			return l, nil
@@ -104,7 +111,7 @@ func (d Dir) lock(ctx context.Context, h Holder, flock flocker) (*Lock, error) {
 			return nil, &FolderError{d, err}
 		}
 		if time.Since(begun) >= retryFor {
-			return nil, &LockedError{d, d.readHolder()}
+			return nil, &LockedError{d, readHolder(d)}
 		}
 		select {
 		case <-time.After(retryEvery):
@@ -119,12 +126,12 @@ func (d Dir) lockFile() string { return filepath.Join(string(d), "lock") }
 // tryLock opens and locks the lock file. nixbench never deletes the lock file. Otherwise one process
 // could hold a lock on the deleted file, and another process a lock on a new file of the same name.
 // If another program deletes the file between open and lock, tryLock fails with EWOULDBLOCK.
-func (d Dir) tryLock(flock flocker) (*os.File, error) {
+func tryLock(d Dir, flock flocker) (*os.File, error) {
 	f, err := os.OpenFile(d.lockFile(), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.checkLockFile(f); err != nil {
+	if err := checkLockFile(d, f); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -146,7 +153,7 @@ func (d Dir) tryLock(flock flocker) (*os.File, error) {
 
 // checkLockFile returns an error if the lock file is not a regular file or has a second hard link.
 // nixbench writes the holder into the lock file, which could overwrite another program's file.
-func (d Dir) checkLockFile(f *os.File) error {
+func checkLockFile(d Dir, f *os.File) error {
 	info, err := f.Stat()
 	if err == nil {
 		err = durable.CheckRegular(info)
@@ -192,7 +199,7 @@ func (l *Lock) writeHolder() error {
 
 // readHolder reads the last holder from the lock file. It returns an empty Holder while a process
 // is writing the file.
-func (d Dir) readHolder() Holder {
+func readHolder(d Dir) Holder {
 	var h Holder
 	data, err := durable.Read(d.lockFile(), 64<<10)
 	if err != nil || json.Unmarshal(bytes.TrimSpace(data), &h) != nil {
@@ -219,7 +226,7 @@ func (d Dir) Holder() (*Holder, error) {
 		return nil, &FolderError{d, err}
 	}
 	for begun := time.Now(); ; time.Sleep(retryEvery) {
-		if h := d.readHolder(); h != (Holder{}) || time.Since(begun) > retryFor {
+		if h := readHolder(d); h != (Holder{}) || time.Since(begun) > retryFor {
 			return &h, nil
 		}
 	}
@@ -246,8 +253,8 @@ func (l *Lock) Unlock() error {
 
 var errUnlocked = errors.New("written without its lock")
 
-// checkHeld returns an error if the lock has been released by Unlock.
-func (l *Lock) checkHeld() error {
+// CheckHeld returns an error if the lock has been released by Unlock.
+func (l *Lock) CheckHeld() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file == nil {

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +25,7 @@ func TestMachinesAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var again State
-	if err := decodeFile("x", data, version, &again); err != nil {
+	if err := DecodeFile("x", data, version, &again); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(s, again.Clone(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
@@ -41,54 +40,6 @@ func TestMachinesAreRecorded(t *testing.T) {
 	copied.Removed("w-1")
 	if again.Unready("w-1") || len(again.Machines) != 1 || len(again.Cluster.Hypervisors) != 1 || len(copied.Machines) != 0 {
 		t.Errorf("%+v\n%+v", again, copied)
-	}
-}
-
-func TestKeys(t *testing.T) {
-	d := Dir(filepath.Join(t.TempDir(), ".nixbench", "c"))
-	one, err := d.MakeHostKey("w-1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := d.MakeHostKey("w-1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	two, err := d.MakeHostKey("w-2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if one.Public != again.Public || one.Public == two.Public || !strings.HasPrefix(one.Public, "ssh-ed25519 ") || strings.Contains(one.Public, "\n") {
-		t.Errorf("%q, %q, %q", one.Public, again.Public, two.Public)
-	}
-	if _, err := d.MakeClientKey(); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]os.FileMode{"secrets": 0o700, "secrets/hosts": 0o700, "secrets/hosts/w-1": 0o600, "secrets/id_ed25519": 0o600} {
-		info, err := os.Stat(filepath.Join(string(d), path))
-		if err != nil || info.Mode().Perm() != want {
-			t.Errorf("%s: %v, %v", path, info.Mode().Perm(), err)
-		}
-	}
-	// A damaged key is not replaced, since the machine has its public half. The error does not contain the key.
-	if err := os.WriteFile(d.hostKeyFile("w-2"), []byte("s3cret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.MakeHostKey("w-2"); err == nil || strings.Contains(err.Error(), "s3cret") {
-		t.Error(err)
-	}
-	if err := d.RemoveHostKey("w-1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.RemoveHostKey("w-1"); err != nil {
-		t.Error("a second time:", err)
-	}
-	if err := d.RemoveKeys(); err != nil {
-		t.Fatal(err)
-	}
-	left, _ := filepath.Glob(filepath.Join(string(d), "secrets", "*"))
-	if len(left) != 0 {
-		t.Errorf("left: %q", left)
 	}
 }
 

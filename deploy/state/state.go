@@ -153,8 +153,8 @@ func (s *State) Confirm(node string, d Deployment) {
 // Deployed reports whether path is one of the recorded systems of node.
 func (s *State) Deployed(node, path string) bool { return slices.Contains(s.Nodes[node].Paths, path) }
 
-// referencedRuns returns the runs that the state refers to.
-func (s *State) referencedRuns() map[string]bool {
+// Runs returns the runs that the state refers to.
+func (s *State) Runs() map[string]bool {
 	in := map[string]bool{}
 	for _, n := range s.Nodes {
 		for _, d := range []*Deployment{n.LastConfirmed, n.Before} {

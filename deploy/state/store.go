@@ -34,14 +34,14 @@ type batch struct {
 
 // Store opens the state for changes.
 func (l *Lock) Store() (*Store, error) {
-	if err := l.checkHeld(); err != nil {
+	if err := l.CheckHeld(); err != nil {
 		return nil, err
 	}
 	s, err := l.dir.Load()
 	if err != nil {
 		return nil, err
 	}
-	l.dir.removeTemporaryFiles()
+	removeTemporaryFiles(l.dir)
 	return &Store{lock: l, put: l.writeState, cur: s, disk: s}, nil
 }
 
@@ -55,12 +55,12 @@ var leftoverRE = regexp.MustCompile(`^\.[a-z][a-z_.-]*[0-9]+$`)
 
 // removeTemporaryFiles deletes the temporary files of killed processes. It ignores errors, since
 // nixbench never reads such a file.
-func (d Dir) removeTemporaryFiles() {
+func removeTemporaryFiles(d Dir) {
 	removeMatching(string(d), leftoverRE.MatchString)
 	// Temporary files of private keys have names that begin with a dot. They may contain a part of a key.
 	hidden := func(name string) bool { return strings.HasPrefix(name, ".") }
 	removeMatching(filepath.Dir(d.ClientKey()), hidden)
-	removeMatching(filepath.Dir(d.hostKeyFile("")), hidden)
+	removeMatching(filepath.Join(string(d), "secrets", "hosts"), hidden)
 	removeMatching(d.Vault(), hidden)
 }
 
@@ -155,14 +155,14 @@ func (s *Store) write() {
 
 // writeState writes state.json. It fails if the lock has been released.
 func (l *Lock) writeState(state *State) error {
-	if err := l.checkHeld(); err != nil {
+	if err := l.CheckHeld(); err != nil {
 		return err
 	}
 	data, err := json.Marshal(state)
 	if err != nil {
 		return err
 	}
-	return l.dir.write(l.dir.stateFile(), append(data, '\n'))
+	return l.dir.Write(l.dir.stateFile(), append(data, '\n'))
 }
 
 // Begin records an intent. It is called before the operation begins.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 func openStore(t *testing.T, d Dir) *Store {
@@ -94,10 +96,7 @@ func TestNoUpdateWithoutTheLock(t *testing.T) {
 	if _, err := l.Store(); !errors.Is(err, errUnlocked) {
 		t.Error(err)
 	}
-	if _, err := l.Record(RunInfo{}); !errors.Is(err, errUnlocked) {
-		t.Error(err)
-	}
-	if _, err := l.Prune(1); !errors.Is(err, errUnlocked) {
+	if err := l.CheckHeld(); !errors.Is(err, errUnlocked) {
 		t.Error(err)
 	}
 }
@@ -273,7 +272,7 @@ func TestVersionOfFile(t *testing.T) {
 		`{"version":4}`: "x has version 4, which this nixbench cannot read",
 		`{}`:            "x is damaged: it has no version",
 	} {
-		if err := decodeFile("x", []byte(text), version, &State{}); want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+		if err := DecodeFile("x", []byte(text), version, &State{}); want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -304,7 +303,7 @@ func TestTemporaryFilesAreRemoved(t *testing.T) {
 	if err != nil || len(s.State().Intents) != 1 {
 		t.Fatal(err)
 	}
-	if exists(half) || !exists(other) || exists(access) || exists(key) {
+	if durable.Exists(half) || !durable.Exists(other) || durable.Exists(access) || durable.Exists(key) {
 		t.Error("swept the wrong files")
 	}
 	// The pattern matches the names that the library gives them.
@@ -320,7 +319,7 @@ func FuzzState(f *testing.F) {
 	f.Add([]byte(`{"version":-1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var s State
-		if decodeFile("x", data, version, &s) != nil {
+		if DecodeFile("x", data, version, &s) != nil {
 			return
 		}
 		// An accepted state can be changed, written, and read again unchanged.
@@ -332,7 +331,7 @@ func FuzzState(f *testing.F) {
 			t.Skip(err) // JSON cannot represent the year
 		}
 		var back State
-		if err := decodeFile("x", out, version, &back); err != nil {
+		if err := DecodeFile("x", out, version, &back); err != nil {
 			t.Fatalf("%s: %v", out, err)
 		}
 		again, err := json.Marshal(back.Clone())

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"al.essio.dev/pkg/shellescape"
 	"golang.org/x/sys/unix"
 
 	"github.com/nixbench/nixbench/deploy/durable"
@@ -65,9 +66,9 @@ func (e *TrustError) Hint() string { return e.fix }
 //
 // On a file system without Unix modes, chmod has no effect. Verify then accepts the files and folders of
 // the current user, and returns only the first of them, with Stays set.
-func (d Dir) Verify() ([]Loose, error) { return d.verify((*os.File).Chmod) }
+func (d Dir) Verify() ([]Loose, error) { return verify(d, (*os.File).Chmod) }
 
-func (d Dir) verify(chmod func(*os.File, fs.FileMode) error) ([]Loose, error) {
+func verify(d Dir, chmod func(*os.File, fs.FileMode) error) ([]Loose, error) {
 	v := &verifier{owners: []int{0, os.Geteuid()}, chmod: chmod}
 	top := filepath.Dir(string(d))
 	if info, err := os.Stat(filepath.Dir(top)); err == nil {
@@ -253,7 +254,7 @@ func (v *verifier) checkAccess(path string, info fs.FileInfo, open bool) error {
 	}
 	if open && info.Mode().Perm()&0o022 != 0 && !v.hasNoModes(path, info) {
 		return &TrustError{path, fmt.Errorf("other users can write to it (mode %04o), so that it may not be what nixbench wrote", info.Mode().Perm()),
-			"if no other user can have changed it: chmod -R go-rwx " + quotePath(path)}
+			"if no other user can have changed it: chmod -R go-rwx " + shellescape.Quote(path)}
 	}
 	return nil
 }
@@ -286,7 +287,7 @@ func (v *verifier) hasNoModes(path string, info fs.FileInfo) bool {
 
 func (v *verifier) newOwnerError(path string, info fs.FileInfo) error {
 	return &TrustError{path, fmt.Errorf("it belongs to user %d, and user %d runs nixbench", ownerOf(info), os.Geteuid()),
-		fmt.Sprintf("run nixbench as that user; or, if you know that everything in it is yours: chown -R %d %s", os.Geteuid(), quotePath(path))}
+		fmt.Sprintf("run nixbench as that user; or, if you know that everything in it is yours: chown -R %d %s", os.Geteuid(), shellescape.Quote(path))}
 }
 
 // noteLoose adds a path to v.loose if other users have permissions for it.
@@ -317,6 +318,3 @@ func (l Loose) tighten(chmod func(*os.File, fs.FileMode) error) (bool, error) {
 func ownerOf(info fs.FileInfo) int {
 	return int(info.Sys().(*syscall.Stat_t).Uid)
 }
-
-// quotePath quotes a path for a shell.
-func quotePath(path string) string { return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'" }

@@ -1,4 +1,4 @@
-package state
+package runs
 
 import (
 	"bytes"
@@ -13,11 +13,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// RunInfo contains the facts about a run that are known when the run begins.
-type RunInfo struct {
+// Info contains the facts about a run that are known when the run begins.
+type Info struct {
 	Args      []string // the command line without the program's name
 	Hive      string
 	Scheduler string
@@ -29,7 +31,7 @@ type RunInfo struct {
 // Recorder writes a run's record. It writes events every second, and immediately when a phase
 // or a node starts or ends. A killed run loses at most one second of events.
 type Recorder struct {
-	lock   *Lock
+	lock   *state.Lock
 	folder string
 	wake   chan struct{} // receives a value to request an immediate write
 	stop   chan struct{} // closed to end runWriter
@@ -57,29 +59,29 @@ const (
 var notCommandRE = regexp.MustCompile(`[^a-z0-9]+`)
 
 // Record creates the record of a new run, which the holder of the lock executes.
-func (l *Lock) Record(info RunInfo) (*Recorder, error) {
-	if err := l.checkHeld(); err != nil {
+func Record(l *state.Lock, info Info) (*Recorder, error) {
+	if err := l.CheckHeld(); err != nil {
 		return nil, err
 	}
-	started := time.Now().UTC()
-	if err := os.MkdirAll(l.dir.runsDir(), 0o700); err != nil {
-		return nil, &FolderError{l.dir, err}
+	started, d, holder := time.Now().UTC(), l.Dir(), l.Holder()
+	if err := os.MkdirAll(runsDir(d), 0o700); err != nil {
+		return nil, &state.FolderError{Dir: d, Err: err}
 	}
-	id := l.dir.chooseRunID(l.holder.Command, started)
+	id := chooseID(d, holder.Command, started)
 	r := &Recorder{
 		lock:   l,
-		folder: l.dir.runDir(newPrefix + id),
+		folder: runDir(d, newPrefix+id),
 		wake:   make(chan struct{}, 1),
 		stop:   make(chan struct{}),
 		done:   make(chan struct{}),
 		logs:   map[string]*bytes.Buffer{}, chatter: map[string]int{},
 		run: Run{
-			Version: runVersion, ID: id, Command: l.holder.Command, Args: SafeArgs(info.Args), Hive: removeSecrets(info.Hive),
+			Version: version, ID: id, Command: holder.Command, Args: SafeArgs(info.Args), Hive: removeSecrets(info.Hive),
 			Scheduler: info.Scheduler, Revision: info.Revision, FlakeLock: info.FlakeLock, Nixbench: info.Nixbench,
-			Holder: l.holder, Started: started, Nodes: []NodeResult{},
+			Holder: holder, Started: started, Nodes: []state.NodeResult{},
 		},
 	}
-	if err := r.createFolder(l.dir.runDir(id)); err != nil {
+	if err := r.createFolder(runDir(d, id)); err != nil {
 		return nil, err
 	}
 	go r.runWriter()
@@ -90,26 +92,26 @@ func (l *Lock) Record(info RunInfo) (*Recorder, error) {
 // folder, so that a list of runs never contains a folder without run.json.
 func (r *Recorder) createFolder(folder string) error {
 	if err := os.MkdirAll(filepath.Join(r.folder, "nodes"), 0o700); err != nil {
-		return &FolderError{r.lock.dir, err}
+		return &state.FolderError{Dir: r.lock.Dir(), Err: err}
 	}
 	if err := r.writeRun(); err != nil {
 		return err
 	}
 	if err := os.Rename(r.folder, folder); err != nil {
-		return &FolderError{r.lock.dir, err}
+		return &state.FolderError{Dir: r.lock.Dir(), Err: err}
 	}
 	r.folder = folder
 	return nil
 }
 
-// chooseRunID returns an unused identifier for a run: the time and the command, and a number if
+// chooseID returns an unused identifier for a run: the time and the command, and a number if
 // necessary. Only the holder of the lock may call it, since other processes could choose the same
 // identifier.
-func (d Dir) chooseRunID(command string, t time.Time) string {
+func chooseID(d state.Dir, command string, t time.Time) string {
 	base := t.Format("20060102T150405Z") + "-" + strings.Trim(notCommandRE.ReplaceAllString(strings.ToLower(command), "-"), "-")
 	base = strings.TrimSuffix(base[:min(len(base), 60)], "-")
 	id := base
-	for n := 2; exists(d.runDir(id)); n++ {
+	for n := 2; durable.Exists(runDir(d, id)); n++ {
 		id = fmt.Sprintf("%s-%d", base, n)
 	}
 	return id
@@ -169,7 +171,7 @@ func (r *Recorder) Event(e event.Event) {
 }
 
 // Results returns the node results recorded so far.
-func (r *Recorder) Results() []NodeResult {
+func (r *Recorder) Results() []state.NodeResult {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.run.Nodes)
@@ -194,10 +196,10 @@ func (r *Recorder) noteWriteError(err error) {
 }
 
 // Result records the run's result for a node. It replaces an earlier result of the same node.
-func (r *Recorder) Result(n NodeResult) {
+func (r *Recorder) Result(n state.NodeResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i := slices.IndexFunc(r.run.Nodes, func(o NodeResult) bool { return o.Node == n.Node }); i >= 0 {
+	if i := slices.IndexFunc(r.run.Nodes, func(o state.NodeResult) bool { return o.Node == n.Node }); i >= 0 {
 		r.run.Nodes[i] = n
 	} else {
 		r.run.Nodes = append(r.run.Nodes, n)
@@ -217,7 +219,7 @@ func (r *Recorder) writeFile(name string, value any) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	return r.lock.dir.write(filepath.Join(r.folder, name+".json"), append(data, '\n'))
+	return r.lock.Dir().Write(filepath.Join(r.folder, name+".json"), append(data, '\n'))
 }
 
 // runWriter writes pending data every second, and when wakeWriter is called, until r.stop is closed.
@@ -303,7 +305,7 @@ func (r *Recorder) writeRun() error {
 	data, err := json.MarshalIndent(r.run, "", "  ")
 	r.mu.Unlock()
 	if err == nil {
-		err = r.lock.dir.write(filepath.Join(r.folder, "run.json"), append(data, '\n'))
+		err = r.lock.Dir().Write(filepath.Join(r.folder, "run.json"), append(data, '\n'))
 	}
 	if err != nil {
 		r.mu.Lock()
@@ -327,7 +329,7 @@ func (r *Recorder) Discard() error {
 	r.disk.Lock()
 	defer r.disk.Unlock()
 	if err := os.RemoveAll(r.folder); err != nil {
-		return &FolderError{r.lock.dir, err}
+		return &state.FolderError{Dir: r.lock.Dir(), Err: err}
 	}
 	return nil
 }
@@ -353,7 +355,7 @@ func (r *Recorder) End(exit int, cause error) error {
 	if err := r.writeRun(); err != nil {
 		last = err
 	}
-	if err := r.lock.dir.backUpState(r.run.ID); err != nil && last == nil {
+	if err := r.lock.Dir().BackUp(r.folder); err != nil && last == nil {
 		last = err
 	}
 	r.mu.Lock()

@@ -1,62 +1,44 @@
-package state
+package runs
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/state"
 )
+
+// version is the format version of run.json.
+const version = 2
 
 // Run is the record of one apply, or of another command that changes nodes.
 type Run struct {
-	Version   int          `json:"version"`
-	ID        string       `json:"id"`
-	Command   string       `json:"command"`
-	Args      []string     `json:"args"` // of nixbench; see [SafeArgs]
-	Hive      string       `json:"hive"`
-	Scheduler string       `json:"scheduler,omitempty"` // that the hive or --set chose
-	Revision  string       `json:"revision,omitempty"`  // git revision of the hive
-	FlakeLock string       `json:"flakeLock,omitempty"` // hash of the hive's flake.lock
-	Nixbench  string       `json:"nixbench"`            // version of nixbench
-	Holder    Holder       `json:"holder"`              // the process of the run
-	Started   time.Time    `json:"started"`
-	Ended     *time.Time   `json:"ended,omitempty"`
-	Exit      *int         `json:"exit,omitempty"`
-	Answers   float64      `json:"answers,omitempty"` // seconds in which the run waited for the user's answers
-	Error     string       `json:"error,omitempty"`   // why the whole run failed
-	Nodes     []NodeResult `json:"nodes"`
+	Version   int                `json:"version"`
+	ID        string             `json:"id"`
+	Command   string             `json:"command"`
+	Args      []string           `json:"args"` // of nixbench; see [SafeArgs]
+	Hive      string             `json:"hive"`
+	Scheduler string             `json:"scheduler,omitempty"` // that the hive or --set chose
+	Revision  string             `json:"revision,omitempty"`  // git revision of the hive
+	FlakeLock string             `json:"flakeLock,omitempty"` // hash of the hive's flake.lock
+	Nixbench  string             `json:"nixbench"`            // version of nixbench
+	Holder    state.Holder       `json:"holder"`              // the process of the run
+	Started   time.Time          `json:"started"`
+	Ended     *time.Time         `json:"ended,omitempty"`
+	Exit      *int               `json:"exit,omitempty"`
+	Answers   float64            `json:"answers,omitempty"` // seconds in which the run waited for the user's answers
+	Error     string             `json:"error,omitempty"`   // why the whole run failed
+	Nodes     []state.NodeResult `json:"nodes"`
 
-	dir     Dir
+	dir     state.Dir
 	running bool
 }
-
-// NodeResult is a run's result for one node.
-type NodeResult struct {
-	Node    string  `json:"node"`
-	Unit    string  `json:"unit"`
-	Path    string  `json:"path,omitempty"`
-	Before  int     `json:"before,omitempty"` // the profile's generation before the run
-	After   int     `json:"after,omitempty"`  // the profile's generation after the run
-	Outcome Outcome `json:"outcome"`
-	Error   string  `json:"error,omitempty"`
-}
-
-// Outcome is how a run ended for a node.
-type Outcome string
-
-const (
-	Unchanged  Outcome = "unchanged"
-	Switched   Outcome = "switched"
-	RolledBack Outcome = "rolled-back"
-	Failed     Outcome = "failed"
-	Skipped    Outcome = "skipped"
-)
 
 // Status is the status of a run.
 type Status string
@@ -86,19 +68,19 @@ func (r *Run) Status() Status {
 	return StatusFailed
 }
 
-func (d Dir) runsDir() string         { return filepath.Join(string(d), "runs") }
-func (d Dir) runDir(id string) string { return filepath.Join(d.runsDir(), id) }
+func runsDir(d state.Dir) string           { return filepath.Join(string(d), "runs") }
+func runDir(d state.Dir, id string) string { return filepath.Join(runsDir(d), id) }
 
 // Cluster returns the name of the cluster, which is that of its state folder.
 func (r *Run) Cluster() string { return filepath.Base(string(r.dir)) }
 
 // Folder returns the folder of the run's files.
-func (r *Run) Folder() string { return r.dir.runDir(r.ID) }
+func (r *Run) Folder() string { return runDir(r.dir, r.ID) }
 
 // Events reads the run's events. It skips damaged lines and returns their number, see [ReadEvents].
 func (r *Run) Events() (events []event.Event, damaged int, err error) {
 	f, _, err := durable.Open(filepath.Join(r.Folder(), "events.jsonl"))
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
 	}
 	if err != nil {
@@ -121,7 +103,7 @@ func (r *Run) Changes() (json.RawMessage, error) { return r.readFile("changes") 
 // readFile reads the file NAME.json of the record. It returns nil if there is none.
 func (r *Run) readFile(name string) (json.RawMessage, error) {
 	data, err := durable.Read(filepath.Join(r.Folder(), name+".json"), durable.ConfigSize)
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {

@@ -1,4 +1,4 @@
-package state
+package runs
 
 import (
 	"bytes"
@@ -18,13 +18,35 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-func record(t *testing.T, l *Lock) *Recorder {
+func folder(t *testing.T) state.Dir {
+	return state.Dir(filepath.Join(t.TempDir(), ".nixbench", "demo"))
+}
+
+// mustLock takes the lock. It waits while another goroutine reads who holds the lock.
+func mustLock(t *testing.T, d state.Dir) *state.Lock {
 	t.Helper()
-	r, err := l.Record(RunInfo{Args: []string{"apply", "--on", "web-*"}, Hive: "/hives/demo/hive.nix", Revision: "4ff984a", Nixbench: "0.2"})
+	for begun := time.Now(); ; {
+		l, err := d.Lock(t.Context(), state.Self("apply"))
+		if locked := (*state.LockedError)(nil); errors.As(err, &locked) && time.Since(begun) < time.Minute {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Unlock() })
+		return l
+	}
+}
+
+func record(t *testing.T, l *state.Lock) *Recorder {
+	t.Helper()
+	r, err := Record(l, Info{Args: []string{"apply", "--on", "web-*"}, Hive: "/hives/demo/hive.nix", Revision: "4ff984a", Nixbench: "0.2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +57,7 @@ func record(t *testing.T, l *Lock) *Recorder {
 // A node that prints without an end does not fill the disk, its log controls no terminal, and its result is recorded.
 func TestLogOfANodeIsLimited(t *testing.T) {
 	d := folder(t)
-	r := record(t, mustLock(t, d, "apply"))
+	r := record(t, mustLock(t, d))
 	line := "\x1b[2J" + strings.Repeat("x", 1<<20)
 	for range 80 {
 		r.Event(event.Event{Kind: event.NodeLog, Node: "web-1", Text: line})
@@ -61,12 +83,12 @@ func TestLogOfANodeIsLimited(t *testing.T) {
 
 func TestARunIsRecorded(t *testing.T) {
 	d := folder(t)
-	l := mustLock(t, d, "apply")
+	l := mustLock(t, d)
 	r := record(t, l)
 	if !regexp.MustCompile(`^\d{8}T\d{6}Z-apply$`).MatchString(r.ID()) {
 		t.Error(r.ID())
 	}
-	if run, err := d.OpenRun("last"); err != nil || run.Status() != StatusRunning {
+	if run, err := Open(d, "last"); err != nil || run.Status() != StatusRunning {
 		t.Error(run, err)
 	}
 	var key nixeval.Key
@@ -81,9 +103,9 @@ func TestARunIsRecorded(t *testing.T) {
 	sink.Send(event.Event{Kind: event.NodeLog, Node: "web-1", Phase: event.Activate, Text: "starting\nthe units"})
 	sink.Send(event.Event{Kind: event.NodeLog, Node: "../../evil", Text: "boo"})
 	sink.Send(event.Event{Kind: event.NodeEnd, Node: "web-1", Phase: event.Activate})
-	r.Result(NodeResult{Node: "web-1", Unit: "web", Outcome: Skipped})
-	r.Result(NodeResult{Node: "web-1", Unit: "web", Path: "/nix/store/x", Before: 6, After: 7, Outcome: Switched})
-	r.Result(NodeResult{Node: "web-2", Unit: "web", Outcome: Failed, Error: "no route"})
+	r.Result(state.NodeResult{Node: "web-1", Unit: "web", Outcome: state.Skipped})
+	r.Result(state.NodeResult{Node: "web-1", Unit: "web", Path: "/nix/store/x", Before: 6, After: 7, Outcome: state.Switched})
+	r.Result(state.NodeResult{Node: "web-2", Unit: "web", Outcome: state.Failed, Error: "no route"})
 	for range 2 {
 		if err := r.End(6, errors.New("1 node is unreachable")); err != nil {
 			t.Fatal(err)
@@ -91,7 +113,7 @@ func TestARunIsRecorded(t *testing.T) {
 	}
 	sink.Send(event.Event{Kind: event.NodeLog, Node: "late"}) // has no effect
 
-	run, err := d.OpenRun(r.ID()[:10])
+	run, err := Open(d, r.ID()[:10])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +121,8 @@ func TestARunIsRecorded(t *testing.T) {
 		run.Holder.PID != os.Getpid() || !slices.Equal(run.Args, []string{"apply", "--on", "web-*"}) {
 		t.Errorf("%+v", run)
 	}
-	if diff := cmp.Diff([]NodeResult{{Node: "web-1", Unit: "web", Path: "/nix/store/x", Before: 6, After: 7, Outcome: Switched},
-		{Node: "web-2", Unit: "web", Outcome: Failed, Error: "no route"}}, run.Nodes); diff != "" {
+	if diff := cmp.Diff([]state.NodeResult{{Node: "web-1", Unit: "web", Path: "/nix/store/x", Before: 6, After: 7, Outcome: state.Switched},
+		{Node: "web-2", Unit: "web", Outcome: state.Failed, Error: "no route"}}, run.Nodes); diff != "" {
 		t.Error(diff)
 	}
 	events, damaged, err := run.Events()
@@ -119,18 +141,18 @@ func TestARunIsRecorded(t *testing.T) {
 	if plan, err := run.Plan(); err != nil || !bytes.Contains(plan, []byte("(secret)")) || bytes.Contains(plan, []byte("swordfish")) {
 		t.Errorf("%s %v", plan, err)
 	}
-	list, err := d.Runs()
-	if err != nil || len(list) != 1 || list[0].Status != StatusFailed || list[0].Nodes[Switched] != 1 || list[0].Nodes[Failed] != 1 {
+	list, err := List(d)
+	if err != nil || len(list) != 1 || list[0].Status != StatusFailed || list[0].Nodes[state.Switched] != 1 || list[0].Nodes[state.Failed] != 1 {
 		t.Error(list, err)
 	}
 	private(t, d)
-	if exists(filepath.Join(string(d), "runs", "evil.log")) || exists(filepath.Join(string(d), "evil.log")) {
+	if durable.Exists(filepath.Join(string(d), "runs", "evil.log")) || durable.Exists(filepath.Join(string(d), "evil.log")) {
 		t.Error("a log has left its folder")
 	}
 }
 
 // private checks that only the owner can read the files in the folder.
-func private(t *testing.T, d Dir) {
+func private(t *testing.T, d state.Dir) {
 	t.Helper()
 	if err := filepath.WalkDir(string(d), func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -193,11 +215,11 @@ func TestIdentifiers(t *testing.T) {
 		{"apply", "20261121T015900Z-apply"}, {"apply", "20261121T015900Z-apply-2"}, {"apply", "20261121T015900Z-apply-3"},
 		{"Apply ../dry activate", "20261121T015900Z-apply-dry-activate"}, {"", "20261121T015900Z"},
 	} {
-		id := d.chooseRunID(c[0], at)
+		id := chooseID(d, c[0], at)
 		if id != c[1] {
 			t.Errorf("%q: %s, want %s", c[0], id, c[1])
 		}
-		if err := os.MkdirAll(d.runDir(id), 0o700); err != nil {
+		if err := os.MkdirAll(runDir(d, id), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -219,7 +241,7 @@ func TestLiveRunsAreNotKilled(t *testing.T) {
 					return
 				default:
 				}
-				list, err := d.Runs()
+				list, err := List(d)
 				if err != nil {
 					t.Error(err)
 				}
@@ -232,7 +254,7 @@ func TestLiveRunsAreNotKilled(t *testing.T) {
 		})
 	}
 	for range 30 {
-		l := waitLock(t, d, "apply")
+		l := mustLock(t, d)
 		if err := errors.Join(record(t, l).End(0, nil), l.Unlock()); err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +266,7 @@ func TestLiveRunsAreNotKilled(t *testing.T) {
 // Records that a killed run may leave: without run.json, with half of it, with an incomplete event.
 func TestBrokenRecords(t *testing.T) {
 	d := folder(t)
-	l := mustLock(t, d, "apply")
+	l := mustLock(t, d)
 	r := record(t, l)
 	event.Sink(r.Event).Send(event.Event{Kind: event.PhaseStart, Phase: event.Build})
 	event.Sink(r.Event).Send(event.Event{Kind: event.PhaseEnd, Phase: event.Build})
@@ -260,7 +282,7 @@ func TestBrokenRecords(t *testing.T) {
 		if err := os.WriteFile(file, data[:cut], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		run, err := d.OpenRun(r.ID())
+		run, err := Open(d, r.ID())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,19 +294,19 @@ func TestBrokenRecords(t *testing.T) {
 	}
 	for name, text := range map[string]string{"20300101T000000Z-apply": "", "20300102T000000Z-apply": `{"version":1,`, "20300103T000000Z-apply": `{"version":9}`,
 		"20300104T000000Z-apply": `{"version":1,"id":"other"}`} {
-		if err := os.MkdirAll(d.runDir(name), 0o700); err != nil {
+		if err := os.MkdirAll(runDir(d, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		if text != "" {
-			if err := os.WriteFile(filepath.Join(d.runDir(name), "run.json"), []byte(text), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(runDir(d, name), "run.json"), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := os.WriteFile(filepath.Join(d.runsDir(), "notes.txt"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(runsDir(d), "notes.txt"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	list, err := d.Runs()
+	list, err := List(d)
 	if err != nil || len(list) != 5 {
 		t.Fatal(list, err)
 	}
@@ -293,33 +315,33 @@ func TestBrokenRecords(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if _, err := d.OpenRun("20300102"); err == nil || !strings.Contains(err.Error(), "run.json is damaged") {
+	if _, err := Open(d, "20300102"); err == nil || !strings.Contains(err.Error(), "run.json is damaged") {
 		t.Error(err)
 	}
-	var e *RunError
-	if _, err := d.OpenRun("2030"); !errors.As(err, &e) || len(e.Among) != 4 || !strings.Contains(err.Error(), "may be any of the runs 20300104") {
+	var e *RefError
+	if _, err := Open(d, "2030"); !errors.As(err, &e) || len(e.Among) != 4 || !strings.Contains(err.Error(), "may be any of the runs 20300104") {
 		t.Error(err)
 	}
 	for _, ref := range []string{"", "1999", "../runs"} {
-		if _, err := d.OpenRun(ref); !errors.As(err, &e) || !strings.Contains(err.Error(), "there is no run") {
+		if _, err := Open(d, ref); !errors.As(err, &e) || !strings.Contains(err.Error(), "there is no run") {
 			t.Error(err)
 		}
 	}
-	if _, err := folder(t).OpenRun("last"); !errors.As(err, &e) || err.Error() != "there are no runs yet" {
+	if _, err := Open(folder(t), "last"); !errors.As(err, &e) || err.Error() != "there are no runs yet" {
 		t.Error(err)
 	}
 }
 
 func TestPrune(t *testing.T) {
 	d := folder(t)
-	l := mustLock(t, d, "apply")
+	l := mustLock(t, d)
 	put := func(id string) {
 		t.Helper()
-		if err := os.MkdirAll(d.runDir(id), 0o700); err != nil {
+		if err := os.MkdirAll(runDir(d, id), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		data, _ := json.Marshal(Run{Version: runVersion, ID: id})
-		if err := os.WriteFile(filepath.Join(d.runDir(id), "run.json"), data, 0o600); err != nil {
+		data, _ := json.Marshal(Run{Version: version, ID: id})
+		if err := os.WriteFile(filepath.Join(runDir(d, id), "run.json"), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -333,25 +355,25 @@ func TestPrune(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Update(func(s *State) error {
-		s.Confirm("a", Deployment{Run: "20011122T000000Z-apply"})
-		s.RecordBefore("20011123T000000Z-apply", "a", Deployment{})
-		s.Begin(Intent{Run: "20011121T000000Z-apply", Node: "a"})
+	if err := s.Update(func(s *state.State) error {
+		s.Confirm("a", state.Deployment{Run: "20011122T000000Z-apply"})
+		s.RecordBefore("20011123T000000Z-apply", "a", state.Deployment{})
+		s.Begin(state.Intent{Run: "20011121T000000Z-apply", Node: "a"})
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if removed, err := l.Prune(KeepRuns); err != nil || len(removed) != 0 {
+	if removed, err := Prune(l, Keep); err != nil || len(removed) != 0 {
 		t.Error(removed, err)
 	}
-	if removed, err := l.Prune(4); err != nil || !slices.Equal(removed, []string{"20011125T000000Z-apply", "20011124T000000Z-apply", "20011120T000000Z-apply"}) {
+	if removed, err := Prune(l, 4); err != nil || !slices.Equal(removed, []string{"20011125T000000Z-apply", "20011124T000000Z-apply", "20011120T000000Z-apply"}) {
 		t.Error(removed, err)
 	}
 	r := record(t, l)
-	if _, err := l.Prune(0); err != nil {
+	if _, err := Prune(l, 0); err != nil {
 		t.Error(err)
 	}
-	entries, err := os.ReadDir(d.runsDir())
+	entries, err := os.ReadDir(runsDir(d))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +389,7 @@ func TestPrune(t *testing.T) {
 
 func TestDiscard(t *testing.T) {
 	d := folder(t)
-	r := record(t, mustLock(t, d, "apply"))
+	r := record(t, mustLock(t, d))
 	event.Sink(r.Event).Send(event.Event{Kind: event.NodeLog, Node: "web-1", Text: "a line"})
 	if err := r.Discard(); err != nil {
 		t.Fatal(err)
@@ -375,7 +397,7 @@ func TestDiscard(t *testing.T) {
 	if err := r.End(0, nil); err != nil {
 		t.Error(err)
 	}
-	if runs, err := d.Runs(); len(runs) != 0 || err != nil {
+	if runs, err := List(d); len(runs) != 0 || err != nil {
 		t.Error(runs, err)
 	}
 	if _, err := os.Lstat(r.folder); !errors.Is(err, fs.ErrNotExist) {
@@ -387,7 +409,7 @@ func TestDiscard(t *testing.T) {
 // contains what is missing.
 func TestRecordOnAFullDisk(t *testing.T) {
 	d := folder(t)
-	l := mustLock(t, d, "apply")
+	l := mustLock(t, d)
 	r := record(t, l)
 	events := filepath.Join(r.folder, "events.jsonl")
 	if err := os.Symlink("/dev/full", events); err != nil {
@@ -405,7 +427,7 @@ func TestRecordOnAFullDisk(t *testing.T) {
 	if err := r.End(0, nil); err != nil {
 		t.Error(err)
 	}
-	run, err := d.OpenRun("last")
+	run, err := Open(d, "last")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +452,7 @@ func TestRecordOnAFullDisk(t *testing.T) {
 // The events of a thousand nodes at the same time are all recorded, each on its own line.
 func TestAThousandNodesSendEvents(t *testing.T) {
 	d := folder(t)
-	r := record(t, mustLock(t, d, "apply"))
+	r := record(t, mustLock(t, d))
 	sink := event.Sink(r.Event)
 	begun := time.Now()
 	var wg sync.WaitGroup
@@ -441,7 +463,7 @@ func TestAThousandNodesSendEvents(t *testing.T) {
 			for j := range 20 {
 				sink.Send(event.Event{Kind: event.NodeLog, Node: node, Phase: event.Activate, Text: fmt.Sprintf("line %d", j)})
 			}
-			r.Result(NodeResult{Node: node, Unit: node, Outcome: Switched})
+			r.Result(state.NodeResult{Node: node, Unit: node, Outcome: state.Switched})
 			sink.Send(event.Event{Kind: event.NodeEnd, Node: node, Phase: event.Activate})
 		})
 	}
@@ -451,7 +473,7 @@ func TestAThousandNodesSendEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("22,000 events sent in %s, on disk after %s", sent, time.Since(begun))
-	run, err := d.OpenRun("last")
+	run, err := Open(d, "last")
 	if err != nil || len(run.Nodes) != 1000 {
 		t.Fatal(err)
 	}
@@ -483,7 +505,7 @@ func FuzzReadEvents(f *testing.F) {
 // The time in which a run waits for answers is recorded, and does not count as time of the run.
 func TestAnswersOfARun(t *testing.T) {
 	d := folder(t)
-	r, err := mustLock(t, d, "apply").Record(RunInfo{})
+	r, err := Record(mustLock(t, d), Info{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -493,19 +515,19 @@ func TestAnswersOfARun(t *testing.T) {
 	if err := r.End(0, nil); err != nil {
 		t.Fatal(err)
 	}
-	runs, err := d.Runs()
+	runs, err := List(d)
 	if err != nil || len(runs) != 1 || runs[0].Answers != 5400 {
 		t.Fatalf("%+v, %v", runs, err)
 	}
 	ended := runs[0].Started.Add(2 * time.Hour)
 	for _, tt := range []struct {
-		run   RunSummary
+		run   Summary
 		took  time.Duration
 		ended bool
 	}{
-		{RunSummary{Started: runs[0].Started, Ended: &ended, Answers: 5400}, 30 * time.Minute, true},
-		{RunSummary{Started: runs[0].Started, Ended: &ended}, 2 * time.Hour, true},
-		{RunSummary{Started: runs[0].Started, Answers: 5400}, 0, false},
+		{Summary{Started: runs[0].Started, Ended: &ended, Answers: 5400}, 30 * time.Minute, true},
+		{Summary{Started: runs[0].Started, Ended: &ended}, 2 * time.Hour, true},
+		{Summary{Started: runs[0].Started, Answers: 5400}, 0, false},
 	} {
 		if took, ended := tt.run.Took(); took != tt.took || ended != tt.ended {
 			t.Errorf("%+v: got %v, %v", tt.run, took, ended)

@@ -1,4 +1,4 @@
-package state
+package runs
 
 import (
 	"cmp"
@@ -13,37 +13,38 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// RunSummary describes a run in the list of runs.
-type RunSummary struct {
-	ID      string          `json:"id"`
-	Command string          `json:"command"`
-	Status  Status          `json:"status"`
-	Started time.Time       `json:"started"`
-	Ended   *time.Time      `json:"ended,omitempty"`
-	Exit    *int            `json:"exit,omitempty"`
-	Answers float64         `json:"answers,omitempty"` // seconds in which the run waited for the user's answers
-	Nodes   map[Outcome]int `json:"nodes,omitempty"`   // the number of nodes with each outcome
-	Error   string          `json:"error,omitempty"`   // the run's error, or why the record cannot be read
+// Summary describes a run in the list of runs.
+type Summary struct {
+	ID      string                `json:"id"`
+	Command string                `json:"command"`
+	Status  Status                `json:"status"`
+	Started time.Time             `json:"started"`
+	Ended   *time.Time            `json:"ended,omitempty"`
+	Exit    *int                  `json:"exit,omitempty"`
+	Answers float64               `json:"answers,omitempty"` // seconds in which the run waited for the user's answers
+	Nodes   map[state.Outcome]int `json:"nodes,omitempty"`   // the number of nodes with each outcome
+	Error   string                `json:"error,omitempty"`   // the run's error, or why the record cannot be read
 }
 
 // Took returns how long the run has worked, without the time in which it waited for answers. The bool is false if no end
 // of the run is recorded.
-func (s RunSummary) Took() (time.Duration, bool) {
+func (s Summary) Took() (time.Duration, bool) {
 	if s.Ended == nil {
 		return 0, false
 	}
 	return max(0, s.Ended.Sub(s.Started)-time.Duration(s.Answers*float64(time.Second))), true
 }
 
-// RunError means that a reference to a run matches no run, or several runs.
-type RunError struct {
+// RefError means that a reference to a run matches no run, or several runs.
+type RefError struct {
 	Ref   string
 	Among []string // the matching runs if there are several
 }
 
-func (e *RunError) Error() string {
+func (e *RefError) Error() string {
 	switch {
 	case len(e.Among) > 0:
 		return fmt.Sprintf("%q may be any of the runs %s", e.Ref, strings.Join(e.Among, ", "))
@@ -54,10 +55,10 @@ func (e *RunError) Error() string {
 }
 
 // Kind implements [failure.Classified].
-func (e *RunError) Kind() failure.Kind { return failure.Usage }
+func (e *RefError) Kind() failure.Kind { return failure.Usage }
 
 // Hint returns what the user can do.
-func (e *RunError) Hint() string {
+func (e *RefError) Hint() string {
 	if len(e.Among) == 0 && e.Ref == "last" {
 		return "nixbench apply makes one"
 	}
@@ -74,13 +75,13 @@ const (
 var runRE = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z(-[a-z0-9-]+)?$`)
 
 // runIDs returns the identifiers of all runs.
-func (d Dir) runIDs() ([]string, error) {
-	entries, err := os.ReadDir(d.runsDir())
+func runIDs(d state.Dir) ([]string, error) {
+	entries, err := os.ReadDir(runsDir(d))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &FolderError{d, err}
+		return nil, &state.FolderError{Dir: d, Err: err}
 	}
 	var ids []string
 	for _, e := range entries {
@@ -100,8 +101,8 @@ func compareNewest(a, b *Run) int {
 
 // readRuns reads the records of all runs, the newest first. A run whose record cannot be read has only
 // an ID, and errs contains the error by the run's ID.
-func (d Dir) readRuns() (runs []*Run, errs map[string]error, err error) {
-	ids, err := d.runIDs()
+func readRuns(d state.Dir) (runs []*Run, errs map[string]error, err error) {
+	ids, err := runIDs(d)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -111,16 +112,16 @@ func (d Dir) readRuns() (runs []*Run, errs map[string]error, err error) {
 	}
 	errs = map[string]error{}
 	for _, id := range ids {
-		r, err := d.readRun(id, holder)
+		r, err := readRun(d, id, holder)
 		if err == nil && r.Status() == StatusKilled {
 			// The run may have begun after the lock was checked. Check the lock again: the
 			// run's process now holds the lock, or has written the run's end, or was killed.
 			if holder, err = d.Holder(); err != nil {
 				return nil, nil, err
 			}
-			r, err = d.readRun(id, holder)
+			r, err = readRun(d, id, holder)
 		}
-		if errors.Is(err, os.ErrNotExist) && !exists(d.runDir(id)) {
+		if errors.Is(err, os.ErrNotExist) && !durable.Exists(runDir(d, id)) {
 			continue // another process has removed the run
 		}
 		if err != nil {
@@ -133,37 +134,32 @@ func (d Dir) readRuns() (runs []*Run, errs map[string]error, err error) {
 	return runs, errs, nil
 }
 
-func exists(file string) bool {
-	_, err := os.Lstat(file)
-	return err == nil
-}
-
-func (d Dir) readRun(id string, holder *Holder) (*Run, error) {
-	file := filepath.Join(d.runDir(id), "run.json")
+func readRun(d state.Dir, id string, holder *state.Holder) (*Run, error) {
+	file := filepath.Join(runDir(d, id), "run.json")
 	data, err := durable.Read(file, durable.ConfigSize)
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", id, err)
 	}
 	r := &Run{}
-	if err := decodeFile(file, data, runVersion, r); err != nil {
+	if err := state.DecodeFile(file, data, version, r); err != nil {
 		return nil, err
 	}
 	if r.ID != id {
-		return nil, &FileError{File: file, Err: fmt.Errorf("it is the record of %q", r.ID)}
+		return nil, &state.FileError{File: file, Err: fmt.Errorf("it is the record of %q", r.ID)}
 	}
 	r.dir = d
-	r.running = r.Ended == nil && holder != nil && holder.isSame(r.Holder)
+	r.running = r.Ended == nil && holder != nil && holder.Is(r.Holder)
 	return r, nil
 }
 
-// Runs returns a summary of each run, the newest first. A run whose record cannot be read has
+// List returns a summary of each run, the newest first. A run whose record cannot be read has
 // StatusDamaged and the reason as its Error.
-func (d Dir) Runs() ([]RunSummary, error) {
-	runs, errs, err := d.readRuns()
+func List(d state.Dir) ([]Summary, error) {
+	runs, errs, err := readRuns(d)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]RunSummary, len(runs))
+	list := make([]Summary, len(runs))
 	for i, r := range runs {
 		list[i] = r.Summary()
 		if err := errs[r.ID]; err != nil {
@@ -174,11 +170,11 @@ func (d Dir) Runs() ([]RunSummary, error) {
 }
 
 // Summary returns the run's summary for the list of runs.
-func (r *Run) Summary() RunSummary {
-	s := RunSummary{ID: r.ID, Command: r.Command, Status: r.Status(), Started: r.Started, Ended: r.Ended, Exit: r.Exit, Answers: r.Answers, Error: r.Error}
+func (r *Run) Summary() Summary {
+	s := Summary{ID: r.ID, Command: r.Command, Status: r.Status(), Started: r.Started, Ended: r.Ended, Exit: r.Exit, Answers: r.Answers, Error: r.Error}
 	for _, n := range r.Nodes {
 		if s.Nodes == nil {
-			s.Nodes = map[Outcome]int{}
+			s.Nodes = map[state.Outcome]int{}
 		}
 		s.Nodes[n.Outcome]++
 	}
@@ -186,19 +182,19 @@ func (r *Run) Summary() RunSummary {
 }
 
 // Recent returns up to most runs of the same command, the newest first: this run, and those before it.
-func (r *Run) Recent(most int) ([]RunSummary, error) {
-	runs, err := r.dir.Runs()
+func (r *Run) Recent(most int) ([]Summary, error) {
+	runs, err := List(r.dir)
 	if err != nil {
 		return nil, err
 	}
-	runs = slices.DeleteFunc(runs, func(o RunSummary) bool { return o.Command != r.Command || o.Started.After(r.Started) })
+	runs = slices.DeleteFunc(runs, func(o Summary) bool { return o.Command != r.Command || o.Started.After(r.Started) })
 	return runs[:min(most, len(runs))], nil
 }
 
-// OpenRun returns the run that ref refers to. ref is the identifier of a run, an unambiguous prefix
+// Open returns the run that ref refers to. ref is the identifier of a run, an unambiguous prefix
 // of an identifier, or `last`.
-func (d Dir) OpenRun(ref string) (*Run, error) {
-	runs, errs, err := d.readRuns()
+func Open(d state.Dir, ref string) (*Run, error) {
+	runs, errs, err := readRuns(d)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +209,7 @@ func (d Dir) OpenRun(ref string) (*Run, error) {
 		}
 	}
 	if len(found) != 1 {
-		e := &RunError{Ref: ref}
+		e := &RefError{Ref: ref}
 		for _, r := range found {
 			e.Among = append(e.Among, r.ID)
 		}
@@ -225,50 +221,72 @@ func (d Dir) OpenRun(ref string) (*Run, error) {
 	return found[0], nil
 }
 
-// KeepRuns is the number of runs that nixbench keeps.
-const KeepRuns = 100
+// Keep is the number of runs that nixbench keeps.
+const Keep = 100
 
 // Prune removes the records of old runs and returns their identifiers. It keeps the newest `keep`
 // runs (at least one), and every run that the state refers to, because a rollback may need them.
-func (l *Lock) Prune(keep int) (removed []string, err error) {
-	if err := l.checkHeld(); err != nil {
+func Prune(l *state.Lock, keep int) (removed []string, err error) {
+	if err := l.CheckHeld(); err != nil {
 		return nil, err
 	}
-	s, err := l.dir.Load()
+	d := l.Dir()
+	s, err := d.Load()
 	if err != nil {
 		return nil, err
 	}
-	runs, _, err := l.dir.readRuns()
+	runs, _, err := readRuns(d)
 	if err != nil {
 		return nil, err
 	}
-	used := s.referencedRuns()
+	used := s.Runs()
 	for i, r := range runs {
 		if i < max(keep, 1) || used[r.ID] || r.running {
 			continue
 		}
 		// Rename the folder before it is removed, so that a partly removed run is not reported as damaged.
-		if err := os.Rename(l.dir.runDir(r.ID), l.dir.runDir(removedPrefix+r.ID)); err != nil {
-			return removed, &FolderError{l.dir, err}
+		if err := os.Rename(runDir(d, r.ID), runDir(d, removedPrefix+r.ID)); err != nil {
+			return removed, &state.FolderError{Dir: d, Err: err}
 		}
 		removed = append(removed, r.ID)
 	}
-	return removed, l.dir.removeUnfinishedRuns()
+	return removed, removeUnfinished(d)
 }
 
-// removeUnfinishedRuns deletes the renamed folders of removed runs, and the folders of runs that were
+// removeUnfinished deletes the renamed folders of removed runs, and the folders of runs that were
 // being removed or created when nixbench was killed.
-func (d Dir) removeUnfinishedRuns() error {
-	entries, err := os.ReadDir(d.runsDir())
+func removeUnfinished(d state.Dir) error {
+	entries, err := os.ReadDir(runsDir(d))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return &FolderError{d, err}
+		return &state.FolderError{Dir: d, Err: err}
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), removedPrefix) || strings.HasPrefix(e.Name(), newPrefix) {
-			if err := os.RemoveAll(d.runDir(e.Name())); err != nil {
-				return &FolderError{d, err}
+			if err := os.RemoveAll(runDir(d, e.Name())); err != nil {
+				return &state.FolderError{Dir: d, Err: err}
 			}
 		}
 	}
 	return nil
+}
+
+// FormerNames returns the folders beside d of clusters with machines whose last run read the same hive. The hive may have had
+// another name then.
+func FormerNames(d state.Dir, hive string) []state.Dir {
+	entries, _ := os.ReadDir(filepath.Dir(string(d))) // only for a message, so errors are ignored
+	var out []state.Dir
+	for _, e := range entries {
+		other := state.Dir(filepath.Join(filepath.Dir(string(d)), e.Name()))
+		if !e.IsDir() || other == d {
+			continue
+		}
+		recorded, err := other.Load()
+		if err != nil || recorded.Cluster == nil {
+			continue
+		}
+		if last, err := Open(other, "last"); err == nil && last.Hive == hive {
+			out = append(out, other)
+		}
+	}
+	return out
 }

@@ -1,0 +1,172 @@
+package keys
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"al.essio.dev/pkg/shellescape"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// hostKeyFile returns the path of the private host key of a node's machine.
+func hostKeyFile(d state.Dir, node string) string {
+	return filepath.Join(string(d), "secrets", "hosts", node)
+}
+
+// Key is an SSH key pair.
+type Key struct {
+	Private []byte // in OpenSSH's PEM format
+	Public  string // in the format of known_hosts and authorized_keys files
+}
+
+// MakeClientKey returns the client key, and generates it if there is none. It fails if the key is lost
+// and machines may exist that accept only the lost key.
+func MakeClientKey(d state.Dir) (Key, error) {
+	if !durable.Exists(d.ClientKey()) && isClientKeyNeeded(d) {
+		return Key{}, newLostError(d, state.ErrMissing)
+	}
+	key, err := makeKey(d, d.ClientKey(), "nixbench")
+	if f := (*state.FileError)(nil); errors.As(err, &f) && isClientKeyNeeded(d) {
+		return key, newLostError(d, f.Err)
+	}
+	return key, err
+}
+
+// MakeHostKey returns the host key of a node's machine, and generates it if there is none.
+func MakeHostKey(d state.Dir, node string) (Key, error) {
+	return makeKey(d, hostKeyFile(d, node), node)
+}
+
+// RemoveHostKey deletes the host key of a machine that has been removed.
+func RemoveHostKey(d state.Dir, node string) error { return d.Remove(hostKeyFile(d, node)) }
+
+// RemoveAll deletes all SSH keys. It is called when all machines have been removed.
+func RemoveAll(d state.Dir) error {
+	hosts := filepath.Join(string(d), "secrets", "hosts")
+	if err := os.RemoveAll(hosts); err != nil {
+		return &state.FolderError{Dir: d, Err: err}
+	}
+	return d.Remove(d.ClientKey())
+}
+
+// RemoveSecrets deletes the generated secrets and the access files with the given names. It is called when all
+// nodes have been removed.
+func RemoveSecrets(d state.Dir, accessFiles ...string) error {
+	for _, folder := range []string{d.Vault(), d.ForwardFolder()} {
+		if err := os.RemoveAll(folder); err != nil {
+			return &state.FolderError{Dir: d, Err: err}
+		}
+	}
+	var errs []error
+	for _, name := range accessFiles {
+		errs = append(errs, d.Remove(d.AccessFile(name)))
+	}
+	return errors.Join(errs...)
+}
+
+// makeKey reads a key from a file. If the file does not exist, makeKey generates a key and writes the
+// file durably before it returns: if a machine got a key that is then lost, nixbench could not log
+// in to the machine.
+func makeKey(d state.Dir, file, comment string) (Key, error) {
+	data, err := durable.Read(file, durable.KeySize)
+	if err == nil {
+		return readKey(file, data)
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return Key{}, &state.FolderError{Dir: d, Err: err}
+	}
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return Key{}, err
+	}
+	block, err := ssh.MarshalPrivateKey(private, comment)
+	if err != nil {
+		return Key{}, err
+	}
+	data = pem.EncodeToMemory(block)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return Key{}, &state.FolderError{Dir: d, Err: err}
+	}
+	if err := d.Write(file, data); err != nil {
+		return Key{}, err
+	}
+	return readKey(file, data)
+}
+
+// planKeySize is the number of bytes of a plan key.
+const planKeySize = 32
+
+// planKeyFile returns the path of the key that authenticates plan files. Another computer has another one.
+func planKeyFile(d state.Dir) string { return filepath.Join(string(d), "secrets", "plan_key") }
+
+// PlanKey returns the key that authenticates plan files, or nothing if there is none.
+func PlanKey(d state.Dir) ([]byte, error) {
+	key, err := durable.Read(planKeyFile(d), durable.KeySize)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, &state.FolderError{Dir: d, Err: err}
+	case len(key) != planKeySize:
+		return nil, &state.FileError{File: planKeyFile(d), Err: errors.New("it is not a key"), Fix: "remove it, and make plans again"}
+	}
+	return key, nil
+}
+
+// MakePlanKey is like PlanKey, and generates the key if there is none.
+func MakePlanKey(d state.Dir) ([]byte, error) {
+	if key, err := PlanKey(d); err != nil || key != nil {
+		return key, err
+	}
+	if err := d.Create(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(planKeyFile(d)), 0o700); err != nil {
+		return nil, &state.FolderError{Dir: d, Err: err}
+	}
+	key := make([]byte, planKeySize)
+	_, _ = rand.Read(key) // never fails
+	return key, d.Write(planKeyFile(d), key)
+}
+
+func readKey(file string, data []byte) (Key, error) {
+	signer, err := ssh.ParsePrivateKey(data)
+	if err != nil {
+		// err is not included, since it could quote the private key. A recreated machine gets another host key.
+		return Key{}, &state.FileError{File: file, Err: errors.New("it is not a private key"),
+			Fix: "restore it from a backup, or move it away: another one is made when it is needed"}
+	}
+	return Key{Private: data, Public: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey())))}, nil
+}
+
+// newLostError returns the error for a damaged or missing client key if machines exist. nixbench does not
+// generate another client key, since the machines would not accept the new key.
+func newLostError(d state.Dir, why error) error {
+	file := d.ClientKey()
+	return &state.FileError{File: file, Err: why, Fix: fmt.Sprintf(
+		"restore it from a backup: it is the key that the machines accept. Without one: make another (mv %[1]s %[1]s.old; ssh-keygen -t ed25519 -N '' -f %[1]s) and add %[2]s to root's authorized keys on each machine, at its console or with a key of your own; "+
+			"or remove the machines and all that is on their disks: nixbench destroy, which needs no key, then nixbench apply", shellescape.Quote(file), shellescape.Quote(file+".pub"))}
+}
+
+// isClientKeyNeeded reports whether machines may exist that accept only the current client key.
+func isClientKeyNeeded(d state.Dir) bool {
+	s, err := d.Load()
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	for _, m := range s.Machines {
+		if m.Created != nil {
+			return true
+		}
+	}
+	return false
+}

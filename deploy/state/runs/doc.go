@@ -1,0 +1,11 @@
+// Package runs writes and reads the records of runs in the state folder of a cluster, `runs/<id>/`:
+//
+//	run.json         what was run, when, and the result of each node
+//	plan.json        the plan of the run
+//	events.jsonl     its events
+//	nodes/<name>.log the logs of its nodes
+//	state.json       a copy of the state at the end of the run
+//
+// The holder of the cluster's lock writes with a [Recorder]. [List] and [Open] read, and need no lock. After a process was
+// killed, the record of its run is complete except for its end.
+package runs
