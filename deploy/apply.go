@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -13,9 +14,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets"
-	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
@@ -23,13 +24,11 @@ import (
 
 // Options are the options of Apply.
 type Options struct {
-	node.Options
-	Parallel       int             // maximum number of nodes at once; 0: all
-	MaxUnavailable selection.Share // nodes that may change in one wave
-	KeepGoing      bool            // deploy the other nodes if some cannot be evaluated or built
-	BuildOnTarget  *bool           // overrides the hive's deployment.buildOnTarget; nil: not overridden
+	plan.Options
+	Parallel      int   // maximum number of nodes at once; 0: all
+	KeepGoing     bool  // deploy the other nodes if some cannot be evaluated or built
+	BuildOnTarget *bool // overrides the hive's deployment.buildOnTarget; nil: not overridden
 
-	WithoutDrain bool // change members of a running cluster without draining them
 	Drain        engine.DrainOptions
 	CheckTimeout time.Duration // maximum time until the cluster is healthy; 0: the cluster is not checked
 	Partial      bool          // only some of the hive's nodes are selected, so no machine is removed
@@ -42,11 +41,6 @@ type Options struct {
 
 	RebootNodes   bool          // reboot the deployed nodes that have not booted the system of their profile
 	RebootTimeout time.Duration // maximum time until a node has booted
-}
-
-// UsesKeys reports whether deployment.keys are uploaded.
-func (o Options) UsesKeys() bool {
-	return !o.WithoutKeys && o.Goal != node.Push && o.Goal != node.DryActivate
 }
 
 // Deployer carries out the commands that change nodes and machines. It holds the evaluator, the connections to
@@ -296,14 +290,14 @@ func (r *run) deployAtOnce(ctx context.Context, cluster rollout.Cluster, nodes [
 }
 
 // nodeOptions returns the options for the change of a single node.
-func (r *run) nodeOptions() node.Options { return r.Options.Options }
+func (r *run) nodeOptions() node.Options { return r.Options.Options.Options }
 
 // deployNode deploys one node, and records its result.
 func (r *run) deployNode(ctx context.Context, t task) error {
 	t.Transferred = r.early.isCopied(t.Node.Name, t.Closure.Out)
 	result, err := r.nodeChanger().Deploy(ctx, t.Task, r.nodeOptions())
 	if result.Activation != nil {
-		r.recordActivation(t.Node, *result.Activation)
+		r.recordChange(t.Task, *result.Activation)
 	}
 	r.recordOutcome(t.Node, t.Closure, result.Outcome, result.Text, err)
 	if err == nil {
@@ -314,11 +308,9 @@ func (r *run) deployNode(ctx context.Context, t task) error {
 
 // dropKeyBackups removes the key backups that nodes kept in case the whole run is rolled back.
 func (r *run) dropKeyBackups(ctx context.Context) error {
-	if r.WithoutKeys {
-		return nil
-	}
+	nodes := slices.DeleteFunc(r.changedNodes(), func(n nixeval.Node) bool { return r.changeOf(n).task.Keys == nil })
 	var errs []error
-	for _, o := range fleet.Each(ctx, r.changedNodes(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+	for _, o := range fleet.Each(ctx, nodes, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		return struct{}{}, r.nodeChanger().DropKeyBackup(ctx, n)
 	}) {
 		errs = append(errs, o.Err)

@@ -10,6 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/packages"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
@@ -38,7 +39,7 @@ func TestChangesOnRecord(t *testing.T) {
 	} {
 		w, e := newRunningCluster(t, 1, 2)
 		w.revision++
-		o := Options{Options: node.Options{Goal: test.goal, Confirm: time.Minute}, BootTimeout: 10 * time.Second}
+		o := Options{Options: plan.Options{Options: node.Options{Goal: test.goal, Confirm: time.Minute}}, BootTimeout: 10 * time.Second}
 		var applyErr error
 		w.must(w.session(t.Context(), "apply", func(d *Deployer) error {
 			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})

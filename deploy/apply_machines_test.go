@@ -21,6 +21,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/fake"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
@@ -546,7 +547,7 @@ func TestSecretsOutliveMachines(t *testing.T) {
 			w := newWorld(t, map[string]int{"cp": 1, "w": 1})
 			test.others(w.hive)
 			w.must(w.session(t.Context(), "apply", func(d *Deployer) error {
-				return d.Apply(t.Context(), w.hive, w.hive.Nodes[1:], Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, BootTimeout: 10 * time.Second, Partial: true})
+				return d.Apply(t.Context(), w.hive, w.hive.Nodes[1:], Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}}, BootTimeout: 10 * time.Second, Partial: true})
 			}))
 			vault := filepath.Join(w.dir.Vault(), "cluster-ca.json")
 			if err := os.MkdirAll(w.dir.Vault(), 0o700); err != nil {

@@ -52,7 +52,7 @@ func mustReboot(n activate.Node) bool {
 func (r *run) rebootNode(ctx context.Context, n nixeval.Node, boot string) (state.NodeResult, string, error) {
 	changer := r.nodeChanger()
 	result, text, err := changer.Reboot(ctx, n, boot, r.RebootTimeout)
-	if a, ok := r.activationOf(n); ok {
+	if a := r.changeOf(n).result; a != nil {
 		result.Before = node.GenerationOf(a.Before, a.Before.Current)
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -15,7 +16,7 @@ import (
 // Only nodes that are not members are admitted, and nodes whose machine was recreated.
 func TestAdmit(t *testing.T) {
 	e := &enginetest.Fake{}
-	r := &run{Deployer: &Deployer{}, Options: Options{Options: node.Options{Goal: node.Switch}}}
+	r := &run{Deployer: &Deployer{}, Options: Options{Options: plan.Options{Options: node.Options{Goal: node.Switch}}}}
 	cluster := rollout.NewCluster([]engine.Engine{e}, nil)
 	cluster.AddMember("cp-1", e, engine.Status{})
 	cluster.AddMember("cp-2", e, engine.Status{})

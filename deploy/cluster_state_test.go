@@ -20,6 +20,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/machine/fake"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -110,7 +111,7 @@ func TestStartStoppedController(t *testing.T) {
 			nodes = nodes[1:]
 		}
 		_, err := w.session(t.Context(), "apply", func(d *Deployer) error {
-			return d.Apply(t.Context(), w.hive, nodes, Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, BootTimeout: 10 * time.Second, Partial: !selected})
+			return d.Apply(t.Context(), w.hive, nodes, Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}}, BootTimeout: 10 * time.Second, Partial: !selected})
 		})
 		calls := strings.Join(e.MemberCalls(), "; ")
 		if err != nil || strings.HasPrefix(calls, "start cp-1 d.service; drain cp-1;") != selected || strings.Contains(calls, "start ") != selected {

@@ -43,7 +43,7 @@ func TestApplyExecutesPlan(t *testing.T) {
 		for _, p := range made.Nodes {
 			shown = append(shown, fmt.Sprintf("%s %s %d %t", p.Node, p.Action, p.Wave, p.Drained))
 		}
-		o := Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, BootTimeout: 10 * time.Second, MaxUnavailable: two, Plan: &made}
+		o := Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, MaxUnavailable: two}, BootTimeout: 10 * time.Second, Plan: &made}
 		return d.Apply(t.Context(), w.hive, w.hive.Nodes, o)
 	})
 	if err != nil {
@@ -100,7 +100,7 @@ func TestApplyEvaluatesWithNewFacts(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		o := Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, BootTimeout: 10 * time.Second, Plan: &made}
+		o := Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}}, BootTimeout: 10 * time.Second, Plan: &made}
 		return d.Apply(t.Context(), w.hive, w.hive.Nodes, o)
 	})
 	if err != nil {
@@ -126,7 +126,7 @@ func TestHiveChangesWhilePlanIsExecuted(t *testing.T) {
 				w.revision++
 			}
 			made.File = "w.plan"
-			o := Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, BootTimeout: 10 * time.Second, Plan: &made}
+			o := Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}}, BootTimeout: 10 * time.Second, Plan: &made}
 			return d.Apply(t.Context(), w.hive, w.hive.Nodes, o)
 		})
 		if !changes {
@@ -296,7 +296,7 @@ func TestPlanInQuestion(t *testing.T) {
 	var shown []string
 	before := len(w.facts)
 	_, err := w.session(t.Context(), "apply", func(d *Deployer) error {
-		o := Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, BootTimeout: 10 * time.Second, Plan: &Plan{}}
+		o := Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}}, BootTimeout: 10 * time.Second, Plan: &Plan{}}
 		ask := d.Machines.Ask
 		d.Machines.Ask = func(changes []machine.Change) error {
 			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})

@@ -114,7 +114,7 @@ type PreviewOptions struct {
 // Preview returns what Apply would do with each node. It builds the systems on this computer. If o.Units is set,
 // Preview also copies the closures to the nodes; otherwise it writes nothing to the nodes.
 func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o PreviewOptions) (Plan, error) {
-	r := &run{Deployer: d, hive: hive, Options: Options{Options: node.Options{Goal: node.Switch}, Parallel: o.Parallel, KeepGoing: o.KeepGoing}}
+	r := &run{Deployer: d, hive: hive, Options: Options{Options: plan.Options{Options: node.Options{Goal: node.Switch}}, Parallel: o.Parallel, KeepGoing: o.KeepGoing}}
 	machines, done, err := d.previewMachines(ctx, recorded, nodes, o)
 	defer done()
 	if err != nil {
@@ -193,7 +193,7 @@ func describePreview(removed, changed, nodes int) string {
 // previewNode returns what apply would do with one node.
 func (d *Deployer) previewNode(ctx context.Context, observation plan.Observation, diffs *diffs, o PreviewOptions) Preview {
 	n := observation.Node
-	decided := plan.Decide(observation, node.Options{Goal: node.Switch})
+	decided := plan.Decide(observation, plan.Options{Options: node.Options{Goal: node.Switch}, WithoutKeys: !o.Keys})
 	p := Preview{Node: n.Name, Unit: n.Unit, From: observation.Observed.Current, To: observation.Closure.Out, Drv: observation.Closure.Drv, Action: decided.Action, plan: decided, err: decided.Err}
 	if p.err == nil && observation.Built && observation.Err == nil && !isDown(observation.Machine) {
 		p.err = node.AddCause(ctx, d.Fleet, p.Node, d.addPreviewDetails(ctx, &p, observation, diffs, o))
@@ -236,7 +236,7 @@ func (d *Deployer) addPreviewDetails(ctx context.Context, p *Preview, observatio
 	}
 	// If the node runs the last confirmed system and the hive has no keys for the node, there are no keys to
 	// remove.
-	if runsConfirmed := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == observed.Current; o.Keys && (len(dep.Keys) > 0 || !runsConfirmed) {
+	if runsConfirmed := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == observed.Current; p.plan.Keys == plan.ReplaceKeys && (len(dep.Keys) > 0 || !runsConfirmed) {
 		if err := d.previewKeys(ctx, p, h, dep); err != nil {
 			return &fleet.NodeError{Node: p.Node, Step: event.Keys, Err: err}
 		}

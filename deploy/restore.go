@@ -64,8 +64,9 @@ func (r *run) isMemberReady(ctx context.Context, cluster rollout.Cluster, node s
 // restoreNode rolls one node back to the systems that it ran and would have booted before this run, and records
 // the node's outcome.
 func (r *run) restoreNode(ctx context.Context, n nixeval.Node) error {
-	before := r.stateBefore(n)
-	if err := r.nodeChanger().Restore(ctx, n, before, r.nodeOptions()); err != nil {
+	done := r.changeOf(n)
+	before := done.result.Before
+	if err := r.nodeChanger().Restore(ctx, done.task, before, r.nodeOptions()); err != nil {
 		return &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: fmt.Errorf("cannot be rolled back: %w", err)}
 	}
 	text := fmt.Sprintf("rolled back to generation %d, because another node failed", node.GenerationOf(before, before.Current))

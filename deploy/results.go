@@ -19,13 +19,19 @@ type results struct {
 	record *runs.Recorder
 	goal   node.Goal
 
-	mu          sync.Mutex
-	observed    map[string]activate.Node // by node name: the inspection before this run changed the node
-	outcomes    map[string]state.Outcome
-	order       []nixeval.Node             // nodes in the order in which their first outcomes were recorded
-	activations map[string]activate.Result // by node name; only nodes on which a system was activated
-	deployed    map[string]node.Task       // by node name; only nodes that were deployed without an error
-	notJoined   []string                   // names of nodes that could not be admitted when they were deployed
+	mu        sync.Mutex
+	observed  map[string]activate.Node // by node name: the inspection before this run changed the node
+	outcomes  map[string]state.Outcome
+	order     []nixeval.Node       // nodes in the order in which their first outcomes were recorded
+	changes   map[string]change    // by node name; only nodes on which a system was activated
+	deployed  map[string]node.Task // by node name; only nodes that were deployed without an error
+	notJoined []string             // names of nodes that could not be admitted when they were deployed
+}
+
+// change is an activation of a system on a node.
+type change struct {
+	task   node.Task
+	result *activate.Result
 }
 
 // recordOutcome stores the outcome of a node, writes the node's result to the record of the run, and sends the
@@ -41,7 +47,7 @@ func (r *results) recordOutcome(n nixeval.Node, c nixeval.Closure, outcome state
 	r.outcomes[n.Name] = outcome
 	r.mu.Unlock()
 	result := state.NodeResult{Node: n.Name, Unit: n.Unit, Path: c.Out, Outcome: outcome}
-	if a, ok := r.activationOf(n); ok {
+	if a := r.changeOf(n).result; a != nil {
 		result.Before, result.After = node.GenerationOf(a.Before, a.Before.Current), node.GenerationOf(a.After, a.After.Current)
 	}
 	r.report(result, text, err)
@@ -86,14 +92,14 @@ func (r *results) hasOutcome(name string) bool {
 	return recorded
 }
 
-// recordActivation stores the result of a node's activation, which contains the state of the node before it.
-func (r *results) recordActivation(n nixeval.Node, result activate.Result) {
+// recordChange stores the activation of a node, which contains the state of the node before it.
+func (r *results) recordChange(t node.Task, result activate.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.activations == nil {
-		r.activations = map[string]activate.Result{}
+	if r.changes == nil {
+		r.changes = map[string]change{}
 	}
-	r.activations[n.Name] = result
+	r.changes[t.Node.Name] = change{t, &result}
 }
 
 // changedNodes returns the nodes on which this run activated a system that was not rolled back.
@@ -101,8 +107,8 @@ func (r *results) changedNodes() []nixeval.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(r.order), func(n nixeval.Node) bool {
-		result, ok := r.activations[n.Name]
-		return !ok || result.RolledBack()
+		c, ok := r.changes[n.Name]
+		return !ok || c.result.RolledBack()
 	})
 }
 
@@ -110,8 +116,8 @@ func (r *results) changedNodes() []nixeval.Node {
 func (r *results) hasOtherSystem(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a, ok := r.activations[name]
-	known := ok && a.After.Current != ""
+	a := r.changes[name].result
+	known := a != nil && a.After.Current != ""
 	return known && r.outcomes[name] != state.RolledBack && (a.After.Current != a.Before.Current || a.After.Profile != a.Before.Profile)
 }
 
@@ -144,17 +150,11 @@ func (r *results) replaceOutcomes(results []state.NodeResult) {
 	}
 }
 
-func (r *results) stateBefore(n nixeval.Node) activate.Node {
+// changeOf returns the activation of a node, which is empty if no system was activated.
+func (r *results) changeOf(n nixeval.Node) change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.activations[n.Name].Before
-}
-
-func (r *results) activationOf(n nixeval.Node) (activate.Result, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	a, ok := r.activations[n.Name]
-	return a, ok
+	return r.changes[n.Name]
 }
 
 // recordNotStarted records a node as skipped if the run was cancelled before the node's task began.

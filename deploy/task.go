@@ -52,15 +52,17 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 		Node: n, Deployment: d, Closure: c, BuildOnTarget: r.buildsOnTarget(n.Unit),
 		Observed: inspected.observed, Unchanged: decided.Unchanged(),
 	}}
-	if !r.UsesKeys() {
+	if decided.Keys == plan.LeaveKeys {
 		return t, nil
 	}
 	// Load all keys now, so that an error in a key is found before anything is changed on the node.
-	if t.Keys, err = r.Uploader.Load(ctx, n.Name, d, secrets.All); err != nil {
+	keys, err := r.Uploader.Load(ctx, n.Name, d, secrets.All)
+	if err != nil {
 		err = &fleet.NodeError{Node: n.Name, Step: event.Keys, Err: err}
 		r.recordOutcome(n, c, state.Failed, "", err)
 		return nil, err
 	}
+	t.Keys = &keys
 	return t, nil
 }
 
@@ -70,7 +72,7 @@ func (r *run) decide(n nixeval.Node, d nixeval.Deployment, c nixeval.Closure, bu
 	if machine := r.machines.DeferredTask(n.Name); machine != nil {
 		o.Machine = machine.Change.Action
 	}
-	return plan.Decide(o, r.nodeOptions())
+	return plan.Decide(o, r.Options.Options)
 }
 
 // deploymentOf returns the deployment options of a node, with the keys that nixbench adds.

@@ -32,6 +32,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/fake"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/deploy/rollout"
@@ -373,7 +374,7 @@ func (w *world) apply(options ...func(*Options)) ([]state.NodeResult, error) {
 }
 
 func (w *world) applyIn(ctx context.Context, options ...func(*Options)) ([]state.NodeResult, error) {
-	o := Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, BootTimeout: 10 * time.Second}
+	o := Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}}, BootTimeout: 10 * time.Second}
 	for _, f := range options {
 		f(&o)
 	}

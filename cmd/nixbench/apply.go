@@ -21,6 +21,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/packages"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/selection"
@@ -185,9 +186,12 @@ hive no longer contains. Systems are neither evaluated nor switched.`,
 // toOptions validates the flags and converts them to the options of an apply.
 func (f *applyFlags) toOptions(goal node.Goal) (deploy.Options, error) {
 	o := deploy.Options{
-		Options:  node.Options{Goal: goal, RollbackAll: f.rollbackAll, Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutKeys: f.noKeys},
+		Options: plan.Options{
+			Options:     node.Options{Goal: goal, RollbackAll: f.rollbackAll, Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown},
+			WithoutKeys: f.noKeys, WithoutDrain: f.drain.noDrain,
+		},
 		Parallel: f.parallel, KeepGoing: f.keepGoing,
-		WithoutDrain: f.drain.noDrain, Partial: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
+		Partial: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
 		RebootNodes: f.reboot, RebootTimeout: f.rebootTimeout,
 	}
 	if f.checkTimeout < 0 {

@@ -36,8 +36,7 @@ type Options struct {
 	Specialisation string
 	ActivateWith   string // "" or activate.NixosRebuild
 	ReplaceUnknown bool   // overrides replaceUnknownProfiles of the hive
-	WithoutKeys    bool
-	RollbackAll    bool // nodes keep a backup of the replaced keys, so that the whole run can be rolled back
+	RollbackAll    bool   // nodes keep a backup of the replaced keys, so that the whole run can be rolled back
 }
 
 // host is a node's connection with the methods that activate and closure need.

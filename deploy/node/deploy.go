@@ -25,7 +25,9 @@ type Task struct {
 	Observed      activate.Node // state of the node before the run
 	Unchanged     bool          // the node already runs the desired system; only keys may differ
 	Transferred   bool          // Transfer has succeeded for this task, so Deploy does not transfer the system
-	Keys          secrets.Set
+	// Keys are the keys that the node has after the deployment: other keys of nixbench are removed. Nil: the keys of the node
+	// are left as they are.
+	Keys *secrets.Set
 
 	AfterLogin func(context.Context) // see activate.Request
 }
@@ -236,8 +238,10 @@ func (c *Changer) dryActivate(ctx context.Context, h host, t Task, o Options) (R
 func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, recovered bool) (Result, error) {
 	name := t.Node.Name
 	request := c.newRequest(t, o)
-	if late := t.Keys.At(secrets.Post); len(late.Keys) > 0 && !o.WithoutKeys {
-		request.AfterSwitch = func(ctx context.Context) bool { return c.uploadLateKeys(ctx, h, late, o) }
+	if t.Keys != nil {
+		if late := t.Keys.At(secrets.Post); len(late.Keys) > 0 {
+			request.AfterSwitch = func(ctx context.Context) bool { return c.uploadLateKeys(ctx, h, late, o) }
+		}
 	}
 	activation, outcome, err := c.ApplySystem(ctx, name, h, Target{
 		Before: t.Observed, Request: request, Recovered: recovered, Kind: t.engineKind(), Membership: t.membership(),

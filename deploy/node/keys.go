@@ -48,7 +48,7 @@ func (o Options) keyBackupMode(when secrets.When) secrets.Aside {
 func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, why error) error {
 	var lost *activate.LostSightError
 	var busy *activate.BusyError
-	if o.WithoutKeys || len(t.Keys.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
+	if t.Keys == nil || len(t.Keys.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
 		return nil
 	}
 	// The keys are also restored after Ctrl-C, while the user waits, so the time is limited.
@@ -105,8 +105,11 @@ func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Re
 // uploadKeys uploads the keys for the given moment of a deployment. If the hive has no keys for the node, the keys of the old system are removed after the old system has
 // stopped. A node that has no keys according to the state is not contacted.
 func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, when secrets.When) (secrets.Result, error) {
+	if t.Keys == nil {
+		return secrets.Result{}, nil
+	}
 	none := len(t.Keys.Keys) == 0
-	if o.WithoutKeys || none && (when == secrets.Pre || o.Goal == Boot || o.Goal == Test ||
+	if none && (when == secrets.Pre || o.Goal == Boot || o.Goal == Test ||
 		when == secrets.All && o.Goal != UploadKeys && c.runsConfirmedSystem(t)) {
 		return secrets.Result{}, nil
 	}
@@ -150,7 +153,7 @@ func (c connection) Conn(context.Context) (*remote.Conn, error) { return c.conn,
 // upload before the switch, which found the keys to remove. If nothing was uploaded before, this is only known if the
 // node has reported after the switch that it has no keys. The node deletes the backup of replaced keys itself.
 func hasKeysAfterSwitch(t Task, o Options, before secrets.Result, after activate.Node) bool {
-	if len(t.Keys.Keys) == 0 && after.NoKeys {
+	if t.Keys == nil || len(t.Keys.Keys) == 0 && after.NoKeys {
 		return false
 	}
 	early := len(t.Keys.At(secrets.Pre).Keys)

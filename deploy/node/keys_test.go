@@ -52,7 +52,7 @@ func TestKeysOfUnreachableNodes(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := &Changer{Uploader: &secrets.Uploader{}}
-			task := Task{Node: nixeval.Node{Name: "a"}, Keys: secrets.Set{Keys: make([]secrets.Key, 1)}}
+			task := Task{Node: nixeval.Node{Name: "a"}, Keys: &secrets.Set{Keys: make([]secrets.Key, 1)}}
 			err := c.restoreKeys(t.Context(), unreachableHost{}, task, Options{}, test.why)
 			switch {
 			case test.want == "" && err != nil, test.want != "" && err == nil:
@@ -84,8 +84,31 @@ func TestKeysAfterSwitch(t *testing.T) {
 		{nil, Switch, secrets.Result{}, activate.Node{NoKeys: true}, false},
 		{[]secrets.Key{late}, Switch, secrets.Result{}, activate.Node{NoKeys: true}, true},
 	} {
-		if got := hasKeysAfterSwitch(Task{Keys: secrets.Set{Keys: test.keys}}, Options{Goal: test.goal}, test.before, test.after); got != test.want {
+		if got := hasKeysAfterSwitch(Task{Keys: &secrets.Set{Keys: test.keys}}, Options{Goal: test.goal}, test.before, test.after); got != test.want {
 			t.Errorf("%+v: got %v", test, got)
 		}
+	}
+}
+
+// The keys of a node that is deployed without a set of keys are left alone. An empty set removes them.
+func TestKeysAreLeftAlone(t *testing.T) {
+	for _, test := range []struct {
+		keys *secrets.Set
+		asks bool // the node is asked about its keys
+	}{{nil, false}, {&secrets.Set{}, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			task := Task{Node: nixeval.Node{Name: "a"}, Keys: test.keys}
+			for _, goal := range []Goal{Switch, UploadKeys} {
+				_, err := (&Changer{Uploader: &secrets.Uploader{}}).uploadKeys(ctx, unreachableHost{}, task, Options{Goal: goal}, secrets.Post)
+				if (err != nil) != test.asks {
+					t.Errorf("%v, %s: %v", test.keys, goal, err)
+				}
+			}
+			if got := hasKeysAfterSwitch(task, Options{Goal: Switch}, secrets.Result{}, activate.Node{}); got != test.asks {
+				t.Errorf("%v: keys after the switch: %t", test.keys, got)
+			}
+		})
 	}
 }

@@ -11,10 +11,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Restore restores the system that the node ran before the run, and the system that the node would have booted
-// (its boot default). An earlier apply boot or apply test makes them two different systems.
-func (c *Changer) Restore(ctx context.Context, n nixeval.Node, before activate.Node, o Options) error {
-	h, err := c.Fleet.Host(ctx, n)
+// Restore undoes a deployment: it restores the keys of the node if the deployment has replaced them, the system that the node
+// ran before, and the system that the node would have booted (its boot default). An earlier apply boot or apply test makes
+// them two different systems.
+func (c *Changer) Restore(ctx context.Context, t Task, before activate.Node, o Options) error {
+	h, err := c.Fleet.Host(ctx, t.Node)
 	if err != nil {
 		return err
 	}
@@ -23,32 +24,32 @@ func (c *Changer) Restore(ctx context.Context, n nixeval.Node, before activate.N
 		if o.Goal == Test {
 			goal = activate.Test
 		}
-		if err := c.restoreSystem(ctx, n, h, o, before, goal, before.Current); err != nil {
+		if err := c.restoreSystem(ctx, t, h, o, before, goal, before.Current); err != nil {
 			return err
 		}
 	}
 	if o.Goal != Test && before.Profile != before.Current || o.Goal == Boot {
-		return c.restoreSystem(ctx, n, h, o, before, activate.Boot, before.Profile)
+		return c.restoreSystem(ctx, t, h, o, before, activate.Boot, before.Profile)
 	}
 	return nil
 }
 
 // restoreSystem restores the previous keys of a node, and then activates the earlier system at path.
-func (c *Changer) restoreSystem(ctx context.Context, n nixeval.Node, h host, o Options, before activate.Node, goal activate.Goal, path string) error {
-	generation := GenerationOf(before, path)
+func (c *Changer) restoreSystem(ctx context.Context, t Task, h host, o Options, before activate.Node, goal activate.Goal, path string) error {
+	name, generation := t.Node.Name, GenerationOf(before, path)
 	if generation == 0 {
 		return errors.New("it had no earlier generation")
 	}
-	if !o.WithoutKeys { // before the activation, because the units of the earlier system start with the previous keys
-		if err := c.Uploader.PutBack(ctx, n.Name, h); err != nil {
-			return AddCause(ctx, c.Fleet, n.Name, err)
+	if t.Keys != nil { // before the activation, because the units of the earlier system start with the previous keys
+		if err := c.Uploader.PutBack(ctx, name, h); err != nil {
+			return AddCause(ctx, c.Fleet, name, err)
 		}
 	}
-	_, _, err := c.ApplySystem(ctx, n.Name, h, Target{
+	_, _, err := c.ApplySystem(ctx, name, h, Target{
 		Before: before, Generation: generation, Restores: true,
 		Request: activate.Request{Run: c.RunID + "-back", Path: path, Goal: goal, Confirm: o.Confirm, SettleTime: o.SettleTime, NoReboot: o.NoReboot, ReplaceUnknown: true},
 	})
-	return AddCause(ctx, c.Fleet, n.Name, err)
+	return AddCause(ctx, c.Fleet, name, err)
 }
 
 // RollBack activates an earlier system on a node. generation is the number of that system in the node's

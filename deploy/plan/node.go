@@ -6,6 +6,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -24,6 +25,19 @@ const (
 	NotRunning   = "not running" // its machine has to be started before the node can be inspected
 )
 
+// Options are the options of a run that decide what it does to each node.
+type Options struct {
+	node.Options
+	WithoutKeys    bool            // keys are left as they are
+	WithoutDrain   bool            // members of a running cluster change without a drain
+	MaxUnavailable selection.Share // nodes that may change in one wave
+}
+
+// UsesKeys reports whether the keys of nodes are replaced by those of the hive.
+func (o Options) UsesKeys() bool {
+	return !o.WithoutKeys && o.Goal != node.Push && o.Goal != node.DryActivate
+}
+
 // Observation is what is known about a node before the run changes it.
 type Observation struct {
 	Node       nixeval.Node
@@ -37,10 +51,19 @@ type Observation struct {
 	Machine machine.Action
 }
 
+// Keys is what a run does with the keys of a node.
+type Keys int
+
+const (
+	LeaveKeys   Keys = iota // they stay as they are
+	ReplaceKeys             // the node gets the keys of the hive, and others of nixbench are removed: all if the hive has none
+)
+
 // Node is what a run does to one node.
 type Node struct {
 	Action  string // one of the constants above
 	Machine machine.Action
+	Keys    Keys
 	Err     error // why the node cannot be deployed, or nil
 }
 
@@ -68,9 +91,12 @@ func (p Node) Removes() bool {
 }
 
 // Decide returns what a run does to a node. It changes nothing: plan prints the decision, apply executes it.
-func Decide(o Observation, options node.Options) Node {
+func Decide(o Observation, options Options) Node {
 	p := Node{Machine: o.Machine}
-	p.Action, p.Err = decideAction(o, options)
+	if options.UsesKeys() {
+		p.Keys = ReplaceKeys
+	}
+	p.Action, p.Err = decideAction(o, options.Options)
 	return p
 }
 

@@ -61,9 +61,23 @@ func TestDecide(t *testing.T) {
 		if goal == "" {
 			goal = node.Switch
 		}
-		p := Decide(c.observation, node.Options{Goal: goal})
+		p := Decide(c.observation, Options{Options: node.Options{Goal: goal}})
 		if p.Action != c.action || (p.Err != nil) != c.err || p.NeedsDrain(goal) != c.drains || p.Removes() != c.removes || p.IsNoop() != c.noop {
 			t.Errorf("%s: %+v; drains %v, removes %v, no-op %v", name, p, p.NeedsDrain(goal), p.Removes(), p.IsNoop())
+		}
+	}
+}
+
+// A run that uploads no keys leaves those of the nodes as they are.
+func TestDecideKeys(t *testing.T) {
+	for goal, want := range map[node.Goal]Keys{node.Switch: ReplaceKeys, node.Boot: ReplaceKeys, node.Test: ReplaceKeys, node.UploadKeys: ReplaceKeys, node.Push: LeaveKeys, node.DryActivate: LeaveKeys} {
+		o := Options{Options: node.Options{Goal: goal}}
+		if got := Decide(observe("/old", nil), o).Keys; got != want {
+			t.Errorf("apply %s: %v", goal, got)
+		}
+		o.WithoutKeys = true
+		if got := Decide(observe("/old", nil), o).Keys; got != LeaveKeys {
+			t.Errorf("apply %s --no-keys: %v", goal, got)
 		}
 	}
 }
