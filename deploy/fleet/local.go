@@ -8,7 +8,7 @@ import (
 // NewLocal returns a fleet of one node, which is this computer. Its commands run as the current user, or as
 // root by the escalation command if there is one.
 func NewLocal(hive *nixeval.Hive, n nixeval.Node, escalation []string, o remote.Options) (*Fleet, error) {
-	h, err := remote.Loopback(n.Name, escalation, o)
+	h, err := remote.NewLocal(n.Name, escalation, o)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -19,11 +20,11 @@ const maxSessions = 8
 // Conn is one SSH connection. It supports several commands and forwarded sockets at the same time,
 // and its methods may be called concurrently.
 type Conn struct {
-	cfg    Config
-	opts   Options
-	client *ssh.Client
-	via    *Conn // the connection to the jump host, used only by this Conn; nil if there is none
-	sudo   *sudoPassword
+	cfg       Config
+	opts      Options
+	transport transport
+	via       *Conn // the connection to the jump host, used only by this Conn; nil if there is none
+	sudo      *sudoPassword
 
 	slots chan struct{} // taken by running commands
 
@@ -33,9 +34,9 @@ type Conn struct {
 	closed sync.WaitGroup
 }
 
-func newConn(cfg Config, opts Options, client *ssh.Client, tracked *trackedConn, via *Conn) *Conn {
+func newConn(cfg Config, opts Options, t transport, via *Conn) *Conn {
 	c := &Conn{
-		cfg: cfg, opts: opts, client: client, via: via, sudo: opts.sudo,
+		cfg: cfg, opts: opts, transport: t, via: via, sudo: opts.sudo,
 		slots: make(chan struct{}, maxSessions),
 		done:  make(chan struct{}),
 	}
@@ -43,10 +44,9 @@ func newConn(cfg Config, opts Options, client *ssh.Client, tracked *trackedConn,
 		c.sudo = &sudoPassword{}
 	}
 	c.closed.Go(func() {
-		err := client.Wait()
+		err := t.Wait()
 		c.end(c.newLostError(fmt.Errorf("the server closed it: %w", err)))
 	})
-	c.closed.Go(func() { c.sendKeepAlives(tracked) })
 	return c
 }
 
@@ -90,7 +90,7 @@ func (c *Conn) end(reason error) {
 		if c.via != nil {
 			c.via.end(ErrClosed)
 		}
-		c.client.Close()
+		c.transport.Close()
 	})
 }
 
@@ -136,7 +136,7 @@ func (c *Conn) sendKeepAlives(tracked *trackedConn) {
 				asked = time.Now()
 				go func() {
 					// Sending may block too, if the network drops packets.
-					if _, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil); err == nil {
+					if err := c.transport.ping(); err == nil {
 						answered <- struct{}{}
 					}
 				}()
@@ -178,10 +178,7 @@ func (c *Conn) askDown() string {
 func (c *Conn) RoundTrip(ctx context.Context) (time.Duration, error) {
 	answered := make(chan error, 1)
 	sent := time.Now()
-	go func() {
-		_, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil)
-		answered <- err
-	}()
+	go func() { answered <- c.transport.ping() }()
 	select {
 	case err := <-answered:
 		if err != nil {
@@ -193,11 +190,11 @@ func (c *Conn) RoundTrip(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// openSession opens a session for a command. If the server refuses because it allows fewer sessions
+// openSession opens a session for a command, whose output it writes to stdout and stderr. If the server refuses because it allows fewer sessions
 // than maxSessions, openSession tries again while other commands run.
-func (c *Conn) openSession(ctx context.Context) (*ssh.Session, error) {
+func (c *Conn) openSession(ctx context.Context, stdout, stderr io.Writer) (session, error) {
 	for wait, tries := 20*time.Millisecond, 0; ; wait, tries = min(2*wait, time.Second), tries+1 {
-		s, err := c.trySession(ctx)
+		s, err := c.trySession(ctx, stdout, stderr)
 		var refused *ssh.OpenChannelError
 		if !errors.As(err, &refused) {
 			return s, err
@@ -212,14 +209,14 @@ func (c *Conn) openSession(ctx context.Context) (*ssh.Session, error) {
 }
 
 // trySession opens a session with one attempt.
-func (c *Conn) trySession(ctx context.Context) (*ssh.Session, error) {
+func (c *Conn) trySession(ctx context.Context, stdout, stderr io.Writer) (session, error) {
 	type opened struct {
-		session *ssh.Session
+		session session
 		err     error
 	}
 	ready := make(chan opened, 1)
 	go func() {
-		s, err := c.client.NewSession()
+		s, err := c.transport.newSession(stdout, stderr)
 		ready <- opened{s, err}
 	}()
 	select {

@@ -25,7 +25,8 @@ func sh(script string, args ...string) []string {
 }
 
 func testExitStatus(t *testing.T, k kind) {
-	conn := k.start(t, want{}).dial(t)
+	s := k.start(t, want{})
+	conn, addr := s.dial(t), s.config(t).Addr()
 	for _, status := range []int{0, 1, 2, 4, 100, 126, 127, 255} {
 		err := conn.Run(t.Context(), remote.Cmd{Argv: sh("exit $1", strconv.Itoa(status))})
 		if got := exitStatus(t, err); got != status {
@@ -38,11 +39,11 @@ func testExitStatus(t *testing.T, k kind) {
 	}
 	var failed *remote.RunError
 	if errors.As(err, &failed) && (failed.Node != "node-1" || !strings.Contains(failed.Stderr, "not found") ||
-		!strings.HasPrefix(err.Error(), "node-1: no-such-program x on 127.0.0.1:")) {
+		!strings.HasPrefix(err.Error(), "node-1: no-such-program x on "+addr+": ")) {
 		t.Errorf("the error says %q", err)
 	}
 	err = conn.Run(t.Context(), remote.Cmd{Argv: sh("exit 1"), Name: "look around"})
-	if !strings.HasPrefix(fmt.Sprint(err), "node-1: look around on 127.0.0.1:") {
+	if !strings.HasPrefix(fmt.Sprint(err), "node-1: look around on "+addr+": ") {
 		t.Errorf("the error of a command with a name says %q", err)
 	}
 	for _, argv := range [][]string{nil, {""}, {"-c"}, {"a", "\x00"}} {
@@ -301,6 +302,20 @@ func testCancelStubborn(t *testing.T, k kind) {
 		t.Errorf("it took %v", took)
 	}
 	gone(t, pid, time.Second)
+}
+
+// A process that a command leaves behind is not ended with the command.
+func testLeftBehind(t *testing.T, k kind) {
+	conn := k.start(t, want{}).dial(t)
+	out, err := conn.Output(t.Context(), remote.Cmd{Argv: sh("sleep 60 >/dev/null 2>&1 & echo $!")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(out)))
+	time.Sleep(100 * time.Millisecond)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Errorf("process %d does not run any more: %v", pid, err)
+	}
 }
 
 func testDeadline(t *testing.T, k kind) {

@@ -78,9 +78,12 @@ func firstPositive[T int | time.Duration](values ...T) T {
 	return 0
 }
 
-// Dial opens one SSH connection and logs in.
+// Dial opens one SSH connection and logs in. For this machine it does neither.
 func Dial(ctx context.Context, cfg Config, opts Options) (*Conn, error) {
 	full := opts.withDefaults(cfg)
+	if cfg.Local {
+		return newConn(cfg, full, newLocalTransport(), nil), nil
+	}
 	hosts, err := loadHostKeys(cfg, full.AcceptNewHostKeys || cfg.AcceptNew, full.KnownHosts)
 	if err != nil {
 		return nil, err
@@ -124,7 +127,9 @@ func Dial(ctx context.Context, cfg Config, opts Options) (*Conn, error) {
 		}
 		return nil, newLoginError(ctx, cfg, clock, hosts, id, err)
 	}
-	return newConn(cfg, full, client, tracked, via), nil
+	conn := newConn(cfg, full, sshTransport{client}, via)
+	conn.closed.Go(func() { conn.sendKeepAlives(tracked) })
+	return conn, nil
 }
 
 // handshake exchanges keys with the server, checks the host key and logs in.

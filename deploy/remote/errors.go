@@ -261,13 +261,6 @@ func (e *RunError) OnNode() (node, text string) {
 	return e.Node, text
 }
 
-func formatExit(status int, signal string) string {
-	if signal != "" {
-		return "killed by signal " + signal
-	}
-	return fmt.Sprintf("exit status %d", status)
-}
-
 // LoginShellError means that the login succeeded, but the session ended before it ran the command: the user's login
 // shell or the forced command of its key runs no commands, or the node does not admit the user.
 type LoginShellError struct {

@@ -48,7 +48,7 @@ func (c *Conn) dialFromNode(ctx context.Context, network, address string) (_ net
 	defer cancel()
 	ready := make(chan dialed, 1)
 	go func() {
-		conn, err := c.client.Dial(network, address)
+		conn, err := c.transport.Dial(network, address)
 		ready <- dialed{conn, err}
 	}()
 	select {

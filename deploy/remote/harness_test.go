@@ -124,6 +124,7 @@ type server struct {
 	drop    func() // ends connections, as a crash would
 	stop    func()
 	restart func() // after stop, on the same port with the same keys
+	local   bool   // there is no server
 }
 
 // kind is a kind of server that must pass the contract.
@@ -159,6 +160,9 @@ func (s *server) target() remote.Target {
 
 func (s *server) config(t testing.TB) remote.Config {
 	t.Helper()
+	if s.local {
+		return remote.Config{Node: "node-1", Local: true, User: currentUser(t)}
+	}
 	cfg, err := remote.Resolver{Run: noSSH(t)}.Resolve(t.Context(), s.target())
 	if err != nil {
 		t.Fatal(err)
@@ -207,6 +211,9 @@ func noSSH(t testing.TB) remote.Runner {
 		return nil, errors.New("unexpected call")
 	}
 }
+
+// thisMachine needs no server.
+func thisMachine(testing.TB, want) *server { return &server{local: true} }
 
 // inProcess starts sshtest's server.
 func inProcess(t testing.TB, w want) *server {

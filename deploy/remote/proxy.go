@@ -23,7 +23,7 @@ func openTransport(ctx context.Context, clock *loginClock, cfg Config, asked, op
 		if err != nil {
 			return nil, nil, fmt.Errorf("jump host %s: %w", cfg.Via.Alias, err)
 		}
-		conn, err := via.client.DialContext(ctx, "tcp", cfg.Addr())
+		conn, err := via.transport.(sshTransport).DialContext(ctx, "tcp", cfg.Addr())
 		if err != nil {
 			err = via.explainError(err)
 			via.Close()

@@ -132,7 +132,7 @@ func (c *Conn) needsEscalation(cmd Cmd) bool {
 type runningCommand struct {
 	conn    *Conn
 	cmd     Cmd
-	session *ssh.Session
+	session session
 	marks   *markWriter
 	tail    *tailBuffer   // the end of the command's stderr
 	before  *tailBuffer   // the end of what was printed before the command has started
@@ -151,20 +151,8 @@ type runningCommand struct {
 func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
-	session, err := c.openSession(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			return c.newCancelError(ctx, cmd)
-		}
-		return err
-	}
-	stdin, err := session.StdinPipe()
-	if err != nil {
-		go session.Close()
-		return c.explainError(err)
-	}
 	r := &runningCommand{
-		conn: c, cmd: cmd, session: session, tail: newTail(stderrTail), before: newTail(stderrTail), mayAsk: stop,
+		conn: c, cmd: cmd, tail: newTail(stderrTail), before: newTail(stderrTail), mayAsk: stop,
 		started: make(chan struct{}), leader: make(chan struct{}), prompts: make(chan struct{}, 8), ended: make(chan struct{}),
 	}
 	stdout, stderr := serializeWriters(cmd.Stdout, cmd.Stderr)
@@ -176,9 +164,20 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	defer out.discardRest()
 	defer errs.discardRest()
 	mark := "nixbench-" + rand.Text() + "-"
-	session.Stdout = &markWriter{prefix: mark, onMark: func(_, _ string) {}, before: r.before, w: out}
 	r.marks = &markWriter{prefix: mark, onMark: r.handleMark, before: r.before, w: io.MultiWriter(r.tail, errs)}
-	session.Stderr = r.marks
+	session, err := c.openSession(ctx, &markWriter{prefix: mark, onMark: func(_, _ string) {}, before: r.before, w: out}, r.marks)
+	if err != nil {
+		if ctx.Err() != nil {
+			return c.newCancelError(ctx, cmd)
+		}
+		return err
+	}
+	stdin, err := session.StdinPipe()
+	if err != nil {
+		go session.Close()
+		return c.explainError(err)
+	}
+	r.session = session
 
 	until, _ := ctx.Deadline()
 	r.wait = c.opts.Send.Wait(event.Event{Node: c.cfg.Node, Phase: event.Connect, Text: "the login shell of " + c.cfg.User + " to start a command", Until: until})
@@ -322,7 +321,7 @@ func (u untilClosed) Write(p []byte) (int, error) {
 func (r *runningCommand) convertError(err error) error {
 	c := r.conn
 	r.marks.flush()
-	var exit *ssh.ExitError
+	var exit *exitError
 	var missing *ssh.ExitMissingError
 	switch {
 	case (err == nil || errors.As(err, &exit)) && !r.hasStarted():
@@ -331,7 +330,7 @@ func (r *runningCommand) convertError(err error) error {
 		return nil
 	case errors.As(err, &exit):
 		failed := &RunError{Node: c.cfg.Node, Host: c.cfg.Addr(), Argv: r.cmd.Argv, Name: r.cmd.Name,
-			ExitStatus: exit.ExitStatus(), Signal: exit.Signal(), Stderr: r.tail.String()}
+			ExitStatus: exit.status, Signal: exit.signal, Stderr: r.tail.String()}
 		if failed.Signal != "" {
 			failed.ExitStatus = -1
 		}
@@ -362,13 +361,13 @@ func isClosed(c <-chan struct{}) bool {
 
 // newNotStartedError returns the error of a session that has ended although the command itself has not started. exit is
 // nil if its exit status is 0.
-func (r *runningCommand) newNotStartedError(exit *ssh.ExitError) error {
+func (r *runningCommand) newNotStartedError(exit *exitError) error {
 	if isClosed(r.leader) {
 		return r.newEscalationError()
 	}
 	e := &LoginShellError{Node: r.conn.cfg.Node, Addr: r.conn.cfg.Addr(), User: r.conn.cfg.User, How: formatExit(0, ""), Printed: r.before.String()}
 	if exit != nil {
-		e.How = formatExit(exit.ExitStatus(), exit.Signal())
+		e.How = exit.Error()
 	}
 	return e
 }

@@ -50,6 +50,7 @@ func (t Target) isComplete() bool {
 // Config describes how to connect to one host. It is the input of Dial.
 type Config struct {
 	Node     string // for messages
+	Local    bool   // the node is this machine: of the other fields, only User and Escalation have a meaning
 	Alias    string // the requested host
 	HostName string // the name or address to connect to
 	Port     int
@@ -88,6 +89,9 @@ type Config struct {
 
 // Addr returns host:port.
 func (c Config) Addr() string {
+	if c.Local {
+		return "this machine"
+	}
 	return net.JoinHostPort(c.HostName, strconv.Itoa(c.Port))
 }
 

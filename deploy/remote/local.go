@@ -1,0 +1,125 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os/exec"
+	"os/user"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/sys/unix"
+
+	"github.com/nixbench/nixbench/deploy/failure"
+)
+
+// NewLocal returns a Host for this machine. Commands run as the current user, or as root by the escalation command.
+func NewLocal(node string, escalation []string, opts Options) (*Host, error) {
+	me, err := user.Current()
+	if err != nil {
+		return nil, failure.On(node, err)
+	}
+	return NewHost(Config{Node: node, Local: true, User: me.Username, Escalation: escalation}, opts), nil
+}
+
+// localTransport runs commands on this machine. Close ends them.
+type localTransport struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+func newLocalTransport() *localTransport {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &localTransport{ctx, cancel}
+}
+
+func (t *localTransport) Dial(network, addr string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(t.ctx, network, addr)
+}
+
+func (t *localTransport) ping() error { return t.ctx.Err() }
+
+func (t *localTransport) Wait() error {
+	<-t.ctx.Done()
+	return t.ctx.Err()
+}
+
+func (t *localTransport) Close() error {
+	t.cancel()
+	return nil
+}
+
+func (t *localTransport) newSession(stdout, stderr io.Writer) (session, error) {
+	cmd := exec.Command("sh") // Start adds the line
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as by sshd
+	return &localSession{Cmd: cmd, transport: t, stop: func() bool { return true }}, nil
+}
+
+type localSession struct {
+	*exec.Cmd
+	transport *localTransport
+	stop      func() bool
+
+	mu     sync.Mutex
+	group  int // the command's process group; 0 unless it runs
+	closed bool
+}
+
+func (s *localSession) Start(line string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return net.ErrClosed
+	}
+	s.Args = append(s.Args, "-c", line)
+	if err := s.Cmd.Start(); err != nil {
+		return err
+	}
+	s.group = s.Process.Pid
+	s.stop = context.AfterFunc(s.transport.ctx, func() { _ = s.Close() })
+	return nil
+}
+
+// Wait waits for the command. As with sshd, processes that it leaves behind are not ended.
+func (s *localSession) Wait() error {
+	err := s.Cmd.Wait()
+	s.stop()
+	s.mu.Lock()
+	s.group = 0
+	s.mu.Unlock()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
+		return err
+	}
+	ended := s.ProcessState.Sys().(syscall.WaitStatus)
+	if ended.Signaled() {
+		return &exitError{-1, strings.TrimPrefix(unix.SignalName(ended.Signal()), "SIG")}
+	}
+	return &exitError{status: ended.ExitStatus()}
+}
+
+// Signal sends a signal to the process group of the command.
+func (s *localSession) Signal(name ssh.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kill(unix.SignalNum("SIG" + string(name)))
+}
+
+// Close ends the command if it still runs.
+func (s *localSession) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return s.kill(syscall.SIGKILL)
+}
+
+func (s *localSession) kill(signal syscall.Signal) error {
+	if s.group == 0 {
+		return nil
+	}
+	return syscall.Kill(-s.group, signal)
+}

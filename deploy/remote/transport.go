@@ -1,0 +1,69 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// transport carries the commands and the sockets of a [Conn]: to a node over SSH, or on this machine.
+type transport interface {
+	newSession(stdout, stderr io.Writer) (session, error)
+	Dial(network, addr string) (net.Conn, error)
+	ping() error // returns nil once the other side has answered a request that does nothing
+	Wait() error // returns when the transport has ended
+	Close() error
+}
+
+// session runs one command.
+type session interface {
+	StdinPipe() (io.WriteCloser, error)
+	Start(line string) error // the login shell executes the line
+	Wait() error             // returns an *exitError unless the exit status is 0
+	Signal(ssh.Signal) error
+	Close() error
+}
+
+// exitError is how a command has ended.
+type exitError struct {
+	status int
+	signal string // KILL, TERM, …; "" if no signal ended the command
+}
+
+func (e *exitError) Error() string { return formatExit(e.status, e.signal) }
+
+func formatExit(status int, signal string) string {
+	if signal != "" {
+		return "killed by signal " + signal
+	}
+	return fmt.Sprintf("exit status %d", status)
+}
+
+type sshTransport struct{ *ssh.Client }
+
+func (t sshTransport) newSession(stdout, stderr io.Writer) (session, error) {
+	s, err := t.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	s.Stdout, s.Stderr = stdout, stderr
+	return sshSession{s}, nil
+}
+
+func (t sshTransport) ping() error {
+	_, _, err := t.SendRequest("keepalive@openssh.com", true, nil)
+	return err
+}
+
+type sshSession struct{ *ssh.Session }
+
+func (s sshSession) Wait() error {
+	err := s.Session.Wait()
+	if exit := (*ssh.ExitError)(nil); errors.As(err, &exit) {
+		return &exitError{exit.ExitStatus(), exit.Signal()}
+	}
+	return err
+}
