@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Exit codes, documented in docs/exit-codes.md. Scripts depend on them, so they must not change.
+// Exit codes, documented in docs/failures.md. Scripts depend on them, so they must not change.
 const (
 	exitOK          = 0
 	exitInternal    = 1

@@ -110,7 +110,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// The program, exit-codes.md and failures.md have the same exit codes.
+// The program, the table of failures.md and its sections have the same exit codes.
 func TestExitCodes(t *testing.T) {
 	codes := func(text, pattern string) []string {
 		var out []string
@@ -130,11 +130,11 @@ func TestExitCodes(t *testing.T) {
 	if len(want) < 10 {
 		t.Fatal(want)
 	}
-	if got := codes(document(t, "exit-codes.md"), `(?m)^\| ([0-9]+) \|`); !slices.Equal(got, want) {
-		t.Errorf("exit-codes.md has %v, the program %v", got, want)
+	if got := codes(document(t, "failures.md"), `(?m)^\| ([0-9]+) \|`); !slices.Equal(got, want) {
+		t.Errorf("the table of failures.md has %v, the program %v", got, want)
 	}
 	if got := codes(document(t, "failures.md"), `(?m)^## ([0-9]+): `); !slices.Equal(got, want) {
-		t.Errorf("failures.md has %v, the program %v", got, want)
+		t.Errorf("the sections of failures.md are %v, those of the program %v", got, want)
 	}
 }
 

@@ -66,9 +66,9 @@ func TestOperationIsJudged(t *testing.T) {
 	expect(t, "full and silent", judge(full, failing(1, "oops")), "names none of")
 }
 
-// docs/exit-codes.md has each exit code that a fault may cause.
+// docs/failures.md has each exit code that a fault may cause.
 func TestExitCodesAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/exit-codes.md")
+	page, err := os.ReadFile("../../docs/failures.md")
 	if err != nil {
 		t.Fatal(err)
 	}

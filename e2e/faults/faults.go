@@ -28,7 +28,7 @@ type fault struct {
 	spares time.Duration
 }
 
-// Exit codes of docs/exit-codes.md that a fault may cause. Codes for mistakes in the command line or
+// Exit codes of docs/failures.md that a fault may cause. Codes for mistakes in the command line or
 // in the hive are not among them.
 var (
 	ofNodes      = []int{0, 5, 6, 7, 8, 9}
