@@ -622,8 +622,8 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 			t.Errorf("%s: changed although the drain was refused: %q; %s, and before %s", name, calls, starts(), before)
 		}
 		e.Calls = nil
-		w.must(act(w, engine.DrainOptions{BarePods: true}))
-		if !slices.ContainsFunc(e.Calls, func(s string) bool { return s == "drain w-2" || s == "drain for removal w-2" }) || !e.Options.BarePods {
+		w.must(act(w, engine.DrainOptions{Allowed: []string{enginetest.Deletable.Flag}}))
+		if !slices.ContainsFunc(e.Calls, func(s string) bool { return s == "drain w-2" || s == "drain for removal w-2" }) || len(e.Options.Allowed) == 0 {
 			t.Errorf("%s, allowed: %q, %+v", name, e.Calls, e.Options)
 		}
 		if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Text == "w-2: the drain deletes shop/debug, which is bare" }) {

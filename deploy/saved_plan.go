@@ -46,8 +46,7 @@ type PlanArguments struct {
 	NoKeys         bool     `json:"noKeys"`
 	Recreate       bool     `json:"recreate"`
 	NoDrain        bool     `json:"noDrain"`
-	DrainBarePods  bool     `json:"drainBarePods"`
-	DrainLocalData bool     `json:"drainLocalData"`
+	DrainAllowed   []string `json:"drainAllowed"` // the flags of engines that allow drains to delete work
 	MaxUnavailable string   `json:"maxUnavailable"`
 }
 

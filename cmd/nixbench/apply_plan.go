@@ -26,12 +26,12 @@ func isPlanFile(arg string) bool {
 }
 
 // fixedByPlan are the flags whose values are those of the plan.
-var fixedByPlan = []string{"on", "set", "no-keys", "recreate", "no-drain", "drain-bare-pods", "drain-local-data", "max-unavailable",
+var fixedByPlan = []string{"on", "set", "no-keys", "recreate", "no-drain", "max-unavailable",
 	"keep-going", "specialisation", "reboot", "build-on-target", "no-build-on-target", "keep-result"}
 
 // applyPlanFile executes a saved plan.
 func (a *app) applyPlanFile(file string, flags applyFlags, set *pflag.FlagSet) error {
-	for _, name := range fixedByPlan {
+	for _, name := range append(flags.drain.names(), fixedByPlan...) {
 		if f := set.Lookup(name); f != nil && f.Changed {
 			return newUsageError("apply %s: --%s and a plan exclude each other: the plan has its own arguments", file, name)
 		}
@@ -44,7 +44,10 @@ func (a *app) applyPlanFile(file string, flags applyFlags, set *pflag.FlagSet) e
 	a.sets = args.Sets
 	flags.plan, flags.planFile = &saved, file
 	flags.on, flags.noKeys, flags.recreate, flags.maxUnavailable = args.On, args.NoKeys, args.Recreate, args.MaxUnavailable
-	flags.drain = drainFlags{noDrain: args.NoDrain, barePods: args.DrainBarePods, localData: args.DrainLocalData}
+	flags.drain.noDrain = args.NoDrain
+	for name, value := range flags.drain.allow {
+		*value = slices.Contains(args.DrainAllowed, name)
+	}
 	return a.apply(node.Switch, flags)
 }
 

@@ -3,6 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -13,7 +16,8 @@ import (
 
 // drainFlags configure how members of a running cluster are drained.
 type drainFlags struct {
-	noDrain, barePods, localData bool
+	noDrain bool
+	allow   map[string]*bool // the values of the flags in the engines' DrainOptions, by name
 }
 
 const noDrainHelp = "change nodes of a running cluster without a drain"
@@ -21,15 +25,28 @@ const noDrainHelp = "change nodes of a running cluster without a drain"
 // add defines the drain flags in set. noDrain is the help text of --no-drain.
 func (f *drainFlags) add(set *pflag.FlagSet, noDrain string) {
 	set.BoolVar(&f.noDrain, "no-drain", false, noDrain)
-	set.BoolVar(&f.barePods, "drain-bare-pods", false, "let a drain delete pods that no controller recreates on another node")
-	set.BoolVar(&f.localData, "drain-local-data", false, "let a drain delete data that pods keep on the node in emptyDir volumes")
+	f.allow = map[string]*bool{}
+	for _, k := range engineKinds() {
+		for _, o := range k.DrainOptions {
+			f.allow[o.Flag] = set.Bool(o.Flag, false, o.Help)
+		}
+	}
+}
+
+// names returns the names of the engines' flags.
+func (f *drainFlags) names() []string { return slices.Sorted(maps.Keys(f.allow)) }
+
+// allowed returns the names of the engines' flags that are set.
+func (f *drainFlags) allowed() []string {
+	return slices.DeleteFunc(f.names(), func(name string) bool { return !*f.allow[name] })
 }
 
 func (f *drainFlags) toOptions() (engine.DrainOptions, error) {
-	if f.noDrain && (f.barePods || f.localData) {
-		return engine.DrainOptions{}, newUsageError("--no-drain excludes --drain-bare-pods and --drain-local-data, because nothing is drained")
+	allowed := f.allowed()
+	if f.noDrain && len(allowed) > 0 {
+		return engine.DrainOptions{}, newUsageError("--no-drain excludes --%s, because nothing is drained", strings.Join(f.names(), " and --"))
 	}
-	return engine.DrainOptions{BarePods: f.barePods, LocalData: f.localData}, nil
+	return engine.DrainOptions{Allowed: allowed}, nil
 }
 
 // writeDrains prints what each drain would delete permanently, and what blocks it.

@@ -40,7 +40,7 @@ func (a *app) logsCommand() *cobra.Command {
 		Long:  logsLong,
 		Example: `  nixbench logs web-1
   nixbench logs -f web-1 nginx
-  nixbench logs --on @worker --since '1 hour ago' kubelet`,
+  nixbench logs --on @worker --since '1 hour ago' nginx`,
 		Args: cobra.MaximumNArgs(2),
 	}
 	cmd.RunE = a.withView(func(args []string) error {

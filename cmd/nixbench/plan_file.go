@@ -64,7 +64,7 @@ func (a *app) writePlanFile(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []ni
 	saved := a.newSavedPlan(e, hive, nodes, made)
 	saved.Arguments = deploy.PlanArguments{
 		On: append([]string{}, flags.on...), Sets: append([]string{}, a.sets...), NoKeys: flags.noKeys, Recreate: flags.recreate,
-		NoDrain: flags.drain.noDrain, DrainBarePods: flags.drain.barePods, DrainLocalData: flags.drain.localData, MaxUnavailable: flags.maxUnavailable,
+		NoDrain: flags.drain.noDrain, DrainAllowed: append([]string{}, flags.drain.allowed()...), MaxUnavailable: flags.maxUnavailable,
 	}
 	key, err := keys.MakePlanKey(a.dir)
 	if err != nil {

@@ -13,14 +13,20 @@ import (
 // DrainOptions contains what a drain may delete. By default a drain deletes only work that the engine
 // creates again on another node.
 type DrainOptions struct {
-	BarePods  bool // delete pods that no controller creates again
-	LocalData bool // delete data that pods keep on the node
+	// Allowed contains the [DrainOption.Flag]s of the work that may be deleted permanently.
+	Allowed []string
 	// Whole is set if all members are drained, because all nodes go over to another engine. Then no work can move to
 	// another member, so a drain must not wait for that.
 	Whole bool
 	// Broken contains the nodes on which the engine's programs do not work. The end of work on such a
 	// node cannot be observed, so its drain has a short time limit, and remaining work is not an error.
 	Broken []string
+}
+
+// DrainOption is a kind of work that a drain deletes permanently only if the user allows it with a flag.
+type DrainOption struct {
+	Flag string // of nixbench's commands, without dashes
+	Help string
 }
 
 // DrainError is returned if the drain of one node fails.
@@ -58,6 +64,16 @@ type DrainItem struct {
 	Work   string `json:"work"`             // the name of the pod or other work, such as shop/web-0
 	Reason string `json:"reason"`           // why the work is lost or blocks the drain
 	Option string `json:"option,omitempty"` // the flag that allows the drain to delete the work; may be empty
+	Remedy string `json:"-"`                // what the user does about work that no option allows to delete
+}
+
+// Add adds work that the drain deletes if the options allow it, and that blocks the drain otherwise.
+func (c *DrainCheck) Add(o DrainOptions, option DrainOption, work, reason string) {
+	into := &c.Blocked
+	if slices.Contains(o.Allowed, option.Flag) {
+		into = &c.Deleted
+	}
+	*into = append(*into, DrainItem{Work: work, Reason: reason, Option: "--" + option.Flag})
 }
 
 // BlockedError is returned if a drain would delete work permanently without permission, or would never
@@ -76,16 +92,13 @@ func (e *BlockedError) Error() string { return failure.Message(e) }
 // with the name of that node.
 func (e *BlockedError) OnNode() (first, text string) {
 	var lines []string
-	for i, node := range slices.Sorted(maps.Keys(e.Nodes)) {
+	for _, node := range slices.Sorted(maps.Keys(e.Nodes)) {
 		name := node + ": "
-		if i == 0 {
-			first = node
+		if first == "" {
+			first, name = node, ""
 		}
 		items := e.Nodes[node]
 		for i, item := range items {
-			if len(lines) == 0 {
-				name = ""
-			}
 			if i == maxShownItems && len(items) > maxShownItems+1 {
 				lines = append(lines, fmt.Sprintf("%sdrain: and %d more; nixbench plan lists them", name, len(items)-i))
 				break
@@ -102,25 +115,21 @@ func (e *BlockedError) Kind() failure.Kind { return failure.Activation }
 
 // Hint names the flags that allow the drain, and other solutions.
 func (e *BlockedError) Hint() string {
-	var flags []string
-	budget := false
+	var flags, ways []string
 	for _, items := range e.Nodes {
 		for _, item := range items {
-			if item.Option == "" {
-				budget = true
-			} else {
+			if item.Option != "" {
 				flags = append(flags, item.Option)
+			}
+			if item.Remedy != "" && !slices.Contains(ways, item.Remedy) {
+				ways = append(ways, item.Remedy)
 			}
 		}
 	}
 	slices.Sort(flags)
-	flags = slices.Compact(flags)
-	var ways []string
-	if len(flags) > 0 {
-		ways = append(ways, "with "+strings.Join(flags, " and ")+" the drain deletes it; or move it to another node yourself")
-	}
-	if budget {
-		ways = append(ways, "change the disruption budget or the number of its pods")
+	slices.Sort(ways)
+	if flags = slices.Compact(flags); len(flags) > 0 {
+		ways = slices.Insert(ways, 0, "with "+strings.Join(flags, " and ")+" the drain deletes it; or move it to another node yourself")
 	}
 	return strings.Join(append(ways, "--no-drain changes the nodes without a drain"), "; ")
 }

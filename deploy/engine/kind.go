@@ -22,7 +22,9 @@ type Kind struct {
 	// Usage returns a command with which the user can use the cluster of these members, and its purpose. nixbench
 	// shows it when the cluster has been created.
 	Usage func(members []Member) string
-	Help  Help
+	// DrainOptions are the kinds of work that a drain deletes only if the user allows it.
+	DrainOptions []DrainOption
+	Help         Help
 }
 
 // Help contains the paragraphs about an engine in the help of nixbench's commands. Each one begins with the

@@ -44,22 +44,12 @@ func (f *Fleet) RoundTrip(ctx context.Context, node string) (time.Duration, erro
 	return conn.RoundTrip(ctx)
 }
 
-// programOf returns the name of the program in argv for messages, and for kubectl also the subcommand. The program that
-// env starts is named, and not env.
+// programOf returns the name of the program in argv for messages. The program that env starts is named, and not env.
 func programOf(argv []string) string {
 	for len(argv) > 1 && (argv[0] == "env" || strings.Contains(argv[0], "=")) {
 		argv = argv[1:]
 	}
-	name := path.Base(argv[0])
-	if name != "kubectl" {
-		return name
-	}
-	for _, a := range argv[1:] {
-		if !strings.HasPrefix(a, "-") && !strings.HasPrefix(a, "/") {
-			return name + " " + a
-		}
-	}
-	return name
+	return path.Base(argv[0])
 }
 
 // nodeByName returns the node of the hive with this name. If the hive no longer has the node, nodeByName returns a

@@ -17,6 +17,12 @@ var namesOfEngines = map[string]string{
 	"cmd/nixbench/init.go":    "the names of templates, which are hives for one engine",
 }
 
+// wordsOfEngines are the words of one engine that code outside of its packages does not contain either.
+var wordsOfEngines = map[string][]string{
+	"kubernetes": {"kubectl", "kubelet", "kubeadm", "etcd", "pods"},
+	"slurm":      {"munge"},
+}
+
 // TestEnginesAreNamedOnce fails if an identifier, a string or an import path of the program names an engine outside of the
 // engine's own packages and of namesOfEngines. An engine has the name of its folder in deploy/engine; its packages
 // are in this folder, in modules/NAME, in bench/player/NAME and in cmd/nixbench/internal/NAMEcmd. Comments may give engines as examples.
@@ -42,10 +48,12 @@ func TestEnginesAreNamedOnce(t *testing.T) {
 				if isPackageOfEngine(file, kind) {
 					continue
 				}
-				for _, at := range findName(parsed, kind) {
-					used[file] = true
-					if namesOfEngines[file] == "" {
-						t.Errorf("%s: names the engine %s; move this into the engine's packages, or extend engine.Kind", set.Position(at), kind)
+				for _, word := range append(wordsOfEngines[kind], kind) {
+					for _, at := range findName(parsed, word) {
+						used[file] = true
+						if namesOfEngines[file] == "" {
+							t.Errorf("%s: contains %s, a word of the engine %s; move this into the engine's packages, or extend engine.Kind", set.Position(at), word, kind)
+						}
 					}
 				}
 			}

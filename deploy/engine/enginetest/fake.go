@@ -90,16 +90,17 @@ func (s *Fake) mark(nodes []string, drained bool) {
 	}
 }
 
-// CheckDrain returns the work in s.Blocked. The work is deleted if the options allow to delete bare pods; otherwise
-// it blocks the drain.
+// Deletable is the option that allows a drain to delete the work in [Fake.Blocked].
+var Deletable = engine.DrainOption{Flag: "drain-work"}
+
+// CheckDrain returns the work in s.Blocked. The work is deleted if the options contain [Deletable]; otherwise it blocks
+// the drain.
 func (s *Fake) CheckDrain(_ context.Context, nodes []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
 	out := map[string]engine.DrainCheck{}
 	for _, node := range nodes {
 		var check engine.DrainCheck
-		if work := s.Blocked[node]; work != "" && o.BarePods {
-			check.Deleted = []engine.DrainItem{{Work: work, Reason: "is bare", Option: "--drain-bare-pods"}}
-		} else if work != "" {
-			check.Blocked = []engine.DrainItem{{Work: work, Reason: "is bare", Option: "--drain-bare-pods"}}
+		if work := s.Blocked[node]; work != "" {
+			check.Add(o, Deletable, work, "is bare")
 		}
 		out[node] = check
 	}

@@ -40,7 +40,8 @@ func (s budgetBlock) String() string {
 }
 
 func (s budgetBlock) toDrainItem(p pod) engine.DrainItem {
-	return engine.DrainItem{Work: p.name(), Reason: "cannot be evicted: PodDisruptionBudget " + s.name + " " + s.text}
+	return engine.DrainItem{Work: p.name(), Reason: "cannot be evicted: PodDisruptionBudget " + s.name + " " + s.text,
+		Remedy: "change the disruption budget or the number of its pods"}
 }
 
 // findBlockingBudget returns the budget that blocks the eviction of a pod, temporarily or permanently.

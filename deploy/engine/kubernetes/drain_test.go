@@ -281,7 +281,7 @@ func TestCheckPods(t *testing.T) {
 		if check := checkPods(pods, engine.DrainOptions{}); flags(check.Blocked) != c.want || len(check.Deleted) > 0 {
 			t.Errorf("%s: %+v, want %q", name, check, c.want)
 		}
-		if check := checkPods(pods, engine.DrainOptions{BarePods: true, LocalData: true}); flags(check.Deleted) != c.want || len(check.Blocked) > 0 {
+		if check := checkPods(pods, engine.DrainOptions{Allowed: []string{barePods.Flag, localData.Flag}}); flags(check.Deleted) != c.want || len(check.Blocked) > 0 {
 			t.Errorf("%s, allowed: %+v, want %q", name, check, c.want)
 		}
 	}
@@ -305,7 +305,7 @@ func TestDrainRefused(t *testing.T) {
 	if err != nil || len(checks) != 2 || len(checks["w-1"].Blocked) != 1 || len(checks["cp-1"].Blocked) != 0 {
 		t.Errorf("%+v, %v", checks, err)
 	}
-	if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{BarePods: true}, quiet); err != nil {
+	if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{barePods.Flag}}, quiet); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Contains(c.flags, "--force") || slices.Contains(c.flags, "--delete-emptydir-data") {
@@ -313,7 +313,7 @@ func TestDrainRefused(t *testing.T) {
 	}
 	// Without such pods, kubectl gets no permission to delete them.
 	c.bound["w-1"] = []object{podOf("web-1", "ReplicaSet")}
-	if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{BarePods: true, LocalData: true}, quiet); err != nil {
+	if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{barePods.Flag, localData.Flag}}, quiet); err != nil {
 		t.Fatal(err)
 	}
 	if slices.Contains(c.flags, "--force") || slices.Contains(c.flags, "--delete-emptydir-data") {
@@ -351,11 +351,11 @@ func TestDrainOrphans(t *testing.T) {
 		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet); !errors.As(err, &blocked) {
 			t.Error(err)
 		}
-		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{BarePods: true}, quiet); err != nil || !slices.Contains(c.flags, "--force") {
+		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{barePods.Flag}}, quiet); err != nil || !slices.Contains(c.flags, "--force") {
 			t.Errorf("%v, %q", err, c.flags)
 		}
 		c.daemonSets, c.bound["w-1"] = []object{ownDaemonSet}, []object{podOf("proxy", "DaemonSet")}
-		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{BarePods: true}, quiet); err != nil || slices.Contains(c.flags, "--force") {
+		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{barePods.Flag}}, quiet); err != nil || slices.Contains(c.flags, "--force") {
 			t.Errorf("%v, %q", err, c.flags)
 		}
 	})

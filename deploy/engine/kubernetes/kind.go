@@ -13,13 +13,14 @@ const defaultPort = 6443
 
 // Kind describes this engine.
 var Kind = engine.Kind{
-	Name:       "kubernetes",
-	Title:      "Kubernetes",
-	New:        func(c engine.Cluster) engine.Engine { return New(c) },
-	APIPort:    defaultPort,
-	AccessFile: "kubeconfig",
-	Notes:      accessNotes,
-	Usage:      func([]engine.Member) string { return "nixbench kubectl get nodes shows the nodes of the cluster" },
+	Name:         "kubernetes",
+	Title:        "Kubernetes",
+	New:          func(c engine.Cluster) engine.Engine { return New(c) },
+	APIPort:      defaultPort,
+	AccessFile:   "kubeconfig",
+	Notes:        accessNotes,
+	Usage:        func([]engine.Member) string { return "nixbench kubectl get nodes shows the nodes of the cluster" },
+	DrainOptions: []engine.DrainOption{barePods, localData},
 	Help: engine.Help{
 		Check: `Kubernetes: the API is healthy, exactly the hive's nodes are registered and
 Ready, and system pods run. --deep runs a pod on one worker, which a pod on

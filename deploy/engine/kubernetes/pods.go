@@ -12,10 +12,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Flags of nixbench's commands that allow a drain to delete pods and data.
-const (
-	barePodsFlag  = "--drain-bare-pods"
-	localDataFlag = "--drain-local-data"
+// What a drain deletes only if the user allows it.
+var (
+	barePods  = engine.DrainOption{Flag: "drain-bare-pods", Help: "let a drain delete pods that no controller recreates on another node"}
+	localData = engine.DrainOption{Flag: "drain-local-data", Help: "let a drain delete data that pods keep on the node in emptyDir volumes"}
 )
 
 // pod is a Pod object, as kubectl prints it.
@@ -135,23 +135,15 @@ func (p pod) describeWait() string {
 // in Deleted, other work is in Blocked. Pods that are already terminating are left out.
 func checkPods(pods []pod, o engine.DrainOptions) engine.DrainCheck {
 	var check engine.DrainCheck
-	add := func(p pod, allowed bool, reason, flag string) {
-		item := engine.DrainItem{Work: p.name(), Reason: reason, Option: flag}
-		if allowed {
-			check.Deleted = append(check.Deleted, item)
-		} else {
-			check.Blocked = append(check.Blocked, item)
-		}
-	}
 	for _, p := range pods {
 		if p.isTerminating() || strings.HasPrefix(p.namespace(), probeNamespace) { // pods of deep checks contain no work
 			continue
 		}
 		if p.isBare() {
-			add(p, o.BarePods, "is a bare pod: no controller recreates it on another node", barePodsFlag)
+			check.Add(o, barePods, p.name(), "is a bare pod: no controller recreates it on another node")
 		}
 		if volumes := p.lostVolumes(); len(volumes) > 0 {
-			add(p, o.LocalData, "has data on the node that the drain deletes: emptyDir "+strings.Join(volumes, ", "), localDataFlag)
+			check.Add(o, localData, p.name(), "has data on the node that the drain deletes: emptyDir "+strings.Join(volumes, ", "))
 		}
 	}
 	return check

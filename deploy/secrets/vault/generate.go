@@ -21,7 +21,7 @@ import (
 func generateParts(g nixeval.Generated, now time.Time) (map[string][]byte, error) {
 	switch g.Kind {
 	case "token":
-		// The format of kubeadm's bootstrap tokens: a public id, and a secret.
+		// A public id and a secret, in the format of the tokens with which nodes join a cluster.
 		return map[string][]byte{"text": []byte(randomLetters(6) + "." + randomLetters(16))}, nil
 	case "random":
 		raw, err := randomBytes(g.Bytes)
@@ -172,7 +172,7 @@ func (v *Vault) Issue(authority, user, group string) (ca, certificate, key []byt
 	return s.Parts["certificate"], certificate, key, err
 }
 
-// PublicKeyHash returns the hash of the public key of a PEM certificate, in kubeadm's format.
+// PublicKeyHash returns the SHA-256 of the public key of a PEM certificate, as in sha256:4f2a…
 func PublicKeyHash(certificate []byte) (string, error) {
 	cert, err := parseCertificate(certificate)
 	if err != nil {
