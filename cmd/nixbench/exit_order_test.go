@@ -71,7 +71,7 @@ var exitOrder = []struct {
 	{exitEvaluation, []error{&nixeval.NixError{}}},
 	{exitUnreachable, []error{&remote.TimeoutError{Err: context.DeadlineExceeded}}},
 	{exitInternal, []error{errPlain, nixeval.ErrNoNix, &remote.RunError{}, &state.FileError{Err: fs.ErrInvalid},
-		&durable.SizeError{}, &kubernetes.NotReadyError{Missing: errPlain}, &kubernetes.DrainTimeoutError{},
+		&durable.SizeError{}, &engine.NotReadyError{Missing: errPlain}, &kubernetes.DrainTimeoutError{},
 		&rollout.SkippedError{}, &activate.FailedError{}, &activate.NotSystemError{}, &activate.NoStorePathError{}, &activate.UnknownProfileError{}}},
 }
 

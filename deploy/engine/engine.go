@@ -180,6 +180,34 @@ type Cluster struct {
 	Issue func(authority, user, group string) (ca, certificate, key []byte, err error)
 }
 
+// NodesOf returns the nodes of the hive that have a role in the engine.
+func (c Cluster) NodesOf(role string) []string {
+	return c.nodesThat(func(m Member) bool { return m.Role == role })
+}
+
+// FirstOf returns the first node of the hive that has a role in the engine, or an empty string.
+func (c Cluster) FirstOf(role string) string {
+	for _, node := range c.NodesOf(role) {
+		return node
+	}
+	return ""
+}
+
+// Has reports whether the hive contains the node as a member.
+func (c Cluster) Has(node string) bool {
+	return len(c.nodesThat(func(m Member) bool { return m.Node == node })) > 0
+}
+
+func (c Cluster) nodesThat(match func(Member) bool) []string {
+	var out []string
+	for _, m := range c.Members {
+		if match(m) {
+			out = append(out, m.Node)
+		}
+	}
+	return out
+}
+
 // Member is a node of the hive with its role in the engine.
 type Member struct {
 	Node     string

@@ -56,13 +56,7 @@ func Inspect(ctx context.Context, e Inspector, node string, runs bool) error {
 
 // Controllers implements [Inspector].
 func (c Cluster) Controllers() []string {
-	var out []string
-	for _, m := range c.Members {
-		if m.OneByOne {
-			out = append(out, m.Node)
-		}
-	}
-	return out
+	return c.nodesThat(func(m Member) bool { return m.OneByOne })
 }
 
 // ControlUnit implements [Inspector].

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/engine/batch"
 	fluxengine "github.com/nixbench/nixbench/deploy/engine/flux"
 )
 
@@ -36,7 +35,7 @@ func New(c engine.Cluster) player.Player {
 
 // run runs a command on the leader, at most for one minute.
 func (p *Player) run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
-	leader := batch.FirstOf(p.cluster.Members, fluxengine.Leader)
+	leader := p.cluster.FirstOf(fluxengine.Leader)
 	return player.Shell{RunOn: p.cluster.Run, Node: leader, Engine: "flux", Role: fluxengine.Leader}.Run(ctx, stdin, argv...)
 }
 
@@ -80,7 +79,7 @@ func (p *Player) Clean(ctx context.Context) error {
 			return fmt.Errorf("flux: cancel the jobs: %w", err)
 		case n == 0:
 			return nil
-		case !batch.Sleep(ctx, p.poll):
+		case !engine.Sleep(ctx, p.poll):
 			return fmt.Errorf("flux: %d jobs remain: %w", n, context.Cause(ctx))
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/workload"
-	"github.com/nixbench/nixbench/deploy/engine/batch"
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 const (
@@ -52,7 +52,7 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 	offset, failures := 0, 0
 	active := time.Now() // when the program has written a line, or was seen
 	for len(t.ended) < len(t.jobs) {
-		if !batch.Sleep(ctx, p.poll) {
+		if !engine.Sleep(ctx, p.poll) {
 			return p.stop(ctx, t, offset)
 		}
 		lines, next, err := p.readLines(ctx, offset)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/bench/workload"
-	"github.com/nixbench/nixbench/deploy/engine/batch"
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 //go:embed program.py
@@ -75,7 +75,7 @@ func (p *Player) startProgram(ctx context.Context, jobs []workload.Job) error {
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		if !batch.Sleep(ctx, p.poll) {
+		if !engine.Sleep(ctx, p.poll) {
 			return fmt.Errorf("flux: %w", context.Cause(ctx))
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench/player"
-	"github.com/nixbench/nixbench/deploy/engine/batch"
 	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
@@ -24,7 +23,7 @@ const (
 
 // Place implements [player.Commander].
 func (p *Player) Place() player.Place {
-	controlPlane := batch.FirstOf(p.cluster.Members, kubernetesengine.ControlPlane)
+	controlPlane := p.cluster.FirstOf(kubernetesengine.ControlPlane)
 	return player.Place{Commands: cmp.Or(p.client, controlPlane), Scheduler: controlPlane}
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/workload"
-	"github.com/nixbench/nixbench/deploy/engine/batch"
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 const (
@@ -73,7 +73,7 @@ func (p *Player) setUp(ctx context.Context) error {
 		if err == nil || strings.Contains(err.Error(), "(AlreadyExists)") {
 			break
 		}
-		if !strings.Contains(err.Error(), "serviceaccount") || !batch.Sleep(ctx, batch.PollInterval) {
+		if !strings.Contains(err.Error(), "serviceaccount") || !engine.Sleep(ctx, engine.PollInterval) {
 			return fmt.Errorf("kubernetes: create a pod: %w", err)
 		}
 	}
@@ -90,7 +90,7 @@ func (p *Player) setUp(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		if !batch.Sleep(ctx, batch.PollInterval) {
+		if !engine.Sleep(ctx, engine.PollInterval) {
 			return fmt.Errorf("kubernetes: %w", context.Cause(ctx))
 		}
 	}

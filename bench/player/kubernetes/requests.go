@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench/player"
-	"github.com/nixbench/nixbench/deploy/engine/batch"
 	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
@@ -27,7 +26,7 @@ func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
 	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
 	defer cancel()
 	var all []player.Request
-	for _, node := range batch.NodesOf(p.cluster.Members, kubernetesengine.ControlPlane) {
+	for _, node := range p.cluster.NodesOf(kubernetesengine.ControlPlane) {
 		argv, err := p.admin("get", "--raw", "/metrics")
 		if err != nil {
 			return nil, err

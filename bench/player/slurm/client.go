@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/bench/player"
-	"github.com/nixbench/nixbench/deploy/engine/batch"
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 // clientTimeout is the time limit for a client to get the configuration of the cluster.
@@ -28,7 +28,7 @@ func (p *Player) waitForClient(ctx context.Context) error {
 		switch {
 		case err == nil:
 			return nil
-		case batch.Sleep(wait, batch.PollInterval):
+		case engine.Sleep(wait, engine.PollInterval):
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		default:

@@ -16,7 +16,6 @@ import (
 
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/engine/batch"
 	slurmengine "github.com/nixbench/nixbench/deploy/engine/slurm"
 )
 
@@ -57,7 +56,7 @@ func (p *Player) runOn(ctx context.Context, node string, stdin io.Reader, argv .
 
 // Place implements [player.Commander].
 func (p *Player) Place() player.Place {
-	controller := batch.FirstOf(p.cluster.Members, slurmengine.Controller)
+	controller := p.cluster.FirstOf(slurmengine.Controller)
 	return player.Place{Commands: cmp.Or(p.client, controller), Scheduler: controller}
 }
 
@@ -86,7 +85,7 @@ func (p *Player) Clean(ctx context.Context) error {
 			return err
 		case len(left) == 0:
 			return nil
-		case !batch.Sleep(ctx, batch.PollInterval):
+		case !engine.Sleep(ctx, engine.PollInterval):
 			return fmt.Errorf("slurm: %d jobs remain: %w", len(left), context.Cause(ctx))
 		}
 	}

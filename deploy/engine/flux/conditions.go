@@ -3,9 +3,8 @@ package flux
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
-	"time"
+	"strconv"
+	"strings"
 
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -14,22 +13,12 @@ import (
 
 // Conditions implements [engine.Checker].
 func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
-	compute := e.nodesOf(Compute)
-	count := batch.CountComputeNodes(len(compute))
 	conditions := []check.Condition{
-		{Name: "the leader's broker answers and starts jobs", Every: batch.PollInterval, Probe: e.checkLeader, Explain: func(ctx context.Context) string {
-			return e.explain(ctx, []string{e.leader()})
-		}},
-		{Name: count + " online and not drained", Every: batch.PollInterval, Probe: func(ctx context.Context) error { return e.checkNodes(ctx, o.Except) }, Explain: func(ctx context.Context) string {
-			s, _ := e.readStatus(ctx)
-			unready, _ := e.compareNodes(s, o.Except)
-			return e.explain(ctx, append([]string{e.leader()}, unready...))
-		}},
+		e.HeadCondition("the leader's broker answers and starts jobs", e.checkLeader),
+		e.NodesCondition("online and not drained", o.Except),
 	}
-	if o.Deep && len(compute) > 0 {
-		conditions = append(conditions,
-			check.Condition{Name: "flux run runs on " + count, Probe: e.checkRun, Every: 2 * time.Second, Limit: deepTimeout},
-			check.Condition{Name: "a batch job runs on " + count, Probe: e.checkBatch, Every: 2 * time.Second, Limit: deepTimeout})
+	if o.Deep && len(e.NodesOf(Compute)) > 0 {
+		conditions = append(conditions, e.DeepCondition("flux run runs on", e.checkRun), e.DeepCondition("a batch job runs on", e.checkBatch))
 	}
 	return conditions
 }
@@ -39,7 +28,7 @@ func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
 func (e *Engine) checkLeader(ctx context.Context) error {
 	s, err := e.readStatus(ctx)
 	if err != nil {
-		return errors.New(batch.LastLine(err))
+		return errors.New(engine.LastLine(err))
 	}
 	for _, q := range s.queues {
 		if !q.started {
@@ -56,46 +45,34 @@ func (e *Engine) checkLeader(ctx context.Context) error {
 	return nil
 }
 
-// checkNodes returns nil if the online nodes are exactly the nodes of the hive, and none is drained. Flux itself drains
-// nodes that do not have the configured resources, so a drained node is reported unless it is in except, also if an administrator has drained
-// it.
-func (e *Engine) checkNodes(ctx context.Context, except []string) error {
-	s, err := e.readStatus(ctx)
+// newJob returns a job with one task, or one slot of a batch job, on each compute node. command is followed by the options of
+// the job, and these by program.
+func (e *Engine) newJob(command []string, program ...string) batch.Job {
+	nodes := e.NodesOf(Compute)
+	name, count := batch.NewJobName(), strconv.Itoa(len(nodes))
+	command = append(command, "--job-name="+name, "--cwd=/", "--time-limit=2m", "--nodes="+count, "-n"+count, "--requires=hosts:"+strings.Join(nodes, ","))
+	return batch.Job{Command: append(command, program...), Cancel: []string{"sh", "-c", cancelScript, "sh", "name:" + name}}
+}
+
+// cancelScript cancels the job that its argument describes, if there is one.
+const cancelScript = `! flux pgrep "$1" > /dev/null || flux pkill "$1"`
+
+// checkRun returns nil if flux run starts a task on each compute node.
+func (e *Engine) checkRun(ctx context.Context) error {
+	out, err := e.RunJob(ctx, e.newJob([]string{"flux", "run"}, "uname", "-n"))
 	if err != nil {
-		return errors.New(batch.LastLine(err))
+		return err
 	}
-	if _, problems := e.compareNodes(s, except); len(problems) > 0 {
-		return errors.New(batch.Abbreviate(problems))
-	}
-	return nil
+	return batch.CheckHosts("flux run", out, e.NodesOf(Compute))
 }
 
-// compareNodes compares the nodes of the instance with the hive. It returns the compute nodes of the hive that take no
-// jobs, and a text for each difference.
-func (e *Engine) compareNodes(s status, except []string) (unready, problems []string) {
-	for _, name := range e.nodesOf(Compute) {
-		n, configured := s.nodes[name]
-		switch {
-		case n.drained && !n.isDrainedByUs() && slices.Contains(except, name):
-			continue
-		case !configured:
-			problems = append(problems, name+" is not configured on the leader")
-		case !n.isReady() || n.drained:
-			problems = append(problems, name+" is "+n.describe())
-		default:
-			continue
-		}
-		unready = append(unready, name)
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
-		if s.nodes[name].online && name != e.leader() && !slices.Contains(e.nodesOf(Compute), name) {
-			problems = append(problems, name+" is online and is not in the hive")
-		}
-	}
-	return unready, problems
-}
+// batchScript submits a batch job with the options in its arguments, and waits for its end. A batch job is an instance of
+// its own, whose brokers connect to each other on ports that the kernel chooses.
+const batchScript = `id=$(flux batch --output=/dev/null --error=/dev/null "$@" --wrap flux run --nodes="$NODES" --ntasks="$NODES" true) && flux job status "$id"`
 
-// explain returns the last log lines of the brokers on nodes.
-func (e *Engine) explain(ctx context.Context, nodes []string) string {
-	return batch.Explain(ctx, e.Cluster, nodes, func(string) string { return brokerLog })
+// checkBatch returns nil if a batch job on all compute nodes succeeds.
+func (e *Engine) checkBatch(ctx context.Context) error {
+	script := "NODES=" + strconv.Itoa(len(e.NodesOf(Compute))) + "\n" + batchScript
+	_, err := e.RunJob(ctx, e.newJob([]string{"sh", "-c", script, "sh"}))
+	return err
 }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/batch"
@@ -20,60 +19,34 @@ import (
 // Roles of members.
 const (
 	Leader  = "leader"
-	Compute = "compute"
+	Compute = batch.Compute
 )
 
-const commandTimeout = 20 * time.Second
-
 // Engine implements [engine.Engine] for an instance of Flux.
-type Engine struct{ engine.Cluster }
+type Engine struct {
+	*client
+	batch.Pool[node]
+}
+
+// client asks the leader of an instance.
+type client struct{ batch.Head }
 
 // New returns the engine of an instance. It runs no command.
-func New(c engine.Cluster) *Engine { return &Engine{c} }
-
-// settings are the values that modules/flux sets in deployment.engine.settings.
-type settings struct {
-	DrainTimeout int    `json:"drainTimeout"` // in seconds
-	Version      string `json:"version"`
+func New(c engine.Cluster) *Engine {
+	leader := &client{batch.Head{Cluster: c, Kind: "flux", Role: Leader, Absent: errNoLeader, NotSetUp: notSetUpError, Owner: asOwner,
+		List: "flux jobs -A", Cancel: "flux cancel"}}
+	return &Engine{leader, batch.Pool[node]{Head: &leader.Head, System: leader, Absent: " is not configured on the leader", Extra: node.describeExtra}}
 }
 
-// settingsOf returns the settings of a node of the hive.
-func (e *Engine) settingsOf(node string) (settings, error) {
-	s := settings{DrainTimeout: 300}
-	err := batch.ReadSettings(e.Cluster.Members, node, &s)
-	return s, err
-}
-
-// nodesOf returns the nodes of the hive that have a role.
-func (e *Engine) nodesOf(role string) []string { return batch.NodesOf(e.Cluster.Members, role) }
-
-// leader returns the node of rank 0, or an empty string if the hive has none.
-func (e *Engine) leader() string { return batch.FirstOf(e.Cluster.Members, Leader) }
+// asOwner begins a command that runs as the owner of the instance, who may submit jobs.
+var asOwner = []string{"setpriv", "--reuid=flux", "--regid=flux", "--init-groups", "--"}
 
 // errNoLeader is returned if the hive has no leader, or if it has not been set up yet, so that the instance does not
 // exist.
 var errNoLeader = errors.New("no leader is set up yet")
 
-// runOnLeader runs a command on the leader.
-func (e *Engine) runOnLeader(ctx context.Context, argv ...string) (string, error) {
-	leader := e.leader()
-	if leader == "" {
-		return "", errNoLeader
-	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	out, err := e.Run(ctx, leader, nil, argv...)
-	if err != nil && isNotSetUp(err) {
-		return "", errNoLeader
-	}
-	return string(out), err
-}
-
-// isNotSetUp reports whether a command failed because the node is no leader yet: Flux is not installed. A broker that
-// does not answer is another error.
-func isNotSetUp(err error) bool { return notSetUpError.MatchString(err.Error()) }
-
-// notSetUpError matches the messages of shells and sudo.
+// notSetUpError matches the messages of shells and sudo if Flux is not installed, so that the node is no leader yet. A
+// broker that does not answer is another error.
 var notSetUpError = regexp.MustCompile(`flux: (command )?not found`)
 
 // Members implements [engine.Engine].
@@ -88,13 +61,13 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	out := map[string]engine.Status{}
 	for name, n := range s.nodes {
 		if n.online || n.drained {
-			status := engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs(), Cordoned: n.drained}
-			if n.drained && !status.Drained {
+			status := engine.Status{Ready: n.isReady(), Drained: n.IsDrainedByUs(), Cordoned: n.drained}
+			if n.IsOutOfService() {
 				status.Reason = n.describe()
 			}
 			out[name] = status
 		}
 	}
-	out[e.leader()] = engine.Status{Ready: true, Drained: s.isStoppedByUs(), OneByOne: true, Cordoned: s.isStoppedByUs()}
+	out[e.Node()] = engine.Status{Ready: true, Drained: s.isStoppedByUs(), OneByOne: true, Cordoned: s.isStoppedByUs()}
 	return out, nil
 }

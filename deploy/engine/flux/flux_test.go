@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -291,7 +292,7 @@ func TestDrainTimeout(t *testing.T) {
 	i.nodes["c-1"].jobs = []string{"f12", "f13"}
 	var reports []string
 	err := i.engine("c-1").Drain(t.Context(), []string{"c-1"}, engine.DrainOptions{}, func(_, text string) { reports = append(reports, text) })
-	var running *JobsRunningError
+	var running *batch.JobsRunningError
 	if !errors.As(err, &running) || err.Error() != "c-1: drain: after 1s it still has jobs f12, f13" || !strings.Contains(running.Hint(), "nixbench.flux.drainTimeout") {
 		t.Errorf("%v", err)
 	}

@@ -24,7 +24,7 @@ change of the leader it stops the queue and waits for the jobs of all nodes.`,
 
 // describeUsage returns commands that show the nodes of the instance and run a job.
 func describeUsage(members []engine.Member) string {
-	leader := (&Engine{engine.Cluster{Members: members}}).leader()
+	leader := engine.Cluster{Members: members}.FirstOf(Leader)
 	if leader == "" {
 		return ""
 	}

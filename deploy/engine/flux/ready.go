@@ -6,21 +6,19 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
 // WaitReady implements [engine.Engine]. A node is ready when its broker runs and is online,
 // and the leader also when the scheduler runs: until then it cannot be seen which queues are stopped.
 func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Report) error {
-	check := func(ctx context.Context) error { return e.checkReady(ctx, name) }
-	readLog := func(ctx context.Context) string { return batch.ReadLog(ctx, e.Cluster, name, brokerLog) }
-	return batch.WaitReady(ctx, name, check, readLog, report)
+	return engine.AwaitReady(ctx, name, report, func(ctx context.Context) error { return e.checkReady(ctx, name) },
+		func(ctx context.Context) string { return e.ReadLog(ctx, name, brokerLog) })
 }
 
 // checkReady returns nil if a member works, and for a node that does not belong to the instance. Otherwise the error
 // is the reason why the member does not work.
 func (e *Engine) checkReady(ctx context.Context, name string) error {
-	inHive := name == e.leader() || slices.Contains(e.nodesOf(Compute), name)
+	inHive := e.Has(name)
 	if inHive {
 		// The leader may still report a broker that has just been stopped as online.
 		if err := engine.Inspect(ctx, e, name, true); err != nil {
@@ -38,7 +36,7 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 		return nil
 	case !n.isReady():
 		return errors.New("it is " + n.describe())
-	case name == e.leader() && slices.ContainsFunc(s.queues, func(q queue) bool { return q.reason == noScheduler }):
+	case name == e.Node() && slices.ContainsFunc(s.queues, func(q queue) bool { return q.reason == noScheduler }):
 		return errors.New("the scheduler has not started")
 	}
 	return nil
@@ -46,14 +44,16 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 
 // Look implements [engine.Inspector].
 func (e *Engine) Look(ctx context.Context, name string) ([]engine.Fault, error) {
-	if name != e.leader() && !slices.Contains(e.nodesOf(Compute), name) {
+	if !e.Has(name) {
 		return nil, nil
 	}
 	return e.Cluster.Look(ctx, name, unit)
 }
 
 const (
-	unit = "flux.service" // the systemd unit of the broker
-	// brokerLog is the filter of journalctl for the broker's log.
-	brokerLog = "--identifier=flux"
+	unit      = "flux.service"      // the systemd unit of the broker
+	brokerLog = "--identifier=flux" // the filter of journalctl for the broker's log
 )
+
+// LogOf implements [batch.System].
+func (c *client) LogOf(string) string { return brokerLog }

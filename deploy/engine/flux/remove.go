@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/engine/batch"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -22,16 +22,16 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 		return nil
 	case err != nil:
 		return failure.On(name, err)
-	case name == e.leader() || !configured || !n.online && !n.drained:
+	case name == e.Node() || !configured || !n.online && !n.drained:
 		return nil
 	}
 	stopErr := e.ControlUnit(ctx, name, "stop", unit) // may fail: the machine may be lost, or new and without Flux
 	if stopErr != nil && n.online {
 		// The leader notices only later that a machine does not answer any more.
-		_, _ = e.runOnLeader(ctx, "flux", "overlay", "disconnect", name)
+		_, _ = e.RunOnHead(ctx, "flux", "overlay", "disconnect", name)
 	}
 	if err = e.awaitOffline(ctx, name); err == nil && n.drained {
-		_, err = e.runOnLeader(ctx, "flux", "resource", "undrain", name)
+		_, err = e.RunOnHead(ctx, "flux", "resource", "undrain", name)
 	}
 	if err != nil && stopErr == nil {
 		err = errors.Join(err, e.ControlUnit(context.WithoutCancel(ctx), name, "start", unit))
@@ -51,7 +51,7 @@ func (e *Engine) awaitOffline(ctx context.Context, name string) error {
 		if err == nil && !s.nodes[name].online {
 			return nil
 		}
-		if !batch.Sleep(ctx, batch.PollInterval) {
+		if !engine.Sleep(ctx, engine.PollInterval) {
 			return errors.Join(errors.New("its broker is still online"), err)
 		}
 	}

@@ -21,6 +21,7 @@ type node struct {
 	drained bool // gets no new jobs
 	busy    bool // jobs run on the node
 	reason  string
+	leads   *status // what the leader reports; nil for other nodes
 }
 
 // queue is a queue of jobs. The only queue of an instance without named queues has an empty name.
@@ -41,8 +42,8 @@ const statusScript = `flux resource status --states=all --no-header --format='{s
 echo && flux queue status && echo && { flux kvs get ` + stoppedKey + ` 2> /dev/null; echo; }`
 
 // readStatus asks the leader for the state of the instance.
-func (e *Engine) readStatus(ctx context.Context) (status, error) {
-	out, err := e.runOnLeader(ctx, "sh", "-c", statusScript)
+func (c *client) readStatus(ctx context.Context) (status, error) {
+	out, err := c.RunOnHead(ctx, "sh", "-c", statusScript)
 	if err != nil {
 		return status{}, err
 	}
@@ -110,8 +111,43 @@ const drainReason = "nixbench: "
 // isReady reports whether the broker works, so that the node can run jobs unless it is drained.
 func (n node) isReady() bool { return n.online && !n.torpid }
 
-// isDrainedByUs reports whether nixbench has drained the node.
-func (n node) isDrainedByUs() bool { return n.drained && strings.HasPrefix(n.reason, drainReason) }
+// IsDrained implements [batch.Node]. A leader is drained if no queue is started.
+func (n node) IsDrained() bool {
+	if n.leads != nil {
+		return !slices.ContainsFunc(n.leads.queues, func(q queue) bool { return q.started })
+	}
+	return n.drained
+}
+
+// IsDrainedByUs implements [batch.Node].
+func (n node) IsDrainedByUs() bool {
+	if n.leads != nil {
+		return slices.ContainsFunc(n.leads.queues, func(q queue) bool { return q.marked || q.isStoppedByUs() })
+	}
+	return n.drained && strings.HasPrefix(n.reason, drainReason)
+}
+
+// IsOutOfService implements [batch.Node].
+func (n node) IsOutOfService() bool { return n.drained && !n.IsDrainedByUs() }
+
+// IsBusy implements [batch.Node].
+func (n node) IsBusy() bool { return n.busy }
+
+// Problem implements [batch.Node].
+func (n node) Problem() string {
+	if n.isReady() && !n.drained {
+		return ""
+	}
+	return " is " + n.describe()
+}
+
+// describeExtra returns a text about a node that is not in the hive. Most of the configured nodes do not exist.
+func (n node) describeExtra() string {
+	if n.online {
+		return " is online and is not in the hive"
+	}
+	return ""
+}
 
 // isStoppedByUs reports whether nixbench has stopped the queue. An administrator who has stopped it again since then has
 // usually given a reason.

@@ -83,7 +83,7 @@ func TestStates(t *testing.T) {
 	if err != nil || !maps.Equal(s.nodes, map[string]node{"c-1": {online: true, torpid: true}, "c-2": {drained: true, reason: "a | b"}, "c-3": {online: true, busy: true}}) {
 		t.Errorf("%+v, %v", s.nodes, err)
 	}
-	if s.nodes["c-1"].isReady() || s.nodes["c-2"].isReady() || !s.nodes["c-3"].isReady() || s.nodes["c-2"].isDrainedByUs() {
+	if s.nodes["c-1"].isReady() || s.nodes["c-2"].isReady() || !s.nodes["c-3"].isReady() || s.nodes["c-2"].IsDrainedByUs() {
 		t.Errorf("%+v", s.nodes)
 	}
 }

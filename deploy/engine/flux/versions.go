@@ -12,7 +12,7 @@ import (
 // Versions implements [engine.Versioned]. Brokers of different versions do not connect to each other, so all nodes of the
 // instance must have the same version after a run.
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
-	out, err := e.runOnLeader(ctx, "flux", "getattr", "version")
+	out, err := e.RunOnHead(ctx, "flux", "getattr", "version")
 	running := strings.TrimSpace(out)
 	if err != nil || running == "" {
 		return nil, nil // not an error: this may be the first deployment, or a deployment that repairs the instance
@@ -31,8 +31,8 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 		if !slices.Contains(nodes, m.Node) {
 			continue
 		}
-		s, err := e.settingsOf(m.Node)
-		if err != nil {
+		var s struct{ Version string }
+		if err := e.ReadSettings(m.Node, &s); err != nil {
 			return nil, err
 		}
 		if s.Version == "" {
@@ -48,7 +48,7 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 
 // checkSameVersion returns a VersionError if a node would have another version than the leader.
 func (e *Engine) checkSameVersion(desired map[string]string) error {
-	leader := e.leader()
+	leader := e.Node()
 	for _, m := range e.Cluster.Members {
 		if version := desired[m.Node]; version != "" && version != desired[leader] {
 			return &engine.VersionError{

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -75,7 +76,7 @@ func (e *Engine) Adjust(ctx context.Context, names []string, dry bool) (map[stri
 		if !strings.Contains(err.Error(), "(Conflict)") {
 			return nil, fmt.Errorf("labels and taints: %w", err)
 		}
-		if !sleep(ctx, pollInterval) {
+		if !engine.Sleep(ctx, engine.PollInterval) {
 			return nil, fmt.Errorf("labels and taints: other clients keep changing the Node objects: %w", err)
 		}
 	}

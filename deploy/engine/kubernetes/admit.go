@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -17,9 +16,9 @@ import (
 // the cluster. A node cannot decide this without nixbench, because it cannot distinguish a cluster that does not
 // exist from a cluster that is down.
 func (e *Engine) Admit(ctx context.Context, node string) error {
-	all := e.controlPlanes()
+	all := e.NodesOf(ControlPlane)
 	switch {
-	case !e.isInHive(node):
+	case !e.Has(node):
 		return nil
 	case len(all) == 0:
 		return failure.On(node, errors.New("it cannot join, because the hive has no control plane; import modules/kubernetes/control-plane.nix in a role"))
@@ -39,11 +38,6 @@ func (e *Engine) Admit(ctx context.Context, node string) error {
 		return nil // the node joins as soon as the cluster exists
 	}
 	return failure.On(node, fmt.Errorf("it cannot join: %w", err))
-}
-
-// isInHive reports whether the hive contains the node as a member.
-func (e *Engine) isInHive(node string) bool {
-	return slices.ContainsFunc(e.Cluster.Members, func(m engine.Member) bool { return m.Node == node })
 }
 
 // sendCredentials writes a kubeconfig to the node, with which it can join. Its user is the node itself: the API allows
@@ -99,7 +93,7 @@ func (e *Engine) permitCreation(ctx context.Context, node string) error {
 // isBeingCreated reports whether a control plane is creating the cluster. A control plane in phaseWaiting
 // does not count, because it may still wait for the permission.
 func (e *Engine) isBeingCreated(ctx context.Context) bool {
-	return slices.ContainsFunc(e.controlPlanes(), func(node string) bool {
+	return slices.ContainsFunc(e.NodesOf(ControlPlane), func(node string) bool {
 		phase, _ := e.readPhase(ctx, node)
 		return phase != "" && phase != "ready" && phase != phaseWaiting
 	})

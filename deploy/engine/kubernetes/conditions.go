@@ -19,7 +19,7 @@ import (
 // Conditions implements [engine.Checker].
 func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
 	conditions := []check.Condition{
-		{Name: "the API answers", Probe: e.checkAPI, Explain: e.explainMembers(func(m string) bool { return slices.Contains(e.controlPlanes(), m) })},
+		{Name: "the API answers", Probe: e.checkAPI, Explain: e.explainMembers(func(m string) bool { return slices.Contains(e.NodesOf(ControlPlane), m) })},
 		{Name: formatCount(len(e.Cluster.Members), "node") + " Ready", Probe: e.checkNodesReady, Explain: e.explainNodes},
 		{Name: "system pods run", Probe: e.checkSystemPods, Explain: e.explainSystemPods},
 	}
@@ -44,7 +44,7 @@ func formatCount(n int, what string) string {
 // control plane that has just joined is Ready before its own API server answers. While the cluster is being
 // created, the error contains the phases of the control planes.
 func (e *Engine) checkAPI(ctx context.Context) error {
-	all := e.controlPlanes()
+	all := e.NodesOf(ControlPlane)
 	if len(all) == 0 {
 		return errNoControlPlane
 	}
@@ -55,7 +55,7 @@ func (e *Engine) checkAPI(ctx context.Context) error {
 	}
 	asked.Wait()
 	if missing = slices.DeleteFunc(missing, func(m string) bool { return m == "" }); len(missing) > 0 {
-		return errors.New(abbreviateList(missing))
+		return errors.New(engine.Abbreviate(missing, ", "))
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func firstLine(s string) string {
 
 // keepLastLine returns a new error with the last line of err, which usually contains the cause.
 func keepLastLine(err error) error {
-	return errors.New(lastLineOf(err.Error()))
+	return errors.New(engine.LastLine(err))
 }
 
 func lastLineOf(text string) string {
@@ -143,7 +143,7 @@ func (e *Engine) checkNodesReady(ctx context.Context) error {
 		names []string
 	}{{"not registered", absent}, {"not Ready", notReady}, {"registered, but not in the hive", extra}} {
 		if len(p.names) > 0 {
-			parts = append(parts, p.what+": "+abbreviateList(p.names))
+			parts = append(parts, p.what+": "+engine.Abbreviate(p.names, ", "))
 		}
 	}
 	hollow, err := e.checkHollow(ctx)
@@ -155,15 +155,6 @@ func (e *Engine) checkNodesReady(ctx context.Context) error {
 		return nil
 	}
 	return errors.New(strings.Join(parts, "; "))
-}
-
-// abbreviateList returns at most six of the names, and the number of the other names.
-func abbreviateList(names []string) string {
-	const most = 6
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
 }
 
 // checkSystemPods returns nil if kube-system contains pods and all of them are ready.
@@ -179,7 +170,7 @@ func (e *Engine) checkSystemPods(ctx context.Context) error {
 		for _, p := range waiting {
 			names = append(names, p.Get("metadata.name").String()+waitingReason(p))
 		}
-		return errors.New("not ready: " + abbreviateList(names))
+		return errors.New("not ready: " + engine.Abbreviate(names, ", "))
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 // Several deep checks may run at the same time, each in its own namespace. A check deletes its namespace at
@@ -35,7 +37,7 @@ func (e *Engine) schedulableNodes() []string {
 		}
 	}
 	if len(out) == 0 {
-		return e.controlPlanes()
+		return e.NodesOf(ControlPlane)
 	}
 	return out
 }
@@ -118,7 +120,7 @@ func (p *probeRun) awaitPod(ctx context.Context, name string, done func(pod gjso
 		if err == nil && done(pod) {
 			return pod, nil
 		}
-		if !sleep(limit, pollInterval) {
+		if !engine.Sleep(limit, engine.PollInterval) {
 			return pod, p.explainPod(ctx, name, pod, err)
 		}
 	}

@@ -168,7 +168,7 @@ func retry(ctx context.Context, isTemporary func(error) bool, f func() error) er
 		if err == nil || !isTemporary(err) || time.Now().After(end) {
 			return err
 		}
-		if !sleep(ctx, pollInterval) {
+		if !engine.Sleep(ctx, engine.PollInterval) {
 			return err
 		}
 	}
@@ -229,7 +229,7 @@ func (e *Engine) evictPods(ctx context.Context, node string, broken bool, o engi
 		case err != nil && !broken:
 			return err
 		}
-		if !sleep(ctx, pollInterval) {
+		if !engine.Sleep(ctx, engine.PollInterval) {
 			return context.Cause(ctx)
 		}
 	}

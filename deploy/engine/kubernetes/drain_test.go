@@ -460,11 +460,11 @@ func TestDrainReports(t *testing.T) {
 		if took < drainTimeout || took > drainTimeout+2*roundTimeout {
 			t.Errorf("it ended after %v", took)
 		}
-		want := "drained for 6s: 2 pods left: shop/web-1 waits for PodDisruptionBudget shop/web, which allows 0 disruptions (1 of 2 pods must be healthy, and 1 are); shop/db-0 has been terminating for 16s"
+		want := "drained for 5s: 2 pods left: shop/web-1 waits for PodDisruptionBudget shop/web, which allows 0 disruptions (1 of 2 pods must be healthy, and 1 are); shop/db-0 has been terminating for 15s"
 		if len(said) < 10 || said[0] != "evicts 2 pods" || said[1] != want {
 			t.Errorf("%d times, first %q", len(said), said[:2])
 		}
-		if err == nil || strings.Count(err.Error(), "\n") > 0 || !strings.HasPrefix(err.Error(), "w-1: drain: pods remain after 5m3s: shop/web-1 waits for") {
+		if err == nil || strings.Count(err.Error(), "\n") > 0 || !strings.HasPrefix(err.Error(), "w-1: drain: pods remain after 5m2s: shop/web-1 waits for") {
 			t.Errorf("%v", err)
 		}
 		if w["unschedulable"] == true {
@@ -561,7 +561,7 @@ func TestWaitReadyBrokenKubelet(t *testing.T) {
 				begin := time.Now()
 				var named time.Duration
 				seen, err := engine.LookAt(e, "w-1").While(t.Context(), func(string) { named = time.Since(begin) }, func(ctx context.Context) error { return e.WaitReady(ctx, "w-1", quiet) })
-				var absent *NotReadyError
+				var absent *engine.NotReadyError
 				if !errors.As(err, &absent) || time.Since(begin) > 70*time.Second || !strings.Contains(err.Error(), "kubelet: the log of kubelet.service") || !strings.Contains(absent.Hint(), "nixbench destroy --on w-1") {
 					t.Errorf("%v after %v", err, time.Since(begin))
 				}

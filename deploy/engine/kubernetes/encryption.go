@@ -31,7 +31,7 @@ func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]stri
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	behind := map[string]bool{}
-	for _, node := range e.controlPlanes() {
+	for _, node := range e.NodesOf(ControlPlane) {
 		behind[node] = true
 	}
 	for _, p := range pods {

@@ -30,7 +30,7 @@ type Access struct {
 // ReadAdminAccess reads the credentials of the administrator from the first control plane that has them.
 func (e *Engine) ReadAdminAccess(ctx context.Context) (*Access, error) {
 	var errs []error
-	for _, node := range e.controlPlanes() {
+	for _, node := range e.NodesOf(ControlPlane) {
 		ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 		// kubectl converts admin.conf, which is YAML, to JSON.
 		out, err := e.Run(ctx, node, nil, "kubectl", "config", "view", "--kubeconfig", adminConf, "--raw", "--flatten", "-o", "json")

@@ -81,21 +81,11 @@ func parseJSON(text []byte) (gjson.Result, error) {
 	return gjson.ParseBytes(text), nil
 }
 
-// sleep waits for the duration d and returns true. It returns false at once when the context ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // orderControlPlanes returns the control planes. The control plane that answered last is the first.
 func (e *Engine) orderControlPlanes() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	all := e.controlPlanes()
+	all := e.NodesOf(ControlPlane)
 	if i := slices.Index(all, e.lastAnswered); i > 0 {
 		all = slices.Insert(slices.Delete(all, i, i+1), 0, e.lastAnswered)
 	}

@@ -15,7 +15,7 @@ const kubeletUnit = "kubelet.service"
 // Look implements [engine.Inspector]. A kubelet that was never started is no fault, because the node has not joined yet: its unit has a condition. Nor is the
 // container runtime that the node does not have.
 func (e *Engine) Look(ctx context.Context, node string) ([]engine.Fault, error) {
-	if !e.isInHive(node) {
+	if !e.Has(node) {
 		return nil, nil
 	}
 	return e.Cluster.Look(ctx, node, "containerd.service", "crio.service", kubeletUnit)

@@ -38,13 +38,11 @@ const (
 	apiTimeout         = 30 * time.Second // of kubectl on all control planes together
 	drainTimeout       = 5 * time.Minute
 	resetTimeout       = 2 * time.Minute
-	readyTimeout       = 5 * time.Minute
 	etcdctlTimeout     = 10 * time.Second // of one request
 	etcdRemovalTimeout = time.Minute      // of the retries while etcd refuses the removal of a member
 	// maxLeaseAge is the maximum age of a working kubelet's lease. A kubelet renews its lease every ten
 	// seconds.
-	maxLeaseAge  = 20 * time.Second
-	pollInterval = 500 * time.Millisecond
+	maxLeaseAge = 20 * time.Second
 )
 
 // Engine implements [engine.Engine] for a Kubernetes cluster.
@@ -57,16 +55,6 @@ type Engine struct {
 
 // New returns the engine of a cluster. It runs no command.
 func New(c engine.Cluster) *Engine { return &Engine{Cluster: c} }
-
-func (e *Engine) controlPlanes() []string {
-	var out []string
-	for _, m := range e.Cluster.Members {
-		if m.Role == ControlPlane {
-			out = append(out, m.Node)
-		}
-	}
-	return out
-}
 
 // listNodes returns the Node objects of the cluster, by name, without hollow nodes.
 func (e *Engine) listNodes(ctx context.Context) (map[string]gjson.Result, error) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -15,30 +14,8 @@ import (
 // configuration, and until the API server of a control plane answers. Without the wait for the API server,
 // the API could be unavailable when the next node is drained.
 func (e *Engine) WaitReady(ctx context.Context, node string, report engine.Report) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	begin := time.Now()
-	var missing error
-	reported := ""
-	for {
-		now := e.checkReady(ctx, node)
-		if now == nil {
-			return nil
-		}
-		if end, _ := ctx.Deadline(); missing == nil || ctx.Err() == nil && time.Until(end) > 0 { // after the deadline, an error would only report the time limit
-			missing = now
-		}
-		if text := keepLastLine(missing).Error(); text != reported && ctx.Err() == nil {
-			reported = text
-			report(node, "waits: "+text)
-		}
-		if !sleep(ctx, pollInterval) {
-			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-				return e.newNotReadyError(ctx, node, begin, missing)
-			}
-			return context.Cause(ctx)
-		}
-	}
+	return engine.AwaitReady(ctx, node, report, func(ctx context.Context) error { return e.checkReady(ctx, node) },
+		e.explainMembers(func(m string) bool { return m == node }))
 }
 
 // checkReady returns nil if the node is Ready and works with its current configuration, or if the node is
@@ -49,7 +26,7 @@ func (e *Engine) checkReady(ctx context.Context, node string) error {
 	switch {
 	case err != nil:
 		return err
-	case !member && !e.isInHive(node):
+	case !member && !e.Has(node):
 		return nil
 	case !member:
 		if how := e.describeJoin(ctx, node); how != "" {
@@ -60,40 +37,6 @@ func (e *Engine) checkReady(ctx context.Context, node string) error {
 		return fmt.Errorf("it is not Ready: %s", n.Get(`status.conditions.#(type=="Ready").message`).String())
 	}
 	return e.checkWorking(ctx, node)
-}
-
-// newNotReadyError returns a NotReadyError with the last log lines of the node.
-func (e *Engine) newNotReadyError(ctx context.Context, node string, begin time.Time, missing error) error {
-	late, stop := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
-	defer stop()
-	return &NotReadyError{Node: node, After: time.Since(begin), Missing: missing,
-		Logs: e.explainMembers(func(m string) bool { return m == node })(late)}
-}
-
-// NotReadyError is returned if a node is not ready in the cluster after a change of the node.
-type NotReadyError struct {
-	Node    string
-	After   time.Duration // the time of the wait
-	Missing error         // why the node is not ready
-	Logs    string        // the last log lines of the programs on the node; may be empty
-}
-
-func (e *NotReadyError) Error() string { return failure.Message(e) }
-
-// OnNode implements [failure.OnNode].
-func (e *NotReadyError) OnNode() (node, text string) {
-	text = fmt.Sprintf("not ready after %v, so it is not uncordoned: %v", e.After.Round(time.Second), e.Missing)
-	if e.Logs != "" {
-		text += "\n" + e.Logs
-	}
-	return e.Node, text
-}
-
-func (e *NotReadyError) Unwrap() error { return e.Missing }
-
-// Hint returns the commands that repair or recreate the node.
-func (e *NotReadyError) Hint() string {
-	return fmt.Sprintf("fix the hive and run nixbench apply again, or roll back: nixbench rollback --on %[1]s; to recreate a machine that nixbench has booted: nixbench destroy --on %[1]s, then nixbench apply", e.Node)
 }
 
 // checkWorking returns nil if the programs of the node work with the current configuration. Otherwise the

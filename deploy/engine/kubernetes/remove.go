@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -67,7 +68,7 @@ func (e *Engine) resetNode(ctx context.Context, node string) error {
 
 // IsControlPlane reports whether the node is a control plane in the hive.
 func (e *Engine) IsControlPlane(node string) bool {
-	return slices.Contains(e.controlPlanes(), node)
+	return slices.Contains(e.NodesOf(ControlPlane), node)
 }
 
 // removeEtcdMember removes the etcd member of a control plane that is being removed or does not exist any
@@ -80,7 +81,7 @@ func (e *Engine) removeEtcdMember(ctx context.Context, node string) error {
 		if err == nil || !mayAcceptLater || time.Now().After(end) {
 			return err
 		}
-		if !sleep(ctx, pollInterval) {
+		if !engine.Sleep(ctx, engine.PollInterval) {
 			return context.Cause(ctx)
 		}
 	}
@@ -90,7 +91,7 @@ func (e *Engine) removeEtcdMember(ctx context.Context, node string) error {
 // member: an earlier removal may have succeeded although etcdctl did not receive the answer. If the removal
 // fails, tryRemoveEtcdMember reports whether etcd may accept it later.
 func (e *Engine) tryRemoveEtcdMember(ctx context.Context, node string) (mayAcceptLater bool, err error) {
-	for _, other := range e.controlPlanes() {
+	for _, other := range e.NodesOf(ControlPlane) {
 		if other == node {
 			continue
 		}
@@ -117,7 +118,7 @@ func (e *Engine) tryRemoveEtcdMember(ctx context.Context, node string) (mayAccep
 			return true, err
 		}
 		if down := e.listFailedEtcdMembers(ctx, other, node, members); len(down) > 0 {
-			return false, fmt.Errorf("removing its member would lose quorum, because etcd is down on %s; repair that one first: %w", abbreviateList(down), err)
+			return false, fmt.Errorf("removing its member would lose quorum, because etcd is down on %s; repair that one first: %w", engine.Abbreviate(down, ", "), err)
 		}
 		return strings.Contains(err.Error(), "unhealthy cluster"), err // it counts a restarted member as healthy only after some seconds
 	}

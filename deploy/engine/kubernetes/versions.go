@@ -66,7 +66,7 @@ func desiredRelease(m engine.Member) (release, error) {
 
 // readAPIVersions returns the version of each API server that answers, by control plane.
 func (e *Engine) readAPIVersions(ctx context.Context) map[string]release {
-	all := e.controlPlanes()
+	all := e.NodesOf(ControlPlane)
 	answers := make([]release, len(all))
 	var asked sync.WaitGroup
 	for i, node := range all {

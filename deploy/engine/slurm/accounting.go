@@ -7,21 +7,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/engine/batch"
+	"github.com/nixbench/nixbench/deploy/engine"
 )
-
-// accountingPlugin is the value of AccountingStorageType in a cluster that uses slurmdbd.
-const accountingPlugin = "accounting_storage/slurmdbd"
 
 // accountingNode returns the node with slurmdbd, which may be the controller, or an empty string if the hive has no
 // accounting.
-func (e *Engine) accountingNode() string {
-	for _, node := range e.nodesOf(Accounting) {
+func (c *client) accountingNode() string {
+	if node := c.FirstOf(Accounting); node != "" {
 		return node
 	}
-	controller := e.controller()
-	if s, err := e.settingsOf(controller); err == nil && s.Accounting {
-		return controller
+	if s, err := c.settingsOf(c.Node()); err == nil && s.Accounting {
+		return c.Node()
 	}
 	return ""
 }
@@ -30,16 +26,16 @@ func (e *Engine) accountingNode() string {
 func (e *Engine) checkAccounting(ctx context.Context) error {
 	config, err := e.readConfig(ctx)
 	if err != nil {
-		return errors.New(batch.LastLine(err))
+		return errors.New(engine.LastLine(err))
 	}
-	if config["AccountingStorageType"] != accountingPlugin {
+	if !config.usesAccounting() {
 		return fmt.Errorf("slurmctld runs without accounting: AccountingStorageType is %s", config["AccountingStorageType"])
 	}
 	name := config["ClusterName"]
 	registered, err := e.isAccounted(ctx, name)
 	switch {
 	case err != nil:
-		return errors.New(batch.LastLine(err))
+		return errors.New(engine.LastLine(err))
 	case !registered:
 		return fmt.Errorf("slurmctld of the cluster %s is not registered with slurmdbd", name)
 	}
@@ -48,17 +44,14 @@ func (e *Engine) checkAccounting(ctx context.Context) error {
 
 // isAccounted reports whether a cluster is registered with slurmdbd with the port of slurmctld. Without this port,
 // slurmdbd does not send changes of accounts to slurmctld. It returns an error if slurmdbd does not answer.
-func (e *Engine) isAccounted(ctx context.Context, cluster string) (bool, error) {
-	out, err := e.runOnController(ctx, "sacctmgr", "--noheader", "--parsable2", "show", "cluster", cluster, "format=cluster,controlport")
-	if err != nil {
-		return false, err
-	}
+func (c *client) isAccounted(ctx context.Context, cluster string) (bool, error) {
+	out, err := c.RunOnHead(ctx, "sacctmgr", "--noheader", "--parsable2", "show", "cluster", cluster, "format=cluster,controlport")
 	for line := range strings.Lines(out) {
 		if name, port, ok := strings.Cut(strings.TrimSpace(line), "|"); ok && name == cluster && port != "0" && port != "" {
 			return true, nil
 		}
 	}
-	return false, nil
+	return false, err
 }
 
 // restartTimeout is the time limit for a restart of slurmctld, which waits 30 seconds for slurmdbd.
@@ -77,26 +70,15 @@ func (e *Engine) admitAccounting(ctx context.Context) error {
 		return nil
 	case err != nil:
 		return err
-	case config["AccountingStorageType"] != accountingPlugin:
+	case !config.usesAccounting():
 		return nil // slurmctld restarts when accounting is turned on
 	}
-	if registered, err := e.awaitAccounting(ctx, config["ClusterName"]); registered || err != nil {
+	registered, err := await(ctx, func(ctx context.Context) (bool, error) { return e.isAccounted(ctx, config["ClusterName"]) })
+	if registered || err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, restartTimeout)
 	defer cancel()
-	_, err = e.Run(ctx, e.controller(), nil, "sh", "-c", registerScript, config["StateSaveLocation"])
+	_, err = e.Run(ctx, e.Node(), nil, "sh", "-c", registerScript, config["StateSaveLocation"])
 	return err
-}
-
-// awaitAccounting returns the result of [Engine.isAccounted] as soon as slurmdbd answers.
-func (e *Engine) awaitAccounting(ctx context.Context, cluster string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
-	defer cancel()
-	for {
-		registered, err := e.isAccounted(ctx, cluster)
-		if err == nil || !batch.Sleep(ctx, batch.PollInterval) {
-			return registered, err
-		}
-	}
 }

@@ -14,7 +14,7 @@ import (
 // Adjust implements [engine.Adjuster] for the features of dynamic compute nodes. slurmd reports them only when it
 // registers for the first time. The features of static nodes are in slurm.conf.
 func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error) {
-	registered, err := e.listNodes(ctx)
+	registered, err := e.Nodes(ctx)
 	if errors.Is(err, errNoController) {
 		return nil, nil
 	}
@@ -37,7 +37,7 @@ func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (map[stri
 		}
 		if !dry {
 			list := strings.Join(want, ",")
-			if _, err := e.runOnController(ctx, "scontrol", "update", "nodename="+n["NodeName"], "availablefeatures="+list, "activefeatures="+list); err != nil {
+			if _, err := e.RunOnHead(ctx, "scontrol", "update", "nodename="+n["NodeName"], "availablefeatures="+list, "activefeatures="+list); err != nil {
 				return changes, failure.On(m.Node, err)
 			}
 		}

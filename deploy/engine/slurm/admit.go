@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/engine/batch"
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 // admitTimeout is the time limit for the answer of a controller that has just been deployed.
@@ -25,23 +25,23 @@ since=${since#@}
 func (e *Engine) Admit(ctx context.Context, name string) error {
 	var nodes []string
 	switch {
-	case slices.Contains(e.nodesOf(Accounting), name):
+	case name == e.FirstOf(Accounting):
 		return e.admitAccounting(ctx)
-	case name == e.controller():
-		nodes = e.nodesOf(Compute)
-	case slices.Contains(e.nodesOf(Compute), name):
+	case name == e.Node():
+		nodes = e.NodesOf(Compute)
+	case e.isComputeNode(name):
 		nodes = []string{name}
 	default:
 		return nil
 	}
-	registered, err := e.awaitNodes(ctx)
+	registered, err := await(ctx, e.Nodes)
 	if errors.Is(err, errNoController) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if n := registered[name]; n.isDrainedByUs() && n["Reason"] == removedReason {
+	if n := registered[name]; n.IsDrainedByUs() && n["Reason"] == removedReason {
 		if err := e.undrain(ctx, registered, []string{name}); err != nil {
 			return err
 		}
@@ -51,26 +51,26 @@ func (e *Engine) Admit(ctx context.Context, name string) error {
 	var restarted sync.WaitGroup
 	for i, node := range nodes {
 		restarted.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+			ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
 			defer cancel()
 			_, errs[i] = e.Run(ctx, node, nil, "sh", "-c", restartScript)
 		})
 	}
 	restarted.Wait()
-	if name == e.controller() {
+	if name == e.Node() {
 		return nil // other nodes may not have booted yet; the check at the end of a run reports nodes that are missing
 	}
 	return errors.Join(errs...)
 }
 
-// awaitNodes returns the registered nodes as soon as the controller answers.
-func (e *Engine) awaitNodes(ctx context.Context) (map[string]node, error) {
+// await calls ask until the controller or slurmdbd answers, or the cluster does not exist yet.
+func await[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
 	defer cancel()
 	for {
-		nodes, err := e.listNodes(ctx)
-		if err == nil || errors.Is(err, errNoController) || !batch.Sleep(ctx, batch.PollInterval) {
-			return nodes, err
+		answer, err := ask(ctx)
+		if err == nil || errors.Is(err, errNoController) || !engine.Sleep(ctx, engine.PollInterval) {
+			return answer, err
 		}
 	}
 }

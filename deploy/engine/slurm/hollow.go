@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/engine/batch"
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 // hollowForm matches the name of a hollow node: the name of its machine, and its number on the machine.
@@ -70,10 +70,10 @@ func join(nodes map[string]node, machine string, numbers []int) node {
 		if worst == nil || n.rank() > worst.rank() {
 			worst = n
 		}
-		if n.isDrained() {
+		if n.IsDrained() {
 			drained = append(drained, n["NodeName"]+" is "+n.describe())
 		}
-		if n.isBusy() {
+		if n.IsBusy() {
 			busy = "1"
 		}
 		if n.isReady() {
@@ -88,7 +88,7 @@ func join(nodes map[string]node, machine string, numbers []int) node {
 	joined := maps.Clone(worst)
 	joined["NodeName"] = machine + "-h[" + strings.Join(texts, ",") + "]"
 	if len(drained) > 0 && len(drained) < len(numbers) {
-		joined["Drained"] = fmt.Sprintf("%d of its %d hollow nodes are drained: %s", len(drained), len(numbers), batch.Abbreviate(drained))
+		joined["Drained"] = fmt.Sprintf("%d of its %d hollow nodes are drained: %s", len(drained), len(numbers), engine.Abbreviate(drained, "; "))
 		joined["State"] = strings.Join(slices.DeleteFunc(joined.states(), func(s string) bool { return s == "DRAIN" }), "+")
 	}
 	joined["AnyReady"], joined["CPUAlloc"], joined["SlurmdStartTime"] = ready, busy, start
@@ -103,7 +103,7 @@ func (n node) rank() int {
 	switch {
 	case !n.isReady():
 		return 2
-	case !n.isDrained():
+	case !n.IsDrained():
 		return 1
 	}
 	return 0
@@ -113,8 +113,8 @@ func (n node) rank() int {
 func hollowNode(machine string, number int) string { return machine + "-h" + strconv.Itoa(number) }
 
 // hollowOf returns how many hollow nodes a machine of the hive has. It returns 0 for other machines, and for machines that are one node.
-func (e *Engine) hollowOf(machine string) int {
-	s, err := e.settingsOf(machine)
+func (c *client) hollowOf(machine string) int {
+	s, err := c.settingsOf(machine)
 	if err != nil {
 		return 0
 	}
@@ -122,10 +122,10 @@ func (e *Engine) hollowOf(machine string) int {
 }
 
 // jobNodes returns the names in SLURM of the compute nodes of the hive, and of a machine with hollow nodes the name of the first one.
-func (e *Engine) jobNodes() []string {
-	nodes := slices.Clone(e.nodesOf(Compute))
+func (c *client) jobNodes() []string {
+	nodes := slices.Clone(c.NodesOf(Compute))
 	for i, name := range nodes {
-		if e.hollowOf(name) > 0 {
+		if c.hollowOf(name) > 0 {
 			nodes[i] = hollowNode(name, 1)
 		}
 	}

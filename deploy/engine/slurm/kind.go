@@ -24,7 +24,7 @@ for at most nixbench.slurm.drainTimeout seconds, and cancels none.`,
 
 // describeUsage returns commands that show the nodes of the cluster and run a job.
 func describeUsage(members []engine.Member) string {
-	controller := (&Engine{engine.Cluster{Members: members}}).controller()
+	controller := engine.Cluster{Members: members}.FirstOf(Controller)
 	if controller == "" {
 		return ""
 	}

@@ -12,14 +12,14 @@ import (
 // node is a node as `scontrol show nodes` reports it: the values by their names.
 type node map[string]string
 
-// listNodes returns the registered compute nodes by name. Hollow nodes are joined to one node with the name of their machine.
-func (e *Engine) listNodes(ctx context.Context) (map[string]node, error) {
+// Nodes implements [batch.System]. It returns the registered compute nodes by name. Hollow nodes are joined to one node with the name of their machine.
+func (c *client) Nodes(ctx context.Context) (map[string]node, error) {
 	// Times are in seconds since 1970, and do not depend on the time zone of the controller.
-	out, err := e.runOnController(ctx, "env", "SLURM_TIME_FORMAT=%s", "scontrol", "--oneliner", "show", "nodes")
+	out, err := c.RunOnHead(ctx, "env", "SLURM_TIME_FORMAT=%s", "scontrol", "--oneliner", "show", "nodes")
 	if err != nil {
 		return nil, err
 	}
-	return joinHollow(parseNodes(out), e.hollowOf), nil
+	return joinHollow(parseNodes(out), c.hollowOf), nil
 }
 
 // nameOfValue matches the name of a value. Values may contain spaces.
@@ -93,7 +93,7 @@ func (n node) isReady() bool {
 }
 
 // isDrained reports whether the node gets no new jobs.
-func (n node) isDrained() bool { return n.has("DRAIN") }
+func (n node) IsDrained() bool { return n.has("DRAIN") }
 
 // isStatic reports whether slurm.conf has the node. Other nodes have registered as dynamic nodes.
 func (n node) isStatic() bool { return !n.has("DYNAMIC_NORM") }
@@ -101,7 +101,7 @@ func (n node) isStatic() bool { return !n.has("DYNAMIC_NORM") }
 // isRemoved reports whether [Engine.RemoveMember] has removed a node of a static list, and its slurmd has not registered since. SLURM
 // keeps the reason when the slurmd registers, so its start is compared with the time of the reason.
 func (n node) isRemoved() bool {
-	if !n.has("DOWN") && !n.isDrained() || !strings.HasPrefix(n["Reason"], removedReason) {
+	if !n.has("DOWN") && !n.IsDrained() || !strings.HasPrefix(n["Reason"], removedReason) {
 		return false
 	}
 	start, known := n.slurmdStart()
@@ -121,7 +121,7 @@ func (n node) reasonTime() time.Time {
 }
 
 // isBusy reports whether jobs run on the node or are ending.
-func (n node) isBusy() bool {
+func (n node) IsBusy() bool {
 	return n.has("ALLOCATED") || n.has("MIXED") || n.has("COMPLETING") || n["CPUAlloc"] != "0" && n["CPUAlloc"] != ""
 }
 
@@ -134,8 +134,8 @@ const downBefore = "; down before: "
 
 // isDrainedByUs reports whether nixbench has drained the node, and no administrator has changed the reason since. SLURM
 // does not change the reason of a node that is drained already, also if an epilog fails there, and deletes it with the drain.
-func (n node) isDrainedByUs() bool {
-	return n.isDrained() && (n["Reason"] == drainReason || n["Reason"] == removedReason || n.wasDown())
+func (n node) IsDrainedByUs() bool {
+	return n.IsDrained() && (n["Reason"] == drainReason || n["Reason"] == removedReason || n.wasDown())
 }
 
 // wasDown reports whether an administrator had set the node to DOWN before nixbench drained it.
@@ -149,8 +149,19 @@ func (n node) isSetDown() bool {
 
 // isOutOfService reports whether an administrator, or SLURM because of a failure of the node, has taken the node or some of its hollow nodes out of
 // service.
-func (n node) isOutOfService() bool {
-	return n.isDrained() && !n.isDrainedByUs() || n.isSetDown() || n["Drained"] != ""
+func (n node) IsOutOfService() bool {
+	return n.IsDrained() && !n.IsDrainedByUs() || n.isSetDown() || n["Drained"] != ""
+}
+
+// Problem implements [batch.Node].
+func (n node) Problem() string {
+	if !n.isReady() || n.IsDrained() {
+		return " is " + n.describe()
+	}
+	if n["Drained"] != "" {
+		return ": " + n["Drained"]
+	}
+	return ""
 }
 
 // slurmdStart returns the time, by the clock of the node, at which the slurmd that has registered was started.

@@ -5,34 +5,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
 // WaitReady implements [engine.Engine]. A compute node is ready when its slurmd has registered since its last
 // start; the controller, when slurmctld answers; the node with slurmdbd, when slurmdbd answers.
 func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Report) error {
-	check := func(ctx context.Context) error { return e.checkReady(ctx, name) }
-	readLog := func(ctx context.Context) string { return batch.ReadLog(ctx, e.Cluster, name, logOf(e.unitOf(name))) }
-	return batch.WaitReady(ctx, name, check, readLog, report)
+	return engine.AwaitReady(ctx, name, report, func(ctx context.Context) error { return e.checkReady(ctx, name) },
+		func(ctx context.Context) string { return e.ReadLog(ctx, name, e.LogOf(name)) })
 }
 
 // checkReady returns nil if a member works, and for a node that does not belong to the cluster. Otherwise the
 // error is the reason why the member does not work.
 func (e *Engine) checkReady(ctx context.Context, name string) error {
-	if slices.Contains(e.nodesOf(Accounting), name) {
+	if name == e.FirstOf(Accounting) {
 		return engine.Inspect(ctx, e, name, true)
 	}
-	nodes, err := e.listNodes(ctx)
+	nodes, err := e.Nodes(ctx)
 	n, isMember := nodes[name]
 	switch {
 	case err != nil:
 		return err
-	case name == e.controller():
+	case name == e.Node():
 		return nil
-	case !isMember && !slices.Contains(e.nodesOf(Compute), name):
+	case !isMember && !e.isComputeNode(name):
 		return nil
 	case !isMember:
 		return errors.New("it has not registered with the controller")
@@ -73,18 +70,18 @@ func (e *Engine) Look(ctx context.Context, name string) ([]engine.Fault, error) 
 // checkMunge describes why munged of a node does not accept what munged of the controller has signed, or returns an empty string.
 // slurmctld reports a node whose munged has another key as idle for minutes.
 func (e *Engine) checkMunge(ctx context.Context, name string) string {
-	controller := e.controller()
+	controller := e.Node()
 	if controller == "" || controller == name {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
 	defer cancel()
 	credential, err := e.Run(ctx, controller, nil, "munge", "--no-input", "--restrict-uid=0")
 	if err != nil {
-		return fmt.Sprintf("has nothing to accept, because munged of %s signs nothing: %s", controller, batch.LastLine(err))
+		return fmt.Sprintf("has nothing to accept, because munged of %s signs nothing: %s", controller, engine.LastLine(err))
 	}
 	if _, err := e.Run(ctx, name, bytes.NewReader(credential), "unmunge"); err != nil {
-		return fmt.Sprintf("does not accept what munged of %s has signed, so they have different keys, or their clocks differ; run nixbench apply: %s", controller, batch.LastLine(err))
+		return fmt.Sprintf("does not accept what munged of %s has signed, so they have different keys, or their clocks differ; run nixbench apply: %s", controller, engine.LastLine(err))
 	}
 	return ""
 }
@@ -104,25 +101,23 @@ func (e *Engine) units(name string) []string {
 }
 
 const (
-	mungeUnit    = "munged.service"
-	databaseUnit = "mysql.service"
+	mungeUnit      = "munged.service"
+	databaseUnit   = "mysql.service"
+	accountingUnit = "slurmdbd.service" // is active when slurmdbd answers
 )
 
-// accountingUnit is active when slurmdbd answers.
-const accountingUnit = "slurmdbd.service"
-
 // unitOf returns the unit of SLURM's daemon on a node of the hive.
-func (e *Engine) unitOf(name string) string {
-	switch {
-	case slices.Contains(e.nodesOf(Controller), name):
-		return "slurmctld.service"
-	case slices.Contains(e.nodesOf(Compute), name):
-		return "slurmd.service"
-	case slices.Contains(e.nodesOf(Accounting), name):
-		return accountingUnit
+func (c *client) unitOf(name string) string {
+	for _, m := range c.Head.Members {
+		if m.Node == name {
+			return map[string]string{Controller: "slurmctld.service", Compute: "slurmd.service", Accounting: accountingUnit}[m.Role]
+		}
 	}
 	return ""
 }
+
+// LogOf implements [batch.System].
+func (c *client) LogOf(name string) string { return logOf(c.unitOf(name)) }
 
 // logOf returns the filter of journalctl for the log of a unit.
 func logOf(unit string) string { return "--unit=" + unit }

@@ -15,7 +15,7 @@ const removedReason = "nixbench: it was removed"
 // node from the controller's list. SLURM does not delete nodes of slurm.conf: such a node is drained and set to DOWN,
 // until it is admitted again, or until the controller has another slurm.conf.
 func (e *Engine) RemoveMember(ctx context.Context, name string) error {
-	nodes, err := e.listNodes(ctx)
+	nodes, err := e.Nodes(ctx)
 	switch {
 	case errors.Is(err, errNoController):
 		return nil
@@ -28,7 +28,7 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 	if nodes[name].isStatic() {
 		err = e.takeDown(ctx, nodes[name])
 	} else {
-		_, err = e.runOnController(ctx, "scontrol", "delete", "nodename="+nodes[name]["NodeName"])
+		_, err = e.RunOnHead(ctx, "scontrol", "delete", "nodename="+nodes[name]["NodeName"])
 	}
 	if err == nil {
 		return nil
@@ -43,11 +43,11 @@ func (e *Engine) RemoveMember(ctx context.Context, name string) error {
 // processes the answer to a ping, and the node may have sent that answer before its slurmd was stopped.
 func (e *Engine) takeDown(ctx context.Context, n node) error {
 	reason := removedReason
-	if n.isOutOfService() {
+	if n.IsOutOfService() {
 		reason += "; drained before: " + strings.TrimPrefix(n["Reason"], removedReason+"; drained before: ")
 	}
 	for _, state := range []string{"drain", "down"} {
-		if _, err := e.runOnController(ctx, "scontrol", "update", "nodename="+n["NodeName"], "state="+state, "reason="+reason); err != nil {
+		if err := e.setState(ctx, n["NodeName"], state, "reason="+reason); err != nil {
 			return err
 		}
 	}

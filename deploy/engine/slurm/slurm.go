@@ -11,8 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/batch"
@@ -21,99 +21,98 @@ import (
 // Roles of members.
 const (
 	Controller = "controller"
-	Compute    = "compute"
+	Compute    = batch.Compute
 	Accounting = "accounting"
 )
 
-const commandTimeout = 15 * time.Second
-
 // Engine implements [engine.Engine] for a SLURM cluster.
-type Engine struct{ engine.Cluster }
+type Engine struct {
+	*client
+	batch.Pool[node]
+}
+
+// client asks and changes slurmctld with commands on the controller.
+type client struct{ batch.Head }
 
 // New returns the engine of a cluster. It runs no command.
-func New(c engine.Cluster) *Engine { return &Engine{c} }
-
-// settings are the values that modules/slurm sets in deployment.engine.settings.
-type settings struct {
-	DrainTimeout int      `json:"drainTimeout"` // in seconds
-	Features     []string `json:"features"`
-	Accounting   bool     `json:"accounting"` // whether slurmdbd runs on the controller
-	Version      string   `json:"version"`
-	Hollow       int      `json:"hollow"` // the number of nodes for which the machine stands, or 0
+func New(c engine.Cluster) *Engine {
+	controller := &client{batch.Head{Cluster: c, Kind: "slurm", Role: Controller, Absent: errNoController, NotSetUp: notSetUpError, Owner: asNobody,
+		List: "squeue", Cancel: "scancel"}}
+	return &Engine{controller, batch.Pool[node]{Head: &controller.Head, System: controller, Absent: " has not registered",
+		Extra: func(node) string { return " is registered and is not in the hive" }}}
 }
 
-// settingsOf returns the settings of a node of the hive.
-func (e *Engine) settingsOf(node string) (settings, error) {
-	s := settings{DrainTimeout: 300}
-	err := batch.ReadSettings(e.Cluster.Members, node, &s)
-	return s, err
-}
-
-// nodesOf returns the nodes of the hive that have a role.
-func (e *Engine) nodesOf(role string) []string { return batch.NodesOf(e.Cluster.Members, role) }
-
-// controller returns the node with slurmctld, or an empty string if the hive has none.
-func (e *Engine) controller() string { return batch.FirstOf(e.Cluster.Members, Controller) }
+// asNobody runs a command as the user nobody, because slurmctld refuses jobs of root (DisableRootJobs).
+var asNobody = []string{"setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"}
 
 // errNoController is returned if the hive has no controller, or if it has not been set up yet, so that the
 // cluster does not exist.
 var errNoController = errors.New("no controller is set up yet")
 
-// readConfig returns the settings with which slurmctld runs, by their names.
-func (e *Engine) readConfig(ctx context.Context) (map[string]string, error) {
-	out, err := e.runOnController(ctx, "scontrol", "show", "config")
-	if err != nil {
-		return nil, err
-	}
-	config := map[string]string{}
-	for line := range strings.Lines(out) {
-		if name, value, ok := strings.Cut(line, "="); ok {
-			config[strings.TrimSpace(name)] = strings.TrimSpace(value)
-		}
-	}
-	return config, nil
-}
-
-// runOnController runs one of SLURM's commands on the controller.
-func (e *Engine) runOnController(ctx context.Context, argv ...string) (string, error) {
-	controller := e.controller()
-	if controller == "" {
-		return "", errNoController
-	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	out, err := e.Run(ctx, controller, nil, argv...)
-	if err != nil && isNotSetUp(err) {
-		return "", errNoController
-	}
-	return string(out), err
-}
-
-// isNotSetUp reports whether a command failed because the node is no controller yet: scontrol is not installed,
-// or there is no slurm.conf. Other files that do not exist, such as the socket of munged, mean that the controller
-// does not work.
-func isNotSetUp(err error) bool { return notSetUpError.MatchString(err.Error()) }
-
-// notSetUpError matches the messages of env, of shells and sudo, and of SLURM.
+// notSetUpError matches the messages of env, of shells and sudo, and of SLURM if the node is no controller yet: scontrol is
+// not installed, or there is no slurm.conf. Other files that do not exist, such as the socket of munged, mean that the
+// controller does not work.
 var notSetUpError = regexp.MustCompile(`env: .?scontrol.?: No such file or directory` +
 	`|scontrol: (command )?not found|Could not establish a configuration source`)
 
+// settings are the values that modules/slurm sets in deployment.engine.settings, except drainTimeout.
+type settings struct {
+	Features   []string `json:"features"`
+	Accounting bool     `json:"accounting"` // whether slurmdbd runs on the controller
+	Version    string   `json:"version"`
+	Hollow     int      `json:"hollow"` // the number of nodes for which the machine stands, or 0
+}
+
+// settingsOf returns the settings of a node of the hive.
+func (c *client) settingsOf(node string) (s settings, err error) {
+	err = c.ReadSettings(node, &s)
+	return s, err
+}
+
+// setState sets the state of nodes, which are a list that scontrol accepts.
+func (c *client) setState(ctx context.Context, nodes, state string, more ...string) error {
+	_, err := c.RunOnHead(ctx, append([]string{"scontrol", "update", "nodename=" + nodes, "state=" + state}, more...)...)
+	return err
+}
+
+// config contains the settings with which slurmctld runs, by their names.
+type config map[string]string
+
+// usesAccounting reports whether slurmctld uses slurmdbd.
+func (c config) usesAccounting() bool {
+	return c["AccountingStorageType"] == "accounting_storage/slurmdbd"
+}
+
+func (c *client) readConfig(ctx context.Context) (config, error) {
+	out, err := c.RunOnHead(ctx, "scontrol", "show", "config")
+	if err != nil {
+		return nil, err
+	}
+	all := config{}
+	for line := range strings.Lines(out) {
+		if name, value, ok := strings.Cut(line, "="); ok {
+			all[strings.TrimSpace(name)] = strings.TrimSpace(value)
+		}
+	}
+	return all, nil
+}
+
 // Members implements [engine.Engine].
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
-	nodes, err := e.listNodes(ctx)
+	nodes, err := e.Nodes(ctx)
 	if errors.Is(err, errNoController) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("slurm: %w", err)
 	}
-	out := map[string]engine.Status{e.controller(): {Ready: true, OneByOne: true}}
-	if name := e.accountingNode(); name != "" && name != e.controller() {
+	out := map[string]engine.Status{e.Node(): {Ready: true, OneByOne: true}}
+	if name := e.accountingNode(); name != "" && name != e.Node() {
 		config, err := e.readConfig(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("slurm: %w", err)
 		}
-		if config["AccountingStorageType"] == accountingPlugin {
+		if config.usesAccounting() {
 			out[name] = engine.Status{Ready: true, OneByOne: true}
 		}
 	}
@@ -121,11 +120,14 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 		if n.isRemoved() {
 			continue
 		}
-		status := engine.Status{Ready: n.isReady(), Drained: n.isDrainedByUs(), Cordoned: n.isDrained() || n.isOutOfService(), Version: n["Version"]}
-		if n.isOutOfService() {
+		status := engine.Status{Ready: n.isReady(), Drained: n.IsDrainedByUs(), Cordoned: n.IsDrained() || n.IsOutOfService(), Version: n["Version"]}
+		if n.IsOutOfService() {
 			status.Reason = cmp.Or(n["Drained"], n.describe())
 		}
 		out[name] = status
 	}
 	return out, nil
 }
+
+// isComputeNode reports whether the hive has a compute node of this name.
+func (c *client) isComputeNode(name string) bool { return slices.Contains(c.NodesOf(Compute), name) }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -142,7 +143,7 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 	case line == "scontrol show config":
 		storage := "(null)"
 		if c.accounting {
-			storage = accountingPlugin
+			storage = "accounting_storage/slurmdbd"
 		}
 		return []byte(read(c.t, "config") + "AccountingStorageType   = " + storage + "\nClusterName             = bench\n"), nil
 	case strings.HasPrefix(line, "sacctmgr --noheader --parsable2 show cluster bench "):
@@ -333,7 +334,7 @@ func TestRemoveDrainedStaticNode(t *testing.T) {
 func TestParseNodes(t *testing.T) {
 	n := parseNodes(read(t, "node-drained"))["compute-1"]
 	if n == nil || n["State"] != "IDLE+DRAIN+DYNAMIC_NORM" || n["Version"] != "24.11.5" || n["OS"] != "Linux 6.1.0 #1 SMP PREEMPT_DYNAMIC @0" ||
-		n["Reason"] != "nixbench: it is about to change State=DOWN" || !n.isReady() || n.isDrainedByUs() || n.isBusy() {
+		n["Reason"] != "nixbench: it is about to change State=DOWN" || !n.isReady() || n.IsDrainedByUs() || n.IsBusy() {
 		t.Errorf("%q", n)
 	}
 	if all := parseNodes("No nodes in the system\n"); len(all) != 0 {
@@ -359,7 +360,7 @@ func TestParseTexts(t *testing.T) {
 		" Comment=one\nNodeName=compute-9 State=IDLE Extra=a=b": {"IDLE+DYNAMIC_NORM+DRAIN", false},
 	} {
 		all := parseNodes(strings.Replace(strings.TrimSuffix(read(t, "node-idle"), "\n"), "State=IDLE+DYNAMIC_NORM", "State=IDLE+DYNAMIC_NORM+DRAIN", 1) + text + "\n")
-		if n := all["compute-1"]; len(all) != 1 || n.describe() != want.state || n.isDrainedByUs() != want.ours || n["SlurmdStartTime"] != "1795363538" {
+		if n := all["compute-1"]; len(all) != 1 || n.describe() != want.state || n.IsDrainedByUs() != want.ours || n["SlurmdStartTime"] != "1795363538" {
 			t.Errorf("%q: %q", text, all)
 		}
 	}
@@ -388,8 +389,8 @@ func TestStates(t *testing.T) {
 		"DOWN+DRAIN+DYNAMIC_NORM+REBOOT_ISSUED": {false, false, true},
 	} {
 		n := node{"State": state, "CPUAlloc": "0"}
-		if n.isReady() != want.ready || n.isBusy() != want.busy || n.isDrained() != want.drained {
-			t.Errorf("%s: ready %v, busy %v, drained %v", state, n.isReady(), n.isBusy(), n.isDrained())
+		if n.isReady() != want.ready || n.IsBusy() != want.busy || n.IsDrained() != want.drained {
+			t.Errorf("%s: ready %v, busy %v, drained %v", state, n.isReady(), n.IsBusy(), n.IsDrained())
 		}
 	}
 }
@@ -465,13 +466,13 @@ func TestAdministratorsDown(t *testing.T) {
 			t.Errorf("%s: %+v, %+v", name, n, c.nodes["c-2"])
 		}
 		for _, except := range [][]string{nil, {"c-1"}} {
-			if err := e.checkNodes(t.Context(), except); (err == nil) != (except != nil) {
+			if err := e.CheckNodes(t.Context(), except); (err == nil) != (except != nil) {
 				t.Errorf("%s: except %q: %v", name, except, err)
 			}
 		}
 	}
 	down := node{"State": "DOWN+DYNAMIC_NORM", "Reason": "Not responding", "ReasonSetBy": "[slurm@1795363543]"}
-	if down.isOutOfService() {
+	if down.IsOutOfService() {
 		t.Error("a node that does not respond is out of service")
 	}
 }
@@ -511,7 +512,7 @@ func TestDrainTimeout(t *testing.T) {
 	c.nodes["c-1"].jobs = []string{"12", "13"}
 	var reports []string
 	err := c.engine("c-1").Drain(t.Context(), []string{"c-1"}, engine.DrainOptions{}, func(_, text string) { reports = append(reports, text) })
-	var running *JobsRunningError
+	var running *batch.JobsRunningError
 	if !errors.As(err, &running) || err.Error() != "c-1: drain: after 1s it still has jobs 12, 13" || !strings.Contains(running.Hint(), "nixbench.slurm.drainTimeout") {
 		t.Errorf("%v", err)
 	}

@@ -48,12 +48,12 @@ func (e *Engine) observeVersions(ctx context.Context) (map[string]string, error)
 	if config["SLURM_VERSION"] == "" {
 		return nil, errors.New("scontrol show config on the controller printed no SLURM_VERSION")
 	}
-	nodes, err := e.listNodes(ctx)
+	nodes, err := e.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]string{e.controller(): config["SLURM_VERSION"]}
-	if name := e.accountingNode(); name != "" && name != e.controller() && config["AccountingStorageType"] == accountingPlugin {
+	all := map[string]string{e.Node(): config["SLURM_VERSION"]}
+	if name := e.accountingNode(); name != "" && name != e.Node() && config.usesAccounting() {
 		if version, err := e.observeSlurmdbd(ctx); err == nil {
 			all[name] = version
 		}
@@ -68,7 +68,7 @@ func (e *Engine) observeVersions(ctx context.Context) (map[string]string, error)
 
 // observeSlurmdbd returns the version of the slurmdbd that runs.
 func (e *Engine) observeSlurmdbd(ctx context.Context) (string, error) {
-	out, err := e.runOnController(ctx, "sacctmgr", "show", "configuration")
+	out, err := e.RunOnHead(ctx, "sacctmgr", "show", "configuration")
 	if err != nil {
 		return "", err
 	}
@@ -83,7 +83,7 @@ var slurmdbdVersion = regexp.MustCompile(`(?m)^SLURMDBD_VERSION\s*=\s*(\S+)`)
 // checkReleases returns a VersionError if the releases after the run are not supported together, or if slurmctld
 // or slurmdbd cannot read what its running version has written.
 func (e *Engine) checkReleases(observed map[string]string, after map[string]release) error {
-	controller := e.controller()
+	controller := e.Node()
 	if err := checkUpgrade("slurmctld", controller, observed[controller], after[controller]); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (e *Engine) checkReleases(observed map[string]string, after map[string]rele
 			return err
 		}
 	}
-	for _, name := range e.nodesOf(Compute) {
+	for _, name := range e.NodesOf(Compute) {
 		if err := checkPair("slurmctld", controller, after[controller], "slurmd", name, after[name]); err != nil {
 			return err
 		}

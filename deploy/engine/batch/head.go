@@ -1,0 +1,134 @@
+package batch
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
+)
+
+// Compute is the role of the nodes that run jobs.
+const Compute = "compute"
+
+// Head is the node with the queue of a batch system. All commands of the system run there.
+type Head struct {
+	engine.Cluster
+	Kind string // of the engine; its options begin with nixbench.KIND
+	Role string // of the head
+	// NotSetUp matches the error of a command on a node that has not been set up as a head yet.
+	NotSetUp *regexp.Regexp
+	Absent   error // is returned if the hive has no head, or it has not been set up yet, so that the cluster does not exist
+	// Owner begins a command that runs as a user who may submit jobs.
+	Owner  []string
+	List   string // the command with which a user lists the jobs
+	Cancel string // the command with which a user cancels a job
+}
+
+// Node returns the name of the head, or an empty string if the hive has none.
+func (h *Head) Node() string { return h.FirstOf(h.Role) }
+
+// RunOnHead runs a command on the head and returns its output.
+func (h *Head) RunOnHead(ctx context.Context, argv ...string) (string, error) {
+	if h.Node() == "" {
+		return "", h.Absent
+	}
+	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
+	defer cancel()
+	out, err := h.Run(ctx, h.Node(), nil, argv...)
+	if err != nil && h.NotSetUp.MatchString(err.Error()) {
+		return "", h.Absent
+	}
+	return string(out), err
+}
+
+// ReadSettings reads deployment.engine.settings of a node of the hive into settings, which contain the defaults before.
+func (h *Head) ReadSettings(node string, settings any) error {
+	for _, m := range h.Members {
+		if m.Node == node && len(m.Settings) > 0 {
+			if err := json.Unmarshal(m.Settings, settings); err != nil {
+				return failure.On(node, fmt.Errorf("deployment.engine.settings: %w", err))
+			}
+		}
+	}
+	return nil
+}
+
+// Job is a command that runs a job for a deep check, and waits for its end.
+type Job struct {
+	Command []string
+	Stdin   string
+	Cancel  []string // the command that cancels the job
+}
+
+// NewJobName returns a name for a job, by which only this job is cancelled.
+func NewJobName() string { return "nixbench-check-" + strings.ToLower(rand.Text()[:8]) }
+
+// RunJob runs the command of a job as the owner and returns its output. If it fails, the job is cancelled.
+func (h *Head) RunJob(ctx context.Context, j Job) (string, error) {
+	if h.Node() == "" {
+		return "", h.Absent
+	}
+	out, err := h.Run(ctx, h.Node(), strings.NewReader(j.Stdin), append(slices.Clone(h.Owner), j.Command...)...)
+	if err == nil {
+		return string(out), nil
+	}
+	text := engine.LastLine(err)
+	if ctx.Err() != nil {
+		text = fmt.Sprintf("the job has not ended in time; on the %s: %s", h.Role, h.List)
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if _, err := h.RunOnHead(late, append(slices.Clone(h.Owner), j.Cancel...)...); err != nil {
+		text += "; its job cannot be cancelled: " + engine.LastLine(err)
+	}
+	return "", errors.New(text)
+}
+
+// CheckHosts returns nil if out, the output of a command that has run once on each node of a job, has exactly the names of
+// these nodes.
+func CheckHosts(command, out string, nodes []string) error {
+	got, want := strings.Fields(out), slices.Sorted(slices.Values(nodes))
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("%s ran on %q, want %q", command, got, want)
+	}
+	return nil
+}
+
+const (
+	logLines = "10"
+	// maxExplained is the maximum number of nodes whose logs an explanation contains. Further ones usually have the same
+	// problem.
+	maxExplained = 3
+)
+
+// ReadLog returns the last ten lines that journalctl prints on a node with filter, such as --unit=slurmd.service, or an
+// empty string.
+func (h *Head) ReadLog(ctx context.Context, node, filter string) string {
+	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
+	defer cancel()
+	out, err := h.Run(ctx, node, nil, "journalctl", "--no-pager", "--quiet", "--output=cat", "--lines="+logLines, filter)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Explain returns what ReadLog returns for the first nodes, with their names. filter returns the filter for a node.
+func (h *Head) Explain(ctx context.Context, nodes []string, filter func(node string) string) string {
+	var texts []string
+	for _, node := range nodes[:min(maxExplained, len(nodes))] {
+		if log := h.ReadLog(ctx, node, filter(node)); log != "" {
+			texts = append(texts, node+":\n  "+strings.ReplaceAll(log, "\n", "\n  "))
+		}
+	}
+	return strings.Join(texts, "\n")
+}

@@ -1,0 +1,276 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// Node is a node as its batch system reports it. The zero value is a node that does not exist.
+type Node interface {
+	// IsDrained reports whether the node gets no new jobs, and IsDrainedByUs whether nixbench has drained it. Nodes that
+	// an administrator or the batch system itself has drained stay drained.
+	IsDrained() bool
+	IsDrainedByUs() bool
+	// IsOutOfService reports whether an administrator, or the batch system because of a failure of the node, has taken the
+	// node out of service.
+	IsOutOfService() bool
+	IsBusy() bool // jobs run on the node, or are ending
+	// Problem returns a text that follows the name of a node that takes no jobs, such as " is offline". It is empty if the
+	// node takes jobs.
+	Problem() string
+}
+
+// System is a batch system whose nodes have the type N.
+type System[N Node] interface {
+	// Nodes asks the head for the nodes of the system, by name.
+	Nodes(ctx context.Context) (map[string]N, error)
+	// MustDrain and MustDrainForRemoval select the nodes that [engine.Engine.Drain] and
+	// [engine.MemberRemover.DrainForRemoval] drain.
+	MustDrain(node string, n N) bool
+	MustDrainForRemoval(node string, n N) bool
+	// Mark drains nodes that are not drained. It returns an [engine.DrainError].
+	Mark(ctx context.Context, all map[string]N, nodes []string) error
+	// Unmark ends the drain of nodes that nixbench has drained.
+	Unmark(ctx context.Context, all map[string]N, nodes []string) error
+	// Jobs returns the ids of the jobs on a node, or nil if they cannot be listed.
+	Jobs(ctx context.Context, node string, n N) []string
+	// LogOf returns the filter of journalctl for the log of the system's program on a node.
+	LogOf(node string) string
+}
+
+// Pool drains and checks the nodes of a batch system.
+type Pool[N Node] struct {
+	Head   *Head
+	System System[N]
+	Absent string // a text that follows the name of a compute node of the hive that the batch system does not have
+	// Extra returns a text that follows the name of a node of the batch system that is not in the hive. It is empty if the
+	// node does not exist.
+	Extra func(N) string
+}
+
+const (
+	// brokenDrainTimeout is the time limit of a drain of a node whose daemon does not work: the batch system cannot observe
+	// the end of the node's jobs.
+	brokenDrainTimeout = 10 * time.Second
+	// answerTimeout is the maximum time for which a drain waits for an answer of the batch system.
+	answerTimeout = time.Minute
+)
+
+// Drain implements [engine.Engine]. It waits for the jobs of all members, also of those that an administrator has drained.
+func (p Pool[N]) Drain(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
+	return p.drain(ctx, nodes, o, report, p.System.MustDrain)
+}
+
+// DrainForRemoval implements [engine.MemberRemover].
+func (p Pool[N]) DrainForRemoval(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
+	return p.drain(ctx, nodes, o, report, p.System.MustDrainForRemoval)
+}
+
+func (p Pool[N]) drain(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report, mustDrain func(string, N) bool) error {
+	all, err := p.System.Nodes(ctx)
+	switch {
+	case errors.Is(err, p.Head.Absent) || len(names) == 0:
+		return nil
+	case err != nil:
+		return &engine.DrainError{Node: names[0], Err: err}
+	}
+	var members, marked []string
+	for _, name := range names {
+		n, exists := all[name]
+		if !exists || !mustDrain(name, n) {
+			continue
+		}
+		members = append(members, name)
+		if !n.IsDrained() {
+			marked = append(marked, name)
+		}
+	}
+	if len(members) == 0 {
+		return nil
+	}
+	if err = p.System.Mark(ctx, all, marked); err == nil {
+		err = p.waitForJobs(ctx, members, o.Broken, report)
+	}
+	if err != nil {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*engine.CommandTimeout)
+		defer cancel()
+		err = errors.Join(err, p.unmarkOurs(late, marked))
+	}
+	return err
+}
+
+// Uncordon implements [engine.Engine].
+func (p Pool[N]) Uncordon(ctx context.Context, node string) error {
+	return p.unmarkOurs(ctx, []string{node})
+}
+
+// unmarkOurs ends the drain of those of the nodes that are drained by nixbench: an administrator may have drained one of
+// them meanwhile.
+func (p Pool[N]) unmarkOurs(ctx context.Context, nodes []string) error {
+	all, err := p.System.Nodes(ctx)
+	if errors.Is(err, p.Head.Absent) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ours := slices.DeleteFunc(slices.Clone(nodes), func(name string) bool { return !all[name].IsDrainedByUs() })
+	if len(ours) == 0 {
+		return nil
+	}
+	return p.System.Unmark(ctx, all, ours)
+}
+
+// waitForJobs waits until the nodes have no jobs. It waits only shortly for broken nodes. If it fails, it returns an
+// [engine.DrainError].
+func (p Pool[N]) waitForJobs(ctx context.Context, nodes, broken []string, report engine.Report) error {
+	settings := struct{ DrainTimeout int }{300} // in seconds
+	if err := p.Head.ReadSettings(p.Head.Node(), &settings); err != nil {
+		return err
+	}
+	limit := time.Duration(settings.DrainTimeout) * time.Second
+	begin := time.Now()
+	answered := begin
+	reported := map[string]string{}
+	for _, name := range nodes {
+		report(name, "gets no new jobs")
+	}
+	for {
+		all, err := p.System.Nodes(ctx)
+		if err == nil {
+			answered = time.Now()
+		}
+		var busy []string
+		for _, name := range nodes {
+			ignored := slices.Contains(broken, name) && time.Since(begin) > brokenDrainTimeout
+			if n, exists := all[name]; exists && !ignored && n.IsBusy() {
+				busy = append(busy, name)
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return &engine.DrainError{Node: nodes[0], Err: context.Cause(ctx)}
+		case err != nil && time.Since(answered) > min(limit, answerTimeout):
+			return &engine.DrainError{Node: nodes[0], Err: err}
+		case err == nil && len(busy) == 0:
+			return nil
+		}
+		for _, name := range busy {
+			jobs := p.System.Jobs(ctx, name, all[name])
+			if time.Since(begin) > limit {
+				return &engine.DrainError{Node: name, Err: &JobsRunningError{After: limit, Jobs: jobs, Head: p.Head, OnHead: name == p.Head.Node()}}
+			}
+			if text := "waits for " + formatJobs(jobs); reported[name] != text {
+				reported[name] = text
+				report(name, text)
+			}
+		}
+		engine.Sleep(ctx, engine.PollInterval)
+	}
+}
+
+// formatJobs returns a text that names at most six jobs.
+func formatJobs(jobs []string) string {
+	if len(jobs) == 0 {
+		return "jobs that are ending"
+	}
+	return "jobs " + engine.Abbreviate(jobs, ", ")
+}
+
+// JobsRunningError is returned if jobs have not ended within the time limit of a drain.
+type JobsRunningError struct {
+	After  time.Duration
+	Jobs   []string // their ids
+	Head   *Head
+	OnHead bool // the head is drained, so these are the jobs of all nodes
+}
+
+func (e *JobsRunningError) Error() string {
+	if e.OnHead {
+		return fmt.Sprintf("a restart of the %s ends all jobs, and after %v there still are %s", e.Head.Role, e.After, formatJobs(e.Jobs))
+	}
+	return fmt.Sprintf("after %v it still has %s", e.After, formatJobs(e.Jobs))
+}
+
+// Hint returns what to do about the jobs.
+func (e *JobsRunningError) Hint() string {
+	return fmt.Sprintf("wait for the jobs, or cancel them (%s); nixbench.%s.drainTimeout of the %s is the time limit; --no-drain changes the node while they run", e.Head.Cancel, e.Head.Kind, e.Head.Role)
+}
+
+// HeadCondition returns a condition with the log of the head as its explanation.
+func (p Pool[N]) HeadCondition(name string, probe func(context.Context) error) check.Condition {
+	return check.Condition{Name: name, Every: engine.PollInterval, Probe: probe, Explain: func(ctx context.Context) string {
+		return p.Head.Explain(ctx, []string{p.Head.Node()}, p.System.LogOf)
+	}}
+}
+
+// NodesCondition returns the condition that [Pool.CheckNodes] checks. name follows the number of compute nodes.
+func (p Pool[N]) NodesCondition(name string, except []string) check.Condition {
+	probe := func(ctx context.Context) error { return p.CheckNodes(ctx, except) }
+	return check.Condition{Name: p.count() + " " + name, Every: engine.PollInterval, Probe: probe, Explain: func(ctx context.Context) string {
+		unready, _, _ := p.compare(ctx, except)
+		return p.Head.Explain(ctx, append([]string{p.Head.Node()}, unready...), p.System.LogOf)
+	}}
+}
+
+// DeepCondition returns a condition whose probe runs a job on all compute nodes.
+func (p Pool[N]) DeepCondition(name string, probe func(context.Context) error) check.Condition {
+	return check.Condition{Name: name + " " + p.count(), Probe: probe, Every: 2 * time.Second, Limit: 2 * time.Minute}
+}
+
+// count returns the number of compute nodes as a text.
+func (p Pool[N]) count() string {
+	if n := len(p.Head.NodesOf(Compute)); n != 1 {
+		return fmt.Sprintf("%d compute nodes", n)
+	}
+	return "1 compute node"
+}
+
+// CheckNodes returns nil if the nodes of the batch system are exactly the compute nodes of the hive, and all of them take
+// jobs. Batch systems drain nodes that do not work, so a drained node is reported unless it is in except, also if an
+// administrator has drained it.
+func (p Pool[N]) CheckNodes(ctx context.Context, except []string) error {
+	_, problems, err := p.compare(ctx, except)
+	switch {
+	case err != nil:
+		return errors.New(engine.LastLine(err))
+	case len(problems) > 0:
+		return errors.New(engine.Abbreviate(problems, "; "))
+	}
+	return nil
+}
+
+// compare returns the compute nodes of the hive that take no jobs, and a text for each difference from the hive.
+func (p Pool[N]) compare(ctx context.Context, except []string) (unready, problems []string, err error) {
+	all, err := p.System.Nodes(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range p.Head.NodesOf(Compute) {
+		n, exists := all[name]
+		delete(all, name)
+		problem := p.Absent
+		if exists {
+			problem = n.Problem()
+		}
+		if problem == "" || n.IsOutOfService() && slices.Contains(except, name) {
+			continue
+		}
+		unready = append(unready, name)
+		problems = append(problems, name+problem)
+	}
+	delete(all, p.Head.Node())
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if text := p.Extra(all[name]); text != "" {
+			problems = append(problems, name+text)
+		}
+	}
+	return unready, problems, nil
+}

@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/failure"
+)
+
+const (
+	// PollInterval is the time between two questions to a cluster or a node while nixbench waits.
+	PollInterval = 300 * time.Millisecond
+	// CommandTimeout is the time limit of a command on a node.
+	CommandTimeout = 20 * time.Second
+	readyTimeout   = 5 * time.Minute
+)
+
+// Sleep waits for the duration d and returns true. It returns false at once when the context ends.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// AwaitReady waits until check returns nil: until a node works after a change. It reports the error of check whenever it
+// changes. If the node does not work within five minutes, it returns a [NotReadyError] with what readLog returns.
+func AwaitReady(ctx context.Context, node string, report Report, check func(context.Context) error, readLog func(context.Context) string) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	begin := time.Now()
+	end, _ := ctx.Deadline()
+	var missing error
+	reported := ""
+	for {
+		now := check(ctx)
+		if now == nil {
+			return nil
+		}
+		if missing == nil || ctx.Err() == nil && time.Until(end) > 0 { // after the deadline, an error would only report the time limit
+			missing = now
+		}
+		if text := LastLine(missing); text != reported && (ctx.Err() == nil || reported == "") {
+			reported = text
+			report(node, "waits: "+text)
+		}
+		if !Sleep(ctx, PollInterval) {
+			if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+				return context.Cause(ctx)
+			}
+			late, stop := context.WithTimeout(context.WithoutCancel(ctx), CommandTimeout)
+			defer stop()
+			return &NotReadyError{Node: node, After: time.Since(begin), Missing: missing, Log: readLog(late)}
+		}
+	}
+}
+
+// NotReadyError is returned if a node does not work in the cluster after a change of the node.
+type NotReadyError struct {
+	Node    string
+	After   time.Duration // the time of the wait
+	Missing error         // why the node is not ready
+	Log     string        // the last log lines of the programs on the node; may be empty
+}
+
+func (e *NotReadyError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *NotReadyError) OnNode() (node, text string) {
+	text = fmt.Sprintf("not ready after %v, so it is not uncordoned: %v", e.After.Round(time.Second), e.Missing)
+	if e.Log != "" {
+		text += "\n" + e.Log
+	}
+	return e.Node, text
+}
+
+func (e *NotReadyError) Unwrap() error { return e.Missing }
+
+// Hint returns the commands that repair or recreate the node.
+func (e *NotReadyError) Hint() string {
+	return fmt.Sprintf("fix the hive and run nixbench apply again, or roll back: nixbench rollback --on %[1]s; to recreate a machine that nixbench has booted: nixbench destroy --on %[1]s, then nixbench apply", e.Node)
+}
+
+// LastLine returns the last line of an error, which contains the cause.
+func LastLine(err error) string {
+	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	return lines[len(lines)-1]
+}
+
+// Abbreviate joins at most six texts, and adds the number of the others.
+func Abbreviate(texts []string, separator string) string {
+	const most = 6
+	if len(texts) > most {
+		return fmt.Sprintf("%s%sand %d more", strings.Join(texts[:most], separator), separator, len(texts)-most)
+	}
+	return strings.Join(texts, separator)
+}
