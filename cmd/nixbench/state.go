@@ -80,8 +80,8 @@ sweeps of bench, and roots of the garbage collector.`,
 			}
 			to = []age.Recipient{r}
 		}
-		return a.withStateLock("state export", func(lock *state.Lock, dir state.Dir, cluster string) error {
-			r, err := archive.Export(a.ctx, lock, dir, cluster, args[0], runs, to)
+		return a.withStateLock("state export", func(lock *state.Lock, cluster string) error {
+			r, err := archive.Export(a.ctx, lock, cluster, args[0], runs, to)
 			if err != nil {
 				return err
 			}
@@ -127,8 +127,8 @@ your team.`,
 		if err != nil {
 			return err
 		}
-		return a.withStateLock("state import", func(lock *state.Lock, dir state.Dir, cluster string) error {
-			r, err := archive.Import(a.ctx, lock, dir, cluster, args[0], force, identities)
+		return a.withStateLock("state import", func(lock *state.Lock, cluster string) error {
+			r, err := archive.Import(a.ctx, lock, cluster, args[0], force, identities)
 			if err != nil {
 				return err
 			}
@@ -149,7 +149,7 @@ your team.`,
 }
 
 // withStateLock surveys the hive, takes the lock of its cluster, and calls f.
-func (a *app) withStateLock(command string, f func(lock *state.Lock, dir state.Dir, cluster string) error) error {
+func (a *app) withStateLock(command string, f func(lock *state.Lock, cluster string) error) error {
 	dir, hive, err := a.surveyForState()
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (a *app) withStateLock(command string, f func(lock *state.Lock, dir state.D
 		return err
 	}
 	defer lock.Unlock()
-	return f(lock, dir, hive.ClusterName())
+	return f(lock, hive.ClusterName())
 }
 
 func countFiles(r *archive.Result) string {

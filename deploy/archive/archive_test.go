@@ -77,7 +77,7 @@ func export(t *testing.T, d state.Dir, file string, runs bool, to ...age.Recipie
 	t.Helper()
 	lock := mustLock(t, d)
 	defer lock.Unlock()
-	r, err := Export(t.Context(), lock, d, "demo", file, runs, to)
+	r, err := Export(t.Context(), lock, "demo", file, runs, to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func importInto(t *testing.T, d state.Dir, file string, force bool, ids ...age.I
 	t.Helper()
 	lock := mustLock(t, d)
 	defer lock.Unlock()
-	return Import(t.Context(), lock, d, "demo", file, force, ids)
+	return Import(t.Context(), lock, "demo", file, force, ids)
 }
 
 // digest returns the digest of a state, and fails the test if other users have access to its files.
@@ -97,7 +97,7 @@ func digest(t *testing.T, d state.Dir) string {
 	if loose, err := d.Verify(); err != nil || len(loose) > 0 {
 		t.Errorf("%v, %v", loose, err)
 	}
-	sum, err := state.Digest(d)
+	sum, err := computeDigest(d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,24 +280,18 @@ func FuzzStage(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer lock.Unlock()
-		staged, err := lock.BeginImport()
-		if err != nil {
-			t.Fatal(err)
-		}
 		in := bytes.NewBuffer(begin)
 		w := tar.NewWriter(in)
 		if w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(data))}) == nil {
 			_, _ = w.Write([]byte(data))
 		}
 		_ = w.Close()
-		_, _ = stage(t.Context(), tar.NewReader(in), staged, "demo", "x.age")
-		if err := staged.Discard(); err != nil {
-			t.Fatal(err)
-		}
+		r := &Result{}
+		_ = r.stage(t.Context(), tar.NewReader(in), d.Staging(), "demo", "x.age")
 		if entries, _ := os.ReadDir(dir); len(entries) > 1 {
 			t.Errorf("outside of the folder: %v", entries)
 		}
-		if names, err := state.Contents(d, true); err != nil || len(names) > 0 {
+		if names, err := contents(d, true); err != nil || len(names) > 0 {
 			t.Errorf("the state has changed: %q, %v", names, err)
 		}
 	})
@@ -311,19 +305,19 @@ func TestRefusedExports(t *testing.T) {
 	if err := os.WriteFile(hive, []byte("{ }"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Export(t.Context(), lock, d, "demo", hive, false, []age.Recipient{to}); err == nil || !strings.Contains(err.Error(), "is not overwritten") {
+	if _, err := Export(t.Context(), lock, "demo", hive, false, []age.Recipient{to}); err == nil || !strings.Contains(err.Error(), "is not overwritten") {
 		t.Error(err)
 	}
 	if data, _ := os.ReadFile(hive); string(data) != "{ }" {
 		t.Errorf("it contains %q", data)
 	}
 	none := state.Dir(filepath.Join(t.TempDir(), "demo"))
-	if _, err := Export(t.Context(), mustLock(t, none), none, "demo", hive+".age", false, []age.Recipient{to}); err == nil || !strings.Contains(err.Error(), "there is no state of demo") {
+	if _, err := Export(t.Context(), mustLock(t, none), "demo", hive+".age", false, []age.Recipient{to}); err == nil || !strings.Contains(err.Error(), "there is no state of demo") {
 		t.Error(err)
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Export(canceled, lock, d, "demo", hive+".age", false, []age.Recipient{to}); !errors.Is(err, context.Canceled) {
+	if _, err := Export(canceled, lock, "demo", hive+".age", false, []age.Recipient{to}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	if left, _ := os.ReadDir(filepath.Dir(hive)); len(left) != 1 {
@@ -407,5 +401,19 @@ func TestBadKeys(t *testing.T) {
 	}
 	if _, err := ReadPassphrase(file); err == nil {
 		t.Error("an empty passphrase was accepted")
+	}
+}
+
+func TestImportRefusesPaths(t *testing.T) {
+	for _, file := range []string{"", ".", "..", "../x", "secrets/../../x", "/etc/passwd", "secrets//x", "secrets/", ".import.json", "secrets/.x", `secrets\x`,
+		"lock", "images.json", "exports.json", "gcroots/web", "benchmarks/x/state.json", "runs", "runs/x", "secrets/forward/kubeconfig", "secrets/forward/1/kubeconfig", "secrets/plan_key"} {
+		if err := checkContent(file); err == nil {
+			t.Errorf("%q was accepted", file)
+		}
+	}
+	for _, file := range []string{"state.json", "kubeconfig", "secrets/hosts/w-1", "runs/20260102T030405Z/run.json"} {
+		if err := checkContent(file); err != nil {
+			t.Errorf("%q: %v", file, err)
+		}
 	}
 }

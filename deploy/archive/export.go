@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"filippo.io/age"
@@ -41,13 +40,13 @@ type Result struct {
 	Changed bool `json:"changed"` // false if an import found the same state in the folder
 }
 
-// Export encrypts the state in dir to recipients and writes it to file. With runs, it includes the records of runs. The
-// caller holds the lock of dir. An existing file is replaced only if it is encrypted with age.
-func Export(ctx context.Context, lock *state.Lock, dir state.Dir, cluster, file string, runs bool, recipients []age.Recipient) (*Result, error) {
+// Export encrypts the state to recipients and writes it to file. With runs, it includes the records of runs. An existing file is replaced only if it is encrypted with age.
+func Export(ctx context.Context, lock *state.Lock, cluster, file string, runs bool, recipients []age.Recipient) (*Result, error) {
 	if err := checkTarget(file); err != nil {
 		return nil, err
 	}
-	names, err := state.Contents(dir, runs)
+	dir := lock.Dir()
+	names, err := contents(dir, runs)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +58,7 @@ func Export(ctx context.Context, lock *state.Lock, dir state.Dir, cluster, file 
 	holder := state.Self("state export")
 	r := &Result{Changed: true}
 	r.Header = Header{Version: formatVersion, Cluster: cluster, Exported: holder.Started, By: holder.User + "@" + holder.Host}
-	if r.States, err = lock.RecordExport(); err != nil {
+	if r.States, err = recordDigest(dir); err != nil {
 		return nil, err
 	}
 	err = durable.WriteFrom(file, func(w io.Writer) error {
@@ -104,7 +103,7 @@ func (r *Result) write(ctx context.Context, w *tar.Writer, dir state.Dir, names 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		data, err := state.ReadContent(dir, name)
+		data, err := readContent(dir, name)
 		if err == nil {
 			err = add(w, name, data)
 		}
@@ -125,7 +124,7 @@ func add(w *tar.Writer, name string, data []byte) error {
 }
 
 func (r *Result) count(name string) {
-	if strings.HasPrefix(name, "runs/") {
+	if isRecord(name) {
 		r.Records++
 	} else {
 		r.Files++

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -23,10 +25,9 @@ const (
 	maxBytes = 8 << 30
 )
 
-// Import decrypts file and replaces the state in dir by its contents. The caller holds the lock of dir. Without force,
-// Import fails if the state in dir has changes that the export lacks. If both states are equal, nothing changes.
-// Records of runs are added.
-func Import(ctx context.Context, lock *state.Lock, dir state.Dir, cluster, file string, force bool, identities []age.Identity) (*Result, error) {
+// Import decrypts file and replaces the state by its contents. Without force, Import fails if the state has changes that the
+// export lacks. If both states are equal, nothing changes. Records of runs are added.
+func Import(ctx context.Context, lock *state.Lock, cluster, file string, force bool, identities []age.Identity) (*Result, error) {
 	f, _, err := durable.Open(file)
 	if err != nil {
 		return nil, failure.WithKind(failure.Usage, err)
@@ -36,64 +37,89 @@ func Import(ctx context.Context, lock *state.Lock, dir state.Dir, cluster, file 
 	if err != nil {
 		return nil, describeDecrypt(file, err)
 	}
-	staged, err := lock.BeginImport()
+	dir := lock.Dir()
+	imported := dir.Staging()
+	defer os.RemoveAll(string(imported)) // after a failure
+	r := &Result{}
+	if err := r.stage(ctx, tar.NewReader(plain), imported, cluster, file); err != nil {
+		return nil, err
+	}
+	if _, err = io.Copy(io.Discard, plain); err != nil { // the end of the file proves that it is complete
+		return nil, damaged(file, err)
+	}
+	if err := r.decide(dir, imported, file, force); err != nil || !r.Changed {
+		return r, err
+	}
+	obsolete, err := contents(dir, false)
 	if err != nil {
 		return nil, err
 	}
-	r, err := stage(ctx, tar.NewReader(plain), staged, cluster, file)
-	if err == nil {
-		if _, err = io.Copy(io.Discard, plain); err != nil { // the end of the file proves that it is complete
-			err = damaged(file, err)
-		}
+	obsolete = slices.DeleteFunc(obsolete, func(name string) bool { return durable.Exists(filepath.Join(string(imported), name)) })
+	if err := writeDigests(imported, r.States); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = r.decide(dir, staged.New(), file, force)
-	}
-	if err == nil && r.Changed {
-		return r, staged.Commit(r.States)
-	}
-	return r, errors.Join(err, staged.Discard())
+	return r, lock.Replace(obsolete)
 }
 
-// stage writes the files of an export to the hidden folder of an import.
-func stage(ctx context.Context, in *tar.Reader, staged *state.Import, cluster, file string) (*Result, error) {
-	r, left := &Result{}, int64(maxBytes)
+// stage writes the files of an export to the folder of the imported state.
+func (r *Result) stage(ctx context.Context, in *tar.Reader, imported state.Dir, cluster, file string) error {
+	left, written := int64(maxBytes), map[string]bool{}
+	refuse := func(err error) error {
+		return failure.WithHint(usage("%s: %w; nothing was imported", file, err), failure.Hint(err))
+	}
 	for count := 0; ; count++ {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) && count > 0 {
 			break
 		}
 		if err != nil {
-			return nil, damaged(file, err)
+			return damaged(file, err)
 		}
 		if left -= h.Size; h.Typeflag != tar.TypeReg || count > maxFiles || left < 0 {
-			return nil, usage("%s: it contains %q, which is not a regular file, or more than %d files or %d GiB; nothing was imported", file, h.Name, maxFiles, maxBytes>>30)
+			return usage("%s: it contains %q, which is not a regular file, or more than %d files or %d GiB; nothing was imported", file, h.Name, maxFiles, maxBytes>>30)
 		}
 		data, err := durable.ReadAll(in, durable.RecordSize)
 		if err != nil {
-			return nil, damaged(file, err)
+			return damaged(file, err)
 		}
 		if count == 0 {
 			if err := r.readHeader(h.Name, data, cluster); err != nil {
-				return nil, usage("%s: %w; nothing was imported", file, err)
+				return refuse(err)
 			}
 			continue
 		}
-		if err := staged.Add(h.Name, data); err != nil {
-			if failure.KindOf(err) == failure.StateFolder {
-				return nil, err
+		if err := checkContent(h.Name); err != nil {
+			return refuse(err)
+		}
+		if written[h.Name] {
+			return refuse(fmt.Errorf("it contains the file %q twice", h.Name))
+		}
+		written[h.Name] = true
+		if h.Name == "state.json" {
+			if _, err := state.Decode("its state.json", data); err != nil {
+				return refuse(err)
 			}
-			return nil, usage("%s: %w; nothing was imported", file, err)
+		}
+		if err := put(imported, h.Name, data); err != nil {
+			return err
 		}
 		r.count(h.Name)
 	}
-	if err := staged.Check(); err != nil {
-		return nil, failure.WithHint(usage("%s: %w; nothing was imported", file, err), failure.Hint(err))
+	if !written["state.json"] {
+		return refuse(errors.New("it contains no state.json"))
 	}
-	return r, nil
+	return nil
+}
+
+func put(d state.Dir, name string, data []byte) error {
+	file := filepath.Join(string(d), name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return &state.FolderError{Dir: d, Err: err}
+	}
+	return d.Write(file, data)
 }
 
 func (r *Result) readHeader(name string, data []byte, cluster string) error {
@@ -117,14 +143,14 @@ func (r *Result) readHeader(name string, data []byte, cluster string) error {
 // decide compares the digests of the old and the new state, and sets r.Changed.
 func (r *Result) decide(old, imported state.Dir, file string, force bool) error {
 	newest := r.States[len(r.States)-1]
-	if digest, err := state.Digest(imported); err != nil || digest != newest {
+	if digest, err := computeDigest(imported); err != nil || digest != newest {
 		return errors.Join(err, usage("%s: its files do not have the digest that it contains; nothing was imported", file))
 	}
-	now, err := state.Digest(old)
+	now, err := computeDigest(old)
 	if err != nil {
 		return err
 	}
-	before, err := state.Exports(old)
+	before, err := readDigests(old)
 	if err != nil && !force {
 		return err
 	}
@@ -144,14 +170,14 @@ func (r *Result) decide(old, imported state.Dir, file string, force bool) error 
 
 // missingRecords reports whether the new folder has a record that the old one lacks.
 func missingRecords(old, imported state.Dir) (bool, error) {
-	have, err := state.Contents(old, true)
+	have, err := contents(old, true)
 	if err != nil {
 		return false, err
 	}
-	want, err := state.Contents(imported, true)
+	want, err := contents(imported, true)
 	return slices.ContainsFunc(want, func(name string) bool {
 		_, found := slices.BinarySearch(have, name)
-		return strings.HasPrefix(name, "runs/") && !found
+		return isRecord(name) && !found
 	}), err
 }
 

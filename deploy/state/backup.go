@@ -32,9 +32,10 @@ func readLastBackup(d Dir) (*State, string) {
 	files, _ := filepath.Glob(filepath.Join(string(d), "runs", "[0-9]*", "state.json"))
 	for _, file := range slices.Backward(files) { // the names of runs begin with their time
 		data, err := durable.Read(file, durable.ConfigSize)
-		var s State
-		if err == nil && DecodeFile(file, data, version, &s) == nil {
-			return &s, file
+		if err == nil {
+			if s, err := Decode(file, data); err == nil {
+				return s, file
+			}
 		}
 	}
 	return nil, ""

@@ -28,9 +28,18 @@ func (d Dir) Load() (*State, error) {
 	if err != nil {
 		return nil, &FolderError{d, err}
 	}
+	s, err := Decode(file, data)
+	if err != nil {
+		return nil, newStateLostError(d, err)
+	}
+	return s, nil
+}
+
+// Decode decodes data, the content of a state.json. file is its name in errors.
+func Decode(file string, data []byte) (*State, error) {
 	var s State
 	if err := DecodeFile(file, data, version, &s); err != nil {
-		return nil, newStateLostError(d, err)
+		return nil, err
 	}
 	return s.Clone(), nil
 }

@@ -80,7 +80,7 @@ const (
 )
 
 // Lock takes the cluster's lock for h. If another process holds the lock, the error is a
-// [*LockedError] with that holder. Lock finishes the import of a process that was killed. Commands that only read
+// [*LockedError] with that holder. Lock completes the replacement of the state by a process that was killed, see [Lock.Replace]. Commands that only read
 // need no lock.
 func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
 	return takeLock(ctx, d, h, unix.Flock)
@@ -99,7 +99,7 @@ func takeLock(ctx context.Context, d Dir, h Holder, flock flocker) (*Lock, error
 				f.Close()
 				return nil, &FolderError{d, err}
 			}
-			if err := finishImport(d, durable.Write); err != nil {
+			if err := finishReplacement(d, durable.Write); err != nil {
 				return nil, errors.Join(err, l.Unlock())
 			}
 			return l, nil

@@ -135,7 +135,7 @@ func (v *verifier) checkAll(top, dir string) error {
 var folders = []string{"runs", "gcroots", "secrets"}
 
 // publicFiles are the files in the state folder of a cluster that contain no secrets.
-var publicFiles = []string{"lock", "state.json", "runtime.json", "known_hosts", "images.json", exportsFile}
+var publicFiles = []string{"lock", "state.json", "runtime.json", "known_hosts", "images.json", "exports.json"}
 
 // checkFiles checks the files in the state folder of a cluster. Files that are not in publicFiles are secret: they are the
 // access files of engines. Hidden files are left out, because they are temporary.
