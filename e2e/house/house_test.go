@@ -23,7 +23,7 @@ var layers = []string{
 	"bench",
 	"deploy",
 	"deploy/rollout deploy/plan deploy/report",
-	"deploy/inspect deploy/explain deploy/packages deploy/archive",
+	"deploy/inspect deploy/explain deploy/packages deploy/archive deploy/support",
 	"deploy/node deploy/machine deploy/engine",
 	"deploy/fleet deploy/activate deploy/closure deploy/secrets deploy/check deploy/facts deploy/selection",
 	"deploy/state deploy/machine/provider deploy/remote",
