@@ -176,7 +176,7 @@ func TestCompareLevels(t *testing.T) {
 		c("two", "4", "a2-glibc-2", "b3-nixos-system-node-1-26.05", "c2-hosts"),
 		c("three", "8", "a1-glibc-2", "e1-extra-1"),
 	}}
-	got := CompareLevels(s, map[int][]player.Limit{0: {{Name: "qps", Value: "50"}}, 1: {{Name: "qps", Value: "100"}}})
+	got := compareConfigurations(s, map[int][]player.Limit{0: {{Name: "qps", Value: "50"}}, 1: {{Name: "qps", Value: "100"}}})
 	var text []string
 	for _, d := range got {
 		text = append(text, FormatCell(d.A)+" | "+FormatCell(d.B)+" | "+strings.Join(d.Factors, " ")+" | "+d.String()+" | "+strings.Join(d.Undeclared, ", "))
@@ -191,7 +191,7 @@ func TestCompareLevels(t *testing.T) {
 	}
 	s.Configurations[0].Closure = paths("a1-glibc-2.40", "c1-kubelet-node-1.yaml", "f1-initrd-linux-6.12")
 	s.Configurations[1].Closure = paths("a9-glibc-2.40", "e1-extra-1.0", "c2-kubelet-node-1.yaml", "c3-kubelet-node-2.yaml", "f2-initrd-linux-6.12")
-	got = CompareLevels(s, nil)
+	got = compareConfigurations(s, nil)
 	if diff := cmp.Diff([]string{"only the second has extra-1.0", "another build of glibc-2.40"}, got[0].Undeclared); diff != "" {
 		t.Error(diff)
 	}

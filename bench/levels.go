@@ -30,9 +30,19 @@ func (d LevelDifference) String() string {
 	return fmt.Sprintf("differs in %d of %d paths", d.Changed, d.Paths)
 }
 
-// CompareLevels compares the systems of all pairs of configurations that differ in the level of one factor. A configuration that is in no such pair
-// is compared with the first one. limits has the limits with which the scheduler of a configuration ran, by index.
-func CompareLevels(s Sweep, limits map[int][]player.Limit) []LevelDifference {
+// CompareLevels compares the systems of all pairs of configurations that differ in the level of one factor, and the limits with which their schedulers
+// ran. A configuration that is in no such pair is compared with the first one.
+func (st *Store) CompareLevels() ([]LevelDifference, error) {
+	firsts, err := firstResults(st)
+	limits := map[int][]player.Limit{}
+	for i, r := range firsts {
+		limits[i] = r.Limits
+	}
+	return compareConfigurations(st.Sweep, limits), err
+}
+
+// compareConfigurations compares the configurations of a sweep. limits has the limits with which the scheduler of a configuration ran, by index.
+func compareConfigurations(s Sweep, limits map[int][]player.Limit) []LevelDifference {
 	var out []LevelDifference
 	paired := map[int]bool{}
 	add := func(i, k int) {

@@ -42,6 +42,9 @@ type Running struct {
 	Close     func()
 }
 
+// EmulatedDoubt is the doubt about emulated machines. The results of a sweep repeat it as a note.
+const EmulatedDoubt = "the machines are emulated, without KVM: only ratios mean something"
+
 // Observer observes this computer during a trial, on which the machines of a cluster belong to the benchmark. The function that it returns ends
 // the observation.
 type Observer func(ctx context.Context, t Trial, r *Running) (stop func() Observation)

@@ -310,6 +310,19 @@ func (st *Store) Events(a Attempt) ([]player.Event, error) {
 	return out, lines.Err()
 }
 
+// Played reads the jobs of an attempt and their events. The jobs of a workload whose program decides them are those with events.
+func (st *Store) Played(t Trial, a Attempt) ([]workload.Job, []player.Event, error) {
+	jobs, err := st.Jobs(t.Workload())
+	if err != nil {
+		return nil, nil, err
+	}
+	events, err := st.Events(a)
+	if err == nil && len(jobs) == 0 {
+		jobs = ObservedJobs(events, a.Result.Began)
+	}
+	return jobs, events, err
+}
+
 // Progress is how far a sweep is.
 type Progress struct {
 	Trials  int            `json:"trials"`

@@ -22,26 +22,20 @@ func CSV(w io.Writer, s Sweep) error {
 		}
 		return table.Write(row)
 	}
-	header := append([]string{"sweep", "cell"}, s.factorNames(func(n string) string { return n })...)
+	header := append([]string{"sweep", "cell"}, s.columns()...)
 	if err := write(append(header, "block", "order", "attempt", "verdict", "reasons", "metric", "value")); err != nil {
 		return err
 	}
 	for _, t := range s.Trials {
-		levels, err := s.levels(t)
-		if err != nil {
-			return err
-		}
-		trial := append([]string{s.Name, t.Cell}, levels...)
+		trial := append([]string{s.Name, t.Cell}, s.levels(t)...)
 		trial = append(trial, strconv.Itoa(t.Block), strconv.Itoa(t.Order), strconv.Itoa(t.Attempt), t.Verdict, strings.Join(t.Reasons, "; "))
 		for _, name := range t.metricNames() {
 			if err := write(append(trial[:len(trial):len(trial)], name, format(t.Metrics[name]))); err != nil {
 				return err
 			}
 		}
-		others := maps.Clone(t.Requests)
-		if others == nil {
-			others = map[string]float64{}
-		}
+		others := map[string]float64{}
+		maps.Copy(others, t.Requests)
 		for name, value := range t.Noise {
 			others["noise "+name] = value
 		}

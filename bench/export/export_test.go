@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,11 +15,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
@@ -27,15 +28,13 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func sweep() Sweep {
 	at := func(seconds int) time.Time { return time.Unix(1_800_000_000+int64(seconds), 250_000_000).UTC() }
+	first := map[string]string{"nodes": "4", "scheduler": "kube scheduler/50%", "block": "x", "my factor=1": "1-8"}
+	second := map[string]string{"nodes": "64", "scheduler": "line 1\nline \"2\", \\n", "block": "", "my factor=1": "é\x7f"}
 	return Sweep{
-		Name: `scale, "large"`, ID: "s-1", Version: "1.2.0", License: "https://creativecommons.org/licenses/by/4.0/", Started: at(0), Ended: at(4000),
-		Factors: []Factor{{"nodes", []string{"4", "64"}}, {"scheduler", []string{"a", "b"}}, {"block", []string{"x"}}, {"my factor=1", []string{"1-8"}}},
-		Cells: []Cell{
-			{"c-1", map[string]string{"nodes": "4", "scheduler": "kube scheduler/50%", "block": "x", "my factor=1": "1-8"}},
-			{"c-2", map[string]string{"nodes": "64", "scheduler": "line 1\nline \"2\", \\n", "block": "", "my factor=1": "é\x7f"}},
-		},
+		Name: `scale, "large"`, ID: "s-1", Version: "1.2.0", Started: at(0),
+		Factors: []string{"nodes", "scheduler", "block", "my factor=1"},
 		Trials: []Trial{
-			{Cell: "c-1", Block: 1, Order: 1, Attempt: 1, Verdict: "valid", Started: at(10), Ended: at(400), Events: "trials/1/events.jsonl",
+			{Cell: "c-1", Levels: first, Block: 1, Order: 1, Attempt: 1, Verdict: "valid", Started: at(10), Ended: at(400), Events: "trials/1/events.jsonl",
 				Metrics:  map[string]float64{"makespan": 389.5, "tasks": 1000000, "wait p99/median": 1e-7},
 				Requests: map[string]float64{"requests api POST jobs.batch": 12, "requests api GET /healthz": 1},
 				Jobs: []Job{
@@ -46,14 +45,12 @@ func sweep() Sweep {
 					{Job: workload.Job{ID: "b", Submit: 3, Nodes: 1, Tasks: 3, CPUs: 1, User: "bob", Queue: "short"},
 						Submitted: new(3.0), Started: new(3.2), Ended: new(18.0), Failed: true},
 				}},
-			{Cell: "c-2", Block: 1, Order: 2, Attempt: 1, Verdict: "invalid", Reasons: []string{"a, \"b\"", "c"}, Ended: at(900),
+			{Cell: "c-2", Levels: second, Block: 1, Order: 2, Attempt: 1, Verdict: "invalid", Reasons: []string{"a, \"b\"", "c"}, Ended: at(900),
 				Noise:   map[string]float64{"steal": 0.25, "canary_after_fsync_seconds": 0.001},
 				Metrics: map[string]float64{"makespan": math.Inf(1), "x.y": 1, "x-y": math.NaN()}},
-			{Cell: "c-2", Block: 1, Order: 3, Attempt: 2, Verdict: "invalid", Metrics: nil},
-			{Cell: "c-1", Block: 2, Order: 4, Attempt: 1, Verdict: "valid", Metrics: map[string]float64{"makespan": 12}},
+			{Cell: "c-2", Levels: second, Block: 1, Order: 3, Attempt: 2, Verdict: "invalid", Metrics: nil},
+			{Cell: "c-1", Levels: first, Block: 2, Order: 4, Attempt: 1, Verdict: "valid", Metrics: map[string]float64{"makespan": 12}},
 		},
-		Files: []File{{"sweep.json", 12, strings.Repeat("ab", 32)},
-			{"trials/a b#1.jsonl", 0, strings.Repeat("0", 64)}, {"x:y", 1, strings.Repeat("1", 64)}},
 	}
 }
 
@@ -71,13 +68,12 @@ var writers = []struct {
 	{"sweep.csv", CSV},
 	{"sweep.bench", GoBench},
 	{"trial.swf", firstTrial},
-	{CrateFile, Crate},
 }
 
 // A spreadsheet reads no name as a formula. Numbers stay numbers.
 func TestCSVFormulas(t *testing.T) {
-	s := Sweep{Name: "=HYPERLINK(0)", Factors: []Factor{{"@SUM(1)", []string{"-1"}}}, Cells: []Cell{{"c", map[string]string{"@SUM(1)": "-1"}}},
-		Trials: []Trial{{Cell: "c", Verdict: "valid", Reasons: []string{"-1+cmd|' /C calc'!A0"}, Metrics: map[string]float64{"+x": -2.5, "y": math.Inf(-1)}}}}
+	s := Sweep{Name: "=HYPERLINK(0)", Factors: []string{"@SUM(1)"},
+		Trials: []Trial{{Cell: "c", Levels: map[string]string{"@SUM(1)": "-1"}, Verdict: "valid", Reasons: []string{"-1+cmd|' /C calc'!A0"}, Metrics: map[string]float64{"+x": -2.5, "y": math.Inf(-1)}}}}
 	var b bytes.Buffer
 	if err := CSV(&b, s); err != nil {
 		t.Fatal(err)
@@ -97,7 +93,7 @@ func TestCSVFormulas(t *testing.T) {
 }
 
 func TestGolden(t *testing.T) {
-	empty := Sweep{Name: "empty", ID: "s-0", Started: time.Unix(0, 0), Ended: time.Unix(1, 0)}
+	empty := Sweep{Name: "empty", ID: "s-0", Started: time.Unix(0, 0)}
 	for _, w := range writers {
 		for prefix, s := range map[string]Sweep{"": sweep(), "empty-": empty} {
 			t.Run(prefix+w.file, func(t *testing.T) {
@@ -132,20 +128,6 @@ func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
 func TestWriteErrors(t *testing.T) {
 	for _, w := range writers {
 		if err := w.write(fullDisk{}, sweep()); !errors.Is(err, errFull) {
-			t.Errorf("%s: the error is %v", w.file, err)
-		}
-	}
-	unknown, incomplete := sweep(), sweep()
-	unknown.Trials[3].Cell = "c-9"
-	delete(incomplete.Cells[1].Levels, "nodes")
-	for _, w := range writers {
-		if w.file == "trial.swf" || w.file == CrateFile {
-			continue // they do not write levels
-		}
-		if err := w.write(io.Discard, unknown); err == nil || !strings.Contains(err.Error(), "no cell c-9") {
-			t.Errorf("%s: the error is %v", w.file, err)
-		}
-		if err := w.write(io.Discard, incomplete); err == nil || !strings.Contains(err.Error(), "no level of the factor nodes") {
 			t.Errorf("%s: the error is %v", w.file, err)
 		}
 	}
@@ -227,66 +209,19 @@ func TestSWFIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestCrateGraph: each entity has a type and an id of its own, and all references are to entities of the graph or to addresses.
-func TestCrateGraph(t *testing.T) {
-	var b bytes.Buffer
-	if err := Crate(&b, sweep()); err != nil {
+// The figures of noise have names in exports. Those that were not observed are left out.
+func TestNoiseFigures(t *testing.T) {
+	data, err := json.Marshal(noise.Report{
+		Steal: new(0.5), KernelAlerts: []string{"x"}, Disturbances: []noise.Disturbance{{Machine: "w-1", State: "paused"}}, After: &noise.Canary{Fsync: time.Millisecond},
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	var crate struct {
-		Graph []map[string]any `json:"@graph"`
+	want := map[string]float64{"steal": 0.5, "kernel_alerts": 1, "disturbed_machines": 1, "canary_after_fsync_seconds": 0.001}
+	if got := noiseFigures(bench.Attempt{Noise: data}); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
-	if err := json.Unmarshal(b.Bytes(), &crate); err != nil {
-		t.Fatal(err)
-	}
-	ids := map[string]bool{}
-	for _, e := range crate.Graph {
-		id := fmt.Sprint(e["@id"])
-		if ids[id] || e["@type"] == nil {
-			t.Errorf("%s occurs twice or has no type", id)
-		}
-		ids[id] = true
-	}
-	var check func(v any)
-	check = func(v any) {
-		switch v := v.(type) {
-		case []any:
-			for _, e := range v {
-				check(e)
-			}
-		case map[string]any:
-			if id := fmt.Sprint(v["@id"]); !ids[id] && !strings.HasPrefix(id, "https://w3id.org/ro/crate/") {
-				t.Errorf("a reference to %s, which does not exist", id)
-			}
-		}
-	}
-	for _, e := range crate.Graph {
-		for _, v := range e {
-			check(v)
-		}
-	}
-	for _, path := range []string{"../x", "/x", ".", "", CrateFile, "sweep.json"} {
-		s := sweep()
-		s.Files = append(s.Files, File{Path: path})
-		if err := Crate(io.Discard, s); err == nil {
-			t.Errorf("the path %q is accepted", path)
-		}
-	}
-	if err := Crate(io.Discard, Sweep{ID: "s-0"}); err == nil {
-		t.Error("a crate without a date is accepted")
-	}
-}
-
-func TestFiles(t *testing.T) {
-	got, err := Files(fstest.MapFS{CrateFile: {Data: []byte("x")}, "b/" + CrateFile: {}, "a": {Data: []byte("abc")}})
-	want := []File{
-		{"a", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
-		{"b/" + CrateFile, 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
-	}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Error(diff, err)
-	}
-	if _, err := Files(os.DirFS(filepath.Join(t.TempDir(), "missing"))); err == nil {
-		t.Error("a missing folder has files")
+	if got := noiseFigures(bench.Attempt{}); got != nil {
+		t.Errorf("got %v for an attempt without a report", got)
 	}
 }

@@ -25,10 +25,6 @@ func GoBench(w io.Writer, s Sweep) error {
 	}
 	verdict := ""
 	for _, t := range s.Trials {
-		levels, err := s.levels(t)
-		if err != nil {
-			return err
-		}
 		line := ""
 		for _, name := range t.metricNames() {
 			if v := t.Metrics[name]; !math.IsNaN(v) {
@@ -42,7 +38,7 @@ func GoBench(w io.Writer, s Sweep) error {
 			verdict = t.Verdict
 			fmt.Fprintf(b, "\nverdict: %s\n", oneLine(verdict))
 		}
-		fmt.Fprintf(b, "%s 1%s\n", s.benchmarkName(levels), line)
+		fmt.Fprintf(b, "%s 1%s\n", s.benchmarkName(t), line)
 	}
 	return b.Flush()
 }
@@ -50,10 +46,10 @@ func GoBench(w io.Writer, s Sweep) error {
 // processorSuffix is what the format takes for a number of processors at the end of a name.
 var processorSuffix = regexp.MustCompile(`-(\d+)$`)
 
-func (s Sweep) benchmarkName(levels []string) string {
+func (s Sweep) benchmarkName(t Trial) string {
 	name := "BenchmarkTrial"
-	for i, f := range s.Factors {
-		name += "/" + escapeWord(f.Name, "%/=") + "=" + escapeWord(levels[i], "%/")
+	for _, f := range s.Factors {
+		name += "/" + escapeWord(f, "%/=") + "=" + escapeWord(t.Levels[f], "%/")
 	}
 	return processorSuffix.ReplaceAllString(name, "%2D$1")
 }

@@ -1,49 +1,65 @@
 // Package export writes the results of a sweep in the formats of other programs: CSV with one observation per row, the benchmark format of
-// Go, the Standard Workload Format, and the metadata of an RO-Crate.
+// Go, and the Standard Workload Format.
 //
 // All writers write trials in their order in the sweep, and sort everything that has no order, so that equal sweeps have equal files.
 package export
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/noise"
+	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/workload"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
+
+// Formats are the names of the formats of [Write].
+var Formats = []string{"csv", "gobench", "swf", "archive"}
+
+// Write writes a sweep in a format. trial is the number of the trial whose jobs the format swf contains.
+func Write(w io.Writer, st *bench.Store, format string, trial int) error {
+	if format == "archive" {
+		return st.WriteArchive(w)
+	}
+	s, err := Read(st)
+	switch {
+	case err != nil:
+		return err
+	case format == "csv":
+		return CSV(w, s)
+	case format == "gobench":
+		return GoBench(w, s)
+	}
+	for _, t := range s.Trials {
+		if t.Order == trial && (t.Verdict == bench.Valid || t.Verdict == bench.Suspect) {
+			return SWF(w, s, t)
+		}
+	}
+	return failure.NewUsage("trial %d of %s has no result; nixbench bench show lists the trials", trial, s.ID)
+}
 
 // Sweep is a set of trials of the cells of an experiment.
 type Sweep struct {
 	Name    string
 	ID      string
 	Version string // of nixbench
-	License string // address of the licence of the results; empty: none is named
 	Started time.Time
-	Ended   time.Time
-	Factors []Factor
-	Cells   []Cell
+	Factors []string
 	Trials  []Trial
-	Files   []File
-}
-
-// Factor is what differs between cells, such as the number of nodes.
-type Factor struct {
-	Name   string
-	Levels []string
-}
-
-// Cell is a combination of levels.
-type Cell struct {
-	Name   string
-	Levels map[string]string // by the name of the factor
 }
 
 // Trial is one run of a cell.
 type Trial struct {
 	Cell    string
+	Levels  map[string]string // by factor
 	Block   int
 	Order   int      // in the sweep
 	Attempt int      // 1: the first
@@ -69,57 +85,111 @@ type Job struct {
 	Failed    bool // it has ended with an error, or was refused
 }
 
-// File is a file of the sweep.
-type File struct {
-	Path   string // relative to the folder of the sweep, with slashes
-	Size   int64
-	SHA256 string // hexadecimal
+// Read reads the attempts of a sweep that have a result. Trials before the blocks are left out.
+func Read(st *bench.Store) (Sweep, error) {
+	s := st.Sweep
+	out := Sweep{Name: s.Name, ID: s.ID, Version: s.Nixbench, Started: s.Created, Factors: slices.Sorted(maps.Keys(s.Benchmark.Factors))}
+	for _, t := range s.Trials {
+		attempts, err := st.Attempts(t.Number)
+		if err != nil {
+			return out, err
+		}
+		for _, a := range attempts {
+			if t.Block == 0 || a.State == bench.Failed {
+				continue
+			}
+			x := Trial{
+				Cell: t.String(), Levels: t.Cell, Block: t.Block, Order: t.Number, Attempt: a.Number, Verdict: a.State, Started: a.Began, Ended: a.Ended,
+				Reasons: a.Reasons, Metrics: a.Result.Metrics, Requests: map[string]float64{}, Noise: noiseFigures(a),
+				Events: fmt.Sprintf("trials/%d/%d/events.jsonl", t.Number, a.Number),
+			}
+			for _, r := range a.Requests {
+				x.Requests[r.Name()] += float64(r.Count)
+			}
+			jobs, events, err := st.Played(t, a)
+			if err != nil {
+				return out, err
+			}
+			x.Jobs = addTimes(jobs, events, a.Result.Began)
+			out.Trials = append(out.Trials, x)
+		}
+	}
+	return out, nil
+}
+
+// noiseFigures returns the figures of an attempt's report of noise by their names.
+func noiseFigures(a bench.Attempt) map[string]float64 {
+	var r noise.Report
+	if len(a.Noise) == 0 || json.Unmarshal(a.Noise, &r) != nil {
+		return nil
+	}
+	return maps.Collect(r.Figures())
+}
+
+// addTimes returns jobs with the times of their events.
+func addTimes(jobs []workload.Job, events []player.Event, began time.Time) []Job {
+	out := make([]Job, len(jobs))
+	index := map[string]int{}
+	for i, j := range jobs {
+		out[i].Job, index[j.ID] = j, i
+	}
+	for _, e := range events {
+		i, ok := index[e.Job]
+		if !ok {
+			continue
+		}
+		at := e.Time.Sub(began).Seconds()
+		j := &out[i]
+		switch e.Kind {
+		case player.Submit:
+			j.Submitted = &at
+		case player.Start, player.Bound:
+			if j.Started == nil || e.Kind == player.Start && *j.Started < at {
+				j.Started = &at
+			}
+		case player.Finish:
+			if j.Ended == nil || *j.Ended < at {
+				j.Ended = &at
+			}
+		case player.Failed:
+			j.Ended, j.Failed = &at, true
+		}
+	}
+	return out
 }
 
 // ownColumns are the names that factors cannot have in tables and labels.
 var ownColumns = []string{"sweep", "sweep_id", "cell", "block", "order", "attempt", "verdict", "reasons", "metric", "value"}
 
-// factorNames returns the names of the factors as columns, after clean has changed each. A name that is already in use gets a prefix.
-func (s Sweep) factorNames(clean func(string) string) []string {
+// columns returns the names of the factors as columns. A name that is already in use gets a prefix.
+func (s Sweep) columns() []string {
 	used := map[string]bool{}
 	for _, c := range ownColumns {
 		used[c] = true
 	}
 	var out []string
 	for _, f := range s.Factors {
-		out = append(out, unique(clean(f.Name), "factor_", used))
+		name := f
+		if used[name] {
+			name = "factor_" + name
+		}
+		free := name
+		for n := 2; used[free]; n++ {
+			free = name + "_" + strconv.Itoa(n)
+		}
+		used[free] = true
+		out = append(out, free)
 	}
 	return out
 }
 
-// unique returns a name that is not used, and marks it as used.
-func unique(name, prefix string, used map[string]bool) string {
-	if used[name] {
-		name = prefix + name
-	}
-	free := name
-	for n := 2; used[free]; n++ {
-		free = name + "_" + strconv.Itoa(n)
-	}
-	used[free] = true
-	return free
-}
-
 // levels returns the levels of a trial in the order of the factors.
-func (s Sweep) levels(t Trial) ([]string, error) {
-	i := slices.IndexFunc(s.Cells, func(c Cell) bool { return c.Name == t.Cell })
-	if i < 0 {
-		return nil, fmt.Errorf("export: the sweep %s has no cell %s, of which it has a trial", s.ID, t.Cell)
-	}
+func (s Sweep) levels(t Trial) []string {
 	var out []string
 	for _, f := range s.Factors {
-		level, ok := s.Cells[i].Levels[f.Name]
-		if !ok {
-			return nil, fmt.Errorf("export: the cell %s has no level of the factor %s", t.Cell, f.Name)
-		}
-		out = append(out, level)
+		out = append(out, t.Levels[f])
 	}
-	return out, nil
+	return out
 }
 
 // metricNames returns the sorted names of the metrics of a trial.

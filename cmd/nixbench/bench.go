@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/results"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -574,7 +575,7 @@ func (a *app) runSweep(store *bench.Store) error {
 		},
 		End: func(t bench.Trial, at bench.Attempt) {
 			endWait()
-			a.note("%s", describeAttempt(t, at, len(sweep.Trials)))
+			a.note("%s", results.DescribeAttempt(t, at, len(sweep.Trials)))
 		},
 	}
 	a.note("sweep %s: %d trials; results are in %s", sweep.ID, len(sweep.Trials), store.Folder)
@@ -592,78 +593,9 @@ func (a *app) runSweep(store *bench.Store) error {
 	if err != nil {
 		return err
 	}
-	a.note("%s", describeProgress(p, time.Since(began)))
+	a.note("%s", results.DescribeProgress(p, time.Since(began)))
 	if err := a.showSweep(store, false); err != nil {
 		return err
 	}
-	return checkSweep(store)
-}
-
-// checkSweep returns an error if a trial has no result, or if a claim does not hold.
-func checkSweep(store *bench.Store) error {
-	var missing []string
-	for _, t := range store.Sweep.Trials {
-		a, err := store.Result(t.Number)
-		if err != nil {
-			return err
-		}
-		if a == nil {
-			missing = append(missing, fmt.Sprintf("trial %d (%s)", t.Number, t))
-		}
-	}
-	if len(missing) > 0 {
-		return failure.WithHint(&sweepError{fmt.Sprintf("%d of %d trials have no result: %s", len(missing), len(store.Sweep.Trials), strings.Join(missing, ", "))},
-			"nixbench bench show --trials shows why")
-	}
-	in, err := analyseSweep(store)
-	if err != nil {
-		return err
-	}
-	for _, c := range in.Claims {
-		if c.Verdict == stats.Refuted {
-			missing = append(missing, c.Claim.Text)
-		}
-	}
-	if len(missing) > 0 {
-		return &sweepError{"the results refute: " + strings.Join(missing, "; ")}
-	}
-	return nil
-}
-
-// sweepError means that a sweep is executed, and its results are not what the benchmark wants.
-type sweepError struct{ text string }
-
-func (e *sweepError) Error() string { return e.text }
-
-// Kind implements [failure.Classified].
-func (e *sweepError) Kind() failure.Kind { return failure.Check }
-
-// describeAttempt returns the line about an attempt.
-func describeAttempt(t bench.Trial, at bench.Attempt, trials int) string {
-	text := fmt.Sprintf("trial %d of %d: %s: %s", t.Number, trials, t, at.State)
-	if at.State != bench.Failed {
-		text += fmt.Sprintf(", %d of %d jobs", at.Result.Finished, at.Result.Jobs)
-		for _, m := range []string{"throughput", "schedule_p50", "makespan"} {
-			if v, ok := at.Result.Metrics[m]; ok {
-				text += fmt.Sprintf(", %s %.4g", m, v)
-			}
-		}
-	}
-	if len(at.Limited) > 0 {
-		text += ", limited by " + strings.Join(at.Limited, " and ")
-	}
-	if len(at.Reasons) > 0 {
-		text += ": " + strings.Join(at.Reasons, "; ")
-	}
-	return text
-}
-
-// describeProgress returns how many trials counted, and which share of the time was measurement.
-func describeProgress(p bench.Progress, took time.Duration) string {
-	text := fmt.Sprintf("%d of %d trials in %v: %d valid, %d suspect, %d invalid, %d failed attempts", p.Done, p.Trials, took.Round(time.Second),
-		p.States[bench.Valid], p.States[bench.Suspect], p.States[bench.Invalid], p.States[bench.Failed])
-	if p.Elapsed > 0 {
-		text += fmt.Sprintf("; workloads ran in %.0f %% of the time", 100*p.Played/p.Elapsed)
-	}
-	return text
+	return results.Check(store)
 }

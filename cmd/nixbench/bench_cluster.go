@@ -437,14 +437,20 @@ func defaultApplyFlags() (applyFlags, error) {
 	return flags, cmd.ParseFlags([]string{"--yes"})
 }
 
-// emulatedDoubt is the doubt about emulated machines. The page of a sweep repeats it as a note.
-const emulatedDoubt = "the machines are emulated, without KVM: only ratios mean something"
+// countHollow returns the number of hollow nodes in a hive.
+func countHollow(hive *nixeval.Hive) int {
+	n := 0
+	for _, node := range hive.Nodes {
+		n += hive.Roles[node.Role].Hollow
+	}
+	return n
+}
 
 // doubts returns why no result of a cluster is valid without reservations. emulated are the nodes whose machines are emulated, as libvirt reports.
 func doubts(hive *nixeval.Hive, recorded *state.State, emulated []string) []string {
 	var out []string
 	if len(emulated) > 0 {
-		out = append(out, emulatedDoubt)
+		out = append(out, bench.EmulatedDoubt)
 	}
 	for _, n := range hive.Nodes {
 		if !machine.Boots(hive, n) {

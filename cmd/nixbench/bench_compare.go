@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,8 +15,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/export"
-	"github.com/nixbench/nixbench/bench/page"
-	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/bench/results"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -50,106 +48,19 @@ SWEEP is the beginning of a sweep's id, "last", or the folder of a sweep.`,
 	return cmd
 }
 
-// comparison is the ratio of a metric of one cell between two sweeps.
-type comparison struct {
-	Cell   map[string]string `json:"cell"`
-	Metric string            `json:"metric"`
-	stats.Comparison
-}
-
 func (a *app) compareSweeps(x, y *bench.Store) error {
-	differences := bench.Compare(x.Sweep, y.Sweep)
-	measured, err := bench.CompareResults(x, y, differences)
+	c, err := results.Compare(x, y)
 	if err != nil {
 		return err
 	}
-	differences = append(differences, measured...)
-	before, err := analyseSweep(x)
-	if err != nil {
-		return err
-	}
-	after, err := analyseSweep(y)
-	if err != nil {
-		return err
-	}
-	var results []comparison
-	var all []*stats.Comparison
-	for _, cell := range before.Cells {
-		for _, metric := range page.MainMetrics {
-			if c, ok := stats.Ratio(samplesOf(after, cell), samplesOf(before, cell), metric); ok {
-				results = append(results, comparison{cell, metric, c})
-			}
-		}
-	}
-	for i := range results {
-		all = append(all, &results[i].Comparison)
-	}
-	stats.Holm(all)
-	calibrations := []calibration{}
-	hollow, causes := comparesHollow(x.Sweep, y.Sweep), bench.CountCauses(differences)
-	if hollow && isCalibration(differences) {
-		calibrations = calibrateBetween(x.Sweep, before, y.Sweep, after)
-	}
-	a.view.Result(map[string]any{"differences": differences, "causes": causes, "ratios": results, "calibration": calibrations}, func(w io.Writer) {
-		fmt.Fprintf(w, "%s against %s\n\n", y.Sweep.ID, x.Sweep.ID)
-		switch {
-		case hollow && len(calibrations) > 0:
-			fmt.Fprintln(w, "the sweeps differ in their hollow nodes only:")
-		case hollow:
-			fmt.Fprintln(w, "confounded: the nodes of one sweep are machines and those of the other are hollow, so a ratio shows the error of hollow nodes, too:")
-		case len(differences) == 0:
-			fmt.Fprintln(w, "the sweeps are equal: systems, workloads, order and computer")
-		case causes == 1:
-			fmt.Fprintln(w, "the sweeps differ in one thing:")
-		default:
-			fmt.Fprintf(w, "confounded: the sweeps differ in %d things, so a difference between the results has no single cause:\n", causes)
-		}
-		for _, d := range differences {
-			fmt.Fprintf(w, "  %s: %s | %s", d.What, d.A, d.B)
-			if d.Follows {
-				fmt.Fprint(w, " (follows from another difference)")
-			}
+	a.view.Result(c, func(w io.Writer) {
+		fmt.Fprint(w, c)
+		for _, t := range c.Tables() {
 			fmt.Fprintln(w)
-		}
-		if len(calibrations) > 0 {
-			fmt.Fprintln(w)
-			showCalibration(w, calibrations)
-			return
-		}
-		rows := []ui.Row{{"CELL", "METRIC", "RATIO", "ANSWER"}}
-		for _, r := range results {
-			rows = append(rows, ui.Row{bench.FormatCell(r.Cell), r.Metric, formatRatio(r.Ratio), r.Answer})
-		}
-		if len(rows) > 1 {
-			fmt.Fprintln(w)
-			ui.Table(w, rows)
+			printTable(w, t)
 		}
 	})
 	return nil
-}
-
-// formatRatio returns a ratio, or a dash if it is unknown.
-func formatRatio(r float64) string {
-	if r == 0 {
-		return "–"
-	}
-	return fmt.Sprintf("%.3g", r)
-}
-
-// samplesOf returns the results of a cell that count.
-func samplesOf(in page.Input, cell map[string]string) []stats.Sample {
-	var out []stats.Sample
-	for _, t := range in.Trials {
-		if t.Verdict != page.Invalid && maps.Equal(t.Cell, cell) {
-			out = append(out, t.Sample)
-		}
-	}
-	return out
-}
-
-// exporters are the formats of bench export.
-var exporters = map[string]func(io.Writer, export.Sweep) error{
-	"csv": export.CSV, "gobench": export.GoBench, "ro-crate": export.Crate,
 }
 
 func (a *app) benchExportCommand() *cobra.Command {
@@ -165,7 +76,6 @@ Formats:
   csv       one row for each trial and metric (the default)
   gobench   the benchmark format of Go, for benchstat
   swf       the Standard Workload Format: the jobs of one trial (--trial)
-  ro-crate  metadata that describe all files of the sweep
   archive   everything from which nixbench bench replay repeats the sweep, with
             the results, as tar.gz; it contains no secrets of the cluster`,
 		Example: `  nixbench bench export > results.csv
@@ -184,7 +94,7 @@ Formats:
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
-	addChoice(f, &format, "format", []string{"csv", "gobench", "swf", "ro-crate", "archive"}, "`FORMAT`: csv, gobench, swf, ro-crate or archive")
+	addChoice(f, &format, "format", export.Formats, "`FORMAT`: csv, gobench, swf or archive")
 	f.StringVarP(&out, "output", "o", "", "write to `FILE` instead of stdout")
 	f.IntVar(&trial, "trial", 0, "the `NUMBER` of the trial, with --format swf")
 	return cmd
@@ -194,26 +104,10 @@ func (a *app) exportSweep(st *bench.Store, format, out string, trial int) error 
 	if out == "" && format == "archive" && term.IsTerminal(int(os.Stdout.Fd())) {
 		return newUsageError("bench export: an archive is binary and stdout is a terminal; use -o FILE")
 	}
-	write := st.WriteArchive
 	if untracked := st.Sweep.Untracked; format == "archive" && len(untracked) > 0 {
 		a.note("the archive contains %d files that git does not track: %s", len(untracked), strings.Join(untracked, ", "))
 	}
-	if format != "archive" {
-		sweep, err := toExport(st)
-		if err != nil {
-			return err
-		}
-		if format == "ro-crate" {
-			if sweep.Files, err = export.Files(os.DirFS(st.Folder)); err != nil {
-				return err
-			}
-			sweep.Files = withoutState(sweep.Files)
-		}
-		write = func(w io.Writer) error { return exporters[format](w, sweep) }
-		if format == "swf" {
-			write = func(w io.Writer) error { return writeTrialSWF(w, sweep, trial) }
-		}
-	}
+	write := func(w io.Writer) error { return export.Write(w, st, format, trial) }
 	if out != "" {
 		return writeFile(out, write)
 	}
@@ -224,27 +118,6 @@ func (a *app) exportSweep(st *bench.Store, format, out string, trial int) error 
 	}
 	a.view.Pause(func() { failed = write(stdout) })
 	return failed
-}
-
-// withoutState returns the files of a sweep that its archive contains.
-func withoutState(files []export.File) []export.File {
-	var out []export.File
-	for _, f := range files {
-		if bench.IsArchived(f.Path) {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
-// writeTrialSWF writes the jobs of a trial's result.
-func writeTrialSWF(w io.Writer, sweep export.Sweep, number int) error {
-	for _, t := range sweep.Trials {
-		if t.Order == number && (t.Verdict == bench.Valid || t.Verdict == bench.Suspect) {
-			return export.SWF(w, sweep, t)
-		}
-	}
-	return newUsageError("trial %d of %s has no result; nixbench bench show lists the trials", number, sweep.ID)
 }
 
 // writeFile writes a file completely or not at all.

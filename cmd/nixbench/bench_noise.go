@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path/filepath"
 	"time"
 
@@ -93,13 +92,4 @@ func newObserver(store *bench.Store, reference *noiseReference) bench.Observer {
 			return bench.Observation{State: string(verdict.State), Reasons: verdict.Reasons, Report: data}
 		}
 	}
-}
-
-// noiseFigures returns the figures of an attempt's report of noise by their names in exports.
-func noiseFigures(a bench.Attempt) map[string]float64 {
-	var r noise.Report
-	if len(a.Noise) == 0 || json.Unmarshal(a.Noise, &r) != nil {
-		return nil
-	}
-	return maps.Collect(r.Figures())
 }

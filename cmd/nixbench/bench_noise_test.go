@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -27,7 +29,7 @@ func TestDoubts(t *testing.T) {
 	if got := doubts(hive, recorded, nil); len(got) > 0 {
 		t.Errorf("got %q without emulated machines", got)
 	}
-	if got := doubts(hive, recorded, []string{"w-1"}); !slices.Equal(got, []string{emulatedDoubt}) {
+	if got := doubts(hive, recorded, []string{"w-1"}); !slices.Equal(got, []string{bench.EmulatedDoubt}) {
 		t.Errorf("got %q with an emulated machine", got)
 	}
 	recorded.Machines["w-2"] = state.Machine{Hypervisor: "there"}
@@ -108,19 +110,20 @@ func TestPausedMachineIsInvalid(t *testing.T) {
 	}
 }
 
-// The figures of noise have names in exports. Those that were not observed are left out.
-func TestNoiseFigures(t *testing.T) {
-	data, err := json.Marshal(noise.Report{
-		Steal: new(0.5), KernelAlerts: []string{"x"}, Disturbances: []noise.Disturbance{{Machine: "w-1", State: "paused"}}, After: &noise.Canary{Fsync: time.Millisecond},
-	})
-	if err != nil {
-		t.Fatal(err)
+// A sweep records the version of Nix.
+func TestReadHost(t *testing.T) {
+	fixture.Require(t, "nix")
+	if h := newApp(t.Context(), nil).readHost(); !regexp.MustCompile(`^nix \(.*\) [0-9.a-z]+$`).MatchString(h.Nix) || h.CPUs == 0 {
+		t.Errorf("%+v", h)
 	}
-	want := map[string]float64{"steal": 0.5, "kernel_alerts": 1, "disturbed_machines": 1, "canary_after_fsync_seconds": 0.001}
-	if got := noiseFigures(bench.Attempt{Noise: data}); !maps.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+}
+
+func TestCountHollow(t *testing.T) {
+	hive := &nixeval.Hive{
+		Roles: map[string]nixeval.Role{"head": {Count: 1}, "node": {Count: 2, Hollow: 50}},
+		Nodes: []nixeval.Node{{Name: "head-1", Role: "head"}, {Name: "node-1", Role: "node"}, {Name: "node-2", Role: "node"}, {Name: "db"}},
 	}
-	if got := noiseFigures(bench.Attempt{}); got != nil {
-		t.Errorf("got %v for an attempt without a report", got)
+	if n := countHollow(hive); n != 100 {
+		t.Errorf("%d hollow nodes, want 100", n)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/page"
+	"github.com/nixbench/nixbench/bench/results"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 )
 
@@ -120,19 +122,13 @@ sweep.`,
 	return cmd
 }
 
-// writeSweepPage writes the page of a sweep.
+// writeSweepPage writes the page of a sweep, and a page of its own for cells with hollow nodes beside machines.
 func (a *app) writeSweepPage(st *bench.Store, out string) error {
-	in, err := analyseWithTimes(st)
+	parts, err := results.ReadParts(st)
 	if err != nil {
 		return err
 	}
-	if out == "" {
-		out = st.Sweep.ID + ".html"
-	}
-	parts, err := splitHollow(st.Sweep, in)
-	if err != nil {
-		return err
-	}
+	out = cmp.Or(out, st.Sweep.ID+".html")
 	for i, part := range parts {
 		file := out
 		if i > 0 {
@@ -148,109 +144,33 @@ func (a *app) writeSweepPage(st *bench.Store, out string) error {
 
 // showSweep shows the results of a sweep.
 func (a *app) showSweep(st *bench.Store, withTrials bool) error {
-	in, err := analyseSweep(st)
+	report, err := results.NewReport(st)
 	if err != nil {
 		return err
 	}
-	rows := []ui.Row{{"TRIAL", "BLOCK", "CELL", "STATE", "JOBS/S", "P50", "P99", "MAKESPAN", "CLOCK", "REASON"}}
-	attempts := []bench.Attempt{}
-	for _, t := range st.Sweep.Trials {
-		all, err := st.Attempts(t.Number)
-		if err != nil {
-			return err
-		}
-		for _, at := range all {
-			attempts = append(attempts, at)
-			rows = append(rows, ui.Row{fmt.Sprint(t.Number), fmt.Sprint(t.Block), t.String(), at.State, metricText(at, "throughput"),
-				metricText(at, "schedule_p50"), metricText(at, "schedule_p99"), makespanText(at), clockText(at), strings.Join(at.Reasons, "; ")})
-		}
-	}
-	p, err := st.Progress()
-	if err != nil {
-		return err
-	}
-	parts, err := splitHollow(st.Sweep, in)
-	if err != nil {
-		return err
-	}
-	levels, err := compareLevels(st)
-	if err != nil {
-		return err
-	}
-	calibrations := calibrateWithin(st.Sweep, in)
-	result := map[string]any{
-		"sweep": st.Sweep, "progress": p, "attempts": attempts, "claims": in.Claims, "results": summariseParts(st.Sweep, parts), "systems": levels,
-		"calibration": calibrations,
-	}
-	a.view.Result(result, func(w io.Writer) {
-		for _, part := range parts {
-			for _, n := range part.Notes {
-				fmt.Fprintln(w, n)
-			}
-			for _, t := range page.Text(part) {
-				fmt.Fprintf(w, "%s\n\n", t.Title)
-				if t.Note != "" {
-					fmt.Fprintf(w, "%s\n\n", t.Note)
-				}
-				if len(t.Rows) == 0 {
-					continue
-				}
-				table := []ui.Row{ui.Row(t.Head)}
-				for _, r := range t.Rows {
-					table = append(table, ui.Row(r))
-				}
-				ui.Table(w, table)
-				fmt.Fprintln(w)
-			}
-		}
-		showCalibration(w, calibrations)
-		if withTrials {
-			ui.Table(w, rows)
-			if requests := requestRows(attempts); requests != nil {
-				fmt.Fprintln(w)
-				ui.Table(w, requests)
-			}
+	a.view.Result(report, func(w io.Writer) {
+		for _, t := range report.Tables(withTrials) {
+			printTable(w, t)
+			fmt.Fprintln(w)
 		}
 	})
 	return nil
 }
 
-// partSummary is the summary of the cells with hollow nodes, or of those with machines.
-type partSummary struct {
-	Hollow bool     `json:"hollow"`
-	Notes  []string `json:"notes"`
-	page.Summary
-}
-
-func summariseParts(s bench.Sweep, parts []page.Input) []partSummary {
-	out := []partSummary{}
-	for _, p := range parts {
-		hollow := len(p.Cells) > 0 && isHollow(s, p.Cells[0])
-		out = append(out, partSummary{hollow, append([]string{}, p.Notes...), page.Summarise(p)})
+// printTable writes a table after its title and its note.
+func printTable(w io.Writer, t page.Table) {
+	if title := strings.Trim(t.Title+"\n\n"+t.Note, "\n"); title != "" {
+		fmt.Fprintf(w, "%s\n", title)
 	}
-	return out
-}
-
-// makespanText returns the makespan of an attempt, or that not all jobs finished.
-func makespanText(at bench.Attempt) string {
-	if at.Counts() && !at.Result.Complete {
-		return "did not finish"
+	if len(t.Rows) == 0 {
+		return
 	}
-	return metricText(at, "makespan")
-}
-
-// clockText returns the error of the difference of the clocks, or "-".
-func clockText(at bench.Attempt) string {
-	if at.Clock == nil {
-		return "-"
+	if t.Title+t.Note != "" {
+		fmt.Fprintln(w)
 	}
-	return fmt.Sprintf("±%.2g ms", 1000*at.Clock.Error)
-}
-
-// metricText returns a metric of an attempt, or "-".
-func metricText(at bench.Attempt, name string) string {
-	if v, ok := at.Result.Metrics[name]; ok {
-		return fmt.Sprintf("%.4g", v)
+	rows := []ui.Row{t.Head}
+	for _, r := range t.Rows {
+		rows = append(rows, r)
 	}
-	return "-"
+	ui.Table(w, rows)
 }

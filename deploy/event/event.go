@@ -5,7 +5,10 @@
 // fields may be added, never renamed.
 package event
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Kind is the kind of an event.
 type Kind string
@@ -87,4 +90,14 @@ func (s Sink) Send(e Event) {
 	}
 	e.Time = time.Now()
 	s(e)
+}
+
+// Note sends a message that needs no action.
+func (s Sink) Note(format string, args ...any) {
+	s.Send(Event{Kind: Message, Level: "note", Text: fmt.Sprintf(format, args...)})
+}
+
+// Warn sends a message about something that the user should change.
+func (s Sink) Warn(format string, args ...any) {
+	s.Send(Event{Kind: Message, Level: "warning", Text: fmt.Sprintf(format, args...)})
 }

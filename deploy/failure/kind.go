@@ -1,5 +1,7 @@
 package failure
 
+import "fmt"
+
 // Kind is the kind of an error. An error that wraps or joins other errors has the smallest of their kinds, see
 // [KindOf]. The kinds are in the order of the steps of a run.
 type Kind int
@@ -33,6 +35,9 @@ type Classified interface {
 	error
 	Kind() Kind
 }
+
+// NewUsage returns an error of the kind Usage. The format is that of [fmt.Errorf].
+func NewUsage(format string, args ...any) error { return WithKind(Usage, fmt.Errorf(format, args...)) }
 
 // WithKind returns err with a kind and the same message.
 func WithKind(kind Kind, err error) error { return &classified{err, kind} }

@@ -1,4 +1,4 @@
-package main
+package results
 
 import (
 	"testing"
@@ -6,7 +6,6 @@ import (
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/page"
 	"github.com/nixbench/nixbench/bench/stats"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // hollowSweep returns a sweep with a cell of machines and a cell of hollow nodes, unless both are of one kind, and its results.
@@ -50,15 +49,5 @@ func TestComparesHollow(t *testing.T) {
 	hollow, _ := hollowSweep(0, 8)
 	if comparesHollow(machines, machines) || comparesHollow(hollow, hollow) || !comparesHollow(machines, hollow) {
 		t.Error("the comparison of hollow nodes with machines is not found")
-	}
-}
-
-func TestCountHollow(t *testing.T) {
-	hive := &nixeval.Hive{
-		Roles: map[string]nixeval.Role{"head": {Count: 1}, "node": {Count: 2, Hollow: 50}},
-		Nodes: []nixeval.Node{{Name: "head-1", Role: "head"}, {Name: "node-1", Role: "node"}, {Name: "node-2", Role: "node"}, {Name: "db"}},
-	}
-	if n := countHollow(hive); n != 100 {
-		t.Errorf("%d hollow nodes, want 100", n)
 	}
 }

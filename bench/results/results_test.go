@@ -1,4 +1,4 @@
-package main
+package results
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -14,11 +13,10 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/page"
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/bench/workload"
-	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
 // writeSweep writes a sweep with six blocks of the cells, each of which has a configuration. rate is the throughput of a cell, nodes its nodes.
@@ -72,18 +70,30 @@ func writeSweep(t *testing.T, s bench.Sweep, rate func(cell map[string]string) f
 	return st
 }
 
-// output returns what a function shows.
-func output(t *testing.T, asJSON bool, show func(*app) error) string {
+// textOf returns the text of tables.
+func textOf(tables []page.Table) string {
+	var b strings.Builder
+	for _, t := range tables {
+		fmt.Fprintf(&b, "%s\n%s\n%s\n", t.Title, t.Note, strings.Join(t.Head, "  "))
+		for _, row := range t.Rows {
+			b.WriteString(strings.Join(row, "  ") + "\n")
+		}
+	}
+	return b.String()
+}
+
+// report returns the report of a sweep as JSON and as text.
+func report(t *testing.T, st *bench.Store) (gjson.Result, string) {
 	t.Helper()
-	var b bytes.Buffer
-	a := newApp(t.Context(), nil)
-	a.viewOnce.Do(func() { a.view = ui.New(ui.Options{Out: &b, Err: &b, JSON: asJSON, Color: "never"}) })
-	err := show(a)
-	a.view.Close()
+	r, err := NewReport(st)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b.String()
+	data, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gjson.ParseBytes(data), textOf(r.Tables(false))
 }
 
 // sizes returns a sweep of two sizes. The second one has another build of a program, which the matrix does not declare.
@@ -109,7 +119,7 @@ func bySize(cell map[string]string) float64 {
 // The JSON of bench show has medians, ratios with answers, the noise floor, claims, and the differences of systems.
 func TestShowJSON(t *testing.T) {
 	st := writeSweep(t, sizes(), bySize, 2)
-	got := gjson.Parse(output(t, true, func(a *app) error { return a.showSweep(st, false) })).Get("result")
+	got, text := report(t, st)
 	for path, want := range map[string]string{
 		`results.#`: "1", `results.0.hollow`: "false", `results.0.medians.#(metric=="throughput").trials`: "6", `results.0.medians.#(metric=="throughput").unit`: "jobs/s",
 		`results.0.ratios.#(metric=="throughput").answer`: "more", `results.0.ratios.#(metric=="throughput").factor`: "roles.node.count",
@@ -120,7 +130,6 @@ func TestShowJSON(t *testing.T) {
 			t.Errorf("%s is %q, want %q", path, v, want)
 		}
 	}
-	text := output(t, false, func(a *app) error { return a.showSweep(st, false) })
 	for _, want := range []string{"differs in 2 of 3 paths", "Confounded: levels differ in something that the matrix does not declare", "largest ratio"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text does not contain %s:\n%s", want, text)
@@ -131,17 +140,19 @@ func TestShowJSON(t *testing.T) {
 // The page has the times of the jobs, the figures of noise with their limits, and the differences of systems.
 func TestShowPage(t *testing.T) {
 	st := writeSweep(t, sizes(), bySize, 2)
-	file := filepath.Join(t.TempDir(), "page.html")
-	output(t, false, func(a *app) error { return a.writeSweepPage(st, file) })
-	page, err := os.ReadFile(file)
-	if err != nil {
+	parts, err := ReadParts(st)
+	if err != nil || len(parts) != 1 {
+		t.Fatalf("%d parts, %v", len(parts), err)
+	}
+	var html bytes.Buffer
+	if err := page.Render(&html, parts[0]); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		"finished: 2 of 2 jobs, the last after 3.00 s", "12 of 12 jobs, median 2.00 s", ": steal 12.5 %, suspect", ": canary 50.0 %, suspect", `class="line limit"`,
 		"differs in 2 of 3 paths", "a reason", "not declared: another build of slurm-25.05",
 	} {
-		if !bytes.Contains(page, []byte(want)) {
+		if !bytes.Contains(html.Bytes(), []byte(want)) {
 			t.Errorf("the page does not contain %s", want)
 		}
 	}
@@ -164,11 +175,15 @@ func TestCompareSweeps(t *testing.T) {
 	fewer := writeSweep(t, one("fewer", []string{"roles.node.hollow=4"}, 4, "h", "a2"), at(9), 4)
 	edited := writeSweep(t, one("edited", []string{"roles.node.hollow=8"}, 8, "other", "a2"), at(9), 8)
 	compare := func(x, y *bench.Store) string {
-		return output(t, false, func(a *app) error { return a.compareSweeps(x, y) })
+		c, err := Compare(x, y)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.String() + textOf(c.Tables())
 	}
 	for _, pair := range [][2]*bench.Store{{machines, hollow}, {hollow, machines}} { // in both directions
 		text := compare(pair[0], pair[1])
-		for _, want := range []string{"the sweeps differ in their hollow nodes only:", "Calibration: ratio of the medians of hollow nodes to those of as many machines", "throughput  0.9 "} {
+		for _, want := range []string{"the sweeps differ in their hollow nodes only:", "Calibration: ratio of the medians of hollow nodes to those of as many machines", "throughput  0.9  "} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the calibration does not contain %q:\n%s", want, text)
 			}
@@ -194,20 +209,13 @@ func TestCalibrationWithinSweep(t *testing.T) {
 		Configurations: []bench.Configuration{{}, {Hollow: 8}},
 	}
 	st := writeSweep(t, s, bySize, 8)
-	got := gjson.Parse(output(t, true, func(a *app) error { return a.showSweep(st, false) })).Get("result.calibration")
+	all, text := report(t, st)
+	got := all.Get("calibration")
 	if got.Get("#").Int() != 1 || got.Get("0.nodes").Int() != 8 || got.Get("0.ratio").Float() < 0.949 || got.Get("0.ratio").Float() > 0.951 || got.Get("0.answer").String() != "less" {
 		t.Errorf("%s", got)
 	}
-	if text := output(t, false, func(a *app) error { return a.showSweep(st, false) }); !strings.Contains(text, "Calibration: ratio of the medians of hollow nodes") {
+	if !strings.Contains(text, "Calibration: ratio of the medians of hollow nodes") {
 		t.Errorf("%s", text)
-	}
-}
-
-// A sweep records the version of Nix.
-func TestReadHost(t *testing.T) {
-	fixture.Require(t, "nix")
-	if h := newApp(t.Context(), nil).readHost(); !regexp.MustCompile(`^nix \(.*\) [0-9.a-z]+$`).MatchString(h.Nix) || h.CPUs == 0 {
-		t.Errorf("%+v", h)
 	}
 }
 

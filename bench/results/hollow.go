@@ -1,4 +1,4 @@
-package main
+package results
 
 import (
 	"maps"
@@ -6,17 +6,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/page"
-	"github.com/nixbench/nixbench/nixeval"
 )
-
-// countHollow returns the number of hollow nodes in a hive.
-func countHollow(hive *nixeval.Hive) int {
-	n := 0
-	for _, node := range hive.Nodes {
-		n += hive.Roles[node.Role].Hollow
-	}
-	return n
-}
 
 // isHollow reports whether a cell has hollow nodes.
 func isHollow(s bench.Sweep, cell map[string]string) bool {

@@ -1,0 +1,264 @@
+// Package results reads what sweeps have measured: the medians, ratios and claims of a sweep, and how two sweeps differ. Package page
+// draws them.
+package results
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/noise"
+	"github.com/nixbench/nixbench/bench/page"
+	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/bench/trial"
+	"github.com/nixbench/nixbench/deploy/failure"
+)
+
+// Read reads the results of a sweep. Trials before the blocks are left out.
+func Read(st *bench.Store) (page.Input, error) {
+	in, _, err := readAttempts(st)
+	return in, err
+}
+
+// ReadParts reads the results of a sweep for its pages, with the times at which the jobs of all trials were created, placed and finished.
+func ReadParts(st *bench.Store) ([]page.Input, error) {
+	in, attempts, err := readAttempts(st)
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range attempts {
+		k := slices.IndexFunc(st.Sweep.Trials, func(t bench.Trial) bool { return t.Number == a.Trial })
+		jobs, events, err := st.Played(st.Sweep.Trials[k], a)
+		if err != nil {
+			return nil, err
+		}
+		times := trial.ListTimes(jobs, a.Result.Began, events)
+		in.Trials[i].Times = &times
+	}
+	return splitHollow(st.Sweep, in)
+}
+
+// readAttempts also returns the attempt of each trial of the result.
+func readAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
+	s := st.Sweep
+	q := s.Benchmark.Quiet
+	in := page.Input{
+		Sweep: s.ID, Started: s.Created, Revision: s.Revision, Order: s.Benchmark.Order, Seed: s.Benchmark.Seed, Cells: s.Benchmark.Cells,
+		Quiet: page.Noise{Steal: &q.Steal, Foreign: &q.ForeignCPU, PSI: &q.PSICPU, Canary: &q.Canary},
+	}
+	if s.Benchmark.Order == bench.Cheap {
+		in.Notes = append(in.Notes, "Order \"cheap\": differences between configurations are confounded with time.")
+	}
+	if s.Benchmark.Reset != bench.Fresh {
+		in.Notes = append(in.Notes, "Reset \"clean\": trials on the same machines are not independent.")
+	}
+	limits := map[string][]page.Limit{} // by the levels of their configuration
+	var counted []bench.Attempt         // of each of in.Trials
+	var missing []int                   // the numbers of the trials without a result
+	measured := 0                       // how many trials are no warm-up
+	for _, t := range s.Trials {
+		if t.Block == 0 {
+			continue
+		}
+		attempts, err := st.Attempts(t.Number)
+		if err != nil {
+			return in, counted, err
+		}
+		if measured++; !slices.ContainsFunc(attempts, bench.Attempt.Counts) {
+			missing = append(missing, t.Number)
+		}
+		for _, a := range attempts {
+			if a.State == bench.Failed {
+				continue
+			}
+			x, err := newTrial(t, a)
+			if err != nil {
+				return in, counted, err
+			}
+			counted, in.Trials = append(counted, a), append(in.Trials, x)
+			levels := s.Configurations[t.Configuration].Levels
+			if key := bench.FormatCell(levels); limits[key] == nil {
+				for _, l := range a.Limits {
+					limits[key] = append(limits[key], page.Limit{Limit: l, Cell: levels})
+				}
+			}
+		}
+	}
+	if len(missing) > 0 {
+		in.Notes = append(in.Notes, fmt.Sprintf("%d of %d trials have no result: %s.", len(missing), measured, formatNumbers(missing)))
+	}
+	orderByTime(in.Trials, counted)
+	differences, err := st.CompareLevels()
+	if err != nil {
+		return in, counted, err
+	}
+	for _, d := range differences {
+		in.Closures = append(in.Closures, page.Closure{
+			A: bench.FormatCell(d.A), B: bench.FormatCell(d.B), Summary: d.String(), Lines: d.Packages, Undeclared: d.Undeclared,
+		})
+	}
+	for _, key := range slices.Sorted(maps.Keys(limits)) {
+		in.Limits = append(in.Limits, limits[key]...)
+	}
+	in.Notes = append(in.Notes, bench.DescribePlaces(counted)...)
+	if slices.ContainsFunc(counted, func(a bench.Attempt) bool { return slices.Contains(a.Reasons, bench.EmulatedDoubt) }) {
+		in.Notes = append(in.Notes, bench.EmulatedDoubt)
+	}
+	parts, err := splitHollow(s, in)
+	if err != nil {
+		return in, counted, err
+	}
+	for _, part := range parts { // a claim compares no hollow node with a machine
+		claims, err := evaluateClaims(s.Benchmark, part.Trials)
+		if err != nil {
+			return in, counted, err
+		}
+		in.Claims = append(in.Claims, claims...)
+	}
+	return in, counted, nil
+}
+
+// newTrial returns an attempt of a trial with its noise, and without the times of its jobs.
+func newTrial(t bench.Trial, a bench.Attempt) (page.Trial, error) {
+	out := page.Trial{
+		Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics, Incomplete: !a.Result.Complete},
+		Verdict: a.State, Reasons: a.Reasons, Complete: a.Result.Complete, Requests: a.Requests, Nodes: a.Result.Nodes,
+	}
+	var report noise.Report
+	if len(a.Noise) > 0 {
+		if err := json.Unmarshal(a.Noise, &report); err != nil {
+			return out, fmt.Errorf("noise of trial %d: %w", t.Number, err)
+		}
+	}
+	out.Noise = page.Noise{Steal: report.Steal, Foreign: report.ForeignCPU, PSI: report.PSICPU}
+	if report.SpinRatio != nil {
+		out.Noise.Canary = new(*report.SpinRatio - 1)
+	}
+	return out, nil
+}
+
+// orderByTime sets the order of trials to that in which their attempts began: repeated trials ran later.
+func orderByTime(trials []page.Trial, attempts []bench.Attempt) {
+	for i := range trials {
+		trials[i].Order = 1
+		for _, other := range attempts {
+			if other.Began.Before(attempts[i].Began) {
+				trials[i].Order++
+			}
+		}
+	}
+}
+
+// formatNumbers writes ascending numbers as ranges, such as 1, 3–5.
+func formatNumbers(numbers []int) string {
+	var parts []string
+	for i := 0; i < len(numbers); {
+		last := i
+		for last+1 < len(numbers) && numbers[last+1] == numbers[last]+1 {
+			last++
+		}
+		part := strconv.Itoa(numbers[i])
+		if last > i {
+			part += "–" + strconv.Itoa(numbers[last])
+		}
+		parts = append(parts, part)
+		i = last + 1
+	}
+	return strings.Join(parts, ", ")
+}
+
+// counting returns the samples of the trials that count and that a function selects.
+func counting(trials []page.Trial, selects func(page.Trial) bool) []stats.Sample {
+	var out []stats.Sample
+	for _, t := range trials {
+		if t.Verdict != page.Invalid && selects(t) {
+			out = append(out, t.Sample)
+		}
+	}
+	return out
+}
+
+// samplesOf returns the results of a cell that count.
+func samplesOf(in page.Input, cell map[string]string) []stats.Sample {
+	return counting(in.Trials, func(t page.Trial) bool { return maps.Equal(t.Cell, cell) })
+}
+
+// evaluateClaims evaluates the claims of a sweep with the results that count.
+func evaluateClaims(b bench.Benchmark, trials []page.Trial) ([]stats.ClaimResult, error) {
+	samples := counting(trials, func(page.Trial) bool { return true })
+	var out []stats.ClaimResult
+	for _, name := range slices.Sorted(maps.Keys(b.Claims)) {
+		claim, err := stats.ParseClaim(b.Claims[name])
+		if err != nil {
+			return nil, fmt.Errorf("claims.%s: %w", name, err)
+		}
+		out = append(out, claim.Evaluate(samples))
+	}
+	return out, nil
+}
+
+// Check returns an error if a trial of a sweep has no result, or if a claim does not hold.
+func Check(st *bench.Store) error {
+	var problems []string
+	for _, t := range st.Sweep.Trials {
+		a, err := st.Result(t.Number)
+		if err != nil {
+			return err
+		}
+		if a == nil {
+			problems = append(problems, fmt.Sprintf("trial %d (%s)", t.Number, t))
+		}
+	}
+	if n := len(problems); n > 0 {
+		err := fmt.Errorf("%d of %d trials have no result: %s", n, len(st.Sweep.Trials), strings.Join(problems, ", "))
+		return failure.WithHint(failure.WithKind(failure.Check, err), "nixbench bench show --trials shows why")
+	}
+	in, err := Read(st)
+	if err != nil {
+		return err
+	}
+	for _, c := range in.Claims {
+		if c.Verdict == stats.Refuted {
+			problems = append(problems, c.Claim.Text)
+		}
+	}
+	if len(problems) > 0 {
+		return failure.WithKind(failure.Check, fmt.Errorf("the results refute: %s", strings.Join(problems, "; ")))
+	}
+	return nil
+}
+
+// DescribeAttempt returns a line about an attempt of a trial.
+func DescribeAttempt(t bench.Trial, at bench.Attempt, trials int) string {
+	text := fmt.Sprintf("trial %d of %d: %s: %s", t.Number, trials, t, at.State)
+	if at.State != bench.Failed {
+		text += fmt.Sprintf(", %d of %d jobs", at.Result.Finished, at.Result.Jobs)
+		for _, m := range []string{"throughput", "schedule_p50", "makespan"} {
+			if v, ok := at.Result.Metrics[m]; ok {
+				text += fmt.Sprintf(", %s %.4g", m, v)
+			}
+		}
+	}
+	if len(at.Limited) > 0 {
+		text += ", limited by " + strings.Join(at.Limited, " and ")
+	}
+	if len(at.Reasons) > 0 {
+		text += ": " + strings.Join(at.Reasons, "; ")
+	}
+	return text
+}
+
+// DescribeProgress returns how many trials counted, and which share of the time was measurement.
+func DescribeProgress(p bench.Progress, took time.Duration) string {
+	text := fmt.Sprintf("%d of %d trials in %v: %d valid, %d suspect, %d invalid, %d failed attempts", p.Done, p.Trials, took.Round(time.Second),
+		p.States[bench.Valid], p.States[bench.Suspect], p.States[bench.Invalid], p.States[bench.Failed])
+	if p.Elapsed > 0 {
+		text += fmt.Sprintf("; workloads ran in %.0f %% of the time", 100*p.Played/p.Elapsed)
+	}
+	return text
+}

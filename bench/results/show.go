@@ -1,0 +1,133 @@
+package results
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/page"
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/stats"
+)
+
+// Report is everything that a sweep has measured.
+type Report struct {
+	Sweep       bench.Sweep             `json:"sweep"`
+	Progress    bench.Progress          `json:"progress"`
+	Attempts    []bench.Attempt         `json:"attempts"`
+	Claims      []stats.ClaimResult     `json:"claims"`
+	Results     []Part                  `json:"results"`
+	Systems     []bench.LevelDifference `json:"systems"`
+	Calibration []Ratio                 `json:"calibration"`
+	parts       []page.Input
+}
+
+// Part is the summary of the cells with hollow nodes, or of those with machines.
+type Part struct {
+	Hollow bool     `json:"hollow"`
+	Notes  []string `json:"notes"`
+	page.Summary
+}
+
+// NewReport reads the results of a sweep.
+func NewReport(st *bench.Store) (Report, error) {
+	r := Report{Sweep: st.Sweep, Attempts: []bench.Attempt{}, Results: []Part{}}
+	in, err := Read(st)
+	if err != nil {
+		return r, err
+	}
+	for _, t := range st.Sweep.Trials {
+		all, err := st.Attempts(t.Number)
+		if err != nil {
+			return r, err
+		}
+		r.Attempts = append(r.Attempts, all...)
+	}
+	if r.Progress, err = st.Progress(); err != nil {
+		return r, err
+	}
+	if r.Systems, err = st.CompareLevels(); err != nil {
+		return r, err
+	}
+	if r.parts, err = splitHollow(st.Sweep, in); err != nil {
+		return r, err
+	}
+	for _, p := range r.parts {
+		hollow := len(p.Cells) > 0 && isHollow(st.Sweep, p.Cells[0])
+		r.Results = append(r.Results, Part{hollow, append([]string{}, p.Notes...), page.Summarise(p)})
+	}
+	r.Claims, r.Calibration = in.Claims, calibrateWithin(st.Sweep, in)
+	return r, nil
+}
+
+// Tables returns the tables of the report: those of each part, after its notes, and the calibration. With trials, they also contain all attempts and their requests.
+func (r Report) Tables(withTrials bool) []page.Table {
+	var out []page.Table
+	for _, part := range r.parts {
+		if len(part.Notes) > 0 {
+			out = append(out, page.Table{Note: strings.Join(part.Notes, "\n")})
+		}
+		out = append(out, page.Text(part)...)
+	}
+	out = append(out, calibrationTables(r.Calibration)...)
+	if withTrials {
+		out = append(out, r.attemptTable())
+		if t := r.requestTable(); len(t.Rows) > 0 {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func (r Report) attemptTable() page.Table {
+	t := page.Table{Head: []string{"TRIAL", "BLOCK", "CELL", "STATE", "JOBS/S", "P50", "P99", "MAKESPAN", "CLOCK", "REASON"}}
+	trials := map[int]bench.Trial{}
+	for _, trial := range r.Sweep.Trials {
+		trials[trial.Number] = trial
+	}
+	for _, at := range r.Attempts {
+		trial := trials[at.Trial]
+		t.Rows = append(t.Rows, []string{fmt.Sprint(trial.Number), fmt.Sprint(trial.Block), trial.String(), at.State, metricText(at, "throughput"),
+			metricText(at, "schedule_p50"), metricText(at, "schedule_p99"), makespanText(at), clockText(at), strings.Join(at.Reasons, "; ")})
+	}
+	return t
+}
+
+// requestTable returns the requests of attempts by program and verb.
+func (r Report) requestTable() page.Table {
+	t := page.Table{Head: []string{"TRIAL", "ATTEMPT", "PROGRAM", "VERB", "REQUESTS"}}
+	for _, a := range r.Attempts {
+		for _, q := range player.SumVerbs(a.Requests) {
+			program := q.Program
+			if q.Sent {
+				program += " (sent)"
+			}
+			t.Rows = append(t.Rows, []string{fmt.Sprint(a.Trial), fmt.Sprint(a.Number), program, q.Verb, fmt.Sprint(q.Count)})
+		}
+	}
+	return t
+}
+
+// makespanText returns the makespan of an attempt, or that not all jobs finished.
+func makespanText(at bench.Attempt) string {
+	if at.Counts() && !at.Result.Complete {
+		return "did not finish"
+	}
+	return metricText(at, "makespan")
+}
+
+// clockText returns the error of the difference of the clocks, or "-".
+func clockText(at bench.Attempt) string {
+	if at.Clock == nil {
+		return "-"
+	}
+	return fmt.Sprintf("±%.2g ms", 1000*at.Clock.Error)
+}
+
+// metricText returns a metric of an attempt, or "-".
+func metricText(at bench.Attempt, name string) string {
+	if v, ok := at.Result.Metrics[name]; ok {
+		return fmt.Sprintf("%.4g", v)
+	}
+	return "-"
+}
