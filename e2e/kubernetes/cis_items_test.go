@@ -1,7 +1,7 @@
 package kubernetes
 
 // cisItem is one item of the CIS Kubernetes Benchmark v1.10, and how a running cluster shows
-// whether it holds. docs/security.md has the same items.
+// whether it holds. docs/security.md has the items that do not hold.
 type cisItem struct {
 	id string
 	// check runs on a node, with the functions of cisFunctions. It prints what it found, and
