@@ -179,17 +179,12 @@ func (a *app) loadNodes(on []string) (*nixeval.Evaluator, *nixeval.Hive, []nixev
 // facts, because the set of nodes and their addresses must not depend on which machines run.
 func (a *app) surveyHive(e *nixeval.Evaluator) (*nixeval.Hive, error) {
 	copied := copiedModules(e.Source)
-	if err := a.warnAboutModules(e.Source, copied); err != nil { // before the survey, which other modules may break
-		return nil, err
-	}
+	a.warnAboutModules(e.Source, copied) // before the survey, which other modules may break
 	hive, err := e.Survey(a.ctx)
 	if err != nil {
 		return nil, err
 	}
-	imported := slices.DeleteFunc(importedModules(hive), func(folder string) bool { return slices.Contains(copied, folder) })
-	if err := a.warnAboutModules(e.Source, imported); err != nil {
-		return nil, err
-	}
+	a.warnAboutModules(e.Source, slices.DeleteFunc(importedModules(hive), func(folder string) bool { return slices.Contains(copied, folder) }))
 	dir, err := a.locateState(e, hive)
 	if err != nil {
 		return nil, err

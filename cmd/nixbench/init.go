@@ -60,7 +60,7 @@ func (a *app) initCommand() *cobra.Command {
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if update && (flake || len(args) > 0) {
-			return newUsageError("init --update takes no template and no --flake; it renews the modules that init has written")
+			return newUsageError("init --update takes no template and no --flake; it writes the modules again")
 		}
 		if update {
 			return a.updateModules(dir)
@@ -102,7 +102,7 @@ func (a *app) initCommand() *cobra.Command {
 		return nil
 	})
 	cmd.Flags().BoolVar(&flake, "flake", false, "write a flake, too")
-	cmd.Flags().BoolVar(&update, "update", false, "renew the files in modules/ that init has written and you have not changed")
+	cmd.Flags().BoolVar(&update, "update", false, "write the files in modules/ again, and show what changes")
 	cmd.Flags().StringVar(&dir, "dir", ".", "write into `FOLDER`, which is created if it does not exist")
 	return cmd
 }
@@ -133,13 +133,6 @@ func readTemplate(template string, flake bool) (map[string][]byte, error) {
 	// hive.
 	if (template == "kubernetes" || template == "schedulers") && !flake {
 		if err := add(modules.Files, ".", modulesFolder, none); err != nil {
-			return nil, err
-		}
-		copies, err := newModuleCopies()
-		if err != nil {
-			return nil, err
-		}
-		if files[filepath.Join(modulesFolder, copiesFile)], err = copies.encode(); err != nil {
 			return nil, err
 		}
 	}
