@@ -18,6 +18,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -178,13 +179,12 @@ func (a *app) loadNodes(on []string) (*nixeval.Evaluator, *nixeval.Hive, []nixev
 // and --facts is not set, it passes these facts to later evaluations. The survey itself gets no
 // facts, because the set of nodes and their addresses must not depend on which machines run.
 func (a *app) surveyHive(e *nixeval.Evaluator) (*nixeval.Hive, error) {
-	copied := copiedModules(e.Source)
-	a.warnAboutModules(e.Source, copied) // before the survey, which other modules may break
+	deploy.WarnAboutModules(e.Source, nil, readBuildVersion().Version, a.sendEvent)
 	hive, err := e.Survey(a.ctx)
 	if err != nil {
 		return nil, err
 	}
-	a.warnAboutModules(e.Source, slices.DeleteFunc(importedModules(hive), func(folder string) bool { return slices.Contains(copied, folder) }))
+	deploy.WarnAboutModules(e.Source, hive, readBuildVersion().Version, a.sendEvent)
 	dir, err := a.locateState(e, hive)
 	if err != nil {
 		return nil, err
@@ -229,7 +229,7 @@ func (a *app) addFacts(e *nixeval.Evaluator) error {
 
 // selectNodes surveys the hive and returns the nodes that --on selects.
 func (a *app) selectNodes(e *nixeval.Evaluator, on []string) (*nixeval.Hive, []nixeval.Node, error) {
-	on, err := a.readSelection(on)
+	on, err := readSelection(a.ctx, on)
 	if err != nil {
 		return nil, nil, err
 	}

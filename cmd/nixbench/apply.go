@@ -1,33 +1,18 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
-	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/plan"
-	"github.com/nixbench/nixbench/deploy/secrets"
-	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/selection"
-	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/deploy/state/runs"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 const applyLong = `Evaluate and build the systems of nodes, copy them to the nodes, and switch to
@@ -89,12 +74,9 @@ type applyFlags struct {
 	reboot         bool
 	rebootTimeout  time.Duration
 	keepResult     bool
-
-	plan     *deploy.SavedPlan // the plan to execute, or nil
-	planFile string
 }
 
-func (a *app) applyCommand() *cobra.Command {
+func applyCommand(a *app) *cobra.Command {
 	var flags applyFlags
 	cmd := &cobra.Command{
 		Use:   "apply [GOAL|FILE]",
@@ -121,7 +103,7 @@ func (a *app) applyCommand() *cobra.Command {
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if len(args) == 1 && isPlanFile(args[0]) {
-			return a.applyPlanFile(args[0], flags, cmd.Flags())
+			return runApplyPlan(a, args[0], flags, cmd.Flags())
 		}
 		goal := node.Switch
 		if flags.reboot {
@@ -130,7 +112,7 @@ func (a *app) applyCommand() *cobra.Command {
 		if len(args) == 1 {
 			goal = node.Goal(args[0])
 		}
-		return a.apply(goal, flags)
+		return runApply(a, goal, flags, nil, "")
 	})
 	flags.addTo(cmd)
 	return cmd
@@ -164,7 +146,7 @@ func (f *applyFlags) addTo(cmd *cobra.Command) {
 	acceptFlags(set, colmenaFlags...)
 }
 
-func (a *app) uploadKeysCommand() *cobra.Command {
+func uploadKeysCommand(a *app) *cobra.Command {
 	var flags applyFlags
 	cmd := &cobra.Command{
 		Use:   "upload-keys",
@@ -173,7 +155,7 @@ func (a *app) uploadKeysCommand() *cobra.Command {
 hive no longer contains. Systems are neither evaluated nor switched.`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error { return a.apply(node.UploadKeys, flags) })
+	cmd.RunE = a.withView(func([]string) error { return runApply(a, node.UploadKeys, flags, nil, "") })
 	set := cmd.Flags()
 	set.SortFlags = false
 	flags.fleetFlags.add(set)
@@ -263,166 +245,45 @@ func (f *applyFlags) validateReboot(goal node.Goal) error {
 	return nil
 }
 
-func (a *app) apply(goal node.Goal, flags applyFlags) error {
-	o, err := flags.toOptions(goal)
+// runApply deploys the nodes that the flags select. saved is the plan to execute, or nil, and file its name.
+func runApply(a *app, goal node.Goal, flags applyFlags, saved *deploy.SavedPlan, file string) error {
+	options, err := flags.toOptions(goal)
 	if err != nil {
 		return err
 	}
-	a.specialisation = flags.specialisation
-	e, hive, nodes, err := a.loadNodes(flags.on)
+	r, err := a.newRequest(flags.fleetFlags)
 	if err != nil {
 		return err
 	}
-	if !hive.Meta.AllowApplyAll && len(flags.on) == 0 && flags.plan == nil { // a plan names its nodes
-		return failure.WithHint(newUsageError("apply: meta.allowApplyAll is false in %s, so --on must select the nodes", e.Source), "for all of them: --on '*'")
+	r.Command, r.AllNodesOnly = "apply", saved == nil // a plan names its nodes
+	r.Eval.Specialisation, r.Keys, r.Nodes = flags.specialisation, options.UsesKeys(), deploy.DeployedNodes
+	switch goal {
+	case "build":
+		r.Command = ""
+		return runBuild(a, r, flags.keepGoing, flags.keepResult)
+	case node.UploadKeys, "keys":
+		r.Nodes = deploy.RemoteNodes
 	}
-	if goal == "build" {
-		return a.buildOnly(e, hive, nodes, flags.keepGoing, flags.keepResult)
+	s, err := a.open(r)
+	if err != nil {
+		return err
 	}
-	if o.UsesKeys() {
-		hive = hive.WithKeys(nodes)
-	}
-	if o.Goal == node.UploadKeys || len(hive.Broken) == 0 { // if units are broken, the evaluation reports them
-		if nodes, err = a.selectRemoteNodes(hive, nodes); err != nil {
-			return err
-		}
-	}
-	return a.runRecorded(e, hive, "apply", func(s *session) error {
-		d := &deploy.Deployer{
-			Eval: s.eval, Fleet: a.newFleet(hive, flags.fleetFlags, s.store),
-			Copier:    &closure.Copier{Send: s.send, NixOptions: e.NixOptions, Substitute: flags.substitute && !flags.noSubstitute},
-			Uploader:  &secrets.Uploader{Send: s.send, Generated: vault.Open(a.dir.Vault()).Part},
-			Activator: &activate.Activator{Send: s.send},
-			Store:     s.store, Record: s.record, Send: s.send, Engines: a.engines(),
-			Keep:     func(built map[string]nixeval.Closure) error { return a.registerRoots(e, hive, built) },
-			Machines: a.newMachines(e, hive, s.send),
-		}
-		d.Machines.Ask = func(changes []machine.Change) error {
-			if err := a.showPlanBeforeQuestion(d, hive, nodes, s.store.State(), flags, &o); err != nil {
-				return err
+	defer s.Close()
+	applied, err := s.Apply(a.ctx, deploy.ApplyOptions{
+		Options: options, NoSubstitute: !flags.substitute || flags.noSubstitute, File: file, Saved: saved,
+		Ask: func(changes []machine.Change, makePlan func() (*deploy.Plan, error)) error {
+			if !flags.yes && a.canAsk() && options.Goal == node.Switch { // if some nodes cannot be planned, show the others: apply reports the errors
+				made, err := makePlan()
+				if made.Nodes == nil {
+					return err
+				}
+				a.announce(func(w io.Writer) { writePreviews(w, made.Nodes) })
 			}
 			return a.confirmChanges(changes, flags.yes)
-		}
-		defer d.Fleet.Close()
-		before := s.store.State()
-		if before.Cluster == nil && d.Machines.HasMachines(before) {
-			a.warnIfRenamed(e, hive)
-		}
-		o.Plan = &deploy.Plan{}
-		if flags.plan != nil {
-			if o.Plan, err = a.verifyPlan(d, e, hive, nodes, before, flags); err != nil {
-				return err
-			}
-		}
-		err := d.Apply(a.ctx, hive, nodes, o)
-		if err == nil && o.Goal == node.Switch && !o.Partial {
-			for _, usage := range describeNewClusters(hive, before) {
-				s.send(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: usage})
-			}
-		}
-		var changes []packages.Group
-		if err == nil && o.Plan.Nodes == nil { // otherwise the user has seen the plan
-			changes, _ = a.readChanges(s.record) // a run does not fail because of its record
-		}
-		a.view.Result(s.record.Results(), func(w io.Writer) { writeChangedPackages(w, changes) }) // the view has already shown each node's result
-		return err
+		},
 	})
-}
-
-// session is a recorded run that holds the cluster's lock.
-type session struct {
-	eval   *nixeval.Evaluator
-	store  *state.Store
-	record *runs.Recorder
-	send   event.Sink
-}
-
-// runRecorded holds the cluster's lock while it runs f, and records the run. The record is also
-// written if f fails, but not if the user declined what f asked.
-func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command string, f func(*session) error) error {
-	dir, err := a.locateState(e, hive)
-	if err != nil {
-		return err
-	}
-	lock, err := dir.Lock(a.ctx, state.Self(command))
-	if err != nil {
-		return err
-	}
-	defer lock.Unlock()
-	store, err := lock.Store()
-	if err != nil {
-		return err
-	}
-	record, err := runs.Record(lock, runs.Info{
-		Args: runs.SafeArgs(os.Args[1:]), Hive: e.Source.String(), Scheduler: hive.Scheduler(), Revision: readGitRevision(a.ctx, e.Source.Dir), Nixbench: readBuildVersion().Version,
-	})
-	if err != nil {
-		return err
-	}
-	s := &session{eval: e, store: store, record: record, send: func(ev event.Event) {
-		record.Event(ev)
-		a.ongoing.observe(ev)
-		a.view.Event(ev)
-	}}
-	a.sink = s.send // the record must also contain the events of Nix
-	a.recording.Store(true)
-	err = f(s)
-	if failure.KindOf(err) == failure.Declined { // nothing was done, so there is nothing to record
-		return errors.Join(err, record.Discard())
-	}
-	code := exitCode(a.preferCause(err))
-	if endErr := record.End(code, describeForRecord(err)); endErr != nil {
-		err = errors.Join(err, endErr)
-	}
-	_, _ = runs.Prune(lock, runs.Keep) // ignore an error, because the next run also removes old records
-	return err
-}
-
-// preferCause returns errInterrupted if the command failed after an interrupt signal. If this computer is the probable cause
-// of an error of Nix, or of one without a kind, it adds this cause to err. Otherwise it returns err.
-func (a *app) preferCause(err error) error {
-	if err != nil && errors.Is(context.Cause(a.ctx), errInterrupted) {
-		return errInterrupted
-	}
-	switch failure.KindOf(err) {
-	case failure.Evaluation, failure.Build, failure.Nix, failure.Internal:
-		if broken := checkEnvironment(); err != nil && broken != nil {
-			return errors.Join(broken, err)
-		}
+	if applied.Results != nil {
+		a.view.Result(applied.Results, func(w io.Writer) { writeChangedPackages(w, applied.Changes) }) // the view has already shown each node's result
 	}
 	return err
-}
-
-// readGitRevision returns the revision of the git tree that contains the hive, with the suffix
-// -dirty if the tree has changes. It returns an empty string outside of git.
-func readGitRevision(ctx context.Context, dir string) string {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "git", "-C", dir, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*").Output()
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// registerRoots registers closures that were built on this machine as garbage collector roots.
-func (a *app) registerRoots(e *nixeval.Evaluator, hive *nixeval.Hive, built map[string]nixeval.Closure) error {
-	dir, err := a.locateState(e, hive)
-	if err != nil {
-		return err
-	}
-	links := map[string]string{}
-	for unit, c := range built {
-		links[dir.Root(unit)] = c.Out
-	}
-	if len(links) == 0 {
-		return nil
-	}
-	if err := dir.Create(); err != nil {
-		return err
-	}
-	if err := e.Keep(a.ctx, links); err != nil {
-		return fmt.Errorf("gcroots: %w", err)
-	}
-	return nil
 }

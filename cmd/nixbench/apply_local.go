@@ -12,12 +12,8 @@ import (
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
-	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/remote"
-	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -40,7 +36,7 @@ type localFlags struct {
 	noKeys         bool
 }
 
-func (a *app) applyLocalCommand() *cobra.Command {
+func applyLocalCommand(a *app) *cobra.Command {
 	var flags localFlags
 	cmd := &cobra.Command{
 		Use:       "apply-local [GOAL]",
@@ -56,7 +52,7 @@ func (a *app) applyLocalCommand() *cobra.Command {
 		if len(args) == 1 {
 			goal = node.Goal(args[0])
 		}
-		return a.applyLocal(goal, flags)
+		return runApplyLocal(a, goal, flags)
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -69,7 +65,7 @@ func (a *app) applyLocalCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
+func runApplyLocal(a *app, goal node.Goal, flags localFlags) error {
 	if err := checkLocalSystem(runtime.GOOS); err != nil {
 		return err
 	}
@@ -77,59 +73,44 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 		armFlags: flags.armFlags, specialisation: flags.specialisation,
 		replaceUnknown: flags.replaceUnknown, noKeys: flags.noKeys, noBuildThere: true,
 	}
-	o, err := applyOptions.toOptions(goal)
+	options, err := applyOptions.toOptions(goal)
 	if err != nil {
 		return err
 	}
-	a.specialisation = flags.specialisation
-	e, err := a.newEvaluator()
+	r, err := a.newRequest(fleetFlags{})
 	if err != nil {
 		return err
 	}
-	hive, err := a.surveyHive(e)
-	if err != nil {
-		return err
-	}
-	node, err := findLocalNode(hive, flags.node)
-	if err != nil {
-		return err
-	}
-	if o.UsesKeys() {
-		hive = hive.WithKeys([]nixeval.Node{node})
-	}
-	d := hive.Unit(node.Unit).Deployment
-	if !d.AllowLocalDeployment {
-		return failure.WithHint(newUsageError("%s: deployment.allowLocalDeployment is false", node.Name), "to deploy this machine, set it to true for "+node.Name)
-	}
+	r.Eval.Specialisation, r.Keys = flags.specialisation, options.UsesKeys()
+	r.Pick = func(hive *nixeval.Hive) (nixeval.Node, error) { return findLocalNode(hive, flags.node) }
 	if goal == "build" || goal == "push" {
-		return a.buildOnly(e, hive, []nixeval.Node{node}, false, false)
+		return runBuild(a, r, false, false)
 	}
-	if _, err := os.Stat("/etc/NIXOS"); errors.Is(err, fs.ErrNotExist) {
-		return &activate.NotNixOSError{Node: node.Name}
-	}
+	r.Command = "apply-local"
 	var escalation []string
-	if os.Geteuid() != 0 {
-		if !flags.sudo {
-			return failure.WithHint(newUsageError("apply-local: switching needs root"), "--sudo evaluates and builds as the current user, and switches as root")
+	r.Pick = func(hive *nixeval.Hive) (nixeval.Node, error) {
+		n, err := findLocalNode(hive, flags.node)
+		if err != nil {
+			return n, err
 		}
-		escalation = d.PrivilegeEscalationCommand
+		if _, err := os.Stat("/etc/NIXOS"); errors.Is(err, fs.ErrNotExist) {
+			return n, &activate.NotNixOSError{Node: n.Name}
+		}
+		if os.Geteuid() == 0 {
+			return n, nil
+		}
+		if !flags.sudo {
+			return n, failure.WithHint(newUsageError("apply-local: switching needs root"), "--sudo evaluates and builds as the current user, and switches as root")
+		}
+		escalation = hive.Unit(n.Unit).Deployment.PrivilegeEscalationCommand
+		return n, nil
 	}
-	conns, err := fleet.NewLocal(hive, node, escalation, remote.Options{Prompt: a.newPrompt(), Send: a.sendEvent})
+	s, err := a.open(r)
 	if err != nil {
 		return err
 	}
-	defer conns.Close()
-	return a.runRecorded(e, hive, "apply-local", func(s *session) error {
-		d := &deploy.Deployer{
-			Eval: s.eval, Fleet: conns,
-			Copier:    &closure.Copier{Send: s.send, NixOptions: e.NixOptions},
-			Uploader:  &secrets.Uploader{Send: s.send},
-			Activator: &activate.Activator{Send: s.send},
-			Store:     s.store, Record: s.record, Send: s.send,
-			Keep: func(built map[string]nixeval.Closure) error { return a.registerRoots(e, hive, built) },
-		}
-		return d.Apply(a.ctx, hive, []nixeval.Node{node}, o)
-	})
+	defer s.Close()
+	return s.ApplyLocal(a.ctx, escalation, options)
 }
 
 // checkLocalSystem returns an error for operating systems that have no NixOS.
@@ -141,23 +122,27 @@ func checkLocalSystem(goos string) error {
 		"nixbench apply deploys to other machines, and nixbench build only builds")
 }
 
-// findLocalNode returns the hive's node for this machine. This is the node called name, or if name
+// findLocalNode returns the hive's node for this machine, if it may be deployed locally. This is the node called name, or if name
 // is empty, the node with the host name of this machine, with or without its domain.
 func findLocalNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
-	if name != "" {
-		return findNode(hive, name)
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return nixeval.Node{}, err
-	}
-	short, _, _ := strings.Cut(host, ".")
-	for _, candidate := range []string{host, short} {
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nixeval.Node{}, err
+		}
+		short, _, _ := strings.Cut(host, ".")
 		for _, n := range hive.Nodes {
-			if n.Name == candidate {
-				return findNode(hive, candidate)
+			if n.Name == host || n.Name == short && name == "" {
+				name = n.Name
 			}
 		}
+		if name == "" {
+			return nixeval.Node{}, failure.WithHint(newUsageError("apply-local: the host name of this machine is %s, and the hive has no node with this name", host), fmt.Sprintf("--node selects the node; the hive has %d", len(hive.Nodes)))
+		}
 	}
-	return nixeval.Node{}, failure.WithHint(newUsageError("apply-local: the host name of this machine is %s, and the hive has no node with this name", host), fmt.Sprintf("--node selects the node; the hive has %d", len(hive.Nodes)))
+	n, err := deploy.NodeNamed(name)(hive)
+	if err == nil && !hive.Unit(n.Unit).Deployment.AllowLocalDeployment {
+		err = failure.WithHint(newUsageError("%s: deployment.allowLocalDeployment is false", n.Name), "to deploy this machine, set it to true for "+n.Name)
+	}
+	return n, err
 }

@@ -162,7 +162,7 @@ func (c *benchCluster) findOutside(ctx context.Context, e *nixeval.Evaluator, hi
 		return nil, fmt.Errorf("the path of nixpkgs: %w", err)
 	}
 	out := map[string]string{}
-	for _, path := range append(importedModules(hive), nixpkgs) {
+	for _, path := range append(deploy.ImportedModules(hive), nixpkgs) {
 		if strings.HasPrefix(path, "/nix/store/") || strings.HasPrefix(path, c.folder+"/") {
 			continue
 		}
@@ -336,7 +336,7 @@ func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configura
 	if err != nil {
 		return nil, err
 	}
-	if err := sub.apply(node.Switch, flags); err != nil {
+	if err := runApply(sub, node.Switch, flags, nil, ""); err != nil {
 		return nil, err
 	}
 	e, err := sub.newEvaluator()

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"errors"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 const buildLong = `Evaluate and build the systems of nodes, and print the store path for each node.
@@ -19,7 +16,7 @@ If a node cannot be evaluated, nothing is built, unless --keep-going is set.
 Links in .nixbench/ beside the hive protect the closures from Nix's garbage
 collector until the next build of the same nodes.`
 
-func (a *app) buildCommand() *cobra.Command {
+func buildCommand(a *app) *cobra.Command {
 	var on []string
 	var keepGoing, keepResult bool
 	cmd := &cobra.Command{
@@ -33,11 +30,11 @@ func (a *app) buildCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error {
-		e, hive, nodes, err := a.loadNodes(on)
+		r, err := a.newRequest(fleetFlags{on: on})
 		if err != nil {
 			return err
 		}
-		return a.buildOnly(e, hive, nodes, keepGoing, keepResult)
+		return runBuild(a, r, keepGoing, keepResult)
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -48,37 +45,24 @@ func (a *app) buildCommand() *cobra.Command {
 	return cmd
 }
 
-// buildOnly builds the systems of nodes and prints their paths, for `build` and `apply build`.
-func (a *app) buildOnly(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing, results bool) error {
-	built, err := deploy.Build(a.ctx, e, hive.WithKeys(nodes), nodes, keepGoing)
-	err = errors.Join(err, a.keepBuilt(e, hive, built, results))
-	if built != nil {
-		a.showBuilt(built)
-	}
-	return err
-}
-
-// keepBuilt registers the built closures as garbage collector roots. With results, it also creates
-// the links result-NODE in the working directory.
-func (a *app) keepBuilt(e *nixeval.Evaluator, hive *nixeval.Hive, built []deploy.Closure, results bool) error {
-	wd, err := os.Getwd()
+// runBuild builds the systems of nodes and prints their paths.
+func runBuild(a *app, r deploy.Request, keepGoing, keepResult bool) error {
+	r.Keys, r.Nodes = true, deploy.SelectedNodes
+	s, err := a.open(r)
 	if err != nil {
 		return err
 	}
-	closures, links := map[string]nixeval.Closure{}, map[string]string{}
-	for _, c := range built {
-		if c.Built {
-			closures[c.Unit] = nixeval.Closure{Out: c.Path}
-			links[filepath.Join(wd, "result-"+c.Node)] = c.Path
+	defer s.Close()
+	results := ""
+	if keepResult {
+		if results, err = os.Getwd(); err != nil {
+			return err
 		}
 	}
-	if err := a.registerRoots(e, hive, closures); err != nil || !results {
+	built, err := s.Build(a.ctx, keepGoing, results)
+	if built == nil {
 		return err
 	}
-	return e.Keep(a.ctx, links)
-}
-
-func (a *app) showBuilt(built []deploy.Closure) {
 	var rows []ui.Row
 	for _, c := range built {
 		if c.Built {
@@ -86,4 +70,5 @@ func (a *app) showBuilt(built []deploy.Closure) {
 		}
 	}
 	a.view.Result(built, func(w io.Writer) { ui.List(w, rows) })
+	return err
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -19,22 +18,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
-
-// fleetFlags are the flags of commands that connect to nodes.
-type fleetFlags struct {
-	on        []string
-	parallel  int
-	acceptNew bool
-}
-
-func (f *fleetFlags) add(set *pflag.FlagSet) { f.addWithParallel(set, 10) }
-
-// addWithParallel defines the flags with a default for --parallel.
-func (f *fleetFlags) addWithParallel(set *pflag.FlagSet, parallel int) {
-	set.StringArrayVar(&f.on, "on", nil, onHelp)
-	set.IntVarP(&f.parallel, "parallel", "p", parallel, "work on at most `N` nodes at once; 0: on all")
-	set.BoolVar(&f.acceptNew, "accept-new-host-keys", false, "accept and store the keys of hosts that known_hosts does not contain")
-}
 
 // newFleet returns a fleet that can connect to the nodes of the hive. store is nil for a command
 // that only reads the state.

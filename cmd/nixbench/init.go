@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/modules"
 	"github.com/nixbench/nixbench/nixeval"
 	"github.com/nixbench/nixbench/templates"
@@ -132,7 +133,7 @@ func readTemplate(template string, flake bool) (map[string][]byte, error) {
 	// A flake gets nixbench's modules as an input. Without a flake, init writes them beside the
 	// hive.
 	if (template == "kubernetes" || template == "schedulers") && !flake {
-		if err := add(modules.Files, ".", modulesFolder, none); err != nil {
+		if err := add(modules.Files, ".", deploy.ModulesFolder, none); err != nil {
 			return nil, err
 		}
 	}

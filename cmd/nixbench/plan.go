@@ -11,18 +11,11 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
-	"github.com/nixbench/nixbench/deploy/activate"
-	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/rollout"
-	"github.com/nixbench/nixbench/deploy/secrets"
-	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/selection"
-	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 const planLong = `Show what nixbench apply would do, node by node: whether the system changes,
@@ -53,7 +46,7 @@ type planFlags struct {
 	out                                string
 }
 
-func (a *app) planCommand() *cobra.Command {
+func planCommand(a *app) *cobra.Command {
 	var flags planFlags
 	cmd := &cobra.Command{
 		Use:   "plan",
@@ -65,7 +58,7 @@ func (a *app) planCommand() *cobra.Command {
   nixbench plan --json | tail -n 1 | jq '.result[] | {node, action}'`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error { return a.plan(flags) })
+	cmd.RunE = a.withView(func([]string) error { return runPlan(a, flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
@@ -94,45 +87,33 @@ func (f *planFlags) toOptions() (deploy.PreviewOptions, error) {
 	return o, err
 }
 
-func (a *app) plan(flags planFlags) error {
-	o, err := flags.toOptions()
+func runPlan(a *app, flags planFlags) error {
+	options, err := flags.toOptions()
 	if err != nil {
 		return err
 	}
-	if err := a.checkPlanFile(flags); err != nil {
+	if err := checkPlanFile(a, flags); err != nil {
 		return err
 	}
-	if flags.on, err = a.readSelection(flags.on); err != nil { // the plan file contains the terms of stdin
-		return err
-	}
-	e, hive, nodes, err := a.loadNodes(flags.on)
+	r, err := a.newRequest(flags.fleetFlags)
 	if err != nil {
 		return err
 	}
-	if !flags.noKeys {
-		hive = hive.WithKeys(nodes)
-	}
-	if len(hive.Broken) == 0 { // if units are broken, the evaluation reports them, as in apply
-		if nodes, err = a.selectRemoteNodes(hive, nodes); err != nil {
-			return err
-		}
-	}
-	recorded, err := a.loadState(e, hive)
-	if err != nil {
-		return err
-	}
-	var made deploy.Plan
-	preview := func(send event.Sink) error {
-		made, err = a.makePlan(e, hive, nodes, recorded, flags, o, send)
-		return err
-	}
+	r.Keys, r.Nodes = !flags.noKeys, deploy.DeployedNodes
 	if flags.units {
-		err = a.runRecorded(e, hive, "plan", func(s *session) error { return preview(s.send) })
-	} else {
-		err = preview(a.sendEvent)
+		r.Command = "plan"
 	}
+	s, err := a.open(r)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	made, err := s.Plan(a.ctx, options)
 	if err == nil && flags.out != "" {
-		err = a.writePlanFile(e, hive, nodes, flags, made)
+		err = s.SavePlan(a.ctx, flags.out, deploy.PlanArguments{
+			On: append([]string{}, r.On...), Sets: append([]string{}, a.sets...), NoKeys: flags.noKeys, Recreate: flags.recreate, // the terms of stdin are in r.On
+			NoDrain: flags.drain.noDrain, DrainAllowed: append([]string{}, flags.drain.allowed()...), MaxUnavailable: flags.maxUnavailable,
+		}, made)
 	}
 	if made.Nodes != nil {
 		a.view.Result(made.Nodes, func(w io.Writer) { writePreviews(w, made.Nodes) })
@@ -149,30 +130,6 @@ func (a *app) plan(flags planFlags) error {
 
 // errChanges is the error of plan --exit-code if apply would change anything.
 var errChanges = failure.WithKind(failure.Changes, errors.New("apply would make these changes"))
-
-func (a *app) makePlan(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, flags planFlags, o deploy.PreviewOptions, send event.Sink) (deploy.Plan, error) {
-	d := &deploy.Deployer{
-		Eval: e, Fleet: a.newFleet(hive, flags.fleetFlags, nil),
-		Copier:    &closure.Copier{Send: send, NixOptions: e.NixOptions, Substitute: true},
-		Activator: &activate.Activator{Send: send},
-		Engines:   a.engines(),
-		Send:      send,
-		Machines:  a.newMachines(e, hive, send),
-	}
-	defer d.Fleet.Close()
-	return a.previewWith(d, hive, nodes, recorded, o)
-}
-
-// previewWith makes a plan with the connections of d. It creates no secrets and no garbage collector roots: apply rebuilds
-// a closure that was garbage-collected.
-func (a *app) previewWith(d *deploy.Deployer, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o deploy.PreviewOptions) (deploy.Plan, error) {
-	reader, manager := *d, *d.Machines
-	manager.Vault = vault.OpenReadOnly(a.dir.Vault())
-	reader.Machines = &manager
-	reader.Uploader = &secrets.Uploader{Send: d.Send, Generated: manager.Vault.Part}
-	reader.Keep = func(map[string]nixeval.Closure) error { return nil }
-	return reader.Preview(a.ctx, hive, nodes, recorded, o)
-}
 
 func writePreviews(w io.Writer, previews []deploy.Preview) {
 	rows := []ui.Row{{"NODE", "WOULD", "COPY", "REBOOT", "KEYS"}}

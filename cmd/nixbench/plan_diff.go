@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/packages"
-	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 // writeDiffs writes the packages that change, once for all nodes on which the same ones change.
@@ -51,23 +49,6 @@ func writeChangedPackages(w io.Writer, groups []packages.Group) {
 			ui.WriteText(w, "  "+formatPackageChange(c), "      ")
 		}
 	}
-}
-
-// readChanges reads what a run has changed in the systems of its nodes from its record.
-func (a *app) readChanges(record *runs.Recorder) ([]packages.Group, error) {
-	run, err := runs.Open(a.dir, record.ID())
-	if err != nil {
-		return nil, err
-	}
-	data, err := run.Changes()
-	if err != nil || data == nil {
-		return nil, err
-	}
-	var groups []packages.Group
-	if err := json.Unmarshal(data, &groups); err != nil {
-		return nil, fmt.Errorf("read the changes of run %s: %w", run.ID, err)
-	}
-	return groups, nil
 }
 
 // writeFiles writes the files that differ, such as "  units: + new.service ~ nginx.service - old.service".

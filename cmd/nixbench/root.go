@@ -72,7 +72,7 @@ func (a *app) rootCommand() *cobra.Command {
 		}
 		return pflag.NormalizedName(name)
 	})
-	addGroup(root, "Deploy", a.initCommand(), a.applyCommand(), a.applyLocalCommand(), a.planCommand(), a.buildCommand(), a.evalCommand(), a.uploadKeysCommand())
+	addGroup(root, "Deploy", a.initCommand(), applyCommand(a), applyLocalCommand(a), planCommand(a), buildCommand(a), a.evalCommand(), uploadKeysCommand(a))
 	addGroup(root, "Look", a.statusCommand(), a.checkCommand(), a.doctorCommand(), a.supportCommand(), a.factsCommand(), a.runsCommand(), a.explainCommand(), a.replCommand(),
 		a.nixInfoCommand(), a.versionCommand())
 	addGroup(root, "Go back", a.generationsCommand(), a.rollbackCommand())

@@ -18,14 +18,14 @@ const maxSelection = 1 << 20
 
 // readSelection replaces each value `-` of --on by the terms that stdin contains, separated by commas or
 // white space.
-func (a *app) readSelection(on []string) ([]string, error) {
+func readSelection(ctx context.Context, on []string) ([]string, error) {
 	if !slices.Contains(on, "-") {
 		return on, nil
 	}
 	if term.IsTerminal(int(os.Stdin.Fd())) {
 		return nil, failure.WithHint(newUsageError("--on -: stdin is a terminal"), "write the nodes to stdin, such as: echo web-1 db | nixbench … --on -")
 	}
-	text, err := readAllOrCancel(a.ctx, os.Stdin, maxSelection)
+	text, err := readAllOrCancel(ctx, os.Stdin, maxSelection)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func TestSelectionFromTerminal(t *testing.T) {
 	stdin := os.Stdin
 	defer func() { os.Stdin = stdin }()
 	os.Stdin = slave
-	_, err = newApp(t.Context(), nil).readSelection([]string{"a", "-"})
+	_, err = readSelection(t.Context(), []string{"a", "-"})
 	if err == nil || failure.KindOf(err) != failure.Usage || !strings.Contains(err.Error(), "stdin is a terminal") {
 		t.Errorf("error: %v", err)
 	}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// fleetFlags are the flags of commands that connect to nodes.
+type fleetFlags struct {
+	on        []string
+	parallel  int
+	acceptNew bool
+}
+
+func (f *fleetFlags) add(set *pflag.FlagSet) { f.addWithParallel(set, 10) }
+
+// addWithParallel defines the flags with a default for --parallel.
+func (f *fleetFlags) addWithParallel(set *pflag.FlagSet, parallel int) {
+	set.StringArrayVar(&f.on, "on", nil, onHelp)
+	set.IntVarP(&f.parallel, "parallel", "p", parallel, "work on at most `N` nodes at once; 0: on all")
+	set.BoolVar(&f.acceptNew, "accept-new-host-keys", false, "accept and store the keys of hosts that known_hosts does not contain")
+}
+
+// newRequest returns the request of the flags of all commands, and of a command's flags about nodes.
+func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
+	r := deploy.Request{
+		File: a.file, Flake: a.flake, Parallel: f.parallel, AcceptNewHostKeys: f.acceptNew, SSHPrograms: a.sshPrograms,
+		Prompt: a.newPrompt(), Hypervisors: a.connect, Send: a.sendEvent, Args: os.Args[1:], Version: readBuildVersion().Version,
+		Describe: func(err error) (int, error) {
+			err = a.preferCause(err)
+			return exitCode(err), describeForRecord(err)
+		},
+		Eval: nixeval.Options{ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers, Facts: a.factsFile, ExtraModules: a.extraModules},
+	}
+	if a.evalWorkers < 0 {
+		return r, newUsageError("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", a.evalWorkers)
+	}
+	var err error
+	if r.Eval.ChunkSize, err = parseNodeLimit(a.evalNodeLimit); err != nil {
+		return r, err
+	}
+	if r.Eval.Sets, err = parseSets(a.sets); err != nil {
+		return r, err
+	}
+	for _, pair := range a.nixOptions {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return r, newUsageError("--nix-option needs a name and a value: --nix-option NAME VALUE (got %s)", pair)
+		}
+		r.Eval.NixOptions = append(r.Eval.NixOptions, [2]string{name, value})
+	}
+	r.On, err = readSelection(a.ctx, f.on)
+	return r, err
+}
+
+// parseSets parses the arguments of --set. The last one of a path overrides earlier ones.
+func parseSets(texts []string) ([]nixeval.Set, error) {
+	var out []nixeval.Set
+	for _, text := range texts {
+		set, err := nixeval.ParseSet(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(slices.DeleteFunc(out, func(s nixeval.Set) bool { return slices.Equal(s.Path, set.Path) }), set)
+	}
+	return out, nil
+}
+
+// open opens the session of a command.
+func (a *app) open(r deploy.Request) (*deploy.Session, error) {
+	s, err := deploy.Open(a.ctx, r)
+	if err == nil && s.Lock != nil {
+		a.recording.Store(true)
+	}
+	return s, err
+}

@@ -1,0 +1,117 @@
+package deploy
+
+import (
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/flux"
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
+	"github.com/nixbench/nixbench/deploy/engine/slurm"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/rollout"
+	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// EngineKinds returns the engines that nixbench supports. An engine consists of its package and its NixOS modules; the code of deploy names
+// engines only here.
+func EngineKinds() []engine.Kind { return []engine.Kind{kubernetes.Kind, slurm.Kind, flux.Kind} }
+
+// newEngines returns the constructor of each engine. The engines issue certificates with the vault of the state folder.
+func newEngines(dir state.Dir) rollout.Engines {
+	issue := vault.Open(dir.Vault()).Issue
+	out := rollout.Engines{}
+	for _, k := range EngineKinds() {
+		out[k.Name] = func(c engine.Cluster) engine.Engine {
+			c.Issue = issue
+			return k.New(c)
+		}
+	}
+	return out
+}
+
+// AccessFiles returns the names of the files in the state folder to which commands of engines write credentials.
+func AccessFiles() []string {
+	var out []string
+	for _, k := range EngineKinds() {
+		if k.AccessFile != "" {
+			out = append(out, k.AccessFile)
+		}
+	}
+	return out
+}
+
+// engineNotes returns the notes of the hive's engines for status.
+func (s *Session) engineNotes(now time.Time) []string {
+	var out []string
+	for _, k := range engine.KindsOf(s.Hive, EngineKinds()) {
+		if k.Notes != nil {
+			out = append(out, k.Notes(s.Dir.AccessFile(k.AccessFile), now)...)
+		}
+	}
+	return out
+}
+
+// defaultAPIPort returns the port of the cluster's API if the hive sets none; 0 if its engines have no such port.
+func defaultAPIPort(hive *nixeval.Hive) int {
+	for _, k := range engine.KindsOf(hive, EngineKinds()) {
+		if k.APIPort != 0 {
+			return k.APIPort
+		}
+	}
+	return 0
+}
+
+// describeNewClusters returns, for each cluster of the hive that no node ran in the state before, how to use it.
+func describeNewClusters(hive *nixeval.Hive, before *state.State) []string {
+	members := engine.MembersByKind(hive)
+	var out []string
+	for _, k := range engine.KindsOf(hive, EngineKinds()) {
+		existed := false
+		for _, m := range members[k.Name] {
+			existed = existed || ranEngine(before.Nodes[m.Node], k.Name)
+		}
+		if usage := describeUsage(k, members); usage != "" && !existed {
+			out = append(out, usage)
+		}
+	}
+	return out
+}
+
+// ranEngine reports whether the last system of a node had the engine. A state of an earlier nixbench does not contain
+// it: then ranEngine returns true for any system.
+func ranEngine(n state.Node, kind string) bool {
+	return n.LastConfirmed != nil && (n.Engine == kind || n.Engine == "" && len(n.Memberships) == 0)
+}
+
+// describeUsage returns how to use the cluster of a kind, or an empty string. members are the members by kind.
+func describeUsage(kind engine.Kind, members map[string][]engine.Member) string {
+	if kind.Usage == nil {
+		return ""
+	}
+	return kind.Usage(members[kind.Name])
+}
+
+// Cluster returns the hive's cluster of a kind, for a command that only this kind has. command is the name of the command, for the usage
+// error if no node of the hive is a member of such a cluster.
+func (s *Session) Cluster(kind engine.Kind, command string) (engine.Cluster, error) {
+	all := engine.MembersByKind(s.Hive)
+	if members := all[kind.Name]; len(members) > 0 {
+		return engine.Cluster{Name: s.Hive.ClusterName(), Members: members, Run: s.Fleet.Run}, nil
+	}
+	const none = "%s: no node of the hive is a member of a %s cluster"
+	others := engine.KindsOf(s.Hive, EngineKinds())
+	if len(others) == 0 {
+		return engine.Cluster{}, failure.WithHint(failure.NewUsage(none, command, kind.Title), "members import modules/"+kind.Name)
+	}
+	var titles, hints []string
+	for _, other := range others {
+		titles = append(titles, other.Title)
+		if usage := describeUsage(other, all); usage != "" {
+			hints = append(hints, usage)
+		}
+	}
+	return engine.Cluster{}, failure.WithHint(failure.NewUsage(none+": its cluster is %s", command, kind.Title, strings.Join(titles, " and ")), strings.Join(hints, "; "))
+}

@@ -1,0 +1,71 @@
+package deploy
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/modules"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// ModulesFolder is the folder beside hive.nix into which init writes the modules.
+const ModulesFolder = "modules"
+
+// ImportedModules returns the folders of nixbench's modules that the hive's nodes import.
+func ImportedModules(hive *nixeval.Hive) []string {
+	var folders []string
+	for _, u := range hive.Units {
+		if folder := u.Deployment.Modules; folder != nil && !slices.Contains(folders, *folder) {
+			folders = append(folders, *folder)
+		}
+	}
+	return folders
+}
+
+// WarnAboutModules sends a warning for each folder of modules that differ from those of this program, which has the given version: before
+// the survey of a hive, when hive is nil, for the folder beside the hive, which may break the survey, and then for the others that its nodes
+// import.
+func WarnAboutModules(source nixeval.Source, hive *nixeval.Hive, version string, send event.Sink) {
+	beside := filepath.Join(source.Dir, ModulesFolder)
+	var folders []string
+	if !source.IsFlake() && durable.Exists(filepath.Join(beside, "runtime.nix")) && durable.Exists(filepath.Join(beside, "image.nix")) {
+		folders = []string{beside}
+	}
+	if hive != nil {
+		copied := folders
+		folders = slices.DeleteFunc(ImportedModules(hive), func(folder string) bool { return slices.Contains(copied, folder) })
+	}
+	for _, folder := range folders {
+		differ, err := modules.Compare(os.DirFS(folder))
+		if len(differ) == 0 || errors.Is(err, fs.ErrNotExist) { // some versions of Nix do not write a flake's input into the store
+			continue
+		}
+		advice := "use the nixbench of that folder, or renew the folder"
+		switch {
+		case folder == beside:
+			advice = "nixbench init --update renews them"
+			if wd, err := os.Getwd(); err == nil && wd != source.Dir {
+				advice = "nixbench init --update --dir " + source.Dir + " renews them"
+			}
+		case source.IsFlake() && strings.HasPrefix(folder, "/nix/store/"):
+			advice = "use the nixbench of the flake, nix run .#nixbench, or renew its input, nix flake update nixbench"
+		}
+		send.Warn("the modules in %s differ from those of this nixbench, %s: %s: %s", folder, version, shorten(differ), advice)
+	}
+}
+
+// shorten returns the first names of a list.
+func shorten(names []string) string {
+	const most = 3
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}

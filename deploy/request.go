@@ -1,0 +1,171 @@
+package deploy
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"al.essio.dev/pkg/shellescape"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/facts"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/keys"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Request says which hive and which of its nodes a command uses, and how. It is made of the flags of the command.
+type Request struct {
+	File, Flake string          // the hive; both empty: the nearest one in the working directory or a folder above it
+	Eval        nixeval.Options // Open sets Source, Send and, if the request names no facts, Facts
+
+	On    []string                                  // terms of --on; none: all nodes
+	Pick  func(*nixeval.Hive) (nixeval.Node, error) // selects the only node, in place of On; nil: On selects
+	Nodes NodeFilter
+	Keys  bool // an error in the deployment.keys of a selected node is an error of the node
+
+	Command      string // name of a command that changes something; empty: the command only reads
+	AllNodesOnly bool   // the command fails without On if meta.allowApplyAll is false
+
+	Parallel          int // maximum number of nodes that are asked at once; 0: all
+	AcceptNewHostKeys bool
+	SSHPrograms       bool          // SSH options of the hive may run programs on this computer
+	Prompt            remote.Prompt // nil: the user cannot be asked
+	Hypervisors       func(send event.Sink) machine.Opener
+
+	Send     event.Sink
+	Args     []string                            // the command line, for the record of the run
+	Version  string                              // of nixbench
+	Describe func(error) (exit int, cause error) // returns the exit code and the error for the record of a run
+}
+
+// NodeFilter says which of the selected nodes a command uses.
+type NodeFilter int
+
+const (
+	SelectedNodes NodeFilter = iota // all
+	RemoteNodes                     // those that nixbench can connect to: named nodes with a null targetHost are for apply-local, as in Colmena
+	DeployedNodes                   // like RemoteNodes, but the evaluation of the nodes reports broken deployment options
+	BootedNodes                     // those whose machines nixbench boots
+)
+
+// locate returns the source of the hive.
+func (r Request) locate() (nixeval.Source, error) {
+	switch {
+	case r.File != "" && r.Flake != "":
+		return nixeval.Source{}, failure.NewUsage("-f and --flake select two hives; use one of them")
+	case r.File != "":
+		return nixeval.ParseFileSource(r.File)
+	case r.Flake != "":
+		return nixeval.ParseFlakeSource(r.Flake)
+	}
+	wd, err := os.Getwd()
+	if err != nil {
+		return nixeval.Source{}, err
+	}
+	return nixeval.FindSource(wd)
+}
+
+// Evaluator returns an evaluator of the hive without the facts of its state folder.
+func (r Request) Evaluator() (*nixeval.Evaluator, error) {
+	var err error
+	if r.Eval.Source, err = r.locate(); err != nil {
+		return nil, err
+	}
+	if r.Eval.Facts != "" {
+		if _, err := facts.Load(r.Eval.Facts); err != nil {
+			return nil, failure.NewUsage("--facts: %w", err)
+		}
+	}
+	return nixeval.New(r.Eval), nil
+}
+
+// OpenEvaluator returns an evaluator with the facts of booted machines, for commands that do not survey the hive. It surveys the hive
+// only if a state folder of the hive has facts.
+func OpenEvaluator(ctx context.Context, r Request) (*nixeval.Evaluator, error) {
+	r.Eval.Send = r.Send
+	e, err := r.Evaluator()
+	if err != nil {
+		return nil, err
+	}
+	all, err := state.Locate(e.Source, "*")
+	if err != nil {
+		return nil, err
+	}
+	if found, _ := filepath.Glob(all.Facts()); len(found) == 0 || e.Facts != "" {
+		return e, nil
+	}
+	s, err := Open(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	s.Close()
+	return s.Eval, nil
+}
+
+// ReadPlan reads a plan file. It must be written with the state of the hive of the request: a plan that somebody else has made does not
+// choose the hive, because a hive can run programs.
+func (r Request) ReadPlan(file string) (SavedPlan, error) {
+	return ReadPlan(file, func(saved SavedPlan) ([]byte, error) {
+		here, err := r.locate()
+		if err != nil {
+			return nil, err
+		}
+		if r.File == "" && r.Flake == "" && here.String() != saved.Hive {
+			flag := "-f "
+			if saved.IsFlake {
+				flag = "--flake "
+			}
+			return nil, failure.WithHint(failure.NewUsage("the plan is for the hive %s, which is not the one here", saved.Hive), "if you trust it, name it: "+flag+shellescape.Quote(saved.Hive))
+		}
+		if saved.Cluster != filepath.Base(saved.Cluster) {
+			return nil, failure.NewUsage("the plan is for the cluster %q, which is not a name", saved.Cluster)
+		}
+		dir, err := state.Locate(here, saved.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		if err := verifyState(dir, r.Send); err != nil {
+			return nil, err
+		}
+		return keys.PlanKey(dir)
+	})
+}
+
+// NodeNamed returns a function for Request.Pick that returns the node with a name. It fails if the node's deployment options are broken.
+func NodeNamed(name string) func(*nixeval.Hive) (nixeval.Node, error) {
+	return func(hive *nixeval.Hive) (nixeval.Node, error) {
+		for _, n := range hive.Nodes {
+			if n.Name == name {
+				return n, checkEvaluable(hive, n)
+			}
+		}
+		return nixeval.Node{}, failure.WithHint(failure.NewUsage("there is no node %s in the hive", name), "nixbench eval lists the nodes")
+	}
+}
+
+// checkEvaluable returns an error if the deployment options of one of the nodes are broken.
+func checkEvaluable(hive *nixeval.Hive, nodes ...nixeval.Node) error {
+	broken := map[string]*nixeval.NixError{}
+	for _, n := range nodes {
+		if err := hive.Broken[n.Unit]; err != nil {
+			broken[n.Unit] = err
+		}
+	}
+	if len(broken) > 0 {
+		return &nixeval.EvalError{Units: broken}
+	}
+	return nil
+}
+
+// verifyState checks the state folder before any of its files is used. It sends a warning for each file that other users can access.
+func verifyState(dir state.Dir, send event.Sink) error {
+	loose, err := dir.Verify()
+	for _, l := range loose {
+		send.Warn("%s", l)
+	}
+	return err
+}

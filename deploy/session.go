@@ -1,0 +1,255 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/facts"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Session is what a command works with: the hive and the selected nodes, the cluster's state, and the connections to nodes and hypervisors,
+// which are made at their first use.
+type Session struct {
+	Eval     *nixeval.Evaluator
+	Hive     *nixeval.Hive
+	Nodes    []nixeval.Node // the nodes that the request selects
+	Dir      state.Dir
+	Lock     *state.Lock // nil: the command only reads
+	Fleet    *fleet.Fleet
+	Machines *machine.Manager
+
+	request Request
+	read    atomic.Pointer[readState] // the state that was read last; unused while a run is recorded
+	run     atomic.Pointer[recordedRun]
+}
+
+// readState is the result of reading the state.
+type readState struct {
+	*state.State
+	err error
+}
+
+// recordedRun is the run of a session while it is recorded.
+type recordedRun struct {
+	*runs.Recorder
+	store *state.Store
+}
+
+// Open reads the structure of the hive, checks its state folder, selects the nodes, and takes the cluster's lock for a command that changes
+// something. It is the only way to what a command works with. The caller closes the session.
+func Open(ctx context.Context, r Request) (*Session, error) {
+	s := &Session{request: r}
+	r.Eval.Send = s.send
+	var err error
+	if s.Eval, err = r.Evaluator(); err != nil {
+		return nil, err
+	}
+	selectNodes, err := r.selector()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.survey(ctx); err != nil {
+		return nil, err
+	}
+	_, _ = s.State() // remembers an error for those who need the state
+	if s.Nodes, err = selectNodes(s.Hive); err != nil {
+		return nil, s.explainEmptyHive(err)
+	}
+	if err := s.checkSelection(); err != nil {
+		return nil, err
+	}
+	if r.Command != "" {
+		if s.Lock, err = s.Dir.Lock(ctx, state.Self(r.Command)); err != nil {
+			return nil, err
+		}
+	}
+	s.Machines = &machine.Manager{
+		Hive: s.Hive, Dir: s.Dir, Vault: vault.Open(s.Dir.Vault()), Open: r.Hypervisors(s.send), Eval: s.Eval, Send: s.send,
+		Keep:    func(built map[string]nixeval.Closure) error { return s.keep(ctx, built) },
+		APIPort: defaultAPIPort(s.Hive), AccessFiles: AccessFiles(),
+	}
+	s.Fleet = fleet.New(s.Hive, fleet.Options{
+		Options: remote.Options{AcceptNewHostKeys: r.AcceptNewHostKeys, Prompt: r.Prompt, Send: s.send, Down: func(ctx context.Context, node string) string {
+			m, cluster, err := s.MachineOf(node)
+			if err != nil {
+				return ""
+			}
+			return machine.DescribeDown(ctx, r.Hypervisors(nil), s.Hive.ClusterName(), node, m, cluster)
+		}},
+		Programs:  r.SSHPrograms,
+		SSHConfig: os.Getenv("SSH_CONFIG_FILE"), // Colmena uses the same variable
+		ClientKey: s.Dir.ClientKey(), Recorded: s,
+	})
+	return s, nil
+}
+
+// Close closes the connections and releases the lock.
+func (s *Session) Close() {
+	s.Fleet.Close()
+	if s.Lock != nil {
+		_ = s.Lock.Unlock() // the end of the process releases it, too
+	}
+}
+
+// survey reads the structure of the hive, and checks its state folder. If the folder contains facts of booted machines and the request
+// names none, it passes these facts to later evaluations. The survey itself gets no facts, because the set of nodes and their addresses must
+// not depend on which machines run.
+func (s *Session) survey(ctx context.Context) error {
+	WarnAboutModules(s.Eval.Source, nil, s.request.Version, s.send)
+	hive, err := s.Eval.Survey(ctx)
+	if err != nil {
+		return err
+	}
+	s.Hive = hive
+	WarnAboutModules(s.Eval.Source, hive, s.request.Version, s.send)
+	if s.Dir, err = state.Locate(s.Eval.Source, hive.ClusterName()); err != nil {
+		return err
+	}
+	if err := verifyState(s.Dir, s.send); err != nil {
+		return err
+	}
+	if s.Eval.Facts != "" || len(machine.Booted(hive, hive.Nodes)) == 0 {
+		return nil
+	}
+	switch _, err := facts.Load(s.Dir.Facts()); {
+	case err == nil:
+		s.Eval.Facts = s.Dir.Facts()
+	case !errors.Is(err, fs.ErrNotExist):
+		return failure.WithHint(fmt.Errorf("facts: %w", err), "remove the file; nixbench apply writes a new one")
+	}
+	return nil
+}
+
+// warnIfRenamed warns if the hive's cluster has no machines, and the hive was used for a cluster with another name that has.
+func (s *Session) warnIfRenamed() {
+	for _, other := range runs.FormerNames(s.Dir, s.Eval.Source.String()) {
+		event.Sink(s.send).Warn("the cluster %s has no machines, and %s is the state of another cluster of this hive that has; if meta.name was changed, set it to %q again to use or destroy that cluster's machines: nixbench apply does not rename them",
+			s.Hive.ClusterName(), other, filepath.Base(string(other)))
+	}
+}
+
+// send sends an event to the sink of the request, and records it if a run is recorded.
+func (s *Session) send(e event.Event) {
+	if run := s.run.Load(); run != nil {
+		run.Event(e)
+	}
+	if s.request.Send != nil {
+		s.request.Send(e)
+	}
+}
+
+// State returns the recorded state of the cluster.
+func (s *Session) State() (*state.State, error) {
+	if run := s.run.Load(); run != nil {
+		return run.store.State(), nil
+	}
+	recorded, err := s.Dir.Load()
+	s.read.Store(&readState{recorded, err})
+	return recorded, err
+}
+
+// MachineOf implements [fleet.RecordedMachines]. It does not read the state again.
+func (s *Session) MachineOf(node string) (state.Machine, *state.Cluster, error) {
+	if run := s.run.Load(); run != nil {
+		return run.store.MachineOf(node)
+	}
+	last := s.read.Load()
+	if last.err != nil {
+		return state.Machine{}, nil, last.err
+	}
+	return last.MachineOf(node)
+}
+
+// Engines returns the engines of the hive. Each can run commands on its members.
+func (s *Session) Engines() ([]engine.Engine, error) { return newEngines(s.Dir).Of(s.Hive, s.Fleet) }
+
+// recorded records what f does as a run. The record is also written if f fails, but not if the user declined what f asked.
+func (s *Session) recorded(ctx context.Context, f func(run *recordedRun) error) error {
+	store, err := s.Lock.Store()
+	if err != nil {
+		return err
+	}
+	record, err := runs.Record(s.Lock, runs.Info{
+		Args: runs.SafeArgs(s.request.Args), Hive: s.Eval.Source.String(), Scheduler: s.Hive.Scheduler(), Revision: ReadGitRevision(ctx, s.Eval.Source.Dir), Nixbench: s.request.Version,
+	})
+	if err != nil {
+		return err
+	}
+	run := &recordedRun{record, store}
+	s.run.Store(run)
+	err = f(run)
+	if failure.KindOf(err) == failure.Declined { // nothing was done, so there is nothing to record
+		return errors.Join(err, record.Discard())
+	}
+	exit, cause := s.request.Describe(err)
+	if endErr := record.End(exit, cause); endErr != nil {
+		err = errors.Join(err, endErr)
+	}
+	_, _ = runs.Prune(s.Lock, runs.Keep) // ignore an error, because the next run also removes old records
+	return err
+}
+
+// deployer returns a Deployer with everything that a session has. Its Store and Record are nil if no run is recorded.
+func (s *Session) deployer() *Deployer {
+	d := &Deployer{
+		Eval: s.Eval, Fleet: s.Fleet, Machines: s.Machines, Keep: s.Machines.Keep, Engines: newEngines(s.Dir), Send: s.send,
+		Copier:    &closure.Copier{Send: s.send, NixOptions: s.Eval.NixOptions, Substitute: true},
+		Uploader:  &secrets.Uploader{Send: s.send, Generated: s.Machines.Vault.Part},
+		Activator: &activate.Activator{Send: s.send},
+	}
+	if run := s.run.Load(); run != nil {
+		d.Store, d.Record = run.store, run.Recorder
+	}
+	return d
+}
+
+// keep registers closures that were built on this machine as garbage collector roots.
+func (s *Session) keep(ctx context.Context, built map[string]nixeval.Closure) error {
+	links := map[string]string{}
+	for unit, c := range built {
+		links[s.Dir.Root(unit)] = c.Out
+	}
+	if len(links) == 0 {
+		return nil
+	}
+	if err := s.Dir.Create(); err != nil {
+		return err
+	}
+	if err := s.Eval.Keep(ctx, links); err != nil {
+		return fmt.Errorf("gcroots: %w", err)
+	}
+	return nil
+}
+
+// ReadGitRevision returns the revision of the git tree that contains the hive, with the suffix -dirty if the tree has changes. It returns an
+// empty string outside of git.
+func ReadGitRevision(ctx context.Context, dir string) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "git", "-C", dir, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}

@@ -1,0 +1,209 @@
+package deploy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/packages"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/keys"
+	"github.com/nixbench/nixbench/deploy/state/runs"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// ApplyOptions are the options of [Session.Apply].
+type ApplyOptions struct {
+	Options
+	NoSubstitute bool // copy all store paths from this computer, also those that nodes could fetch
+
+	File  string     // the plan file to execute; empty: none
+	Saved *SavedPlan // its content
+
+	// Ask asks the user to confirm changes that stop running machine. plan makes the plan, which Apply then executes. Nil: Apply does not ask.
+	Ask func(changes []machine.Change, plan func() (*Plan, error)) error
+}
+
+// Applied is the result of [Session.Apply].
+type Applied struct {
+	Results []state.NodeResult // nil: Apply did not begin
+	Changes []packages.Group   // what changes in the systems of nodes, unless the user has seen the plan
+}
+
+// Apply deploys the selected nodes.
+func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
+	var out Applied
+	err := s.recorded(ctx, func(run *recordedRun) (err error) {
+		d, before := s.deployer(), run.store.State()
+		d.Copier.Substitute = !o.NoSubstitute
+		if before.Cluster == nil && s.Machines.HasMachines(before) {
+			s.warnIfRenamed()
+		}
+		o.Plan = &Plan{}
+		if o.Saved != nil {
+			if o.Plan, err = s.verifyPlan(ctx, o); err != nil {
+				return err
+			}
+		}
+		makePlan := func() (*Plan, error) {
+			if o.Plan.Nodes != nil {
+				return o.Plan, nil
+			}
+			made, err := s.preview(ctx, o.preview())
+			if made.Nodes != nil {
+				*o.Plan = made
+			}
+			return o.Plan, err
+		}
+		if s.Machines.Ask = nil; o.Ask != nil {
+			s.Machines.Ask = func(changes []machine.Change) error { return o.Ask(changes, makePlan) }
+		}
+		if err = d.Apply(ctx, s.Hive, s.Nodes, o.Options); err == nil && o.Goal == node.Switch && !o.Partial {
+			for _, usage := range describeNewClusters(s.Hive, before) {
+				d.Send.Note("%s", usage)
+			}
+		}
+		if out.Results = run.Results(); err == nil && o.Plan.Nodes == nil {
+			out.Changes, _ = s.readChanges(run.ID()) // a run does not fail because of its record
+		}
+		return err
+	})
+	return out, err
+}
+
+// readChanges reads what a run has changed in the systems of its nodes from its record.
+func (s *Session) readChanges(id string) ([]packages.Group, error) {
+	run, err := runs.Open(s.Dir, id)
+	if err != nil {
+		return nil, err
+	}
+	data, err := run.Changes()
+	if err != nil || data == nil {
+		return nil, err
+	}
+	var groups []packages.Group
+	if err := json.Unmarshal(data, &groups); err != nil {
+		return nil, fmt.Errorf("read the changes of run %s: %w", run.ID, err)
+	}
+	return groups, nil
+}
+
+// ApplyLocal deploys the selected node, which is this computer. escalation is the command with which commands become root, or nothing.
+func (s *Session) ApplyLocal(ctx context.Context, escalation []string, o Options) error {
+	local, err := fleet.NewLocal(s.Hive, s.Nodes[0], escalation, remote.Options{Prompt: s.request.Prompt, Send: s.send})
+	if err != nil {
+		return err
+	}
+	defer local.Close()
+	return s.recorded(ctx, func(*recordedRun) error {
+		d := s.deployer()
+		d.Fleet, d.Machines, d.Engines, d.Uploader.Generated = local, nil, nil, nil
+		return d.Apply(ctx, s.Hive, s.Nodes, o)
+	})
+}
+
+// Build builds the systems of the selected nodes, and registers them as garbage collector roots. With a folder for results, it also creates
+// links result-NODE in the folder.
+func (s *Session) Build(ctx context.Context, keepGoing bool, results string) ([]Closure, error) {
+	built, buildErr := Build(ctx, s.Eval, s.Hive, s.Nodes, keepGoing)
+	closures, links := map[string]nixeval.Closure{}, map[string]string{}
+	for _, c := range built {
+		if c.Built {
+			closures[c.Unit] = nixeval.Closure{Out: c.Path}
+			links[filepath.Join(results, "result-"+c.Node)] = c.Path
+		}
+	}
+	err := s.keep(ctx, closures)
+	if err == nil && results != "" {
+		err = s.Eval.Keep(ctx, links)
+	}
+	return built, errors.Join(buildErr, err)
+}
+
+// Plan returns what Apply would do. If units are requested, their systems are copied to the nodes, and a run is recorded.
+func (s *Session) Plan(ctx context.Context, o PreviewOptions) (made Plan, err error) {
+	if !o.Units {
+		return s.preview(ctx, o)
+	}
+	err = s.recorded(ctx, func(*recordedRun) error {
+		made, err = s.preview(ctx, o)
+		return err
+	})
+	return made, err
+}
+
+// preview makes a plan. It creates no secrets and no garbage collector roots: apply rebuilds a closure that was garbage-collected.
+func (s *Session) preview(ctx context.Context, o PreviewOptions) (Plan, error) {
+	recorded, err := s.State()
+	if err != nil {
+		return Plan{}, err
+	}
+	d, manager := s.deployer(), *s.Machines
+	manager.Vault = vault.OpenReadOnly(s.Dir.Vault())
+	d.Machines, d.Uploader = &manager, &secrets.Uploader{Send: d.Send, Generated: manager.Vault.Part}
+	d.Keep = func(map[string]nixeval.Closure) error { return nil }
+	return d.Preview(ctx, s.Hive, s.Nodes, recorded, o)
+}
+
+// preview returns the options of the plan that Apply executes with these options.
+func (o Options) preview() PreviewOptions {
+	return PreviewOptions{
+		Parallel: o.Parallel, Keys: !o.WithoutKeys, KeepGoing: o.KeepGoing, Partial: o.Partial, Recreate: o.Recreate,
+		WithoutDrain: o.WithoutDrain, Drain: o.Drain, MaxUnavailable: o.MaxUnavailable,
+	}
+}
+
+// verifyPlan makes the plan of a plan file again, and returns an [OutdatedPlanError] if it differs.
+func (s *Session) verifyPlan(ctx context.Context, o ApplyOptions) (*Plan, error) {
+	made, err := s.preview(ctx, o.preview())
+	if err != nil {
+		return nil, err
+	}
+	if changes := o.Saved.CompareWith(s.newSavedPlan(ctx, made)); len(changes) > 0 {
+		return nil, &OutdatedPlanError{File: o.File, Made: o.Saved.Made, Changes: changes}
+	}
+	if !made.Changes() && (Plan{Nodes: o.Saved.Nodes}).Changes() {
+		event.Sink(s.send).Note("the plan %s was applied already; there is nothing to change", o.File)
+	}
+	made.File, made.Made = o.File, o.Saved.Made
+	return &made, nil
+}
+
+// SavePlan writes a plan to a file, with the arguments with which it was made.
+func (s *Session) SavePlan(ctx context.Context, file string, arguments PlanArguments, made Plan) error {
+	saved := s.newSavedPlan(ctx, made)
+	saved.Arguments = arguments
+	key, err := keys.MakePlanKey(s.Dir)
+	if err != nil {
+		return err
+	}
+	if err := saved.Write(file, key); err != nil {
+		return err
+	}
+	event.Sink(s.send).Note("the plan is in %s; nixbench apply %s executes it", file, file)
+	return nil
+}
+
+// newSavedPlan returns a plan in the form in which it is saved, and compared with a saved plan.
+func (s *Session) newSavedPlan(ctx context.Context, made Plan) SavedPlan {
+	source := s.Eval.Source
+	out := SavedPlan{
+		Nixbench: s.request.Version, Made: time.Now().UTC(), Cluster: s.Hive.ClusterName(), Hive: source.String(), IsFlake: source.IsFlake(),
+		Source: hashSource(source), Revision: ReadGitRevision(ctx, source.Dir), Scheduler: s.Hive.Scheduler(),
+		Deployments: map[string]string{}, Nodes: made.Nodes,
+	}
+	for _, n := range s.Nodes {
+		out.Deployments[n.Name] = hashDeployment(s.Hive, n)
+	}
+	return out
+}

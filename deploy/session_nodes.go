@@ -1,0 +1,133 @@
+package deploy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// selector returns the function that selects the nodes of the request.
+func (r Request) selector() (func(*nixeval.Hive) ([]nixeval.Node, error), error) {
+	if r.Pick != nil {
+		return func(hive *nixeval.Hive) ([]nixeval.Node, error) {
+			n, err := r.Pick(hive)
+			return []nixeval.Node{n}, err
+		}, nil
+	}
+	selector, err := selection.ParseSelector(r.On)
+	return selector.Select, err
+}
+
+// explainEmptyHive adds a hint to the error of a selection if the hive has no nodes, but machines exist.
+func (s *Session) explainEmptyHive(err error) error {
+	if len(s.Hive.Nodes) == 0 {
+		if recorded, _ := s.State(); recorded != nil && len(recorded.Machines) > 0 {
+			return failure.WithHint(err, "nixbench destroy removes the machines of its former nodes")
+		}
+	}
+	return err
+}
+
+// checkSelection checks the selected nodes, and reduces them to those that the request wants.
+func (s *Session) checkSelection() (err error) {
+	r := s.request
+	if r.AllNodesOnly && len(r.On) == 0 && !s.Hive.Meta.AllowApplyAll {
+		return failure.WithHint(failure.NewUsage("%s: meta.allowApplyAll is false in %s, so --on must select the nodes", r.Command, s.Eval.Source), "for all of them: --on '*'")
+	}
+	if r.Keys {
+		s.Hive = s.Hive.WithKeys(s.Nodes)
+	}
+	switch r.Nodes {
+	case DeployedNodes:
+		if len(s.Hive.Broken) == 0 {
+			s.Nodes, err = s.remoteNodes()
+		}
+	case RemoteNodes:
+		s.Nodes, err = s.remoteNodes()
+	case BootedNodes:
+		s.Nodes, err = s.bootedNodes()
+	}
+	return err
+}
+
+// remoteNodes returns the selected nodes that nixbench can connect to. It fails if a node's deployment options are broken, if two nodes have
+// the same address, or if no node remains.
+func (s *Session) remoteNodes() ([]nixeval.Node, error) {
+	if err := checkEvaluable(s.Hive, s.Nodes...); err != nil {
+		return nil, err
+	}
+	var out []nixeval.Node
+	var local, configured []string
+	taken := map[string]string{} // address → name of the node with that address
+	for _, n := range s.Nodes {
+		d := s.Hive.Unit(n.Unit).Deployment
+		if n.Role == "" && len(d.TargetHosts) == 0 {
+			local = append(local, n.Name)
+			continue
+		}
+		if d.SSHConfig {
+			configured = append(configured, n.Name)
+		}
+		for _, at := range targetAddresses(d) {
+			if other := taken[at]; other != "" && other != n.Name {
+				return nil, failure.NewUsage("%s and %s have the same deployment.targetHost; each would replace the system of the other", other, n.Name)
+			}
+			taken[at] = n.Name
+		}
+		out = append(out, n)
+	}
+	send := event.Sink(s.send)
+	if len(local) > 0 {
+		send.Note("omitted, because deployment.targetHost is null: %s; use apply-local on them", strings.Join(local, ", "))
+	}
+	if len(configured) > 0 {
+		send.Note("hosts of the SSH configuration, with its address, port and user, because their nixosConfigurations do not declare deployment.targetHost: %s", strings.Join(configured, ", "))
+	}
+	if len(out) == 0 {
+		return nil, failure.NewUsage("all selected nodes have a null deployment.targetHost; use apply-local on each")
+	}
+	return out, nil
+}
+
+// targetAddresses returns the hosts of a node, with the port.
+func targetAddresses(d nixeval.Deployment) []string {
+	port := 0
+	if d.TargetPort != nil {
+		port = *d.TargetPort
+	}
+	var out []string
+	for _, host := range d.TargetHosts {
+		out = append(out, fmt.Sprintf("%s:%d", host, port))
+	}
+	return out
+}
+
+// bootedNodes returns the selected nodes whose machines nixbench boots. It omits other nodes with a note; if the user has selected them with
+// --on, this is an error.
+func (s *Session) bootedNodes() ([]nixeval.Node, error) {
+	if err := checkEvaluable(s.Hive, s.Nodes...); err != nil {
+		return nil, err
+	}
+	booted := machine.Booted(s.Hive, s.Nodes)
+	var others []string
+	for _, n := range s.Nodes {
+		if !slices.ContainsFunc(booted, func(b nixeval.Node) bool { return b.Name == n.Name }) {
+			others = append(others, n.Name)
+		}
+	}
+	if len(others) == 0 {
+		return booted, nil
+	}
+	text := "nixbench has not booted the machines of " + strings.Join(others, ", ")
+	if len(s.request.On) > 0 || len(booted) == 0 {
+		return nil, failure.WithHint(failure.NewUsage("%s: %s, so it cannot start them again", s.request.Command, text), "nixbench reboot restarts such nodes; nixbench exec --root -- systemctl poweroff shuts them down")
+	}
+	event.Sink(s.send).Note("omitted, because %s", text)
+	return booted, nil
+}
