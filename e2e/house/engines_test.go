@@ -13,7 +13,8 @@ import (
 
 // namesOfEngines are the files outside of the engines' own packages whose code names an engine, with the reason.
 var namesOfEngines = map[string]string{
-	"cmd/nixbench/engines.go": "the table of engines",
+	"cmd/nixbench/engines.go": "the players of engines",
+	"deploy/engine_kinds.go":  "the table of engines",
 	"cmd/nixbench/init.go":    "the names of templates, which are hives for one engine",
 }
 
