@@ -48,7 +48,7 @@ func newFake(t testing.TB) *fakeCluster {
 	f.env = append(os.Environ(), "PATH="+data+"/bin:"+os.Getenv("PATH"), "PYTHONPATH="+data+"/python", "PYTHONDONTWRITEBYTECODE=1",
 		"STATE="+state, fmt.Sprintf("AHEAD=%f", ahead.Seconds()), "STATUS=0")
 	t.Cleanup(func() {
-		cmd := exec.Command("systemctl", "stop", unit)
+		cmd := exec.Command("systemctl", "stop", unit.Name)
 		cmd.Path, cmd.Env = filepath.Join(data, "bin", "systemctl"), f.env
 		_ = cmd.Run() // fails if there is no program
 	})

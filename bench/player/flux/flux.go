@@ -3,7 +3,6 @@ package flux
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -15,43 +14,25 @@ import (
 // jobName is the name of all jobs of the player in Flux, by which Clean finds them.
 const jobName = "nixbench-bench"
 
-const (
-	cleanTimeout = 5 * time.Minute
-)
+const cleanTimeout = 5 * time.Minute
 
 // Player implements [player.Player].
 type Player struct {
-	cluster engine.Cluster
+	player.Remote
+	program player.Unit   // submits jobs on the leader, and writes their events
 	poll    time.Duration // time between two reads of the program's lines
 	quiet   time.Duration // time without lines after which the player looks whether the program runs
-	doubts  []string      // about the last Play
-	clocks  player.Clocks // of the last Play
 }
 
 // New returns the player of a cluster. It runs no command.
 func New(c engine.Cluster) player.Player {
-	return &Player{cluster: c, poll: time.Second, quiet: 10 * time.Second}
+	p := &Player{
+		Remote:  player.Remote{Cluster: c, Engine: "flux", Role: fluxengine.Leader, Programs: programs},
+		program: unit, poll: time.Second, quiet: 10 * time.Second,
+	}
+	p.program.Run = p.Run
+	return p
 }
-
-// run runs a command on the leader, at most for one minute.
-func (p *Player) run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
-	leader := p.cluster.FirstOf(fluxengine.Leader)
-	return player.Shell{RunOn: p.cluster.Run, Node: leader, Engine: "flux", Role: fluxengine.Leader}.Run(ctx, stdin, argv...)
-}
-
-// runScript runs a script on the leader.
-func (p *Player) runScript(ctx context.Context, script string) ([]byte, error) {
-	return p.run(ctx, strings.NewReader(script), "sh", "-s")
-}
-
-// Doubts implements [player.Doubter].
-func (p *Player) Doubts() []string { return p.doubts }
-
-// Clocks implements [player.Clocked].
-func (p *Player) Clocks() player.Clocks { return p.clocks }
-
-// date reads the clock of the leader.
-func (p *Player) date(ctx context.Context) ([]byte, error) { return p.run(ctx, nil, "date", "+%s%N") }
 
 // cancelScript cancels the jobs of the player that have not ended, and prints their ids. Without -A, flux jobs lists those of root, and the owner of
 // the instance has submitted them. flux cancel starts Python, so a call cancels many jobs. It fails for a job that has ended meanwhile: the next call
@@ -66,11 +47,11 @@ echo "$jobs"
 func (p *Player) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("the jobs have not ended within %v", cleanTimeout))
 	defer cancel()
-	if _, err := p.runScript(ctx, stopScript); err != nil {
+	if _, err := p.program.RunScript(ctx, unit.StopScript()); err != nil {
 		return fmt.Errorf("flux: stop the program that submits jobs: %w", err)
 	}
 	for {
-		left, err := p.runScript(ctx, cancelScript)
+		left, err := p.program.RunScript(ctx, cancelScript)
 		n := len(strings.Fields(string(left)))
 		switch {
 		case ctx.Err() != nil:
@@ -89,15 +70,11 @@ func (p *Player) Clean(ctx context.Context) error {
 // it. Schedulers in Python are processes of their own, and so are the programs that check requests.
 var programs = []string{"flux-broker-*", "sched-simple", "sched-fifo", "sched-backfill", "job-validator", "job-frobnicator"}
 
-// Usage implements [player.Player]. The usage of the broker is the sum over all nodes, without the programs of jobs.
+// Usage implements [player.Player]. The usage of the broker does not contain the programs of jobs.
 func (p *Player) Usage(ctx context.Context) (map[string]player.Usage, error) {
-	var nodes []string
-	for _, m := range p.cluster.Members {
-		nodes = append(nodes, m.Node)
-	}
-	usage, err := player.ReadUsage(ctx, p.cluster.Run, nodes, programs)
+	usage, err := p.Remote.Usage(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("flux: read the usage: %w", err)
+		return nil, err
 	}
 	if u, ok := usage[programs[0]]; ok {
 		usage["flux-broker"] = u

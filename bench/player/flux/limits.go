@@ -33,7 +33,7 @@ var settingsTables = []string{"ingest", "job-manager", "policy", "queues", "sche
 
 // Limits implements [player.Player]. No limit is a rate.
 func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
-	out, err := p.runScript(ctx, limitsScript)
+	out, err := p.program.RunScript(ctx, limitsScript)
 	if err != nil {
 		return nil, fmt.Errorf("flux: read the configuration: %w", err)
 	}

@@ -9,12 +9,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-const (
-	// maxFailures is the number of reads that may fail one after the other.
-	maxFailures = 5
-	// lastRead is the time limit of the commands after the context has ended.
-	lastRead = 3 * time.Second
-)
+// maxFailures is the number of reads that may fail one after the other.
+const maxFailures = 5
 
 // Play implements [player.Player]. The program on the leader submits the jobs. The events are sent at the end, when the clock of the leader
 // has been read again.
@@ -22,9 +18,10 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	if err := checkJobs(jobs); err != nil {
 		return err
 	}
-	clock, err := player.ReadClock(ctx, p.date)
+	leader := p.Place().Scheduler
+	clock, err := p.ReadClock(ctx, leader)
 	if err == nil {
-		defer p.stopProgram(ctx)
+		defer p.program.Stop(ctx, "")
 		err = p.startProgram(ctx, jobs)
 	}
 	switch {
@@ -39,9 +36,9 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	} else if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	p.clocks, p.doubts = player.ReadClockAgain(ctx, clock, p.date)
+	clocks := p.ReadClockAgain(ctx, leader, clock)
 	for _, e := range t.events {
-		e.Time = p.clocks.Local(e.Time)
+		e.Time = clocks.Local(e.Time)
 		send(e)
 	}
 	return err
@@ -83,7 +80,7 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 // stop adds the events until the end of ctx and returns its cause.
 func (p *Player) stop(ctx context.Context, t *trial, offset int) error {
 	cause := context.Cause(ctx)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastRead)
+	ctx, cancel := player.LastRead(ctx)
 	defer cancel()
 	if lines, _, err := p.readLines(ctx, offset); err == nil {
 		t.addLines(lines)

@@ -2,14 +2,12 @@ package kubernetes
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/nixbench/nixbench/bench/player"
-	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
 const (
@@ -21,17 +19,11 @@ const (
 	tokenLife = "168h"
 )
 
-// Place implements [player.Commander].
-func (p *Player) Place() player.Place {
-	controlPlane := p.cluster.FirstOf(kubernetesengine.ControlPlane)
-	return player.Place{Commands: cmp.Or(p.client, controlPlane), Scheduler: controlPlane}
-}
-
 // CommandUsage implements [player.Commander]. It adds the usage of watches that have ended, which do not belong to the connection.
 func (p *Player) CommandUsage(ctx context.Context) (player.CommandUsage, error) {
-	u, err := player.ReadCommandUsage(ctx, p.cluster.Run, p.Place().Scheduler)
-	if p.client == "" {
-		u.CPU += p.watchCPU
+	u, err := player.ReadCommandUsage(ctx, p.Cluster.Run, p.Place().Scheduler)
+	if p.Client == "" {
+		u.CPU += p.watch.cpu
 	}
 	return u, err
 }
@@ -58,7 +50,7 @@ func accessObjects() ([]byte, error) {
 
 // giveAccess writes a kubeconfig to the client. It has a token with the rights that a trial needs, and no other credentials.
 func (p *Player) giveAccess(ctx context.Context) error {
-	if p.client == "" {
+	if p.Client == "" {
 		return nil
 	}
 	objects, err := accessObjects()
@@ -72,7 +64,7 @@ func (p *Player) giveAccess(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("kubernetes: create the token of the client: %w", err)
 	}
-	server, err := p.runOn(ctx, p.Place().Scheduler, nil, "kubectl", "config", "view", "--kubeconfig", adminFile, "--raw",
+	server, err := p.RunLong(ctx, p.Place().Scheduler, nil, "kubectl", "config", "view", "--kubeconfig", adminFile, "--raw",
 		"--output=jsonpath={.clusters[0].cluster.server} {.clusters[0].cluster.certificate-authority-data}")
 	if err != nil {
 		return fmt.Errorf("kubernetes: read the address of the API: %w", err)
@@ -90,7 +82,7 @@ func (p *Player) giveAccess(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := p.runOn(ctx, p.client, bytes.NewReader(kubeconfig), "sh", "-c", "umask 077; mkdir -p "+accessFolder+" && cat > "+accessFile); err != nil {
+	if _, err := p.RunLong(ctx, p.Client, bytes.NewReader(kubeconfig), "sh", "-c", "umask 077; mkdir -p "+accessFolder+" && cat > "+accessFile); err != nil {
 		return fmt.Errorf("kubernetes: write the kubeconfig of the client: %w", err)
 	}
 	return nil

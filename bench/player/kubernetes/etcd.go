@@ -30,6 +30,6 @@ func (p *Player) compact(ctx context.Context) error {
 // runEtcdctl runs etcdctl on the first control plane, with its member of etcd.
 func (p *Player) runEtcdctl(ctx context.Context, args ...string) ([]byte, error) {
 	const pki = "/etc/kubernetes/pki/etcd/"
-	return p.shell(p.Place().Scheduler).Run(ctx, nil, append([]string{"etcdctl", "--endpoints=https://127.0.0.1:2379", "--command-timeout=50s",
+	return p.RunOn(ctx, p.Place().Scheduler, nil, append([]string{"etcdctl", "--endpoints=https://127.0.0.1:2379", "--command-timeout=50s",
 		"--cacert=" + pki + "ca.crt", "--cert=" + pki + "server.crt", "--key=" + pki + "server.key"}, args...)...)
 }

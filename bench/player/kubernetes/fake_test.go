@@ -211,7 +211,7 @@ func (f *fakeCluster) tail(argv []string, now time.Time) ([]byte, error) {
 		f.lines = f.lines[1:]
 	}
 	from, err := strconv.Atoi(strings.TrimPrefix(argv[1], "--bytes=+"))
-	if err != nil || argv[2] != watchFile {
+	if err != nil || argv[2] != watchUnit.File {
 		f.t.Errorf("unexpected command %q", argv)
 	}
 	out := f.printed.String()[from-1:]

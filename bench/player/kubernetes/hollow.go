@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"encoding/json"
 
+	"github.com/nixbench/nixbench/deploy/engine"
 	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
@@ -10,8 +11,8 @@ import (
 const runtimeAnnotation = "nixbench.bench/runtime"
 
 // hasHollow reports whether a machine of the hive stands for several nodes.
-func (p *Player) hasHollow() bool {
-	for _, m := range p.cluster.Members {
+func hasHollow(members []engine.Member) bool {
+	for _, m := range members {
 		var settings struct {
 			Hollow int `json:"hollow"`
 		}
@@ -23,7 +24,7 @@ func (p *Player) hasHollow() bool {
 }
 
 // placeOnHollow lets a pod run on hollow nodes only, so that no workload runs on real and hollow nodes.
-func (p *Player) placeOnHollow(pod, annotations object, runtime string) {
+func placeOnHollow(pod, annotations object, runtime string) {
 	pod["affinity"] = object{"nodeAffinity": object{"requiredDuringSchedulingIgnoredDuringExecution": object{"nodeSelectorTerms": []object{
 		{"matchExpressions": []object{{"key": kubernetesengine.HollowLabel, "operator": "Exists"}}}}}}}
 	pod["tolerations"] = []object{{"key": kubernetesengine.HollowLabel, "operator": "Exists"}}

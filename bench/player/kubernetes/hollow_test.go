@@ -13,8 +13,8 @@ import (
 func TestHollowPods(t *testing.T) {
 	for settings, want := range map[string]bool{`{"hollow": 0}`: false, `{}`: false, `{"hollow": 100}`: true} {
 		members := []engine.Member{{Node: "cp-1", Engine: nixeval.Engine{Role: "control-plane"}}, {Node: "w-1", Engine: nixeval.Engine{Role: "worker", Settings: []byte(settings)}}}
-		p := &Player{cluster: engine.Cluster{Members: members}, o: Options{Image: "i", Command: []string{"sleep", "{runtime}"}}}
-		list, err := p.jobList([]workload.Job{{ID: "j", Tasks: 1, Nodes: 1, CPUs: 1, Runtime: 0.5}})
+		o := objects{Options{Image: "i", Command: []string{"sleep", "{runtime}"}}, hasHollow(members)}
+		list, err := o.jobList([]workload.Job{{ID: "j", Tasks: 1, Nodes: 1, CPUs: 1, Runtime: 0.5}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -145,7 +145,7 @@ func newLocalCluster(tb testing.TB) *localCluster {
 	l := &localCluster{folder: tb.TempDir(), server: newNullAPI(tb).URL}
 	l.env = append(os.Environ(), "HOME="+l.folder, "STATE="+l.folder, "PATH="+bin+":"+os.Getenv("PATH"))
 	tb.Cleanup(func() {
-		if out, err := l.run(context.Background(), "cp-1", strings.NewReader(stopScript), "sh", "-s"); err != nil {
+		if out, err := l.run(context.Background(), "cp-1", strings.NewReader(watchUnit.StopScript()), "sh", "-s"); err != nil {
 			tb.Errorf("stop the watch: %v: %s", err, out)
 		}
 	})

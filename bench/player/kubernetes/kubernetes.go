@@ -13,8 +13,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/bench/player"
@@ -43,14 +41,11 @@ type Options struct {
 
 // Player implements [player.Player].
 type Player struct {
-	cluster  engine.Cluster
-	client   string // the node that submits and watches jobs; empty: the first control plane
-	o        Options
-	poll     time.Duration // time between two reads of the watch
-	quiet    time.Duration // time without events after which the player looks for missing ones
-	doubts   []string      // about the last Play
-	clocks   player.Clocks // of the last Play
-	watchCPU float64       // processor seconds of the watches that have ended
+	player.Remote
+	objects objects
+	poll    time.Duration // time between two reads of the watch
+	quiet   time.Duration // time without events after which the player looks for missing ones
+	watch   watch
 }
 
 // New returns the player of a cluster. It submits and watches jobs on a client, or on the first control plane if client is empty. It runs no command.
@@ -58,31 +53,13 @@ func New(c engine.Cluster, client string, o Options) player.Player {
 	if o.Gangs == Volcano && o.Scheduler == "" {
 		o.Scheduler = Volcano
 	}
-	return &Player{cluster: c, client: client, o: o, poll: time.Second, quiet: 30 * time.Second}
-}
-
-// Doubts implements [player.Doubter].
-func (p *Player) Doubts() []string { return p.doubts }
-
-// Clocks implements [player.Clocked].
-func (p *Player) Clocks() player.Clocks { return p.clocks }
-
-// date reads the clock of the node that submits jobs.
-func (p *Player) date(ctx context.Context) ([]byte, error) { return p.run(ctx, nil, "date", "+%s%N") }
-
-// shell runs commands on a node.
-func (p *Player) shell(node string) player.Shell {
-	return player.Shell{RunOn: p.cluster.Run, Node: node, Engine: "kubernetes", Role: kubernetesengine.ControlPlane}
-}
-
-// run runs a command on the node that submits jobs, at most for one minute.
-func (p *Player) run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
-	return p.shell(p.Place().Commands).Run(ctx, stdin, argv...)
-}
-
-// runOn runs a command on a node until ctx ends.
-func (p *Player) runOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
-	return p.shell(node).RunLong(ctx, stdin, argv...)
+	p := &Player{
+		Remote:  player.Remote{Cluster: c, Engine: "kubernetes", Role: kubernetesengine.ControlPlane, Client: client, Programs: programs},
+		objects: objects{o, hasHollow(c.Members)}, poll: time.Second, quiet: 30 * time.Second,
+	}
+	p.watch = watch{Unit: watchUnit, node: p.Place().Commands}
+	p.watch.Run = p.Run
+	return p
 }
 
 // adminFile is the kubeconfig of the administrator on a control plane.
@@ -93,7 +70,7 @@ func (p *Player) admin(args ...string) ([]string, error) {
 	settings := struct {
 		Port int `json:"port"`
 	}{6443}
-	for _, m := range p.cluster.Members {
+	for _, m := range p.Cluster.Members {
 		if m.Role == kubernetesengine.ControlPlane && len(m.Settings) > 0 {
 			if err := json.Unmarshal(m.Settings, &settings); err != nil {
 				return nil, fmt.Errorf("%s: deployment.engine.settings: %w", m.Node, err)
@@ -111,12 +88,12 @@ func (p *Player) runAdmin(ctx context.Context, stdin []byte, args ...string) ([]
 	if err != nil {
 		return nil, err
 	}
-	return p.runOn(ctx, p.Place().Scheduler, bytes.NewReader(stdin), argv...)
+	return p.RunLong(ctx, p.Place().Scheduler, bytes.NewReader(stdin), argv...)
 }
 
 // kubectl returns the command line of kubectl on the node that submits jobs.
 func (p *Player) kubectl(args ...string) ([]string, error) {
-	if p.client == "" {
+	if p.Client == "" {
 		return p.admin(args...)
 	}
 	return append([]string{"kubectl", "--kubeconfig", accessFile}, args...), nil
@@ -128,14 +105,14 @@ func (p *Player) runKubectl(ctx context.Context, stdin []byte, args ...string) (
 	if err != nil {
 		return nil, err
 	}
-	return p.runOn(ctx, p.Place().Commands, bytes.NewReader(stdin), argv...)
+	return p.RunLong(ctx, p.Place().Commands, bytes.NewReader(stdin), argv...)
 }
 
 // Clean implements [player.Player]. It removes the namespace, which contains all objects, the watch, and the kubeconfig of a client, and compacts etcd.
 func (p *Player) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("the namespace %s still exists after %v", namespace, cleanTimeout))
 	defer cancel()
-	if _, err := p.run(ctx, strings.NewReader(stopScript+"rm -rf "+accessFolder+"\n"), "sh", "-s"); err != nil {
+	if _, err := p.watch.RunScript(ctx, p.watch.StopScript()+"rm -rf "+accessFolder+"\n"); err != nil {
 		return fmt.Errorf("kubernetes: stop the watch: %w", err)
 	}
 	_, err := p.runAdmin(ctx, nil, "delete", "namespace", namespace, "--ignore-not-found", "--wait=true")
@@ -151,16 +128,3 @@ func (p *Player) Clean(ctx context.Context) error {
 // programs are the programs of Kubernetes, and of schedulers beside the default one.
 var programs = []string{"kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd", "kubelet", "containerd", "containerd-shim*", "crio", "conmon*",
 	"kube-proxy", "kwok", "vc-scheduler", "vc-controller-manager", "vc-webhook-manager"}
-
-// Usage implements [player.Player]. The usage of a part is the sum over all nodes.
-func (p *Player) Usage(ctx context.Context) (map[string]player.Usage, error) {
-	var nodes []string
-	for _, m := range p.cluster.Members {
-		nodes = append(nodes, m.Node)
-	}
-	usage, err := player.ReadUsage(ctx, p.cluster.Run, nodes, programs)
-	if err != nil {
-		return nil, fmt.Errorf("kubernetes: read the usage: %w", err)
-	}
-	return usage, nil
-}

@@ -343,7 +343,7 @@ func TestParseChange(t *testing.T) {
 // The scripts are valid, and the program adds a time to each line.
 func TestScripts(t *testing.T) {
 	argv := []string{"printf", `%s\n`, "ADDED|it's|a|0|||0||"}
-	for shell, text := range map[string]string{"sh": startScript(argv), "bash": watchProgram(argv), "dash": stopScript} {
+	for shell, text := range map[string]string{"sh": startScript(argv), "bash": watchProgram(argv), "dash": watchUnit.StopScript()} {
 		cmd := exec.Command(shell, "-n")
 		cmd.Stdin = strings.NewReader(text)
 		if out, err := cmd.CombinedOutput(); err != nil && !errors.Is(err, exec.ErrNotFound) {
@@ -442,7 +442,7 @@ func TestObjects(t *testing.T) {
 		Coscheduling: {`"apiVersion":"scheduling.x-k8s.io/v1alpha1"`, `"minMember":4`, `"scheduling.x-k8s.io/pod-group":"gang"`},
 		Volcano:      {`"apiVersion":"scheduling.volcano.sh/v1beta1"`, `"minMember":4`, `"scheduling.k8s.io/group-name":"gang"`, `"schedulerName":"volcano"`},
 	} {
-		list, err := newFake(t).player(Options{Gangs: gangs, Scheduler: map[string]string{"": "s", Coscheduling: "gangs"}[gangs]}).jobList(jobs)
+		list, err := newFake(t).player(Options{Gangs: gangs, Scheduler: map[string]string{"": "s", Coscheduling: "gangs"}[gangs]}).objects.jobList(jobs)
 		if err != nil || !json.Valid(list) {
 			t.Fatal(err)
 		}

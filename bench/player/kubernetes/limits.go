@@ -36,7 +36,7 @@ var (
 func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	// A command sends one request after the other. kubectl has a new client for each object, so client-go does not limit their rate.
 	limits := []player.Limit{{Name: "nixbench: kubectl create commands at the same time", Value: strconv.Itoa(maxCreates)}}
-	if p.o.Scheduler == "" || p.o.Scheduler == "default-scheduler" {
+	if p.objects.Scheduler == "" || p.objects.Scheduler == "default-scheduler" {
 		manifest, err := p.readManifest(ctx, "kube-scheduler")
 		if err != nil {
 			return nil, err
@@ -55,10 +55,10 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	} else {
 		config, err := p.readSchedulerConfig(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("kubernetes: read the configuration of the scheduler %s: %w", p.o.Scheduler, err)
+			return nil, fmt.Errorf("kubernetes: read the configuration of the scheduler %s: %w", p.objects.Scheduler, err)
 		}
 		if config != nil {
-			limits = append(limits, configLimits(p.o.Scheduler, config)...)
+			limits = append(limits, configLimits(p.objects.Scheduler, config)...)
 		}
 	}
 	manifest, err := p.readManifest(ctx, "kube-controller-manager")
@@ -82,7 +82,7 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 func (p *Player) readSchedulerConfig(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
 	defer cancel()
-	out, err := p.runAdmin(ctx, nil, "get", "configmap", p.o.Scheduler, "--namespace=kube-system", "--ignore-not-found", "--output=json")
+	out, err := p.runAdmin(ctx, nil, "get", "configmap", p.objects.Scheduler, "--namespace=kube-system", "--ignore-not-found", "--output=json")
 	if err != nil || len(bytes.TrimSpace(out)) == 0 {
 		return nil, err
 	}
@@ -122,9 +122,7 @@ func (p *Player) readManifest(ctx context.Context, name string) (map[string]stri
 
 // readFile returns the content of a file on the first control plane.
 func (p *Player) readFile(ctx context.Context, file string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
-	defer cancel()
-	return p.runOn(ctx, p.Place().Scheduler, nil, "cat", file)
+	return p.RunOn(ctx, p.Place().Scheduler, nil, "cat", file)
 }
 
 // flagLine matches an argument in the manifests that kubeadm writes.
@@ -194,7 +192,7 @@ func (p *Player) readMaxPods(ctx context.Context) (player.Limit, error) {
 	for _, n := range list.Items {
 		pods, err := strconv.Atoi(n.Status.Allocatable.Pods)
 		_, isHollow := n.Metadata.Labels[kubernetesengine.HollowLabel]
-		if err == nil && !n.Spec.Unschedulable && isHollow == p.hasHollow() {
+		if err == nil && !n.Spec.Unschedulable && isHollow == p.objects.hollow {
 			numbers = append(numbers, pods)
 		}
 	}

@@ -15,15 +15,21 @@ const (
 	jobLabel   = "nixbench.bench/job" // the id of the job in the workload
 )
 
+// objects makes the objects of the player.
+type objects struct {
+	Options
+	hollow bool // pods run on hollow nodes only
+}
+
 // object is a JSON object.
 type object map[string]any
 
 // firstPod returns the pod with which the watch begins. It is never placed, because no scheduler has its scheduler's name.
-func (p *Player) firstPod() ([]byte, error) {
+func (o objects) firstPod() ([]byte, error) {
 	return json.Marshal(object{"apiVersion": "v1", "kind": "Pod",
 		"metadata": object{"name": firstPodName, "namespace": namespace, "labels": object{benchLabel: "1"}},
 		"spec": object{"schedulerName": "nixbench-none", "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
-			"containers": []object{{"name": "none", "image": p.o.Image}}}})
+			"containers": []object{{"name": "none", "image": o.Image}}}})
 }
 
 const firstPodName = "nixbench-bench-watch"
@@ -33,27 +39,27 @@ func newList(items []object) object {
 }
 
 // jobList returns the objects of jobs.
-func (p *Player) jobList(jobs []workload.Job) ([]byte, error) {
+func (o objects) jobList(jobs []workload.Job) ([]byte, error) {
 	var items []object
 	for _, j := range jobs {
-		if group := p.podGroup(j); group != nil {
+		if group := o.podGroup(j); group != nil {
 			items = append(items, group)
 		}
-		items = append(items, p.job(j))
+		items = append(items, o.job(j))
 	}
 	return json.Marshal(newList(items))
 }
 
 // isGang reports whether the tasks of a job get a PodGroup.
-func (p *Player) isGang(j workload.Job) bool { return p.o.Gangs != "" && j.Gang && j.Tasks > 1 }
+func (o objects) isGang(j workload.Job) bool { return o.Gangs != "" && j.Gang && j.Tasks > 1 }
 
 // podGroup returns the PodGroup of a gang, or nil.
-func (p *Player) podGroup(j workload.Job) object {
-	if !p.isGang(j) {
+func (o objects) podGroup(j workload.Job) object {
+	if !o.isGang(j) {
 		return nil
 	}
 	version := "scheduling.x-k8s.io/v1alpha1"
-	if p.o.Gangs == Volcano {
+	if o.Gangs == Volcano {
 		version = "scheduling.volcano.sh/v1beta1"
 	}
 	return object{"apiVersion": version, "kind": "PodGroup", "metadata": object{"name": j.ID, "namespace": namespace},
@@ -61,13 +67,13 @@ func (p *Player) podGroup(j workload.Job) object {
 }
 
 // job returns the Job of a job.
-func (p *Player) job(j workload.Job) object {
+func (o objects) job(j workload.Job) object {
 	labels := object{benchLabel: "1", jobLabel: j.ID}
 	podLabels := object{benchLabel: "1", jobLabel: j.ID}
 	annotations := object{}
-	if p.isGang(j) && p.o.Gangs == Volcano {
+	if o.isGang(j) && o.Gangs == Volcano {
 		annotations["scheduling.k8s.io/group-name"] = j.ID
-	} else if p.isGang(j) {
+	} else if o.isGang(j) {
 		podLabels["scheduling.x-k8s.io/pod-group"] = j.ID
 	}
 	requests := object{"cpu": strconv.Itoa(j.CPUs)}
@@ -76,19 +82,19 @@ func (p *Player) job(j workload.Job) object {
 	}
 	var command []string
 	runtime := strconv.FormatFloat(j.Runtime, 'f', -1, 64)
-	for _, word := range p.o.Command {
+	for _, word := range o.Command {
 		command = append(command, strings.ReplaceAll(word, "{runtime}", runtime))
 	}
 	pod := object{
 		"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false, "enableServiceLinks": false,
-		"containers": []object{{"name": "task", "image": p.o.Image, "imagePullPolicy": "IfNotPresent", "command": command,
+		"containers": []object{{"name": "task", "image": o.Image, "imagePullPolicy": "IfNotPresent", "command": command,
 			"resources": object{"requests": requests}}},
 	}
-	if p.hasHollow() {
-		p.placeOnHollow(pod, annotations, runtime)
+	if o.hollow {
+		placeOnHollow(pod, annotations, runtime)
 	}
-	if p.o.Scheduler != "" {
-		pod["schedulerName"] = p.o.Scheduler
+	if o.Scheduler != "" {
+		pod["schedulerName"] = o.Scheduler
 	}
 	if j.Nodes > 1 {
 		pod["topologySpreadConstraints"] = []object{spread(j)}
@@ -110,12 +116,12 @@ func spread(j workload.Job) object {
 }
 
 // check returns an error if the player cannot run a job.
-func (p *Player) check(jobs []workload.Job) error {
-	if p.o.Image == "" || len(p.o.Command) == 0 {
+func (o objects) check(jobs []workload.Job) error {
+	if o.Image == "" || len(o.Command) == 0 {
 		return fmt.Errorf("kubernetes: the pods need an image and a command")
 	}
-	if p.o.Gangs != "" && p.o.Gangs != Coscheduling && p.o.Gangs != Volcano {
-		return fmt.Errorf("kubernetes: gangs are %s or %s, and not %s", Coscheduling, Volcano, p.o.Gangs)
+	if o.Gangs != "" && o.Gangs != Coscheduling && o.Gangs != Volcano {
+		return fmt.Errorf("kubernetes: gangs are %s or %s, and not %s", Coscheduling, Volcano, o.Gangs)
 	}
 	for _, j := range jobs {
 		if j.Queue != "" {

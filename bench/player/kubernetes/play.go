@@ -17,7 +17,6 @@ const (
 	maxCreates   = 4                // kubectl create commands at the same time
 	maxObjects   = 100              // jobs of one command
 	maxFailures  = 5                // reads of the watch that may fail one after the other
-	lastRead     = 3 * time.Second  // the time limit of the commands after the context has ended
 	setupTimeout = 30 * time.Second // of the start of the watch
 	maxDelay     = time.Second      // from the creation of a pod until the watch receives it; more is a doubt
 )
@@ -26,14 +25,15 @@ const (
 // are in use, jobs that become due wait. The events of submissions and pods are sent at the end, when the clock of the node has been read
 // again.
 func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
-	if err := p.check(jobs); err != nil {
+	if err := p.objects.check(jobs); err != nil {
 		return err
 	}
-	clock, err := player.ReadClock(ctx, p.date)
+	node := p.Place().Commands
+	clock, err := p.ReadClock(ctx, node)
 	if err == nil {
 		err = p.setUp(ctx)
 	}
-	defer p.stopWatch(ctx)
+	defer p.watch.stop(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -42,12 +42,9 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	}
 	t := newTrial(jobs, begin(), send)
 	err = p.follow(ctx, t)
-	p.clocks, p.doubts = player.ReadClockAgain(ctx, clock, p.date)
-	p.doubts = append(p.doubts, t.watchDoubts()...)
-	for i, d := range p.doubts {
-		p.doubts[i] = p.Place().Commands + ": " + d
-	}
-	t.sendEvents(p.clocks)
+	clocks := p.ReadClockAgain(ctx, node, clock)
+	p.Doubt(node, t.watchDoubts()...)
+	t.sendEvents(clocks)
 	return err
 }
 
@@ -64,7 +61,7 @@ func (p *Player) setUp(ctx context.Context) error {
 	if err := p.giveAccess(ctx); err != nil {
 		return err
 	}
-	pod, err := p.firstPod()
+	pod, err := p.objects.firstPod()
 	if err != nil {
 		return err
 	}
@@ -77,11 +74,11 @@ func (p *Player) setUp(ctx context.Context) error {
 			return fmt.Errorf("kubernetes: create a pod: %w", err)
 		}
 	}
-	if err := p.startWatch(ctx); err != nil {
+	if err := p.watch.start(ctx, p.kubectl); err != nil {
 		return err
 	}
 	for {
-		changes, _, err := p.readWatch(ctx, 0)
+		changes, _, err := p.watch.read(ctx, 0)
 		for _, c := range changes {
 			if c.pod == firstPodName {
 				return nil
@@ -137,7 +134,7 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 			isReading = true
 			go func() {
 				var r reading
-				r.changes, r.offset, r.err = p.readWatch(ctx, offset)
+				r.changes, r.offset, r.err = p.watch.read(ctx, offset)
 				readings <- r
 			}()
 		} else if !isReading && read.Add(p.poll).Before(wake) {
@@ -172,7 +169,7 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 			t.addChanges(r.changes)
 			if time.Since(active) > p.quiet {
 				active = time.Now()
-				if err := p.checkWatch(ctx); err != nil && ctx.Err() == nil {
+				if err := p.watch.check(ctx); err != nil && ctx.Err() == nil {
 					return err
 				}
 			}
@@ -185,20 +182,12 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 // stop adds the events until the end of ctx and returns its cause.
 func (p *Player) stop(ctx context.Context, t *trial, offset int) error {
 	cause := context.Cause(ctx)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastRead)
+	ctx, cancel := player.LastRead(ctx)
 	defer cancel()
-	if changes, _, err := p.readWatch(ctx, offset); err == nil {
+	if changes, _, err := p.watch.read(ctx, offset); err == nil {
 		t.addChanges(changes)
 	}
 	return cause
-}
-
-// checkWatch returns an error if the watch does not run.
-func (p *Player) checkWatch(ctx context.Context) error {
-	if _, err := p.run(ctx, nil, "systemctl", "--quiet", "is-active", watchUnit); err != nil {
-		return fmt.Errorf("kubernetes: %s has ended on %s: %w", watchUnit, p.Place().Commands, err)
-	}
-	return nil
 }
 
 // createProgram runs kubectl and prints all that it prints, because an error would contain only the end of stderr, and its exit status.
@@ -210,7 +199,7 @@ const exitStatus = "exit status "
 
 // create creates the objects of jobs. It returns the output of createProgram.
 func (p *Player) create(ctx context.Context, jobs []workload.Job) ([]byte, error) {
-	list, err := p.jobList(jobs)
+	list, err := p.objects.jobList(jobs)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +207,7 @@ func (p *Player) create(ctx context.Context, jobs []workload.Job) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	return p.runOn(ctx, p.Place().Commands, bytes.NewReader(list), append([]string{"sh", "-c", createProgram, "sh"}, argv...)...)
+	return p.RunLong(ctx, p.Place().Commands, bytes.NewReader(list), append([]string{"sh", "-c", createProgram, "sh"}, argv...)...)
 }
 
 // trial is the state of the jobs of Play.

@@ -26,12 +26,12 @@ func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
 	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
 	defer cancel()
 	var all []player.Request
-	for _, node := range p.cluster.NodesOf(kubernetesengine.ControlPlane) {
+	for _, node := range p.Cluster.NodesOf(kubernetesengine.ControlPlane) {
 		argv, err := p.admin("get", "--raw", "/metrics")
 		if err != nil {
 			return nil, err
 		}
-		out, err := p.runOn(ctx, node, nil, argv...)
+		out, err := p.RunLong(ctx, node, nil, argv...)
 		if err != nil {
 			return nil, fmt.Errorf("kubernetes: read the number of requests on %s: %w", node, err)
 		}
@@ -41,7 +41,7 @@ func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
 		}
 		all = append(all, requests...)
 		// kube-scheduler may have another port, or be another scheduler.
-		out, err = p.runOn(ctx, node, nil, "kubectl", "--kubeconfig", adminFile, "--server="+schedulerServer, "--insecure-skip-tls-verify", "get", "--raw", "/metrics")
+		out, err = p.RunLong(ctx, node, nil, "kubectl", "--kubeconfig", adminFile, "--server="+schedulerServer, "--insecure-skip-tls-verify", "get", "--raw", "/metrics")
 		if err == nil {
 			all = append(all, parseMetrics(string(out), sent)...)
 		}

@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math"
@@ -14,24 +13,22 @@ import (
 	"github.com/nixbench/nixbench/bench/player"
 )
 
-const (
-	watchUnit   = "nixbench-bench-watch.service"
-	watchFolder = "/run/nixbench-bench"
-	watchFile   = watchFolder + "/pods"
-)
+const watchFolder = "/run/nixbench-bench"
+
+// watchUnit is the program of the watch, without the function that runs commands.
+var watchUnit = player.Unit{Name: "nixbench-bench-watch.service", Folder: watchFolder, File: watchFolder + "/pods"}
+
+// watch is the watch of the pods on the node that submits jobs.
+type watch struct {
+	player.Unit
+	node string
+	cpu  float64 // processor seconds of the watches that have ended
+}
 
 // watchFields are the fields of a line of the watch after its time.
 const watchFields = `{.type}|{.object.metadata.name}|{.object.metadata.labels.nixbench\.bench/job}|` +
 	`{.object.metadata.annotations.batch\.kubernetes\.io/job-completion-index}|{.object.spec.nodeName}|{.object.status.phase}|` +
 	`{.object.status.containerStatuses[0].state.terminated.exitCode}|{.object.status.reason}|{.object.metadata.creationTimestamp}{"\n"}`
-
-// stopScript stops the watch and removes its file. It succeeds if there is no watch.
-const stopScript = `systemctl stop ` + watchUnit + ` 2> /dev/null
-if systemctl --quiet is-active ` + watchUnit + `; then
-	echo "` + watchUnit + ` does not stop" >&2
-	exit 1
-fi
-rm -rf ` + watchFolder + "\n"
 
 // watchEnd is the type of the line after a watch that has ended.
 const watchEnd = "END"
@@ -51,33 +48,33 @@ done
 // startScript returns the script that starts the watch in a transient unit of systemd, because commands over SSH end with their
 // connection. The program is in a file, because systemd expands variables in arguments.
 func startScript(kubectl []string) string {
-	return stopScript + `set -e
+	return watchUnit.StopScript() + `set -e
 mkdir -m 0700 ` + watchFolder + `
 cat > ` + watchFolder + `/program << 'END-OF-PROGRAM'
-exec >> ` + watchFile + `
+exec >> ` + watchUnit.File + `
 ` + watchProgram(kubectl) + `END-OF-PROGRAM
-: > ` + watchFile + `
-systemd-run --quiet --collect --unit=` + watchUnit + ` --setenv=PATH bash ` + watchFolder + "/program\n"
+: > ` + watchUnit.File + `
+systemd-run --quiet --collect --unit=` + watchUnit.Name + ` --setenv=PATH bash ` + watchFolder + "/program\n"
 }
 
-// startWatch starts the watch of the pods.
-func (p *Player) startWatch(ctx context.Context) error {
-	kubectl, err := p.kubectl("get", "pods", "--namespace="+namespace, "--selector="+benchLabel+"=1", "--watch", "--output-watch-events",
+// start starts the watch with a command line of kubectl, without its arguments.
+func (w *watch) start(ctx context.Context, kubectl func(args ...string) ([]string, error)) error {
+	argv, err := kubectl("get", "pods", "--namespace="+namespace, "--selector="+benchLabel+"=1", "--watch", "--output-watch-events",
 		"--output=jsonpath="+watchFields)
 	if err != nil {
 		return err
 	}
-	if _, err := p.run(ctx, strings.NewReader(startScript(kubectl)), "sh", "-s"); err != nil {
+	if _, err := w.RunScript(ctx, startScript(argv)); err != nil {
 		return fmt.Errorf("kubernetes: start the watch: %w", err)
 	}
 	return nil
 }
 
 // usageScript prints the file stat of each process of the watch.
-const usageScript = `for d in /proc/[0-9]*; do
+var usageScript = `for d in /proc/[0-9]*; do
 	while read -r group; do
 		case $group in
-			*/` + watchUnit + `)
+			*/` + watchUnit.Name + `)
 				! read -r stat < "$d/stat" || printf '%s\n' "$stat"
 				break ;;
 		esac
@@ -85,16 +82,21 @@ const usageScript = `for d in /proc/[0-9]*; do
 done 2> /dev/null
 `
 
-// stopWatch stops the watch, and adds what it has used. Clean reports an error.
-func (p *Player) stopWatch(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastRead)
-	defer cancel()
-	out, _ := p.run(ctx, strings.NewReader(usageScript+stopScript), "sh", "-s")
-	for line := range strings.Lines(string(out)) {
+// stop stops the watch, and adds what it has used. Clean reports an error.
+func (w *watch) stop(ctx context.Context) {
+	for line := range strings.Lines(string(w.Stop(ctx, usageScript))) {
 		if cpu, err := player.ParseStat(strings.TrimSpace(line), true); err == nil {
-			p.watchCPU += cpu
+			w.cpu += cpu
 		}
 	}
+}
+
+// check returns an error if the watch does not run.
+func (w *watch) check(ctx context.Context) error {
+	if _, err := w.Run(ctx, nil, "systemctl", "--quiet", "is-active", w.Name); err != nil {
+		return fmt.Errorf("kubernetes: %s has ended on %s: %w", w.Name, w.node, err)
+	}
+	return nil
 }
 
 // change is a line of the watch: the state of a pod.
@@ -111,22 +113,21 @@ type change struct {
 	created time.Time // in whole seconds, on the clock of the API server
 }
 
-// readWatch returns the lines of the watch after the first offset bytes, and the new offset.
-func (p *Player) readWatch(ctx context.Context, offset int) ([]change, int, error) {
-	out, err := p.run(ctx, nil, "tail", "--bytes=+"+strconv.Itoa(offset+1), watchFile)
+// read returns the lines of the watch after the first offset bytes, and the new offset.
+func (w *watch) read(ctx context.Context, offset int) ([]change, int, error) {
+	lines, next, err := w.ReadLines(ctx, offset)
 	if err != nil {
 		return nil, offset, fmt.Errorf("kubernetes: read the watch: %w", err)
 	}
-	whole := out[:bytes.LastIndexByte(out, '\n')+1] // the last line may be incomplete
 	var changes []change
-	for line := range bytes.Lines(whole) {
-		c, err := parseChange(strings.TrimSuffix(string(line), "\n"))
+	for _, line := range lines {
+		c, err := parseChange(string(line))
 		if err != nil {
 			return nil, offset, fmt.Errorf("kubernetes: read the watch: %w", err)
 		}
 		changes = append(changes, c)
 	}
-	return changes, offset + len(whole), nil
+	return changes, next, nil
 }
 
 // parseChange parses a line of the watch.

@@ -113,7 +113,7 @@ func limitRequests(set map[string]string) []player.Limit {
 
 // readConfig returns the settings with which slurmctld runs, by their names.
 func (p *Player) readConfig(ctx context.Context) (map[string]string, error) {
-	out, err := p.run(ctx, "scontrol", "show", "config")
+	out, err := p.runOnController(ctx, "scontrol", "show", "config")
 	if err != nil {
 		return nil, fmt.Errorf("slurm: read the configuration: %w", err)
 	}

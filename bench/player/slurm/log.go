@@ -102,7 +102,7 @@ func parseLog(out []byte) (records []record, cursor string, err error) {
 
 // logEnd returns the cursor of the end of the journal.
 func (p *Player) logEnd(ctx context.Context) (string, error) {
-	out, err := p.run(ctx, "journalctl", "--no-pager", "--lines=0", "--show-cursor")
+	out, err := p.runOnController(ctx, "journalctl", "--no-pager", "--lines=0", "--show-cursor")
 	if err != nil {
 		return "", fmt.Errorf("slurm: read the journal: %w", err)
 	}
@@ -115,7 +115,7 @@ func (p *Player) logEnd(ctx context.Context) (string, error) {
 
 // readLog returns the records after a cursor, and the cursor of the last entry.
 func (p *Player) readLog(ctx context.Context, cursor string) ([]record, string, error) {
-	out, err := p.run(ctx, "journalctl", "--quiet", "--no-pager", "--unit=slurmctld.service", "--output=json",
+	out, err := p.runOnController(ctx, "journalctl", "--quiet", "--no-pager", "--unit=slurmctld.service", "--output=json",
 		"--output-fields=MESSAGE,_SOURCE_REALTIME_TIMESTAMP", "--after-cursor="+cursor)
 	if err != nil {
 		return nil, cursor, fmt.Errorf("slurm: read the log of slurmctld: %w", err)

@@ -10,12 +10,8 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-const (
-	// maxFailures is the number of reads of the log that may fail one after the other.
-	maxFailures = 5
-	// lastRead is the time limit of the read of the log after the context has ended.
-	lastRead = 3 * time.Second
-)
+// maxFailures is the number of reads of the log that may fail one after the other.
+const maxFailures = 5
 
 // Play implements [player.Player]. Scripts with sbatch commands run one after the other: while one runs, jobs that become due wait and
 // are submitted together by the next one. The events are sent at the end, when the clocks have been read again.
@@ -27,9 +23,13 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	if err == nil {
 		err = p.waitForClient(ctx)
 	}
-	var clocks clocks
+	place := p.Place()
+	var controller, client player.Clock
 	if err == nil {
-		clocks, err = p.readClocks(ctx)
+		controller, err = p.ReadClock(ctx, place.Scheduler)
+	}
+	if client = controller; err == nil && place.Commands != place.Scheduler {
+		client, err = p.ReadClock(ctx, place.Commands)
 	}
 	var cursor string
 	if err == nil {
@@ -43,14 +43,19 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	}
 	t := newTrial(jobs)
 	err = p.follow(ctx, t, arraySize(config), begin(), cursor)
-	p.doubts = clocks.readAgain(ctx)
-	p.clocks = clocks.controller
+	onController := p.ReadClockAgain(ctx, place.Scheduler, controller)
+	onClient := onController
+	if place.Commands != place.Scheduler {
+		var doubts []string
+		onClient, doubts = player.ReadClockAgain(ctx, client, p.DateOn(place.Commands))
+		p.Doubt(place.Commands, doubts...)
+	}
 	for _, e := range t.submissions {
-		e.Time = clocks.client.Local(e.Time)
+		e.Time = onClient.Local(e.Time)
 		send(e)
 	}
 	for _, e := range t.events {
-		e.Time = clocks.controller.Local(e.Time)
+		e.Time = onController.Local(e.Time)
 		send(e)
 	}
 	return err
@@ -92,7 +97,7 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 				text := script(cs, t.openID)
 				next, submitting, quiet = last-len(rest), true, now
 				go func() {
-					out, err := p.runOn(ctx, p.Place().Commands, strings.NewReader(text), "bash", "-s")
+					out, err := p.RunLong(ctx, p.Place().Commands, strings.NewReader(text), "bash", "-s")
 					s := submission{commands: cs, err: err}
 					if err == nil {
 						s.answers, s.err = parseAnswers(out, len(cs))
@@ -168,7 +173,7 @@ func (p *Player) readNext(ctx context.Context, cursor string, look bool) reading
 // stop adds the events until the end of ctx and returns its cause.
 func (p *Player) stop(ctx context.Context, t *trial, cursor string, submissions <-chan submission, submitting bool) error {
 	cause := context.Cause(ctx)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastRead)
+	ctx, cancel := player.LastRead(ctx)
 	defer cancel()
 	if submitting {
 		select {

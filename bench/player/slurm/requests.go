@@ -15,7 +15,7 @@ var messageType = regexp.MustCompile(`^\s*(\S+)\s*\(\s*\d+\) count:(\d+)\s`)
 
 // Requests implements [player.Requester]. It does not reset the statistics. slurmctld itself resets some of them every day.
 func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
-	out, err := p.run(ctx, "sdiag")
+	out, err := p.runOnController(ctx, "sdiag")
 	if err != nil {
 		return nil, fmt.Errorf("slurm: read the number of requests: %w", err)
 	}

@@ -1,0 +1,104 @@
+package player
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// CommandTimeout is the time limit of commands that answer at once.
+const CommandTimeout = time.Minute
+
+// longTimeout is the time limit of commands that run as long as a trial.
+const longTimeout = 24 * time.Hour
+
+// Remote is the part of a player that is the same for all schedulers on the nodes of a cluster: it runs commands there, and reads clocks and usage.
+type Remote struct {
+	Cluster  engine.Cluster
+	Engine   string   // for errors
+	Role     string   // of the scheduler's node
+	Client   string   // the node on which the commands run that submit and observe jobs; empty: that of the scheduler
+	Programs []string // of the scheduler, as [ReadUsage] takes them
+
+	doubts []string // about the last Play
+	clocks Clocks   // of the last Play
+}
+
+// Place returns where the commands run.
+func (r *Remote) Place() Place {
+	scheduler := r.Cluster.FirstOf(r.Role)
+	return Place{Commands: cmp.Or(r.Client, scheduler), Scheduler: scheduler}
+}
+
+// Run runs a command on the node that submits jobs, at most for [CommandTimeout].
+func (r *Remote) Run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
+	return r.RunOn(ctx, r.Place().Commands, stdin, argv...)
+}
+
+// RunOn runs a command on a node, at most for [CommandTimeout].
+func (r *Remote) RunOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
+	return r.run(ctx, CommandTimeout, node, stdin, argv)
+}
+
+// RunLong runs a command on a node until ctx ends, at most for a day.
+func (r *Remote) RunLong(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
+	return r.run(ctx, longTimeout, node, stdin, argv)
+}
+
+func (r *Remote) run(ctx context.Context, limit time.Duration, node string, stdin io.Reader, argv []string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if node == "" {
+		return nil, fmt.Errorf("%s: the hive has no node with the role %s", r.Engine, r.Role)
+	}
+	return r.Cluster.Run(ctx, node, stdin, argv...)
+}
+
+// Usage implements [Player]. The usage of a part is the sum over all nodes.
+func (r *Remote) Usage(ctx context.Context) (map[string]Usage, error) {
+	var nodes []string
+	for _, m := range r.Cluster.Members {
+		nodes = append(nodes, m.Node)
+	}
+	usage, err := ReadUsage(ctx, r.Cluster.Run, nodes, r.Programs)
+	if err != nil {
+		return nil, fmt.Errorf("%s: read the usage: %w", r.Engine, err)
+	}
+	return usage, nil
+}
+
+// Doubts implements [Doubter].
+func (r *Remote) Doubts() []string { return r.doubts }
+
+// Clocks implements [Clocked].
+func (r *Remote) Clocks() Clocks { return r.clocks }
+
+// DateOn returns a function that reads the clock of a node.
+func (r *Remote) DateOn(node string) func(context.Context) ([]byte, error) {
+	return func(ctx context.Context) ([]byte, error) { return r.RunOn(ctx, node, nil, "date", "+%s%N") }
+}
+
+// ReadClock reads the clock of a node before a workload.
+func (r *Remote) ReadClock(ctx context.Context, node string) (Clock, error) {
+	return ReadClock(ctx, r.DateOn(node))
+}
+
+// ReadClockAgain reads the clock of a node after a workload, also if ctx has ended. The player then has this clock, and only the doubts about it.
+func (r *Remote) ReadClockAgain(ctx context.Context, node string, before Clock) Clocks {
+	var doubts []string
+	r.clocks, doubts = ReadClockAgain(ctx, before, r.DateOn(node))
+	r.doubts = nil
+	r.Doubt(node, doubts...)
+	return r.clocks
+}
+
+// Doubt adds doubts about the last Play, which a node is the cause of.
+func (r *Remote) Doubt(node string, doubts ...string) {
+	for _, d := range doubts {
+		r.doubts = append(r.doubts, node+": "+d)
+	}
+}

@@ -1,0 +1,62 @@
+package player
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// lastRead is the time limit of the commands after the context of Play has ended.
+const lastRead = 3 * time.Second
+
+// Unit is a program of a player in a transient systemd unit on a node, because commands over SSH end with their connection. It writes lines into a file.
+type Unit struct {
+	Name   string                                                                     // of the systemd unit
+	Folder string                                                                     // with all files of the program
+	File   string                                                                     // the file with the lines
+	Run    func(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) // runs a command on the node
+}
+
+// StopScript returns the script that stops the program and removes its files. It succeeds if there is no program.
+func (u Unit) StopScript() string {
+	return `systemctl stop ` + u.Name + ` 2> /dev/null
+if systemctl --quiet is-active ` + u.Name + `; then
+	echo "` + u.Name + ` does not stop" >&2
+	exit 1
+fi
+rm -rf ` + u.Folder + "\n"
+}
+
+// RunScript runs a script of sh on the node.
+func (u Unit) RunScript(ctx context.Context, script string) ([]byte, error) {
+	return u.Run(ctx, strings.NewReader(script), "sh", "-s")
+}
+
+// Stop runs a script and stops the program, also if ctx has ended. It returns the output of the script. [Player.Clean] reports an error.
+func (u Unit) Stop(ctx context.Context, script string) []byte {
+	ctx, cancel := LastRead(ctx)
+	defer cancel()
+	out, _ := u.RunScript(ctx, script+u.StopScript())
+	return out
+}
+
+// ReadLines returns the lines after the first offset bytes, and the new offset.
+func (u Unit) ReadLines(ctx context.Context, offset int) (lines [][]byte, next int, err error) {
+	out, err := u.Run(ctx, nil, "tail", "--bytes=+"+strconv.Itoa(offset+1), u.File)
+	if err != nil {
+		return nil, offset, err
+	}
+	whole := out[:bytes.LastIndexByte(out, '\n')+1] // the last line may be incomplete
+	for line := range bytes.Lines(whole) {
+		lines = append(lines, bytes.TrimSuffix(line, []byte("\n")))
+	}
+	return lines, offset + len(whole), nil
+}
+
+// LastRead returns a context for the commands after ctx has ended.
+func LastRead(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), lastRead)
+}
