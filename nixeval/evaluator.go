@@ -6,8 +6,8 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -42,13 +42,14 @@ type Options struct {
 	Run        Runner // starts programs; nil: Exec
 }
 
+// Unlimited as [Options].ChunkSize means that one process evaluates all units.
+const Unlimited = math.MaxInt
+
 // Evaluator evaluates and builds one hive with Nix. It is safe for concurrent use.
 type Evaluator struct {
 	Options
 
-	mu           sync.Mutex
-	attr         string          // flake output to evaluate: the user's, or the first in flakeAttrs that is not known to be missing
-	sentMessages map[string]bool // level and text of messages that were sent
+	output *flakeOutput
 }
 
 // New returns an evaluator. It does not run Nix.
@@ -56,28 +57,30 @@ func New(o Options) *Evaluator {
 	if o.Run == nil {
 		o.Run = Exec
 	}
-	e := &Evaluator{Options: o, attr: o.Source.Attr, sentMessages: map[string]bool{}}
-	send := o.Send
-	e.Send = func(ev event.Event) {
-		if e.isNew(ev) && send != nil {
-			send(ev)
-		}
-	}
-	return e
+	o.Send = sendMessagesOnce(o.Send)
+	return &Evaluator{Options: o, output: &flakeOutput{attr: o.Source.Attr}}
 }
 
-// isNew reports whether an event must be sent. It returns false for a message that was sent before,
-// because every evaluation of a hive prints the hive's warnings again.
-func (e *Evaluator) isNew(ev event.Event) bool {
-	if ev.Kind != event.Message {
-		return true
+// sendMessagesOnce returns a sink that leaves out messages that were sent before, because every evaluation of a hive
+// prints the hive's warnings again.
+func sendMessagesOnce(send event.Sink) event.Sink {
+	var mu sync.Mutex
+	sent := map[string]bool{} // by level and text
+	return func(e event.Event) {
+		if e.Kind == event.Message {
+			key := e.Level + "\x00" + e.Text
+			mu.Lock()
+			seen := sent[key]
+			sent[key] = true
+			mu.Unlock()
+			if seen {
+				return
+			}
+		}
+		if send != nil {
+			send(e)
+		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	key := ev.Level + "\x00" + ev.Text
-	seen := e.sentMessages[key]
-	e.sentMessages[key] = true
-	return !seen
 }
 
 // eval applies a Nix function to the evaluated hive and decodes the result into v.
@@ -118,7 +121,7 @@ func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function st
 		return e.nixEval(ctx, phase, "--impure", "--expr", "("+apply+") (import "+file+")")
 	}
 	for {
-		attr, last := e.flakeAttr()
+		attr, last := e.output.current()
 		apply, err := e.wrapFunction(function) // error messages in the text contain the name of the output
 		if err != nil {
 			return nil, err
@@ -128,57 +131,15 @@ func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function st
 			args = append(args, "--impure")
 		}
 		data, err := e.nixEval(ctx, phase, append([]string{e.Source.Flake + "#" + attr}, args...)...)
-		if e.isMissingOutput(err, attr) && e.Source.Attr == "" {
+		if isMissingOutput(e.Source, err, attr) && e.Source.Attr == "" {
 			if !last {
-				e.advanceFlakeAttr(attr)
+				e.output.advance(attr)
 				continue
 			}
-			return nil, newHiveError("%s", e.noHiveMessage())
+			return nil, newHiveError("%s", noHiveMessage(e.Source))
 		}
 		return data, err
 	}
-}
-
-// flakeAttr returns the flake output to evaluate, and whether it is the last of flakeAttrs.
-func (e *Evaluator) flakeAttr() (attr string, last bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.attr == "" {
-		e.attr = flakeAttrs[0]
-	}
-	return e.attr, e.attr == flakeAttrs[len(flakeAttrs)-1]
-}
-
-func (e *Evaluator) advanceFlakeAttr(after string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i, a := range flakeAttrs[:len(flakeAttrs)-1] {
-		if a == after && e.attr == after {
-			e.attr = flakeAttrs[i+1]
-			return
-		}
-	}
-}
-
-// noHiveMessage is the error for a flake without a hive and without nixosConfigurations.
-func (e *Evaluator) noHiveMessage() string {
-	also := ""
-	if file := filepath.Join(e.Source.Dir, "hive.nix"); isFile(file) {
-		also = "; to use the hive.nix beside it: -f " + file
-	}
-	return fmt.Sprintf("%s has no output with a hive (%s), and no %s%s", e.Source, strings.Join(hiveOutputs, ", "), configurationsOutput, also)
-}
-
-// isMissingOutput reports whether the flake does not have the output, or whether the paths of all outputs were something else.
-func (e *Evaluator) isMissingOutput(err error, attr string) bool {
-	var ne *NixError
-	if !errors.As(err, &ne) {
-		return false
-	}
-	if attr == rootAttrs[1] && ne.Raw == ourPrefix+e.noHiveMessage() {
-		return true
-	}
-	return strings.Contains(ne.Raw, "does not provide attribute") && (strings.Contains(ne.Raw, "'"+attr+"'") || slices.Contains(rootAttrs, attr))
 }
 
 // nixEval runs `nix eval --json` once and returns its output.
@@ -187,11 +148,16 @@ func (e *Evaluator) nixEval(ctx context.Context, phase event.Phase, target ...st
 	argv = append(argv, target...)
 	log := newNixLog(e.Send, phase)
 	log.fullTrace = e.ShowTrace
-	// Return no output of a failed evaluation, because old versions of Nix may have printed
-	// incomplete JSON.
-	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine, Disposable: true})
+	return runNix(ctx, e.Run, log, Command{Argv: argv, Disposable: true})
+}
+
+// runNix runs a program of Nix and returns its output. It returns no output of a program that has failed, because old
+// versions of Nix may have printed incomplete JSON.
+func runNix(ctx context.Context, run Runner, log *nixLog, c Command) ([]byte, error) {
+	c.Stderr = log.HandleLine
+	out, err := run(ctx, c)
 	if err != nil {
-		return nil, newProcessError(argv, err, log)
+		return nil, newProcessError(c.Argv, err, log)
 	}
 	return out, nil
 }
@@ -214,7 +180,7 @@ func (e *Evaluator) nixFlags() []string {
 func (e *Evaluator) wrapFunction(function string) (string, error) {
 	argument, source, outputs := "raw", e.Source.String(), "null"
 	if e.Source.IsFlake() {
-		switch attr, _ := e.flakeAttr(); {
+		switch attr, _ := e.output.current(); {
 		case slices.Contains(rootAttrs, attr):
 			outputs = `[ "` + strings.Join(hiveOutputs, `" "`) + `" ]`
 		case attr == configurationsOutput:
@@ -227,7 +193,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	noHive, err := nixString(e.noHiveMessage())
+	noHive, err := nixString(noHiveMessage(e.Source))
 	if err != nil {
 		return "", err
 	}
@@ -243,7 +209,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 			return "", err
 		}
 	}
-	runtime, err := e.factsExpression()
+	runtime, err := factsExpression(e.Facts)
 	if err != nil {
 		return "", err
 	}
@@ -275,11 +241,11 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 }
 
 // factsExpression returns a Nix expression for the facts, or null if there are none.
-func (e *Evaluator) factsExpression() (string, error) {
-	if e.Facts == "" {
+func factsExpression(facts string) (string, error) {
+	if facts == "" {
 		return "null", nil
 	}
-	file, err := fetchExpression(e.Facts, "runtime.json")
+	file, err := fetchExpression(facts, "runtime.json")
 	if err != nil {
 		return "", fmt.Errorf("facts: %w", err)
 	}

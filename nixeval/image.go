@@ -36,9 +36,7 @@ func (e *Evaluator) WithFacts(file string) *Evaluator {
 // that e has found.
 func (e *Evaluator) withOptions(o Options) *Evaluator {
 	d := New(o)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	d.attr = e.attr
+	d.output = e.output
 	return d
 }
 

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval/workload"
 )
 
 // Closure is the NixOS system or boot image of a unit. It may not be built yet.
@@ -21,7 +23,7 @@ type Closure struct {
 
 // Instantiate evaluates the systems of units. It returns the closures of all units that could be
 // evaluated, and an [*EvalError] for the other units. It runs several Nix processes at once, each for
-// a few units, see workload.plan.
+// a few units, see [workload.Work.Plan].
 func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string]Closure, error) {
 	return e.InstantiateEach(ctx, units, func(map[string]Closure) {})
 }
@@ -38,8 +40,8 @@ func (e *Evaluator) InstantiateEach(ctx context.Context, units []string, each fu
 		closures  = map[string]Closure{}
 		processes atomic.Int32
 	)
-	plan := systemWork.plan(findResources(), len(units), e.Workers, e.ChunkSize)
-	failed, err := e.isolateFailures(ctx, splitUnits(units, plan.chunk), plan.processes, func(ctx context.Context, chunk []string) error {
+	plan := workload.Systems.Plan(len(units), e.Workers, e.ChunkSize)
+	failed, err := isolateFailures(ctx, slices.Chunk(units, plan.Chunk), plan.Processes, func(ctx context.Context, chunk []string) error {
 		processes.Add(1)
 		names, err := EncodeJSON(chunk)
 		if err != nil {
@@ -96,29 +98,29 @@ const splitInto = 8
 // Units may need more memory than the plan expects, for example if each reads options of all nodes.
 // If the kernel kills a process for that reason, its units are evaluated again at the end, one
 // unit in one process at a time.
-func (e *Evaluator) isolateFailures(ctx context.Context, work [][]string, workers int, do func(context.Context, []string) error) (map[string]*NixError, error) {
+func isolateFailures(ctx context.Context, work iter.Seq[[]string], workers int, do func(context.Context, []string) error) (map[string]*NixError, error) {
 	failed, err := isolate(ctx, work, workers, do)
-	var again [][]string
+	var again []string
 	for unit, reason := range failed {
 		if reason.killed {
-			again = append(again, []string{unit})
+			again = append(again, unit)
 		}
 	}
 	if err != nil || len(again) == 0 {
 		return failed, err
 	}
 	for _, unit := range again {
-		delete(failed, unit[0])
+		delete(failed, unit)
 	}
-	slices.SortFunc(again, func(a, b []string) int { return CompareNatural(a[0], b[0]) })
-	alone, err := isolate(ctx, again, 1, do)
+	slices.SortFunc(again, CompareNatural)
+	alone, err := isolate(ctx, slices.Chunk(again, 1), 1, do)
 	maps.Copy(failed, alone)
 	return failed, err
 }
 
 // isolate is isolateFailures without the second evaluation. It does not split a chunk whose process was killed, but returns
 // the error for each of its units.
-func isolate(ctx context.Context, work [][]string, workers int, do func(context.Context, []string) error) (map[string]*NixError, error) {
+func isolate(ctx context.Context, work iter.Seq[[]string], workers int, do func(context.Context, []string) error) (map[string]*NixError, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
@@ -155,10 +157,8 @@ func isolate(ctx context.Context, work [][]string, workers int, do func(context.
 			}
 		})
 	}
-	for _, chunk := range work {
-		if len(chunk) > 0 {
-			start(chunk)
-		}
+	for chunk := range work {
+		start(chunk)
 	}
 	wg.Wait()
 	return failed, context.Cause(ctx)

@@ -17,7 +17,7 @@ type Expression struct {
 
 // Introspect returns the value of an expression as JSON.
 func (e *Evaluator) Introspect(ctx context.Context, x Expression) ([]byte, error) {
-	f, err := e.toNixFunction(x)
+	f, err := x.toNixFunction(e.Source.IsFlake() && !e.Impure)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (e *Evaluator) Introspect(ctx context.Context, x Expression) ([]byte, error
 // IntrospectDrvs writes the derivations in an expression's value into the store and returns their
 // paths.
 func (e *Evaluator) IntrospectDrvs(ctx context.Context, x Expression) ([]string, error) {
-	f, err := e.toNixFunction(x)
+	f, err := x.toNixFunction(e.Source.IsFlake() && !e.Impure)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,8 @@ func (e *Evaluator) IntrospectDrvs(ctx context.Context, x Expression) ([]string,
 	return drvs, err
 }
 
-func (e *Evaluator) toNixFunction(x Expression) (string, error) {
+// toNixFunction returns the function as a Nix expression that can be evaluated in pure mode if pure is set.
+func (x Expression) toNixFunction(pure bool) (string, error) {
 	if x.File == "" {
 		return "(\n" + x.Text + "\n)", nil // the closing parenthesis has its own line, because the text may end with a comment
 	}
@@ -44,7 +45,7 @@ func (e *Evaluator) toNixFunction(x Expression) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if e.Source.IsFlake() && !e.Impure {
+	if pure {
 		// Pure mode reads a file outside the flake only if the file's hash is given.
 		file, err := fetchExpression(abs, "expression.nix")
 		if err != nil {

@@ -1,7 +1,6 @@
 package nixeval
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -11,22 +10,21 @@ import (
 
 const keepLogLines = 20 // number of last lines of each build's log that are kept for its error message
 
-// nixLog reads the stderr of one Nix process. It sends events, and stores Nix's errors and the last
-// lines of each build's log.
+// nixLog reads the stderr of one Nix process. It sends events, and stores the last lines of each build's
+// log.
 type nixLog struct {
 	nixlog.Reader
 	send      event.Sink
 	phase     event.Phase
 	fullTrace bool                // errors contain their full trace
 	tails     map[string][]string // derivation → last lines of its build log
-	errors    []*NixError         // the errors of Nix, in the order of its log
 	builds    [2]int64            // done and total in the last progress event
 }
 
 func newNixLog(send event.Sink, phase event.Phase) *nixLog {
 	l := &nixLog{send: send, phase: phase, tails: map[string][]string{}}
 	l.Reader = nixlog.Reader{Start: l.handleStart, Stop: l.handleStop, Progress: l.handleProgress,
-		BuildLog: l.handleBuildLog, Error: l.handleError, Message: l.handleMessage}
+		BuildLog: l.handleBuildLog, Message: l.handleMessage}
 	return l
 }
 
@@ -48,10 +46,15 @@ func (l *nixLog) handleStop(a nixlog.Activity) {
 	}
 }
 
+// newError returns the error for an error in the log.
+func (l *nixLog) newError(e nixlog.Error) *NixError {
+	return &NixError{Text: e.Text, Raw: e.Raw, File: e.File, Line: e.Line, Col: e.Col, Drv: e.Drv, fullTrace: l.fullTrace}
+}
+
 // hasFailed reports whether Nix has reported an error for the derivation. Nix reports the error
 // before it ends the activity of the build.
 func (l *nixLog) hasFailed(drv string) bool {
-	return slices.ContainsFunc(l.errors, func(e *NixError) bool { return e.Drv == drv })
+	return slices.ContainsFunc(l.Errors, func(e nixlog.Error) bool { return e.Drv == drv })
 }
 
 func (l *nixLog) handleBuildLog(drv, line string) {
@@ -64,16 +67,6 @@ func (l *nixLog) handleProgress(a nixlog.Activity, done, total int64) {
 		l.builds = at
 		l.send.Send(event.Event{Kind: event.Progress, Phase: l.phase, Done: int(done), Total: int(total)})
 	}
-}
-
-var failedDrvRE = regexp.MustCompile(`(?s)(?:builder for|Cannot build|hash mismatch in fixed-output derivation|required to build) '(/nix/store/[^']+\.drv)'`)
-
-func (l *nixLog) handleError(e nixlog.Error) {
-	ne := &NixError{Text: e.Text, Raw: e.Raw, File: e.File, Line: e.Line, Col: e.Col, fullTrace: l.fullTrace}
-	if m := failedDrvRE.FindStringSubmatch(e.Raw); m != nil {
-		ne.Drv = m[1]
-	}
-	l.errors = append(l.errors, ne)
 }
 
 func (l *nixLog) handleMessage(level int64, msg string) {

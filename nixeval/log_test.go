@@ -103,8 +103,8 @@ func FuzzLog(f *testing.F) {
 		l.HandleLine(`@nix {"action":"start","fields":["/nix/store/a.drv"],"id":1,"type":105}`)
 		l.HandleLine(line)
 		l.HandleLine(line)
-		for _, e := range l.errors {
-			_, _ = e.Error(), e.Hint()
+		for _, e := range l.Errors {
+			_, _ = l.newError(e).Error(), l.newError(e).Hint()
 		}
 	})
 }

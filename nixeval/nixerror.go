@@ -153,12 +153,12 @@ func newProcessError(argv []string, err error, log *nixLog) error {
 	if !errors.As(err, &exit) {
 		return fmt.Errorf("%s: %w", argv[0], err) // the program did not start
 	}
-	if n := len(log.errors); n > 0 {
-		e := *log.errors[n-1]
+	if n := len(log.Errors); n > 0 {
+		e := log.newError(log.Errors[n-1])
 		if len(log.Plain) > 0 { // append the output of a program that Nix ran, such as git
 			e.Text += "\n" + strings.Join(log.Plain, "\n")
 		}
-		return &e
+		return e
 	}
 	text := fmt.Sprintf("%s: %v", argv[0], err)
 	ws, ok := exit.Sys().(syscall.WaitStatus)

@@ -32,7 +32,7 @@ func (e *Evaluator) Repl(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(filepath.Dir(file))
-	version, err := e.readNixVersion(ctx)
+	version, err := readNixVersion(ctx, e.Run)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (e *Evaluator) writeReplFile() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		attr, _ := e.flakeAttr()
+		attr, _ := e.output.current()
 		hive = "(builtins.getFlake " + ref + ").outputs"
 		if !slices.Contains(rootAttrs, attr) {
 			hive += "." + attr
@@ -97,12 +97,10 @@ var versionRE = regexp.MustCompile(`(\d+)\.(\d+)`)
 
 // readNixVersion returns the version of Nix as major*100 + minor: 208 for Nix 2.8, 226 for Nix
 // 2.26.
-func (e *Evaluator) readNixVersion(ctx context.Context) (int, error) {
-	log := newNixLog(nil, "")
-	argv := []string{"nix", "--version"}
-	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine})
+func readNixVersion(ctx context.Context, run Runner) (int, error) {
+	out, err := runNix(ctx, run, newNixLog(nil, ""), Command{Argv: []string{"nix", "--version"}})
 	if err != nil {
-		return 0, newProcessError(argv, err, log)
+		return 0, err
 	}
 	m := versionRE.FindStringSubmatch(string(out))
 	if m == nil {

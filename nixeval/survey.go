@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval/workload"
 )
 
 // Survey evaluates everything in the hive that is cheap to evaluate: names, roles, sizes and deployment options. If the
@@ -47,7 +49,7 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 			return nil, toSetError(err)
 		}
 		s.Deployments = map[string]Deployment{}
-		chunkSize = min(surveyWork.maxChunk, max(1, len(s.Units)/splitInto)) // at least one of the units fails
+		chunkSize = min(workload.Survey.MaxChunk, max(1, len(s.Units)/splitInto)) // at least one of the units fails
 	}
 	var rest []string
 	for _, u := range s.Units {
@@ -58,31 +60,26 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 	if len(rest) == 0 {
 		return newHive(s, nil)
 	}
-	plan := surveyWork.plan(findResources(), len(rest), e.Workers, chunkSize)
+	plan := workload.Survey.Plan(len(rest), e.Workers, chunkSize)
 	var mu sync.Mutex
-	broken, err := e.isolateFailures(ctx, splitUnits(rest, plan.chunk), plan.processes, func(ctx context.Context, units []string) error {
-		part, err := e.surveyUnits(ctx, units)
-		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			maps.Copy(s.Deployments, part)
+	broken, err := isolateFailures(ctx, slices.Chunk(rest, plan.Chunk), plan.Processes, func(ctx context.Context, units []string) error {
+		names, err := EncodeJSON(units)
+		if err != nil {
+			return err
 		}
-		return err
+		var part surveyResult
+		if err := e.eval(ctx, event.Survey, "h: h.survey "+names, &part); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		maps.Copy(s.Deployments, part.Deployments)
+		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	return newHive(s, broken)
-}
-
-func (e *Evaluator) surveyUnits(ctx context.Context, units []string) (map[string]Deployment, error) {
-	names, err := EncodeJSON(units)
-	if err != nil {
-		return nil, err
-	}
-	var s surveyResult
-	err = e.eval(ctx, event.Survey, "h: h.survey "+names, &s)
-	return s.Deployments, err
 }
 
 func countNoun(n int, noun string) string {

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/nixbench/nixbench/e2e/fixture"
+	"github.com/nixbench/nixbench/nixeval/workload"
 )
 
 var surveyRE = regexp.MustCompile(`h\.survey (?:(\d+)\)|\(builtins\.fromJSON "(\[[^]]*\])"\))`)
@@ -59,7 +60,7 @@ func TestSurveyInChunks(t *testing.T) {
 			t.Errorf("%s was evaluated %d times: %+v", u.Name, evaluations[u.Name], u.Deployment.TargetHosts)
 		}
 	}
-	if chunks[0] != firstSurvey || slices.Max(chunks) > surveyWork.maxChunk {
+	if chunks[0] != firstSurvey || slices.Max(chunks) > workload.Survey.MaxChunk {
 		t.Errorf("units per process: %v", chunks)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 // Error is a failed copy or build. It wraps the error of package remote if the connection
@@ -77,15 +78,15 @@ func daemonAccessHint(node, user string) string {
 }
 
 // newNixError returns the error of a failed local Nix process.
-func newNixError(node string, phase event.Phase, step string, argv []string, err error, log *nixLog) *Error {
+func newNixError(node string, phase event.Phase, step string, argv []string, err error, log *nixlog.Reader) *Error {
 	e := &Error{Node: node, Phase: phase, Step: step, Err: err}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return e // the run was cancelled, or Nix is not installed
 	}
-	e.Argv, e.Stderr = argv, log.output()
-	if n := len(log.errors); n > 0 {
-		e.Err = errors.New(firstLine(log.errors[n-1].Raw))
+	e.Argv, e.Stderr = argv, log.Output()
+	if n := len(log.Errors); n > 0 {
+		e.Err = errors.New(firstLine(log.Errors[n-1].Raw))
 		if e.Stderr == e.Err.Error() {
 			e.Stderr = ""
 		}

@@ -17,7 +17,7 @@ func TestWarnings(t *testing.T) {
 	} {
 		l.HandleLine(line)
 	}
-	if !slices.Equal(got, []string{"the disk is old"}) || l.output() != "no\nplain" {
-		t.Errorf("warnings %q, output %q", got, l.output())
+	if !slices.Equal(got, []string{"the disk is old"}) || l.Output() != "no\nplain" {
+		t.Errorf("warnings %q, output %q", got, l.Output())
 	}
 }

@@ -60,7 +60,7 @@ func (p *progress) complete(path string) {
 
 // newLog returns a log for nix copy that updates the progress. Nix versions before about 2.18 do not
 // report the bytes of an incomplete path, so a path is then counted when it is complete.
-func (p *progress) newLog() *nixLog {
+func (p *progress) newLog() *nixlog.Reader {
 	l := newNixLog(func(text string) {
 		p.send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: p.node, Level: "warning", Text: text})
 	})

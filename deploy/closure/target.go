@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -65,7 +64,7 @@ func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []
 type targetBuild struct {
 	c     *Copier
 	node  string
-	log   *nixLog
+	log   *nixlog.Reader
 	tails map[string][]string // derivation → the last lines of its build log
 	kept  int                 // bytes in tails
 	name  string              // name of the derivation that was started last
@@ -115,8 +114,6 @@ func (b *targetBuild) sendWarning(text string) {
 	b.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Build, Node: b.node, Level: "warning", Text: text})
 }
 
-var failedDrvRE = regexp.MustCompile(`(?s)(?:builder for|Cannot build|build of) '(/nix/store/[^']+\.drv)'`)
-
 func (b *targetBuild) newBuildError(argv []string, err error) error {
 	e := &Error{Node: b.node, Phase: event.Build, Step: "build on the node", Argv: argv, Err: err}
 	var exit *remote.RunError
@@ -125,19 +122,18 @@ func (b *targetBuild) newBuildError(argv []string, err error) error {
 		return e
 	}
 	failed := &nixeval.BuildError{Units: []string{b.node}}
-	for _, m := range b.log.errors {
-		drv := failedDrvRE.FindStringSubmatch(m.Raw)
-		if drv == nil || slices.ContainsFunc(failed.Failures, func(f *nixeval.NixError) bool { return f.Drv == drv[1] }) {
+	for _, m := range b.log.Errors {
+		if m.Drv == "" || slices.ContainsFunc(failed.Failures, func(f *nixeval.NixError) bool { return f.Drv == m.Drv }) {
 			continue
 		}
 		text, _, _ := strings.Cut(m.Raw, ";\n") // newer versions of Nix append the log to the message
-		failed.Failures = append(failed.Failures, &nixeval.NixError{Text: text, Raw: m.Raw, Drv: drv[1], Log: b.tails[drv[1]]})
+		failed.Failures = append(failed.Failures, &nixeval.NixError{Text: text, Raw: m.Raw, Drv: m.Drv, Log: b.tails[m.Drv]})
 	}
 	if len(failed.Failures) > 0 {
 		e.Err, e.hint = failed, "the full log is on the node: nix log "+failed.Failures[0].Drv
 		return e
 	}
-	e.Stderr = b.log.output()
+	e.Stderr = b.log.Output()
 	e.Err = fmt.Errorf("nix-store ended with exit status %d", exit.ExitStatus)
 	return e
 }

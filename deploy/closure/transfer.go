@@ -13,6 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 // transfer is one `nix copy` to one node.
@@ -26,7 +27,7 @@ type transfer struct {
 	missing missing
 
 	done *progress
-	log  *nixLog
+	log  *nixlog.Reader
 }
 
 func (t *transfer) stepName() string { return t.missing.stepName() }
@@ -99,7 +100,7 @@ func (t *transfer) newCopyError(ctx context.Context, argv []string, err error) e
 	if e.Argv == nil { // the run was cancelled, or the connection was lost
 		return addLostHint(e)
 	}
-	said := t.log.output()
+	said := t.log.Output()
 	addCopyReason(ctx, e, t.conn, said, t.missing, t.queryRemaining(ctx))
 	if noLoginRE.MatchString(said) && len(t.log.Plain) > 0 {
 		e.Err = fmt.Errorf("ssh: %s", t.log.Plain[len(t.log.Plain)-1])

@@ -21,6 +21,7 @@ const (
 	resultProgress      = 105
 	resultPostBuildHook = 107
 
+	keepErrors   = 1000    // maximum number of errors in Reader.Errors: the first ones, and the last
 	keepPlain    = 20      // maximum number of lines in Reader.Plain
 	maxActive    = 10_000  // maximum number of activities at the same time; further ones are ignored
 	longestPlain = 4 << 10 // maximum number of bytes of a line in Reader.Plain; longer lines are truncated
@@ -36,21 +37,22 @@ type Activity struct {
 type Error struct {
 	Text      string // message with position and trace
 	Raw       string // message only
+	Drv       string // derivation whose build has failed; empty if the message names none
 	File      string // file of the position; empty if Nix reports none
 	Line, Col int    // position in File
 }
 
-// Reader parses the log lines of one Nix process and calls its function fields. Each of them may be
+// Reader parses the log lines of one Nix process, keeps its errors, and calls its function fields. Each of them may be
 // nil. Only one goroutine may use a Reader.
 type Reader struct {
 	Start    func(Activity)
 	Stop     func(Activity) // the activity has ended, successfully or not
 	Progress func(a Activity, done, total int64)
 	BuildLog func(drv, line string)
-	Error    func(Error)
 	Message  func(level int64, text string) // a message that is not an error
 
-	Plain []string // the last lines that are not JSON, such as the output of ssh, of a crash or of a wrapper script
+	Errors []Error  // Nix's errors
+	Plain  []string // the last lines that are not JSON, such as the output of ssh, of a crash or of a wrapper script
 
 	active map[int64]Activity // Nix's id → activity that has started and not stopped
 }
@@ -117,13 +119,26 @@ func (r *Reader) handleMessage(m gjson.Result) {
 	text, level := StripANSI(m.Get("msg").Str), m.Get("level").Int()
 	switch raw := m.Get("raw_msg"); {
 	case level == 0 && raw.Exists():
-		if r.Error != nil {
-			r.Error(Error{Text: strings.TrimPrefix(text, "error:"), Raw: StripANSI(raw.Str),
-				File: m.Get("file").Str, Line: int(m.Get("line").Int()), Col: int(m.Get("column").Int())})
+		e := Error{Text: strings.TrimPrefix(text, "error:"), Raw: StripANSI(raw.Str),
+			File: m.Get("file").Str, Line: int(m.Get("line").Int()), Col: int(m.Get("column").Int())}
+		if failed := failedDrvRE.FindStringSubmatch(e.Raw); failed != nil {
+			e.Drv = failed[1]
 		}
+		r.Errors = append(r.Errors[:min(len(r.Errors), keepErrors-1)], e)
 	case r.Message != nil:
 		r.Message(level, text)
 	}
+}
+
+var failedDrvRE = regexp.MustCompile(`(?s)(?:builder for|Cannot build|build of|hash mismatch in fixed-output derivation|required to build) '(/nix/store/[^']+\.drv)'`)
+
+// Output returns the text of the errors and the lines that are not JSON.
+func (r *Reader) Output() string {
+	var parts []string
+	for _, e := range r.Errors {
+		parts = append(parts, strings.TrimSpace(e.Text))
+	}
+	return strings.Join(append(parts, r.Plain...), "\n")
 }
 
 // LastLines returns the last n lines, or all lines if there are fewer.

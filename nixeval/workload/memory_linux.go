@@ -1,4 +1,4 @@
-package nixeval
+package workload
 
 import (
 	"bytes"

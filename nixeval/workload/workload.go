@@ -1,35 +1,32 @@
-package nixeval
+// Package workload decides how many evaluations run at once, and how many units each of them evaluates, from the cores
+// and the free memory of this machine.
+package workload
 
 import (
-	"math"
 	"runtime"
-	"slices"
 )
-
-// Unlimited as [Options].ChunkSize means that one process evaluates all units.
-const Unlimited = math.MaxInt
 
 // memoryCost is the approximate memory in bytes of one evaluation: an evaluation of n units needs base + n×unit.
 type memoryCost struct{ base, unit int64 }
 
 func (c memoryCost) of(units int) int64 { return c.base + int64(units)*c.unit }
 
-// workload is what one kind of evaluation costs: an evaluation of n units takes start + n×unit of time, of which only
+// Work is what one kind of evaluation costs: an evaluation of n units takes start + n×unit of time, of which only
 // the ratio matters.
-type workload struct {
+type Work struct {
 	memory      memoryCost
 	start, unit int64
-	// maxChunk is the maximum number of units that one process evaluates, unless Options.ChunkSize is set. A larger
+	// MaxChunk is the maximum number of units that one process evaluates, unless the user sets another. A larger
 	// chunk saves little time, and a chunk is also the unit of progress and of the search for a failing unit.
-	maxChunk int
+	MaxChunk int
 }
 
 // Measured with Nix 2.26 and the nixpkgs of 2026. Systems with nginx and sshd need 0.82, 1.40, 2.02 and 3.43 GiB for
 // 1, 2, 3 and 5 units, and about 4.5 s and 5.5 s per unit. The survey of 5, 20 and 50 Kubernetes workers needs 0.5, 1.6
 // and 3.7 GiB, and about 1.1 s and 0.5 s per unit.
 var (
-	systemWork = workload{memoryCost{base: 256 << 20, unit: 640 << 20}, 9, 11, 5}
-	surveyWork = workload{memoryCost{base: 256 << 20, unit: 80 << 20}, 11, 5, 20}
+	Systems = Work{memoryCost{base: 256 << 20, unit: 640 << 20}, 9, 11, 5}
+	Survey  = Work{memoryCost{base: 256 << 20, unit: 80 << 20}, 11, 5, 20}
 )
 
 // resources are the cores and the free memory, in bytes, of this machine.
@@ -49,21 +46,26 @@ func (r resources) fit(cost int64) int {
 	return int(max(1, min(int64(r.cores), (r.memory-r.memory/8)/cost)))
 }
 
-// evaluationPlan is how units are evaluated: at most processes at once, with up to chunk units each.
-type evaluationPlan struct{ processes, chunk int }
+// Plan is how units are evaluated: at most Processes at once, with up to Chunk units each.
+type Plan struct{ Processes, Chunk int }
 
-// plan returns the plan that takes the least time for the given number of units, and among plans of equal time the one
-// that needs the least memory. Options.Workers and Options.ChunkSize, if they are not 0, determine processes and chunk.
+// Plan returns the plan that takes the least time for the given number of units, and among plans of equal time the one
+// that needs the least memory. workers and chunkSize, if they are not 0, determine
+// Processes and Chunk.
 // A plan needs more memory than is free only if both are set, or if one process for one unit, or the number of processes
 // asked for, needs more.
-func (w workload) plan(r resources, units, workers, chunkSize int) evaluationPlan {
+func (w Work) Plan(units, workers, chunkSize int) Plan {
+	return w.plan(findResources(), units, workers, chunkSize)
+}
+
+func (w Work) plan(r resources, units, workers, chunkSize int) Plan {
 	units = max(1, units)
-	smallest, largest := 1, min(w.maxChunk, units)
+	smallest, largest := 1, min(w.MaxChunk, units)
 	if chunkSize > 0 {
 		smallest = min(chunkSize, units)
 		largest = smallest
 	}
-	var best evaluationPlan
+	var best Plan
 	var bestTime, bestMemory int64
 	for chunk := smallest; chunk <= largest; chunk++ {
 		cost := w.memory.of(chunk)
@@ -78,16 +80,11 @@ func (w workload) plan(r resources, units, workers, chunkSize int) evaluationPla
 		rounds := divideRoundingUp(chunks, processes)
 		processes = divideRoundingUp(chunks, rounds) // more processes would not save a round
 		time, memory := int64(rounds)*(w.start+int64(chunk)*w.unit), int64(processes)*cost
-		if best.chunk == 0 || time < bestTime || time == bestTime && memory < bestMemory {
-			best, bestTime, bestMemory = evaluationPlan{processes, chunk}, time, memory
+		if best.Chunk == 0 || time < bestTime || time == bestTime && memory < bestMemory {
+			best, bestTime, bestMemory = Plan{processes, chunk}, time, memory
 		}
 	}
 	return best
 }
 
 func divideRoundingUp(a, b int) int { return 1 + (a-1)/b } // for positive numbers; a+b-1 could overflow
-
-// splitUnits splits units into chunks of size units.
-func splitUnits(units []string, size int) [][]string {
-	return slices.Collect(slices.Chunk(units, size))
-}

@@ -1,0 +1,56 @@
+package nixeval
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// flakeOutput is the flake output to evaluate: the user's, or the first in flakeAttrs that is not known to be missing.
+type flakeOutput struct {
+	mu   sync.Mutex
+	attr string
+}
+
+// current returns the output, and whether it is the last of flakeAttrs.
+func (o *flakeOutput) current() (attr string, last bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.attr == "" {
+		o.attr = flakeAttrs[0]
+	}
+	return o.attr, o.attr == flakeAttrs[len(flakeAttrs)-1]
+}
+
+// advance goes on to the output after the given one, which is missing, unless another evaluation has done so.
+func (o *flakeOutput) advance(after string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if i := slices.Index(flakeAttrs, after); o.attr == after && i+1 < len(flakeAttrs) {
+		o.attr = flakeAttrs[i+1]
+	}
+}
+
+// noHiveMessage is the error for a flake without a hive and without nixosConfigurations.
+func noHiveMessage(source Source) string {
+	also := ""
+	if file := filepath.Join(source.Dir, "hive.nix"); isFile(file) {
+		also = "; to use the hive.nix beside it: -f " + file
+	}
+	return fmt.Sprintf("%s has no output with a hive (%s), and no %s%s", source, strings.Join(hiveOutputs, ", "), configurationsOutput, also)
+}
+
+// isMissingOutput reports whether the flake does not have the output, or whether the paths of all outputs were something else.
+func isMissingOutput(source Source, err error, attr string) bool {
+	var ne *NixError
+	if !errors.As(err, &ne) {
+		return false
+	}
+	if attr == rootAttrs[1] && ne.Raw == ourPrefix+noHiveMessage(source) {
+		return true
+	}
+	return strings.Contains(ne.Raw, "does not provide attribute") && (strings.Contains(ne.Raw, "'"+attr+"'") || slices.Contains(rootAttrs, attr))
+}
