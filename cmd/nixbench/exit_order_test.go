@@ -17,6 +17,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -71,7 +72,7 @@ var exitOrder = []struct {
 	{exitEvaluation, []error{&nixeval.NixError{}}},
 	{exitUnreachable, []error{&remote.TimeoutError{Err: context.DeadlineExceeded}}},
 	{exitInternal, []error{errPlain, nixeval.ErrNoNix, &remote.RunError{}, &state.FileError{Err: fs.ErrInvalid},
-		&durable.SizeError{}, &engine.NotReadyError{Missing: errPlain}, &kubernetes.DrainTimeoutError{},
+		&durable.SizeError{}, &engine.NotReadyError{Missing: errPlain}, &api.DrainTimeoutError{},
 		&rollout.SkippedError{}, &activate.FailedError{}, &activate.NotSystemError{}, &activate.NoStorePathError{}, &activate.UnknownProfileError{}}},
 }
 

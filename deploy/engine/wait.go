@@ -45,7 +45,7 @@ func AwaitReady(ctx context.Context, node string, report Report, check func(cont
 		if missing == nil || ctx.Err() == nil && time.Until(end) > 0 { // after the deadline, an error would only report the time limit
 			missing = now
 		}
-		if text := LastLine(missing); text != reported && (ctx.Err() == nil || reported == "") {
+		if text := LastLine(missing).Error(); text != reported && (ctx.Err() == nil || reported == "") {
 			reported = text
 			report(node, "waits: "+text)
 		}
@@ -86,10 +86,10 @@ func (e *NotReadyError) Hint() string {
 	return fmt.Sprintf("fix the hive and run nixbench apply again, or roll back: nixbench rollback --on %[1]s; to recreate a machine that nixbench has booted: nixbench destroy --on %[1]s, then nixbench apply", e.Node)
 }
 
-// LastLine returns the last line of an error, which contains the cause.
-func LastLine(err error) string {
+// LastLine returns a new error with the last line of err, which contains the cause.
+func LastLine(err error) error {
 	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
-	return lines[len(lines)-1]
+	return errors.New(lines[len(lines)-1])
 }
 
 // Abbreviate joins at most six texts, and adds the number of the others.

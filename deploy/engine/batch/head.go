@@ -80,14 +80,14 @@ func (h *Head) RunJob(ctx context.Context, j Job) (string, error) {
 	if err == nil {
 		return string(out), nil
 	}
-	text := engine.LastLine(err)
+	text := engine.LastLine(err).Error()
 	if ctx.Err() != nil {
 		text = fmt.Sprintf("the job has not ended in time; on the %s: %s", h.Role, h.List)
 	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if _, err := h.RunOnHead(late, append(slices.Clone(h.Owner), j.Cancel...)...); err != nil {
-		text += "; its job cannot be cancelled: " + engine.LastLine(err)
+		text += "; its job cannot be cancelled: " + engine.LastLine(err).Error()
 	}
 	return "", errors.New(text)
 }

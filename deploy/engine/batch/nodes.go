@@ -240,7 +240,7 @@ func (p Pool[N]) CheckNodes(ctx context.Context, except []string) error {
 	_, problems, err := p.compare(ctx, except)
 	switch {
 	case err != nil:
-		return errors.New(engine.LastLine(err))
+		return engine.LastLine(err)
 	case len(problems) > 0:
 		return errors.New(engine.Abbreviate(problems, "; "))
 	}

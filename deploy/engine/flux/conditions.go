@@ -28,7 +28,7 @@ func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
 func (e *Engine) checkLeader(ctx context.Context) error {
 	s, err := e.readStatus(ctx)
 	if err != nil {
-		return errors.New(engine.LastLine(err))
+		return engine.LastLine(err)
 	}
 	for _, q := range s.queues {
 		if !q.started {

@@ -101,7 +101,7 @@ func TestAdjustRegistered(t *testing.T) {
 	if words, err := e.Adjust(t.Context(), []string{"w-1"}, false); err != nil || len(words) > 0 {
 		t.Errorf("%v, %v", words, err)
 	}
-	if got := c.nodes["w-1"]["annotations"].(map[string]any)[appliedAnnotation]; got != `{"labels":{"a":"1"},"taints":null}` {
+	if got := c.nodes["w-1"]["annotations"].(map[string]any)["nixbench.dev/applied"]; got != `{"labels":{"a":"1"},"taints":null}` {
 		t.Errorf("the note is %v", got)
 	}
 	if got := len(c.did("kubectl replace")); got != 3 {

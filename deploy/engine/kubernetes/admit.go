@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -26,30 +27,33 @@ func (e *Engine) Admit(ctx context.Context, node string) error {
 	if err := e.sendCredentials(ctx, node); err != nil {
 		return failure.On(node, fmt.Errorf("give it the credentials to join: %w", err))
 	}
-	_, err := e.listNodes(ctx)
+	_, err := e.Nodes(ctx)
 	switch {
 	case err == nil:
 		return e.startJoin(ctx, node)
-	case errors.Is(err, errNoControlPlane) && (node == all[0] || e.isWaiting(ctx, all[0])):
+	case errors.Is(err, api.ErrNoControlPlane) && (node == all[0] || e.phaseOf(ctx, all[0]) == phaseWaiting):
 		// Permit the first control plane to create the cluster, even if another node is being admitted now. The
 		// admission of the first control plane may have failed because other control planes were unreachable.
 		return e.permitCreation(ctx, all[0])
-	case errors.Is(err, errNoControlPlane), e.isBeingCreated(ctx):
+	case errors.Is(err, api.ErrNoControlPlane), e.isBeingCreated(ctx):
 		return nil // the node joins as soon as the cluster exists
 	}
 	return failure.On(node, fmt.Errorf("it cannot join: %w", err))
 }
+
+// nodeUser is the beginning of the name of the user that a node is in the API.
+const nodeUser = "system:node:"
 
 // sendCredentials writes a kubeconfig to the node, with which it can join. Its user is the node itself: the API allows
 // this user to request a certificate for the kubelet of this node, and for no other. A bootstrap token would allow
 // every node that has it to become any other node. The node adds the address of the API server. sendCredentials does
 // nothing if the hive has a token of its own.
 func (e *Engine) sendCredentials(ctx context.Context, node string) error {
-	s, err := e.clusterSettings()
+	s, err := e.settings()
 	if err != nil || s.JoinConfig == "" {
 		return err
 	}
-	authority, certificate, key, err := e.Issue("cluster-ca", "system:node:"+node, "system:nodes")
+	authority, certificate, key, err := e.Issue("cluster-ca", nodeUser+node, "system:nodes")
 	if err != nil {
 		return err
 	}
@@ -71,14 +75,14 @@ func (e *Engine) sendCredentials(ctx context.Context, node string) error {
 func (e *Engine) startJoin(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	_, err := e.Run(ctx, node, nil, "systemctl", "start", "--no-block", "nixbench-kubernetes.service")
+	_, err := e.Run(ctx, node, nil, "systemctl", "start", "--no-block", setupUnit)
 	return err
 }
 
 // permitCreation permits a control plane to create the cluster. The permission is a file in a tmpfs of the
 // node, so a machine that is recreated later does not have the permission.
 func (e *Engine) permitCreation(ctx context.Context, node string) error {
-	s, err := e.clusterSettings()
+	s, err := e.settings()
 	if err != nil {
 		return err
 	}
@@ -94,17 +98,12 @@ func (e *Engine) permitCreation(ctx context.Context, node string) error {
 // does not count, because it may still wait for the permission.
 func (e *Engine) isBeingCreated(ctx context.Context) bool {
 	return slices.ContainsFunc(e.NodesOf(ControlPlane), func(node string) bool {
-		phase, _ := e.readPhase(ctx, node)
+		phase := e.phaseOf(ctx, node)
 		return phase != "" && phase != "ready" && phase != phaseWaiting
 	})
 }
 
-// isWaiting reports whether a node is in phaseWaiting.
-func (e *Engine) isWaiting(ctx context.Context, node string) bool {
+func (e *Engine) phaseOf(ctx context.Context, node string) string {
 	phase, _ := e.readPhase(ctx, node)
-	return phase == phaseWaiting
+	return phase
 }
-
-// phaseWaiting is the phase of a deployed node that waits for the permission to create the cluster, or for
-// another node.
-const phaseWaiting = "waiting"

@@ -28,7 +28,7 @@ done`
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
 	all := parseCertificates(string(out))
-	s, err := e.clusterSettings()
+	s, err := e.settings()
 	for i, c := range all {
 		all[i].Remedy = "on that node, kubeadm certs renew all, then reboot it"
 		switch {

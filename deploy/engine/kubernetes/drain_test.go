@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -11,12 +10,22 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 )
 
 func quiet(_, _ string) {}
+
+// The time limits of a drain, and of one kubectl drain.
+const (
+	drainTimeout = 5 * time.Minute
+	roundTimeout = 5 * time.Second
+)
+
+// isUncordon reports whether a command uncordons a node.
+func isUncordon(argv []string) bool {
+	return slices.Contains(argv, "patch") && strings.Contains(argv[len(argv)-1], `"unschedulable":false`)
+}
 
 // removeNode runs the steps of the engine for a node whose machine is removed.
 func removeNode(t *testing.T, e *Engine, node string) error {
@@ -71,13 +80,13 @@ func TestRemoveMemberNeededForQuorum(t *testing.T) {
 	}
 	var order []string
 	for _, line := range c.ran {
-		for _, what := range []string{"drain", "member remove", "kubernetes-reset", "delete node"} {
+		for _, what := range []string{"kubectl drain", "member remove", "kubernetes-reset", "delete node"} {
 			if strings.Contains(line, what) {
 				order = append(order, what)
 			}
 		}
 	}
-	if got := strings.Join(order, ", "); got != "drain, member remove, kubernetes-reset, delete node" {
+	if got := strings.Join(order, ", "); got != "kubectl drain, member remove, kubernetes-reset, delete node" {
 		t.Errorf("in the order %s", got)
 	}
 }
@@ -168,7 +177,7 @@ func TestWaitReadyForKubelet(t *testing.T) {
 		"has lost the API": {true, kubelet{"running", time.Hour, 40 * time.Second}, "its kubelet has not reported for "},
 	} {
 		w := node(c.ready)
-		w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
+		w["unschedulable"], w["annotations"] = true, object{api.DrainedAnnotation: "2026-01-01T00:00:00Z"}
 		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": c.kubelet}}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		err := cluster.engine("cp-1", "w-1").WaitReady(ctx, "w-1", quiet)
@@ -243,8 +252,8 @@ func budget(name, app string, desired, expected, healthy int) object {
 		"status": object{"observedGeneration": 2, "disruptionsAllowed": max(healthy-desired, 0), "desiredHealthy": desired, "expectedPods": expected, "currentHealthy": healthy}}
 }
 
-// checkPods returns the work that a drain would delete permanently.
-func TestCheckPods(t *testing.T) {
+// The work that a drain would delete permanently.
+func TestCheckDrain(t *testing.T) {
 	data := object{"name": "data", "emptyDir": object{}}
 	for name, c := range map[string]struct {
 		pod  object
@@ -266,11 +275,7 @@ func TestCheckPods(t *testing.T) {
 		"another is declared safe":    {podOf("cache-1", "ReplicaSet", volumes(data), annotated("cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes", "tmp")), "--drain-local-data"},
 		"left by a check":             {podOf("server", "", object{"metadata": object{"namespace": "nixbench-check-abc"}}), ""},
 	} {
-		text, err := json.Marshal(c.pod)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pods := []pod{{Result: gjson.ParseBytes(text)}}
+		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, bound: map[string][]object{"w-1": {c.pod}}, daemonSets: []object{ownDaemonSet}}
 		flags := func(items []engine.DrainItem) string {
 			var out []string
 			for _, item := range items {
@@ -278,10 +283,17 @@ func TestCheckPods(t *testing.T) {
 			}
 			return strings.Join(out, " ")
 		}
-		if check := checkPods(pods, engine.DrainOptions{}); flags(check.Blocked) != c.want || len(check.Deleted) > 0 {
+		check := func(allowed ...string) engine.DrainCheck {
+			all, err := cluster.engine("cp-1", "w-1").CheckDrain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: allowed})
+			if err != nil {
+				t.Error(err)
+			}
+			return all["w-1"]
+		}
+		if check := check(); flags(check.Blocked) != c.want || len(check.Deleted) > 0 {
 			t.Errorf("%s: %+v, want %q", name, check, c.want)
 		}
-		if check := checkPods(pods, engine.DrainOptions{Allowed: []string{barePods.Flag, localData.Flag}}); flags(check.Deleted) != c.want || len(check.Blocked) > 0 {
+		if check := check(api.BarePods.Flag, api.LocalData.Flag); flags(check.Deleted) != c.want || len(check.Blocked) > 0 {
 			t.Errorf("%s, allowed: %+v, want %q", name, check, c.want)
 		}
 	}
@@ -305,7 +317,7 @@ func TestDrainRefused(t *testing.T) {
 	if err != nil || len(checks) != 2 || len(checks["w-1"].Blocked) != 1 || len(checks["cp-1"].Blocked) != 0 {
 		t.Errorf("%+v, %v", checks, err)
 	}
-	if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{barePods.Flag}}, quiet); err != nil {
+	if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{api.BarePods.Flag}}, quiet); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Contains(c.flags, "--force") || slices.Contains(c.flags, "--delete-emptydir-data") {
@@ -313,7 +325,7 @@ func TestDrainRefused(t *testing.T) {
 	}
 	// Without such pods, kubectl gets no permission to delete them.
 	c.bound["w-1"] = []object{podOf("web-1", "ReplicaSet")}
-	if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{barePods.Flag, localData.Flag}}, quiet); err != nil {
+	if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{api.BarePods.Flag, api.LocalData.Flag}}, quiet); err != nil {
 		t.Fatal(err)
 	}
 	if slices.Contains(c.flags, "--force") || slices.Contains(c.flags, "--delete-emptydir-data") {
@@ -351,11 +363,11 @@ func TestDrainOrphans(t *testing.T) {
 		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet); !errors.As(err, &blocked) {
 			t.Error(err)
 		}
-		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{barePods.Flag}}, quiet); err != nil || !slices.Contains(c.flags, "--force") {
+		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{api.BarePods.Flag}}, quiet); err != nil || !slices.Contains(c.flags, "--force") {
 			t.Errorf("%v, %q", err, c.flags)
 		}
 		c.daemonSets, c.bound["w-1"] = []object{ownDaemonSet}, []object{podOf("proxy", "DaemonSet")}
-		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{barePods.Flag}}, quiet); err != nil || slices.Contains(c.flags, "--force") {
+		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{api.BarePods.Flag}}, quiet); err != nil || slices.Contains(c.flags, "--force") {
 			t.Errorf("%v, %q", err, c.flags)
 		}
 	})
@@ -421,7 +433,7 @@ func TestDrainOfWholeCluster(t *testing.T) {
 		if err != nil || (len(checks["w-1"].Blocked) == 0) != whole {
 			t.Errorf("whole %t: %+v, %v", whole, checks, err)
 		}
-		if err := e.Drain(t.Context(), []string{"cp-1", "w-1"}, o, quiet); err != nil || slices.Contains(c.flags, "--disable-eviction") != whole {
+		if err := e.Drain(t.Context(), []string{"cp-1", "w-1"}, o, quiet); (err == nil) != whole || slices.Contains(c.flags, "--disable-eviction") != whole {
 			t.Errorf("whole %t: %q, %v", whole, c.flags, err)
 		}
 	}
@@ -555,7 +567,7 @@ func TestWaitReadyBrokenKubelet(t *testing.T) {
 		for _, isReady := range []bool{true, false} {
 			synctest.Test(t, func(t *testing.T) {
 				w := node(isReady)
-				w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
+				w["unschedulable"], w["annotations"] = true, object{api.DrainedAnnotation: "2026-01-01T00:00:00Z"}
 				c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": {state, time.Hour, time.Hour}}}
 				e := c.engine("cp-1", "w-1")
 				begin := time.Now()
@@ -577,12 +589,12 @@ func TestWaitReadyBrokenKubelet(t *testing.T) {
 func TestUncordonRetriesUnavailableAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := node(true)
-		w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
+		w["unschedulable"], w["annotations"] = true, object{api.DrainedAnnotation: "2026-01-01T00:00:00Z"}
 		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}}
 		e := c.engine("cp-1", "w-1")
 		run, away := e.Run, 3
 		e.Run = func(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
-			if slices.Contains(argv, "uncordon") {
+			if isUncordon(argv) {
 				if away--; away >= 0 {
 					return nil, errors.New("The connection to the server 127.0.0.1:6443 was refused")
 				}
@@ -593,8 +605,8 @@ func TestUncordonRetriesUnavailableAPI(t *testing.T) {
 			t.Errorf("%v, %v", err, w)
 		}
 		// A request that the API refuses is not retried.
-		w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
-		c.refuse = map[string]string{"kubectl uncordon": "Error from server (Forbidden): no"}
+		w["unschedulable"], w["annotations"] = true, object{api.DrainedAnnotation: "2026-01-01T00:00:00Z"}
+		c.refuse = map[string]string{"kubectl patch": "Error from server (Forbidden): no"}
 		begin := time.Now()
 		if err := e.Uncordon(t.Context(), "w-1"); err == nil || time.Since(begin) > time.Second {
 			t.Errorf("%v after %v", err, time.Since(begin))
@@ -643,7 +655,7 @@ func TestUndoDrainWhileAPIUnavailable(t *testing.T) {
 			e := c.engine("cp-1", "w-1")
 			run, until := e.Run, time.Time{}
 			e.Run = func(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
-				if slices.Contains(argv, "uncordon") && until.IsZero() {
+				if isUncordon(argv) && until.IsZero() {
 					until = time.Now().Add(away)
 				}
 				if time.Now().Before(until) {
@@ -653,7 +665,7 @@ func TestUndoDrainWhileAPIUnavailable(t *testing.T) {
 			}
 			err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet)
 			cordoned := w["unschedulable"] == true
-			var stuck *DrainTimeoutError
+			var stuck *api.DrainTimeoutError
 			if !errors.As(err, &stuck) || cordoned != (away == time.Hour) || strings.Contains(err.Error(), "the node may still be cordoned") != cordoned ||
 				strings.Contains(stuck.Hint(), "the node is uncordoned") == cordoned {
 				t.Errorf("away for %v: cordoned %v, %v", away, cordoned, err)

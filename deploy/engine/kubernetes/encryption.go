@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 )
 
 const (
@@ -23,8 +25,8 @@ func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]stri
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*commandTimeout)
 	defer cancel()
-	pods, err := e.listObjects(ctx, "-n", "kube-system", "get", "pods", "-l", "component=kube-apiserver")
-	if errors.Is(err, errNoControlPlane) {
+	pods, err := e.List(ctx, "-n", "kube-system", "get", "pods", "-l", "component=kube-apiserver")
+	if errors.Is(err, api.ErrNoControlPlane) {
 		return nil, nil // the cluster does not exist, so no data are encrypted
 	}
 	if err != nil {
@@ -36,7 +38,7 @@ func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]stri
 	}
 	for _, p := range pods {
 		has := p.Get(`spec.containers.0.env.#(name=="`+encryptionEnv+`").value`).String() == sum
-		behind[p.Get("spec.nodeName").String()] = !has || !isReady(p)
+		behind[p.Get("spec.nodeName").String()] = !has || !api.IsReady(p)
 	}
 	var names []string
 	for name, is := range behind {

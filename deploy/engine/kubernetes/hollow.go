@@ -8,32 +8,12 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// HollowLabel is the label of a hollow node, which modules/kubernetes/hollow.nix sets. Its value is the name of the machine that simulates the node.
-const HollowLabel = "nixbench.dev/hollow"
-
-// hollowMachineLabel is the path of the label of a machine that simulates nodes.
-const hollowMachineLabel = `metadata.labels.nixbench\.dev/hollow-machine`
-
-// hollowMachine returns the machine of a hollow node, or an empty string.
-func hollowMachine(n gjson.Result) string {
-	return n.Get(`metadata.labels.nixbench\.dev/hollow`).String()
-}
-
-// listHollow returns the hollow nodes by machine.
-func (e *Engine) listHollow(ctx context.Context) (map[string][]gjson.Result, error) {
-	items, err := e.listObjects(ctx, "get", "nodes", "-l", HollowLabel)
-	if err != nil {
-		return nil, err
-	}
-	all := map[string][]gjson.Result{}
-	for _, n := range items {
-		all[hollowMachine(n)] = append(all[hollowMachine(n)], n)
-	}
-	return all, nil
-}
+// HollowLabel is the label of a hollow node.
+const HollowLabel = api.HollowLabel
 
 // checkHollow returns a text for each machine whose hollow nodes are not those of the hive, or are not Ready. It asks the cluster only
 // if the hive has hollow nodes.
@@ -51,15 +31,19 @@ func (e *Engine) checkHollow(ctx context.Context) ([]string, error) {
 	if len(expected) == 0 {
 		return nil, nil
 	}
-	hollow, err := e.listHollow(ctx)
+	items, err := e.List(ctx, "get", "nodes", "-l", HollowLabel)
 	if err != nil {
 		return nil, err
+	}
+	hollow := map[string][]gjson.Result{} // by machine
+	for _, n := range items {
+		hollow[api.HollowMachine(n)] = append(hollow[api.HollowMachine(n)], n)
 	}
 	var problems []string
 	for machine, want := range expected {
 		ready := 0
 		for _, n := range hollow[machine] {
-			if isReady(n) {
+			if api.IsReady(n) {
 				ready++
 			}
 		}
@@ -77,8 +61,8 @@ func (e *Engine) checkHollow(ctx context.Context) ([]string, error) {
 
 // removeHollow deletes the hollow nodes of a machine. Kubernetes deletes their pods.
 func (e *Engine) removeHollow(ctx context.Context, machine string) error {
-	_, err := e.runKubectl(ctx, "", "delete", "nodes", "-l", HollowLabel+"="+machine, "--wait=false")
-	if err != nil && !errors.Is(err, errNoControlPlane) {
+	_, err := e.Kubectl(ctx, "", "delete", "nodes", "-l", HollowLabel+"="+machine, "--wait=false")
+	if err != nil && !errors.Is(err, api.ErrNoControlPlane) {
 		return failure.On(machine, fmt.Errorf("delete its hollow nodes from the cluster: %w", err))
 	}
 	return nil

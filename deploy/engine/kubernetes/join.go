@@ -2,9 +2,6 @@ package kubernetes
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"strings"
 	"time"
@@ -12,7 +9,34 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 )
+
+const (
+	// setupUnit is the unit on a node that creates the cluster, joins the node, and applies new settings.
+	setupUnit = "nixbench-kubernetes.service"
+	// progressFile is the file on a node to which setupUnit writes the phase of the node.
+	progressFile = "/var/lib/nixbench/kubernetes.json"
+	// phaseWaiting is the phase of a deployed node that waits for the permission to create the cluster, or for
+	// another node.
+	phaseWaiting = "waiting"
+)
+
+// readPhase returns the phase of a node, such as "join", and the first line of the message of that phase, in
+// parentheses. It returns two empty strings if the phase cannot be read.
+func (k *kubeadm) readPhase(ctx context.Context, node string) (phase, text string) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	out, err := k.Run(ctx, node, nil, "cat", progressFile)
+	if err != nil {
+		return "", ""
+	}
+	progress, _ := api.ParseJSON(out)
+	if message, _, _ := strings.Cut(strings.TrimSpace(progress.Get("message").String()), "\n"); message != "" {
+		text = " (" + message + ")"
+	}
+	return progress.Get("phase").String(), text
+}
 
 // describeJoin returns the phase of a node that has not registered yet, and the program that does not work there. It returns an empty string if the phase cannot be read.
 func (e *Engine) describeJoin(ctx context.Context, node string) string {
@@ -27,18 +51,16 @@ func (e *Engine) describeJoin(ctx context.Context, node string) string {
 }
 
 // describeCertificateRequest returns the state of the last certificate request of a joining node's kubelet,
-// such as "not approved". It returns an empty string if there is no request or the API does not answer.
-func (e *Engine) describeCertificateRequest(ctx context.Context, node string) string {
+// such as "not approved". It returns an empty string if there is no request or the API does not answer. A node that joins
+// with the credentials from nixbench requests the certificate as itself.
+func (k *kubeadm) describeCertificateRequest(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout/3)
 	defer cancel()
-	requests, err := e.listObjects(ctx, "get", "certificatesigningrequests")
-	if err != nil {
-		return ""
-	}
+	requests, _ := k.List(ctx, "get", "certificatesigningrequests")
 	var last gjson.Result
 	times := 0
 	for _, r := range requests {
-		if r.Get("spec.signerName").String() != "kubernetes.io/kube-apiserver-client-kubelet" || requestedName(r) != "system:node:"+node {
+		if r.Get("spec.signerName").String() != "kubernetes.io/kube-apiserver-client-kubelet" || r.Get("spec.username").String() != nodeUser+node {
 			continue
 		}
 		times++
@@ -49,7 +71,7 @@ func (e *Engine) describeCertificateRequest(ctx context.Context, node string) st
 	if times == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("its kubelet has asked for a certificate %s, last %v ago: ", formatCount(times, "time"), time.Since(creationTime(last)).Round(time.Second))
+	text := fmt.Sprintf("its kubelet has asked for a certificate %s, last %v ago: ", api.Count(times, "time"), time.Since(creationTime(last)).Round(time.Second))
 	condition := func(kind string) gjson.Result {
 		return last.Get(`status.conditions.#(type=="` + kind + `").message`)
 	}
@@ -65,47 +87,29 @@ func (e *Engine) describeCertificateRequest(ctx context.Context, node string) st
 	default:
 		text += "not approved"
 	}
-	return text + e.describeSigners(ctx)
+	return text + k.describeSigners(ctx)
 }
 
 // describeSigners returns why no certificate request is signed, if no controller manager is ready. Otherwise
 // it returns an empty string. Controller managers approve and sign certificate requests.
-func (e *Engine) describeSigners(ctx context.Context) string {
-	pods, err := e.listObjects(ctx, "-n", "kube-system", "get", "pods")
+func (k *kubeadm) describeSigners(ctx context.Context) string {
+	pods, err := k.List(ctx, "-n", "kube-system", "get", "pods")
 	if err != nil {
 		return ""
 	}
 	const signer = "kube-controller-manager"
 	text := "; nothing signs it: no " + signer + " runs"
 	for _, p := range pods {
-		name := p.Get("metadata.name").String()
+		name := api.NodeName(p)
 		switch {
 		case !strings.HasPrefix(name, signer+"-"):
-		case isReady(p):
+		case api.IsReady(p):
 			return ""
 		default:
-			text = "; its signer is not ready: " + name + waitingReason(p)
+			text = "; its signer is not ready: " + name + api.WaitingReason(p)
 		}
 	}
 	return text
 }
 
 func creationTime(r gjson.Result) time.Time { return r.Get("metadata.creationTimestamp").Time() }
-
-// requestedName returns the common name in a certificate request, or an empty string if the request is not
-// valid.
-func requestedName(r gjson.Result) string {
-	text, err := base64.StdEncoding.DecodeString(r.Get("spec.request").String())
-	if err != nil {
-		return ""
-	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return ""
-	}
-	request, err := x509.ParseCertificateRequest(block.Bytes)
-	if err != nil {
-		return ""
-	}
-	return request.Subject.CommonName
-}

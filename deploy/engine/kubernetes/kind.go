@@ -6,6 +6,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 )
 
 // defaultPort is the port of the API server.
@@ -20,7 +21,7 @@ var Kind = engine.Kind{
 	AccessFile:   "kubeconfig",
 	Notes:        accessNotes,
 	Usage:        func([]engine.Member) string { return "nixbench kubectl get nodes shows the nodes of the cluster" },
-	DrainOptions: []engine.DrainOption{barePods, localData},
+	DrainOptions: []engine.DrainOption{api.BarePods, api.LocalData},
 	Help: engine.Help{
 		Check: `Kubernetes: the API is healthy, exactly the hive's nodes are registered and
 Ready, and system pods run. --deep runs a pod on one worker, which a pod on

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -113,21 +114,21 @@ func (a *Access) User() string { return a.Cluster + "-admin" }
 // Kubeconfig returns a kubeconfig in JSON, which is valid YAML. The kubeconfig has one context, with the
 // name of the cluster.
 func (a *Access) Kubeconfig() ([]byte, error) {
-	cluster := object{"server": a.Server, "certificate-authority-data": a.authority}
+	cluster := api.Object{"server": a.Server, "certificate-authority-data": a.authority}
 	if a.ServerName != "" {
 		cluster["tls-server-name"] = a.ServerName
 	}
-	user := object{}
+	user := api.Object{}
 	for name, value := range map[string]string{"client-certificate-data": a.certificate, "client-key-data": a.key, "token": a.token} {
 		if value != "" {
 			user[name] = value
 		}
 	}
-	data, err := json.MarshalIndent(object{
-		"apiVersion": "v1", "kind": "Config", "current-context": a.Cluster, "preferences": object{},
-		"clusters": []object{{"name": a.Cluster, "cluster": cluster}},
-		"users":    []object{{"name": a.User(), "user": user}},
-		"contexts": []object{{"name": a.Cluster, "context": object{"cluster": a.Cluster, "user": a.User()}}},
+	data, err := json.MarshalIndent(api.Object{
+		"apiVersion": "v1", "kind": "Config", "current-context": a.Cluster, "preferences": api.Object{},
+		"clusters": []api.Object{{"name": a.Cluster, "cluster": cluster}},
+		"users":    []api.Object{{"name": a.User(), "user": user}},
+		"contexts": []api.Object{{"name": a.Cluster, "context": api.Object{"cluster": a.Cluster, "user": a.User()}}},
 	}, "", "  ")
 	if err != nil {
 		return nil, err

@@ -10,7 +10,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-const kubeletUnit = "kubelet.service"
+const (
+	kubeletUnit = "kubelet.service"
+	// maxLeaseAge is the maximum age of a working kubelet's lease. A kubelet renews its lease every ten seconds.
+	maxLeaseAge = 20 * time.Second
+)
 
 // Look implements [engine.Inspector]. A kubelet that was never started is no fault, because the node has not joined yet: its unit has a condition. Nor is the
 // container runtime that the node does not have.
@@ -33,7 +37,7 @@ func (e *Engine) checkKubeletReported(ctx context.Context, node string) error {
 	if kubelet.Sub != "running" {
 		return fmt.Errorf("its kubelet is %s", cmp.Or(kubelet.Sub, "unknown"))
 	}
-	out, err := e.runKubectl(ctx, "", "-n", "kube-node-lease", "get", "lease", node, "-o", "jsonpath={.spec.renewTime}")
+	out, err := e.Kubectl(ctx, "", "-n", "kube-node-lease", "get", "lease", node, "-o", "jsonpath={.spec.renewTime}")
 	if err != nil {
 		return err
 	}

@@ -1,19 +1,22 @@
-// Package kubernetes is the engine for clusters that modules/kubernetes sets up. It runs kubectl on a
+// Package kubernetes is the engine for clusters that modules/kubernetes sets up with kubeadm. It runs kubectl on a
 // control plane over the SSH connection of the deployment, so the credentials of the cluster do not
 // leave its nodes.
 package kubernetes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Roles of members.
@@ -22,61 +25,37 @@ const (
 	Worker       = "worker"
 )
 
-// drainedAnnotation is the annotation of a node that nixbench has drained. After a killed run, the next
-// run uncordons only nodes with this annotation, so that nodes that an administrator has cordoned stay
-// cordoned.
-const drainedAnnotation = "nixbench.dev/drained"
-
-// cordonedSuffix is the end of the value of drainedAnnotation if the node was already cordoned before
-// the drain. Such a node stays cordoned after the run.
-const cordonedSuffix = ",cordoned"
-
 const (
-	adminConf          = "/etc/kubernetes/admin.conf"
-	commandTimeout     = 15 * time.Second
-	attemptTimeout     = 10 * time.Second // of kubectl on one control plane, if another one can be tried afterwards
-	apiTimeout         = 30 * time.Second // of kubectl on all control planes together
-	drainTimeout       = 5 * time.Minute
-	resetTimeout       = 2 * time.Minute
-	etcdctlTimeout     = 10 * time.Second // of one request
-	etcdRemovalTimeout = time.Minute      // of the retries while etcd refuses the removal of a member
-	// maxLeaseAge is the maximum age of a working kubelet's lease. A kubelet renews its lease every ten
-	// seconds.
-	maxLeaseAge = 20 * time.Second
+	adminConf      = "/etc/kubernetes/admin.conf"
+	commandTimeout = 15 * time.Second
 )
 
 // Engine implements [engine.Engine] for a Kubernetes cluster.
 type Engine struct {
-	engine.Cluster
-
-	mu           sync.Mutex
-	lastAnswered string // the control plane on which kubectl succeeded last; see orderControlPlanes
+	*kubeadm
+	api.Drainer
 }
 
-// New returns the engine of a cluster. It runs no command.
-func New(c engine.Cluster) *Engine { return &Engine{Cluster: c} }
+// kubeadm is a cluster that kubeadm has set up. Its client asks the API server of a control plane, and not the endpoint in
+// admin.conf, which may be the address of a removed node.
+type kubeadm struct{ *api.Client }
 
-// listNodes returns the Node objects of the cluster, by name, without hollow nodes.
-func (e *Engine) listNodes(ctx context.Context) (map[string]gjson.Result, error) {
-	items, err := e.listObjects(ctx, "get", "nodes")
-	if err != nil {
-		return nil, err
+// New returns the engine of a cluster. It runs no command.
+func New(c engine.Cluster) *Engine {
+	k := &kubeadm{&api.Client{Cluster: c, Role: ControlPlane, Kubeconfig: adminConf}}
+	k.Arguments = func() ([]string, error) {
+		s, err := k.settings()
+		return []string{fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, err
 	}
-	all := map[string]gjson.Result{}
-	for _, n := range items {
-		if hollowMachine(n) == "" {
-			all[nodeName(n)] = n
-		}
-	}
-	return all, nil
+	return &Engine{k, api.NewDrainer(k.Client)}
 }
 
 // Members implements [engine.Engine].
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, api.Timeout)
 	defer cancel()
-	nodes, err := e.listNodes(ctx)
-	if errors.Is(err, errNoControlPlane) {
+	nodes, err := e.Nodes(ctx)
+	if errors.Is(err, api.ErrNoControlPlane) {
 		return nil, nil
 	}
 	if err != nil {
@@ -85,8 +64,8 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	out := map[string]engine.Status{}
 	for name, n := range nodes {
 		out[name] = engine.Status{
-			Ready:    isReady(n),
-			Drained:  drainMark(n).Exists(),
+			Ready:    api.IsReady(n),
+			Drained:  api.DrainMark(n) != "",
 			OneByOne: isControlPlane(n),
 			Cordoned: n.Get("spec.unschedulable").Bool(),
 			Version:  strings.TrimPrefix(n.Get("status.nodeInfo.kubeletVersion").String(), "v"),
@@ -95,12 +74,90 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	return out, nil
 }
 
-func nodeName(n gjson.Result) string { return n.Get("metadata.name").String() }
-
 func isControlPlane(n gjson.Result) bool {
-	return n.Get("metadata.labels").Get(gjson.Escape("node-role.kubernetes.io/control-plane")).Exists()
+	return n.Get("metadata.labels").Get(gjson.Escape(controlPlaneTaint.Key)).Exists()
 }
 
-func isReady(n gjson.Result) bool {
-	return n.Get(`status.conditions.#(type=="Ready").status`).String() == "True"
+// controlPlaneTaint is the taint that kubeadm sets on each control plane. It sets a label with the same key.
+var controlPlaneTaint = api.Taint{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"}
+
+// IsControlPlane reports whether the node is a control plane in the hive.
+func (k *kubeadm) IsControlPlane(node string) bool {
+	return slices.Contains(k.NodesOf(ControlPlane), node)
+}
+
+// Adjust implements [engine.Adjuster]. It reconciles labels and taints.
+func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error) {
+	all := map[string]api.Desired{}
+	for _, m := range e.Cluster.Members {
+		if !slices.Contains(nodes, m.Node) {
+			continue
+		}
+		var want api.Desired
+		if err := decodeSettings(m, &want); err != nil {
+			return nil, err
+		}
+		if m.Role == ControlPlane {
+			want.DefaultTaints = []api.Taint{controlPlaneTaint}
+		}
+		all[m.Node] = want
+	}
+	words, err := e.Client.Adjust(ctx, all, dry)
+	if errors.Is(err, api.ErrNoControlPlane) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("labels and taints: %w", err)
+	}
+	return words, nil
+}
+
+// settings are the values that modules/kubernetes sets in deployment.engine.settings.
+type settings struct {
+	Probe  api.Probe `json:"probe"`
+	Port   int       `json:"port"`   // the port of the API server on each control plane
+	Permit string    `json:"permit"` // the path of the file that permits a control plane to create the cluster
+	// JoinConfig is the path of the kubeconfig with which a node joins. It is empty if nodes join with a token that
+	// the user has put on them.
+	JoinConfig string `json:"joinConfig"`
+	// RenewBefore is the number of days between the renewal of a certificate and its expiry. With 0,
+	// certificates are not renewed.
+	RenewBefore int    `json:"renewBefore"`
+	Version     string `json:"version"` // the version of Kubernetes on the member, such as 1.34.4
+	// Hollow is the number of hollow nodes for which the machine stands.
+	Hollow int `json:"hollow"`
+	// Checks are the checks of objects that the hive adds. Only control planes have them.
+	Checks map[string]api.ObjectCheck `json:"checks"`
+}
+
+// settings returns the settings of the first control plane in the hive that has settings. Missing
+// values have defaults.
+func (k *kubeadm) settings() (settings, error) {
+	s := settings{
+		Probe: api.Probe{
+			Image: "docker.io/library/busybox:1.37",
+			Serve: []string{"httpd", "-f", "-p", "8080", "-h", "/etc"},
+			Get:   []string{"wget", "-q", "-T", "3", "-O", "-"},
+		},
+		Port:   defaultPort,
+		Permit: "/run/nixbench/secrets/kubernetes-init",
+	}
+	for _, m := range k.Cluster.Members {
+		if m.Role == ControlPlane && len(m.Settings) > 0 {
+			return s, decodeSettings(m, &s)
+		}
+	}
+	return s, nil
+}
+
+// decodeSettings decodes the settings of a member into a struct. Fields that the settings do not contain stay
+// unchanged.
+func decodeSettings(m engine.Member, into any) error {
+	if len(m.Settings) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(m.Settings, into); err != nil {
+		return failure.On(m.Node, fmt.Errorf("deployment.engine.settings: %w", err))
+	}
+	return nil
 }

@@ -18,8 +18,11 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/nixeval"
 )
+
+type object = map[string]any
 
 // cluster is a fake cluster. It answers the commands that the tests expect; any other command fails the
 // test.
@@ -133,14 +136,22 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 		return nil, errors.New("connection refused")
 	case line == "kubectl version -o json":
 		return json.Marshal(object{"serverVersion": object{"gitVersion": c.apis[on]}})
-	case strings.HasPrefix(line, "kubectl annotate node "):
-		name, set := words[3], words[4]
-		annotations := c.nodes[name]["annotations"].(object)
-		if key, ok := strings.CutSuffix(set, "-"); ok {
-			delete(annotations, key)
-		} else {
-			key, value, _ := strings.Cut(set, "=")
-			annotations[key] = value
+	case strings.HasPrefix(line, "kubectl patch node "):
+		var patch struct {
+			Metadata struct{ Annotations object }
+			Spec     object
+		}
+		if err := json.Unmarshal([]byte(words[5]), &patch); err != nil {
+			c.t.Error(err)
+		}
+		n := c.nodes[words[3]]
+		for key, value := range patch.Metadata.Annotations {
+			if n["annotations"].(object)[key] = value; value == nil {
+				delete(n["annotations"].(object), key)
+			}
+		}
+		if value, set := patch.Spec["unschedulable"]; set {
+			n["unschedulable"] = value
 		}
 	case line == "kubectl replace -f -":
 		if c.conflicts--; c.conflicts >= 0 {
@@ -162,8 +173,6 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 			name := n.Metadata.Name
 			c.nodes[name]["labels"], c.nodes[name]["annotations"], c.nodes[name]["taints"] = n.Metadata.Labels, n.Metadata.Annotations, n.Spec.Taints
 		}
-	case strings.HasPrefix(line, "kubectl cordon "):
-		c.nodes[words[2]]["unschedulable"] = true
 	case line == "kubectl get pods -o json":
 		i := slices.IndexFunc(argv, func(a string) bool { return strings.HasPrefix(a, "--field-selector=spec.nodeName=") })
 		return json.Marshal(object{"items": c.bound[strings.TrimPrefix(argv[i], "--field-selector=spec.nodeName=")]})
@@ -179,12 +188,10 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 			c.t.Errorf("%s is drained before it is cordoned", words[2])
 		}
 		if c.drained != nil {
-			time.Sleep(roundTimeout)
+			time.Sleep(5 * time.Second) // its --timeout
 			return nil, c.drained(c, words[2])
 		}
 		c.bound[words[2]] = nil
-	case strings.HasPrefix(line, "kubectl uncordon "):
-		delete(c.nodes[words[2]], "unschedulable")
 	case strings.HasPrefix(line, "kubectl delete nodes -l "+HollowLabel+"="):
 		_, machine, _ := strings.Cut(line, "=")
 		maps.DeleteFunc(c.nodes, func(_ string, n object) bool { return n["labels"].(object)[HollowLabel] == machine })
@@ -280,7 +287,7 @@ func TestMembers(t *testing.T) {
 	cp := node(true)
 	cp["labels"] = object{"node-role.kubernetes.io/control-plane": ""}
 	w := node(false)
-	w["annotations"] = object{drainedAnnotation: "2026-01-01T00:00:00Z"}
+	w["annotations"] = object{api.DrainedAnnotation: "2026-01-01T00:00:00Z"}
 	w["unschedulable"] = true
 	w["kubelet"] = "v1.34.4"
 	c.nodes = map[string]object{"cp-2": cp, "w-1": w}

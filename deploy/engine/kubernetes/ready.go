@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -21,7 +22,7 @@ func (e *Engine) WaitReady(ctx context.Context, node string, report engine.Repor
 // checkReady returns nil if the node is Ready and works with its current configuration, or if the node is
 // neither a member nor in the hive. Otherwise the error is the reason why the node is not ready.
 func (e *Engine) checkReady(ctx context.Context, node string) error {
-	nodes, err := e.listNodes(ctx)
+	nodes, err := e.Nodes(ctx)
 	n, member := nodes[node]
 	switch {
 	case err != nil:
@@ -33,7 +34,7 @@ func (e *Engine) checkReady(ctx context.Context, node string) error {
 			return fmt.Errorf("it is not registered: it is at %s", how)
 		}
 		return errors.New("it is not registered")
-	case !isReady(n):
+	case !api.IsReady(n):
 		return fmt.Errorf("it is not Ready: %s", n.Get(`status.conditions.#(type=="Ready").message`).String())
 	}
 	return e.checkWorking(ctx, node)
@@ -54,47 +55,27 @@ func (e *Engine) checkWorking(ctx context.Context, node string) error {
 	return e.checkKubeletReported(ctx, node)
 }
 
-// isConfiguring reports whether nixbench-kubernetes.service, the service that applies new settings, is running on
+// isConfiguring reports whether setupUnit, the service that applies new settings, is running on
 // the node. It returns false if the node cannot be reached.
 func (e *Engine) isConfiguring(ctx context.Context, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	out, err := e.Run(ctx, node, nil, "systemctl", "show", "--property=SubState", "--value", "nixbench-kubernetes.service")
+	out, err := e.Run(ctx, node, nil, "systemctl", "show", "--property=SubState", "--value", setupUnit)
 	state := strings.TrimSpace(string(out))
 	return err == nil && (state == "running" || state == "auto-restart" || strings.HasPrefix(state, "start"))
 }
 
-// Uncordon implements [engine.Engine]. A node that was already cordoned before the drain stays cordoned.
-// Uncordon retries for up to apiTimeout while the API is unavailable, so that the node does not stay cordoned.
-func (e *Engine) Uncordon(ctx context.Context, node string) error {
-	isTemporary := func(err error) bool { return !errors.Is(err, errNoControlPlane) && !isDefiniteError(err) }
-	err := retry(ctx, isTemporary, func() error {
-		nodes, err := e.listNodes(ctx)
-		if err != nil {
-			return err
-		}
-		return e.removeDrainMark(ctx, node, drainMark(nodes[node]).String())
-	})
-	if err == nil || errors.Is(err, errNoControlPlane) {
-		return nil
+// explainAPIFailure returns why the API server of a control plane does not answer, or an empty string if the
+// API server answers.
+func (e *Engine) explainAPIFailure(ctx context.Context, node string) string {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	_, err := e.KubectlOn(ctx, node, "", "get", "--raw", "/readyz")
+	if err == nil {
+		return ""
 	}
-	return failure.On(node, fmt.Errorf("uncordon: %w", shortenError(ctx, err)))
-}
-
-// removeDrainMark uncordons the node and then removes drainedAnnotation, whose value is mark. It does nothing
-// if mark is empty. The annotation is removed last, so that the next run repeats both steps if this run is
-// killed between them.
-func (e *Engine) removeDrainMark(ctx context.Context, node, mark string) error {
-	if mark == "" {
-		return nil
+	if phase, text := e.readPhase(ctx, node); phase != "" && phase != "ready" {
+		return fmt.Sprintf("%s is at %s%s", node, phase, text)
 	}
-	if !wasCordonedBefore(mark) {
-		if _, err := e.runKubectl(ctx, "", "uncordon", node); err != nil {
-			return err
-		}
-	}
-	if _, err := e.runKubectl(ctx, "", "annotate", "node", node, drainedAnnotation+"-"); err != nil && !isNotFoundError(err) {
-		return err
-	}
-	return nil
+	return fmt.Sprintf("%s: %v", node, engine.LastLine(errors.New(failure.TextOn(node, err))))
 }

@@ -24,7 +24,7 @@ const maxKubeletSkew = 3
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*commandTimeout)
 	defer cancel()
-	observed, err := e.listNodes(ctx)
+	observed, err := e.Nodes(ctx)
 	if err != nil {
 		return nil, nil // not an error: this may be the first deployment, or a deployment that repairs the cluster
 	}
@@ -71,7 +71,7 @@ func (e *Engine) readAPIVersions(ctx context.Context) map[string]release {
 	var asked sync.WaitGroup
 	for i, node := range all {
 		asked.Go(func() {
-			if out, err := e.runKubectlOn(ctx, node, "", "version", "-o", "json"); err == nil {
+			if out, err := e.KubectlOn(ctx, node, "", "version", "-o", "json"); err == nil {
 				answers[i], _ = parseRelease(gjson.GetBytes(out, "serverVersion.gitVersion").String())
 			}
 		})

@@ -26,7 +26,7 @@ func (c *client) accountingNode() string {
 func (e *Engine) checkAccounting(ctx context.Context) error {
 	config, err := e.readConfig(ctx)
 	if err != nil {
-		return errors.New(engine.LastLine(err))
+		return engine.LastLine(err)
 	}
 	if !config.usesAccounting() {
 		return fmt.Errorf("slurmctld runs without accounting: AccountingStorageType is %s", config["AccountingStorageType"])
@@ -35,7 +35,7 @@ func (e *Engine) checkAccounting(ctx context.Context) error {
 	registered, err := e.isAccounted(ctx, name)
 	switch {
 	case err != nil:
-		return errors.New(engine.LastLine(err))
+		return engine.LastLine(err)
 	case !registered:
 		return fmt.Errorf("slurmctld of the cluster %s is not registered with slurmdbd", name)
 	}

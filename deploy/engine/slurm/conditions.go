@@ -33,7 +33,7 @@ func (e *Engine) checkController(ctx context.Context) error {
 	out, err := e.RunOnHead(ctx, "scontrol", "ping")
 	switch {
 	case err != nil:
-		return errors.New(engine.LastLine(err))
+		return engine.LastLine(err)
 	case !strings.Contains(out, "is UP"):
 		return errors.New(strings.TrimSpace(out))
 	}

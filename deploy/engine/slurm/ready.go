@@ -78,10 +78,10 @@ func (e *Engine) checkMunge(ctx context.Context, name string) string {
 	defer cancel()
 	credential, err := e.Run(ctx, controller, nil, "munge", "--no-input", "--restrict-uid=0")
 	if err != nil {
-		return fmt.Sprintf("has nothing to accept, because munged of %s signs nothing: %s", controller, engine.LastLine(err))
+		return fmt.Sprintf("has nothing to accept, because munged of %s signs nothing: %v", controller, engine.LastLine(err))
 	}
 	if _, err := e.Run(ctx, name, bytes.NewReader(credential), "unmunge"); err != nil {
-		return fmt.Sprintf("does not accept what munged of %s has signed, so they have different keys, or their clocks differ; run nixbench apply: %s", controller, engine.LastLine(err))
+		return fmt.Sprintf("does not accept what munged of %s has signed, so they have different keys, or their clocks differ; run nixbench apply: %v", controller, engine.LastLine(err))
 	}
 	return ""
 }

@@ -1,31 +1,12 @@
-package kubernetes
+package api
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
-
-	"github.com/nixbench/nixbench/deploy/engine"
 )
-
-// budgets contains the PodDisruptionBudgets of the cluster, by namespace.
-type budgets map[string][]gjson.Result
-
-func (e *Engine) listBudgets(ctx context.Context) (budgets, error) {
-	items, err := e.listObjects(ctx, "get", "poddisruptionbudgets", "--all-namespaces")
-	if err != nil {
-		return nil, err
-	}
-	all := budgets{}
-	for _, b := range items {
-		namespace := b.Get("metadata.namespace").String()
-		all[namespace] = append(all[namespace], b)
-	}
-	return all, nil
-}
 
 // budgetBlock describes a PodDisruptionBudget that blocks the eviction of a pod. name is empty if no budget
 // blocks the eviction.
@@ -35,23 +16,14 @@ type budgetBlock struct {
 	permanent bool   // the budget blocks the eviction until the budget or the number of pods is changed
 }
 
-func (s budgetBlock) String() string {
-	return "waits for PodDisruptionBudget " + s.name + ", which " + s.text
-}
-
-func (s budgetBlock) toDrainItem(p pod) engine.DrainItem {
-	return engine.DrainItem{Work: p.name(), Reason: "cannot be evicted: PodDisruptionBudget " + s.name + " " + s.text,
-		Remedy: "change the disruption budget or the number of its pods"}
-}
-
-// findBlockingBudget returns the budget that blocks the eviction of a pod, temporarily or permanently.
-func (all budgets) findBlockingBudget(p pod) budgetBlock {
+// findBlock returns the budget that blocks the eviction of a pod, temporarily or permanently.
+func findBlock(budgets []gjson.Result, p pod) budgetBlock {
 	if phase := p.Get("status.phase").String(); phase != "Running" { // the API evicts such pods regardless of budgets
 		return budgetBlock{}
 	}
 	var of []gjson.Result
-	for _, b := range all[p.namespace()] {
-		if matchesSelector(b.Get("spec.selector"), p.Get("metadata.labels")) {
+	for _, b := range budgets {
+		if b.Get("metadata.namespace").String() == p.namespace() && matchesSelector(b.Get("spec.selector"), p.Get("metadata.labels")) {
 			of = append(of, b)
 		}
 	}
@@ -64,7 +36,7 @@ func (all budgets) findBlockingBudget(p pod) budgetBlock {
 		return budgetBlock{name: name(of[0]), text: "is one of several budgets of this pod, and the API evicts no such pod; another one is " + name(of[1]), permanent: true}
 	}
 	b := of[0]
-	unready := !isReady(p.Result)
+	unready := !IsReady(p.Result)
 	if b.Get("status.disruptionsAllowed").Int() > 0 || unready && b.Get("spec.unhealthyPodEvictionPolicy").String() == "AlwaysAllow" {
 		return budgetBlock{}
 	}

@@ -1,4 +1,4 @@
-package kubernetes
+package api
 
 import (
 	"context"
@@ -14,49 +14,55 @@ import (
 
 // What a drain deletes only if the user allows it.
 var (
-	barePods  = engine.DrainOption{Flag: "drain-bare-pods", Help: "let a drain delete pods that no controller recreates on another node"}
-	localData = engine.DrainOption{Flag: "drain-local-data", Help: "let a drain delete data that pods keep on the node in emptyDir volumes"}
+	BarePods  = engine.DrainOption{Flag: "drain-bare-pods", Help: "let a drain delete pods that no controller recreates on another node"}
+	LocalData = engine.DrainOption{Flag: "drain-local-data", Help: "let a drain delete data that pods keep on the node in emptyDir volumes"}
 )
 
 // pod is a Pod object, as kubectl prints it.
 type pod struct {
 	gjson.Result
-	orphan bool // the pod belongs to a DaemonSet that does not exist any more
+	orphan bool        // the pod belongs to a DaemonSet that does not exist any more
+	block  budgetBlock // what blocks its eviction
 }
 
-// listPods returns the pods that are bound to a node.
-func (e *Engine) listPods(ctx context.Context, node string) ([]pod, error) {
-	items, err := e.listObjects(ctx, "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node)
+// readPods returns the pods that are bound to each of the nodes. It lists the DaemonSets after the pods: otherwise a new
+// DaemonSet could be missing whose pod is in the list. Without budgets, it does not read what blocks evictions.
+func (d Drainer) readPods(ctx context.Context, nodes []string, withoutBudgets bool) (map[string][]pod, error) {
+	pods := map[string][]gjson.Result{}
+	for _, node := range nodes {
+		items, err := d.client.List(ctx, "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node)
+		if err != nil {
+			return nil, err
+		}
+		pods[node] = items
+	}
+	if len(nodes) == 0 {
+		return nil, nil
+	}
+	sets, err := d.client.List(ctx, "get", "daemonsets", "--all-namespaces")
 	if err != nil {
 		return nil, err
 	}
-	var all []pod
-	for _, p := range items {
-		all = append(all, pod{Result: p})
+	daemonSets := map[string]bool{} // as namespace/name
+	for _, s := range sets {
+		daemonSets[pod{Result: s}.name()] = true
+	}
+	var budgets []gjson.Result
+	if !withoutBudgets {
+		if budgets, err = d.client.List(ctx, "get", "poddisruptionbudgets", "--all-namespaces"); err != nil {
+			return nil, err
+		}
+	}
+	all := map[string][]pod{}
+	for node, items := range pods {
+		for _, item := range items {
+			p := pod{Result: item}
+			p.orphan = p.controller() == "DaemonSet" && !daemonSets[p.namespace()+"/"+p.Get("metadata.ownerReferences.#(controller==true).name").String()]
+			p.block = findBlock(budgets, p)
+			all[node] = append(all[node], p)
+		}
 	}
 	return all, nil
-}
-
-// listDaemonSets returns the set of the cluster's DaemonSets, as namespace/name.
-func (e *Engine) listDaemonSets(ctx context.Context) (map[string]bool, error) {
-	items, err := e.listObjects(ctx, "get", "daemonsets", "--all-namespaces")
-	if err != nil {
-		return nil, err
-	}
-	all := map[string]bool{}
-	for _, d := range items {
-		all[d.Get("metadata.namespace").String()+"/"+d.Get("metadata.name").String()] = true
-	}
-	return all, nil
-}
-
-// markOrphans sets orphan for each pod whose DaemonSet is not in daemonSets. The caller must list the
-// DaemonSets after the pods. Otherwise a new DaemonSet could be missing whose pod is in the list.
-func markOrphans(pods []pod, daemonSets map[string]bool) {
-	for i, p := range pods {
-		owner := p.Get("metadata.ownerReferences.#(controller==true).name").String()
-		pods[i].orphan = p.controller() == "DaemonSet" && !daemonSets[p.namespace()+"/"+owner]
-	}
 }
 
 func (p pod) name() string { return p.namespace() + "/" + p.Get("metadata.name").String() }
@@ -116,10 +122,12 @@ func (p pod) lostVolumes() []string {
 	return out
 }
 
-// describeWait returns why the pod remains on the node. The caller has checked that no disruption budget
-// blocks the eviction.
+// describeWait returns why the pod remains on the node.
 func (p pod) describeWait() string {
-	if !p.isTerminating() {
+	switch {
+	case !p.isTerminating() && p.block.name != "":
+		return "waits for PodDisruptionBudget " + p.block.name + ", which " + p.block.text
+	case !p.isTerminating():
 		return "is not evicted yet"
 	}
 	// deletionTimestamp is the time of the deletion plus the grace period.
@@ -132,18 +140,23 @@ func (p pod) describeWait() string {
 }
 
 // checkPods returns the work that is lost if these pods are evicted. Work that the options allow to delete is
-// in Deleted, other work is in Blocked. Pods that are already terminating are left out.
-func checkPods(pods []pod, o engine.DrainOptions) engine.DrainCheck {
+// in Deleted, other work is in Blocked. Pods that are already terminating are left out. With budgets, pods whose
+// disruption budget never allows an eviction are in Blocked.
+func checkPods(pods []pod, o engine.DrainOptions, budgets bool) engine.DrainCheck {
 	var check engine.DrainCheck
 	for _, p := range pods {
 		if p.isTerminating() || strings.HasPrefix(p.namespace(), probeNamespace) { // pods of deep checks contain no work
 			continue
 		}
 		if p.isBare() {
-			check.Add(o, barePods, p.name(), "is a bare pod: no controller recreates it on another node")
+			check.Add(o, BarePods, p.name(), "is a bare pod: no controller recreates it on another node")
 		}
 		if volumes := p.lostVolumes(); len(volumes) > 0 {
-			check.Add(o, localData, p.name(), "has data on the node that the drain deletes: emptyDir "+strings.Join(volumes, ", "))
+			check.Add(o, LocalData, p.name(), "has data on the node that the drain deletes: emptyDir "+strings.Join(volumes, ", "))
+		}
+		if budgets && p.block.permanent && p.isEvictable() {
+			check.Blocked = append(check.Blocked, engine.DrainItem{Work: p.name(), Reason: "cannot be evicted: PodDisruptionBudget " + p.block.name + " " + p.block.text,
+				Remedy: "change the disruption budget or the number of its pods"})
 		}
 	}
 	return check

@@ -1,4 +1,4 @@
-package kubernetes
+package api
 
 import (
 	"context"
@@ -23,13 +23,17 @@ const appliedAnnotation = "nixbench.dev/applied"
 
 const adjustTimeout = time.Minute
 
-// labelsAndTaints contains the desired labels and taints of a Node object.
-type labelsAndTaints struct {
+// Desired contains the desired labels and taints of a node.
+type Desired struct {
 	Labels map[string]string `json:"labels,omitempty"`
-	Taints []taint           `json:"taints"` // null means the taints that kubeadm sets
+	Taints []Taint           `json:"taints"` // null means the taints of DefaultTaints
+	// DefaultTaints are the taints that other programs set on such a node. A list of taints in the hive replaces them. If the
+	// hive does not contain the list any more, they are restored.
+	DefaultTaints []Taint `json:"-"`
 }
 
-type taint struct {
+// Taint is a taint of a node.
+type Taint struct {
 	Key    string `json:"key"`
 	Value  string `json:"value,omitempty"`
 	Effect string `json:"effect"`
@@ -37,96 +41,82 @@ type taint struct {
 
 // hasSameKeyAndEffect reports whether two taints differ at most in their values. A node has at most one
 // taint with the same key and effect.
-func (t taint) hasSameKeyAndEffect(o taint) bool { return t.Key == o.Key && t.Effect == o.Effect }
+func (t Taint) hasSameKeyAndEffect(o Taint) bool { return t.Key == o.Key && t.Effect == o.Effect }
 
-func (t taint) String() string {
+func (t Taint) String() string {
 	if t.Value == "" {
 		return t.Key + ":" + t.Effect
 	}
 	return t.Key + "=" + t.Value + ":" + t.Effect
 }
 
-// controlPlaneTaint is the taint that kubeadm sets on each control plane.
-var controlPlaneTaint = taint{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"}
-
-// Adjust implements [engine.Adjuster]. It reconciles labels and taints. It updates all nodes that differ
-// from the hive with one kubectl command. If another client has changed a Node object since Adjust read
+// Adjust reconciles the labels and taints of nodes with the desired ones, and returns the differences in words, by node. It
+// leaves out nodes that are not registered. With dry, it changes nothing. It updates all nodes that differ
+// with one kubectl command. If another client has changed a Node object since Adjust read
 // the object, Adjust reads all nodes again and retries.
-func (e *Engine) Adjust(ctx context.Context, names []string, dry bool) (map[string][]string, error) {
+func (c *Client) Adjust(ctx context.Context, desired map[string]Desired, dry bool) (map[string][]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, adjustTimeout)
 	defer cancel()
 	for {
-		words, changed, err := e.findDifferences(ctx, names)
-		switch {
-		case errors.Is(err, errNoControlPlane):
-			return nil, nil
-		case err != nil:
-			return nil, fmt.Errorf("labels and taints: %w", err)
-		case dry || len(changed) == 0:
-			return words, nil
+		words, changed, err := c.findDifferences(ctx, desired)
+		if err != nil || dry || len(changed) == 0 {
+			return words, err
 		}
-		list, err := json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": changed})
+		list, err := json.Marshal(Object{"apiVersion": "v1", "kind": "List", "items": changed})
 		if err != nil {
 			return nil, err
 		}
-		_, err = e.runKubectl(ctx, string(list), "replace", "-f", "-")
+		_, err = c.Kubectl(ctx, string(list), "replace", "-f", "-")
 		if err == nil {
 			return words, nil
 		}
 		if !strings.Contains(err.Error(), "(Conflict)") {
-			return nil, fmt.Errorf("labels and taints: %w", err)
+			return nil, err
 		}
 		if !engine.Sleep(ctx, engine.PollInterval) {
-			return nil, fmt.Errorf("labels and taints: other clients keep changing the Node objects: %w", err)
+			return nil, fmt.Errorf("other clients keep changing the Node objects: %w", err)
 		}
 	}
 }
 
-// findDifferences returns the differences between the nodes and the hive in words, by node, and the
-// desired Node objects of the nodes to update. If only appliedAnnotation is missing on a node, there is a
-// desired object for the node, but there are no words. This is so after a node has registered with its
-// labels.
-func (e *Engine) findDifferences(ctx context.Context, names []string) (map[string][]string, []object, error) {
-	nodes, err := e.listNodes(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
+// findDifferences returns the differences of the nodes in words, by node, and the desired Node objects of the nodes to
+// update. If only appliedAnnotation is missing on a node, there is a desired object for the node, but there are no words.
+// This is so after a node has registered with its labels.
+func (c *Client) findDifferences(ctx context.Context, desired map[string]Desired) (map[string][]string, []Object, error) {
+	nodes, err := c.Nodes(ctx)
 	all := map[string][]string{}
-	var changed []object
-	for _, m := range e.Cluster.Members {
-		n, registered := nodes[m.Node]
-		if !registered || !slices.Contains(names, m.Node) {
+	var changed []Object
+	for _, name := range slices.Sorted(maps.Keys(desired)) {
+		n, registered := nodes[name]
+		if !registered {
 			continue
 		}
-		var want labelsAndTaints
-		if err := decodeSettings(m, &want); err != nil {
-			return nil, nil, err
-		}
-		words, as, err := reconcileNode(n, want, m.Role == ControlPlane)
+		words, as, err := reconcileNode(n, desired[name])
 		if err != nil {
-			return nil, nil, failure.On(m.Node, err)
+			return nil, nil, failure.On(name, err)
 		}
 		if as != nil {
 			changed = append(changed, as)
 		}
 		if len(words) > 0 {
-			all[m.Node] = words
+			all[name] = words
 		}
 	}
-	return all, changed, nil
+	return all, changed, err
 }
 
 // reconcileNode returns the differences between a node and the hive in words, and the desired Node object.
 // The object is nil if the node needs no update.
-func reconcileNode(n gjson.Result, want labelsAndTaints, controlPlane bool) ([]string, object, error) {
+func reconcileNode(n gjson.Result, want Desired) ([]string, Object, error) {
+	var as Object
 	var node struct {
 		Metadata struct{ Labels, Annotations map[string]string }
-		Spec     struct{ Taints []map[string]any } // maps keep fields that the type taint does not have
+		Spec     struct{ Taints []map[string]any } // maps keep fields that the type Taint does not have
 	}
-	if err := json.Unmarshal([]byte(n.Raw), &node); err != nil {
+	if err := errors.Join(json.Unmarshal([]byte(n.Raw), &as), json.Unmarshal([]byte(n.Raw), &node)); err != nil {
 		return nil, nil, err
 	}
-	var last labelsAndTaints
+	var last Desired
 	note, noted := node.Metadata.Annotations[appliedAnnotation]
 	if noted {
 		// If another client has overwritten the annotation and it is invalid, no label or taint counts as
@@ -134,28 +124,20 @@ func reconcileNode(n gjson.Result, want labelsAndTaints, controlPlane bool) ([]s
 		_ = json.Unmarshal([]byte(note), &last)
 	}
 	words := reconcileLabels(&node.Metadata.Labels, want.Labels, last.Labels)
-	taints, more := reconcileTaints(node.Spec.Taints, want.Taints, last.Taints, controlPlane)
+	taints, more := reconcileTaints(node.Spec.Taints, want, last.Taints)
 	words = append(words, more...)
 
 	desired, err := json.Marshal(want)
-	if err != nil {
-		return nil, nil, err
-	}
 	none := len(want.Labels) == 0 && want.Taints == nil
-	if len(words) == 0 && (none && !noted || string(desired) == note) {
-		return nil, nil, nil
-	}
-	var as object
-	if err := json.Unmarshal([]byte(n.Raw), &as); err != nil {
+	if err != nil || len(words) == 0 && (none && !noted || string(desired) == note) {
 		return nil, nil, err
 	}
 	if node.Metadata.Annotations == nil {
 		node.Metadata.Annotations = map[string]string{}
 	}
+	node.Metadata.Annotations[appliedAnnotation] = string(desired)
 	if none {
 		delete(node.Metadata.Annotations, appliedAnnotation)
-	} else {
-		node.Metadata.Annotations[appliedAnnotation] = string(desired)
 	}
 	metadata, spec := childObject(as, "metadata"), childObject(as, "spec")
 	metadata["labels"], metadata["annotations"] = node.Metadata.Labels, node.Metadata.Annotations
@@ -169,12 +151,12 @@ func reconcileNode(n gjson.Result, want labelsAndTaints, controlPlane bool) ([]s
 
 // childObject returns the object in a field of another object. If the field is missing, it adds an empty
 // object.
-func childObject(of object, name string) object {
-	if p, ok := of[name].(object); ok {
-		return p
+func childObject(of Object, name string) Object {
+	p, ok := of[name].(Object)
+	if !ok {
+		p = Object{}
+		of[name] = p
 	}
-	p := object{}
-	of[name] = p
 	return p
 }
 
@@ -204,17 +186,16 @@ func reconcileLabels(are *map[string]string, want, last map[string]string) []str
 }
 
 // reconcileTaints returns the desired taints of a node, which include those of other programs, and the
-// changes in words. On a control plane, a list of taints in the hive replaces the taint of kubeadm. If the
-// hive does not contain the list any more, the taint of kubeadm is restored.
-func reconcileTaints(are []map[string]any, want, last []taint, controlPlane bool) ([]map[string]any, []string) {
-	ours := slices.Clone(last)
+// changes in words.
+func reconcileTaints(are []map[string]any, desired Desired, last []Taint) ([]map[string]any, []string) {
+	want, ours := desired.Taints, slices.Clone(last)
 	switch {
 	case want == nil && last == nil:
 		return are, nil
-	case want != nil && controlPlane:
-		ours = append(ours, controlPlaneTaint)
-	case controlPlane:
-		want = []taint{controlPlaneTaint}
+	case want == nil:
+		want = desired.DefaultTaints
+	default:
+		ours = append(ours, desired.DefaultTaints...)
 	}
 	var words []string
 	var stay []map[string]any
@@ -240,10 +221,10 @@ func reconcileTaints(are []map[string]any, want, last []taint, controlPlane bool
 	return stay, words
 }
 
-func parseTaint(raw map[string]any) taint {
+func parseTaint(raw map[string]any) Taint {
 	text := func(name string) string {
 		s, _ := raw[name].(string)
 		return s
 	}
-	return taint{Key: text("key"), Value: text("value"), Effect: text("effect")}
+	return Taint{Key: text("key"), Value: text("value"), Effect: text("effect")}
 }

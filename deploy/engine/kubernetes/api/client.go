@@ -1,0 +1,219 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
+)
+
+const (
+	requestTimeout = 15 * time.Second // of one request of kubectl to its API server
+	attemptTimeout = 15 * time.Second // of kubectl on one control plane, if another one can be tried afterwards
+	// Timeout is the time limit of kubectl on all control planes together.
+	Timeout = 30 * time.Second
+)
+
+// Client runs kubectl on the control planes of a cluster.
+type Client struct {
+	engine.Cluster
+	Role string // of the control planes
+	// Kubeconfig is the file on a control plane with the credentials of the administrator. The control plane has been set up
+	// if it has the file.
+	Kubeconfig string
+	Arguments  func() ([]string, error) // further arguments of kubectl
+
+	mu           sync.Mutex
+	lastAnswered string // the control plane on which kubectl succeeded last; see orderControlPlanes
+}
+
+// ErrNoControlPlane is returned if no control plane of the hive has been set up yet, so that the cluster
+// does not exist.
+var ErrNoControlPlane = errors.New("no control plane is set up yet")
+
+// Kubectl runs kubectl on one control plane after the other, until an API server answers, and returns that
+// answer. It begins with the control plane that answered last.
+func (c *Client) Kubectl(ctx context.Context, stdin string, args ...string) ([]byte, error) {
+	var errs []error
+	none := true
+	all := c.orderControlPlanes()
+	for i, node := range all {
+		if ctx.Err() != nil {
+			none = false
+			break
+		}
+		out, err := c.try(ctx, len(all)-i, node, stdin, args...)
+		switch {
+		case err == nil || IsDefinite(err):
+			c.mu.Lock()
+			c.lastAnswered = node
+			c.mu.Unlock()
+			return out, err
+		case c.isNotSetUp(ctx, node, err):
+		default:
+			none = false
+			errs = append(errs, err)
+		}
+	}
+	switch {
+	case none:
+		return nil, ErrNoControlPlane
+	case len(errs) == 0 || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return nil, context.Cause(ctx)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// orderControlPlanes returns the control planes. The control plane that answered last is the first.
+func (c *Client) orderControlPlanes() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.NodesOf(c.Role)
+	if i := slices.Index(all, c.lastAnswered); i > 0 {
+		all = slices.Insert(slices.Delete(all, i, i+1), 0, c.lastAnswered)
+	}
+	return all
+}
+
+// try runs kubectl on one control plane. left is the number of control planes that have not been
+// tried yet, including this one: the remaining time of ctx is divided among them.
+func (c *Client) try(ctx context.Context, left int, node, stdin string, args ...string) ([]byte, error) {
+	limit := attemptTimeout
+	if left == 1 {
+		limit = Timeout
+	}
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end)/time.Duration(left))
+	}
+	one, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	out, err := c.KubectlOn(one, node, stdin, args...)
+	if err != nil && one.Err() != nil && ctx.Err() == nil {
+		err = failure.On(node, fmt.Errorf("kubectl %s: no answer within %v", args[0], limit.Round(100*time.Millisecond)))
+	}
+	return out, err
+}
+
+// isNotSetUp reports whether kubectl failed with err because the control plane has not been set up yet. Such
+// a node has no kubeconfig, and may have no kubectl. A node that has a kubeconfig and no kubectl has been
+// set up.
+func (c *Client) isNotSetUp(ctx context.Context, node string, err error) bool {
+	if strings.Contains(err.Error(), c.Kubeconfig+": no such file") {
+		return true
+	}
+	if !kubectlMissingError.MatchString(err.Error()) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
+	defer cancel()
+	_, err = c.Run(ctx, node, nil, "test", "!", "-e", c.Kubeconfig)
+	return err == nil
+}
+
+// kubectlMissingError matches the messages of shells and sudo if kubectl is not installed.
+var kubectlMissingError = regexp.MustCompile(`kubectl: (command )?not found|Unknown command:? '?kubectl`)
+
+// KubectlOn runs kubectl on a control plane.
+func (c *Client) KubectlOn(ctx context.Context, node, stdin string, args ...string) ([]byte, error) {
+	more, err := c.Arguments()
+	if err != nil {
+		return nil, err
+	}
+	argv := append([]string{"kubectl", "--kubeconfig", c.Kubeconfig, "--request-timeout=" + requestTimeout.String()}, append(more, args...)...)
+	out, err := c.Run(ctx, node, strings.NewReader(stdin), argv...)
+	if err != nil && isRBACMissing(err) { // replace the message of the API server by the cause
+		err = failure.On(node, fmt.Errorf("its API server has started and not loaded its RBAC rules yet: %s", rbacDeniedError.FindString(err.Error())))
+	}
+	return out, err
+}
+
+// Get runs a kubectl get command, whose arguments are given, and returns the object that it prints.
+func (c *Client) Get(ctx context.Context, args ...string) (gjson.Result, error) {
+	out, err := c.Kubectl(ctx, "", append(args, "-o", "json")...)
+	if err != nil {
+		return gjson.Result{}, err
+	}
+	object, err := ParseJSON(out)
+	if err != nil {
+		return gjson.Result{}, fmt.Errorf("kubectl %s %w", strings.Join(args, " "), err)
+	}
+	return object, nil
+}
+
+// List runs a kubectl get command, whose arguments are given, and returns the objects that it prints.
+func (c *Client) List(ctx context.Context, args ...string) ([]gjson.Result, error) {
+	list, err := c.Get(ctx, args...)
+	return list.Get("items").Array(), err
+}
+
+// maxValues is the maximal number of values in the output of a node. Real output of the maximal size has fewer: an element
+// of an array needs 80 bytes of memory, and two bytes of JSON.
+const maxValues = 1 << 19
+
+// ParseJSON parses the output of a program on a node. The error completes a sentence that begins with the program.
+func ParseJSON(text []byte) (gjson.Result, error) {
+	switch {
+	case !json.Valid(text): // it limits the depth, unlike gjson.Valid
+		return gjson.Result{}, errors.New("printed no JSON")
+	case bytes.Count(text, []byte(",")) > maxValues:
+		return gjson.Result{}, fmt.Errorf("printed more than %d values", maxValues)
+	}
+	return gjson.ParseBytes(text), nil
+}
+
+// IsDefinite reports whether every control plane would return this error, so that no other control plane
+// is tried. Other errors concern one control plane: its etcd may be slow, or its API server may be stopping or
+// starting.
+func IsDefinite(err error) bool {
+	return definiteError.MatchString(err.Error()) && !isRBACMissing(err)
+}
+
+// isRBACMissing reports whether an API server has denied a request of the administrator, who has all
+// permissions. An API server does so for some seconds after its start, until it has loaded its RBAC rules.
+func isRBACMissing(err error) bool { return rbacDeniedError.MatchString(err.Error()) }
+
+// rbacDeniedError matches the message of the RBAC authorizer, which names the user. The message of a webhook or
+// a quota that denies a request names no user.
+var rbacDeniedError = regexp.MustCompile(`Error from server \(Forbidden\): .*User "[^"]*" cannot .*`)
+
+var definiteError = regexp.MustCompile(`Error from server \((NotFound|Forbidden|Invalid|Conflict|AlreadyExists|BadRequest|MethodNotAllowed)\)` +
+	`|The \S+ ".*" is invalid|global timeout reached|timed out waiting for the condition`)
+
+// apiUnavailableError matches the messages of kubectl if the API does not answer. The API may be unavailable
+// for some seconds after a control plane has changed.
+var apiUnavailableError = regexp.MustCompile(`connection refused|connection to the server .* was refused|connection reset by peer|no answer within|TLS handshake timeout|unexpected EOF|\(ServiceUnavailable\)|etcdserver: `)
+
+// retryUnavailable runs f. While f fails because the API is unavailable, it runs f again, for up to Timeout.
+func retryUnavailable(ctx context.Context, f func() error) error {
+	return retry(ctx, func(err error) bool { return apiUnavailableError.MatchString(err.Error()) || isRBACMissing(err) }, f)
+}
+
+// retry runs f. While isTemporary returns true for the error of f, it runs f again, for up to Timeout.
+func retry(ctx context.Context, isTemporary func(error) bool, f func() error) error {
+	for end := time.Now().Add(Timeout); ; {
+		err := f()
+		if err == nil || !isTemporary(err) || time.Now().After(end) || !engine.Sleep(ctx, engine.PollInterval) {
+			return err
+		}
+	}
+}
+
+// Shorten returns the last line of an error, which contains the cause, without the command lines of kubectl. If ctx has
+// ended, it returns the cause of that.
+func Shorten(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return engine.LastLine(err)
+}

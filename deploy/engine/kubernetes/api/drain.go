@@ -1,0 +1,339 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
+)
+
+// DrainedAnnotation is the annotation of a node that nixbench has drained. After a killed run, the next
+// run uncordons only nodes with this annotation, so that nodes that an administrator has cordoned stay
+// cordoned.
+const DrainedAnnotation = "nixbench.dev/drained"
+
+// cordonedSuffix is the end of the value of DrainedAnnotation if the node was already cordoned before
+// the drain. Such a node stays cordoned after the run.
+const cordonedSuffix = ",cordoned"
+
+const (
+	drainTimeout = 5 * time.Minute
+	// roundTimeout is the time limit of one kubectl drain command. evictPods repeats the command, and checks
+	// and reports the remaining pods after each command.
+	roundTimeout = 5 * time.Second
+	// brokenTimeout is the time limit of the drain of a broken node, on which the end of pods cannot be
+	// observed.
+	brokenTimeout = 10 * time.Second
+	// undoTimeout is the time limit of undoDrain. It must be longer than the restart of a control plane, while
+	// the API is unavailable.
+	undoTimeout = 30 * time.Second
+)
+
+// Drainer drains the nodes of a cluster.
+type Drainer struct{ client *Client }
+
+// NewDrainer returns a drainer of the nodes of a cluster.
+func NewDrainer(c *Client) Drainer { return Drainer{c} }
+
+// DrainMark returns the value of DrainedAnnotation of a Node object, or an empty string.
+func DrainMark(n gjson.Result) string {
+	return n.Get("metadata.annotations." + gjson.Escape(DrainedAnnotation)).String()
+}
+
+func isCordoned(n gjson.Result) bool { return n.Get("spec.unschedulable").Bool() }
+
+// selectFunc reports whether a node is drained.
+type selectFunc func(context.Context, gjson.Result) bool
+
+// mustDrain selects the nodes that an administrator has not cordoned.
+func mustDrain(_ context.Context, n gjson.Result) bool { return DrainMark(n) != "" || !isCordoned(n) }
+
+// mustDrainForRemoval selects the nodes that can be reached: the end of the pods of others cannot be observed.
+func (d Drainer) mustDrainForRemoval(ctx context.Context, n gjson.Result) bool {
+	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
+	defer cancel()
+	_, err := d.client.Run(ctx, NodeName(n), nil, "true")
+	return err == nil
+}
+
+// Drain implements [engine.Engine]. It cordons all given nodes and then runs kubectl drain for one node after
+// the other. It returns an error if pods would be lost, or if a disruption budget blocks a drain
+// permanently. Nodes that an administrator has cordoned are not changed.
+func (d Drainer) Drain(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
+	return d.drainNodes(ctx, names, mustDrain, o, report)
+}
+
+// DrainForRemoval implements [engine.MemberRemover].
+func (d Drainer) DrainForRemoval(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
+	return d.drainNodes(ctx, names, d.mustDrainForRemoval, o, report)
+}
+
+// drainNodes cordons the named nodes that are selected, and then evicts their pods. If this
+// fails for one node, drainNodes uncordons all nodes that it has cordoned.
+func (d Drainer) drainNodes(ctx context.Context, names []string, selects selectFunc, o engine.DrainOptions, report engine.Report) error {
+	if len(names) == 0 {
+		return nil
+	}
+	var nodes map[string]gjson.Result
+	err := retryUnavailable(ctx, func() (err error) { nodes, err = d.client.Nodes(ctx); return err })
+	if errors.Is(err, ErrNoControlPlane) {
+		return nil
+	}
+	if err != nil {
+		return &engine.DrainError{Node: names[0], Err: Shorten(ctx, err)}
+	}
+	marks := map[string]string{} // of the cordoned nodes
+	undo := func(node string, err error) error {
+		var blocked *engine.BlockedError
+		if !errors.As(err, &blocked) { // a BlockedError already names the node
+			err = &engine.DrainError{Node: node, Err: err}
+		}
+		return d.undoDrain(ctx, marks, err)
+	}
+	var cordoned []string
+	for _, name := range names {
+		n, member := nodes[name]
+		if !member || !selects(ctx, n) {
+			continue
+		}
+		cordoned = append(cordoned, name)
+		marks[name] = markOf(n) // also if cordon fails, since it may already have set the mark
+		if err := retryUnavailable(ctx, func() error { return d.setMark(ctx, name, marks[name], true) }); err != nil {
+			return undo(name, Shorten(ctx, err))
+		}
+	}
+	for _, name := range cordoned {
+		broken := slices.Contains(o.Broken, name) || !IsReady(nodes[name]) // a node that is not Ready does not report the end of its pods to the API
+		if err := d.evictPods(ctx, name, broken, o, func(text string) { report(name, text) }); err != nil {
+			return undo(name, err)
+		}
+	}
+	return nil
+}
+
+// markOf returns the value of DrainedAnnotation of a node that is drained.
+func markOf(n gjson.Result) string {
+	mark := DrainMark(n)
+	if mark == "" {
+		if mark = time.Now().UTC().Format(time.RFC3339); isCordoned(n) {
+			mark += cordonedSuffix
+		}
+	}
+	return mark
+}
+
+// setMark cordons a node and sets DrainedAnnotation, or uncordons the node and removes the annotation. A node that was
+// already cordoned before the drain, according to mark, stays cordoned.
+func (d Drainer) setMark(ctx context.Context, node, mark string, drained bool) error {
+	annotations, spec := Object{DrainedAnnotation: nil}, Object{}
+	if drained {
+		annotations[DrainedAnnotation] = mark
+	}
+	if drained || !strings.HasSuffix(mark, cordonedSuffix) {
+		spec["unschedulable"] = drained
+	}
+	patch, err := json.Marshal(Object{"metadata": Object{"annotations": annotations}, "spec": spec})
+	if err == nil {
+		_, err = d.client.Kubectl(ctx, "", "patch", "node", node, "--type=merge", "-p", string(patch))
+	}
+	return err
+}
+
+// Uncordon implements [engine.Engine]. A node that was already cordoned before the drain stays cordoned.
+// Uncordon retries for up to Timeout while the API is unavailable, so that the node does not stay cordoned.
+func (d Drainer) Uncordon(ctx context.Context, node string) error {
+	isTemporary := func(err error) bool { return !errors.Is(err, ErrNoControlPlane) && !IsDefinite(err) }
+	err := retry(ctx, isTemporary, func() error {
+		nodes, err := d.client.Nodes(ctx)
+		mark := DrainMark(nodes[node])
+		if err != nil || mark == "" {
+			return err
+		}
+		return d.setMark(ctx, node, mark, false)
+	})
+	if err == nil || errors.Is(err, ErrNoControlPlane) {
+		return nil
+	}
+	return failure.On(node, fmt.Errorf("uncordon: %w", Shorten(ctx, err)))
+}
+
+// undoDrain uncordons nodes with the given marks after a failed drain. It returns err, which is the error of the drain,
+// joined with the errors of the uncordon.
+func (d Drainer) undoDrain(ctx context.Context, marks map[string]string, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	errs := []error{err}
+	for _, name := range slices.Sorted(maps.Keys(marks)) {
+		mark := marks[name]
+		undo := retryUnavailable(ctx, func() error { return d.setMark(ctx, name, mark, false) })
+		if undo == nil || strings.HasSuffix(mark, cordonedSuffix) {
+			continue
+		}
+		errs = append(errs, failure.On(name, fmt.Errorf("uncordon: %w; the node may still be cordoned: the next run uncordons it, or kubectl uncordon %s", Shorten(ctx, undo), name)))
+		var stuck *DrainTimeoutError
+		if errors.As(err, &stuck) {
+			stuck.Cordoned = true
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// evictPods evicts the pods of a cordoned node. It runs kubectl drain repeatedly, until no pod is left, and
+// returns a DrainTimeoutError after drainTimeout. If the node is broken, the limit is brokenTimeout, and
+// remaining pods are not an error.
+func (d Drainer) evictPods(ctx context.Context, node string, broken bool, o engine.DrainOptions, report func(string)) error {
+	limit := drainTimeout
+	if broken {
+		limit = brokenTimeout
+	}
+	begin := time.Now()
+	for first := true; ; first = false {
+		var pods []pod
+		err := retryUnavailable(ctx, func() error {
+			all, err := d.readPods(ctx, []string{node}, o.Whole)
+			pods = all[node]
+			return err
+		})
+		if err != nil {
+			return Shorten(ctx, err)
+		}
+		if check := checkPods(pods, o, !broken); len(check.Blocked) > 0 {
+			return &engine.BlockedError{Nodes: map[string][]engine.DrainItem{node: check.Blocked}}
+		}
+		pods = slices.DeleteFunc(pods, func(p pod) bool { return !p.isEvictable() })
+		took, left := time.Since(begin), describeRemaining(pods)
+		switch {
+		case first:
+			report("evicts " + Count(len(pods), "pod"))
+		case left != "":
+			report(fmt.Sprintf("drained for %v: %s left: %s", took.Round(time.Second), Count(len(pods), "pod"), left))
+		}
+		if took >= limit && broken {
+			return nil
+		} else if took >= limit {
+			return &DrainTimeoutError{After: took, Remaining: left}
+		}
+		over := false
+		err = retryUnavailable(ctx, func() (err error) { over, err = d.runDrainRound(ctx, node, pods, o.Whole); return err })
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case over || err != nil && broken && time.Since(begin) >= limit:
+			return nil
+		case err != nil && !broken:
+			return err
+		}
+		if !engine.Sleep(ctx, engine.PollInterval) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// maxShownPods is the maximum number of pods in the text of describeRemaining.
+const maxShownPods = 4
+
+// describeRemaining describes the pods that are still to be evicted, each with the reason.
+func describeRemaining(pods []pod) string {
+	var texts []string
+	for _, p := range pods[:min(len(pods), maxShownPods)] {
+		texts = append(texts, p.name()+" "+p.describeWait())
+	}
+	if more := len(pods) - maxShownPods; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %s more", Count(more, "pod")))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// DrainTimeoutError is returned if pods remain after the time limit of a drain.
+type DrainTimeoutError struct {
+	After     time.Duration
+	Remaining string // the remaining pods, each with the reason
+	Cordoned  bool   // the node may still be cordoned, because the uncordon has failed
+}
+
+func (e *DrainTimeoutError) Error() string {
+	return fmt.Sprintf("pods remain after %v: %s", e.After.Round(time.Second), e.Remaining)
+}
+
+// Hint returns whether the node is uncordoned, and how to continue.
+func (e *DrainTimeoutError) Hint() string {
+	const again = "run it again when the pods can be evicted; --no-drain changes the node without a drain"
+	if e.Cordoned {
+		return again
+	}
+	return "the node is uncordoned again; " + again
+}
+
+// runDrainRound runs kubectl drain for at most roundTimeout, and reports whether the node is drained. It sets
+// --force and --delete-emptydir-data only if one of the given pods needs the flag, so that kubectl does not
+// delete pods that need a flag and were created after the check. If the whole cluster is drained, it ignores disruption
+// budgets: they would wait for pods that have no node to start on.
+func (d Drainer) runDrainRound(ctx context.Context, node string, pods []pod, whole bool) (bool, error) {
+	args := []string{"drain", node, "--ignore-daemonsets", "--timeout=" + roundTimeout.String()}
+	if slices.ContainsFunc(pods, pod.isBare) {
+		args = append(args, "--force")
+	}
+	if slices.ContainsFunc(pods, pod.hasEmptyDir) {
+		args = append(args, "--delete-emptydir-data")
+	}
+	if whole {
+		args = append(args, "--disable-eviction")
+	}
+	_, err := d.client.Kubectl(ctx, "", args...)
+	switch {
+	case err == nil:
+		return true, nil
+	case drainTimedOutError.MatchString(err.Error()):
+		return false, nil
+	}
+	return false, fmt.Errorf("kubectl drain: %w", engine.LastLine(err))
+}
+
+// drainTimedOutError matches the messages of kubectl drain when its time limit is over.
+var drainTimedOutError = regexp.MustCompile(`global timeout reached|context deadline exceeded|timed out waiting`)
+
+// CheckDrain implements [engine.DrainChecker].
+func (d Drainer) CheckDrain(ctx context.Context, names []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
+	return d.checkDrains(ctx, names, mustDrain, o)
+}
+
+// CheckDrainForRemoval implements [engine.DrainChecker].
+func (d Drainer) CheckDrainForRemoval(ctx context.Context, names []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
+	return d.checkDrains(ctx, names, d.mustDrainForRemoval, o)
+}
+
+func (d Drainer) checkDrains(ctx context.Context, names []string, selects selectFunc, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*Timeout)
+	defer cancel()
+	nodes, err := d.client.Nodes(ctx)
+	if errors.Is(err, ErrNoControlPlane) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("drain: %w", err)
+	}
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		n, member := nodes[name]
+		return !member || !selects(ctx, n)
+	})
+	pods, err := d.readPods(ctx, names, o.Whole)
+	if err != nil {
+		return nil, fmt.Errorf("drain: %w", engine.LastLine(err))
+	}
+	all := map[string]engine.DrainCheck{}
+	for _, name := range names {
+		// A drain ignores budgets on a node that is not Ready.
+		all[name] = checkPods(pods[name], o, IsReady(nodes[name]))
+	}
+	return all, nil
+}
