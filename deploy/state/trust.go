@@ -76,16 +76,9 @@ func verify(d Dir, chmod func(*os.File, fs.FileMode) error) ([]Loose, error) {
 		v.owners = append(v.owners, ownerOf(info))
 	}
 	err := v.checkAll(top, string(d))
-	for i := 0; err == nil && i < len(v.loose); i++ { // only if all checks succeed: a refused folder must stay unchanged, so that the next run refuses it too
-		v.loose[i].Stays, err = v.loose[i].tighten(chmod)
+	if err == nil { // otherwise a refused folder must stay unchanged, so that the next run refuses it too
+		err = v.tightenAll()
 	}
-	stays := 0
-	v.loose = slices.DeleteFunc(v.loose, func(l Loose) bool {
-		if l.Stays {
-			stays++
-		}
-		return l.Stays && stays > 1 // return only the first: all paths are on the same file system
-	})
 	var trust *TrustError
 	switch {
 	case err == nil:
@@ -105,6 +98,12 @@ type verifier struct {
 	chmod  func(*os.File, fs.FileMode) error
 }
 
+// folders are the folders in the state folder of a cluster. Each may be a symbolic link to a folder.
+var folders = []string{"runs", "gcroots", "secrets"}
+
+// publicFiles are the files in the state folder of a cluster that contain no secrets.
+var publicFiles = []string{"lock", "state.json", "runtime.json", "known_hosts", "images.json", "exports.json"}
+
 // checkAll checks dir, the state folder of the cluster, and top, which contains the state folders of
 // all clusters of the hive.
 func (v *verifier) checkAll(top, dir string) error {
@@ -119,78 +118,57 @@ func (v *verifier) checkAll(top, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := v.checkFiles(dir, open); err != nil {
+	if err := v.checkEntries(dir, false, open); err != nil {
 		return err
 	}
-	// Check only the folders, not their files: other users cannot access the files without access to the folder.
-	for _, name := range []string{"runs", "gcroots"} {
-		if _, err := v.checkFolder(filepath.Join(dir, name), false, open); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+	for _, name := range folders {
+		// The folders of public files are checked without their files: other users cannot access these without access to the folder.
+		path, secret := filepath.Join(dir, name), name == "secrets"
+		open, err := v.checkFolder(path, secret, open)
+		if err == nil && secret {
+			err = v.checkEntries(path, true, open)
 		}
-	}
-	return v.checkSecrets(filepath.Join(dir, "secrets"), open)
-}
-
-// folders are the folders in the state folder of a cluster. Each may be a symbolic link to a folder.
-var folders = []string{"runs", "gcroots", "secrets"}
-
-// publicFiles are the files in the state folder of a cluster that contain no secrets.
-var publicFiles = []string{"lock", "state.json", "runtime.json", "known_hosts", "images.json", "exports.json"}
-
-// checkFiles checks the files in the state folder of a cluster. Files that are not in publicFiles are secret: they are the
-// access files of engines. Hidden files are left out, because they are temporary.
-func (v *verifier) checkFiles(dir string, open bool) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		secret := !slices.Contains(publicFiles, e.Name())
-		if secret && e.IsDir() || slices.Contains(folders, e.Name()) || strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) { // another process has just replaced or deleted the file
-			continue
-		}
-		if err == nil {
-			err = v.checkFile(filepath.Join(dir, e.Name()), info, secret, open)
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkSecrets checks a folder of secrets and everything in it.
-func (v *verifier) checkSecrets(dir string, open bool) error {
-	open, err := v.checkFolder(dir, true, open)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+// checkEntries checks the files in the state folder of a cluster, or everything in a folder of secrets. Files of the state
+// folder that are not in publicFiles are the access files of engines. Hidden files there are left out, because they are temporary.
+func (v *verifier) checkEntries(dir string, inSecrets, open bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
+		secret := inSecrets || !slices.Contains(publicFiles, e.Name())
+		if !inSecrets && (secret && e.IsDir() || slices.Contains(folders, e.Name()) || strings.HasPrefix(e.Name(), ".")) {
+			continue
+		}
 		info, err := e.Info()
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // another process has just replaced or deleted the file
-			continue
 		case err != nil:
 			return err
-		case e.IsDir():
-			err = v.checkSecrets(path, open)
+		case inSecrets && e.IsDir():
+			below, err := v.checkFolder(path, true, open)
+			if err == nil {
+				err = v.checkEntries(path, true, below)
+			}
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
 		default:
-			err = v.checkFile(path, info, true, open)
-		}
-		if err != nil {
-			return err
+			if err := durable.CheckRegular(info); err != nil {
+				return &TrustError{path, err, "nixbench did not make it; find out who did, and remove it"}
+			}
+			if err := v.checkAccess(path, info, open); err != nil {
+				return err
+			}
+			v.noteLoose(path, info, secret)
 		}
 	}
 	return nil
@@ -200,21 +178,16 @@ func (v *verifier) checkSecrets(dir string, open bool) error {
 // another disk, but only if the link belongs to one of v.owners.
 func (v *verifier) statFolder(path string) (fs.FileInfo, error) {
 	info, err := os.Lstat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Mode()&fs.ModeSymlink != 0 {
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		if !slices.Contains(v.owners, ownerOf(info)) {
 			return nil, v.newOwnerError(path, info)
 		}
-		if info, err = os.Stat(path); err != nil {
-			return nil, err
-		}
+		info, err = os.Stat(path)
 	}
-	if !info.IsDir() {
-		return nil, &TrustError{path, errors.New("it is not a folder"), "nixbench did not make it; find out who did, and remove it"}
+	if err == nil && !info.IsDir() {
+		err = &TrustError{path, errors.New("it is not a folder"), "nixbench did not make it; find out who did, and remove it"}
 	}
-	return info, nil
+	return info, err
 }
 
 // checkFolder checks a folder of the state. open means that other users have access to the parent folder.
@@ -231,18 +204,6 @@ func (v *verifier) checkFolder(path string, secret, open bool) (bool, error) {
 	return open && isSearchable(info), nil
 }
 
-// checkFile checks a file of the state. open means that other users have access to the parent folder.
-func (v *verifier) checkFile(path string, info fs.FileInfo, secret, open bool) error {
-	if err := durable.CheckRegular(info); err != nil {
-		return &TrustError{path, err, "nixbench did not make it; find out who did, and remove it"}
-	}
-	if err := v.checkAccess(path, info, open); err != nil {
-		return err
-	}
-	v.noteLoose(path, info, secret)
-	return nil
-}
-
 // isSearchable reports whether other users have the search permission (x) of a folder.
 func isSearchable(dir fs.FileInfo) bool { return dir.Mode().Perm()&0o011 != 0 }
 
@@ -252,37 +213,13 @@ func (v *verifier) checkAccess(path string, info fs.FileInfo, open bool) error {
 	if !slices.Contains(v.owners, ownerOf(info)) {
 		return v.newOwnerError(path, info)
 	}
-	if open && info.Mode().Perm()&0o022 != 0 && !v.hasNoModes(path, info) {
-		return &TrustError{path, fmt.Errorf("other users can write to it (mode %04o), so that it may not be what nixbench wrote", info.Mode().Perm()),
-			"if no other user can have changed it: chmod -R go-rwx " + shellescape.Quote(path)}
+	if open && info.Mode().Perm()&0o022 != 0 {
+		if stays, _ := v.tighten(path, info, true); !stays {
+			return &TrustError{path, fmt.Errorf("other users can write to it (mode %04o), so that it may not be what nixbench wrote", info.Mode().Perm()),
+				"if no other user can have changed it: chmod -R go-rwx " + shellescape.Quote(path)}
+		}
 	}
 	return nil
-}
-
-// hasNoModes reports whether chmod has no effect on a file or folder of the current user. If chmod has an
-// effect, hasNoModes restores the old permissions.
-func (v *verifier) hasNoModes(path string, info fs.FileInfo) bool {
-	if ownerOf(info) != os.Geteuid() {
-		return false
-	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	now, err := f.Stat()
-	if err != nil || !os.SameFile(now, info) {
-		return false // replaced meanwhile
-	}
-	_ = v.chmod(f, info.Mode().Perm()&^0o077) // a file system without modes may also refuse chmod
-	if now, err = f.Stat(); err != nil {
-		return false
-	}
-	if now.Mode() == info.Mode() {
-		return true
-	}
-	_ = v.chmod(f, info.Mode().Perm())
-	return false
 }
 
 func (v *verifier) newOwnerError(path string, info fs.FileInfo) error {
@@ -297,20 +234,42 @@ func (v *verifier) noteLoose(path string, info fs.FileInfo, secret bool) {
 	}
 }
 
-// tighten removes the permissions of other users. The result is true if chmod had no effect.
-func (l Loose) tighten(chmod func(*os.File, fs.FileMode) error) (bool, error) {
-	f, err := os.OpenFile(l.Path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+// tightenAll removes the permissions of other users from all files in v.loose. Of the files for which chmod has no effect,
+// only the first stays in v.loose.
+func (v *verifier) tightenAll() error {
+	changed, hasStaying := v.loose[:0], false
+	for _, l := range v.loose {
+		var err error
+		if l.Stays, err = v.tighten(l.Path, l.info, false); err != nil {
+			return err
+		}
+		if !l.Stays || !hasStaying {
+			changed = append(changed, l)
+		}
+		hasStaying = hasStaying || l.Stays
+	}
+	v.loose = changed
+	return nil
+}
+
+// tighten removes the permissions of other users from a file or folder, and with restore adds them again. stays means that it belongs
+// to the current user and chmod had no effect, because the file system has no Unix modes.
+func (v *verifier) tighten(path string, info fs.FileInfo, restore bool) (stays bool, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
 	now, err := f.Stat()
-	if err != nil || !os.SameFile(now, l.info) {
+	if err != nil || !os.SameFile(now, info) {
 		return false, err // replaced meanwhile
 	}
-	failed := chmod(f, l.Before.Perm()&^0o077)
-	if now, err = f.Stat(); err == nil && now.Mode() == l.Before && ownerOf(now) == os.Geteuid() {
-		return true, nil
+	failed := v.chmod(f, info.Mode().Perm()&^0o077)
+	if now, err = f.Stat(); err == nil && now.Mode() == info.Mode() && ownerOf(now) == os.Geteuid() {
+		return true, nil // a file system without modes may also refuse chmod
+	}
+	if restore {
+		_ = v.chmod(f, info.Mode().Perm())
 	}
 	return false, errors.Join(failed, err)
 }
