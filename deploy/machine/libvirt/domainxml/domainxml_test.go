@@ -148,11 +148,11 @@ func TestMarkIsFound(t *testing.T) {
 func TestMarkAmongOthers(t *testing.T) {
 	const theirs = `<a:machine xmlns:a="urn:else" id="x"/><b xmlns="urn:more"><c/>text</b>`
 	const ours = `<n:network xmlns:n="urn:nixbench:network:1" id="1" cluster="c"/>`
-	if m := findMark[NetworkMark](theirs+ours, NetworkNamespace); m == nil || m.ID != "1" || m.Cluster != "c" {
+	if m := parseMarks(theirs + ours).Network; m == nil || m.ID != "1" || m.Cluster != "c" {
 		t.Errorf("mark %+v", m)
 	}
 	for _, none := range []string{"", theirs, "<network id='1'/>", "<broken"} {
-		if m := findMark[NetworkMark](none, NetworkNamespace); m != nil {
+		if m := parseMarks(none).Network; m != nil {
 			t.Errorf("%s: mark %+v", none, m)
 		}
 	}
@@ -191,7 +191,7 @@ func TestMergeRefuses(t *testing.T) {
 	for text, why := range map[string]string{
 		"nonsense":                           "role worker",
 		"<domain":                            "role worker",
-		"<domain><devices></domain>":         "</domain> has no start tag",
+		"<domain><devices></domain>":         "<devices> closed by </domain>",
 		"<devices/>":                         "not <domain>",
 		"<domain/><domain/>":                 "more than one",
 		"<domain><name>x</name></domain>":    "is set by nixbench",

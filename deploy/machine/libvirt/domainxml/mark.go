@@ -10,12 +10,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// XML namespaces of nixbench's marks in the metadata of domains and networks.
-const (
-	MachineNamespace = "urn:nixbench:machine:1"
-	NetworkNamespace = "urn:nixbench:network:1"
-)
-
 // MachineMark is the metadata of a domain: the cluster and node that own the domain, and the image and the
 // definition that the domain was created from.
 type MachineMark struct {
@@ -39,7 +33,7 @@ func marshalMachineMark(m Machine) (string, error) {
 		XMLName xml.Name `xml:"nixbench:machine"`
 		Space   string   `xml:"xmlns:nixbench,attr"`
 		MachineMark
-	}{Space: MachineNamespace, MachineMark: MachineMark{
+	}{Space: "urn:nixbench:machine:1", MachineMark: MachineMark{
 		Cluster: m.Cluster.Name, ID: m.Cluster.ID, Node: m.Spec.Node, Role: m.Spec.Role, Index: m.Spec.Index,
 		Image: m.Image, Definition: m.Spec.Definition(),
 	}})
@@ -50,7 +44,7 @@ func marshalNetworkMark(c provider.Cluster) (string, error) {
 		XMLName xml.Name `xml:"nixbench:network"`
 		Space   string   `xml:"xmlns:nixbench,attr"`
 		NetworkMark
-	}{Space: NetworkNamespace, NetworkMark: NetworkMark{Cluster: c.Name, ID: c.ID}})
+	}{Space: "urn:nixbench:network:1", NetworkMark: NetworkMark{Cluster: c.Name, ID: c.ID}})
 }
 
 func marshalXML(v any) (string, error) {
@@ -99,7 +93,7 @@ func ParseDomain(text string) (DomainInfo, error) {
 	}
 	f := DomainInfo{Name: d.Name, UUID: d.UUID, Type: d.Type}
 	if d.Metadata != nil {
-		f.Mark = findMark[MachineMark](d.Metadata.XML, MachineNamespace)
+		f.Mark = parseMarks(d.Metadata.XML).Machine
 	}
 	if d.VCPU != nil {
 		f.VCPUs = int(d.VCPU.Value)
@@ -139,32 +133,17 @@ func ParseDomain(text string) (DomainInfo, error) {
 
 var bytesPerUnit = map[string]uint64{"": 1 << 10, "b": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
-// findMark returns the first element of the namespace in the metadata as a mark; nil if there is none.
-func findMark[M any](metadata, space string) *M {
-	var all struct {
-		Elements []struct {
-			XMLName xml.Name
-			Inner   []xml.Attr `xml:",any,attr"`
-		} `xml:",any"`
+// marks are the marks of nixbench in the metadata of a domain or network. Other tools put their own elements beside them.
+type marks struct {
+	Machine *MachineMark `xml:"urn:nixbench:machine:1 machine"`
+	Network *NetworkMark `xml:"urn:nixbench:network:1 network"`
+}
+
+func parseMarks(metadata string) marks {
+	var m marks
+	// The elements of the metadata are wrapped, because an XML document has only one root element.
+	if xml.Unmarshal([]byte("<metadata>"+metadata+"</metadata>"), &m) != nil {
+		return marks{}
 	}
-	// Wrap the elements of the metadata, because an XML document has only one root element.
-	if xml.Unmarshal([]byte("<metadata>"+metadata+"</metadata>"), &all) != nil {
-		return nil
-	}
-	for _, e := range all.Elements {
-		if e.XMLName.Space != space {
-			continue
-		}
-		start := xml.StartElement{Name: xml.Name{Local: "mark"}}
-		for _, a := range e.Inner {
-			if a.Name.Space == "" {
-				start.Attr = append(start.Attr, a)
-			}
-		}
-		var mark M
-		if xml.NewTokenDecoder(&tokens{start, start.End()}).Decode(&mark) == nil {
-			return &mark
-		}
-	}
-	return nil
+	return m
 }

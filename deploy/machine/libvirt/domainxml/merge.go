@@ -1,8 +1,12 @@
 package domainxml
 
 import (
+	"encoding/xml"
 	"errors"
 	"fmt"
+	"io"
+	"regexp"
+	"slices"
 	"strings"
 
 	"libvirt.org/go/libvirtxml"
@@ -16,48 +20,38 @@ func mergeXML(domain, more string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if add.name() != "domain" {
-		return "", fmt.Errorf("its element is <%s>, not <domain>", add.name())
+	if name := elementName(add.start); name != "domain" {
+		return "", fmt.Errorf("its element is <%s>, not <domain>", name)
 	}
 	base, err := parseElement(domain)
 	if err != nil {
 		return "", err
 	}
-	for _, a := range add.start.Attr {
-		if strings.HasPrefix(a.Name.Local, "xmlns:") {
-			base.start.Attr = append(base.start.Attr, a)
-		}
-		if a.Name.Local == "type" {
-			base.start.Attr[0] = a // the first attribute of the generated element is its type
-		}
-	}
-	replaced := map[string]bool{}
-	for _, e := range add.childElements() {
-		name := e.name()
-		ours := base.findChild(name)
-		switch {
-		case name == "name" || name == "uuid" || name == "metadata":
+	for _, text := range add.children {
+		switch name := elementName(text); name {
+		case "name", "uuid", "metadata":
 			return "", fmt.Errorf("<%s> is set by nixbench and cannot be replaced", name)
-		case ours == nil || replaced[name]: // an element such as <sysinfo> may occur several times
-			base.children = append(base.children, e)
-			replaced[name] = true
-		case name == "devices":
-			ours.children = append(ours.children, e.children...)
-		case name == "features": // each feature may occur only once
-			for _, f := range e.childElements() {
-				ours.removeChildren(f.name())
-				ours.children = append(ours.children, f)
-			}
+		case "devices", "features":
 		default:
 			base.removeChildren(name)
-			base.children = append(base.children, e)
-			replaced[name] = true
 		}
 	}
-	merged, err := base.String()
-	if err != nil {
-		return "", err
+	for _, text := range add.children {
+		name := elementName(text)
+		i := slices.IndexFunc(base.children, func(c string) bool { return elementName(c) == name })
+		if i < 0 || name != "devices" && name != "features" { // an element such as <sysinfo> may occur several times
+			base.children = append(base.children, text)
+		} else if base.children[i], err = mergeChildren(base.children[i], text); err != nil {
+			return "", err
+		}
 	}
+	for _, a := range domainAttribute.FindAllString(add.start, -1) {
+		if strings.HasPrefix(strings.TrimSpace(a), "type") {
+			base.start = "<domain"
+		}
+		base.start = strings.TrimSuffix(base.start, ">") + a + ">"
+	}
+	merged := base.String()
 	var check libvirtxml.Domain
 	if err := check.Unmarshal(merged); err != nil {
 		return "", err
@@ -66,4 +60,83 @@ func mergeXML(domain, more string) (string, error) {
 		return "", errors.New("the merged domain has no devices")
 	}
 	return merged, nil
+}
+
+// mergeChildren adds the children of one element to another. Each feature may occur only once, so it replaces the feature of the same name.
+func mergeChildren(to, from string) (string, error) {
+	base, err := parseElement(to)
+	if err != nil {
+		return "", err
+	}
+	add, err := parseElement(from)
+	if err != nil {
+		return "", err
+	}
+	for _, text := range add.children {
+		if elementName(to) == "features" {
+			base.removeChildren(elementName(text))
+		}
+		base.children = append(base.children, text)
+	}
+	return base.String(), nil
+}
+
+// element is an XML element: its start tag, and the texts of its child elements. Text between the children is left out.
+type element struct {
+	start    string
+	children []string
+}
+
+// domainAttribute matches the attributes of a role's <domain> that are added to the generated one.
+var domainAttribute = regexp.MustCompile(`\s(?:type|xmlns:[^\s=]+)\s*=\s*(?:"[^"]*"|'[^']*')`)
+
+var elementStart = regexp.MustCompile(`^<([^\s/>]+)`)
+
+// elementName returns the name of an element, with its namespace prefix, from the element's text.
+func elementName(text string) string { return elementStart.FindStringSubmatch(text)[1] }
+
+func parseElement(text string) (element, error) {
+	var e element
+	dec := xml.NewDecoder(strings.NewReader(text))
+	depth, from := 0, int64(0)
+	for {
+		at := dec.InputOffset()
+		t, err := dec.Token()
+		switch {
+		case err == io.EOF && e.start == "":
+			return e, errors.New("there is no element")
+		case err == io.EOF:
+			return e, nil
+		case err != nil:
+			return e, err
+		}
+		switch t := t.(type) {
+		case xml.StartElement:
+			if depth == 0 && e.start != "" {
+				return e, errors.New("there is more than one element")
+			}
+			switch depth++; depth {
+			case 1:
+				e.start = strings.TrimSuffix(strings.TrimSuffix(text[at:dec.InputOffset()], ">"), "/") + ">"
+			case 2:
+				from = at
+			}
+		case xml.EndElement:
+			if depth--; depth == 1 {
+				e.children = append(e.children, text[from:dec.InputOffset()])
+			}
+		case xml.CharData:
+			if depth == 0 && strings.TrimSpace(string(t)) != "" {
+				return e, errors.New("there is text outside of the element")
+			}
+		}
+	}
+}
+
+func (e *element) removeChildren(name string) {
+	e.children = slices.DeleteFunc(e.children, func(c string) bool { return elementName(c) == name })
+}
+
+func (e element) String() string {
+	return e.start + "\n" + strings.Join(e.children, "\n") + "\n</" + elementName(e.start) + ">"
 }

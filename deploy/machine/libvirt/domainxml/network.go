@@ -110,7 +110,7 @@ func ParseNetwork(text string) (NetworkInfo, error) {
 		}
 	}
 	if n.Metadata != nil {
-		f.Mark = findMark[NetworkMark](n.Metadata.XML, NetworkNamespace)
+		f.Mark = parseMarks(n.Metadata.XML).Network
 	}
 	if n.Domain != nil {
 		f.Domain = n.Domain.Name
