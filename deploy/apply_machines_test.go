@@ -307,8 +307,8 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 		restarted   bool
 	}{
 		{func() { w.h.PowerOff("demo-w-2") }, "off", "start w-2 on default: it is off", true},
-		{func() { w.h.Stop("demo-w-2", provider.Paused) }, "paused", "resume w-2 on default: it is paused", false},
-		{func() { w.h.Stop("demo-w-2", provider.Crashed) }, "crashed", "start w-2 on default: it has crashed", true},
+		{func() { w.h.Pause("demo-w-2") }, "paused", "resume w-2 on default: it is paused", false},
+		{func() { w.h.Crash("demo-w-2") }, "crashed", "start w-2 on default: it has crashed", true},
 	} {
 		boot := w.h.Boot("demo-w-2")
 		test.stop()

@@ -356,7 +356,7 @@ func (c *benchCluster) Deploy(ctx context.Context, configuration bench.Configura
 		return nil, err
 	}
 	for _, n := range hive.Nodes {
-		out.Domains[n.Name] = provider.Cluster{Name: hive.ClusterName()}.Domain(n.Name)
+		out.Domains[n.Name] = provider.Cluster{Name: hive.ClusterName()}.MachineName(n.Name)
 		if d := recorded.Nodes[n.Name].LastConfirmed; d != nil {
 			out.Systems[n.Name] = d.Path
 		}

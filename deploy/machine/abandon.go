@@ -44,7 +44,7 @@ func (m *Manager) describeRemaining(recorded *state.State, d *DestroyPlan) []str
 	h := recorded.Cluster.Hypervisors[d.abandoned]
 	var domains, keys []string
 	for _, machine := range d.Removals {
-		domains = append(domains, m.clusterIdentity(recorded).Domain(machine.Node))
+		domains = append(domains, m.clusterIdentity(recorded).MachineName(machine.Node))
 		for _, n := range m.Hive.Nodes {
 			if n.Name == machine.Node {
 				keys = append(keys, slices.Sorted(maps.Keys(m.Hive.Unit(n.Unit).Deployment.Keys))...)

@@ -39,22 +39,26 @@ func (c *Console) Close() { c.hosts.close() }
 
 // Tail returns the end of the console log, at most about max bytes.
 func (c *Console) Tail(ctx context.Context, max int) (string, error) {
-	log, ok := c.provider.(provider.Console)
-	if !ok {
-		return "", c.newUnsupportedError("it keeps no console logs")
+	console, err := c.open()
+	if err != nil {
+		return "", err
 	}
-	return log.ConsoleTail(ctx, c.cluster, c.node, max)
+	return console.ConsoleTail(ctx, c.cluster, c.node, max)
 }
 
-// Attach connects the console to the user, see [provider.Terminal].
+// Attach connects the console to the user, see [provider.Console].
 func (c *Console) Attach(ctx context.Context, in <-chan []byte, out io.Writer) error {
-	terminal, ok := c.provider.(provider.Terminal)
-	if !ok {
-		return c.newUnsupportedError("it has no consoles")
+	console, err := c.open()
+	if err != nil {
+		return err
 	}
-	return terminal.AttachConsole(ctx, c.cluster, c.node, in, out)
+	return console.AttachConsole(ctx, c.cluster, c.node, in, out)
 }
 
-func (c *Console) newUnsupportedError(why string) error {
-	return &provider.Error{Hypervisor: c.machine.Hypervisor, Node: c.node, Op: "connect to the console", Err: errors.New(why)}
+func (c *Console) open() (provider.Console, error) {
+	console, ok := c.provider.(provider.Console)
+	if !ok {
+		return nil, &provider.Error{Hypervisor: c.machine.Hypervisor, Node: c.node, Op: "connect to the console", Err: errors.New("this kind of hypervisor has no consoles")}
+	}
+	return console, nil
 }

@@ -71,7 +71,7 @@ func (m *Manager) examineHypervisor(ctx context.Context, name string, h state.Hy
 	}
 	defer hypervisors{name: p}.close()
 	var out []provider.Finding
-	if d, ok := p.(provider.Doctor); ok {
+	if d, ok := p.(provider.Checker); ok {
 		out = d.Examine(ctx, net)
 	}
 	if slices.ContainsFunc(out, func(f provider.Finding) bool { return f.What == "libvirt" && f.State == provider.FindingError }) {

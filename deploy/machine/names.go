@@ -50,9 +50,9 @@ func validateNames(c provider.Cluster, node string) error {
 			Fix:  "give the role a shorter name",
 		}
 	}
-	if why := describeNameFault(c.Domain(node)); why != "" {
+	if why := describeNameFault(c.MachineName(node)); why != "" {
 		return &PlanError{
-			Text: fmt.Sprintf("%s: %q cannot be a machine of libvirt: %s", node, shorten(c.Domain(node)), why),
+			Text: fmt.Sprintf("%s: %q cannot be a machine of libvirt: %s", node, shorten(c.MachineName(node)), why),
 			Fix:  "choose another meta.name, or another name for the role",
 		}
 	}

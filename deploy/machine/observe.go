@@ -1,8 +1,10 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -53,7 +55,11 @@ const absent provider.State = "absent"
 func (o *Observer) States(ctx context.Context) (map[string]string, error) {
 	out := map[string]string{}
 	var mu sync.Mutex
-	err := o.each(func(name string, h provider.Observer) error {
+	err := fleet.ForAll(slices.Sorted(maps.Keys(o.hosts)), func(name string) error {
+		h, ok := o.hosts[name].(provider.Power)
+		if !ok {
+			return fmt.Errorf("hypervisor %s: it cannot observe machines", name)
+		}
 		states, err := h.States(ctx, o.cluster, o.nodes[name])
 		if err != nil {
 			return wrapHypervisorError(err, name, "observe the machines")
@@ -61,11 +67,7 @@ func (o *Observer) States(ctx context.Context) (map[string]string, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, node := range o.nodes[name] {
-			s, ok := states[node]
-			if !ok {
-				s = absent
-			}
-			out[node] = string(s)
+			out[node] = string(cmp.Or(states[node], absent))
 		}
 		return nil
 	})
@@ -106,33 +108,15 @@ var downTexts = map[string]string{
 
 // Emulated returns the nodes whose machines are virtual machines without KVM.
 func (o *Observer) Emulated(ctx context.Context) ([]string, error) {
+	inventories, err := o.hosts.survey(ctx, o.cluster, provider.Network{}, nil)
 	var out []string
-	var mu sync.Mutex
-	err := o.each(func(name string, h provider.Observer) error {
-		emulated, err := h.Emulated(ctx, o.cluster, o.nodes[name])
-		if err != nil {
-			return wrapHypervisorError(err, name, "observe the machines")
+	for _, inventory := range inventories {
+		for _, m := range inventory.Machines {
+			if inventory.Emulated {
+				out = append(out, m.Node)
+			}
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		out = append(out, emulated...)
-		return nil
-	})
+	}
 	slices.Sort(out)
 	return out, err
-}
-
-// each calls f for all hypervisors at the same time.
-func (o *Observer) each(f func(name string, h provider.Observer) error) error {
-	var names []string
-	for name := range o.hosts {
-		names = append(names, name)
-	}
-	return fleet.ForAll(names, func(name string) error {
-		h, ok := o.hosts[name].(provider.Observer)
-		if !ok {
-			return fmt.Errorf("hypervisor %s: it cannot observe machines", name)
-		}
-		return f(name, h)
-	})
 }

@@ -40,7 +40,7 @@ func TestObserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.Close()
-	kvm.Stop("c-b", provider.Paused)
+	kvm.Pause("c-b")
 	states, err := o.States(t.Context())
 	if want := map[string]string{"a": "running", "b": "paused", "d": "running", "gone": "absent"}; err != nil || !maps.Equal(states, want) {
 		t.Errorf("%v, %v; want %v", states, err, want)

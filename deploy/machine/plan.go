@@ -144,7 +144,7 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 			if err := validateNames(o.Cluster, c.Node); err != nil {
 				return p, err
 			}
-			if domain := o.Cluster.Domain(c.Node); slices.Contains(inventories[c.Hypervisor].Foreign, domain) {
+			if domain := o.Cluster.MachineName(c.Node); slices.Contains(inventories[c.Hypervisor].Foreign, domain) {
 				return p, &PlanError{
 					Text: fmt.Sprintf("%s: hypervisor %s already has a machine %s, which does not belong to this cluster", c.Node, c.Hypervisor, domain),
 					Fix:  "choose another cluster.name, or remove that machine; if it belongs to this cluster, the state folder was lost: restore it",

@@ -25,7 +25,7 @@ type prerequisites struct {
 }
 
 func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequisites {
-	f := &prerequisites{Starter: s, plan: plan, keys: plan.Images(), reserveAddresses: map[string]func() error{}, prepareNetwork: map[string]func() error{}, uploadImage: map[string]map[ImageKey]func() error{}}
+	f := &prerequisites{Starter: s, plan: plan, keys: plan.Images(), prepareNetwork: map[string]func() error{}, uploadImage: map[string]map[ImageKey]func() error{}}
 	f.images = sync.OnceValues(func() (map[ImageKey]provider.Image, error) {
 		var missing []ImageKey
 		for _, k := range f.keys {
@@ -57,8 +57,7 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequ
 			}
 			return nil
 		}
-		f.reserveAddresses[name] = func() error { return prepare() }
-		f.prepareNetwork[name] = sync.OnceValue(f.reserveAddresses[name])
+		f.prepareNetwork[name] = sync.OnceValue(func() error { return prepare() })
 		f.uploadImage[name] = map[ImageKey]func() error{}
 		for _, key := range f.keys {
 			f.uploadImage[name][key] = sync.OnceValue(func() error {

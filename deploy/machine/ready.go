@@ -129,9 +129,8 @@ func waitForSystem(ctx context.Context, h *remote.Host, usesCloudInit bool, send
 // time limit. endWatch must be called when the machine is ready, or the wait has ended.
 func (m *Task) startAgainIfOff(ctx context.Context) (watched context.Context, endWatch func()) {
 	host := m.plan.providers[m.Change.Hypervisor]
-	observer, observes := host.(provider.Observer)
-	power, starts := host.(provider.Power)
-	if !observes || !starts {
+	power, ok := host.(provider.Power)
+	if !ok {
 		return ctx, func() {}
 	}
 	watched, cancel := context.WithCancelCause(ctx)
@@ -141,7 +140,7 @@ func (m *Task) startAgainIfOff(ctx context.Context) (watched context.Context, en
 		startedAgain := false
 		for sleep(watched, observeEvery) == nil {
 			// An error is ignored, because the machine may become ready all the same.
-			states, _ := observer.States(watched, m.plan.Cluster, []string{node})
+			states, _ := power.States(watched, m.plan.Cluster, []string{node})
 			if states[node] != provider.Off || watched.Err() != nil {
 				continue
 			}

@@ -36,13 +36,6 @@ func (m *Manager) Destroy(ctx context.Context, plan *DestroyPlan, store *state.S
 	if plan.abandoned != "" {
 		w.outcome = Forgotten
 	}
-	if plan.WholeCluster {
-		for _, host := range plan.hosts {
-			if h, ok := host.(provider.ClusterRemover); ok {
-				h.BeginClusterRemoval(w.cluster)
-			}
-		}
-	}
 	results, err := w.executeRemovals(ctx, plan.Removals)
 	for _, node := range plan.neverCreated {
 		err = errors.Join(err, w.dropNodeRecord(node))
@@ -181,7 +174,7 @@ func (w *destroyer) cleanHypervisors(ctx context.Context) (stillUsed, err error)
 			continue
 		}
 		wait := w.Send.Wait(event.Event{Phase: event.Remove, Text: fmt.Sprintf("hypervisor %s: the removal of unused networks and images", name)})
-		all, err := c.Clean(ctx, w.cluster)
+		all, err := c.Clean(ctx, w.cluster, slices.Sorted(maps.Keys(w.Store.State().Machines)))
 		wait.End()
 		if err != nil {
 			errs = append(errs, wrapHypervisorError(err, name, "clean up"))

@@ -128,9 +128,6 @@ func (m *Task) createOrStartMachine(ctx context.Context) error {
 		if err := host.Remove(ctx, m.plan.Cluster, node); err != nil {
 			return wrapHypervisorError(err, m.Change.Hypervisor, "remove "+node)
 		}
-		if err := m.prerequisites.reserveAddresses[m.Change.Hypervisor](); err != nil { // Remove has also removed the machine's reservation
-			return err
-		}
 	}
 	if err := host.Ensure(ctx, m.plan.Cluster, m.plan.Network, spec); err != nil {
 		return wrapHypervisorError(err, m.Change.Hypervisor, string(m.Change.Action)+" "+node)

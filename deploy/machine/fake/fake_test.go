@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"strconv"
 	"testing"
 
 	"github.com/nixbench/nixbench/deploy/machine/fake"
@@ -13,59 +12,17 @@ import (
 )
 
 func TestContract(t *testing.T) {
-	machinetest.Run(t, machinetest.Setup{
-		Open: func(t *testing.T) *machinetest.Host {
-			h := fake.New()
-			return &machinetest.Host{
-				Provider:        h,
-				Objects:         func(*testing.T) []string { return h.Objects() },
-				AddDomain:       func(_ *testing.T, name string) { h.AddDomain(name) },
-				AddGuest:        func(_ *testing.T, name, network string) { h.AddGuest(name, network) },
-				RemoveDomain:    func(_ *testing.T, name string) { h.RemoveDomain(name) },
-				RemoveDisk:      func(_ *testing.T, c provider.Cluster, node string) { h.RemoveDisk(c, node) },
-				CopyMachine:     func(_ *testing.T, name, as string) { h.CopyMachine(name, as) },
-				StopNetwork:     func(_ *testing.T, name string, keep bool) { h.StopNetwork(name, keep) },
-				UndefineNetwork: func(_ *testing.T, name string) { h.UndefineNetwork(name) },
-				AddNetwork:      func(_ *testing.T, name string, cidr netip.Prefix) { h.AddNetwork(name, cidr) },
-				PowerOff:        func(_ *testing.T, name string) { h.PowerOff(name) },
-				Pause:           func(_ *testing.T, name string) { h.Stop(name, provider.Paused) },
-				Cut:             h.Cut,
-				Boot: func(_ *testing.T, name string) string {
-					if boot := h.Boot(name); boot != 0 {
-						return strconv.Itoa(boot)
-					}
-					return ""
+	for _, kind := range []provider.Kind{provider.VM, provider.Container} {
+		t.Run(string(kind), func(t *testing.T) {
+			machinetest.Run(t, machinetest.Setup{
+				Open: func(*testing.T) machinetest.Host {
+					h := fake.New()
+					h.Kind = kind
+					return h
 				},
-			}
-		},
-		Images: func(*testing.T) [2]provider.Image {
-			return [2]provider.Image{{Hash: "1111111111111111"}, {Hash: "2222222222222222"}}
-		},
-	})
-}
-
-// While a whole cluster is removed, Remove keeps the reservations, as the real provider does.
-func TestClusterRemovalKeepsReservations(t *testing.T) {
-	c := provider.Cluster{Name: "c", ID: "0123456789abcdef"}
-	g := provider.HostSetup{
-		Network:      provider.Network{Name: "n", Mode: provider.NAT, CIDR: netip.MustParsePrefix("10.0.0.0/24")},
-		Reservations: []provider.Reservation{{Node: "n1", MAC: "52:54:00:aa:00:01", Address: netip.MustParseAddr("10.0.0.2")}},
-	}
-	for wholeCluster, want := range map[bool]int{false: 0, true: 1} {
-		h := fake.New()
-		if err := h.Prepare(t.Context(), c, g); err != nil {
-			t.Fatal(err)
-		}
-		if wholeCluster {
-			h.BeginClusterRemoval(c)
-		}
-		if err := h.Remove(t.Context(), c, "n1"); err != nil {
-			t.Fatal(err)
-		}
-		inventory, err := h.Survey(t.Context(), c, g.Network)
-		if err != nil || len(inventory.Network.Reservations) != want {
-			t.Errorf("whole cluster %t: %+v, %v; want %d reservations", wholeCluster, inventory.Network, err, want)
-		}
+				Images: [2]provider.Image{{Hash: "1111111111111111"}, {Hash: "2222222222222222"}},
+			})
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,40 +12,49 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
+// Hypervisor is the provider for a simulated hypervisor. It implements all optional interfaces of providers.
+type Hypervisor struct {
+	World
+	// The exported fields must not be changed after the first operation.
+	Name   string // name in errors
+	Kind   provider.Kind
+	CPUs   int
+	Memory uint64 // total bytes
+	Disk   uint64 // free bytes of the pool
+	NoKVM  bool   // its virtual machines are emulated
+}
+
 var (
-	_ provider.Provider       = (*Hypervisor)(nil)
-	_ provider.Discoverer     = (*Hypervisor)(nil)
-	_ provider.Console        = (*Hypervisor)(nil)
-	_ provider.Power          = (*Hypervisor)(nil)
-	_ provider.Observer       = (*Hypervisor)(nil)
-	_ provider.Cleaner        = (*Hypervisor)(nil)
-	_ provider.Checker        = (*Hypervisor)(nil)
-	_ provider.ClusterRemover = (*Hypervisor)(nil)
-	_ provider.Doctor         = (*Hypervisor)(nil)
+	_ provider.Provider   = (*Hypervisor)(nil)
+	_ provider.Discoverer = (*Hypervisor)(nil)
+	_ provider.Console    = (*Hypervisor)(nil)
+	_ provider.Power      = (*Hypervisor)(nil)
+	_ provider.Cleaner    = (*Hypervisor)(nil)
+	_ provider.Checker    = (*Hypervisor)(nil)
 )
 
-func domainName(c provider.Cluster, node string) string { return c.Name + "-" + node }
-
-// partsKey returns the key of a machine's disk and seed in Hypervisor.parts.
-func partsKey(c provider.Cluster, node string) string { return c.ID + " " + node }
+// New returns an empty hypervisor for virtual machines, with 16 CPUs, 64 GiB of memory and 1 TiB of disk.
+func New() *Hypervisor {
+	return &Hypervisor{
+		Name: "fake", Kind: provider.VM, CPUs: 16, Memory: 64 << 30, Disk: 1 << 40,
+		World: World{domains: map[string]*domain{}, parts: map[string]map[string]string{}, networks: map[string]*network{}, images: map[string]map[string]bool{}, hangs: map[string]error{}},
+	}
+}
 
 func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provider.Network) (provider.Inventory, error) {
-	inventory := provider.Inventory{Kind: h.Kind, CPUs: h.CPUs, Emulated: h.NoKVM}
+	inventory := provider.Inventory{Kind: h.Kind, CPUs: h.CPUs, Emulated: h.NoKVM && h.Kind == provider.VM, FreeMemory: h.Memory, FreeDisk: h.Disk}
 	return inventory, h.runStep(ctx, Step{Op: "survey", Name: "read"}, func() error {
-		inventory.FreeMemory, inventory.FreeDisk = h.Memory, h.Disk
-		for _, d := range h.domains {
+		for _, name := range sortedKeys(h.domains) {
+			d := h.domains[name]
 			if d.boot != 0 {
 				inventory.FreeMemory -= min(d.spec.Memory, inventory.FreeMemory)
 			}
-		}
-		for _, n := range sortedKeys(h.domains) {
-			d := h.domains[n]
-			if d.ours(c) {
+			if d.isOwnedBy(c) {
 				continue
 			}
-			inventory.Foreign = append(inventory.Foreign, n)
+			inventory.Foreign = append(inventory.Foreign, name)
 			if d.cluster.ID == c.ID {
-				inventory.Copies = append(inventory.Copies, provider.Copy{Domain: n, Node: d.copyOf, MAC: d.spec.MAC})
+				inventory.Copies = append(inventory.Copies, provider.Copy{Domain: name, Node: d.copyOf, MAC: d.spec.MAC})
 			}
 		}
 		inventory.Machines = h.machines(c)
@@ -76,15 +86,14 @@ func (h *Hypervisor) machines(c provider.Cluster) []provider.Actual {
 		}
 	}
 	for _, d := range h.domains {
-		if !d.ours(c) {
+		if !d.isOwnedBy(c) {
 			continue
 		}
 		f := provider.Actual{
 			Node: d.spec.Node, Role: d.spec.Role, MAC: d.spec.MAC, VCPUs: d.spec.VCPUs, Memory: d.spec.Memory,
 			Image: d.image, State: d.state(), Definition: d.spec.Definition(), Detached: d.boot != 0 && d.detached,
 		}
-		parts := h.parts[partsKey(c, d.spec.Node)]
-		if _, disk := parts["disk"]; !disk {
+		if !found[f.Node].HasDisk {
 			f.State = provider.Incomplete
 		}
 		for _, n := range h.networks {
@@ -151,27 +160,28 @@ func (h *Hypervisor) makeNetwork(c provider.Cluster, want provider.Network) erro
 		there = &network{cluster: c.ID}
 		h.networks[want.Name] = there
 	}
-	there.Active, there.Transient, there.CIDR, there.mode = true, false, want.CIDR, want.Mode
+	there.Active, there.Transient, there.CIDR = true, false, want.CIDR
 	return nil
 }
 
 func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provider.Network, s provider.Spec) error {
 	step := func(name string) Step { return Step{Op: "ensure", Node: s.Node, Name: name} }
-	machine, k := domainName(c, s.Node), partsKey(c, s.Node)
-	h.mu.Lock()
-	d, prepared := h.domains[machine], h.images[s.Image.Hash] != nil
-	_, hasSeed := h.parts[k]["seed"]
-	image, hasDisk := h.parts[k]["disk"]
-	var restart, lost bool
-	if d != nil {
-		restart, lost = d.spec.Definition() != s.Definition(), d.boot != 0 && d.detached
-	}
-	h.mu.Unlock()
-
+	machine, k := c.MachineName(s.Node), partsKey(c, s.Node)
+	var d *domain
+	var prepared, hasSeed, hasDisk, restart, lost bool
+	var image string
+	h.do(func() {
+		d, prepared = h.domains[machine], h.images[s.Image.Hash] != nil
+		_, hasSeed = h.parts[k]["seed"]
+		image, hasDisk = h.parts[k]["disk"]
+		if d != nil {
+			restart, lost = d.spec.Definition() != s.Definition(), d.boot != 0 && d.detached
+		}
+	})
 	missing := !hasDisk
 	hasDisk = hasDisk && (d != nil || !s.NewDisks) // a disk without a domain may be of an interrupted creation
 	switch {
-	case d != nil && !d.ours(c):
+	case d != nil && !d.isOwnedBy(c):
 		return h.fail(step("define"), fmt.Errorf("domain %s: %w", machine, provider.ErrForeign))
 	case badXML(s) != nil:
 		return h.fail(step("define"), badXML(s))
@@ -180,79 +190,76 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provide
 	case !hasDisk && !prepared:
 		return h.fail(step("disk"), fmt.Errorf("image %s was not prepared", s.Image.Hash))
 	}
-	put := func(part, what string) func() error {
-		return func() error {
+	if !hasDisk {
+		image = s.Image.Hash
+	}
+	put := func(part, what string) func() {
+		return func() {
 			if h.parts[k] == nil {
 				h.parts[k] = map[string]string{}
 			}
 			h.parts[k][part] = what
-			return nil
 		}
 	}
-	if !hasSeed {
-		if err := h.runStep(ctx, step("seed"), put("seed", "")); err != nil {
-			return err
-		}
-	}
-	if !hasDisk {
-		image = s.Image.Hash
-		if err := h.runStep(ctx, step("disk"), put("disk", image)); err != nil {
-			return err
-		}
-	}
-	if restart || lost && h.Kind == provider.Container {
-		if err := h.runStep(ctx, step("stop"), func() error { d.stop(); return nil }); err != nil {
-			return err
-		}
-	} else if lost {
-		if err := h.runStep(ctx, step("reconnect"), func() error { d.detached = false; return nil }); err != nil {
-			return err
-		}
-	}
-	if d == nil || restart || missing {
-		if err := h.runStep(ctx, step("define"), func() error {
+	for _, change := range []struct {
+		name   string
+		needed bool
+		do     func()
+	}{
+		{"seed", !hasSeed, put("seed", "")},
+		{"disk", !hasDisk, put("disk", image)},
+		{"stop", restart || lost && h.Kind == provider.Container, func() { d.stop() }},
+		{"reconnect", lost && !restart && h.Kind == provider.VM, func() { d.detached = false }},
+		{"define", d == nil || restart || missing, func() {
 			if d == nil {
 				d = &domain{cluster: c}
 				h.domains[machine] = d
 			}
 			d.spec, d.network, d.image = s, net.Name, image
-			return nil
-		}); err != nil {
-			return err
+		}},
+	} {
+		if change.needed {
+			if err := h.runStep(ctx, step(change.name), func() error { change.do(); return nil }); err != nil {
+				return err
+			}
 		}
 	}
+	return h.startDomain(ctx, step, c, s.Node)
+}
+
+// startDomain starts or resumes the machine of a node.
+func (h *Hypervisor) startDomain(ctx context.Context, step func(name string) Step, c provider.Cluster, node string) error {
+	machine := c.MachineName(node)
 	switch h.State(machine) {
 	case provider.Running:
 		return ctx.Err()
 	case provider.Paused:
-		return h.runStep(ctx, step("resume"), func() error { d.heldState = ""; return nil })
+		return h.runStep(ctx, step("resume"), func() error { h.domains[machine].heldState = ""; return nil })
 	}
-	if err := h.runStep(ctx, step("start"), func() error {
+	var onStart func(provider.Cluster, provider.Spec)
+	var spec provider.Spec
+	err := h.runStep(ctx, step("start"), func() error {
 		h.boots++
+		d := h.domains[machine]
 		d.boot, d.heldState = h.boots, ""
+		onStart, spec = h.onStart, d.spec
 		return nil
-	}); err != nil {
-		return err
+	})
+	if err == nil && onStart != nil {
+		onStart(c, spec)
 	}
-	h.mu.Lock()
-	onStart := h.onStart
-	h.mu.Unlock()
-	if onStart != nil {
-		onStart(c, s)
-	}
-	return nil
+	return err
 }
 
 func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string) error {
-	machine, k := domainName(c, node), partsKey(c, node)
-	h.mu.Lock()
-	d := h.domains[machine]
-	if d != nil && !d.ours(c) {
-		d = nil
-	}
-	keepReservations := h.removedClusters[c.ID]
-	h.mu.Unlock()
-	changes := []struct {
+	machine, k := c.MachineName(node), partsKey(c, node)
+	var d *domain
+	h.withDomain(machine, func(found *domain) {
+		if found.isOwnedBy(c) {
+			d = found
+		}
+	})
+	for _, e := range []struct {
 		name   string
 		change func()
 	}{
@@ -268,18 +275,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string
 		}},
 		{"disk", func() { delete(h.parts[k], "disk") }},
 		{"seed", func() { delete(h.parts, k) }},
-		{"reservation", func() {
-			for _, n := range h.networks {
-				if n.cluster == c.ID {
-					n.Reservations = slices.DeleteFunc(n.Reservations, func(r provider.Reservation) bool { return r.Node == node })
-				}
-			}
-		}},
-	}
-	if keepReservations {
-		changes = changes[:len(changes)-1]
-	}
-	for _, e := range changes {
+	} {
 		if err := h.runStep(ctx, Step{Op: "remove", Node: node, Name: e.name}, func() error { e.change(); return nil }); err != nil {
 			return err
 		}
@@ -287,17 +283,13 @@ func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string
 	return nil
 }
 
-// BeginClusterRemoval implements [provider.ClusterRemover]. As in the libvirt provider, Remove then keeps the
-// reservations, and Clean removes the reservations with the network.
-func (h *Hypervisor) BeginClusterRemoval(c provider.Cluster) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.removedClusters[c.ID] = true
-}
-
 // Check implements [provider.Checker].
-func (h *Hypervisor) Check(ctx context.Context, _ provider.Cluster, _ provider.Network, s provider.Spec) error {
-	if err := badXML(s); err != nil {
+func (h *Hypervisor) Check(ctx context.Context, c provider.Cluster, _ provider.Network, s provider.Spec) error {
+	err := badXML(s)
+	if name := c.MachineName(s.Node); h.Kind == provider.Container && len(name) > 64 {
+		err = fmt.Errorf("%s has %d bytes, which is too long for a container", name, len(name))
+	}
+	if err != nil {
 		return h.fail(Step{Op: "check", Name: "define"}, err)
 	}
 	return ctx.Err()
@@ -310,7 +302,11 @@ func badXML(s provider.Spec) error {
 	return nil
 }
 
-func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster) ([]provider.Remaining, error) {
+func (h *Hypervisor) Examine(context.Context, provider.Network) []provider.Finding {
+	return []provider.Finding{{What: "fake", State: provider.FindingOK, Text: "a fake", Where: h.Name}}
+}
+
+func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, _ []string) ([]provider.Remaining, error) {
 	var left []provider.Remaining
 	if err := h.runStep(ctx, Step{Op: "clean", Name: "network"}, func() error {
 		used := map[string]string{}
@@ -330,7 +326,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster) ([]provider.
 	}); err != nil {
 		return nil, err
 	}
-	err := h.runStep(ctx, Step{Op: "clean", Name: "image"}, func() error {
+	return left, h.runStep(ctx, Step{Op: "clean", Name: "image"}, func() error {
 		used, copies := map[string]bool{}, map[string]string{}
 		for _, name := range sortedKeys(h.domains) {
 			if d := h.domains[name]; d.copyOf != "" {
@@ -339,7 +335,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster) ([]provider.
 		}
 		for k, parts := range h.parts {
 			used[parts["disk"]] = true
-			if id, _, _ := strings.Cut(k, " "); id == c.ID && h.images[parts["disk"]] != nil {
+			if id, _, _ := strings.Cut(k, " "); id == c.ID {
 				used[c.ID+parts["disk"]] = true
 			}
 		}
@@ -358,109 +354,146 @@ func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster) ([]provider.
 		}
 		return nil
 	})
-	return left, err
 }
 
 // Addresses returns the leased addresses and the reserved address of a running machine.
-func (h *Hypervisor) Addresses(ctx context.Context, c provider.Cluster, node string) ([]netip.Addr, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	d := h.domains[domainName(c, node)]
-	if d == nil || !d.ours(c) || d.boot == 0 {
-		return nil, ctx.Err()
-	}
-	var all []netip.Addr
-	n := h.networks[d.network]
-	if n == nil {
-		return nil, ctx.Err()
-	}
-	for _, l := range n.Leases {
-		if l.MAC == d.spec.MAC {
-			all = append(all, l.Address)
+func (h *Hypervisor) Addresses(ctx context.Context, c provider.Cluster, node string) (all []netip.Addr, err error) {
+	h.withDomain(c.MachineName(node), func(d *domain) {
+		n := h.networks[d.network]
+		if !d.isOwnedBy(c) || d.boot == 0 || n == nil {
+			return
 		}
-	}
-	for _, r := range n.Reservations {
-		if r.MAC == d.spec.MAC && !slices.Contains(all, r.Address) {
-			all = append(all, r.Address)
+		for _, l := range n.Leases {
+			if l.MAC == d.spec.MAC {
+				all = append(all, l.Address)
+			}
 		}
-	}
+		for _, r := range n.Reservations {
+			if r.MAC == d.spec.MAC && !slices.Contains(all, r.Address) {
+				all = append(all, r.Address)
+			}
+		}
+	})
 	return all, ctx.Err()
 }
 
-func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node string, max int) (string, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	d := h.domains[domainName(c, node)]
-	if d == nil || !d.ours(c) {
-		return "", ctx.Err()
+func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node string, max int) (tail string, err error) {
+	h.withDomain(c.MachineName(node), func(d *domain) {
+		if d.isOwnedBy(c) {
+			tail = d.console[len(d.console)-min(max, len(d.console)):]
+		}
+	})
+	return tail, ctx.Err()
+}
+
+// AttachConsole prints the console log, and ends.
+func (h *Hypervisor) AttachConsole(ctx context.Context, c provider.Cluster, node string, _ <-chan []byte, out io.Writer) error {
+	text, err := h.ConsoleTail(ctx, c, node, 1<<20)
+	if err == nil {
+		_, err = io.WriteString(out, text)
 	}
-	return d.console[len(d.console)-min(max, len(d.console)):], ctx.Err()
+	return err
+}
+
+// States implements [provider.Power].
+func (h *Hypervisor) States(_ context.Context, c provider.Cluster, nodes []string) (map[string]provider.State, error) {
+	states := map[string]provider.State{}
+	for _, node := range nodes {
+		h.withDomain(c.MachineName(node), func(d *domain) {
+			if d.isOwnedBy(c) {
+				states[node] = d.state()
+			}
+		})
+	}
+	return states, nil
 }
 
 func (h *Hypervisor) ShutDown(ctx context.Context, c provider.Cluster, node string, force bool) error {
-	name, d, err := h.findOwnMachine(c, node, "shut down")
-	if err != nil || d == nil || h.State(name) == provider.Off {
+	step := Step{Op: "power", Node: node, Name: "shut down"}
+	d, err := h.findOwnMachine(c, step)
+	if err != nil || d == nil || h.State(c.MachineName(node)) == provider.Off {
 		return err
 	}
-	h.mu.Lock()
-	refusal, hangs := h.hangs[name]
-	h.mu.Unlock()
+	var refusal error
+	var hangs bool
+	h.do(func() { refusal, hangs = h.hangs[c.MachineName(node)] })
 	if hangs && !force {
 		if refusal != nil {
-			return h.fail(Step{Op: "power", Node: node, Name: "shut down"}, refusal)
+			return h.fail(step, refusal)
 		}
 		<-ctx.Done()
-		return h.fail(Step{Op: "power", Node: node, Name: "shut down"}, context.Cause(ctx))
+		return h.fail(step, context.Cause(ctx))
 	}
-	return h.runStep(ctx, Step{Op: "power", Node: node, Name: "shut down"}, func() error { d.stop(); return nil })
+	return h.runStep(ctx, step, func() error { d.stop(); return nil })
 }
 
 func (h *Hypervisor) Start(ctx context.Context, c provider.Cluster, node string) error {
 	step := Step{Op: "power", Node: node, Name: "start"}
-	name, d, err := h.findOwnMachine(c, node, "start")
-	switch {
-	case err != nil:
+	d, err := h.findOwnMachine(c, step)
+	if err != nil {
 		return err
-	case d == nil:
+	}
+	if d == nil {
 		return h.fail(step, errors.New("there is no such machine"))
-	case h.State(name) == provider.Running:
-		return ctx.Err()
-	case h.State(name) == provider.Paused:
-		return h.runStep(ctx, step, func() error { d.heldState = ""; return nil })
 	}
-	if err := h.runStep(ctx, step, func() error {
-		h.boots++
-		d.boot, d.heldState = h.boots, ""
-		return nil
-	}); err != nil {
-		return err
+	return h.startDomain(ctx, func(string) Step { return step }, c, node)
+}
+
+// findOwnMachine returns the domain of the node of a step, or nil if there is none.
+func (h *Hypervisor) findOwnMachine(c provider.Cluster, step Step) (d *domain, err error) {
+	machine := c.MachineName(step.Node)
+	h.withDomain(machine, func(found *domain) {
+		if d = found; !d.isOwnedBy(c) {
+			d, err = nil, h.fail(step, fmt.Errorf("domain %s: %w", machine, provider.ErrForeign))
+		}
+	})
+	return d, err
+}
+
+// runStep records the step, calls onStep without the lock, and makes the change by calling change with the lock held.
+// If the operation is interrupted or onStep returns an error, it does not call change, and returns an error.
+func (h *Hypervisor) runStep(ctx context.Context, s Step, change func() error) error {
+	var onStep func(context.Context, Step) error
+	err := ctx.Err()
+	h.do(func() {
+		onStep = h.onStep
+		if s.Op == "survey" {
+			return
+		}
+		h.log = append(h.log, s)
+		switch {
+		case h.cut > 1:
+			h.cut--
+		case h.cut == 1 && err == nil: // also interrupts all later changes, until Cut(0)
+			err = errors.New("cut off")
+		}
+	})
+	if err == nil && onStep != nil {
+		err = onStep(ctx, s)
 	}
-	h.mu.Lock()
-	onStart := h.onStart
-	h.mu.Unlock()
-	if onStart != nil {
-		onStart(c, d.spec)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		h.do(func() { err = change() })
+	}
+	if err != nil {
+		return h.fail(s, err)
 	}
 	return nil
 }
 
-// findOwnMachine returns the name and the domain of a node's machine, or nil if there is none.
-func (h *Hypervisor) findOwnMachine(c provider.Cluster, node, name string) (string, *domain, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	machine := domainName(c, node)
-	d := h.domains[machine]
-	if d != nil && !d.ours(c) {
-		return machine, nil, h.fail(Step{Op: "power", Node: node, Name: name}, fmt.Errorf("domain %s: %w", machine, provider.ErrForeign))
-	}
-	return machine, d, nil
+// fixes are the fixes of some causes of errors.
+var fixes = map[error]string{
+	provider.ErrForeign: "choose another name", provider.ErrClash: "choose another range", provider.ErrFull: "make room", provider.ErrNoDisk: "restore the disk",
 }
 
-func (h *Hypervisor) Examine(context.Context, provider.Network) []provider.Finding {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.findings == nil {
-		return []provider.Finding{{What: "libvirt", State: "ok", Text: "a fake", Where: h.Name}}
+func (h *Hypervisor) fail(s Step, err error) error {
+	e := &provider.Error{Hypervisor: h.Name, Node: s.Node, Op: s.Op + ": " + s.Name, Err: err}
+	for cause, fix := range fixes {
+		if errors.Is(err, cause) {
+			e.Fix = fix
+		}
 	}
-	return slices.Clone(h.findings)
+	return e
 }

@@ -1,7 +1,10 @@
 package libvirt
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"io"
 	"strings"
 	"time"
 
@@ -10,20 +13,33 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// ConsoleTail returns the last max bytes of a virtual machine's console log, a file in the pool that virtlogd writes
+const (
+	// consoleReadTime is how long ConsoleTail reads a container's console.
+	consoleReadTime = 300 * time.Millisecond
+	// consolePoll is how long copyConsole pauses when the console has neither output nor input.
+	consolePoll = 10 * time.Millisecond
+	// maxConsoleInput is the maximum number of bytes that wait for a console that takes no input.
+	maxConsoleInput = 64 << 10
+)
+
+// ConsoleTail implements [provider.Console]. It returns the end of a virtual machine's console log, a file in the pool that virtlogd writes
 // from the first boot on. libvirt keeps no console log of a container. For a container the result is the first 4 KiB
 // of the unread output, and the output during the call.
 func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node string, max int) (string, error) {
 	var text []byte
+	container := ""
 	err := h.runOperation(ctx, func(s *session) error {
 		if s.host.kind == provider.Container {
-			return s.readContainerConsole(c, node, &text)
+			d, err := s.findMachine(c, node)
+			if err == nil && d != nil && d.isMachineOfNode(c, node) {
+				container = d.Name
+			}
+			return err
 		}
 		p, err := s.findPool()
 		if err != nil || p == nil {
 			return err
 		}
-		defer p.free()
 		if err := p.refresh(); err != nil {
 			return err
 		}
@@ -37,55 +53,116 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node s
 	if err != nil { // text is not read, because the abandoned operation may still write it
 		return "", h.wrapError(node, "read the console", err, "")
 	}
+	if container != "" {
+		short, cancel := context.WithTimeout(ctx, consoleReadTime)
+		defer cancel()
+		var out bytes.Buffer
+		// An error is ignored: the container is off, or another client reads the console.
+		_ = h.withConsole(container, func(stream consoleStream) error { return copyConsole(short, stream, nil, &out) })
+		text = out.Bytes()
+	}
 	text = text[len(text)-min(max, len(text)):]
 	return strings.ToValidUTF8(string(text), "?"), nil
 }
 
-func (s *session) readContainerConsole(c provider.Cluster, node string, text *[]byte) error {
-	d, err := s.findMachine(c, node)
-	if err != nil || d == nil {
-		return err
-	}
-	defer d.free()
-	if !d.isMachineOfNode(c, node) {
+// AttachConsole implements [provider.Console].
+func (h *Hypervisor) AttachConsole(ctx context.Context, c provider.Cluster, node string, in <-chan []byte, out io.Writer) error {
+	const op = "connect to the console"
+	name := ""
+	err := h.runOperation(ctx, func(s *session) error {
+		d, err := s.findOwnMachine(c, node, op)
+		if err != nil {
+			return err
+		}
+		if d == nil {
+			return errors.New("there is no such machine")
+		}
+		if state, err := stateOf(d.d); err != nil || state != provider.Running {
+			return errors.Join(err, errors.New("the machine does not run"))
+		}
+		name = d.Name
 		return nil
+	})
+	if err != nil {
+		return h.wrapError(node, op, err, "nixbench start starts it")
 	}
-	// Use a separate connection: a read from a console without output blocks until the connection is closed.
-	conn, err := libvirt.NewConnect(s.h.o.URI)
+	err = h.withConsole(name, func(stream consoleStream) error { return h.wrapError(node, op, copyConsole(ctx, stream, in, out), "") })
+	return h.wrapError(node, op, err, "a console has one user: close the other nixbench console, virsh console or virt-manager")
+}
+
+// withConsole calls use with the console of a domain. It opens a connection of its own, because a read from a console without output
+// blocks its connection, and because the keepalive of libvirt ends it if the host does not answer.
+func (h *Hypervisor) withConsole(domain string, use func(consoleStream) error) error {
+	conn, err := libvirt.NewConnect(h.o.URI)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	own, err := conn.LookupDomainByName(d.Name)
+	_ = conn.SetKeepAlive(5, 6) // local connections need no keepalive
+	d, err := conn.LookupDomainByName(domain)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = own.Free() }()
+	defer func() { _ = d.Free() }()
 	stream, err := conn.NewStream(libvirt.STREAM_NONBLOCK)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stream.Free() }()
-	if err := own.OpenConsole("", stream, 0); err != nil {
-		return nil // the container is off, or another client reads the console
+	if err := d.OpenConsole("", stream, 0); err != nil {
+		return err
 	}
-	buf := make([]byte, 4096)
-	for since := time.Now(); time.Since(since) < consoleReadTime; {
-		n, err := stream.Recv(buf)
-		if n > 0 {
-			*text = append(*text, buf[:n]...)
-			continue
-		}
-		if err != nil || n != -2 { // -2: no data yet
-			break
-		}
-		if err := s.sleep(20 * time.Millisecond); err != nil {
-			break
-		}
-	}
-	_ = stream.Abort()
-	return nil
+	defer func() { _ = stream.Abort() }()
+	return use(stream)
 }
 
-// consoleReadTime is how long ConsoleTail reads a container's console.
-const consoleReadTime = 300 * time.Millisecond
+// consoleStream is a stream of libvirt that does not block: Recv and Send return -2 without an error if they would block, and 0
+// and [io.EOF] at the end.
+type consoleStream interface {
+	Recv(p []byte) (int, error)
+	Send(p []byte) (int, error)
+}
+
+// copyConsole copies between the stream and the user until one of them ends, or ctx does.
+func copyConsole(ctx context.Context, stream consoleStream, in <-chan []byte, out io.Writer) error {
+	buf := make([]byte, 4096)
+	var pending []byte // input that was not sent yet
+	for {
+		pause := consolePoll
+		switch n, err := stream.Recv(buf); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case n > 0:
+			if _, err := out.Write(buf[:n]); err != nil {
+				return err
+			}
+			pause = 0
+		}
+		if len(pending) > 0 {
+			switch n, err := stream.Send(pending); {
+			case errors.Is(err, io.EOF):
+				return nil
+			case err != nil:
+				return err
+			case n > 0:
+				pending, pause = pending[n:], 0
+			}
+		}
+		receive := in
+		if len(pending) > maxConsoleInput {
+			receive = nil
+		}
+		select { // also while there is output, or input that the console does not take, so that the user can leave it
+		case data, open := <-receive:
+			if !open {
+				return nil
+			}
+			pending = append(pending, data...)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}

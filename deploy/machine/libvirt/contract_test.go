@@ -8,9 +8,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,8 +34,14 @@ func testURI(t *testing.T) string {
 	return "test://" + file
 }
 
-// hypervisorAt returns a hypervisor with functions that change it without the provider.
-func hypervisorAt(t *testing.T, o Options) *machinetest.Host {
+// testHost is a hypervisor with functions that change it without the provider.
+type testHost struct {
+	*Hypervisor
+	t   *testing.T
+	cut *atomic.Int32 // operations are interrupted before the change with this number; 0: no interruption
+}
+
+func hypervisorAt(t *testing.T, o Options) testHost {
 	t.Helper()
 	h, err := Open("test", o)
 	if err != nil {
@@ -44,148 +49,144 @@ func hypervisorAt(t *testing.T, o Options) *machinetest.Host {
 	}
 	t.Cleanup(func() { _ = h.Close() })
 	h.shutdownTimeout = 4 * time.Second
-	var mu sync.Mutex
-	left := 0
+	host := testHost{h, t, &atomic.Int32{}}
 	h.onChange = func(what string) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if left == 0 {
-			return nil
+		switch left := host.cut.Load(); {
+		case left == 1:
+			return errors.New("cut off: " + what)
+		case left > 1:
+			host.cut.Add(-1)
 		}
-		if left > 1 {
-			left--
-			return nil
-		}
-		return errors.New("cut off: " + what)
+		return nil
 	}
-	conn := func(t *testing.T) *libvirt.Connect {
-		t.Helper()
-		c, _, err := h.connect()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _, _ = c.Close() })
-		return c
-	}
-	must := func(t *testing.T, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return &machinetest.Host{
-		Provider: h,
-		Objects:  func(t *testing.T) []string { return describeObjects(t, conn(t)) },
-		Cut: func(n int) {
-			mu.Lock()
-			defer mu.Unlock()
-			left = n
-		},
-		AddDomain: func(t *testing.T, name string) {
-			c := conn(t)
-			text := fmt.Sprintf(`<domain type="%s"><name>%s</name><memory>65536</memory><os><type>hvm</type></os></domain>`, h.host.xml.Type, name)
-			if h.host.xml.Type == "lxc" {
-				text = fmt.Sprintf(`<domain type="lxc"><name>%s</name><memory>65536</memory><os><type>exe</type><init>/bin/true</init></os></domain>`, name)
-			}
-			d, err := c.DomainDefineXML(text)
-			must(t, err)
-			if h.host.test {
-				must(t, d.Create())
-			}
-		},
-		AddNetwork: func(t *testing.T, name string, cidr netip.Prefix) {
-			text, err := domainxml.Network(provider.Cluster{}, provider.Network{Name: name, Mode: provider.Isolated, CIDR: cidr}, nil)
-			must(t, err)
-			// Remove the mark.
-			from, to := strings.Index(text, "<metadata>"), strings.Index(text, "</metadata>")
-			n, err := conn(t).NetworkDefineXML(text[:from] + text[to+len("</metadata>"):])
-			must(t, err)
-			must(t, n.Create())
-			t.Cleanup(func() {
-				_ = n.Destroy()
-				_ = n.Undefine()
-			})
-		},
-		AddGuest: func(t *testing.T, name, network string) {
-			kind := `<type>hvm</type>`
-			if h.host.xml.Type == "lxc" {
-				kind = `<type>exe</type><init>/bin/true</init>`
-			}
-			_, err := conn(t).DomainDefineXML(fmt.Sprintf(`<domain type="%s"><name>%s</name><memory>65536</memory><os>%s</os>
-				<devices><interface type="network"><source network="%s"/></interface></devices></domain>`, h.host.xml.Type, name, kind, network))
-			must(t, err)
-		},
-		RemoveDomain: func(t *testing.T, name string) {
-			d, err := conn(t).LookupDomainByName(name)
-			must(t, err)
-			if on, err := isActive(d); err == nil && on {
-				must(t, d.Destroy())
-			}
-			must(t, d.Undefine())
-		},
-		RemoveDisk: func(t *testing.T, c provider.Cluster, node string) {
-			must(t, h.runOperation(t.Context(), func(s *session) error {
-				p, err := s.findPool()
-				if err == nil {
-					defer p.free()
-					err = p.removeVolume(p.rootVolumeName(c, node))
-				}
-				return err
-			}))
-		},
-		CopyMachine: func(t *testing.T, name, as string) {
-			c := conn(t)
-			d, err := c.LookupDomainByName(name)
-			must(t, err)
-			text, err := d.GetXMLDesc(libvirt.DOMAIN_XML_INACTIVE | libvirt.DOMAIN_XML_SECURE)
-			must(t, err)
-			text = regexp.MustCompile(`(?s)\s*<uuid>.*?</uuid>`).ReplaceAllString(text, "")
-			text = regexp.MustCompile(`<entry name=.uuid.>.*?</entry>`).ReplaceAllString(text, "")
-			_, err = c.DomainDefineXML(strings.Replace(text, "<name>"+name+"<", "<name>"+as+"<", 1))
-			must(t, err)
-		},
-		StopNetwork: func(t *testing.T, name string, keep bool) {
-			n, err := conn(t).LookupNetworkByName(name)
-			must(t, err)
-			must(t, n.Destroy())
-			if !keep {
-				must(t, n.Undefine())
-			}
-		},
-		UndefineNetwork: func(t *testing.T, name string) {
-			n, err := conn(t).LookupNetworkByName(name)
-			must(t, err)
-			must(t, n.Undefine())
-		},
-		AddStalePort: func(t *testing.T, network string, c provider.Cluster, node string) {
-			n, err := conn(t).LookupNetworkByName(network)
-			must(t, err)
-			_, err = n.PortCreateXML(fmt.Sprintf(`<networkport><uuid>%s</uuid><owner><name>%s</name><uuid>%s</uuid></owner>
-				<mac address="52:54:00:aa:00:99"/></networkport>`, domainxml.DomainUUID(c, "port"), c.Domain(node), domainxml.DomainUUID(c, node)), 0)
-			must(t, err)
-		},
-		Boot: func(t *testing.T, name string) string {
-			d, err := conn(t).LookupDomainByName(name)
-			must(t, err)
-			if on, err := isActive(d); err != nil || !on {
-				return ""
-			}
-			id, err := d.GetID()
-			must(t, err)
-			return strconv.Itoa(int(id))
-		},
-		Pause: func(t *testing.T, name string) {
-			d, err := conn(t).LookupDomainByName(name)
-			must(t, err)
-			must(t, d.Suspend())
-		},
-		PowerOff: func(t *testing.T, name string) {
-			d, err := conn(t).LookupDomainByName(name)
-			must(t, err)
-			must(t, d.Destroy())
-		},
+	return host
+}
+
+func (h testHost) Cut(n int) { h.cut.Store(int32(n)) }
+
+func (h testHost) connection() *libvirt.Connect {
+	h.t.Helper()
+	c, _, err := h.connect()
+	h.must(err)
+	h.t.Cleanup(func() { _, _ = c.Close() })
+	return c
+}
+
+func (h testHost) must(err error) {
+	h.t.Helper()
+	if err != nil {
+		h.t.Fatal(err)
 	}
 }
+
+func (h testHost) domain(name string) *libvirt.Domain {
+	h.t.Helper()
+	d, err := h.connection().LookupDomainByName(name)
+	h.must(err)
+	return d
+}
+
+func (h testHost) network(name string) *libvirt.Network {
+	h.t.Helper()
+	n, err := h.connection().LookupNetworkByName(name)
+	h.must(err)
+	return n
+}
+
+func (h testHost) Objects() []string { return describeObjects(h.t, h.connection()) }
+
+func (h testHost) AddDomain(name string) {
+	d := h.defineForeign(name, "")
+	if h.Hypervisor.host.test {
+		h.must(d.Create())
+	}
+}
+
+func (h testHost) AddGuest(name, network string) {
+	h.defineForeign(name, fmt.Sprintf(`<devices><interface type="network"><source network="%s"/></interface></devices>`, network))
+}
+
+func (h testHost) defineForeign(name, devices string) *libvirt.Domain {
+	h.t.Helper()
+	c := h.connection()
+	kind := `<type>hvm</type>`
+	if h.Hypervisor.host.xml.Type == "lxc" {
+		kind = `<type>exe</type><init>/bin/true</init>`
+	}
+	d, err := c.DomainDefineXML(fmt.Sprintf(`<domain type="%s"><name>%s</name><memory>65536</memory><os>%s</os>%s</domain>`, h.Hypervisor.host.xml.Type, name, kind, devices))
+	h.must(err)
+	return d
+}
+
+func (h testHost) AddNetwork(name string, cidr netip.Prefix) {
+	text, err := domainxml.Network(provider.Cluster{}, provider.Network{Name: name, Mode: provider.Isolated, CIDR: cidr}, nil)
+	h.must(err)
+	// Remove the mark.
+	from, to := strings.Index(text, "<metadata>"), strings.Index(text, "</metadata>")
+	n, err := h.connection().NetworkDefineXML(text[:from] + text[to+len("</metadata>"):])
+	h.must(err)
+	h.must(n.Create())
+	h.t.Cleanup(func() {
+		_ = n.Destroy()
+		_ = n.Undefine()
+	})
+}
+
+func (h testHost) RemoveDomain(name string) {
+	d := h.domain(name)
+	if on, err := isActive(d); err == nil && on {
+		h.must(d.Destroy())
+	}
+	h.must(d.Undefine())
+}
+
+func (h testHost) RemoveDisk(c provider.Cluster, node string) {
+	h.must(h.runOperation(h.t.Context(), func(s *session) error {
+		p, err := s.findPool()
+		if err == nil {
+			err = p.removeVolume(s.host.rootVolumeName(c, node))
+		}
+		return err
+	}))
+}
+
+func (h testHost) CopyMachine(name, as string) {
+	text, err := h.domain(name).GetXMLDesc(libvirt.DOMAIN_XML_INACTIVE | libvirt.DOMAIN_XML_SECURE)
+	h.must(err)
+	text = regexp.MustCompile(`(?s)\s*<uuid>.*?</uuid>`).ReplaceAllString(text, "")
+	text = regexp.MustCompile(`<entry name=.uuid.>.*?</entry>`).ReplaceAllString(text, "")
+	_, err = h.connection().DomainDefineXML(strings.Replace(text, "<name>"+name+"<", "<name>"+as+"<", 1))
+	h.must(err)
+}
+
+func (h testHost) StopNetwork(name string, keep bool) {
+	n := h.network(name)
+	h.must(n.Destroy())
+	if !keep {
+		h.must(n.Undefine())
+	}
+}
+
+func (h testHost) UndefineNetwork(name string) { h.must(h.network(name).Undefine()) }
+
+func (h testHost) AddStalePort(network string, c provider.Cluster, node string) {
+	_, err := h.network(network).PortCreateXML(fmt.Sprintf(`<networkport><uuid>%s</uuid><owner><name>%s</name><uuid>%s</uuid></owner>
+		<mac address="52:54:00:aa:00:99"/></networkport>`, domainxml.DomainUUID(c, "port"), c.MachineName(node), domainxml.DomainUUID(c, node)), 0)
+	h.must(err)
+}
+
+func (h testHost) Boot(name string) int {
+	d := h.domain(name)
+	if on, err := isActive(d); err != nil || !on {
+		return 0
+	}
+	id, err := d.GetID()
+	h.must(err)
+	return int(id)
+}
+
+func (h testHost) Pause(name string)    { h.must(h.domain(name).Suspend()) }
+func (h testHost) PowerOff(name string) { h.must(h.domain(name).Destroy()) }
 
 // describeObjects describes all objects on a hypervisor.
 func describeObjects(t *testing.T, c *libvirt.Connect) []string {
@@ -210,14 +211,8 @@ func describeObjects(t *testing.T, c *libvirt.Connect) []string {
 		t.Fatal(err)
 	}
 	for i := range networks {
-		n, err := describeNetwork(&networks[i])
-		if err != nil {
-			t.Fatal(err)
-		}
-		add("network", n.Name, nil)
-		for _, r := range n.Reservations {
-			add("reservation", fmt.Sprintf("%s %s %s", r.Node, r.MAC, r.Address), nil)
-		}
+		name, err := networks[i].GetName()
+		add("network", name, err)
 	}
 	pools, err := c.ListAllStoragePools(0)
 	if err != nil {
@@ -248,14 +243,12 @@ func describeObjects(t *testing.T, c *libvirt.Connect) []string {
 
 func TestContractTestDriver(t *testing.T) {
 	machinetest.Run(t, machinetest.Setup{
-		Open: func(t *testing.T) *machinetest.Host {
+		Open: func(t *testing.T) machinetest.Host {
 			return hypervisorAt(t, Options{URI: testURI(t), Pool: "nixbench", PoolPath: filepath.Join(t.TempDir(), "pool")})
 		},
-		Images: func(*testing.T) [2]provider.Image {
-			return [2]provider.Image{
-				{Hash: "1111111111111111", Disk: "/nowhere", Format: provider.QCOW2},
-				{Hash: "2222222222222222", Disk: "/nowhere", Format: provider.QCOW2},
-			}
+		Images: [2]provider.Image{
+			{Hash: "1111111111111111", Disk: "/nowhere", Format: provider.QCOW2},
+			{Hash: "2222222222222222", Disk: "/nowhere", Format: provider.QCOW2},
 		},
 		// The test driver cannot change existing networks.
 		Lacks: machinetest.Lacks{Reservations: true, Ports: true, Transient: true},

@@ -20,17 +20,13 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provider.Cluster, node str
 	var found []netip.Addr
 	err := h.runOperation(ctx, func(s *session) error {
 		d, err := s.findMachine(c, node)
-		if err != nil || d == nil {
+		if err != nil || d == nil || !d.isMachineOfNode(c, node) {
 			return err
-		}
-		defer d.free()
-		if !d.isMachineOfNode(c, node) {
-			return nil
 		}
 		if on, err := isActive(d.d); err != nil || !on {
 			return err
 		}
-		found = s.findAddresses(d)
+		found = d.findAddresses()
 		return nil
 	})
 	if err != nil { // found is not read, because the abandoned operation may still write it
@@ -39,16 +35,16 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provider.Cluster, node str
 	return found, nil
 }
 
-func (s *session) findAddresses(d *domain) []netip.Addr {
+func (d *domain) findAddresses() []netip.Addr {
 	var found []netip.Addr
 	if d.Link != nil {
-		if n, err := s.conn.LookupNetworkByName(d.Link.Network); err == nil {
+		if n, err := d.conn.LookupNetworkByName(d.Link.Network); err == nil {
 			for _, l := range listLeases(n) {
 				if strings.EqualFold(l.MAC, d.MAC) {
 					found = append(found, l.Address)
 				}
 			}
-			_ = n.Free()
+			d.freeAtEnd(n)
 		}
 	}
 	for _, source := range []libvirt.DomainInterfaceAddressesSource{

@@ -5,29 +5,21 @@ import (
 	"errors"
 	"fmt"
 
-	"libvirt.org/go/libvirt"
-
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
 // Examine checks libvirt, KVM or the isolation of containers, the pool, the memory and the network of the hypervisor. It changes nothing.
 func (h *Hypervisor) Examine(ctx context.Context, net provider.Network) []provider.Finding {
-	var seen []provider.Finding
+	var seen, all []provider.Finding
 	err := h.runOperation(ctx, func(s *session) error {
-		seen = nil
-		for _, look := range []func() provider.Finding{
-			s.examineLibvirt, s.examineIsolation, s.examinePool, s.examineMemory,
-			func() provider.Finding { return s.examineNetwork(net) },
-		} {
-			seen = append(seen, look())
-		}
+		e := examination{session: s, net: net}
+		seen = []provider.Finding{e.examineLibvirt(), e.examineIsolation(), e.examinePool(), e.examineMemory(), e.examineNetwork()}
 		return ctx.Err()
 	})
-	var all []provider.Finding
 	if err == nil {
 		all = seen
-	} else {
-		f := provider.Finding{What: "libvirt", State: "error", Text: err.Error()}
+	} else { // seen is not read, because the abandoned operation may still write it
+		f := provider.Finding{What: "libvirt", State: provider.FindingError, Text: err.Error()}
 		var e *provider.Error
 		if errors.As(err, &e) {
 			f.Text, f.Fix = fmt.Sprintf("%s: %v", e.Op, e.Err), e.Fix
@@ -40,18 +32,24 @@ func (h *Hypervisor) Examine(ctx context.Context, net provider.Network) []provid
 	return all
 }
 
+// examination is the operation that examines a hypervisor.
+type examination struct {
+	*session
+	net provider.Network
+}
+
 func newFinding(what, state, fix, format string, args ...any) provider.Finding {
 	return provider.Finding{What: what, State: state, Text: fmt.Sprintf(format, args...), Fix: fix}
 }
 
 // newErrorFinding converts an error to a finding.
-func (s *session) newErrorFinding(what string, err error) provider.Finding {
+func (s examination) newErrorFinding(what string, err error) provider.Finding {
 	var e *provider.Error
 	errors.As(s.h.wrapError("", what, err, ""), &e)
 	return newFinding(what, "error", e.Fix, "%v", e.Err)
 }
 
-func (s *session) examineLibvirt() provider.Finding {
+func (s examination) examineLibvirt() provider.Finding {
 	v, err := s.conn.GetLibVersion()
 	if err != nil {
 		return s.newErrorFinding("libvirt", err)
@@ -69,7 +67,7 @@ func (s *session) examineLibvirt() provider.Finding {
 }
 
 // examineIsolation checks what separates machines from the hypervisor.
-func (s *session) examineIsolation() provider.Finding {
+func (s examination) examineIsolation() provider.Finding {
 	switch {
 	case s.host.kind == provider.Container:
 		return newFinding("isolation", "warning", "use virtual machines (qemu:///system) for nodes whose users or workloads you do not trust",
@@ -81,14 +79,14 @@ func (s *session) examineIsolation() provider.Finding {
 		"machines are emulated, many times slower")
 }
 
-func (s *session) examinePool() provider.Finding {
+func (s examination) examinePool() provider.Finding {
 	const what = "storage pool"
 	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
 	if isNotFound(err) {
 		// libvirt allows only one pool in a folder.
 		if other, err := s.conn.LookupStoragePoolByTargetPath(s.h.o.PoolPath); err == nil {
 			name, _ := other.GetName()
-			_ = other.Free()
+			s.freeAtEnd(other)
 			return newFinding(what, "error", "name that pool, or another folder, in cluster.hypervisors",
 				"%s would be created in %s, which already belongs to the pool %s", s.h.o.Pool, s.h.o.PoolPath, name)
 		}
@@ -99,10 +97,8 @@ func (s *session) examinePool() provider.Finding {
 	}
 	found, err := s.describePool(p)
 	if err != nil {
-		_ = p.Free()
 		return s.newErrorFinding(what, err)
 	}
-	defer found.free()
 	if active, err := p.IsActive(); err != nil || !active {
 		return newFinding(what, "warning", "nixbench starts it when it is needed", "%s in %s is not active", s.h.o.Pool, found.path)
 	}
@@ -116,7 +112,7 @@ func (s *session) examinePool() provider.Finding {
 	return newFinding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, found.path, provider.SizeText(left))
 }
 
-func (s *session) examineMemory() provider.Finding {
+func (s examination) examineMemory() provider.Finding {
 	free := readFreeMemory(s.conn)
 	if free < 1<<30 && !s.host.test {
 		return newFinding("memory", "warning", "stop other programs, or give the roles less memory", "%s are left", provider.SizeText(free))
@@ -124,17 +120,18 @@ func (s *session) examineMemory() provider.Finding {
 	return newFinding("memory", "ok", "", "%s are left", provider.SizeText(free))
 }
 
-func (s *session) examineNetwork(net provider.Network) provider.Finding {
+func (s examination) examineNetwork() provider.Finding {
+	net := s.net
 	const what = "network"
 	if net.Mode == provider.Bridge {
 		return newFinding(what, "ok", "", "machines use the bridge %s; whether it exists is checked when they start", net.Bridge)
 	}
 	n, err := s.findNetwork(net.Name)
+	if isUnsupported(err) {
+		return newFinding(what, "error", "install libvirt's network driver there (package libvirt-daemon-driver-network)", "libvirt has no network driver")
+	}
 	if err != nil {
 		return s.newErrorFinding(what, err)
-	}
-	if n != nil {
-		defer n.free()
 	}
 	switch {
 	case n == nil && net.Mode == provider.Existing:
@@ -142,9 +139,6 @@ func (s *session) examineNetwork(net provider.Network) provider.Finding {
 	case n == nil:
 		if err := s.checkRange(net); err != nil {
 			return s.newErrorFinding(what, err)
-		}
-		if f, bad := s.examineNetworkDriver(); bad {
-			return f
 		}
 		return newFinding(what, "ok", "", "%s will be created with %s", net.Name, net.CIDR)
 	case net.Mode == provider.Existing && !n.active:
@@ -156,23 +150,4 @@ func (s *session) examineNetwork(net provider.Network) provider.Finding {
 			"%s exists, and nixbench did not create it", net.Name)
 	}
 	return newFinding(what, "ok", "", "%s %v, created by nixbench for cluster %s", net.Name, n.CIDRs, n.Mark.Cluster)
-}
-
-// examineNetworkDriver returns a finding and true if libvirt has no network driver. It does not detect
-// a missing dnsmasq, which libvirt reports when a network starts.
-func (s *session) examineNetworkDriver() (provider.Finding, bool) {
-	if s.host.test {
-		return provider.Finding{}, false
-	}
-	active, err := s.conn.ListAllNetworks(libvirt.CONNECT_LIST_NETWORKS_ACTIVE)
-	if err != nil {
-		if isUnsupported(err) {
-			return newFinding("network", "error", "install libvirt's network driver there (package libvirt-daemon-driver-network)", "libvirt has no network driver"), true
-		}
-		return s.newErrorFinding("network", err), true
-	}
-	for i := range active {
-		_ = active[i].Free()
-	}
-	return provider.Finding{}, false
 }

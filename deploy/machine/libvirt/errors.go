@@ -14,16 +14,16 @@ import (
 
 // wrapError wraps an error into a [provider.Error]. An error that contains a [provider.Error] is returned
 // unchanged; only a missing node is added. It returns nil for nil.
-func (h *Hypervisor) wrapError(node, op string, err error, fix string) error {
+func (c *connection) wrapError(node, op string, err error, fix string) error {
 	if err == nil {
 		return nil
 	}
 	var e *provider.Error
 	if errors.As(err, &e) {
 		if e.Node == "" && node != "" {
-			c := *e
-			c.Node = node
-			return &c
+			with := *e
+			with.Node = node
+			return &with
 		}
 		return err
 	}
@@ -31,7 +31,7 @@ func (h *Hypervisor) wrapError(node, op string, err error, fix string) error {
 	if fix == "" {
 		fix = more
 	}
-	return &provider.Error{Hypervisor: h.name, Node: node, Op: op, Err: err, Fix: fix}
+	return &provider.Error{Hypervisor: c.name, Node: node, Op: op, Err: err, Fix: fix}
 }
 
 // hasCode reports whether an error is a libvirt error with one of these codes.
@@ -81,39 +81,39 @@ func explainError(err error) (fix string, inner error) {
 }
 
 // newUnreachableError returns the error for a failed connection to the hypervisor.
-func (h *Hypervisor) newUnreachableError(err error) error {
+func (c *connection) newUnreachableError(err error) error {
 	_, inner := explainError(err)
 	text, fix := inner.Error(), "check that libvirtd runs there: systemctl status libvirtd virtqemud"
 	switch {
 	case strings.Contains(text, "Permission denied"), strings.Contains(text, "authentication"), strings.Contains(text, "polkit"):
 		fix = "join the group libvirt, or run as root"
-	case strings.Contains(h.o.URI, "+ssh"):
-		fix = "check that this works: " + h.formatTestCommand()
+	case strings.Contains(c.o.URI, "+ssh"):
+		fix = "check that this works: " + c.formatTestCommand()
 	case strings.Contains(text, "No connection driver available"):
 		fix = "install libvirt's driver for it there: on Debian the package libvirt-daemon-driver-qemu or libvirt-daemon-driver-lxc; on NixOS " + nixosOption
 	case strings.Contains(text, "No such file"), strings.Contains(text, "Connection refused"):
-		fix = "start libvirtd there: systemctl start libvirtd.socket; if it is not installed: on Debian apt install " + h.debianPackages() + "; on NixOS " + nixosOption
+		fix = "start libvirtd there: systemctl start libvirtd.socket; if it is not installed: on Debian apt install " + c.debianPackages() + "; on NixOS " + nixosOption
 	}
-	return h.wrapError("", "connect to "+h.o.URI, fmt.Errorf("%w: %s", provider.ErrUnreachable, text), fix)
+	return c.wrapError("", "connect to "+c.o.URI, fmt.Errorf("%w: %s", provider.ErrUnreachable, text), fix)
 }
 
 // nixosOption installs libvirt with its drivers for QEMU and containers on NixOS.
 const nixosOption = "virtualisation.libvirtd.enable = true"
 
 // debianPackages returns the packages of Debian that the hypervisor needs.
-func (h *Hypervisor) debianPackages() string {
+func (c *connection) debianPackages() string {
 	common := "libvirt-daemon-system dnsmasq-base"
-	if strings.HasPrefix(h.o.URI, "lxc") {
+	if strings.HasPrefix(c.o.URI, "lxc") {
 		return common + " libvirt-daemon-driver-lxc"
 	}
 	return common + " qemu-system-x86 qemu-utils"
 }
 
 // formatTestCommand returns the command with which a user can test the connection to libvirt over SSH.
-func (h *Hypervisor) formatTestCommand() string {
-	u, err := url.Parse(h.o.URI)
+func (c *connection) formatTestCommand() string {
+	u, err := url.Parse(c.o.URI)
 	if err != nil {
-		return "virsh -c " + h.o.URI + " version"
+		return "virsh -c " + c.o.URI + " version"
 	}
 	driver, _, _ := strings.Cut(u.Scheme, "+")
 	to := u.Hostname()

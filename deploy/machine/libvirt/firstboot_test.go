@@ -170,7 +170,7 @@ func TestFirstBoot(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if left, err := h.Clean(t.Context(), c); err != nil || len(left) > 0 {
+	if left, err := h.Clean(t.Context(), c, nil); err != nil || len(left) > 0 {
 		t.Error(left, err)
 	}
 	t.Logf("removed: %s", time.Since(start))

@@ -18,7 +18,6 @@ func (p *pool) createFolder(name string, files []seed.File) error {
 	if err != nil {
 		return err
 	}
-	defer f.free()
 	for _, file := range files {
 		if err := f.uploadBytes(domainxml.Volume{Name: file.Name, Format: "raw", Mode: "0600"}, file.Data); err != nil {
 			return p.addFreeSpace(err)
@@ -49,16 +48,13 @@ func (p *pool) openFolder(name string) (*pool, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.freeAtEnd(inner)
 	f := &pool{session: p.session, p: inner, path: p.pathOf(name), ours: true, createdFolder: true}
 	active, err := inner.IsActive()
 	if err == nil && !active {
 		err = f.createFolderAndStart()
 	}
-	if err != nil {
-		f.free()
-		return nil, err
-	}
-	return f, nil
+	return f, err
 }
 
 // removeFolder removes a folder of the pool with its files. A missing folder is no error.
@@ -75,7 +71,7 @@ func (p *pool) removeFolder(name string) error {
 		if err != nil {
 			return err
 		}
-		_ = inner.Free()
+		p.freeAtEnd(inner)
 	}
 	if err := p.beforeChange("remove the folder " + name); err != nil {
 		return err
@@ -84,11 +80,10 @@ func (p *pool) removeFolder(name string) error {
 	if err != nil {
 		return err
 	}
-	defer f.free()
 	if err := f.refresh(); err != nil {
 		return err
 	}
-	names, err := f.listVolumeNames()
+	names, err := f.p.ListStorageVolumes()
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ type host struct {
 	test bool   // the driver is libvirt's test driver, whose volumes have no content
 }
 
-func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
+func (c *connection) examineHost(conn *libvirt.Connect) (host, error) {
 	driver, err := conn.GetType()
 	if err != nil {
 		return host{}, err
@@ -42,8 +42,8 @@ func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
 		if _, err := conn.GetDomainCapabilities("", node.Model, "", "kvm", 0); err == nil {
 			about.xml.Type = "kvm"
 		} else {
-			h.o.Send.Send(event.Event{Kind: event.Message, Level: "warning",
-				Text: fmt.Sprintf("hypervisor %s has no KVM: its machines are emulated, which is many times slower", h.name)})
+			c.o.Send.Send(event.Event{Kind: event.Message, Level: "warning",
+				Text: fmt.Sprintf("hypervisor %s has no KVM: its machines are emulated, which is many times slower", c.name)})
 		}
 	case "test":
 		about.test, about.xml = true, domainxml.Host{Type: "test"}

@@ -240,7 +240,7 @@ func TestExamine(t *testing.T) {
 	if len(states) != 5 || states["libvirt"] != "ok" || states["storage pool"] != "ok" || states["network"] != "ok" {
 		t.Errorf("%v", states)
 	}
-	if f := (&session{host: host{kind: provider.Container}}).examineIsolation(); f.State != "warning" || f.Fix == "" {
+	if f := (examination{session: &session{host: host{kind: provider.Container}}}).examineIsolation(); f.State != "warning" || f.Fix == "" {
 		t.Errorf("containers: %+v", f)
 	}
 	network.Mode = provider.Existing
@@ -322,7 +322,6 @@ func TestVolumeModes(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer p.free()
 		volumes, err := p.p.ListAllStorageVolumes(0)
 		for i := range volumes {
 			text, err := volumes[i].GetXMLDesc(0)
@@ -363,7 +362,6 @@ func TestForeignPoolIsKept(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		p.free()
 		if _, err := s.cleanPool(provider.Cluster{ID: "0011223344556677"}); err != nil {
 			return err
 		}

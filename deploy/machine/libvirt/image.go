@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"context"
 	"fmt"
 
 	"libvirt.org/go/libvirt"
@@ -10,20 +11,41 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
+// Prepare creates the network and the pool, and uploads the images.
+func (h *Hypervisor) Prepare(ctx context.Context, c provider.Cluster, g provider.HostSetup) error {
+	return h.runOperation(ctx, func(s *session) error {
+		// Validate all images before the first change.
+		for _, i := range g.Images {
+			if _, err := checkImage(i, s.host.kind); err != nil && !s.host.test {
+				return h.wrapError("", "check the image", err, "build the image again")
+			}
+		}
+		if err := s.prepareNetwork(c, g.Network, g.Reservations); err != nil {
+			return h.wrapError("", "prepare the network "+g.Network.Name, err, "")
+		}
+		p, err := s.ensurePool()
+		if err != nil {
+			return h.wrapError("", "prepare the storage pool "+h.o.Pool, err, "")
+		}
+		for _, i := range g.Images {
+			op := "upload the image " + i.Hash
+			if err := p.ensureImage(c, i, op); err != nil {
+				return h.wrapError("", op, p.addFreeSpace(err), "")
+			}
+		}
+		return nil
+	})
+}
+
 // ensureImage uploads an image to the pool, unless the pool has the complete image. Clusters share images. After the
 // upload it creates the marker volume ok, because a volume cannot be renamed when it is complete. Before the upload it
 // creates the cluster's marker, so that no other cluster removes the image during the upload.
 //
 // For an image for containers it creates only the markers. The root disk is uploaded for each container, because
 // libvirt takes ten times as long to copy a volume as to upload the non-empty parts of the file.
-func (p *pool) ensureImage(c provider.Cluster, i provider.Image) error {
-	fix := "build the image again"
-	if _, err := checkImage(i, p.host.kind); err != nil && !p.host.test {
-		return p.h.wrapError("", "check the image", err, fix)
-	}
-	op := "upload the image " + i.Hash
+func (p *pool) ensureImage(c provider.Cluster, i provider.Image, op string) error {
 	if err := p.ensureMarker(imageVolumeName(i.Hash, "for-"+shortID(c))); err != nil {
-		return p.h.wrapError("", op, p.addFreeSpace(err), "")
+		return err
 	}
 	complete, err := p.hasVolume(imageVolumeName(i.Hash, "ok"))
 	if err == nil && complete && p.host.kind == provider.VM { // the container driver creates the marker without a disk
@@ -40,19 +62,17 @@ func (p *pool) ensureImage(c provider.Cluster, i provider.Image) error {
 			}
 			// Images are world-readable because QEMU's user has to read them.
 			v := domainxml.Volume{Name: imageVolumeName(i.Hash, part.name), Format: "raw", Mode: "0644"}
-			if err := p.uploadImagePart(v, part.file); err != nil {
-				return p.h.wrapError("", op, err, "")
+			if p.host.test {
+				err = p.uploadBytes(v, []byte("x"))
+			} else {
+				err = p.uploadFile(v, part.file)
+			}
+			if err != nil {
+				return err
 			}
 		}
 	}
-	return p.h.wrapError("", op, p.addFreeSpace(p.ensureMarker(imageVolumeName(i.Hash, "ok"))), "")
-}
-
-func (p *pool) uploadImagePart(v domainxml.Volume, file string) error {
-	if p.host.test {
-		return p.uploadBytes(v, []byte("x"))
-	}
-	return p.uploadFile(v, file)
+	return p.ensureMarker(imageVolumeName(i.Hash, "ok"))
 }
 
 // ensureMarker creates a volume of one byte, unless it exists.

@@ -17,7 +17,6 @@ import (
 
 	"libvirt.org/go/libvirt"
 
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
 	"github.com/nixbench/nixbench/deploy/machine/machinetest"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/e2e/lab"
@@ -32,12 +31,12 @@ var pools atomic.Int32
 
 // inLab returns a hypervisor of the lab without objects of a cluster. What a test leaves there is removed
 // when the test ends.
-func inLab(t *testing.T, l *lab.Lab, driver string) *machinetest.Host {
+func inLab(t *testing.T, l *lab.Lab, driver string) machinetest.Host {
 	t.Helper()
 	o := Options{URI: uriOf(l, driver), Pool: "nixbench", PoolPath: filepath.Join(l.Dir, fmt.Sprintf("pool%d", pools.Add(1)))}
 	h := hypervisorAt(t, o)
 	if driver == "qemu" { // the guests do not react to a shutdown
-		h.Provider.(*Hypervisor).shutdownTimeout = time.Second
+		h.shutdownTimeout = time.Second
 	}
 	t.Cleanup(func() { purge(t, o.URI, l.Network) })
 	return h
@@ -113,8 +112,8 @@ func TestContractContainers(t *testing.T) {
 		{Hash: "2222222222222222", Disk: smallRoot(t, "two"), Format: provider.Raw},
 	}
 	machinetest.Run(t, machinetest.Setup{
-		Open:   func(t *testing.T) *machinetest.Host { return inLab(t, l, "lxc") },
-		Images: func(*testing.T) [2]provider.Image { return images },
+		Open:   func(t *testing.T) machinetest.Host { return inLab(t, l, "lxc") },
+		Images: images,
 		Identity: func(node string) provider.Identity {
 			return provider.Identity{Method: provider.Auto, HostKey: []byte("key of " + node), AuthorizedKeys: []string{"ssh-ed25519 AAAA"}, Node: []byte("{}")}
 		},
@@ -139,8 +138,8 @@ func TestContractVirtualMachines(t *testing.T) {
 		{Hash: "2222222222222222", Disk: emptyDisk(t), Format: provider.QCOW2},
 	}
 	machinetest.Run(t, machinetest.Setup{
-		Open:   func(t *testing.T) *machinetest.Host { return inLab(t, l, "qemu") },
-		Images: func(*testing.T) [2]provider.Image { return images },
+		Open:   func(t *testing.T) machinetest.Host { return inLab(t, l, "qemu") },
+		Images: images,
 		Identity: func(node string) provider.Identity {
 			return provider.Identity{Method: provider.Auto, HostKey: []byte("key of " + node), AuthorizedKeys: []string{"ssh-ed25519 AAAA"}, Node: []byte("{}")}
 		},
@@ -355,7 +354,7 @@ func TestTwoDrivers(t *testing.T) {
 		}
 	}
 	for _, h := range hs {
-		if left, err := h.Clean(t.Context(), c); err != nil || len(left) > 0 {
+		if left, err := h.Clean(t.Context(), c, nil); err != nil || len(left) > 0 {
 			t.Error(left, err)
 		}
 	}
@@ -384,7 +383,7 @@ func TestFirmwareWithoutSecureBoot(t *testing.T) {
 	if err := h.Ensure(t.Context(), c, g.Network, s); err != nil {
 		t.Fatal(err)
 	}
-	text := l.Virsh(t, "-c", l.URI("qemu"), "dumpxml "+domainxml.DomainName(c, s.Node))
+	text := l.Virsh(t, "-c", l.URI("qemu"), "dumpxml "+c.MachineName(s.Node))
 	_, rest, _ := strings.Cut(text, "<loader")
 	loader, _, _ := strings.Cut(rest, "</loader>")
 	if !strings.HasSuffix(loader, ".fd") || strings.Contains(loader, "secure='yes'") || strings.Contains(loader, ".ms.") || strings.Contains(loader, "secboot") {

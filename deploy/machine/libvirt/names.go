@@ -53,8 +53,8 @@ func imageVolumeName(hash, what string) string {
 const maxLoopPath = 63
 
 // rootVolumeName returns the volume name of the machine's root disk.
-func (s *session) rootVolumeName(c provider.Cluster, node string) string {
-	if s.host.kind != provider.Container {
+func (h host) rootVolumeName(c provider.Cluster, node string) string {
+	if h.kind != provider.Container {
 		return machineVolumeName(c, node, "root")
 	}
 	return fmt.Sprintf("nb.%x", sha256.Sum256(fmt.Appendf(nil, "%q %q", c.ID, node)))[:15]

@@ -21,8 +21,6 @@ type pool struct {
 	createdFolder bool // nixbench also created the folder
 }
 
-func (p *pool) free() { _ = p.p.Free() }
-
 // poolMode is the mode of the pool's folder: QEMU's user can open volumes, and cannot list them.
 const poolMode = "0711"
 
@@ -36,17 +34,17 @@ func (s *session) findPool() (*pool, error) {
 		return nil, err
 	}
 	found, err := s.describePool(p)
-	if err == nil {
-		var active bool
-		if active, err = p.IsActive(); err == nil && active {
-			return found, nil
-		}
+	if err != nil {
+		return nil, err
 	}
-	_ = p.Free()
-	return nil, err
+	if active, err := p.IsActive(); err != nil || !active {
+		return nil, err
+	}
+	return found, nil
 }
 
 func (s *session) describePool(p *libvirt.StoragePool) (*pool, error) {
+	s.freeAtEnd(p)
 	text, err := p.GetXMLDesc(0)
 	if err != nil {
 		return nil, err
@@ -81,14 +79,9 @@ func (s *session) ensurePool() (*pool, error) {
 	}
 	found, err := s.describePool(p)
 	if err != nil {
-		_ = p.Free()
 		return nil, err
 	}
-	if err := s.startPool(found); err != nil {
-		found.free()
-		return nil, err
-	}
-	return found, nil
+	return found, found.start()
 }
 
 func (s *session) definePool(name, path, mode string, origin domainxml.FolderOrigin) (*libvirt.StoragePool, error) {
@@ -102,46 +95,36 @@ func (s *session) definePool(name, path, mode string, origin domainxml.FolderOri
 	return s.conn.StoragePoolDefineXML(text, 0)
 }
 
-// startPool starts a pool that is inactive. libvirt has no call to check whether a folder exists, but it
-// cannot start a pool without a folder. If the start fails, startPool creates the folder, and redefines the pool
+// start starts a pool that is inactive. libvirt has no call to check whether a folder exists, but it
+// cannot start a pool without a folder. If the start fails, start creates the folder, and redefines the pool
 // with a UUID that records this.
-func (s *session) startPool(p *pool) error {
+func (p *pool) start() error {
 	active, err := p.p.IsActive()
 	if err != nil || active {
 		return err
 	}
-	if err := s.beforeChange("start the pool"); err != nil {
+	if err := p.beforeChange("start the pool"); err != nil {
 		return err
 	}
 	if err := p.p.Create(0); err != nil {
 		if !p.ours {
-			return s.h.wrapError("", "start the storage pool "+s.h.o.Pool, err, "")
+			return p.h.wrapError("", "start the storage pool "+p.h.o.Pool, err, "")
 		}
-		if err := s.recordCreatedFolder(p); err != nil {
-			return err
+		if !p.createdFolder {
+			if err := p.p.Undefine(); err != nil {
+				return err
+			}
+			if p.p, err = p.definePool(p.h.o.Pool, p.path, poolMode, domainxml.CreatedFolder); err != nil {
+				return err
+			}
+			p.freeAtEnd(p.p)
+			p.createdFolder = true
 		}
 		if err := p.createFolderAndStart(); err != nil {
 			return err
 		}
 	}
 	return p.p.SetAutostart(true)
-}
-
-// recordCreatedFolder redefines an inactive pool with the UUID of a pool whose folder nixbench creates.
-func (s *session) recordCreatedFolder(p *pool) error {
-	if p.createdFolder {
-		return nil
-	}
-	if err := p.p.Undefine(); err != nil {
-		return err
-	}
-	made, err := s.definePool(s.h.o.Pool, p.path, poolMode, domainxml.CreatedFolder)
-	if err != nil {
-		return err
-	}
-	p.free()
-	p.p, p.createdFolder = made, true
-	return nil
 }
 
 // createFolderAndStart creates the folder of an inactive pool, and starts the pool.
@@ -169,18 +152,22 @@ func (p *pool) refresh() error {
 	}
 }
 
-// listVolumeNames returns the names of all volumes in the pool.
-func (p *pool) listVolumeNames() ([]string, error) { return p.p.ListStorageVolumes() }
-
 func (p *pool) hasVolume(name string) (bool, error) {
+	v, err := p.findVolume(name)
+	return v != nil, err
+}
+
+// findVolume returns a volume; nil if there is none.
+func (p *pool) findVolume(name string) (*libvirt.StorageVol, error) {
 	v, err := p.p.LookupStorageVolByName(name)
 	if isNotFound(err) {
-		return false, nil
+		return nil, nil
 	}
-	if err == nil {
-		_ = v.Free()
+	if err != nil {
+		return nil, err
 	}
-	return err == nil, err
+	p.freeAtEnd(v)
+	return v, nil
 }
 
 // pathOf returns the path of a volume.
@@ -198,19 +185,20 @@ func (p *pool) createVolume(v domainxml.Volume) (*libvirt.StorageVol, error) {
 	if err := p.beforeChange("create " + v.Name); err != nil {
 		return nil, err
 	}
-	return p.p.StorageVolCreateXML(text, 0)
+	created, err := p.p.StorageVolCreateXML(text, 0)
+	if err != nil {
+		return nil, err
+	}
+	p.freeAtEnd(created)
+	return created, nil
 }
 
 // removeVolume removes a volume. A missing volume is no error.
 func (p *pool) removeVolume(name string) error {
-	v, err := p.p.LookupStorageVolByName(name)
-	if isNotFound(err) {
-		return nil
-	}
-	if err != nil {
+	v, err := p.findVolume(name)
+	if err != nil || v == nil {
 		return err
 	}
-	defer func() { _ = v.Free() }()
 	if err := p.beforeChange("remove " + name); err != nil {
 		return err
 	}

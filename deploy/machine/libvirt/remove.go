@@ -1,127 +1,225 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"path"
+	"slices"
 	"strings"
-
-	"libvirt.org/go/libvirt"
 
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Remove removes the domain first, then the machine's volumes, then the reservations. After an interruption, the next
+// Remove removes the domain first, then the machine's volumes. After an interruption, the next
 // survey finds the remaining volumes by their names.
 func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string) error {
 	err := h.runOperation(ctx, func(s *session) error {
-		if err := s.removeDomain(c, node); err != nil {
+		d, err := s.findMachine(c, node)
+		if err != nil {
 			return err
 		}
-		if err := s.removeMachineVolumes(c, node); err != nil {
+		if d != nil && d.isMachineOfNode(c, node) {
+			if err := d.destroy(); err != nil {
+				return err
+			}
+			if err := d.undefine(); err != nil {
+				return err
+			}
+		}
+		p, err := s.findPool()
+		if err != nil || p == nil {
 			return err
 		}
-		return s.removeReservations(c, node)
+		return p.removeMachineVolumes(c, node)
 	})
 	return h.wrapError(node, "remove the machine", err, "")
 }
 
-func (s *session) removeDomain(c provider.Cluster, node string) error {
-	d, err := s.findMachine(c, node)
-	if err != nil || d == nil {
-		return err
-	}
-	defer d.free()
-	if !d.isMachineOfNode(c, node) {
-		return nil
-	}
-	if err := s.destroyDomain(d.d); err != nil {
-		return err
-	}
-	if err := s.beforeChange("undefine the domain"); err != nil {
-		return err
-	}
-	if s.host.xml.Type == "lxc" || s.host.test {
-		err = d.d.Undefine()
-	} else {
-		err = d.d.UndefineFlags(libvirt.DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.DOMAIN_UNDEFINE_SNAPSHOTS_METADATA |
-			libvirt.DOMAIN_UNDEFINE_CHECKPOINTS_METADATA | libvirt.DOMAIN_UNDEFINE_NVRAM)
-	}
-	if isNotFound(err) {
-		return nil
-	}
-	return err
-}
-
-func (s *session) removeMachineVolumes(c provider.Cluster, node string) error {
-	p, err := s.findPool()
-	if err != nil || p == nil {
-		return err
-	}
-	defer p.free()
+func (p *pool) removeMachineVolumes(c provider.Cluster, node string) error {
 	if err := p.refresh(); err != nil { // before a refresh, libvirt does not list the console log
 		return err
 	}
-	names, err := p.listVolumeNames()
+	names, err := p.p.ListStorageVolumes()
 	if err != nil {
 		return err
 	}
-	if err := p.removeVolume(s.rootVolumeName(c, node)); err != nil {
+	if err := p.removeVolume(p.host.rootVolumeName(c, node)); err != nil {
 		return err
 	}
 	folder := machineVolumeName(c, node, "seed")
 	for _, name := range names {
 		m := machineVolumePattern.FindStringSubmatch(name)
-		if m == nil || m[1] != shortID(c) || m[2] != node || name == folder || !s.host.usesVolumeSuffix(m[3]) {
+		if m == nil || m[1] != shortID(c) || m[2] != node || name == folder || !p.host.usesVolumeSuffix(m[3]) {
 			continue
 		}
 		if err := p.removeVolume(name); err != nil {
 			return err
 		}
 	}
-	if !s.host.usesVolumeSuffix("seed") {
+	if !p.host.usesVolumeSuffix("seed") {
 		return nil
 	}
 	return p.removeFolder(folder)
 }
 
-// BeginClusterRemoval implements [provider.ClusterRemover].
-func (h *Hypervisor) BeginClusterRemoval(c provider.Cluster) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.removedClusters[c.ID] = true
-}
-
-func (h *Hypervisor) isRemovingCluster(c provider.Cluster) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.removedClusters[c.ID]
-}
-
-// removeReservations removes the node's reservations in all networks of the cluster. It does nothing while the whole
-// cluster is being removed: the networks are removed too, and each change is slow, because libvirt rebuilds all
-// firewall rules of the network.
-func (s *session) removeReservations(c provider.Cluster, node string) error {
-	if s.host.test || s.h.isRemovingCluster(c) {
-		return nil
+// Clean removes the cluster's networks that no machine uses, the images that no volume is based on and no
+// cluster needs, and the pool if it is empty and nixbench created it. It returns the networks and images that it
+// keeps because they are in use.
+func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, nodes []string) ([]provider.Remaining, error) {
+	var left []provider.Remaining
+	err := h.runOperation(ctx, func(s *session) error {
+		networks, err := s.cleanNetworks(c, nodes)
+		if err != nil {
+			return h.wrapError("", "remove unused networks", err, "")
+		}
+		images, err := s.cleanPool(c)
+		left = append(networks, images...)
+		return h.wrapError("", "remove unused images", err, "")
+	})
+	if err != nil { // left is not read, because the abandoned operation may still write it
+		return nil, err
 	}
+	return left, nil
+}
+
+func (s *session) cleanNetworks(c provider.Cluster, nodes []string) ([]provider.Remaining, error) {
 	s.h.storage.Lock()
 	defer s.h.storage.Unlock()
+	// All networks of the cluster are examined, because the network may have another name in the hive now.
 	all, err := s.listNetworks()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var left []provider.Remaining
 	for _, n := range all {
-		defer n.free()
 		if !n.BelongsTo(c) {
 			continue
 		}
-		for _, r := range n.Reservations {
-			if r.Node != node {
-				continue
+		users, err := n.listUsers(c, func(node string) bool { return !slices.Contains(nodes, node) })
+		if err == nil && len(users) == 0 {
+			err = n.remove()
+		}
+		if err != nil {
+			return nil, s.h.wrapError("", "remove the network "+n.Name, err, "")
+		}
+		if len(users) > 0 {
+			left = append(left, provider.Remaining{
+				What: "network " + n.Name, Why: "used by " + strings.Join(users, ", "),
+				Fix: "remove that machine, or disconnect it from the network (virsh edit)",
+			})
+		}
+	}
+	return left, nil
+}
+
+func (s *session) cleanPool(c provider.Cluster) ([]provider.Remaining, error) {
+	p, err := s.findPool()
+	if err != nil || p == nil {
+		return nil, err
+	}
+	if err := p.refresh(); err != nil {
+		return nil, err
+	}
+	left, err := p.cleanImages(c)
+	if err != nil {
+		return nil, err
+	}
+	return left, p.removeIfEmpty()
+}
+
+// imageUsers are the users of the images in a pool, by the hash of the image.
+type imageUsers struct {
+	parts   map[string][]string // the volumes of each image, such as disk and ok
+	user    map[string]string   // a volume or machine that was made from the image
+	current map[string]bool     // whether a machine of the cluster has the image
+}
+
+func (p *pool) listImageUsers(c provider.Cluster) (imageUsers, error) {
+	u := imageUsers{parts: map[string][]string{}, user: map[string]string{}, current: map[string]bool{}}
+	volumes, err := p.p.ListAllStorageVolumes(0)
+	if err != nil {
+		return u, err
+	}
+	basedOn := map[string]string{} // a volume that is based on a backing file, by the name of the file
+	for i := range volumes {
+		p.freeAtEnd(&volumes[i])
+		name, err := volumes[i].GetName()
+		if m := imageVolumePattern.FindStringSubmatch(name); err == nil && m != nil {
+			u.parts[m[1]] = append(u.parts[m[1]], m[2])
+		} else if err == nil {
+			basedOn[path.Base(backingFile(&volumes[i]))] = "volume " + name
+		}
+	}
+	domains, err := p.listDomains()
+	if err != nil {
+		return u, err
+	}
+	for _, d := range domains {
+		if d.Mark != nil {
+			u.user[d.Mark.Image] = "machine " + d.Name
+			u.current[d.Mark.Image] = u.current[d.Mark.Image] || d.IsMachineOf(c)
+		}
+	}
+	for hash := range u.parts {
+		u.user[hash] = cmp.Or(basedOn[imageVolumeName(hash, "disk")], u.user[hash])
+	}
+	return u, nil
+}
+
+func (p *pool) cleanImages(c provider.Cluster) ([]provider.Remaining, error) {
+	u, err := p.listImageUsers(c)
+	if err != nil {
+		return nil, err
+	}
+	var left []provider.Remaining
+	for _, hash := range slices.Sorted(maps.Keys(u.parts)) {
+		if u.current[hash] {
+			continue
+		}
+		have, user, word := u.parts[hash], u.user[hash], "for-"+shortID(c)
+		marked := slices.Contains(have, word)
+		needed := slices.ContainsFunc(have, func(what string) bool { return what != word && strings.HasPrefix(what, "for-") })
+		if user != "" && !needed && slices.Contains(have, "disk") { // images for containers have no disk in the pool
+			if marked { // the cluster's marker is not removed, so that the next Clean finds the image again
+				left = append(left, provider.Remaining{What: "image " + hash, Why: user + " was made from it", Fix: "remove that " + strings.Fields(user)[0]})
 			}
-			if err := s.updateReservation(n.n, libvirt.NETWORK_UPDATE_COMMAND_DELETE, r); err != nil && !strings.Contains(err.Error(), "couldn't locate") {
-				return err
+			continue
+		}
+		var unused []string
+		if marked {
+			unused = append(unused, word)
+		}
+		if !needed { // the marker ok is removed first: an image without it is treated as incomplete
+			unused = append(unused, "ok", "disk", "initrd", "kernel")
+		}
+		for _, what := range unused {
+			if err := p.removeVolume(imageVolumeName(hash, what)); err != nil {
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return left, nil
+}
+
+// removeIfEmpty removes the pool if it is empty and nixbench created it.
+func (p *pool) removeIfEmpty() error {
+	p.h.storage.Lock()
+	defer p.h.storage.Unlock()
+	names, err := p.p.ListStorageVolumes()
+	if err != nil || len(names) > 0 || !p.ours {
+		return err
+	}
+	if err := p.beforeChange("remove the pool"); err != nil {
+		return err
+	}
+	if err := p.p.Destroy(); err != nil {
+		return err
+	}
+	if p.createdFolder {
+		// An error is ignored: libvirt cannot remove a folder that is a mount point or contains files that libvirt
+		// does not list.
+		_ = p.p.Delete(0)
+	}
+	return p.p.Undefine()
 }

@@ -7,75 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"libvirt.org/go/libvirt"
-
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
-
-// domain is an existing libvirt domain.
-type domain struct {
-	d *libvirt.Domain
-	domainxml.DomainInfo
-}
-
-func (d *domain) free() { _ = d.d.Free() }
-
-// isMachineOfNode reports whether nixbench created the domain as the machine of this node of the cluster.
-func (d *domain) isMachineOfNode(c provider.Cluster, node string) bool {
-	return d.IsMachineOf(c) && d.Mark.Node == node
-}
-
-func describeDomain(d *libvirt.Domain) (*domain, error) {
-	text, err := d.GetXMLDesc(libvirt.DOMAIN_XML_INACTIVE)
-	if err != nil {
-		return nil, err
-	}
-	found := &domain{d: d}
-	found.DomainInfo, err = domainxml.ParseDomain(text)
-	return found, err
-}
-
-// findMachine returns the domain with the UUID of the node's machine. If there is none, it returns the domain with
-// the machine's name, or nil if there is none either.
-func (s *session) findMachine(c provider.Cluster, node string) (*domain, error) {
-	d, err := s.conn.LookupDomainByUUIDString(domainxml.DomainUUID(c, node))
-	if isNotFound(err) {
-		d, err = s.conn.LookupDomainByName(domainxml.DomainName(c, node))
-	}
-	if isNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	found, err := describeDomain(d)
-	if err != nil {
-		_ = d.Free()
-	}
-	return found, err
-}
-
-// listDomains returns all domains, except domains that are removed during the call.
-func (s *session) listDomains() ([]*domain, error) {
-	all, err := s.conn.ListAllDomains(0)
-	if err != nil {
-		return nil, err
-	}
-	var found []*domain
-	for i := range all {
-		d, err := describeDomain(&all[i])
-		if err != nil {
-			_ = all[i].Free()
-			if isNotFound(err) {
-				continue
-			}
-			return nil, err
-		}
-		found = append(found, d)
-	}
-	return found, nil
-}
 
 // Survey implements [provider.Provider].
 func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provider.Network) (provider.Inventory, error) {
@@ -103,9 +36,6 @@ func (s *session) survey(c provider.Cluster, net provider.Network) (provider.Inv
 	if err != nil {
 		return inventory, err
 	}
-	for _, n := range nets {
-		defer n.free()
-	}
 	addresses := surveyNetworks(nets, c, net, &inventory)
 	domains, err := s.listDomains()
 	if err != nil {
@@ -113,10 +43,9 @@ func (s *session) survey(c provider.Cluster, net provider.Network) (provider.Inv
 	}
 	machines := map[string]provider.Actual{}
 	for node := range parts.machines[shortID(c)] {
-		machines[node] = provider.Actual{Node: node, State: provider.Incomplete, HasDisk: parts.names[s.rootVolumeName(c, node)]}
+		machines[node] = provider.Actual{Node: node, State: provider.Incomplete, HasDisk: parts.names[s.host.rootVolumeName(c, node)]}
 	}
 	for _, d := range domains {
-		defer d.free()
 		if !d.IsMachineOf(c) {
 			inventory.Foreign = append(inventory.Foreign, d.Name)
 			if d.Mark != nil && d.Mark.ID == c.ID {
@@ -133,13 +62,13 @@ func (s *session) survey(c provider.Cluster, net provider.Network) (provider.Inv
 			Image: d.Mark.Image, State: state, Definition: d.Mark.Definition,
 		}
 		if state == provider.Running || state == provider.Paused {
-			if f.Detached, err = isDetached(d, nets); err != nil && !isNotFound(err) {
+			if f.Detached, err = d.isDetached(nets); err != nil && !isNotFound(err) {
 				return inventory, err
 			}
 		}
 		// A machine that is off is incomplete without its root disk. An active machine has the disk open, even if
 		// the pool does not list it.
-		if state == provider.Off && parts.active && !parts.names[s.rootVolumeName(c, f.Node)] {
+		if state == provider.Off && parts.active && !parts.names[s.host.rootVolumeName(c, f.Node)] {
 			f.State = provider.Incomplete
 		}
 		machines[f.Node] = f
@@ -214,11 +143,10 @@ func (s *session) readPool() (poolContents, error) {
 	if err != nil || p == nil {
 		return all, err
 	}
-	defer p.free()
 	if err := p.refresh(); err != nil {
 		return all, err
 	}
-	names, err := p.listVolumeNames()
+	names, err := p.p.ListStorageVolumes()
 	if err != nil {
 		return all, err
 	}
@@ -232,10 +160,10 @@ func (s *session) readPool() (poolContents, error) {
 		return all, err
 	}
 	for i := range pools {
+		s.freeAtEnd(&pools[i])
 		if name, err := pools[i].GetName(); err == nil {
 			add(name)
 		}
-		_ = pools[i].Free()
 	}
 	all.available, err = p.readFreeBytes()
 	all.active = err == nil

@@ -31,7 +31,6 @@ func (p *pool) uploadFile(v domainxml.Volume, file string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = vol.Free() }()
 	return p.addFreeSpace(p.uploadContent(vol, f, st.Size()))
 }
 
@@ -42,7 +41,6 @@ func (p *pool) uploadBytes(v domainxml.Volume, data []byte) error {
 	if err != nil {
 		return p.addFreeSpace(err)
 	}
-	defer func() { _ = vol.Free() }()
 	if p.host.test || len(data) == 0 {
 		return nil
 	}
@@ -94,7 +92,7 @@ func (p *pool) writeStream(vol *libvirt.StorageVol, size int64, flags libvirt.St
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.Free() }()
+	p.freeAtEnd(s)
 	if err := vol.Upload(s, 0, uint64(size), flags); err != nil {
 		return err
 	}
@@ -174,7 +172,7 @@ func (p *pool) downloadEnd(name string, max int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = vol.Free() }()
+	p.freeAtEnd(vol)
 	info, err := vol.GetInfo()
 	if err != nil {
 		return nil, err
@@ -187,7 +185,7 @@ func (p *pool) downloadEnd(name string, max int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = s.Free() }()
+	p.freeAtEnd(s)
 	if err := vol.Download(s, from, 0, 0); err != nil {
 		return nil, err
 	}

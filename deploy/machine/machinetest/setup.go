@@ -2,10 +2,16 @@ package machinetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
@@ -13,23 +19,12 @@ import (
 // Setup describes the provider to test.
 type Setup struct {
 	// Open returns a hypervisor for one test, without objects of any cluster.
-	Open func(t *testing.T) *Host
-	// Images returns two images to boot from.
-	Images func(t *testing.T) [2]provider.Image
-	// Networks are two address ranges for machines that do not overlap. The zero value selects
-	// 192.168.240.0/24 and 192.168.241.0/24.
-	Networks [2]netip.Prefix
-	// Memory is the memory of a machine in bytes. A machine must also start with 1.5 times as much. 0: 64 MiB.
-	Memory uint64
-	Disk   uint64 // size of a machine's root disk; 0: the image's size
-	Init   string
+	Open func(t *testing.T) Host
+	// Images are two images to boot from.
+	Images [2]provider.Image
 	// Identity returns a machine's identity, for providers that need more than its name.
 	Identity func(node string) provider.Identity
-	// Timeout limits one operation; 0: a minute.
-	Timeout time.Duration
-	// Cuts is the maximum number of interruptions of an operation, for slow hypervisors. 0: no limit.
-	Cuts  int
-	Lacks Lacks
+	Lacks    Lacks
 }
 
 // Lacks are the functions that a hypervisor does not support. The suite does not test them.
@@ -39,83 +34,68 @@ type Lacks struct {
 	Transient    bool // a network that is undefined while it is active stops
 }
 
-// Provider is a provider with the optional interfaces that the suite tests.
-type Provider interface {
+// Host is a provider, with functions that observe and change its hypervisor without the provider.
+type Host interface {
 	provider.Provider
 	provider.Checker
 	provider.Cleaner
-	provider.ClusterRemover
 	provider.Power
-	provider.Observer
-}
 
-// Host is a hypervisor with functions that change it without the provider.
-type Host struct {
-	Provider Provider
-	// Objects describes all objects on the hypervisor, sorted: domains, networks, reservations, volumes,
-	// files.
-	Objects func(t *testing.T) []string
-	// AddDomain adds a foreign machine, AddNetwork a foreign active network.
-	AddDomain  func(t *testing.T, name string)
-	AddNetwork func(t *testing.T, name string, cidr netip.Prefix)
-	// AddGuest adds a foreign machine on a network, RemoveDomain removes a domain, and CopyMachine clones a
-	// machine of the cluster, with its mark, its MAC and another name.
-	AddGuest     func(t *testing.T, name, network string)
-	RemoveDomain func(t *testing.T, name string)
-	CopyMachine  func(t *testing.T, name, as string)
-	// RemoveDisk removes the root disk of a node's machine.
-	RemoveDisk func(t *testing.T, c provider.Cluster, node string)
+	// Objects describes all objects on the hypervisor, sorted: domains, networks, volumes, files.
+	Objects() []string
+	// Boot returns a number that is different for each start of a domain; 0 if the domain is off.
+	Boot(name string) int
+	// AddDomain adds a foreign machine, and AddGuest one that is on a network. AddNetwork adds a foreign active network.
+	AddDomain(name string)
+	AddGuest(name, network string)
+	AddNetwork(name string, cidr netip.Prefix)
+	// CopyMachine clones a machine of the cluster, with its mark, its MAC and another name.
+	CopyMachine(name, as string)
+	RemoveDomain(name string)
+	RemoveDisk(c provider.Cluster, node string)
 	// StopNetwork stops a network and, unless keep is set, removes its definition. UndefineNetwork removes
 	// the definition of a network that continues to run.
-	StopNetwork     func(t *testing.T, name string, keep bool)
-	UndefineNetwork func(t *testing.T, name string)
-	// AddStalePort adds a port of a node's machine to a network without connecting the machine. Such a port
-	// remains if libvirtd is killed while it starts the machine. nil if the hypervisor has no ports.
-	AddStalePort func(t *testing.T, network string, c provider.Cluster, node string)
-	// Boot returns a text that is different for each start of a domain; empty if the domain is off.
-	Boot func(t *testing.T, name string) string
-	// PowerOff stops a domain without a shutdown of the guest.
-	PowerOff func(t *testing.T, name string)
-	// Pause pauses a domain until it is resumed.
-	Pause func(t *testing.T, name string)
+	StopNetwork(name string, keep bool)
+	UndefineNetwork(name string)
+	// PowerOff stops a domain without a shutdown of the guest. Pause pauses it until it is resumed.
+	PowerOff(name string)
+	Pause(name string)
 	// Cut interrupts operations of the provider before the n-th change from now, as if the process had been
 	// killed; 0 ends the interruption.
-	Cut func(n int)
+	Cut(n int)
 }
 
-// suite contains the hypervisor of one test, and the images, cluster and network that the test uses.
+// networks are two ranges for machines that do not overlap.
+var networks = [2]netip.Prefix{netip.MustParsePrefix("192.168.240.0/24"), netip.MustParsePrefix("192.168.241.0/24")}
+
+// timeout limits one operation.
+const timeout = time.Minute
+
+// suite contains the hypervisor of one test, and the cluster and network that the test uses.
 type suite struct {
 	*testing.T
 	Setup
-	*Host
-	images  [2]provider.Image
+	host    Host
 	cluster provider.Cluster
 	net     provider.Network
 }
 
 func (s Setup) open(t *testing.T) *suite {
 	t.Helper()
-	if s.Networks == [2]netip.Prefix{} {
-		s.Networks = [2]netip.Prefix{netip.MustParsePrefix("192.168.240.0/24"), netip.MustParsePrefix("192.168.241.0/24")}
-	}
-	if s.Memory == 0 {
-		s.Memory = 64 << 20
-	}
-	if s.Timeout == 0 {
-		s.Timeout = time.Minute
-	}
 	return &suite{
-		T: t, Setup: s, Host: s.Open(t), images: s.Images(t),
-		cluster: provider.Cluster{Name: "suite", ID: "00112233445566aa"},
-		net:     provider.Network{Name: "nbsuite", Mode: provider.Isolated, CIDR: s.Networks[0], Domain: "internal"},
+		T: t, Setup: s, host: s.Open(t), cluster: provider.Cluster{Name: "suite", ID: "00112233445566aa"},
+		net: provider.Network{Name: "nbsuite", Mode: provider.Isolated, CIDR: networks[0], Domain: "internal"},
 	}
 }
 
-// spec returns the spec of a node with index i, which determines the MAC and the address.
-func (b *suite) spec(node string, i int) provider.Spec {
+// spec returns the spec of a node such as n1. The number at the end of its name determines the MAC and the address.
+func (b *suite) spec(node string) provider.Spec {
+	i := node[len(node)-1] - '0'
+	address := b.net.CIDR.Masked().Addr().As4()
+	address[3] = 9 + i
 	s := provider.Spec{
-		Node: node, Role: "worker", Index: i, MAC: fmt.Sprintf("52:54:00:aa:00:%02x", i), Address: b.address(i),
-		VCPUs: 1, Memory: b.Memory, Disk: b.Disk, Firmware: provider.BIOS, Init: b.Init, Image: b.images[0], NewDisks: true,
+		Node: node, Role: "worker", Index: int(i), MAC: fmt.Sprintf("52:54:00:aa:00:%02x", i), Address: netip.AddrFrom4(address),
+		VCPUs: 1, Memory: 64 << 20, Firmware: provider.BIOS, Image: b.Images[0], NewDisks: true,
 		Identity: provider.Identity{Method: provider.Auto, Node: fmt.Appendf(nil, "{\"name\":%q}\n", node)},
 	}
 	if b.Identity != nil {
@@ -124,16 +104,8 @@ func (b *suite) spec(node string, i int) provider.Spec {
 	return s
 }
 
-func (b *suite) address(i int) netip.Addr {
-	a := b.Networks[0].Masked().Addr()
-	for range 9 + i {
-		a = a.Next()
-	}
-	return a
-}
-
 func (b *suite) hostSetup(specs ...provider.Spec) provider.HostSetup {
-	g := provider.HostSetup{Network: b.net, Images: b.images[:1]}
+	g := provider.HostSetup{Network: b.net, Images: b.Images[:1]}
 	for _, s := range specs {
 		if b.net.Mode.Ours() && !b.Lacks.Reservations {
 			g.Reservations = append(g.Reservations, provider.Reservation{Node: s.Node, MAC: s.MAC, Address: s.Address})
@@ -142,64 +114,66 @@ func (b *suite) hostSetup(specs ...provider.Spec) provider.HostSetup {
 	return g
 }
 
-// runOperation runs one operation. It fails the test if the operation takes longer than Timeout.
-func (b *suite) runOperation(f func(context.Context) error) error {
+// try runs one operation. It fails the test if the operation takes longer than the timeout.
+func (b *suite) try(f func(context.Context) error) error {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), b.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	err := f(ctx)
 	if ctx.Err() != nil {
-		b.Fatalf("it took more than %s: %v", b.Timeout, err)
+		b.Fatalf("it took more than %s: %v", timeout, err)
 	}
 	return err
 }
 
-func (b *suite) requireNoError(what string, err error) {
+// must runs one operation, and fails the test if the operation fails.
+func (b *suite) must(what string, f func(context.Context) error) {
 	b.Helper()
-	if err != nil {
+	if err := b.try(f); err != nil {
 		b.Fatalf("%s: %v", what, err)
 	}
 }
 
+func (b *suite) tryPrepare(g provider.HostSetup) error {
+	b.Helper()
+	return b.try(func(ctx context.Context) error { return b.host.Prepare(ctx, b.cluster, g) })
+}
+
 func (b *suite) prepare(specs ...provider.Spec) {
 	b.Helper()
-	b.requireNoError("Prepare", b.runOperation(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup(specs...)) }))
+	b.must("Prepare", func(ctx context.Context) error { return b.host.Prepare(ctx, b.cluster, b.hostSetup(specs...)) })
 }
 
 func (b *suite) tryEnsure(s provider.Spec) error {
 	b.Helper()
-	return b.runOperation(func(ctx context.Context) error { return b.Provider.Ensure(ctx, b.cluster, b.net, s) })
+	return b.try(func(ctx context.Context) error { return b.host.Ensure(ctx, b.cluster, b.net, s) })
 }
 
 func (b *suite) ensure(s provider.Spec) {
 	b.Helper()
-	b.requireNoError("Ensure "+s.Node, b.tryEnsure(s))
+	b.must("Ensure "+s.Node, func(ctx context.Context) error { return b.host.Ensure(ctx, b.cluster, b.net, s) })
 }
 
-func (b *suite) tryRemove(node string) error {
+// start prepares the hypervisor for a node, and creates and starts the node's machine.
+func (b *suite) start(node string) provider.Spec {
 	b.Helper()
-	return b.runOperation(func(ctx context.Context) error { return b.Provider.Remove(ctx, b.cluster, node) })
+	s := b.spec(node)
+	b.prepare(s)
+	b.ensure(s)
+	return s
 }
 
 func (b *suite) remove(node string) {
 	b.Helper()
-	b.requireNoError("Remove "+node, b.tryRemove(node))
+	b.must("Remove "+node, func(ctx context.Context) error { return b.host.Remove(ctx, b.cluster, node) })
 }
 
-func (b *suite) clean() {
-	b.Helper()
-	b.requireNoError("Clean", b.runOperation(func(ctx context.Context) error {
-		_, err := b.Provider.Clean(ctx, b.cluster)
-		return err
-	}))
-}
-
-// remaining describes the objects that Clean keeps.
-func (b *suite) remaining() []string {
+// clean calls Clean for a cluster that has machines of these nodes, and describes the objects that remain.
+func (b *suite) clean(nodes ...string) []string {
 	b.Helper()
 	var out []string
-	b.requireNoError("Clean", b.runOperation(func(ctx context.Context) error {
-		left, err := b.Provider.Clean(ctx, b.cluster)
+	b.must("Clean", func(ctx context.Context) error {
+		left, err := b.host.Clean(ctx, b.cluster, nodes)
 		for _, l := range left {
 			if l.Fix == "" {
 				b.Errorf("%s: it has no fix", l.What)
@@ -207,17 +181,25 @@ func (b *suite) remaining() []string {
 			out = append(out, l.What+": "+l.Why)
 		}
 		return err
-	}))
+	})
 	return out
+}
+
+// cleanAll calls Clean for a cluster without machines, and fails the test if an object remains.
+func (b *suite) cleanAll() {
+	b.Helper()
+	if left := b.clean(); len(left) > 0 {
+		b.Errorf("left: %q", left)
+	}
 }
 
 func (b *suite) survey() provider.Inventory {
 	b.Helper()
 	var inventory provider.Inventory
-	b.requireNoError("Survey", b.runOperation(func(ctx context.Context) (err error) {
-		inventory, err = b.Provider.Survey(ctx, b.cluster, b.net)
+	b.must("Survey", func(ctx context.Context) (err error) {
+		inventory, err = b.host.Survey(ctx, b.cluster, b.net)
 		return err
-	}))
+	})
 	return inventory
 }
 
@@ -232,4 +214,74 @@ func (b *suite) machine(node string) provider.Actual {
 	return provider.Actual{Node: node}
 }
 
-func (b *suite) domain(node string) string { return b.cluster.Name + "-" + node }
+// domain returns the name of a node's machine on the hypervisor.
+func (b *suite) domain(node string) string { return b.cluster.MachineName(node) }
+
+func (b *suite) boot(node string) int { return b.host.Boot(b.domain(node)) }
+
+// objects describes all objects on the hypervisor except reservations, which the next Prepare changes.
+func (b *suite) objects() []string {
+	return slices.DeleteFunc(b.host.Objects(), func(s string) bool { return strings.HasPrefix(s, "reservation ") })
+}
+
+// wantState fails the test unless the survey reports this state of a node's machine; empty: the machine does not exist.
+func (b *suite) wantState(node string, want provider.State) {
+	b.Helper()
+	if f := b.machine(node); f.State != want {
+		b.Errorf("%s is %q, want %q: %+v", node, f.State, want, f)
+	}
+}
+
+// wantBoot fails the test if a node's machine was started since the boot.
+func (b *suite) wantBoot(node string, boot int) {
+	b.Helper()
+	if again := b.boot(node); again != boot {
+		b.Errorf("%s was restarted: boot %d, then %d", node, boot, again)
+	}
+}
+
+// wantError fails the test unless the error contains a text.
+func (b *suite) wantError(err error, text string) {
+	b.Helper()
+	if err == nil || !strings.Contains(err.Error(), text) {
+		b.Errorf("err = %v, want one with %q", err, text)
+	}
+}
+
+// wantRefused fails the test unless err wraps why and has a fix.
+func (b *suite) wantRefused(err, why error) {
+	b.Helper()
+	var e *provider.Error
+	if !errors.Is(err, why) || !errors.As(err, &e) || e.Fix == "" {
+		b.Errorf("err = %v, want one that is %q and has a fix", err, why)
+	}
+}
+
+// wantUnchanged fails the test unless the hypervisor has the same objects as before.
+func (b *suite) wantUnchanged(before []string) {
+	b.Helper()
+	if diff := cmp.Diff(before, b.objects(), cmpopts.EquateEmpty()); diff != "" {
+		b.Errorf("the hypervisor holds something else than before:\n%s", diff)
+	}
+}
+
+// cutOff interrupts an operation before its first change, then before its second change, and so on, until the
+// operation succeeds. It calls check after each interruption.
+func (b *suite) cutOff(op func() error, check func(n int)) {
+	b.Helper()
+	for n := 1; n < 50; n++ {
+		b.host.Cut(n)
+		err := op()
+		b.host.Cut(0)
+		if err == nil {
+			if n == 1 {
+				b.Error("it has no effect that could be cut off")
+			}
+			return
+		}
+		check(n)
+		if b.Failed() {
+			b.Fatalf("that was after a cut before effect %d: %v", n, err)
+		}
+	}
+}

@@ -24,7 +24,8 @@ type Provider interface {
 	// detached from its network is reconnected: a virtual machine while it runs, a container by a restart.
 	// Unless s.NewDisks is set, the disks must exist, and a missing domain is defined again around them.
 	Ensure(ctx context.Context, c Cluster, net Network, s Spec) error
-	// Remove stops the machine and removes everything that belongs to it. A missing machine is no error.
+	// Remove stops the machine and removes its domain, disks and identity. Its reservation remains until the next Prepare, or until
+	// the network is removed. A missing machine is no error.
 	Remove(ctx context.Context, c Cluster, node string) error
 }
 
@@ -34,21 +35,20 @@ type Discoverer interface {
 	Addresses(ctx context.Context, c Cluster, node string) ([]netip.Addr, error)
 }
 
-// Console is implemented by providers that keep the machines' console logs.
+// Console is implemented by providers whose machines have a console.
 type Console interface {
 	// ConsoleTail returns the end of the console log, at most about max bytes.
 	ConsoleTail(ctx context.Context, c Cluster, node string, max int) (string, error)
-}
-
-// Terminal is implemented by providers that can connect to the console of a machine that runs.
-type Terminal interface {
-	// AttachConsole copies the output of the console to out, and what it receives from in to the console. It returns nil
-	// when the machine has ended its console, or when in is closed, and an error when the context ends.
+	// AttachConsole copies the output of the console of a running machine to out, and what it receives from in to the console. It
+	// returns nil when the machine has ended its console, or when in is closed, and an error when the context ends.
 	AttachConsole(ctx context.Context, c Cluster, node string, in <-chan []byte, out io.Writer) error
 }
 
-// Power is implemented by providers that can shut down and start existing machines without changing them otherwise.
+// Power is implemented by providers that can observe, shut down and start existing machines without changing them otherwise.
 type Power interface {
+	// States returns the states of the machines of nodes. Machines that do not exist are left out. A call is so cheap that it can be
+	// repeated each second, also during a measurement.
+	States(ctx context.Context, c Cluster, nodes []string) (map[string]State, error)
 	// ShutDown asks the system of the machine to shut down, and waits until the machine is off or the context ends. If
 	// force is set, it stops the machine at once, as a power failure does. A machine that is off or missing is no error. If the
 	// hypervisor refuses to ask the system, the error is ErrRefused.
@@ -58,19 +58,11 @@ type Power interface {
 	Start(ctx context.Context, c Cluster, node string) error
 }
 
-// Observer is implemented by providers whose machines can be observed during a measurement.
-type Observer interface {
-	// States returns the states of the machines of nodes. Machines that do not exist are left out. A call is so cheap that it can be
-	// repeated each second.
-	States(ctx context.Context, c Cluster, nodes []string) (map[string]State, error)
-	// Emulated returns those of the nodes whose machines are virtual machines without KVM.
-	Emulated(ctx context.Context, c Cluster, nodes []string) ([]string, error)
-}
-
 // Cleaner is implemented by providers that create networks and images for a cluster. Clean removes the
-// unused networks and images of this cluster, and returns the ones that it keeps because they are in use.
+// unused networks and images of this cluster, and returns the ones that it keeps because they are in use. nodes are the nodes of the
+// cluster that have a machine on any hypervisor.
 type Cleaner interface {
-	Clean(ctx context.Context, c Cluster) ([]Remaining, error)
+	Clean(ctx context.Context, c Cluster, nodes []string) ([]Remaining, error)
 }
 
 // Remaining is an object of a cluster that Clean did not remove.
@@ -80,22 +72,11 @@ type Remaining struct {
 	Fix  string // what the user has to do before Clean can remove the object
 }
 
-// Checker is implemented by providers that can validate a machine before anything is created. The image in
-// the spec needs no hash. If the image has no file, it is not checked.
+// Checker is implemented by providers that can find problems before anything is created.
 type Checker interface {
+	// Check validates a machine. The image in the spec needs no hash. If the image has no file, it is not checked.
 	Check(ctx context.Context, c Cluster, net Network, s Spec) error
-}
-
-// ClusterRemover is implemented by providers that can remove all machines of a cluster faster than
-// single machines. BeginClusterRemoval announces that all machines of the cluster will be removed and that [Cleaner] is
-// called afterwards. If [Cleaner] is not called, address reservations of removed machines may
-// remain.
-type ClusterRemover interface {
-	BeginClusterRemoval(c Cluster)
-}
-
-// Doctor is implemented by providers that can find problems of their host.
-type Doctor interface {
+	// Examine checks the host.
 	Examine(ctx context.Context, net Network) []Finding
 }
 

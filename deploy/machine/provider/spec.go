@@ -9,8 +9,8 @@ type Cluster struct {
 	ID   string // 16 hex digits
 }
 
-// Domain returns the name of a node's libvirt domain.
-func (c Cluster) Domain(node string) string { return c.Name + "-" + node }
+// MachineName returns the name that the machine of a node has on its hypervisor.
+func (c Cluster) MachineName(node string) string { return c.Name + "-" + node }
 
 // Spec is the complete desired state of one machine. A provider needs no other input to create it.
 type Spec struct {

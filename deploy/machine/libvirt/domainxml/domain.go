@@ -20,7 +20,7 @@ func Domain(m Machine) (string, error) {
 	s := m.Spec
 	d := libvirtxml.Domain{
 		Type:     m.Host.Type,
-		Name:     DomainName(m.Cluster, s.Node),
+		Name:     m.Cluster.MachineName(s.Node),
 		UUID:     DomainUUID(m.Cluster, s.Node),
 		Metadata: &libvirtxml.DomainMetadata{XML: mark},
 		Memory:   &libvirtxml.DomainMemory{Value: uint(s.Memory >> 10), Unit: "KiB"},

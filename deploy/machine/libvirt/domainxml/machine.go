@@ -39,9 +39,6 @@ type Files struct {
 // Credentials is the folder in a container where systemd finds its credentials.
 const Credentials = "/run/host/credentials"
 
-// DomainName returns the name of a node's domain.
-func DomainName(c provider.Cluster, node string) string { return c.Domain(node) }
-
 // deriveUUID returns a UUID computed from the words: the same words give the same UUID.
 func deriveUUID(words ...string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", words))

@@ -1,26 +1,109 @@
 package machinetest
 
 import (
-	"context"
 	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Tests of changes that other programs make on the hypervisor.
+// Tests with objects of others on the hypervisor, and of changes that other programs make.
+
+func testForeignDomain(b *suite) {
+	b.host.AddDomain(b.domain("n1"))
+	boot := b.boot("n1")
+	s := b.spec("n1")
+	b.prepare(s)
+	if inventory := b.survey(); !slices.Contains(inventory.Foreign, b.domain("n1")) || len(inventory.Machines) != 0 {
+		b.Errorf("survey: %+v", inventory)
+	}
+	before := b.objects()
+	b.wantRefused(b.tryEnsure(s), provider.ErrForeign)
+	b.wantUnchanged(before)
+	b.remove("n1")
+	b.wantBoot("n1", boot)
+}
+
+func testForeignNetwork(b *suite) {
+	b.host.AddNetwork(b.net.Name, networks[1])
+	before := b.objects()
+	b.wantRefused(b.tryPrepare(b.hostSetup()), provider.ErrForeign)
+	if n := b.survey().Network; n == nil || n.Ours || !n.Active || n.CIDR != networks[1] {
+		b.Errorf("survey: %+v", n)
+	}
+	b.cleanAll()
+	b.wantUnchanged(before)
+}
+
+func testExistingNetwork(b *suite) {
+	b.net.Mode = provider.Existing
+	if b.tryPrepare(b.hostSetup()) == nil {
+		b.Error("it did not notice that there is no such network")
+	}
+	b.host.AddNetwork(b.net.Name, networks[1])
+	before := b.objects()
+	b.start("n1")
+	b.wantState("n1", provider.Running)
+	b.remove("n1")
+	b.cleanAll()
+	b.wantUnchanged(before)
+}
+
+func testRangeClash(b *suite) {
+	b.host.AddNetwork("somebody", b.net.CIDR)
+	err := b.tryPrepare(b.hostSetup())
+	b.wantRefused(err, provider.ErrClash)
+	b.wantError(err, "somebody")
+	b.wantError(err, b.net.Name)
+}
+
+func testOtherCluster(b *suite) {
+	other := *b
+	other.cluster = provider.Cluster{Name: "other", ID: "ffeeddccbbaa9988"}
+	other.net.Name, other.net.CIDR = "nbother", networks[1]
+	empty := b.objects()
+	b.prepare()
+	other.start("n7")
+	if inventory := b.survey(); len(inventory.Machines) != 0 || !slices.Contains(inventory.Foreign, "other-n7") {
+		b.Errorf("survey: %+v", inventory)
+	}
+	b.remove("n7")
+	b.cleanAll()
+	other.wantState("n7", provider.Running)
+	if inventory := other.survey(); len(inventory.Images) != 1 || inventory.Network == nil {
+		b.Errorf("the other cluster lost something: %+v", inventory)
+	}
+	other.remove("n7")
+	other.cleanAll()
+	b.wantUnchanged(empty)
+}
+
+// testSameName tests that two clusters with the same name do not change each other's objects.
+func testSameName(b *suite) {
+	s := b.start("n1")
+	objects := b.objects()
+	sameNamed := *b
+	sameNamed.cluster.ID = "99aabbccddeeff00"
+	if inventory := sameNamed.survey(); len(inventory.Machines) != 0 || inventory.Network == nil || inventory.Network.Ours {
+		b.Errorf("the other cluster observes %+v", inventory)
+	}
+	b.wantRefused(sameNamed.tryPrepare(sameNamed.hostSetup()), provider.ErrForeign)
+	b.wantRefused(sameNamed.tryEnsure(s), provider.ErrForeign)
+	sameNamed.remove("n1")
+	sameNamed.cleanAll()
+	b.wantUnchanged(objects)
+	b.wantState("n1", provider.Running)
+}
 
 // testNetworkStopped tests that a machine whose network was stopped, and also removed unless keep is set, is detached
 // until the next Ensure.
 func testNetworkStopped(b *suite, keep bool) {
-	s := b.spec("n1", 1)
-	b.prepare(s)
-	b.ensure(s)
-	boot, objects := b.Boot(b.T, b.domain("n1")), b.Objects(b.T)
+	s := b.start("n1")
+	boot, objects := b.boot("n1"), b.objects()
 	if b.machine("n1").Detached {
 		b.Fatal("it is detached from the start")
 	}
-	b.StopNetwork(b.T, b.net.Name, keep)
+	b.host.StopNetwork(b.net.Name, keep)
 	if f := b.machine("n1"); f.State != provider.Running || !f.Detached {
 		b.Errorf("without its network: %+v", f)
 	}
@@ -32,15 +115,13 @@ func testNetworkStopped(b *suite, keep bool) {
 	if f := b.machine("n1"); f.State != provider.Running || f.Detached {
 		b.Errorf("after it was connected again: %+v", f)
 	}
-	now := b.Boot(b.T, b.domain("n1"))
+	now := b.boot("n1")
 	if kind := b.survey().Kind; !b.Lacks.Ports && (now != boot) != (kind == provider.Container) {
-		b.Errorf("a %s: boot %s, then %s", kind, boot, now)
+		b.Errorf("a %s: boot %d, then %d", kind, boot, now)
 	}
 	b.wantUnchanged(objects)
 	b.ensure(s)
-	if again := b.Boot(b.T, b.domain("n1")); again != now {
-		b.Errorf("connected once more: boot %s, then %s", now, again)
-	}
+	b.wantBoot("n1", now)
 }
 
 // testNetworkUndefined tests that Prepare redefines an active network without a definition, and that machines on the
@@ -49,36 +130,32 @@ func testNetworkUndefined(b *suite) {
 	if b.Lacks.Transient {
 		b.Skip("a network of this hypervisor does not outlive its definition")
 	}
-	one, two := b.spec("n1", 1), b.spec("n2", 2)
-	b.prepare(one)
-	b.ensure(one)
-	boot := b.Boot(b.T, b.domain("n1"))
-	b.UndefineNetwork(b.T, b.net.Name)
+	one := b.start("n1")
+	boot := b.boot("n1")
+	b.host.UndefineNetwork(b.net.Name)
 	if n := b.survey().Network; n == nil || !n.Active || !n.Transient || !n.Ours {
 		b.Errorf("undefined: %+v", n)
 	}
-	b.prepare(one, two)
+	b.prepare(one, b.spec("n2"))
 	if n := b.survey().Network; n == nil || !n.Active || n.Transient || len(n.Reservations) != 2 {
 		b.Errorf("defined again: %+v", n)
 	}
 	b.ensure(one)
-	if f := b.machine("n1"); f.Detached || b.Boot(b.T, b.domain("n1")) != boot {
-		b.Errorf("it was disturbed: %+v", f)
+	b.wantBoot("n1", boot)
+	if b.machine("n1").Detached {
+		b.Error("it was detached")
 	}
 }
 
 // testGuestOnNetwork tests that Clean keeps and reports a network that a foreign machine uses, until that machine is
 // removed.
 func testGuestOnNetwork(b *suite) {
-	before := b.Objects(b.T)
-	s := b.spec("n1", 1)
-	b.prepare(s)
-	b.ensure(s)
-	b.AddGuest(b.T, "guest", b.net.Name)
-	b.Provider.BeginClusterRemoval(b.cluster)
+	before := b.objects()
+	b.start("n1")
+	b.host.AddGuest("guest", b.net.Name)
 	b.remove("n1")
 	for range 2 {
-		left := b.remaining()
+		left := b.clean()
 		if len(left) != 1 || !strings.Contains(left[0], "network "+b.net.Name) || !strings.Contains(left[0], "guest") {
 			b.Errorf("left: %q", left)
 		}
@@ -86,37 +163,38 @@ func testGuestOnNetwork(b *suite) {
 			b.Errorf("the network is now %+v", n)
 		}
 	}
-	b.RemoveDomain(b.T, "guest")
-	if left := b.remaining(); len(left) > 0 {
-		b.Errorf("left: %q", left)
-	}
+	b.host.RemoveDomain("guest")
+	b.cleanAll()
 	b.wantUnchanged(before)
 }
 
 // testStalePort tests that Clean removes a network with the stale port of a removed machine, and keeps a network with
-// the port of a foreign machine.
+// the port of a machine of another driver, or of a foreign machine.
 func testStalePort(b *suite) {
-	if b.AddStalePort == nil || b.Lacks.Ports {
+	host, ok := b.host.(interface {
+		// AddStalePort adds a port of a node's machine to a network without connecting the machine. Such a port
+		// remains if libvirtd is killed while it starts the machine.
+		AddStalePort(network string, c provider.Cluster, node string)
+	})
+	if !ok || b.Lacks.Ports {
 		b.Skip("networks of this hypervisor have no ports")
 	}
-	before := b.Objects(b.T)
-	s := b.spec("n1", 1)
-	b.prepare(s)
-	b.ensure(s)
-	b.AddStalePort(b.T, b.net.Name, b.cluster, "n1")
+	before := b.objects()
+	b.start("n1")
+	host.AddStalePort(b.net.Name, b.cluster, "n1")
 	if b.machine("n1").Detached {
 		b.Error("an additional port makes the machine detached")
 	}
 	b.remove("n1")
-	b.Provider.BeginClusterRemoval(b.cluster)
-	if left := b.remaining(); len(left) > 0 {
-		b.Errorf("left: %q", left)
+	if left := b.clean("n1"); len(left) != 1 {
+		b.Errorf("left while another driver has the machine: %q", left)
 	}
+	b.cleanAll()
 	b.wantUnchanged(before)
 
 	b.prepare()
-	b.AddStalePort(b.T, b.net.Name, provider.Cluster{Name: "elsewhere", ID: "ffeeddccbbaa9988"}, "x")
-	left := b.remaining()
+	host.AddStalePort(b.net.Name, provider.Cluster{Name: "elsewhere", ID: "ffeeddccbbaa9988"}, "x")
+	left := b.clean()
 	if len(left) != 1 || !strings.Contains(left[0], "elsewhere") || !strings.Contains(left[0], "net-port-delete") {
 		b.Errorf("left: %q", left)
 	}
@@ -125,13 +203,11 @@ func testStalePort(b *suite) {
 // testCopiedMachine tests that a clone of a machine, which carries the machine's mark, is not treated as a
 // machine of the cluster.
 func testCopiedMachine(b *suite) {
-	before := b.Objects(b.T)
-	s := b.spec("n1", 1)
-	b.prepare(s)
-	b.ensure(s)
-	boot := b.Boot(b.T, b.domain("n1"))
-	b.CopyMachine(b.T, b.domain("n1"), "zz-copy")
-	b.CopyMachine(b.T, b.domain("n1"), "aa-copy")
+	before := b.objects()
+	s := b.start("n1")
+	boot := b.boot("n1")
+	b.host.CopyMachine(b.domain("n1"), "zz-copy")
+	b.host.CopyMachine(b.domain("n1"), "aa-copy")
 	inventory := b.survey()
 	if len(inventory.Machines) != 1 || inventory.Machines[0].State != provider.Running {
 		b.Errorf("machines: %+v", inventory.Machines)
@@ -142,17 +218,14 @@ func testCopiedMachine(b *suite) {
 		b.Errorf("copies: %+v, foreign %q", inventory.Copies, inventory.Foreign)
 	}
 	b.ensure(s)
-	if b.Boot(b.T, b.domain("n1")) != boot {
-		b.Error("the machine was restarted")
-	}
+	b.wantBoot("n1", boot)
 	b.remove("n1")
 	inventory = b.survey()
 	if len(inventory.Machines) != 0 || len(inventory.Copies) != 2 {
 		b.Errorf("without the machine: %+v", inventory)
 	}
-	b.RemoveDomain(b.T, "aa-copy")
-	b.Provider.BeginClusterRemoval(b.cluster)
-	left := b.remaining()
+	b.host.RemoveDomain("aa-copy")
+	left := b.clean()
 	if len(left) == 0 || !strings.Contains(left[0], "zz-copy") {
 		b.Errorf("left: %q", left)
 	}
@@ -161,46 +234,19 @@ func testCopiedMachine(b *suite) {
 			b.Errorf("the copy uses image %s: images %q, left %q", s.Image.Hash, inventory.Images, left)
 		}
 	}
-	b.RemoveDomain(b.T, "zz-copy")
-	if left := b.remaining(); len(left) > 0 {
-		b.Errorf("left: %q", left)
-	}
-	b.wantUnchanged(before)
-}
-
-// testCheck tests that Check finds an invalid spec, and creates nothing.
-func testCheck(b *suite) {
-	before := b.Objects(b.T)
-	s := b.spec("n1", 1)
-	tryCheck := func(c provider.Cluster) error {
-		return b.runOperation(func(ctx context.Context) error { return b.Provider.Check(ctx, c, b.net, s) })
-	}
-	b.requireNoError("Check", tryCheck(b.cluster))
-	s.Image = provider.Image{} // the image is not known yet
-	b.requireNoError("Check", tryCheck(b.cluster))
-	if b.survey().Kind == provider.Container {
-		long := provider.Cluster{Name: strings.Repeat("c", 62), ID: b.cluster.ID}
-		if err := tryCheck(long); err == nil || !strings.Contains(err.Error(), "65 bytes") {
-			b.Errorf("a name that is too long for a container: %v", err)
-		}
-	}
-	s.XML = "this is no <xml"
-	if err := tryCheck(b.cluster); err == nil || !strings.Contains(err.Error(), "role worker") {
-		b.Errorf("err = %v", err)
-	}
+	b.host.RemoveDomain("zz-copy")
+	b.cleanAll()
 	b.wantUnchanged(before)
 }
 
 // testDomainRemoved tests that a machine whose domain was removed is defined again around its disk, also after an interruption.
 func testDomainRemoved(b *suite) {
-	s := b.spec("n1", 1)
-	b.prepare(s)
-	b.ensure(s)
-	objects := b.Objects(b.T)
+	s := b.start("n1")
+	objects := b.objects()
 	s.NewDisks = false
 	s.Image.Hash = "3333333333333333" // no disk can be made from an unknown image
 	removeDomain := func() {
-		b.RemoveDomain(b.T, b.domain("n1"))
+		b.host.RemoveDomain(b.domain("n1"))
 		if f := b.machine("n1"); f.State != provider.Incomplete || !f.HasDisk {
 			b.Errorf("without its domain: %+v", f)
 		}
@@ -208,9 +254,7 @@ func testDomainRemoved(b *suite) {
 	removeDomain()
 	b.cutOff(func() error { return b.tryEnsure(s) }, func(int) {
 		b.ensure(s)
-		if f := b.machine("n1"); f.State != provider.Running {
-			b.Errorf("defined again: %+v", f)
-		}
+		b.wantState("n1", provider.Running)
 		b.wantUnchanged(objects)
 		removeDomain()
 	})
@@ -219,31 +263,32 @@ func testDomainRemoved(b *suite) {
 
 // testDiskRemoved tests that a machine whose disk was removed gets a new one only if the spec says so.
 func testDiskRemoved(b *suite, withDomain bool) {
-	s := b.spec("n1", 1)
-	b.prepare(s)
-	b.ensure(s)
-	objects := b.Objects(b.T)
-	b.PowerOff(b.T, b.domain("n1"))
+	s := b.start("n1")
+	objects := b.objects()
+	b.host.PowerOff(b.domain("n1"))
 	if withDomain {
-		b.RemoveDomain(b.T, b.domain("n1"))
+		b.host.RemoveDomain(b.domain("n1"))
 	}
-	b.RemoveDisk(b.T, b.cluster, "n1")
+	b.host.RemoveDisk(b.cluster, "n1")
 	if f := b.machine("n1"); f.State != provider.Incomplete || f.HasDisk {
 		b.Errorf("without its disk: %+v", f)
 	}
-	left := b.Objects(b.T)
+	left := b.objects()
 	s.NewDisks = false
 	b.wantRefused(b.tryEnsure(s), provider.ErrNoDisk)
 	b.wantUnchanged(left)
-	s.NewDisks, s.Image = true, b.images[1]
+	s.NewDisks, s.Image = true, b.Images[1]
 	g := b.hostSetup(s)
-	g.Images = b.images[:]
-	b.requireNoError("Prepare", b.runOperation(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
+	g.Images = b.Images[:]
+	if err := b.tryPrepare(g); err != nil {
+		b.Fatal(err)
+	}
 	b.ensure(s)
 	if f := b.machine("n1"); f.State != provider.Running || f.Image != s.Image.Hash {
 		b.Errorf("created again: %+v", f)
 	}
-	if lost := additions(objects, b.Objects(b.T)); len(lost) > 0 {
+	now := b.objects()
+	if lost := slices.DeleteFunc(objects, func(o string) bool { return slices.Contains(now, o) }); len(lost) > 0 {
 		b.Errorf("it lacks %q", lost)
 	}
 }

@@ -1,0 +1,346 @@
+package libvirt
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// domain is an existing libvirt domain.
+type domain struct {
+	*session
+	d *libvirt.Domain
+	domainxml.DomainInfo
+}
+
+func (s *session) describeDomain(d *libvirt.Domain) (*domain, error) {
+	s.freeAtEnd(d)
+	text, err := d.GetXMLDesc(libvirt.DOMAIN_XML_INACTIVE)
+	if err != nil {
+		return nil, err
+	}
+	found := &domain{session: s, d: d}
+	found.DomainInfo, err = domainxml.ParseDomain(text)
+	return found, err
+}
+
+// findMachine returns the domain with the UUID of the node's machine. If there is none, it returns the domain with
+// the machine's name, or nil if there is none either.
+func (s *session) findMachine(c provider.Cluster, node string) (*domain, error) {
+	d, err := s.conn.LookupDomainByUUIDString(domainxml.DomainUUID(c, node))
+	if isNotFound(err) {
+		d, err = s.conn.LookupDomainByName(c.MachineName(node))
+	}
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.describeDomain(d)
+}
+
+// findOwnMachine returns the machine of a node, or nil if there is none. It fails if the domain with the machine's name
+// does not belong to the cluster.
+func (s *session) findOwnMachine(c provider.Cluster, node, op string) (*domain, error) {
+	d, err := s.findMachine(c, node)
+	if err != nil || d == nil || d.isMachineOfNode(c, node) {
+		return d, err
+	}
+	return nil, s.h.wrapError(node, op, fmt.Errorf("domain %s: %w", d.Name, provider.ErrForeign),
+		fmt.Sprintf("choose another cluster.name, or remove that machine: virsh -c %s undefine %s", s.h.o.URI, d.Name))
+}
+
+// listDomains returns all domains, except domains that are removed during the call.
+func (s *session) listDomains() ([]*domain, error) {
+	all, err := s.conn.ListAllDomains(0)
+	if err != nil {
+		return nil, err
+	}
+	var found []*domain
+	for i := range all {
+		d, err := s.describeDomain(&all[i])
+		if err != nil && !isNotFound(err) {
+			return nil, err
+		}
+		if err == nil {
+			found = append(found, d)
+		}
+	}
+	return found, nil
+}
+
+// isMachineOfNode reports whether nixbench created the domain as the machine of this node of the cluster.
+func (d *domain) isMachineOfNode(c provider.Cluster, node string) bool {
+	return d.IsMachineOf(c) && d.Mark.Node == node
+}
+
+// stateOf returns the run state of a domain. It returns Running for a domain that libvirt pauses briefly,
+// for instance during a save or a migration.
+func stateOf(d *libvirt.Domain) (provider.State, error) {
+	state, reason, err := d.GetState()
+	if err != nil {
+		return "", err
+	}
+	switch state {
+	case libvirt.DOMAIN_PAUSED:
+		switch libvirt.DomainPausedReason(reason) {
+		case libvirt.DOMAIN_PAUSED_MIGRATION, libvirt.DOMAIN_PAUSED_SAVE, libvirt.DOMAIN_PAUSED_DUMP, libvirt.DOMAIN_PAUSED_SNAPSHOT,
+			libvirt.DOMAIN_PAUSED_STARTING_UP, libvirt.DOMAIN_PAUSED_SHUTTING_DOWN:
+			return provider.Running, nil
+		case libvirt.DOMAIN_PAUSED_CRASHED:
+			return provider.Crashed, nil
+		}
+		return provider.Paused, nil
+	case libvirt.DOMAIN_PMSUSPENDED:
+		return provider.Paused, nil
+	case libvirt.DOMAIN_CRASHED:
+		if active, err := d.IsActive(); err != nil || active {
+			return provider.Crashed, err
+		}
+		return provider.Off, nil
+	case libvirt.DOMAIN_SHUTOFF, libvirt.DOMAIN_NOSTATE:
+		return provider.Off, nil
+	}
+	return provider.Running, nil
+}
+
+// isActive reports whether the domain is active: running, paused or crashed.
+func isActive(d *libvirt.Domain) (bool, error) {
+	state, err := stateOf(d)
+	return state != provider.Off && err == nil, err
+}
+
+// start starts or resumes a domain that does not run. A crashed domain is destroyed first.
+func (d *domain) start(node string) error {
+	switch state, err := stateOf(d.d); {
+	case err != nil || state == provider.Running:
+		return err
+	case state == provider.Paused:
+		if err := d.beforeChange("resume the domain"); err != nil {
+			return err
+		}
+		return d.h.wrapError(node, "resume", d.resume(), "")
+	case state == provider.Crashed:
+		if err := d.destroy(); err != nil {
+			return err
+		}
+	}
+	if err := d.beforeChange("start the domain"); err != nil {
+		return err
+	}
+	for tries := 1; ; tries++ {
+		err := d.d.Create()
+		if err == nil {
+			return nil
+		}
+		if on, _ := isActive(d.d); on {
+			return nil
+		}
+		// Retry: containers that start at the same time may choose the same free loop device.
+		if tries == 20 || !strings.Contains(err.Error(), "to loop device: Device or resource busy") {
+			return d.h.wrapError(node, "start", err, "")
+		}
+		if err := d.sleep(time.Duration(tries) * 20 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// resume resumes a paused domain, or wakes up a suspended domain.
+func (d *domain) resume() error {
+	if state, _, err := d.d.GetState(); err == nil && state == libvirt.DOMAIN_PMSUSPENDED {
+		return d.d.PMWakeup(0)
+	}
+	return d.d.Resume()
+}
+
+// shutDown asks the guest to shut down, and destroys the domain if libvirt refuses to ask, or the guest has not shut down within
+// the time limit of a restart.
+func (d *domain) shutDown() error {
+	if err := d.askToShutDown(d.h.shutdownTimeout); err != nil && !errors.Is(err, provider.ErrRefused) {
+		return err
+	}
+	return d.destroy()
+}
+
+// askToShutDown asks the guest to shut down, and waits until the domain is off or the time limit has passed. A crashed domain is destroyed.
+func (d *domain) askToShutDown(limit time.Duration) error {
+	state, err := stateOf(d.d)
+	if err != nil || state == provider.Off {
+		return err
+	}
+	if err := d.beforeChange("shut the domain down"); err != nil {
+		return err
+	}
+	switch state {
+	case provider.Paused: // a paused guest cannot shut down
+		_ = d.resume()
+	case provider.Crashed:
+		return d.destroy()
+	}
+	ways := []func() error{d.d.Shutdown} // ACPI power button
+	if d.host.kind == provider.Container {
+		ways = []func() error{
+			// systemd powers off on SIGRTMIN+4, which libvirt calls RT6: libvirt counts real-time signals
+			// from 32, and glibc's SIGRTMIN is 34. Other init programs ignore the signal.
+			func() error { return d.d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_RT6, 0) },
+			func() error { return d.d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_INITCTL) },
+			func() error { return d.d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_SIGNAL) },
+		}
+	}
+	return d.askUntilOff(ways, func() (bool, error) { return isActive(d.d) }, limit)
+}
+
+// askUntilOff asks the guest in one way after the other until the domain is not active, or the time limit has passed. A way fails if the
+// guest has just shut down, or does not support it. If all of them fail and the domain is active a second later, it returns [provider.ErrRefused].
+func (s *session) askUntilOff(ways []func() error, isActive func() (bool, error), limit time.Duration) error {
+	var refusals []string
+	var lastAsked time.Time
+	for since, asked := time.Now(), 0; time.Since(since) < limit; {
+		if asked < len(ways) && (asked == len(refusals) || time.Since(since) >= time.Duration(asked)*s.h.shutdownTimeout/20) {
+			if err := ways[asked](); err != nil {
+				_, inner := explainError(err)
+				refusals = append(refusals, inner.Error())
+			}
+			asked, lastAsked = asked+1, time.Now()
+		}
+		if on, err := isActive(); err != nil || !on {
+			return err
+		}
+		if len(refusals) == len(ways) && time.Since(lastAsked) > time.Second {
+			return fmt.Errorf("%w: %s", provider.ErrRefused, strings.Join(refusals, "; "))
+		}
+		if err := s.sleep(100 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// destroy stops a domain at once, as a power failure does. It does not remove the definition.
+func (d *domain) destroy() error {
+	isOff := func() bool {
+		on, err := isActive(d.d)
+		return isNotFound(err) || err == nil && !on
+	}
+	if isOff() {
+		return nil
+	}
+	if err := d.beforeChange("end the domain"); err != nil {
+		return err
+	}
+	if d.host.kind == provider.Container {
+		// Kill the container's first process, so that the kernel kills the other processes. d.Destroy takes
+		// seconds, because libvirt searches cgroups for the processes.
+		_ = d.d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_KILL, 0)
+		for range 50 {
+			if isOff() {
+				return nil
+			}
+			if err := d.sleep(20 * time.Millisecond); err != nil {
+				return err
+			}
+		}
+	}
+	if err := d.d.Destroy(); !isOff() {
+		return err
+	}
+	return nil
+}
+
+// undefine removes the definition of a domain that is off.
+func (d *domain) undefine() error {
+	if err := d.beforeChange("undefine the domain"); err != nil {
+		return err
+	}
+	flags := libvirt.DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.DOMAIN_UNDEFINE_SNAPSHOTS_METADATA |
+		libvirt.DOMAIN_UNDEFINE_CHECKPOINTS_METADATA | libvirt.DOMAIN_UNDEFINE_NVRAM
+	if d.host.kind == provider.Container || d.host.test {
+		flags = 0
+	}
+	if err := d.d.UndefineFlags(flags); err != nil && !isNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// isDetached reports whether the network of a running domain was stopped or removed after the domain had
+// been connected. When a network stops, libvirt removes the network's bridge and ports; when the network
+// starts again, the new bridge has no interfaces. libvirt does not remove a bridge that it did not create.
+func (d *domain) isDetached(nets []*network) (bool, error) {
+	if d.Link == nil {
+		return false, nil
+	}
+	i := slices.IndexFunc(nets, func(n *network) bool { return n.Name == d.Link.Network })
+	if i < 0 {
+		return true, nil
+	}
+	n := nets[i]
+	if !n.OwnsBridge() || !n.active {
+		return n.OwnsBridge(), nil
+	}
+	if err := n.readPorts(); err != nil || !n.portsKnown {
+		return false, err
+	}
+	text, err := d.d.GetXMLDesc(0)
+	if err != nil {
+		return false, err
+	}
+	now, err := domainxml.ParseDomain(text)
+	if err != nil {
+		return false, err
+	}
+	if now.Link == nil || now.Link.Network != d.Link.Network {
+		return true, nil // a run was interrupted between the two steps of reconnect
+	}
+	return !slices.ContainsFunc(n.ports, func(p domainxml.Port) bool { return p.UUID == now.Link.Port }), nil
+}
+
+// reconnect reconnects a running domain that is detached from its network. It only shuts a container down, because
+// libvirt cannot change a container's interface. The caller then starts the container.
+func (d *domain) reconnect() error {
+	state, err := stateOf(d.d)
+	if err != nil || state != provider.Running && state != provider.Paused {
+		return err
+	}
+	nets, err := d.listNetworks()
+	if err != nil {
+		return err
+	}
+	lost, err := d.isDetached(nets)
+	if err != nil || !lost {
+		return err
+	}
+	if d.host.kind == provider.Container {
+		return d.shutDown()
+	}
+	i := slices.IndexFunc(nets, func(n *network) bool { return n.Name == d.Link.Network })
+	if i < 0 || !nets[i].active {
+		return fmt.Errorf("network %s is not active", d.Link.Network)
+	}
+	text, err := d.d.GetXMLDesc(libvirt.DOMAIN_XML_SECURE)
+	if err != nil {
+		return err
+	}
+	steps, err := domainxml.ReconnectSteps(text, d.Link.MAC, d.Link.Network, nets[i].Bridge)
+	if err != nil {
+		return err
+	}
+	for _, one := range steps {
+		if err := d.beforeChange("connect the interface " + d.Link.MAC); err != nil {
+			return err
+		}
+		if err := d.d.UpdateDeviceFlags(one, libvirt.DOMAIN_DEVICE_MODIFY_LIVE); err != nil {
+			return err
+		}
+	}
+	return nil
+}

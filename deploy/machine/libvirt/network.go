@@ -1,0 +1,316 @@
+package libvirt
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// network is an existing libvirt network.
+type network struct {
+	*session
+	n *libvirt.Network
+	domainxml.NetworkInfo
+	active    bool
+	transient bool // the network is active but not defined
+
+	portsRead  bool             // portsKnown and ports are set
+	portsKnown bool             // this libvirt can list ports (5.5 and later)
+	ports      []domainxml.Port // interfaces connected to the network
+}
+
+func (s *session) describeNetwork(n *libvirt.Network) (*network, error) {
+	s.freeAtEnd(n)
+	text, err := n.GetXMLDesc(0)
+	if err != nil {
+		return nil, err
+	}
+	found := &network{session: s, n: n}
+	if found.NetworkInfo, err = domainxml.ParseNetwork(text); err != nil {
+		return nil, err
+	}
+	if found.active, err = n.IsActive(); err != nil {
+		return nil, err
+	}
+	persistent, err := n.IsPersistent()
+	found.transient = found.active && !persistent
+	return found, err
+}
+
+// findNetwork returns the network with this name; nil if there is none.
+func (s *session) findNetwork(name string) (*network, error) {
+	n, err := s.conn.LookupNetworkByName(name)
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.describeNetwork(n)
+}
+
+// listNetworks returns all networks, except networks that are removed during the call.
+func (s *session) listNetworks() ([]*network, error) {
+	all, err := s.conn.ListAllNetworks(0)
+	if err != nil {
+		return nil, err
+	}
+	var found []*network
+	for i := range all {
+		if n, err := s.describeNetwork(&all[i]); err == nil {
+			found = append(found, n)
+		}
+	}
+	return found, nil
+}
+
+func (s *session) prepareNetwork(c provider.Cluster, want provider.Network, reservations []provider.Reservation) error {
+	op := "prepare the network " + want.Name
+	if want.Mode == provider.Bridge {
+		if want.Bridge == "" {
+			return s.h.wrapError("", op, errors.New("cluster.network.mode is bridge, and no bridge is set"), "set cluster.network.bridge")
+		}
+		return nil
+	}
+	s.h.storage.Lock()
+	defer s.h.storage.Unlock()
+	there, err := s.findNetwork(want.Name)
+	switch {
+	case err != nil:
+		return err
+	case want.Mode == provider.Existing && there == nil:
+		return s.h.wrapError("", op, errors.New("there is no such network"), `define it, or set cluster.network.mode to "nat"`)
+	case want.Mode == provider.Existing && !there.active:
+		return s.h.wrapError("", op, errors.New("it is not active"), "start it: virsh net-start "+want.Name)
+	case want.Mode == provider.Existing:
+		return nil
+	case there != nil && !there.BelongsTo(c):
+		err := provider.ErrForeign
+		if there.Mark != nil {
+			err = fmt.Errorf("%w: it belongs to cluster %s (%s)", err, there.Mark.Cluster, there.Mark.ID)
+		}
+		return s.h.wrapError("", op, err, `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"`)
+	case there == nil || !there.hasSettings(want):
+		if err := s.checkRange(want); err != nil {
+			return err
+		}
+		if there != nil {
+			if err := there.removeUnused(c, want); err != nil {
+				return err
+			}
+		}
+		return s.createNetwork(c, want, reservations)
+	}
+	return there.prepare(c, want, reservations)
+}
+
+// prepare starts a network of the cluster, and defines it again if it was undefined while it was active. Then its reservations can be changed.
+func (n *network) prepare(c provider.Cluster, want provider.Network, reservations []provider.Reservation) error {
+	if !n.active {
+		if err := n.beforeChange("start the network"); err != nil {
+			return err
+		}
+		if err := n.n.Create(); err != nil {
+			return err
+		}
+	}
+	if n.transient {
+		if _, err := n.defineNetwork(c, want, n.Reservations); err != nil {
+			return err
+		}
+	}
+	if err := n.n.SetAutostart(true); err != nil {
+		return err
+	}
+	return n.updateReservations(reservations)
+}
+
+// hasSettings reports whether the network has the mode, the DNS domain and the range of want.
+func (n *network) hasSettings(want provider.Network) bool {
+	return n.Mode == want.Mode && n.Domain == want.Domain && len(n.CIDRs) == 1 && n.CIDRs[0] == want.CIDR.Masked()
+}
+
+// checkRange returns an error if the range of another network overlaps the range of want.
+func (s *session) checkRange(want provider.Network) error {
+	all, err := s.listNetworks()
+	if err != nil {
+		return err
+	}
+	for _, n := range all {
+		i := slices.IndexFunc(n.CIDRs, func(p netip.Prefix) bool { return p.Overlaps(want.CIDR) })
+		if n.Name != want.Name && i >= 0 {
+			return s.h.wrapError("", "prepare the network "+want.Name,
+				fmt.Errorf("%w: network %s needs %s, and network %s has %s", provider.ErrClash, want.Name, want.CIDR, n.Name, n.CIDRs[i]),
+				"choose another cluster.network.cidr")
+		}
+	}
+	return nil
+}
+
+func (s *session) createNetwork(c provider.Cluster, want provider.Network, reservations []provider.Reservation) error {
+	if s.host.test {
+		reservations = nil
+	}
+	n, err := s.defineNetwork(c, want, reservations)
+	if err != nil {
+		return err
+	}
+	if err := s.beforeChange("start the network"); err != nil {
+		return err
+	}
+	if err := n.Create(); err != nil {
+		return err
+	}
+	return n.SetAutostart(true)
+}
+
+func (s *session) defineNetwork(c provider.Cluster, want provider.Network, reservations []provider.Reservation) (*libvirt.Network, error) {
+	text, err := domainxml.Network(c, want, reservations)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.beforeChange("define the network"); err != nil {
+		return nil, err
+	}
+	n, err := s.conn.NetworkDefineXML(text)
+	if err == nil {
+		s.freeAtEnd(n)
+	}
+	return n, err
+}
+
+// updateReservations removes reservations that want does not contain, and adds missing reservations. It keeps
+// reservations without a name, which a user has added.
+func (n *network) updateReservations(want []provider.Reservation) error {
+	if n.host.test {
+		return nil
+	}
+	update := func(command libvirt.NetworkUpdateCommand, r provider.Reservation) error {
+		text, err := domainxml.Reservation(r)
+		if err != nil {
+			return err
+		}
+		if err := n.beforeChange("change the reservation of " + r.Node); err != nil {
+			return err
+		}
+		flags := libvirt.NETWORK_UPDATE_AFFECT_CONFIG
+		if active, err := n.n.IsActive(); err == nil && active {
+			flags |= libvirt.NETWORK_UPDATE_AFFECT_LIVE
+		}
+		return n.n.Update(command, libvirt.NETWORK_SECTION_IP_DHCP_HOST, -1, text, flags)
+	}
+	for _, r := range n.Reservations {
+		if r.Node == "" || slices.Contains(want, r) {
+			continue
+		}
+		if err := update(libvirt.NETWORK_UPDATE_COMMAND_DELETE, r); err != nil {
+			return err
+		}
+	}
+	for _, r := range want {
+		if slices.Contains(n.Reservations, r) {
+			continue
+		}
+		if err := update(libvirt.NETWORK_UPDATE_COMMAND_ADD_LAST, r); err != nil {
+			return n.h.wrapError(r.Node, fmt.Sprintf("reserve %s", r.Address), err, "")
+		}
+	}
+	return nil
+}
+
+// removeUnused removes a network of the cluster whose settings have changed. It returns an error if machines use the network.
+func (n *network) removeUnused(c provider.Cluster, want provider.Network) error {
+	users, err := n.listUsers(c, nil)
+	if err == nil && len(users) > 0 {
+		err = n.h.wrapError("", "change the network "+n.Name,
+			fmt.Errorf("it is %s %v and must become %s %s, but these machines use it: %s", n.Mode, n.CIDRs, want.Mode, want.CIDR, strings.Join(users, ", ")),
+			"destroy the machines first, or leave the network as it was")
+	}
+	if err != nil {
+		return err
+	}
+	return n.remove()
+}
+
+func (n *network) remove() error {
+	if err := n.beforeChange("remove the network"); err != nil {
+		return err
+	}
+	if n.active {
+		if err := n.n.Destroy(); err != nil && !isNotFound(err) {
+			return err
+		}
+	}
+	if err := n.n.Undefine(); err != nil && !isNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// listUsers describes the machines on the network: the domains that refer to the network, running or not, and
+// machines of other libvirt drivers, of which only the ports are visible. It ignores the ports of removed nodes. Such a port is stale:
+// libvirtd was killed while it started or stopped the machine.
+func (n *network) listUsers(c provider.Cluster, removed func(node string) bool) ([]string, error) {
+	domains, err := n.listDomains()
+	if err != nil {
+		return nil, err
+	}
+	var users []string
+	known := map[string]bool{}
+	for _, d := range domains {
+		if d.UsesNetwork(n.Name) {
+			users = append(users, "machine "+d.Name)
+			known[d.UUID] = true
+		}
+	}
+	if !n.active {
+		return users, nil
+	}
+	if err := n.readPorts(); err != nil {
+		return nil, err
+	}
+	for _, p := range n.ports {
+		node, named := strings.CutPrefix(p.Owner, c.MachineName(""))
+		stale := named && removed != nil && removed(node) && p.OwnerUUID == domainxml.DomainUUID(c, node)
+		if !known[p.OwnerUUID] && !stale {
+			users = append(users, fmt.Sprintf("machine %s of another libvirt driver (or, if there is none, its stale port: virsh net-port-delete %s %s)", p.Owner, n.Name, p.UUID))
+		}
+	}
+	return users, nil
+}
+
+// readPorts reads the ports of an active network at the first call; later calls do nothing.
+func (n *network) readPorts() error {
+	if n.portsRead {
+		return nil
+	}
+	all, err := n.n.ListAllPorts(0)
+	if isUnsupported(err) {
+		n.portsRead = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		n.freeAtEnd(&all[i])
+		text, err := all[i].GetXMLDesc(0)
+		if err != nil {
+			continue // the port was removed during the call
+		}
+		p, err := domainxml.ParsePort(text)
+		if err != nil {
+			return err
+		}
+		n.ports = append(n.ports, p)
+	}
+	n.portsRead, n.portsKnown = true, true
+	return nil
+}
