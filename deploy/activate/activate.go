@@ -51,13 +51,14 @@ type Request struct {
 	// the switch is successful. If it is zero, the services are not watched.
 	SettleTime time.Duration
 
-	// AfterSwitch, if it is not nil, is called once after the switch and before the first confirmation. It reports whether it
-	// has changed the node. Then the services that start because of it are watched as if the switch had started them.
+	// AfterSwitch, if it is not nil, is called once after the switch and before the first confirmation. It returns whether it
+	// has changed the node, for example by uploading keys. Then the node also watches the services that have started because
+	// of this change.
 	AfterSwitch func(context.Context) bool
 
-	// AfterLogin, if it is not nil, is called once in the background when the node has accepted a login after the
-	// switch, while the started services are watched. Activate returns after it. The node may still roll back.
-	// It is not called if Confirm is zero.
+	// AfterLogin, if it is not nil, is called once, in the background, when the node has accepted a login after the switch.
+	// Meanwhile the node watches the services that the switch has started, and may still roll back. Activate waits for
+	// AfterLogin. It is not called if Confirm is zero.
 	AfterLogin func(context.Context)
 
 	// If ReplaceUnknown is false, Activate fails if the node runs or boots a system that is not
@@ -69,14 +70,14 @@ type Request struct {
 	Activator         string
 	InstallBootLoader bool // nixos-rebuild's --install-bootloader
 
-	// Observed is the state of the node when it was inspected earlier, or nil. Activate does not
-	// inspect the node again unless the node's systems have changed since.
+	// Observed is the state of the node at an earlier inspection, or nil. With Observed, Activate inspects the node again only
+	// if the node's systems have changed since.
 	Observed *Node
 
-	generation int // for a rollback: the profile's generation to switch to; otherwise 0
+	generation int // for a rollback: the generation of the system profile to switch to; otherwise 0
 }
 
-// Result is the result of a request. All fields are set, also if Activate returns a *FailedError.
+// Result is the result of a Request. All fields are set, also if Activate returns a *FailedError.
 type Result struct {
 	Before, After  Node
 	Changed        bool // false if the node had reached the goal already
@@ -86,9 +87,9 @@ type Result struct {
 	AlreadyFailing []string            // units that failed before this switch and still fail
 	Logs           map[string][]string // name of a unit in Broken → the last lines of the unit's log
 	Log            []string            // the last lines of the switch
-	PreviousRun    *Run                // the unfinished earlier run that was completed, or nil
+	PreviousRun    *Run                // the earlier activation that was unfinished, and that Activate has completed; nil if there was none
 	Dry            *Dry                // for DryActivate: what a switch would do
-	Refused        error               // for DryActivate: why Activate would refuse a Switch
+	Refused        error               // for the goal DryActivate: why Activate would refuse the goal Switch
 }
 
 // RolledBack reports whether the node runs the previous system again.
@@ -150,14 +151,15 @@ func (a *Activator) activateInspected(ctx context.Context, node string, h Host, 
 	return a.runActivation(ctx, node, h, r, goal, res)
 }
 
-// canUseObserved reports whether r.Observed says all that an activation must know of the node.
+// canUseObserved reports whether r.Observed contains all that an activation must know of the node, so that the node is not
+// inspected again.
 func (r Request) canUseObserved() bool {
 	return r.Observed != nil && r.Observed.NixOS && !r.Observed.HasUnfinishedRun() &&
 		r.Goal != DryActivate && r.Specialisation == "" && r.Activator != NixosRebuild
 }
 
-// activateObserved activates the system without another inspection. The error is errNodeChanged if the
-// node's systems have changed since it was observed, or if its store does not have the system.
+// activateObserved activates the system without another inspection of the node. The error is errNodeChanged if the node's
+// systems have changed since r.Observed was made, or if the node's store does not have the system.
 func (a *Activator) activateObserved(ctx context.Context, node string, h Host, r Request) (Result, error) {
 	before := r.Observed.WithDesired(r.Path)
 	return a.activateInspected(ctx, node, h, r, Result{Before: before, After: before, Exit: -1})
@@ -197,9 +199,9 @@ func (r Request) checkSystem(node string, n Node) error {
 	return nil
 }
 
-// CheckReplaceable returns an error if Activate would refuse to replace the systems on the inspected
-// node. If an earlier run is unfinished, CheckReplaceable returns nil: the systems may still change,
-// and Activate checks them after it has finished that run.
+// CheckReplaceable returns an error if Activate would refuse to replace the systems on the inspected node. If an earlier
+// activation is unfinished, it returns nil: the systems may still change, and Activate checks them after it has finished that
+// activation.
 func (r Request) CheckReplaceable(node string, n Node) error {
 	if n.HasUnfinishedRun() {
 		return nil
@@ -224,13 +226,13 @@ func (r Request) checkKnownSystems(node string, n Node) error {
 // node has reached the goal of the request.
 func (r Request) remainingGoal(n Node) Goal {
 	runs := n.Current == n.desired
-	// An unfinished or failed run may have set the profile but not the boot loader.
+	// An activation that failed or was not finished may have set the profile but not the boot loader.
 	last := n.Last
 	doubtful := last != nil && last.path == r.Path && last.Goal != Test && last.Outcome != Committed && last.Outcome != BootDefault
 	boots := n.Profile == r.Path && !doubtful
 	switch {
 	case last != nil && last.path == r.Path && last.Outcome == Failed && r.Goal != Boot:
-		return r.Goal // the system runs, but the last switch to it failed
+		return r.Goal // the desired system runs, but the last switch to it failed, so it is switched to again
 	case r.Goal == Test && runs, r.Goal == Boot && boots, r.Goal == Switch && runs && boots:
 		return ""
 	case r.Goal == Switch && runs:

@@ -14,8 +14,8 @@ import (
 // runActivation starts the run on the node, follows it, confirms it, and evaluates the result.
 func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Request, goal Goal, res Result) (Result, error) {
 	w := a.newWatch(node, h, r.Run, r.Confirm)
-	w.patience += r.SettleTime    // the connection may be lost during the settle time
-	if res.Before.Current == "" { // without a previous system there is no rollback to wait for
+	w.patience += r.SettleTime    // the node may become unreachable during the settle time, too
+	if res.Before.Current == "" { // a node without a previous system does not roll back, so there is nothing to wait for
 		w.patience, w.meanwhile = r.Confirm+maxSilence, "it has no system to roll back to"
 	}
 	w.afterSwitch = r.AfterSwitch
@@ -53,8 +53,8 @@ func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Re
 	return w.evaluate(r, res)
 }
 
-// wrapLostSightError returns a *LostSightError that wraps err if the run may continue on the node.
-// Otherwise it returns err.
+// wrapLostSightError returns a *LostSightError that wraps err if the activation may continue on the node. Otherwise it returns
+// err.
 func wrapLostSightError(ctx context.Context, node string, r Request, w *watch, err error) error {
 	var busy *BusyError
 	if errors.As(err, &busy) || !w.started {
@@ -67,8 +67,8 @@ func wrapLostSightError(ctx context.Context, node string, r Request, w *watch, e
 	return e
 }
 
-// evaluate returns res with the result of the run, as recorded by the node. If the node has not
-// reached the goal, the error is a *FailedError.
+// evaluate adds the result that the node has recorded to res and returns it. If the node has not reached the goal, the error
+// is a *FailedError.
 func (w *watch) evaluate(r Request, res Result) (Result, error) {
 	run := w.lastRun()
 	res.After, res.Outcome = w.node, run.Outcome
@@ -115,17 +115,16 @@ func (a *Activator) sendEnd(node string, phase event.Phase, run Run, err error) 
 	a.Send.Send(event.Event{Kind: event.NodeEnd, Phase: phase, Node: node, Text: text, Failed: failed})
 }
 
-// rollbackTime is the maximum expected time from the start of a rollback until the node accepts logins, if it does not
-// reboot; rebootTime the additional time until it accepts them after a reboot, see [Request.NoReboot].
+// rollbackTime is the longest expected time from the start of a rollback until the node accepts logins without a reboot.
+// rebootTime is the additional time until it accepts logins after a reboot; see [Request.NoReboot].
 const (
 	rollbackTime = 30 * time.Second
 	rebootTime   = time.Minute
 )
 
-// computePatience returns how long to retry the connection to an unreachable node: until a rollback would
-// have ended. Before a rollback, the switch may make no progress for the confirm time, and the node
-// then waits for a confirmation for the same time. If the time is too short, the node still rolls
-// back, and the next run reads the result.
+// computePatience returns how long nixbench tries to connect to a node that does not answer: until a rollback would have
+// ended. Before a rollback, the switch may make no progress for the confirm time, and the node then waits for a confirmation
+// for the same time. If nixbench gives up too early, the node still rolls back, and the next run reads the result.
 func computePatience(confirm time.Duration) time.Duration {
 	if confirm == 0 {
 		return 5 * time.Minute

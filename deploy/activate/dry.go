@@ -24,8 +24,8 @@ const maxLineLength = 1 << 20
 // dryTimeout is the time limit of a dry activation.
 const dryTimeout = 5 * time.Minute
 
-// dryActivate runs the new system's `switch-to-configuration dry-activate`, which changes nothing on the
-// node, and returns res with the parsed output.
+// dryActivate runs `switch-to-configuration dry-activate` of the new system, which changes nothing on the node. It returns res
+// with the parsed output.
 func (a *Activator) dryActivate(ctx context.Context, node string, h Host, r Request, res Result) (Result, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {

@@ -74,7 +74,7 @@ func (e *UnknownProfileError) OnNode() (node, text string) {
 // BusyError means that another client's run is active on the node.
 type BusyError struct {
 	Node string
-	Run  *Run // the other client's run, or nil if it was not inspected
+	Run  *Run // the activation of the other client, or nil if it could not be inspected
 }
 
 func (e *BusyError) Error() string { return failure.Message(e) }
@@ -105,7 +105,7 @@ func (e *stepError) OnNode() (node, text string) {
 
 func (e *stepError) Unwrap() error { return e.err }
 
-// LostSightError means that the result of a run is unknown, because the node cannot be reached.
+// LostSightError means that the result of an activation is unknown, because the node cannot be reached.
 type LostSightError struct {
 	Node, Path string
 	Armed      time.Duration // the node rolls back after this time without a confirmation; 0: no rollback
@@ -144,7 +144,7 @@ func (e *LostSightError) Brief() string {
 	return fmt.Sprintf("not confirmed: rolls back automatically, %s after the switch", e.Armed)
 }
 
-// isDown reports whether an error is that the node's machine does not run.
+// isDown reports whether err says that the node's machine does not run, for example because it is shut off.
 func isDown(err error) bool {
 	var unreachable *remote.UnreachableError
 	return errors.As(err, &unreachable) && unreachable.Down != ""
@@ -161,11 +161,11 @@ type FailedError struct {
 	Jobs     string   // the systemd jobs that were running when the switch hung
 	Users    []string // the users whose activation failed
 	From     string   // the system that the node ran before
-	Restored string   // what the rollback did not restore, and what the node did then; see sh/reach.sh
-	ByItself bool     // the node rolled back without a request by a client
+	Restored string   // what differed after the rollback (sshd, a route, the firewall), and what the node did to restore it; sh/reach.sh
+	ByItself bool     // the node has rolled back by itself, for example because no client confirmed the switch
 }
 
-// Hint returns the commands for a system that only a reboot can activate.
+// Hint returns the commands that deploy a system which cannot be activated without a reboot.
 func (e *FailedError) Hint() string {
 	if e.Reason != reasonRefused || e.failedCheck() != inhibitorCheck {
 		return ""

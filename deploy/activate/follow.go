@@ -18,12 +18,12 @@ import (
 
 const (
 	tailLines  = 40               // number of the last log lines in a Result
-	busyExit   = 75               // exit status of the script if another run is active
-	changeExit = 76               // exit status of the script if the node is not as the client has observed it
+	busyExit   = 75               // exit status of the node's script if another activation is active on the node
+	changeExit = 76               // exit status of the node's script if the node's systems differ from those that nixbench has observed
 	maxSilence = 10 * time.Second // the normal time limit for output of the node and for a login
 
 	maxRun    = 2 * time.Hour // how long the client follows a run, however much the node prints
-	maxRunLog = 8 << 20       // bytes of output of one command of the script; much more than the log of a switch
+	maxRunLog = 8 << 20       // limit of the output of one command of the node's script, in bytes; the log of a switch is much shorter
 )
 
 var (
@@ -39,15 +39,15 @@ type watch struct {
 	id      string
 	confirm time.Duration
 
-	patience  time.Duration // how long the node may be unreachable, see computePatience
-	meanwhile string        // text for messages: what the node does while it is unreachable
+	patience  time.Duration // how long nixbench tries to reach a node that does not answer; see computePatience
+	meanwhile string        // what the node does while it is unreachable, for messages: "it rolls back unless confirmed"
 	silence   time.Duration // how long the start command may take until its first output
-	slowness  int           // number of consecutive attempts without output; see attemptLimit
+	slowness  int           // number of consecutive attempts in which the node printed nothing; attemptLimit uses it
 
 	wait    *event.Wait         // the wait for output of the node, as reported to the user
-	until   time.Time           // time limit for output; each line of output extends it, up to end
+	until   time.Time           // the time by which the next output must arrive; each line of output moves it, up to end
 	end     time.Time           // see maxRun
-	started bool                // output of the run was received, or the run may have begun without output
+	started bool                // nixbench has received output of the run, or the run may have begun without output
 	lines   int                 // number of received log lines
 	tail    []string            // the last received log lines
 	units   map[string][]string // name of a broken unit → the last lines of the unit's log
@@ -56,7 +56,7 @@ type watch struct {
 	afterSwitch func(context.Context) bool // see [Request.AfterSwitch]
 	changed     bool                       // afterSwitch has changed the node
 
-	loggedIn func() // called when the node has accepted a first confirmation, also a repeated one; nil: nothing to call
+	loggedIn func() // called each time that the node has accepted the first confirmation; nil: nothing to call
 	node     Node   // the node's state, which the script prints at the end
 }
 
@@ -68,7 +68,7 @@ func (a *Activator) newWatch(node string, h Host, id string, confirm time.Durati
 	return w
 }
 
-// lastRun returns the run of the last received state of the node, or a zero Run before that.
+// lastRun returns the run in the last state that the node has sent, or a zero Run before the first one.
 func (w *watch) lastRun() Run {
 	if w.node.Last == nil {
 		return Run{}
@@ -76,10 +76,9 @@ func (w *watch) lastRun() Run {
 	return *w.node.Last
 }
 
-// follow runs a command of the script that prints the run's output. It returns when the run waits
-// for a confirmation or has ended. When the connection is lost or the node prints nothing, as during
-// a network change, follow continues over a new connection. If fresh is set, follow does not use an
-// open connection for its first attempt either.
+// follow runs a command of the node's script that prints the output of a run. It returns when the run waits for a confirmation
+// or has ended. When the connection is lost or the node prints nothing, as during a network change, follow continues over a
+// new connection. If fresh is set, the first attempt uses a new connection, too.
 func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, w.end, errors.New("the run has not ended; nixbench follows a run for "+maxRun.String()+" at most"))
 	defer cancel()
@@ -94,7 +93,7 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 	}
 	for {
 		err := w.runCommand(ctx, fresh, command...)
-		if errors.Is(err, errSilent) { // the start command may have begun the run, or may still begin it
+		if errors.Is(err, errSilent) { // the start command may have begun the run on the node, or may still begin it
 			w.started = true
 		}
 		if err == nil || ctx.Err() != nil {
@@ -144,8 +143,8 @@ func (w *watch) extendLimit() {
 	w.wait.Restart("no output from the node; "+w.meanwhile, w.until)
 }
 
-// isFinal reports whether a retry cannot succeed, and returns the error to report. After the run has
-// started, a failed login is not final: the node may accept logins again after its rollback.
+// isFinal reports whether a retry after err cannot succeed, and returns the error to report. After the run has started, a
+// failed login is not final: the node may accept logins again after its rollback.
 func (w *watch) isFinal(err error) (error, bool) {
 	var failed *remote.RunError
 	var lost *remote.LostError
@@ -163,8 +162,8 @@ func (w *watch) isFinal(err error) (error, bool) {
 	return err, false
 }
 
-// runCommand runs a command of the script over one connection, and stores the output in w. It returns an
-// error that wraps errSilent if the node prints nothing for too long.
+// runCommand runs a command of the node's script over one connection, and stores the output in w. It returns an error that
+// wraps errSilent if the node prints nothing for too long.
 func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) error {
 	connect := w.host.Conn
 	if fresh {
@@ -190,14 +189,14 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limit := w.attemptLimit()
-	if command[0] == "start" { // sudo may ask for a password, and systemd may be slow
+	if command[0] == "start" { // a longer limit: sudo may ask for a password, and systemd may be slow
 		limit = w.silence
 	}
-	var begun atomic.Bool // the run has begun, and the command only prints its output
+	var begun atomic.Bool // true: the node's output shows that the run has begun, and from now on the command only prints its output
 	begun.Store(command[0] != "start")
 	quiet := time.AfterFunc(limit, func() {
 		cancel(errSilent)
-		if begun.Load() { // such a command need not be ended on the node, and ending it would take time from the confirm time
+		if begun.Load() { // a command that only prints the output of a run need not be ended on the node, and ending it would take time from the confirm time
 			conn.Close()
 		}
 	})
@@ -214,8 +213,8 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 		w.handleLine(p, name, value)
 	}, command...)
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
-		// The connection may be dead without an error. Close the connection, so that the host opens
-		// another one. Before, run had to return, because run ends the command over this connection.
+		// A dead connection may show no error. Close it, so that the host opens another one. The command had to end before,
+		// because it is ended over this connection.
 		conn.Close()
 		return failure.On(w.name, fmt.Errorf("%s: %w", commandName(command), errSilent))
 	}
@@ -236,7 +235,7 @@ func (w *watch) handleLine(p *nodeParser, name, value string) {
 	w.last = name
 	switch name {
 	case "log":
-		w.lines++ // continued lines are not counted, because the node counts lines of its log file
+		w.lines++ // the parts of one long line are one line, because the node counts the lines of its log file
 		w.appendLog(value)
 	case "unit":
 		unit, line, _ := strings.Cut(value, " ")
@@ -265,8 +264,8 @@ func (w *watch) attemptLimit() time.Duration {
 	return max(maxSilence, min(maxSilence<<min(w.slowness, 4), confirm/4))
 }
 
-// silenceLimit returns how long the node may print nothing after its first output. The script prints
-// a line every second while the client follows a run.
+// silenceLimit returns how long the node may print nothing after its first output. The node's script prints a line every
+// second while nixbench follows a run.
 func (w *watch) silenceLimit() time.Duration {
 	if w.confirm == 0 {
 		return maxSilence

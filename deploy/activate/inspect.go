@@ -25,8 +25,8 @@ type Node struct {
 	Previous    string       // the system that the node ran before nixbench's last run
 	Deployed    []string     // the systems that nixbench has deployed to the node
 
-	// Engine is the kind of the engine of the running system, such as kubernetes. It is empty if the system has no
-	// engine, and for a system that a version of nixbench without modules/engine.nix has deployed.
+	// Engine is the kind of cluster that the running system belongs to, such as kubernetes. It is empty if the system has no
+	// engine, and for a system that was built without modules/engine.nix.
 	Engine string
 
 	Failed []string // the failed units, sorted by name
@@ -38,7 +38,7 @@ type Node struct {
 
 	Last *Run // nixbench's last run, or nil
 
-	NoKeys bool // no key was uploaded to the node, and no backup of a key is there; false if this is not known
+	NoKeys bool // nixbench has uploaded no key to the node, and the node has no backup of a key; false if this is not known
 
 	StorePath bool // the node's nixos-rebuild has --store-path; only set for a Request with NixosRebuild
 
@@ -67,18 +67,19 @@ func (n Node) RebootNeeded() bool {
 	return n.BootedKernel != none && n.ProfileKernel != none && n.BootedKernel != n.ProfileKernel
 }
 
-// Armed reports whether the node rolls back automatically unless the run is confirmed.
+// Armed reports whether an activation is running on the node that rolls back unless a client confirms it.
 func (n Node) Armed() bool { return n.Last != nil && n.Last.Alive && n.Last.Armed > 0 }
 
-// WithDesired returns the node with `runs` as the system that it should run: the system of a
-// request, or one of that system's specialisations.
+// WithDesired returns a copy of the node in which `runs` is the system that the node should run: the system of a request, or
+// one of that system's specialisations.
 func (n Node) WithDesired(runs string) Node {
 	n.desired = runs
 	return n
 }
 
-// fingerprint returns the systems and the last run of the node, as the script compares them before it starts a
-// run. It returns an empty string for a nil Node, with which the script starts the run in any case.
+// fingerprint returns a text about the systems and the last run of the node. The node's script compares it with the present
+// state before it starts a run, and refuses the run if they differ. For a nil Node the text is empty, and the script starts
+// the run in any case.
 func (n *Node) fingerprint() string {
 	if n == nil {
 		return ""
@@ -90,9 +91,9 @@ func (n *Node) fingerprint() string {
 	return strings.Join([]string{n.Current, n.Profile, strconv.Itoa(n.Generation), run, phase}, "|")
 }
 
-// HasReached reports whether the node has reached a goal: the node runs the system `runs` (unless
-// the goal is Boot) and boots the system `path` (unless the goal is Test), no run is unfinished, and
-// the last run to this system did not fail. `runs` is `path` or a specialisation of `path`.
+// HasReached reports whether the node has reached a goal: it runs the system `runs` (unless the goal is Boot), it boots the
+// system `path` (unless the goal is Test), no activation is unfinished, and the last activation of this system did not fail.
+// `runs` is `path` or a specialisation of `path`.
 func (n Node) HasReached(goal Goal, path, runs string) bool {
 	return !n.HasUnfinishedRun() && Request{Goal: goal, Path: path}.remainingGoal(n.WithDesired(runs)) == ""
 }
@@ -114,19 +115,20 @@ func (a *Activator) Inspect(ctx context.Context, node string, h Host) (Node, err
 }
 
 // InspectSystems is Inspect without the fields Failed, System and StorePath, and without the times and versions of
-// generations. Kernels can only be compared with each other. InspectSystems starts no program on the node, except for the
-// shell.
+// generations. It starts no program on the node, except for the shell. Its kernels can be compared with each other, but are no
+// store paths.
 func (a *Activator) InspectSystems(ctx context.Context, node string, h Host) (Node, error) {
 	return a.inspect(ctx, node, h, Request{Activator: brief})
 }
 
-// brief is passed to the script's inspect command instead of an activator.
+// brief is an argument of the command `inspect` of the node's script, in place of an activator. The script then starts no
+// program.
 const brief = "brief"
 
 func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request) (Node, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
-		return Node{}, err // err names the node and the step already
+		return Node{}, err // without another prefix: err contains the node and the step already
 	}
 	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Connect, Text: "the node's report of its systems", Until: time.Now().Add(inspectTimeout)})
 	defer wait.End()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// nodeParser parses the output of the script's inspect command, lines of the form name=value. The
-// names of the run's record begin with "run-".
+// nodeParser parses the output of the command `inspect` of the node's script, lines of the form name=value. The names in the
+// record of a run begin with "run-".
 type nodeParser struct {
 	node   Node
 	run    Run
@@ -38,11 +38,11 @@ func newNodeParser() *nodeParser {
 	return p
 }
 
-// unitList is a list of units or users whose elements are in one line, separated by spaces. A field of type []string
-// instead gets one element from each line.
+// unitList is a list of systemd units or users that the node prints in one line, separated by spaces. Each line adds one
+// element to a field of type []string.
 type unitList []string
 
-// handleLine stores the value of a line in the field for name. Lines with unknown names are ignored.
+// handleLine stores the value of a line of output in the field with the line's name. Lines with unknown names are ignored.
 func (p *nodeParser) handleLine(name, value string) {
 	switch field := p.fields[name].(type) {
 	case *string:
@@ -71,10 +71,10 @@ func (p *nodeParser) handleLine(name, value string) {
 	}
 }
 
-// errIncomplete means that the script has ended without an error and without its last line.
+// errIncomplete means that the node's script has ended without an error and without its last line, end=yes.
 var errIncomplete = errors.New("the node's output is incomplete")
 
-// finishNode returns the node after the last line. It fails if the output is incomplete.
+// finishNode returns the parsed node when the output has ended. It fails if the output is incomplete.
 func (p *nodeParser) finishNode() (Node, error) {
 	if !p.ended {
 		return Node{}, errIncomplete

@@ -8,16 +8,14 @@ import (
 )
 
 const (
-	// A client that follows a run touches a file on the node every second. If the file is older
-	// than abandonedAfter, the run has no client. If a run still has a client after observeFor,
-	// finishPrevious returns a *BusyError.
+	// A nixbench that follows a run touches a file on the node every second. If the file is older than abandonedAfter, no
+	// nixbench follows the run. If one still does after observeFor, finishPrevious returns a *BusyError.
 	abandonedAfter = 5 * time.Second
 	observeFor     = 6 * time.Second
 )
 
-// FinishPrevious finishes an earlier run whose client was killed, so that no rollback stays armed.
-// It returns the run, or nil if there was none. If another client follows the run, the error is a
-// *BusyError.
+// FinishPrevious finishes an earlier activation whose nixbench was killed, so that no rollback stays armed. It returns the
+// record of this activation, or nil if there was none. If another nixbench follows it, the error is a *BusyError.
 //
 // FinishPrevious waits for a switch that still runs. It confirms a run that waits for a confirmation
 // if the run's system is `wanted`, because the client can log in after the switch. Otherwise the
@@ -31,7 +29,7 @@ func (a *Activator) FinishPrevious(ctx context.Context, node string, h Host, wan
 	return a.finishPrevious(ctx, node, h, n, Request{Path: wanted})
 }
 
-// HasUnfinishedRun reports whether the last run is unfinished, so that FinishPrevious must be called.
+// HasUnfinishedRun reports whether the last activation on the node is unfinished, so that FinishPrevious must be called.
 func (n Node) HasUnfinishedRun() bool {
 	return n.Last != nil && (n.Last.Alive || n.Last.phase != "done")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// RebootError means that a node did not accept logins after a reboot, or booted another system.
+// RebootError means that a node did not accept logins after a reboot, or booted another system than that of its profile.
 type RebootError struct {
 	Node   string
 	Want   string // the system that should have booted

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Run is the node's record of one run of nixbench.
+// Run is a node's record of one activation of a system by nixbench.
 type Run struct {
 	ID      string
 	Goal    Goal
@@ -13,11 +13,11 @@ type Run struct {
 	To      string        // the system to run
 	Armed   time.Duration // the node rolls back after this time without a confirmation; 0: no rollback
 	Time    time.Time     // when the record was last changed
-	Outcome Outcome       // empty during the run, and if a reboot ended the run
-	Reason  string        // why the run was rolled back or failed: one of the reason constants
+	Outcome Outcome       // how the run ended; empty while it runs, and if a reboot ended it
+	Reason  string        // why the run failed or was rolled back: one of the constants that begin with reason
 
-	// Alive means that the run has not ended. Remaining is then the time until the node rolls
-	// back, counted from the inspection. Seen is the time since a client last followed the run.
+	// Alive means that the run has not ended. Remaining is then the time until the node rolls back, counted from the
+	// inspection of the node. Seen is the time since a nixbench last followed the run.
 	Alive     bool
 	Remaining time.Duration
 	Seen      time.Duration
@@ -34,7 +34,7 @@ type Run struct {
 	users          []string // whose activation failed
 	alreadyFailing []string
 	jobs           string
-	restored       string // what the rollback did not restore, and what the node did then
+	restored       string // what differed after the rollback (sshd, a route, the firewall), and what the node did to restore it
 }
 
 // Outcome is how a run ended.
@@ -49,11 +49,11 @@ const (
 	RollbackFailed Outcome = "rollback-failed" // the rollback failed; the node's state is unknown
 )
 
-// Phases in which a run waits for a confirmation over a new connection.
+// Phases of a run in which it waits until a client has logged in over a new connection and confirmed it.
 const (
 	phaseWaiting   = "waiting"   // first confirmation, after systemd's jobs are done
 	phaseConfirmed = "confirmed" // second confirmation, after the started services have stayed active
-	phaseReturned  = "returned"  // after a rollback that has not restored what reaches the node
+	phaseReturned  = "returned"  // after a rollback, if sshd, a route or the firewall is not as before the switch
 )
 
 // Reasons for an outcome, as the node's script records them.

@@ -16,9 +16,9 @@ type Host interface {
 	Fresh(ctx context.Context) (*remote.Conn, error)
 }
 
-// nodeScript is the script that runs on the node. mainScript is its last part, because it calls the
-// functions of the other parts. inspectionScript and followScript are the parts that some commands need: the shell on
-// the node takes 3 ms of processor time to read all of them.
+// nodeScript is the shell script that runs on the node. mainScript is its last part, because it calls the functions of the
+// other parts. inspectionScript and followScript are parts that only some commands need: they are left out for the others,
+// since the shell on the node takes 3 ms of processor time to read all of them.
 var (
 	//go:embed sh/base.sh
 	baseScript string
@@ -42,7 +42,7 @@ var (
 	followScript     = baseScript + inspectScript + clientScript + mainScript
 )
 
-// selectScript returns the parts of the script that a command needs.
+// selectScript returns the parts of the node's script that a command, such as `inspect`, needs.
 func selectScript(command string) string {
 	switch command {
 	case "inspect":
@@ -53,24 +53,23 @@ func selectScript(command string) string {
 	return nodeScript
 }
 
-// readCommand is a command of bash that executes the script on stdin, whose length in bytes is its first argument. It
-// keeps the script in a variable: the start command stores it for the run's systemd unit. With -N, bash reads many
-// bytes at a time.
+// readCommand is a bash command that reads the node's script from stdin and executes it. Its first argument is the length of
+// the script in bytes. It keeps the script in a variable, since the command `start` stores it for the systemd unit of the run.
+// With -N, bash reads many bytes at a time.
 const readCommand = `LC_ALL=C
 read -rN "$1" script && shift && eval "$script"`
 
-// continuedLine is the name that is passed with the second and later parts of a very long line.
-// The script never prints this name. These parts are not split at "=", since they are the middle of
-// a log line.
+// continuedLine is the name of the second and later parts of a very long line of output. The node's script never prints this
+// name. These parts are not split at "=", since they are the middle of a log line.
 const continuedLine = "…"
 
-// scriptArgv returns the command that reads the script from its stdin and executes it with args.
+// scriptArgv returns the command line of a shell that reads the script from its stdin and executes it with args.
 func scriptArgv(script string, args []string) []string {
 	return append([]string{"bash", "-c", readCommand, "nixbench", strconv.Itoa(len(script))}, args...)
 }
 
-// executeScript runs the script on the node with args, and calls each for every name=value line of its output. The script
-// is passed on stdin, because sudo would log an argument.
+// executeScript runs the node's script with args, and calls each for every name=value line of its output. The script is passed
+// on stdin, because sudo would log an argument.
 func executeScript(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
 	script := selectScript(args[0])
 	out := &remote.Lines{Each: func(line string, continued bool) {
@@ -86,12 +85,11 @@ func executeScript(ctx context.Context, conn *remote.Conn, each func(name, value
 	return err
 }
 
-// commandName returns the name of a script command for errors. It leaves out the shell command that runs the script, and
-// the other arguments, which would hide what the node has printed.
+// commandName returns the name of a command of the node's script for errors. It leaves out the shell that runs the script, and
+// the arguments, which would hide what the node has printed.
 func commandName(args []string) string { return "nixbench-activate " + args[0] }
 
-// unarmedPatience is how long the script waits for systemd jobs without progress if no rollback
-// is armed.
+// unarmedPatience is how long the node waits for systemd jobs that make no progress, if no rollback is armed.
 const unarmedPatience = time.Minute
 
 func parseInt(s string) int {

@@ -21,14 +21,13 @@ const (
 	Keep              // keep the backup until the next switch has ended; a rollback of the switch restores the keys
 	Hold              // keep the backup until the run has ended: PutBack restores the keys, or DropBackup deletes the backup
 	Add               // like Hold, for an upload after the switch
-	Late              // like Keep, for a second upload: if it fails, the keys of the first one stay
+	Late              // like Keep, for the second upload before the same switch: if it fails, the keys of the first upload stay
 )
 
 func (a Aside) scriptWord() string { return [...]string{"drop", "keep", "hold", "add", "late"}[a] }
 
-// asideFolder is the path of the backup folder on the node. The scripts of package activate use the
-// same path (keysAside). The folder is in /run/keys because NixOS mounts memory there that is never
-// swapped out.
+// asideFolder is the path of the folder on the node with the backup of replaced keys. The shell scripts of package activate
+// use the same path (keysAside). The folder is in /run/keys because NixOS mounts memory there that is never swapped out.
 const asideFolder = "/run/keys/.nixbench-before"
 
 // asideTimeout is the time limit for commands that send no keys.
@@ -40,7 +39,7 @@ func (u *Uploader) Undo(ctx context.Context, node string, h Host) error {
 	return u.runMode(ctx, node, h, "undo", "restore keys")
 }
 
-// PutBack restores the keys from the backup, also after a switch.
+// PutBack restores the keys from the node's backup, also after the switch has ended.
 func (u *Uploader) PutBack(ctx context.Context, node string, h Host) error {
 	return u.runMode(ctx, node, h, "restore", "restore keys")
 }
@@ -50,7 +49,7 @@ func (u *Uploader) DropBackup(ctx context.Context, node string, h Host) error {
 	return u.runMode(ctx, node, h, "forget", "delete the key backup")
 }
 
-// runMode runs upload.sh in a mode that sends no keys.
+// runMode runs upload.sh in a mode in which nixbench sends no keys: "undo", "restore" or "forget".
 func (u *Uploader) runMode(ctx context.Context, node string, h Host, mode, what string) error {
 	ctx, cancel := context.WithTimeout(ctx, asideTimeout)
 	defer cancel()
@@ -62,7 +61,7 @@ func (u *Uploader) runMode(ctx context.Context, node string, h Host, mode, what 
 		err = conn.Run(ctx, remote.Cmd{Argv: u.scriptCommand(mode, Drop, false), Name: what, Stdin: strings.NewReader(script), Sudo: true})
 	}
 	var failed *remote.RunError
-	if err == nil || errors.As(err, &failed) { // a RunError contains the node and the step
+	if err == nil || errors.As(err, &failed) { // without another prefix: a RunError contains the node and the step already
 		return err
 	}
 	return failure.On(node, fmt.Errorf("%s: %w", what, err))

@@ -1,5 +1,5 @@
-# aside.sh contains functions of upload.sh. They keep a backup of replaced and removed keys in
-# the folder $aside until the new system is permanent or rolled back.
+# aside.sh contains functions that upload.sh uses. They keep a backup of replaced and removed keys in the folder $aside until
+# the new system is permanent or rolled back.
 #
 #   N.path      the path of a key, or of the list of uploaded keys
 #   N.was       the replaced file; missing if there was no file
@@ -21,8 +21,8 @@
 # shellcheck disable=SC2086,SC2046 # lists of files, see upload.sh
 # shellcheck disable=SC2174 # the parent folder exists
 
-# restore_backup restores all files, and deletes the backup if it could. cp creates a file, and sets its owner and mode by its
-# descriptor.
+# restore_backup restores all files of the backup, and deletes the backup if no restoration has failed. cp creates a file, and
+# sets its owner and mode by its descriptor.
 restore_backup() {
   [ -f "$aside/restore" ] || return 0
   list_backup
@@ -45,7 +45,8 @@ restore_backup() {
   return "$left"
 }
 
-# list_backup sets backed to the paths in the backup, and marks to the files with these paths.
+# list_backup sets backed to the paths of the keys in the backup, and marks to the files N.path of the backup, which contain
+# these paths.
 list_backup() {
   backed='' marks=''
   set +f
@@ -68,7 +69,7 @@ make_backup_folder() {
   esac
 }
 
-# back_up backs up a file. $backed contains the paths of all files in the backup.
+# back_up adds the file PATH to the backup, unless it is there. $backed contains the paths of all files in the backup.
 back_up() { # PATH
   [ "$asides" != drop ] && ! has_line "$backed" "$1" || return 0
   make_backup_folder || return 1
@@ -84,8 +85,8 @@ back_up() { # PATH
 begin_backup() {
   case $asides in
   drop) ! exists "$aside" || rm -rf -- "$aside" ;;
-  # A backup of a killed client: with `settled`, the client's switch is permanent, so the backup
-  # is obsolete. Otherwise only `hold` is obsolete.
+  # Clean up after a nixbench that was killed. With the file `settled`, its switch is permanent, so the whole backup is
+  # obsolete. Otherwise only the file `hold` is obsolete.
   keep | hold) if [ -e "$aside/settled" ]; then rm -rf -- "$aside"; else remove_files "$aside/hold"; fi ;;
   esac
   free=0

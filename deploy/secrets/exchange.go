@@ -18,7 +18,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// The two files of the script. The functions of aside.sh must be in front of upload.sh.
+// The two files of the script that runs on the node. The functions of aside.sh must be in front of upload.sh.
 var (
 	//go:embed aside.sh
 	asideScript string
@@ -28,17 +28,17 @@ var (
 	script = asideScript + uploadScript
 )
 
-// loader reads the script ($1 bytes) from stdin and runs it. The script is not an argument,
-// because it would then be in the node's process list and in every message about this command.
+// loader is a shell command that reads upload.sh ($1 bytes) from stdin and runs it. As an argument, the text of upload.sh
+// would be in the node's process list and in every message about this command.
 const loader = `script=$(head -c "$1") && shift && eval "$script"`
 
-// steps contains the name of each mode for errors.
+// steps contains the name of each mode of upload.sh in errors.
 var steps = map[string]string{"apply": "upload keys", "plan": "compare keys"}
 
 // errEnded is the error of a write after the command on the node has ended.
 var errEnded = errors.New("the command on the node ended early")
 
-// runExchange runs the script on the node in a mode and sends the keys to the script.
+// runExchange runs upload.sh on the node in a mode, "apply" or "plan", and sends it the keys that it asks for.
 func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string) (Result, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
@@ -63,8 +63,7 @@ func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string
 	io.Copy(io.Discard, read) // a full pipe would block the command
 	t.result.sort()
 	if err := <-ended; err != nil {
-		// Return the command's error and not that of the exchange, which only failed because the
-		// command has ended.
+		// Return the error of the command, if it has failed: the exchange then failed only because the command had ended.
 		var lost *remote.LostError
 		var refused *remote.EscalationError
 		if errors.As(err, &lost) || errors.As(err, &refused) { // other errors contain the step
@@ -78,7 +77,7 @@ func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string
 	return t.result, errors.Join(t.failed...)
 }
 
-// scriptCommand returns the argv that runs the script on the node.
+// scriptCommand returns the command line that runs upload.sh on the node.
 func (u *Uploader) scriptCommand(mode string, aside Aside, restart bool) []string {
 	list, folder, readers := listFile, asideFolder, readersFolder
 	if u.root != "" {
@@ -108,7 +107,7 @@ func newKeyExchange(set Set, to io.Writer, from io.Reader) *keyExchange {
 // thousands of keys.
 const maxLines = 100_000
 
-// run executes the exchange. In the mode "plan" it does not send keys.
+// run executes the exchange with the node. In the mode "plan" it does not send keys.
 func (t *keyExchange) run(mode string) error {
 	if err := t.sendKeyList(); err != nil {
 		return err
@@ -126,7 +125,7 @@ func (t *keyExchange) run(mode string) error {
 	return t.sendKeys(send)
 }
 
-// describeKey returns the six lines that upload.sh reads for a key.
+// describeKey returns the six lines that describe a key in upload.sh's input.
 func describeKey(k Key) string {
 	when := "late"
 	if k.Early {
@@ -136,8 +135,8 @@ func describeKey(k Key) string {
 	return strings.Join(fields, "\n") + "\n"
 }
 
-// describeSet returns the first part of the script's input: the descriptions of the desired keys and the paths
-// of all keys, with their size.
+// describeSet returns the first part of upload.sh's input: the size of the text, the descriptions of the desired keys and the
+// paths of all keys.
 func describeSet(set Set) string {
 	var list strings.Builder
 	for _, k := range set.Keys {
@@ -150,8 +149,8 @@ func describeSet(set Set) string {
 	return fmt.Sprintf("%d %d\n%s", list.Len(), len(set.Keys), list.String())
 }
 
-// newArchive returns a tar archive with the temporary files of keys, from which upload.sh creates all of them, with their
-// owners and modes, with one program. deferred are the names of keys whose owner does not exist yet.
+// newArchive returns a tar archive from which upload.sh creates the temporary files of all keys, with their owners and modes,
+// by one program. deferred are the names of keys whose owner does not exist yet.
 func newArchive(set Set, send []int, deferred []string) []byte {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -165,7 +164,7 @@ func newArchive(set Set, send []int, deferred []string) []byte {
 			header.Uname, header.Uid = ownerInArchive(k.User)
 			header.Gname, header.Gid = ownerInArchive(k.Group)
 		}
-		// These errors cannot occur: the header is valid, and a buffer accepts every write.
+		// Errors are ignored, because they cannot occur: the header is valid, and a buffer accepts every write.
 		_ = w.WriteHeader(header)
 		_, _ = w.Write(content)
 	}
@@ -181,7 +180,7 @@ func ownerInArchive(owner string) (name string, id int) {
 	return owner, 0
 }
 
-// sendKeyList sends the script and its list of keys.
+// sendKeyList sends upload.sh and the list of the desired keys.
 func (t *keyExchange) sendKeyList() error {
 	t.to.WriteString(script)
 	t.to.WriteString(describeSet(t.set))
@@ -206,7 +205,7 @@ func (t *keyExchange) readLine() (word, rest string, err error) {
 
 var errUnexpected = errors.New("the node sent unexpected output")
 
-// keyIndex parses the index of a key in the set.
+// keyIndex parses a number that the node has sent, the index of a key in the set.
 func (t *keyExchange) keyIndex(number string) (int, error) {
 	i, err := strconv.Atoi(number)
 	if err != nil || i < 0 || i >= len(t.set.Keys) {
@@ -264,15 +263,15 @@ func (t *keyExchange) readComparison() (send []int, err error) {
 	}
 }
 
-// sendKeys sends the contents of keys, and then reads the result of each key. It can send all keys
-// before it reads, because the results are so short that the connection buffers all of them.
+// sendKeys sends the contents of keys, and then reads the result of each key. It sends all keys before it reads: the results
+// are so short that the connection buffers them meanwhile.
 func (t *keyExchange) sendKeys(send []int) error {
 	if len(send) > 0 {
 		archive := newArchive(t.set, send, t.result.Deferred)
 		fmt.Fprintln(t.to, len(archive))
 		t.to.Write(archive)
 	}
-	// The node skips the removal of stale keys if one of the keys has failed.
+	// If one of the keys has failed, the node keeps the keys that the hive no longer has.
 	last := "keep"
 	if t.set.When != Pre && !t.set.KeepOld && len(t.failed) == 0 {
 		last = "prune"

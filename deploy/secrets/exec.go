@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	keyTimeout = 5 * time.Minute        // limit of a keyCommand, which may ask for a passphrase
+	keyTimeout = 5 * time.Minute        // time limit of a keyCommand, which may ask the user for a passphrase
 	keyGrace   = 300 * time.Millisecond // between SIGTERM and SIGKILL
 )
 

@@ -42,17 +42,17 @@ type Set struct {
 	When When
 	Keys []Key
 
-	// KeepOld keeps keys that the hive no longer has, because a system that the node runs
-	// or boots may need them.
+	// KeepOld makes an upload keep keys on the node that the hive no longer has, because a system that the node runs or boots
+	// may need them.
 	KeepOld bool
 
-	// Restart restarts the units in restartUnits of a key that have read another key than the one on the disk. An upload
-	// before a switch leaves this to the switch.
+	// Restart makes an upload restart the services in restartUnits of a key that have read another key than the one on the
+	// disk. An upload before a switch leaves this to the switch.
 	Restart bool
 
-	Aside Aside // backup of the keys that the upload replaces or removes
+	Aside Aside // how long the node keeps a backup of the keys that the upload replaces or removes
 
-	hivePaths []string // paths of all keys of the node in the hive, with any value of When
+	hivePaths []string // paths of all keys that the node has in the hive, those before and those after the activation
 }
 
 func (k Key) hash() string {
@@ -60,7 +60,7 @@ func (k Key) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// newKey returns a key without its content. Its errors contain the wrong option.
+// newKey returns a key without its content. Its errors name the invalid option.
 func newKey(name string, k nixeval.Key) (Key, error) {
 	at, mode, err := k.Check(name)
 	if err != nil {
@@ -70,8 +70,8 @@ func newKey(name string, k nixeval.Key) (Key, error) {
 		Mode: strconv.FormatUint(mode, 8), Early: k.UploadAt == preActivation}, nil
 }
 
-// At returns a set with only the keys that `when` selects. With At, a caller can load all keys before
-// the first upload.
+// At returns a set with only the keys that `when` selects, such as those before the activation. So a caller can load all keys
+// before the first upload.
 func (s Set) At(when When) Set {
 	part := s
 	part.When, part.Keys = when, nil

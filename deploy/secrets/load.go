@@ -29,7 +29,7 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 	complain := func(name string, err error) {
 		errs = append(errs, fmt.Errorf("%s.deployment.keys.%s: %w", node, name, err))
 	}
-	if err := nixeval.CheckKeys(node+".", d.Keys); err != nil { // the evaluation of the hive usually reports this error earlier
+	if err := nixeval.CheckKeys(node+".", d.Keys); err != nil { // an invalid key is usually reported earlier, by the evaluation of the hive
 		return Set{}, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Keys)) {

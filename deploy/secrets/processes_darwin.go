@@ -8,7 +8,7 @@ import (
 
 // listProcesses returns the visible processes.
 func listProcesses() []process {
-	list, _ := unix.SysctlKinfoProcSlice("kern.proc.all") // without a list, only the program itself gets signals
+	list, _ := unix.SysctlKinfoProcSlice("kern.proc.all") // if the list cannot be read, only the program itself gets signals, and not its descendants
 	out := make([]process, 0, len(list))
 	for i := range list {
 		out = append(out, toProcess(&list[i]))

@@ -21,8 +21,8 @@ type Uploader struct {
 	Send   event.Sink
 	Runner Runner // runs each keyCommand; nil: Exec
 
-	// Generated returns a part of a secret that nixbench generates. Nil: Load fails for a node with
-	// generated secrets.
+	// Generated returns a part of a secret that nixbench generates. If it is nil, Load fails for a node with generated
+	// secrets.
 	Generated func(nixeval.Generated) ([]byte, error)
 
 	root string // for tests: replaces the node's root folder
@@ -30,18 +30,19 @@ type Uploader struct {
 
 const listFile = "/var/lib/nixbench/keys"
 
-// readersFolder has a file with hashes of keys for each unit that reads a key once. modules/keys.nix writes them when the unit starts.
+// readersFolder is a folder on the node with a file for each service that reads keys when it starts: the hashes of the keys
+// that it has read. modules/keys.nix writes them.
 const readersFolder = "/run/nixbench-keys-read"
 
-// Result is the result of an upload: names of keys in alphabetical order, and paths of stale keys.
-// Each key of the set is in one of the first three lists, or in the error.
+// Result is the result of an upload: names of keys in alphabetical order, and paths of stale keys. Each key of the set is in
+// one of the first three lists, or in the error.
 type Result struct {
 	Uploaded  []string
 	Adjusted  []string // keys of which only the owner or mode was changed
 	Unchanged []string
 
-	// Deferred are keys from the first three lists whose user or group does not exist yet. The
-	// activation sets their owner and mode.
+	// Deferred are the keys in Uploaded, Adjusted or Same whose user or group does not exist yet. The activation of the system
+	// sets their owner and mode.
 	Deferred []string
 
 	Stale   []string // paths of uploaded keys that the hive no longer has
@@ -50,12 +51,12 @@ type Result struct {
 	Restarted []string // the units that had read another key
 }
 
-// Changes reports whether the upload has changed the node, or a planned upload would.
+// Changes reports whether the upload has changed the node, or, for a Plan, whether it would.
 func (r Result) Changes() bool {
 	return len(r.Uploaded)+len(r.Adjusted)+len(r.Stale)+len(r.Restarted) > 0
 }
 
-// Summary returns the text of the result for messages.
+// Summary returns the result in one line for the output, such as "2 keys uploaded".
 func (r Result) Summary() string {
 	var parts []string
 	add := func(what string, names []string) {
@@ -108,7 +109,7 @@ func formatCount(n int) string {
 	return fmt.Sprintf("%d keys", n)
 }
 
-// newKeyError returns the error of one key, with the node's message.
+// newKeyError returns the error about one key, with the message of the node.
 func (s Set) newKeyError(k Key, message string) error {
 	if message = strings.TrimSpace(message); message == "" {
 		message = "no reason given"

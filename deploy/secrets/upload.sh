@@ -53,7 +53,7 @@ read_line() { IFS= read -r "$1" || fail_early_end; }
 
 has_line() { case $nl$1 in *"$nl$2$nl"*) ;; *) return 1 ;; esac } # LINES LINE
 
-# subtract_lines sets rest to the lines that are not in the second list.
+# subtract_lines sets rest to the lines of the first list that are not in the second one.
 subtract_lines() { # LINES LINES
   rest=
   for line in $1; do has_line "$2" "$line" || rest=$rest$line$nl; done
@@ -93,8 +93,9 @@ make_folder() { # FOLDER
   fi
 }
 
-# find_unsafe sets unsafe to the folders of files, and those above them, in which another user than root can replace files and
-# folders: a line "TYPE USER UID MODE FOLDER" for each. In a folder with the sticky bit, nobody can replace what belongs to root.
+# find_unsafe sets unsafe to the folders of FILES, and those above them, in which another user than root can replace files or
+# folders: a line "TYPE USER UID MODE FOLDER" for each. A folder with the sticky bit is safe, because nobody can replace files
+# of root in it.
 find_unsafe() { # FILES
   unsafe='' folders='' found=''
   for file in $1; do
@@ -108,8 +109,8 @@ find_unsafe() { # FILES
   [ -z "$found" ] || unsafe=$(find $found -maxdepth 0 ! \( -type d -uid 0 \( ! -perm /022 -o -perm -1000 \) \) -printf '%y %u %U %m %p\n')
 }
 
-# check_folders fails with a message if a folder above a file is unsafe. The folder of the file itself may belong to the
-# user of the key, and to any user if there is no argument USER.
+# check_folders fails with a message if another user than root could replace a folder above FILE. The folder of FILE itself
+# may also belong to USER, the user of the key; without USER, to any user.
 check_folders() { # FILE [USER]
   for line in $unsafe; do
     at=${line#* * * * }
@@ -125,8 +126,8 @@ check_folders() { # FILE [USER]
   done
 }
 
-# read_keys reads the list of keys. Key N has the variables path_N, owner_N, …; see load_key. The owner is
-# empty if it does not exist before the activation.
+# read_keys reads the list of desired keys from stdin. Key N has the variables path_N, owner_N, and so on; see load_key. The
+# owner is empty if the user does not exist before the activation.
 read_keys() {
   read_line counts
   count=${counts#* }
@@ -154,14 +155,14 @@ load_key() { # NUMBER
   temporary=${path%/*}/.${path##*/}.nixbench-new
 }
 
-# cut_sum sets sum to the hash in a line of sha256sum, which begins with \ if the path contains a \.
+# cut_sum sets sum to the hash in a line that sha256sum has printed. The line begins with \ if the path contains a \.
 cut_sum() {
   sum=${1#\\}
   sum=${sum%% *}
 }
 
-# read_files sets sum_N and state_N of all keys that exist, and deletes files of an earlier upload that was
-# killed.
+# read_files sets sum_N (the hash) and state_N (owner and mode) of each key N that exists on the node, and deletes temporary
+# files of an upload that was killed.
 read_files() {
   files='' numbers='' left=''
   i=0
@@ -173,7 +174,7 @@ read_files() {
   done
   [ "$mode" = plan ] || remove_files "$left" 2>/dev/null
   [ -n "$files" ] || return 0
-  # A program that fails prints no line for some of the files.
+  # sha256sum prints no line for a file that it cannot read.
   set -- $(run_for_files sha256sum)
   for i in $numbers; do
     cut_sum "$1"
@@ -194,26 +195,26 @@ run_for_files() { # PROGRAM…
   fi
 }
 
-# has_permissions reports whether the loaded key has the desired owner and mode.
+# has_permissions reports whether the key that load_key has loaded has the desired owner and mode on the node.
 has_permissions() {
   case $state in *" $owner "*"=$bits") return 0 ;; esac
   [ -z "$owner" ] && [ "${state##*=}" = "$bits" ]
 }
 
-# set_permissions sets the owner before the mode, since the mode may allow a group to read.
+# set_permissions sets the owner of a file, and then its mode: with the mode first, the old group could read it.
 set_permissions() { # OWNER MODE FILE
   { [ -z "$1" ] || chown -h -- "$1" "$3"; } && chmod -- "$2" "$3"
 }
 
-# print_failure prints that a key has failed, and why.
+# print_failure prints that key NUMBER has failed, and the reason.
 print_failure() { # NUMBER PATH MESSAGE
   echo "failed $1 $(printf '%s' "$3" | one_line)"
   failed=$failed$2$nl
 }
 
-# compare_key prints the state of a key. If only the owner or mode differs, it sets them. A key that another
-# tool has uploaded is the same if nothing differs, and is then added to the list; otherwise it is sent. So is a key in a
-# folder that does not belong to root alone.
+# compare_key prints whether key NUMBER on the node is the desired one. If only its owner or mode differs, it sets them. A key
+# that another tool has uploaded is added to the list if nothing differs; otherwise the client must send it. A key in a folder
+# that does not belong to root alone must also be sent if its owner or mode differs.
 compare_key() { # NUMBER
   load_key "$1"
   deferred=
@@ -235,8 +236,8 @@ compare_key() { # NUMBER
     echo "send $1$deferred"
     sends=$sends$1$nl
   elif has_permissions; then
-    # deferred: this script leaves the owner unchanged, and the activation sets the desired owner. Back up the key
-    # now, so that the backup has the old owner.
+    # The user of this key does not exist yet, so the activation sets the owner. Back up the key now, so that the backup has
+    # the old owner.
     [ -z "$deferred" ] || [ "$mode" = plan ] || back_up "$path"
     echo "same $1$deferred"
   elif [ "$mode" = plan ]; then
@@ -248,15 +249,15 @@ compare_key() { # NUMBER
   fi
 }
 
-# receive_archive writes the archive to file descriptor 3, a file in memory that no longer has a name.
+# receive_archive writes the tar archive on stdin to file descriptor 3, a file in memory that no longer has a name.
 receive_archive() {
   read_line size
   make_folder "${aside%/*}" && remove_files "$aside-archive" && exec 3<>"$aside-archive" &&
     rm -f -- "$aside-archive" && head -c "$size" >&3
 }
 
-# store_keys stores keys, and fails at the first error. tar creates a temporary file, sets its owner and then its mode, and does
-# not write to a file or link that exists. The temporary file then replaces the key.
+# store_keys stores the keys NUMBERS, and fails at the first error. tar creates a temporary file for each key, sets its owner
+# and then its mode, and does not write to an existing file or link. The temporary file then replaces the key.
 store_keys() { # NUMBERS
   files=
   for i in "$@"; do
@@ -286,7 +287,7 @@ store_each() { # NUMBERS
   done
 }
 
-# find_outdated sets outdated to the units that have read another key than the one on the disk.
+# find_outdated sets outdated to the services that have read another key than the one that is on the disk now.
 find_outdated() {
   outdated=
   [ -n "$readers" ] || return 0
@@ -335,7 +336,7 @@ stale=$rest
 find_unsafe "${keep%end"$nl"}$stale" || exit 1
 if [ "$mode" = apply ]; then
   begin_backup
-  # If the upload fails, there will be no switch: restore the backup at exit.
+  # If this upload, which comes before a switch, fails, there will be no switch: restore the backup at exit.
   case $asides in keep | hold) undo=yes ;; esac
 fi
 read_files
@@ -354,7 +355,7 @@ echo next
 
 [ -z "$sends" ] || receive_archive || exit 1
 read_line last
-# The list is written before the keys, so that every uploaded key is in it.
+# Write the list of uploaded keys before the keys, so that every uploaded key is in it.
 if [ -n "$unlisted" ]; then
   listed=$listed$unlisted
   back_up "$list" && write_list "$listed" || exit 1
@@ -370,7 +371,7 @@ elif store_keys $sends 2>/dev/null; then
 else
   store_each $sends
 fi
-# The list must not contain a file that this script has not written, since a listed file is removed with its key.
+# Remove keys that could not be stored from the list of uploaded keys, since nixbench would later delete a listed file.
 if [ -n "$failed" ] && [ -n "$unlisted" ]; then
   subtract_lines "$unlisted" "$failed"
   listed=$before$rest

@@ -45,7 +45,7 @@ resolve() { [ ! -e "$1" ] || readlink -e "$1"; }
 # now sets $now to the seconds since boot. The wall clock may jump during a switch.
 now() { read -r up _ </proc/uptime; now=${up%.*}; }
 
-# pause waits for a fraction of a second. It reads from a pipe into which nothing is written.
+# pause waits for SECONDS, which may be a fraction. It reads from a pipe into which nothing is written.
 pause() { # SECONDS
   [ -n "${silence:-}" ] || exec {silence}<> <(:)
   read -r -t "$1" -u "$silence" _ || :
@@ -65,15 +65,15 @@ askSystemd() {
   wait $!
 }
 
-# isActive reports whether a unit runs. If systemd does not answer, the unit is assumed to run.
+# isActive reports whether a systemd unit runs. If systemd does not answer, the unit is assumed to run.
 isActive() {
   askSystemd show --property ActiveState --value "$1" || return 0
   case ${answer%$'\n'} in active | activating | deactivating | reloading) return 0 ;; esac
   return 1
 }
 
-# isTransientActive is isActive for a transient unit. systemd keeps a file for each of these units while it is loaded, so
-# systemd is not asked about others.
+# isTransientActive reports whether a transient systemd unit is active. systemd keeps a file for each transient unit while it
+# is loaded, so systemd is asked only if this file exists.
 isTransientActive() { [ -e "$transientUnits/$1" ] && isActive "$1"; }
 
 # --- The state of a run is stored in a file. save adds a record at the end, and load reads the last complete record. A
@@ -105,8 +105,9 @@ load() { # FILE
 
 show() { for name in $names; do printf '%s%s=%s\n' "${1:-}" "$name" "${!name}"; done; } # [PREFIX]
 
-# save writes the state. The copy that survives a reboot is only written in the phases that matter after a reboot. At the end
-# of a run the copy is replaced, so that the file does not grow, and so that the file system soon writes it to the disk.
+# save writes the state of the run. The copy on the disk, which survives a reboot, is only written in the phases that matter
+# after a reboot. At the end of a run the copy is replaced, so that the file does not grow, and so that the file system soon
+# writes it to the disk.
 saves=0
 save() {
   local record=$'\n' change=addTo
@@ -117,7 +118,8 @@ save() {
   [ $((saves % 60)) != 0 ] || change=replace
   $change "$live/state" "$record" || return
   case $phase in
-  # A new file needs a block of the disk, so a full disk is found before anything changes. The end of the run replaces the file.
+  # Write a new file at the beginning of a run: it needs a block of the disk, so that a full disk is found before anything
+  # changes. The end of the run replaces it.
   starting) printf %s "$record" >"$kept/state.new" && addTo "$kept/state" "$record" ;;
   committing | rolling-back) addTo "$kept/state" "$record" ;;
   'done') replace "$kept/state" "$record" ;;
@@ -127,5 +129,5 @@ save() {
 addTo() { printf %s "$2" >>"$1"; }                      # FILE TEXT
 replace() { printf %s "$2" >"$1.new" && mv "$1.new" "$1"; } # FILE TEXT
 
-# systemd calls recover after each run. If the run has ended normally, the shell reads no more of this file.
+# systemd calls the command `recover` after each run. If the run has ended normally, the shell reads no more of this file.
 if [ "$1" = recover ] && load $live/state && [ "$phase" = 'done' ]; then exit; fi

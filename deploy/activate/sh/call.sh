@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Functions that run switch-to-configuration and check the result.
 
-# stopSwitch kills the processes of the switch, and returns when they have ended, so that they hold no lock. All processes
-# of this unit are the switch's, but for this shell. nixos-rebuild runs the switch in a unit of its own.
+# stopSwitch kills the processes of the switch, and returns when they have ended, so that they hold no lock. All processes in
+# the run's systemd unit belong to the switch, except this shell. nixos-rebuild runs the switch in a systemd unit of its own.
 stopSwitch() {
   for _ in {1..200}; do
     findSwitchProcesses
@@ -15,8 +15,8 @@ stopSwitch() {
   timeout 20 systemctl stop $rebuildUnit 2>/dev/null
 }
 
-# findSwitchProcesses sets $processes to the processes in this unit's control group without this shell. With cgroup v1, systemd
-# has a hierarchy of its own. With v2, the line has no name.
+# findSwitchProcesses sets $processes to the processes in the control group of the run's systemd unit, without this shell.
+# With cgroup v1, systemd has a hierarchy of its own. With v2, the line in /proc/PID/cgroup has no name.
 findSwitchProcesses() {
   local name group file process members=()
   processes=()
@@ -32,7 +32,8 @@ findSwitchProcesses() {
   done </proc/self/cgroup
 }
 
-# askForJobs sets $answer to a line per job. With --before, the lines after it name the jobs for which it waits.
+# askForJobs sets $answer to one line for each job in systemd's queue. With --before, the lines after a job name the jobs for
+# which it waits.
 askForJobs() { askSystemd list-jobs --full --plain --no-legend --no-pager "$@"; } # [--before]
 
 # runSwitch runs a command of the switch and sets $code to the exit status of the command.
@@ -47,7 +48,7 @@ runSwitch() { # PATIENCE COMMAND…
   exec {report}< <(perform "$@" 3>&1 >&2)
   now
   begun=$now moved=$now
-  # A read with a time limit may lose what it has read when its time is over. So the shell reads only what is there.
+  # Read only what is already in the pipe: a read with a time limit may lose what it has read when the time is over.
   until read -t 0 -u "$report"; do
     pause 0.05
     if isAnswered abort && [ "$phase" = switching ]; then
@@ -70,19 +71,20 @@ runSwitch() { # PATIENCE COMMAND…
       deadline=$((now + patience))
       [ "$patience" = 0 ] || save || :
     fi
-    # The total time is limited too, because a hanging command may print lines forever.
+    # Give up after PATIENCE seconds without progress, or after ten times as long in total: a hanging command may print lines
+    # forever.
     if [ "$patience" != 0 ] && { [ $((now - moved)) -ge "$patience" ] || [ $((now - begun)) -ge $((patience * 10 + 600)) ]; }; then
       code=hung
       break
     fi
   done
-  # At the end of the pipe, the process that waits for the command was killed.
+  # If the pipe ends without an exit status, the process that waits for the command was killed.
   if [ $code != killed ] || ! read -r -u "$report" code; then
     code=${code:-killed}
     stopSwitch
   else
-    # Wait for the last log lines. Then kill the command's processes that still run, as systemd does when the main process
-    # of a unit ends.
+    # Wait for the last log lines of the command. Then kill its processes that still run, as systemd does when the main
+    # process of a systemd unit ends.
     for _ in {1..25}; do
       ! read -t 0 -u "$report" || break
       pause 0.02
@@ -92,10 +94,10 @@ runSwitch() { # PATIENCE COMMAND…
   exec {report}<&-
 }
 
-# perform runs the command. It prints the exit status on descriptor 3, and then a second line when the log is complete. The
-# output is written to the journal, and also to a file, so that a client can follow the output without the journal.
+# perform runs a command. It prints the exit status on descriptor 3, and a second line when the log is complete. The output of
+# the command is written to the journal, and to a file, so that nixbench can follow it without the journal.
 perform() {
-  # This unit is protected from the OOM killer, but the switch is not more important than the node's services.
+  # Undo the run's protection from the OOM killer for the switch, which is not more important than the node's services.
   echo 0 >/proc/self/oom_score_adj
   [ -z "${silence:-}" ] || exec {silence}>&-
   [ -z "${logFd:-}" ] || exec {logFd}<&-
@@ -103,7 +105,7 @@ perform() {
   echo >&3
 }
 
-# subtractUnits sets $REPLY to the units of the first list that are not in the second.
+# subtractUnits sets $REPLY to the systemd units in the list UNITS that are not in the list MINUS.
 subtractUnits() { # UNITS MINUS
   REPLY=''
   for name in $1; do
@@ -111,9 +113,9 @@ subtractUnits() { # UNITS MINUS
   done
 }
 
-# readReport reads what the last switch-to-configuration has reported: $told are the units that failed, $toldUsers the
-# users whose activation failed, $flaw is `lock` if another switch was running, `check` if a pre-switch check failed, which
-# is before any change, or `script` if the activation script failed. $status is the exit status that nixos-rebuild reports.
+# readReport reads what the last switch-to-configuration has reported. $told are the units that failed, $toldUsers the users
+# whose activation failed. $flaw is `lock` if another switch was running, `check` if a pre-switch check failed (before any
+# change), or `script` if the activation script failed. $status is the exit status that nixos-rebuild reports.
 readReport() {
   local line
   told='' toldUsers='' flaw='' status=''
@@ -127,7 +129,7 @@ readReport() {
       line=${line#warning: user activation for }
       toldUsers="$toldUsers${line% failed} "
       ;;
-    # Lines before this one are of the activation script and of users' units.
+    # Forget the units that were reported before this line: they belong to the activation script and to users.
     'restarting sysinit-reactivation.target') told='' ;;
     'Failed to start '* | 'Failed to restart '* | 'Failed to reload '* | 'Failed to stop '*)
       line=${line#Failed to * }
@@ -192,13 +194,12 @@ checkUnitsAgain() {
   [ -z "$broken" ]
 }
 
-# findBroken sets $broken to the units that fail now and did not fail before the switch, and
-# $still to the units that fail now and also failed before the switch. If $broken is not empty,
-# findBroken saves the last log lines of the units in $broken and fails.
+# findBroken sets $broken to the systemd units that fail now and did not fail before the switch, and $still to those that fail
+# now and also failed before. If $broken is not empty, it saves the last log lines of these units and fails.
 findBroken() {
   findFailed
   all=$failed
-  # Add the failed units that the switch has reported: systemd may have restarted such a unit, so that it runs now. A unit
+  # Add the failed units that the switch has reported: systemd may have restarted such a unit, so that it runs now, and a unit
   # whose dependency failed is not in the state failed.
   for name in $told $unstable; do
     case " $all " in *" $name "*) ;; *) all="$all$name " ;; esac

@@ -9,7 +9,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   exec 9>"$live/lock"
   flock -w 10 9 || exit 75
   if load $live/state || load $kept/state; then last=$run'|'$phase; fi
-  # A run that has just ended may still have its unit for a moment.
+  # Wait for a moment: the systemd unit of a run that has just ended may still be active.
   now
   limit=$((now + 10))
   while isTransientActive $runUnit; do
@@ -27,26 +27,27 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   { cd -P "${BASH%/*}" && shell=$PWD/${BASH##*/}; } 2>/dev/null || die "cannot find the folder of $BASH"
   resolveFolders "$to" $current $profile "$profile-$was-link" || die "a system was removed while the switch was prepared"
   to=${target[$to]-} from=${target[$current]-} wasPath=${target[$profile]-}
-  # A generation with the same system is as good as the profile's.
+  # Any generation with this system will do, so look for its number only if the known one has another system.
   if [ -z "$wasPath" ] || [ "${target["$profile-$was-link"]-}" != "$wasPath" ]; then readGeneration; fi
-  # The garbage collector keeps the current folder of a process, and the paths in its environment: first those of this
-  # shell, then those of the run's process.
+  # Protect the system from the garbage collector, which keeps the current folder of each process and the paths in its
+  # environment: first those of this shell, then those of the run's process.
   cd "$path" 2>/dev/null || { [ -z "${10:-}" ] && die "$path is not on this node"; exit 76; }
   if [ -n "${10:-}" ]; then
     [ "${10}" = "$from|$wasPath|${was:-0}|${last:-|}" ] && [ -x "$to/bin/switch-to-configuration" ] || exit 76
   fi
-  # The shell that executes this script has it in the variable `script`. No run reads the old script: the lock is held, and the unit has ended.
+  # Store this script for the systemd unit of the run; the shell that executes it has it in the variable `script`. No earlier
+  # run reads the old file: the lock is held, and its unit has ended.
   printf %s "${script:?}" >"$live/script" || die "cannot store the script of the run"
   read -r boot <$bootId
   phase=starting
   now
   deadline=$((now + ${armed:-0}))
-  # Files of the previous run: an answer that came too late, the result of its switch, and logs of its units.
+  # Disable the files of the previous run: answers that came too late, the result of its switch, and logs of its units.
   for name in confirm confirm-again confirm-return abort watch; do
     [ ! -e "$live/$name" ] || echo "of an earlier run" >"$live/$name" || die "cannot remove the answer to the previous run"
   done
   [ ! -e "$live/units" ] || rm -rf "${live:?}/units"
-  # Delete a key backup that dropKeyBackup has marked: the client of that run was killed before it deleted the backup.
+  # Delete a backup of keys that dropKeyBackup has marked for deletion: nixbench was killed before it deleted the backup.
   [ ! -e $keysAside/settled ] || rm -rf $keysAside
   if ! { : >"$live/log" && : >"$live/state" && save; }; then
     rm -f "$live/state" "$kept/state.new"
@@ -54,8 +55,8 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   fi
   [ -z "$from" ] || [ "$from" = "$to" ] || [ "$roots/previous" -ef "$from" ] || ln -sfn "$from" "$roots/previous"
   : >"$live/seen"
-  # The unit is transient, so that a switch does not stop the unit. OOMScoreAdjust protects the unit
-  # from the OOM killer, and TimeoutStopSec lets the run finish when the unit is stopped.
+  # The systemd unit of the run is transient, so that a switch does not stop it. OOMScoreAdjust protects it from the OOM
+  # killer, and TimeoutStopSec lets the run finish when the unit is stopped.
   systemd-run --quiet --collect --no-ask-password --unit="$runUnit" --service-type=exec \
     --description="nixbench: $goal, run $run" \
     --property=OOMScoreAdjust=-900 --property=TimeoutStopSec=15min --property=KillMode=mixed \
@@ -68,10 +69,9 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   follow "$run" 0
 }
 
-# follow prints the log without its first LINES lines, until the run has ended or waits for a
-# confirmation. Confirmations up to ANSWERED have been sent already. Then follow prints the record of
-# the run, and the state of the node unless the run waits. The last line is `end=yes`; without this line the
-# output is incomplete, because the connection was interrupted.
+# follow prints the log of a run without its first LINES lines, until the run has ended or waits for a confirmation. The
+# confirmations up to ANSWERED have been sent already. Then follow prints the record of the run, and the state of the node
+# unless the run waits. The last line is `end=yes`; without it, the connection was interrupted and the output is incomplete.
 follow() { # RUN LINES [ANSWERED]
   local until=' waiting confirmed returned ' skip=$2 beat='' running checked text loaded=''
   case ${3:-} in
@@ -101,7 +101,7 @@ follow() { # RUN LINES [ANSWERED]
       echo beat= || exit 1 # the client has disconnected
       printf '\n' 2>/dev/null >$live/seen
     fi
-    # The run's process may have been killed if neither the state nor the log changes.
+    # If neither the state nor the log of the run changes, its process may have been killed.
     if [ $((now - checked)) -ge 4 ]; then
       checked=$now
       if ! isTransientActive $runUnit; then
@@ -130,8 +130,8 @@ openLog() {
   exec {logFd}<"$live/log" && readNewLines :
 }
 
-# readNewLines calls a function with each complete line that was added to the log, and fails if there was none.
-# The beginning of an incomplete line is kept in $partial for the next call.
+# readNewLines calls FUNCTION with each complete line that was added to the log since the last call, and fails if there was
+# none. The beginning of an incomplete line is kept in $partial for the next call.
 readNewLines() { # FUNCTION
   local line added=1
   while IFS= read -r -u "$logFd" line; do
@@ -142,7 +142,7 @@ readNewLines() { # FUNCTION
   return $added
 }
 
-# printLogLine prints a line of the log. It leaves out the first $skip lines.
+# printLogLine prints a line of the log of the run. It leaves out the first $skip lines.
 printLogLine() {
   if [ "$skip" -gt 0 ]; then
     skip=$((skip - 1))
@@ -151,8 +151,8 @@ printLogLine() {
   fi
 }
 
-# answer writes a confirmation or an abort as an empty file for the run, and then follows the run. Only
-# the run decides whether the file was written in time, so client and run never disagree.
+# answer writes a confirmation or an abort of a run, as an empty file, and then follows the run. Only the run decides whether
+# the file was written in time, so that nixbench and the run never disagree.
 answer() { # confirm|confirm-again|confirm-return|abort RUN LINES [watch]
   load $live/state || load $kept/state || die "there is no run to $1"
   [ "$run" = "$2" ] || die "run $2 was replaced by run $run"
@@ -162,7 +162,8 @@ answer() { # confirm|confirm-again|confirm-return|abort RUN LINES [watch]
   follow "$2" "$3" "$1"
 }
 
-# isAnswered reports whether a client has answered this run. start writes a text into the answers to earlier runs.
+# isAnswered reports whether a client has answered this run: the file of the answer exists and is empty. When a run starts, a
+# text is written into the files of answers to earlier runs.
 isAnswered() { [ -e "$live/$1" ] && [ ! -s "$live/$1" ]; } # confirm|confirm-again|confirm-return|abort|watch
 
 # forget closes the record of a run that a reboot ended.

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Functions that print the state of the node, one name=value per line.
 
-# findFailed sets $failed to the failed units and those that systemd is about to restart, $restarting to the latter, $alive
-# to the services that run, start or are about to be restarted, and $triggers to the active timers, paths and sockets.
+# findFailed sets $failed to the systemd units that failed or that systemd is about to restart, $restarting to the latter,
+# $alive to the services that run, start or are about to be restarted, and $triggers to the active timers, paths and sockets.
 findFailed() {
   local name active sub
   failed='' restarting='' alive='' triggers=''
@@ -28,8 +28,8 @@ isNixOS() {
   return 1
 } 2>/dev/null
 
-# readLinks sets $target of each of the paths to what the path resolves to, with one program for all of them. A path
-# that does not exist has no target. readLinks fails, and sets no target, if a path is removed meanwhile.
+# readLinks sets $target of each path to the file to which its links lead, with one program for all paths. A path that does
+# not exist has no target. If a path is removed meanwhile, readLinks fails and sets no target.
 declare -A target=()
 readLinks() { # PATH…
   local paths=() resolved=() i
@@ -37,12 +37,12 @@ readLinks() { # PATH…
   target=()
   [ ${#paths[@]} -gt 0 ] || return 0
   mapfile -t resolved < <(readlink -e -- "${paths[@]}")
-  # A path that was removed meanwhile has no line.
+  # If a path was removed meanwhile, the program has printed fewer lines than there are paths.
   [ ${#resolved[@]} = ${#paths[@]} ] || return
   for i in "${!paths[@]}"; do target[${paths[i]}]=${resolved[i]}; done
 }
 
-# resolveFolders is readLinks for folders, and starts no program. It changes the current folder.
+# resolveFolders is like readLinks, but for folders, and starts no program. It changes the current folder.
 resolveFolders() { # PATH…
   local folder
   target=()
@@ -63,7 +63,7 @@ generationLinks() {
   for link in "$profile"-*-link; do [ ! -L "$link" ] || links+=("$link"); done
 }
 
-# readProfileLink sets $link to the target of the profile, such as system-12-link. It starts a program only if several
+# readProfileLink sets $link to the target of the system profile, such as system-12-link. It starts a program only if several
 # generations have the profile's system.
 readProfileLink() {
   local found=()
@@ -74,7 +74,7 @@ readProfileLink() {
   if [ ${#found[@]} = 1 ]; then link=${found[0]}; else link=$(readlink $profile); fi
 }
 
-# readGeneration sets $was to the number of the profile's generation.
+# readGeneration sets $was to the number of the current generation of the system profile.
 readGeneration() {
   readProfileLink
   was=${link##*/} was=${was#system-} was=${was%-link}
@@ -89,8 +89,8 @@ printKernel() { # NAME SYSTEM: prints the parts of a system that only a reboot c
   printf '%s=%s %s %s %s\n' "$1" "${target[$2/kernel]-}" "${target[$2/initrd]-}" "${target[$2/kernel-modules]-}" "$params"
 }
 
-# nameKernels sets $target of the parts of the systems that only a reboot changes. Two parts have the same target if they
-# are the same file. It starts no program.
+# nameKernels sets $target for the kernel, initrd, modules and kernel parameters of the systems, which only a reboot changes.
+# Two of them have the same target if they are the same file. It starts no program.
 nameKernels() {
   local part system other
   for part in kernel initrd kernel-modules; do
@@ -148,7 +148,8 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   echo "previous=${target[$roots/previous]-}"
   [ -s $keyList ] || [ -e $keyList.new ] || [ -e $keysAside ] || echo "no-keys=yes"
   if [ "$3" = nixos-rebuild ]; then
-    # With an unknown option, nixos-rebuild prints its options and does nothing. --help shows a manual, which may be missing.
+    # Find out whether nixos-rebuild has --store-path: with an unknown option, it prints its options and does nothing. --help
+    # shows a manual page, which may be missing.
     case $(timeout 20 nixos-rebuild --nixbench-asks-for-options 2>&1 </dev/null) in
     *--no-reexec*--store-path* | *--store-path*--no-reexec*) echo "store-path=yes" ;;
     esac
@@ -184,8 +185,8 @@ printUptime() {
   echo "uptime=$((now - fields[21] / 100))" # the kernel counts in hundredths of a second
 }
 
-# printRun prints the record of the last run, and the line that ends the output. With `followed`, the run has not ended,
-# and this script follows it.
+# printRun prints the record of the last run, and the line end=yes. With the argument `followed`, the run has not ended, and
+# this script follows it.
 printRun() { # [followed]
   if load $live/state || load $kept/state; then
     show run-
@@ -193,7 +194,7 @@ printRun() { # [followed]
       echo "run-alive=yes"
       now
       echo "run-left=$((${deadline:-$now} - now))"
-      # A client that follows the run writes the file `seen` every second.
+      # A nixbench that follows the run writes the file `seen` every second; this prints its age.
       if [ -n "${1:-}" ]; then
         echo run-seen=0
       else

@@ -18,7 +18,7 @@ findClient() {
 }
 
 # readReach sets $reach to three texts: whether a process listens on the client's port, whether there is a route to the client
-# and the default routes, and the rules of the firewall without their counters. Only the last one needs a program.
+# and the default routes, and the rules of the firewall without their counters. Only the rules need a program.
 readReach() {
   local port socket state line chain='' family='' addresses device to gateway length
   read -ra addresses <<<"$client"
@@ -41,15 +41,15 @@ readReach() {
   while read -r to length _ _ gateway _ _ _ _ device; do
     case $to:$length in *[!0:]*) ;; *) reach[1]+=" $device $gateway" ;; esac
   done </proc/net/ipv6_route
-  # Kubernetes and its network change their own chains at any time. nft prints a chain in several lines.
+  # Leave out the chains of Kubernetes and its network, which change at any time. nft prints a chain in several lines.
   while IFS= read -r line; do
     case $line in *'chain '*) chain=$line ;; esac
     case $chain$line in '#'* | *KUBE-* | *CNI-* | *FLANNEL-*) ;; *) reach[2]+=${line%% \[*}$'\n' ;; esac
   done < <(if command -v nft >&2; then nft --stateless list ruleset; else "ip${family}tables-save" -t filter; fi 2>/dev/null)
 } 2>/dev/null
 
-# noteReach records what reaches the node, and those of the active units that provide it. Without an
-# SSH connection it records nothing.
+# noteReach records how the node is reached (sshd's port, the routes, the rules of the firewall), and which of the active
+# systemd units provide this. Without an SSH connection it records nothing.
 noteReach() { # UNIT…
   local unit units=('' '' '')
   : >"$live/reach"
@@ -65,7 +65,8 @@ noteReach() { # UNIT…
   printf '%s\0' "${units[@]}" "${reach[@]}" >"$live/reach"
 }
 
-# isReached reports whether the node is as noteReach has recorded it. Otherwise $lost names what differs, and $owners are its units.
+# isReached reports whether sshd, the routes and the firewall are as noteReach has recorded. Otherwise $lost names what
+# differs, and $owners are the systemd units that provide it.
 isReached() {
   local noted=() what=('sshd' 'the route to the client' 'the rules of the firewall') i
   mapfile -d '' -t noted <"$live/reach"
@@ -79,7 +80,7 @@ isReached() {
   [ -z "$lost" ]
 } 2>/dev/null
 
-# awaitReach waits until isReached succeeds or a client logs in.
+# awaitReach waits until isReached succeeds or a client logs in, for at most SECONDS.
 awaitReach() { # SECONDS
   ! isReached || return 0
   phase=returned
@@ -93,9 +94,10 @@ awaitReach() { # SECONDS
   done
 }
 
-# restoreReach is called after a rollback. If the node is not reached as before the switch, and no client logs in, it
-# restarts the units that should do this, and then reboots the node into its boot default, which is the previous system. The
-# record of the run ends with the request, so there is only one reboot. $restored names what differed, and what the node did.
+# restoreReach is called after a rollback. If sshd, the routes or the firewall are not as before the switch, and no client
+# logs in, it restarts the systemd units that provide them. If that does not help, it reboots the node into its boot default,
+# which is the previous system. The record of the run ends with the request to reboot, so there is only one reboot. $restored
+# names what differed, and what the node did.
 restoreReach() {
   [ -s "$live/reach" ] && ! awaitReach 5 || return 0
   restored=$lost
@@ -114,5 +116,5 @@ restoreReach() {
   rebootSoon && restored+=", and rebooted because no client could log in"
 }
 
-# The delay gives the caller time to end before the reboot.
+# The reboot begins after half a second, so that the caller can end before.
 rebootSoon() { systemd-run --quiet --collect --no-ask-password --on-active=500ms --timer-property=AccuracySec=10ms systemctl reboot; }

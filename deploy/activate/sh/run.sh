@@ -11,17 +11,16 @@ activateSystem() { # ACTION: activates the new system
   fi
 }
 
-# setRebuildCommand sets $rebuild to the call of nixos-rebuild for an action. Without --no-reexec, nixos-rebuild evaluates
-# the node's own configuration first, to replace itself. It replaces the value of NIXOS_INSTALL_BOOTLOADER.
+# setRebuildCommand sets $rebuild to the call of nixos-rebuild for an action. Without --no-reexec, nixos-rebuild would first
+# evaluate the node's own configuration, to replace itself. nixos-rebuild sets NIXOS_INSTALL_BOOTLOADER by itself.
 setRebuildCommand() { # ACTION
   rebuild=(nixos-rebuild "$1" --no-reexec --store-path "$path")
   [ "${NIXOS_INSTALL_BOOTLOADER:-0}" != 1 ] || rebuild+=(--install-bootloader)
 }
 
-# prepareSwitch runs the new system's own step before a switch (the option nixbench.beforeSwitch), for a change
-# that must be complete before the first service of the new system starts, such as the upgrade of a control
-# plane. If the step fails, the switch does not begin. The step does not begin if a pre-switch check fails, or if another
-# switch is running.
+# prepareSwitch runs the commands of the option nixbench.beforeSwitch of the new system, such as the upgrade of a control
+# plane, which must be complete before the first service of the new system starts. If they fail, the switch does not begin.
+# They are not run if a pre-switch check fails, or if another switch is running.
 prepareSwitch() {
   [ -x "$to/etc/nixbench/before-switch" ] || return 0
   runSwitch "$armed" "$to/bin/switch-to-configuration" check
@@ -94,8 +93,8 @@ commit() {
   return 1
 }
 
-# installBootLoader makes the new system the boot default, and sets $code. The new system has passed its
-# pre-switch checks if it was activated before.
+# installBootLoader makes the new system the boot default, and sets $code to the exit status. If the new system was activated
+# before, it has passed its pre-switch checks.
 installBootLoader() {
   local check='' report ended
   [ "$goal" = boot ] || check=1
@@ -124,9 +123,11 @@ installBootLoader() {
   readNewLines echo || : # to the journal
 }
 
-# runInstaller runs a command that installs the boot loader, and prints its exit status. The command writes to the log.
+# runInstaller runs COMMAND, which installs the boot loader, and prints its exit status. The output of the command goes to the
+# log of the run.
 runInstaller() { # COMMAND…
-  # This unit is protected from the OOM killer, but the installation is not more important than the node's services.
+  # Undo the run's protection from the OOM killer for the boot loader's installer, which is not more important than the node's
+  # services.
   echo 0 >/proc/self/oom_score_adj
   [ -z "${silence:-}" ] || exec {silence}>&-
   exec {logFd}<&-
@@ -134,8 +135,8 @@ runInstaller() { # COMMAND…
   echo $?
 }
 
-# removeMissingUnits removes the units that the old system does not have from the lists of units
-# that a killed switch was about to start. The next switch starts the units of these lists.
+# removeMissingUnits removes systemd units that the old system does not have from the lists of units that a killed switch was
+# about to start. The next switch would start the units in these lists.
 removeMissingUnits() {
   for list in "$lists"/start-list "$lists"/restart-list "$lists"/reload-list; do
     [ -s "$list" ] || continue
@@ -147,27 +148,27 @@ removeMissingUnits() {
   done
 }
 
-# restoreKeys restores the keys that were replaced before the switch. It executes the script
-# `restore`, which was uploaded with the keys.
+# restoreKeys restores the keys that were replaced before the switch. It executes the script `restore`, which nixbench has
+# uploaded with the keys.
 restoreKeys() {
   [ -f $keysAside/restore ] && [ ! -e $keysAside/settled ] || return 0
   echo "restoring the previous keys" >>"$live/log"
   timeout 60 sh $keysAside/restore </dev/null >>"$live/log" 2>&1 || echo "not all keys could be restored" >>"$live/log"
 }
 
-# isRefused reports whether a pre-switch check has failed. switch-to-configuration has then changed nothing.
+# isRefused reports whether a pre-switch check of the new system has failed. switch-to-configuration has then changed nothing.
 isRefused() {
   readReport
   [ "$flaw" = check ]
 }
 
-# changedSystem reports whether a failed run has changed the running system or the profile.
+# changedSystem reports whether a failed run has changed the running system or the system profile.
 changedSystem() {
   [ "$(resolve $current)" = "$to" ] || [ "$wasPath" != "$path" ] && [ "$(resolve $profile)" = "$path" ]
 }
 
-# dropKeyBackup deletes the backup of the replaced keys. If the client may still restore the keys
-# (file `hold`), dropKeyBackup only marks the backup with the file `settled`.
+# dropKeyBackup deletes the backup of the replaced keys. If nixbench may still restore the keys (the file `hold` exists), it
+# only marks the backup with the file `settled`.
 dropKeyBackup() {
   if [ -e $keysAside/hold ]; then : >$keysAside/settled; elif [ -e $keysAside ]; then rm -rf $keysAside; fi
 }
@@ -231,7 +232,7 @@ recordDeployed() {
 supervise() {
   load $live/state || die "no state"
   if [ "$phase" != starting ]; then
-    # systemd has restarted the unit, because the first `supervise` and its `recover` were killed.
+    # systemd has restarted this systemd unit, because both the command `supervise` of the run and its `recover` were killed.
     recover
     return
   fi
@@ -291,7 +292,8 @@ verifySwitch() {
   local watches=0 seen='' late=''
   waitForJobs && checkUnitsAgain && awaitAnswer waiting confirm && findStarted || return
   ! isAnswered watch || late=yes # the client has uploaded keys, for which services may wait
-  # A service, timer, path or socket that the switch has started may start others. These are watched as long again.
+  # A service, timer, path or socket that the switch has started may start other services. Watch these for the settle time,
+  # too, at most five times.
   while [ "${settle:-0}" != 0 ] && [ $watches -lt 5 ] && [ "$marks$startedTriggers$held$late" != "$seen" ]; do
     watches=$((watches + 1)) seen=$startedTriggers$held late=''
     watchServices && waitForJobs && checkUnitsAgain && findStarted || return
@@ -322,11 +324,12 @@ awaitAnswer() { # PHASE ANSWER
   phase=settling # the next step saves it
 }
 
-# handleFailedSwitch ends a run in which switch-to-configuration has failed with $code.
+# handleFailedSwitch ends a run in which switch-to-configuration has failed with the exit status $code.
 handleFailedSwitch() {
   case $code:$flaw in
   11:lock | 1:check)
-    # switch-to-configuration has changed nothing. Its other errors may return the same codes.
+    # switch-to-configuration has changed nothing: another switch holds the lock, or a pre-switch check has failed. Other
+    # errors of it may have the same exit status.
     if [ "$flaw" = lock ]; then reason=locked; else reason=refused; fi
     [ "$action" = test ] || restoreGeneration
     finishRun failed
@@ -338,7 +341,7 @@ handleFailedSwitch() {
     else finishRun failed; fi
     ;;
   hung:*)
-    # Record the running jobs, because the switch was waiting for them.
+    # Record the running systemd jobs, for which the switch was waiting, for the error message.
     jobs=''
     while read -r _ name kind how; do
       [ "$how" != running ] || jobs="$jobs$kind $name, "
@@ -350,7 +353,7 @@ handleFailedSwitch() {
   esac
 }
 
-# rollBackOrFail rolls back if the rollback is armed. Otherwise the run has failed.
+# rollBackOrFail rolls back if the rollback is armed. Otherwise it only records that the run has failed.
 rollBackOrFail() { # REASON
   if [ "$armed" = 0 ]; then reason=$1; finishRun failed; else rollBack "$1"; fi
 }

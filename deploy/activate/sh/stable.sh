@@ -10,7 +10,7 @@ listServices() { # UNIT…
   askSystemd show --no-pager \
     --property=Id,Type,ActiveState,SubState,ActiveEnterTimestampMonotonic,NRestarts,Transient,TriggeredBy -- "$@"
   clearService
-  # An empty line ends a service. systemd prints the properties in its own order.
+  # systemctl prints the properties of a service in any order, and an empty line after each service.
   while IFS='=' read -r property value; do
     case $property in
     '')
@@ -55,13 +55,13 @@ readInvocations() {
   done < <(find /run/systemd/units -name 'invocation:*.service' -printf '%f %l %T@\n')
 }
 
-# ownsSession reports whether a unit belongs to this run or to its logins.
+# ownsSession reports whether a systemd unit belongs to this run, or to a login of nixbench.
 ownsSession() { # UNIT
   case $1 in "$runUnit" | user@*.service | user-runtime-dir@*.service | sshd@*.service) return 0 ;; esac
   return 1
 }
 
-# watchesKeys reports whether a unit only watches the files of keys.
+# watchesKeys reports whether a systemd unit only watches the files of keys, such as nixbench-keys.service.
 watchesKeys() { # UNIT
   case $1 in nixbench-keys.service | *-key.service) return 0 ;; esac
   return 1
@@ -86,7 +86,7 @@ recordBefore() {
   while read -r job _; do jobsBefore="$jobsBefore$job "; done < <(printf %s "$answer")
 }
 
-# isChanged reports whether a unit differs between the old and the new system.
+# isChanged reports whether a systemd unit differs between the old and the new system.
 isChanged() { # UNIT
   local file folder=etc/systemd/system
   for file in "$1" "$1.d/overrides.conf" "${1%%@*}@.${1##*.}"; do
@@ -96,8 +96,8 @@ isChanged() { # UNIT
   return 1
 }
 
-# isIndependent reports whether the switch does not decide when a unit runs: the unit is transient, or a timer starts it,
-# and the switch has not started the timer.
+# isIndependent reports whether a systemd unit runs at times that the switch does not decide: the unit is transient, or a
+# timer starts it, and the switch has not started this timer.
 isIndependent() { # UNIT TRANSIENT TRIGGERS
   local trigger
   for trigger in "${1%.*}.timer" $3; do
@@ -107,8 +107,8 @@ isIndependent() { # UNIT TRANSIENT TRIGGERS
   return 1
 }
 
-# isUnrelated reports whether a unit is independent of the switch, see isIndependent, or has ended without an error and
-# systemd will restart it.
+# isUnrelated reports whether a systemd unit is independent of the switch (isIndependent), or has ended without an error and
+# will be restarted by systemd.
 isUnrelated() { # UNIT
   local triggers transient=no
   askSystemd show --property=TriggeredBy,Transient,SubState,Result "$1"
@@ -118,8 +118,8 @@ isUnrelated() { # UNIT
   isIndependent "$1" $transient "${triggers%%$'\n'*}"
 }
 
-# isOfSwitch reports whether a job is the switch's: systemd has queued it since the switch began, or the switch has changed
-# its unit. Jobs of scopes and slices, of units that failed before the switch, and of independent units are not.
+# isOfSwitch reports whether a systemd job belongs to the switch: it was queued since the switch began, or the switch has
+# changed its unit. Jobs of scopes and slices, of units that failed before the switch, and of independent units do not.
 declare -A ofSwitch=()
 isOfSwitch() { # JOB UNIT
   if [ -z "${ofSwitch[$1]-}" ]; then
@@ -128,15 +128,15 @@ isOfSwitch() { # JOB UNIT
     *.scope:* | *.slice:* | "$runUnit":*) ofSwitch[$1]=no ;;
     *" $1 "* | *" $2 "*) isChanged "$2" || ofSwitch[$1]=no ;;
     esac
-    # A job of a timer's service may take hours, so it is not waited for, even if the switch has started the timer.
+    # Do not wait for the service of a timer, which may run for hours, even if the switch has started the timer.
     [ "${ofSwitch[$1]}" = no ] || ! startedTriggers='' isUnrelated "$2" || ofSwitch[$1]=no
   fi
   [ "${ofSwitch[$1]}" = yes ]
 }
 
-# findPendingJobs sets $pending to the jobs of the switch in systemd's queue and all jobs for which these wait, as "KIND
-# UNIT": those that run, or if there are none, those that wait. It sets $held to the jobs that wait for a key
-# (NAME-key.service), which may come after the switch. If systemd does not answer, $pending is a text for the message.
+# findPendingJobs sets $pending to the systemd jobs of the switch and all jobs for which these wait, as "KIND UNIT": the
+# running ones, or if there are none, the waiting ones. It sets $held to the jobs that wait for a key (NAME-key.service),
+# which nixbench may upload after the switch. If systemd does not answer, $pending is a text for the message.
 findPendingJobs() {
   local job name kind how last running='' waiting='' what=() state=() waits=() place=()
   pending='' held=''
@@ -166,7 +166,8 @@ findPendingJobs() {
   pending=${running:-$waiting}
 }
 
-# addJob sets $place of a job and of all jobs for which it waits: `held` if it waits for a key, or `pending`.
+# addJob sets $place of a systemd job, and of all jobs for which it waits: `held` if the job waits for a key, otherwise
+# `pending`.
 addJob() { # JOB
   local other
   [ -z "${place[$1]-}" ] || return 0
