@@ -18,9 +18,18 @@ type DrainOptions struct {
 	// Whole is set if all members are drained, because all nodes go over to another engine. Then no work can move to
 	// another member, so a drain must not wait for that.
 	Whole bool
+	// Removal is set if the members are removed after the drain. Such a drain also drains members that an administrator has
+	// already drained, and leaves out members that cannot be reached.
+	Removal bool
 	// Broken contains the nodes on which the engine's programs do not work. The end of work on such a
 	// node cannot be observed, so its drain has a short time limit, and remaining work is not an error.
 	Broken []string
+}
+
+// ForRemoval returns the options of a drain before the removal of members.
+func (o DrainOptions) ForRemoval() DrainOptions {
+	o.Removal = true
+	return o
 }
 
 // DrainOption is a kind of work that a drain deletes permanently only if the user allows it with a flag.
@@ -49,8 +58,6 @@ type DrainChecker interface {
 	// CheckDrain returns the work that [Engine.Drain] would delete permanently, and the work that would
 	// block the drain, by node. Nodes that would not be drained are left out.
 	CheckDrain(ctx context.Context, nodes []string, o DrainOptions) (map[string]DrainCheck, error)
-	// CheckDrainForRemoval returns the same for [MemberRemover.DrainForRemoval].
-	CheckDrainForRemoval(ctx context.Context, nodes []string, o DrainOptions) (map[string]DrainCheck, error)
 }
 
 // DrainCheck is the predicted result of the drain of one node.

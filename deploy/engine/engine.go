@@ -135,10 +135,6 @@ type Adjuster interface {
 
 // MemberRemover is an engine that stores a list of its members.
 type MemberRemover interface {
-	// DrainForRemoval is called instead of Drain before RemoveMember. It has the contract of Drain, with
-	// two differences: it drains members that an administrator has already drained, and it leaves out
-	// members that cannot be reached.
-	DrainForRemoval(ctx context.Context, nodes []string, o DrainOptions, report Report) error
 	// RemoveMember removes a node from the list of members. It is called before the machine of the member
 	// is removed, and before a recreated machine joins as a new member. If RemoveMember returns an error
 	// and the node is still in the list, the node is unchanged.

@@ -143,7 +143,7 @@ func (cluster Cluster) WithDrain(ctx context.Context, node string, withoutDrain 
 // member after change in both cases.
 func (cluster Cluster) changeMember(ctx context.Context, m member, node string, drains bool, change func() error) error {
 	if drains {
-		if err := cluster.drainMembers(ctx, m.engine, m.engine.Drain, []string{node}, "", cluster.drainOptions); err != nil {
+		if err := cluster.drainMembers(ctx, m.engine, []string{node}, "", cluster.drainOptions); err != nil {
 			return err
 		}
 	}

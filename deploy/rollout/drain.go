@@ -14,20 +14,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 )
 
-// drainFunc is [engine.Engine.Drain] or [engine.MemberRemover.DrainForRemoval].
-type drainFunc func(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error
-
 // drainMembers drains members of an engine with one call, and sends events for the start, the progress and the
 // end. A member whose own programs do not work is drained with a short time limit, because the engine cannot
 // observe the end of its workloads, and because the change may repair the member.
-func (r reporter) drainMembers(ctx context.Context, e engine.Engine, drain drainFunc, nodes []string, text string, o engine.DrainOptions) error {
+func (r reporter) drainMembers(ctx context.Context, e engine.Engine, nodes []string, text string, o engine.DrainOptions) error {
 	for _, node := range nodes {
 		r.send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
 	}
 	o.Broken = r.findBrokenMembers(ctx, e, nodes)
 	err := context.Cause(ctx)
 	if err == nil {
-		err = r.watch(ctx, e, nodes, func(ctx context.Context) error { return drain(ctx, nodes, o, r.sendProgress) })
+		err = r.watch(ctx, e, nodes, func(ctx context.Context) error { return e.Drain(ctx, nodes, o, r.sendProgress) })
 	}
 	for _, node := range nodes {
 		r.send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
@@ -77,8 +74,8 @@ func (cluster Cluster) CheckDrains(ctx context.Context, change, remove []string)
 	blocked := &engine.BlockedError{Nodes: map[string][]engine.DrainItem{}}
 	for _, e := range cluster.engines {
 		for _, err := range []error{
-			cluster.checkEngineDrains(ctx, e, engine.DrainChecker.CheckDrain, cluster.drainableNodes(e, change), o),
-			cluster.checkEngineDrains(ctx, e, engine.DrainChecker.CheckDrainForRemoval, cluster.drainableNodes(e, remove), o),
+			cluster.checkEngineDrains(ctx, e, cluster.drainableNodes(e, change), o),
+			cluster.checkEngineDrains(ctx, e, cluster.drainableNodes(e, remove), o.ForRemoval()),
 		} {
 			var one *engine.BlockedError
 			switch {
@@ -92,7 +89,7 @@ func (cluster Cluster) CheckDrains(ctx context.Context, change, remove []string)
 	for _, l := range cluster.leaving {
 		var one *engine.BlockedError
 		leave := l.membersAmong(change)
-		if err := cluster.checkEngineDrains(ctx, l.engine, engine.DrainChecker.CheckDrain, leave, l.drainOptions(leave, o)); errors.As(err, &one) {
+		if err := cluster.checkEngineDrains(ctx, l.engine, leave, l.drainOptions(leave, o)); errors.As(err, &one) {
 			maps.Copy(blocked.Nodes, one.Nodes)
 		} else if err != nil {
 			return err
@@ -113,18 +110,15 @@ func (cluster Cluster) drainableNodes(e engine.Engine, nodes []string) []string 
 	})
 }
 
-// checkFunc is a method of [engine.DrainChecker].
-type checkFunc func(c engine.DrainChecker, ctx context.Context, nodes []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error)
-
 // checkEngineDrains returns an [engine.BlockedError] if the drain of a member of e would be blocked. Otherwise
 // it sends a note for each workload that the drains delete. If the check itself fails, it sends only a warning,
 // because the drain checks again.
-func (r reporter) checkEngineDrains(ctx context.Context, e engine.Engine, check checkFunc, nodes []string, o engine.DrainOptions) error {
+func (r reporter) checkEngineDrains(ctx context.Context, e engine.Engine, nodes []string, o engine.DrainOptions) error {
 	checker, ok := e.(engine.DrainChecker)
 	if !ok || len(nodes) == 0 {
 		return nil
 	}
-	checks, err := check(checker, ctx, nodes, o)
+	checks, err := checker.CheckDrain(ctx, nodes, o)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -161,13 +155,13 @@ func PreviewDrains(ctx context.Context, engines []engine.Engine, change, remove 
 			continue
 		}
 		for _, c := range []struct {
-			check checkFunc
-			nodes []string
-		}{{engine.DrainChecker.CheckDrain, change}, {engine.DrainChecker.CheckDrainForRemoval, remove}} {
+			nodes   []string
+			options engine.DrainOptions
+		}{{change, o}, {remove, o.ForRemoval()}} {
 			if len(c.nodes) == 0 {
 				continue
 			}
-			checks, err := c.check(checker, ctx, c.nodes, o)
+			checks, err := checker.CheckDrain(ctx, c.nodes, c.options)
 			if err != nil && ctx.Err() == nil {
 				reporter{send}.warn("", err)
 			}

@@ -149,7 +149,7 @@ func (cluster Cluster) DrainLeaving(ctx context.Context, nodes []string) error {
 		}
 		err := cluster.recordDrained(l.kind, leave, true)
 		if err == nil {
-			err = cluster.drainMembers(ctx, l.engine, l.engine.Drain, leave, "is drained before it leaves "+l.kind, l.drainOptions(leave, cluster.drainOptions))
+			err = cluster.drainMembers(ctx, l.engine, leave, "is drained before it leaves "+l.kind, l.drainOptions(leave, cluster.drainOptions))
 		}
 		if err != nil { // the failed drain has removed its marks
 			return errors.Join(err, cluster.recordDrained(l.kind, leave, false), cluster.UncordonLeaving(ctx))

@@ -63,7 +63,7 @@ func (cluster Cluster) DrainForRemoval(ctx context.Context, nodes []string) erro
 		if len(members) == 0 {
 			continue
 		}
-		if err := cluster.drainMembers(ctx, e, drainForRemoval(e), members, "is drained before its removal", cluster.drainOptions); err != nil {
+		if err := cluster.drainMembers(ctx, e, members, "is drained before its removal", cluster.drainOptions.ForRemoval()); err != nil {
 			return errors.Join(err, cluster.UncordonRemaining(ctx))
 		}
 		for _, node := range members {
@@ -90,14 +90,6 @@ func (cluster Cluster) UncordonRemaining(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// drainForRemoval returns the method of an engine that drains members before they are removed.
-func drainForRemoval(e engine.Engine) drainFunc {
-	if remover, ok := e.(engine.MemberRemover); ok {
-		return remover.DrainForRemoval
-	}
-	return e.Drain
-}
-
 // RemoveMembers removes nodes from their cluster before their machines are removed. It drains all nodes of an
 // engine before it removes the first one, except those that DrainForRemoval has drained. If a drain fails, no node of
 // that engine is removed, and all of them accept work as before.
@@ -116,10 +108,10 @@ func (cluster Cluster) RemoveMembers(ctx context.Context, nodes []string, withou
 		remove := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { _, isMember := members[n]; return !isMember })
 		undrained := slices.DeleteFunc(slices.Clone(remove), func(n string) bool { return cluster.removing[n] != nil })
 		if !withoutDrain && len(undrained) > 0 {
-			if err := cluster.checkEngineDrains(ctx, e, engine.DrainChecker.CheckDrainForRemoval, undrained, o); err != nil {
+			if err := cluster.checkEngineDrains(ctx, e, undrained, o.ForRemoval()); err != nil {
 				return err
 			}
-			if err := cluster.drainMembers(ctx, e, drainForRemoval(e), undrained, "is drained before its removal", o); err != nil {
+			if err := cluster.drainMembers(ctx, e, undrained, "is drained before its removal", o.ForRemoval()); err != nil {
 				return errors.Join(err, cluster.UncordonRemaining(ctx))
 			}
 		}

@@ -31,10 +31,8 @@ type Node interface {
 type System[N Node] interface {
 	// Nodes asks the head for the nodes of the system, by name.
 	Nodes(ctx context.Context) (map[string]N, error)
-	// MustDrain and MustDrainForRemoval select the nodes that [engine.Engine.Drain] and
-	// [engine.MemberRemover.DrainForRemoval] drain.
-	MustDrain(node string, n N) bool
-	MustDrainForRemoval(node string, n N) bool
+	// MustDrain selects the nodes that [engine.Engine.Drain] drains.
+	MustDrain(node string, n N, o engine.DrainOptions) bool
 	// Mark drains nodes that are not drained. It returns an [engine.DrainError].
 	Mark(ctx context.Context, all map[string]N, nodes []string) error
 	// Unmark ends the drain of nodes that nixbench has drained.
@@ -64,16 +62,7 @@ const (
 )
 
 // Drain implements [engine.Engine]. It waits for the jobs of all members, also of those that an administrator has drained.
-func (p Pool[N]) Drain(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
-	return p.drain(ctx, nodes, o, report, p.System.MustDrain)
-}
-
-// DrainForRemoval implements [engine.MemberRemover].
-func (p Pool[N]) DrainForRemoval(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
-	return p.drain(ctx, nodes, o, report, p.System.MustDrainForRemoval)
-}
-
-func (p Pool[N]) drain(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report, mustDrain func(string, N) bool) error {
+func (p Pool[N]) Drain(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
 	all, err := p.System.Nodes(ctx)
 	switch {
 	case errors.Is(err, p.Head.Absent) || len(names) == 0:
@@ -84,7 +73,7 @@ func (p Pool[N]) drain(ctx context.Context, names []string, o engine.DrainOption
 	var members, marked []string
 	for _, name := range names {
 		n, exists := all[name]
-		if !exists || !mustDrain(name, n) {
+		if !exists || !p.System.MustDrain(name, n, o) {
 			continue
 		}
 		members = append(members, name)

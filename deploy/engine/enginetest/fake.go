@@ -49,17 +49,13 @@ func (s *Fake) Members(context.Context) (map[string]engine.Status, error) {
 	return maps.Clone(s.Registered), nil
 }
 
-func (s *Fake) Drain(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
-	return s.drain(ctx, "drain", nodes, o, report)
-}
-
-func (s *Fake) DrainForRemoval(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
-	return s.drain(ctx, "drain for removal", nodes, o, report)
-}
-
-// drain marks all nodes and then reports and records the drain of each node. If one fails, it removes all
+// Drain marks all nodes and then reports and records the drain of each node. If one fails, it removes all
 // marks.
-func (s *Fake) drain(ctx context.Context, what string, nodes []string, o engine.DrainOptions, report engine.Report) error {
+func (s *Fake) Drain(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
+	what := "drain"
+	if o.Removal {
+		what = "drain for removal"
+	}
 	s.mu.Lock()
 	s.Options = o
 	s.mu.Unlock()
@@ -105,10 +101,6 @@ func (s *Fake) CheckDrain(_ context.Context, nodes []string, o engine.DrainOptio
 		out[node] = check
 	}
 	return out, nil
-}
-
-func (s *Fake) CheckDrainForRemoval(ctx context.Context, nodes []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
-	return s.CheckDrain(ctx, nodes, o)
 }
 
 func (s *Fake) Look(_ context.Context, node string) ([]engine.Fault, error) {

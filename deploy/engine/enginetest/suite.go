@@ -276,7 +276,7 @@ func remove(s *suite) {
 	if !ok {
 		s.Skip("the engine stores no list of its members")
 	}
-	if err := r.DrainForRemoval(s.Context(), append([]string{stranger}, s.Nodes[1:]...), engine.DrainOptions{}, quiet); err != nil {
+	if err := s.Engine.Drain(s.Context(), append([]string{stranger}, s.Nodes[1:]...), engine.DrainOptions{Removal: true}, quiet); err != nil {
 		s.Fatal(err)
 	}
 	s.wantMembers(s.Nodes[:]...)
@@ -293,12 +293,8 @@ func remove(s *suite) {
 }
 
 func removalFails(s *suite) {
-	r, ok := s.Engine.(engine.MemberRemover)
-	if !ok {
-		s.Skip("the engine stores no list of its members")
-	}
 	s.BlockDrain(s.Nodes[2])
-	s.wantBlocked(r.DrainForRemoval(s.Context(), s.Nodes[1:], engine.DrainOptions{}, quiet), s.Nodes[2])
+	s.wantBlocked(s.Engine.Drain(s.Context(), s.Nodes[1:], engine.DrainOptions{Removal: true}, quiet), s.Nodes[2])
 	s.wantMembers(s.Nodes[:]...)
 	s.wantDrained()
 }

@@ -23,12 +23,12 @@ func (c *client) Nodes(ctx context.Context) (map[string]node, error) {
 
 // MustDrain implements [batch.System]. It also selects nodes of the hive that are offline: after a change of the leader
 // they come back one after the other, and must not get jobs before they are changed.
-func (c *client) MustDrain(name string, n node) bool {
+func (c *client) MustDrain(name string, n node, o engine.DrainOptions) bool {
+	if o.Removal {
+		return n.isReady()
+	}
 	return n.online || slices.Contains(c.NodesOf(Compute), name)
 }
-
-// MustDrainForRemoval implements [batch.System].
-func (c *client) MustDrainForRemoval(_ string, n node) bool { return n.isReady() }
 
 // Mark implements [batch.System]. It drains compute nodes with one command, and for the leader stops the queues that are
 // started.

@@ -29,7 +29,7 @@ func isUncordon(argv []string) bool {
 
 // removeNode runs the steps of the engine for a node whose machine is removed.
 func removeNode(t *testing.T, e *Engine, node string) error {
-	if err := e.DrainForRemoval(t.Context(), []string{node}, engine.DrainOptions{}, quiet); err != nil {
+	if err := e.Drain(t.Context(), []string{node}, engine.DrainOptions{Removal: true}, quiet); err != nil {
 		return err
 	}
 	return e.RemoveMember(t.Context(), node)
@@ -150,7 +150,7 @@ func TestCordonStays(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": own}, refuse: map[string]string{"kubectl drain": "denied by a webhook"}}
 	e := c.engine("cp-1", "w-1")
 	for range 2 { // a run, and the next one
-		if err := e.DrainForRemoval(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet); err == nil {
+		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Removal: true}, quiet); err == nil {
 			t.Fatal("it was drained")
 		}
 	}
@@ -400,10 +400,10 @@ func TestBudgetBlocksPermanently(t *testing.T) {
 		}
 	}
 	// A node that is not Ready is drained in spite of it: the change may be what repairs the node.
-	for _, check := range []func(engine.DrainChecker, context.Context, []string, engine.DrainOptions) (map[string]engine.DrainCheck, error){engine.DrainChecker.CheckDrain, engine.DrainChecker.CheckDrainForRemoval} {
+	for _, o := range []engine.DrainOptions{{}, {Removal: true}} {
 		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(false)}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}},
 			budgets: []object{budget("web", "web", 2, 2, 2)}}
-		checks, err := check(cluster.engine("cp-1", "w-1"), t.Context(), []string{"w-1"}, engine.DrainOptions{})
+		checks, err := cluster.engine("cp-1", "w-1").CheckDrain(t.Context(), []string{"w-1"}, o)
 		if check, is := checks["w-1"]; err != nil || !is || len(check.Blocked) > 0 {
 			t.Errorf("not Ready: %+v, %v", checks, err)
 		}
@@ -500,22 +500,22 @@ func TestDrainReports(t *testing.T) {
 // The drain of a node whose kubelet has stopped is short, because the end of its pods cannot be observed.
 func TestDrainBroken(t *testing.T) {
 	for name, c := range map[string]struct {
-		ready  bool
-		broken []string
-		drain  func(*Engine, context.Context, []string, engine.DrainOptions, engine.Report) error
-		short  bool
+		ready   bool
+		broken  []string
+		removal bool
+		short   bool
 	}{
-		"healthy":                 {true, []string{"w-2"}, (*Engine).Drain, false},
-		"its programs are broken": {true, []string{"w-1"}, (*Engine).Drain, true},
-		"not Ready":               {false, nil, (*Engine).Drain, true},
-		"removed, and not Ready":  {false, nil, (*Engine).DrainForRemoval, true},
-		"removed":                 {true, nil, (*Engine).DrainForRemoval, false},
+		"healthy":                 {true, []string{"w-2"}, false, false},
+		"its programs are broken": {true, []string{"w-1"}, false, true},
+		"not Ready":               {false, nil, false, true},
+		"removed, and not Ready":  {false, nil, true, true},
+		"removed":                 {true, nil, true, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(c.ready)},
 				bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}}, drained: func(*cluster, string) error { return errRound }}
 			begin := time.Now()
-			err := c.drain(cluster.engine("cp-1", "w-1"), t.Context(), []string{"w-1"}, engine.DrainOptions{Broken: c.broken}, quiet)
+			err := cluster.engine("cp-1", "w-1").Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Broken: c.broken, Removal: c.removal}, quiet)
 			if took := time.Since(begin); (took < 20*time.Second) != c.short || (err == nil) != c.short || took > drainTimeout+2*roundTimeout {
 				t.Errorf("%s: %v after %v", name, err, took)
 			}

@@ -9,10 +9,9 @@ import (
 )
 
 // MustDrain implements [batch.System].
-func (c *client) MustDrain(string, node) bool { return true }
-
-// MustDrainForRemoval implements [batch.System].
-func (c *client) MustDrainForRemoval(_ string, n node) bool { return n.runsJobs() }
+func (c *client) MustDrain(_ string, n node, o engine.DrainOptions) bool {
+	return !o.Removal || n.runsJobs()
+}
 
 // Mark implements [batch.System]. It sets the state DRAIN of nodes with the same reason with one command.
 func (c *client) Mark(ctx context.Context, all map[string]node, nodes []string) error {

@@ -91,7 +91,7 @@ func TestPartlyHollowDrain(t *testing.T) {
 	} {
 		c, e := newHollow(t, test.expected, 1, 2)
 		test.change(c)
-		if err := e.DrainForRemoval(t.Context(), []string{"c-1"}, engine.DrainOptions{}, quiet); err != nil {
+		if err := e.Drain(t.Context(), []string{"c-1"}, engine.DrainOptions{Removal: true}, quiet); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if c.called("head: scontrol update nodename=c-1-h[1,2] state=drain reason="+drainReason) != test.drained {

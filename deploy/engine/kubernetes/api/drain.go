@@ -52,14 +52,12 @@ func DrainMark(n gjson.Result) string {
 
 func isCordoned(n gjson.Result) bool { return n.Get("spec.unschedulable").Bool() }
 
-// selectFunc reports whether a node is drained.
-type selectFunc func(context.Context, gjson.Result) bool
-
-// mustDrain selects the nodes that an administrator has not cordoned.
-func mustDrain(_ context.Context, n gjson.Result) bool { return DrainMark(n) != "" || !isCordoned(n) }
-
-// mustDrainForRemoval selects the nodes that can be reached: the end of the pods of others cannot be observed.
-func (d Drainer) mustDrainForRemoval(ctx context.Context, n gjson.Result) bool {
+// mustDrain selects the nodes that an administrator has not cordoned; before a removal, the nodes that can be reached,
+// because the end of the pods of others cannot be observed.
+func (d Drainer) mustDrain(ctx context.Context, n gjson.Result, o engine.DrainOptions) bool {
+	if !o.Removal {
+		return DrainMark(n) != "" || !isCordoned(n)
+	}
 	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
 	defer cancel()
 	_, err := d.client.Run(ctx, NodeName(n), nil, "true")
@@ -68,19 +66,8 @@ func (d Drainer) mustDrainForRemoval(ctx context.Context, n gjson.Result) bool {
 
 // Drain implements [engine.Engine]. It cordons all given nodes and then runs kubectl drain for one node after
 // the other. It returns an error if pods would be lost, or if a disruption budget blocks a drain
-// permanently. Nodes that an administrator has cordoned are not changed.
+// permanently. If it fails for one node, it uncordons all nodes that it has cordoned.
 func (d Drainer) Drain(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
-	return d.drainNodes(ctx, names, mustDrain, o, report)
-}
-
-// DrainForRemoval implements [engine.MemberRemover].
-func (d Drainer) DrainForRemoval(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
-	return d.drainNodes(ctx, names, d.mustDrainForRemoval, o, report)
-}
-
-// drainNodes cordons the named nodes that are selected, and then evicts their pods. If this
-// fails for one node, drainNodes uncordons all nodes that it has cordoned.
-func (d Drainer) drainNodes(ctx context.Context, names []string, selects selectFunc, o engine.DrainOptions, report engine.Report) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -103,7 +90,7 @@ func (d Drainer) drainNodes(ctx context.Context, names []string, selects selectF
 	var cordoned []string
 	for _, name := range names {
 		n, member := nodes[name]
-		if !member || !selects(ctx, n) {
+		if !member || !d.mustDrain(ctx, n, o) {
 			continue
 		}
 		cordoned = append(cordoned, name)
@@ -304,15 +291,6 @@ var drainTimedOutError = regexp.MustCompile(`global timeout reached|context dead
 
 // CheckDrain implements [engine.DrainChecker].
 func (d Drainer) CheckDrain(ctx context.Context, names []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
-	return d.checkDrains(ctx, names, mustDrain, o)
-}
-
-// CheckDrainForRemoval implements [engine.DrainChecker].
-func (d Drainer) CheckDrainForRemoval(ctx context.Context, names []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
-	return d.checkDrains(ctx, names, d.mustDrainForRemoval, o)
-}
-
-func (d Drainer) checkDrains(ctx context.Context, names []string, selects selectFunc, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*Timeout)
 	defer cancel()
 	nodes, err := d.client.Nodes(ctx)
@@ -324,7 +302,7 @@ func (d Drainer) checkDrains(ctx context.Context, names []string, selects select
 	}
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		n, member := nodes[name]
-		return !member || !selects(ctx, n)
+		return !member || !d.mustDrain(ctx, n, o)
 	})
 	pods, err := d.readPods(ctx, names, o.Whole)
 	if err != nil {
