@@ -150,9 +150,6 @@ func (s *State) Confirm(node string, d Deployment) {
 	s.Nodes[node] = n
 }
 
-// Deployed reports whether path is one of the recorded systems of node.
-func (s *State) Deployed(node, path string) bool { return slices.Contains(s.Nodes[node].Paths, path) }
-
 // Runs returns the runs that the state refers to.
 func (s *State) Runs() map[string]bool {
 	in := map[string]bool{}

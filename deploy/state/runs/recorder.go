@@ -76,7 +76,7 @@ func Record(l *state.Lock, info Info) (*Recorder, error) {
 		done:   make(chan struct{}),
 		logs:   map[string]*bytes.Buffer{}, chatter: map[string]int{},
 		run: Run{
-			Version: version, ID: id, Command: holder.Command, Args: SafeArgs(info.Args), Hive: removeSecrets(info.Hive),
+			Version: version, ID: id, Command: holder.Command, Args: SafeArgs(info.Args), Hive: SafeURLs(info.Hive),
 			Scheduler: info.Scheduler, Revision: info.Revision, FlakeLock: info.FlakeLock, Nixbench: info.Nixbench,
 			Holder: holder, Started: started, Nodes: []state.NodeResult{},
 		},

@@ -194,6 +194,8 @@ func TestSafeArgs(t *testing.T) {
 		"apply --on web-* --set roles.web.count=5 -f x/hive.nix":     "apply --on web-* --set roles.web.count=5 -f x/hive.nix",
 		"exec --on a -- mysql -pswordfish":                           "exec --on a -- (2 arguments)",
 		"apply --sudo-password=swordfish":                            "apply --sudo-password=…",
+		"apply --nix-option access-tokens host=swordfish --yes":      "apply --nix-option access-tokens … --yes",
+		"apply --nix-option=access-tokens=host=swordfish":            "apply --nix-option=access-tokens=…",
 		"apply --token swordfish --yes":                              "apply --token … --yes",
 		"apply --ask-password --yes":                                 "apply --ask-password --yes",
 		"apply --set roles.web.joinToken=swordfish":                  "apply --set roles.web.joinToken=…",
