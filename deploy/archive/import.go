@@ -163,39 +163,23 @@ func (r *Result) decide(old, imported state.Dir, file string, force bool) error 
 	case force, now == "", slices.Contains(r.States, now):
 		return nil
 	case slices.Contains(before, newest):
-		return &ConflictError{file, old, fmt.Sprintf("%s is older than the state in %s", file, old)}
+		return newConflict("%s is older than the state in %s", file, old)
 	}
-	return &ConflictError{file, old, fmt.Sprintf("the state in %s has changes that %s lacks", old, file)}
+	return newConflict("the state in %s has changes that %s lacks", old, file)
 }
 
-// missingRecords reports whether the new folder has a record that the old one lacks.
+// missingRecords reports whether the new folder has a record of a run that the old one lacks.
 func missingRecords(old, imported state.Dir) (bool, error) {
-	have, err := contents(old, true)
-	if err != nil {
-		return false, err
-	}
-	want, err := contents(imported, true)
-	return slices.ContainsFunc(want, func(name string) bool {
-		_, found := slices.BinarySearch(have, name)
-		return isRecord(name) && !found
+	files, err := contents(imported, true)
+	return slices.ContainsFunc(files, func(name string) bool {
+		return isRecord(name) && !durable.Exists(filepath.Join(string(old), name))
 	}), err
 }
 
-// ConflictError means that an import would lose changes of the state in the folder.
-type ConflictError struct {
-	File    string
-	Dir     state.Dir
-	message string
-}
-
-func (e *ConflictError) Error() string { return e.message + "; nothing was imported" }
-
-// Kind implements [failure.Classified].
-func (e *ConflictError) Kind() failure.Kind { return failure.Usage }
-
-// Hint returns what the user can do.
-func (e *ConflictError) Hint() string {
-	return "nixbench state export saves the state here; --force replaces it, and machines that only it has are then unknown"
+// newConflict returns the error for an import that would lose changes of the state in the folder.
+func newConflict(format string, args ...any) error {
+	return failure.WithHint(usage(format+"; nothing was imported", args...),
+		"nixbench state export saves the state here; --force replaces it, and machines that only it has are then unknown")
 }
 
 func damaged(file string, err error) error {
