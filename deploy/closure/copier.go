@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -34,7 +35,6 @@ type Copier struct {
 	Dir string
 
 	records records
-	chunks  chunks
 
 	// For tests.
 	socket   func(node string) string // returns the path of a node's daemon socket; nil: daemonSocket
@@ -52,17 +52,13 @@ type Stats struct {
 // Copy copies the closures of output paths to a node. The error is an [*Error] if Nix failed, and
 // otherwise an error of the connection.
 func (c *Copier) Copy(ctx context.Context, node string, h Host, paths []string) (Stats, error) {
-	return c.copyClosures(ctx, node, h, paths, "--no-check-sigs")
+	return c.copyClosures(ctx, node, h, paths)
 }
 
 // CopyAndProtect copies the closure of an output path to a node, and protects it from the node's garbage collector, see
 // Protect.
 func (c *Copier) CopyAndProtect(ctx context.Context, node string, h Host, name, path string) (Stats, error) {
-	conn, err := h.Conn(ctx)
-	if err != nil {
-		return Stats{}, err
-	}
-	l, err := c.openLink(ctx, node, conn)
+	l, err := c.openLink(ctx, node, h)
 	if err != nil {
 		return Stats{}, err
 	}
@@ -70,7 +66,7 @@ func (c *Copier) CopyAndProtect(ctx context.Context, node string, h Host, name, 
 	if err := l.holdPath(ctx, path); err != nil {
 		return Stats{}, err
 	}
-	stats, err := l.copyClosures(ctx, h, []string{path}, "--no-check-sigs")
+	stats, err := l.copyClosures(ctx, h, []string{path})
 	if err == nil {
 		err = l.protect(ctx, name, path)
 	}
@@ -80,11 +76,7 @@ func (c *Copier) CopyAndProtect(ctx context.Context, node string, h Host, name, 
 // Missing returns the paths that Copy would transfer, and their unpacked size in bytes. It does not
 // change the node.
 func (c *Copier) Missing(ctx context.Context, node string, h Host, paths []string) ([]string, int64, error) {
-	conn, err := h.Conn(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	l, err := c.openLink(ctx, node, conn)
+	l, err := c.openLink(ctx, node, h)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -95,11 +87,7 @@ func (c *Copier) Missing(ctx context.Context, node string, h Host, paths []strin
 
 // copyClosures copies closures with additional flags for nix copy.
 func (c *Copier) copyClosures(ctx context.Context, node string, h Host, paths []string, flags ...string) (Stats, error) {
-	conn, err := h.Conn(ctx)
-	if err != nil {
-		return Stats{}, err
-	}
-	l, err := c.openLink(ctx, node, conn)
+	l, err := c.openLink(ctx, node, h)
 	if err != nil {
 		return Stats{}, err
 	}
@@ -107,30 +95,36 @@ func (c *Copier) copyClosures(ctx context.Context, node string, h Host, paths []
 	return l.copyClosures(ctx, h, paths, flags...)
 }
 
+// A copy may take copyTimeout, and a second for each slowestCopy bytes.
+const (
+	copyTimeout = 10 * time.Minute
+	slowestCopy = 16 << 10
+)
+
 func (l *link) copyClosures(ctx context.Context, h Host, paths []string, flags ...string) (Stats, error) {
 	m, err := l.findMissing(ctx, paths)
 	if err != nil || len(m.paths) == 0 {
 		return Stats{}, err
 	}
-	limit := answerTimeout + time.Duration(m.bytes/slowestCopy)*time.Second
+	limit := copyTimeout + time.Duration(m.bytes/slowestCopy)*time.Second
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the copy has not ended within %v", limit))
 	defer cancel()
-	if l.timer != nil {
-		l.timer.Reset(limit)
-		defer func() { l.timer.Reset(answerTimeout) }()
-	}
 	stats := Stats{Paths: len(m.paths), Bytes: m.bytes, Closure: m.closureSize()}
 	if l.daemon != nil && isReadable(m.paths) {
-		return stats, (&push{link: l, missing: m}).run(ctx)
+		return stats, l.stream(ctx, m)
 	}
-	t := &transfer{c: l.c, node: l.node, conn: l.conn, cfg: h.Config(), paths: paths, flags: flags, missing: m}
+	t := &transfer{link: l, cfg: h.Config(), paths: paths, flags: flags, missing: m}
 	stats.Fallback, err = t.run(ctx)
 	return stats, err
 }
 
 // isReadable reports whether the paths of the local store are files here. They are not if Nix is configured with
-// another root or a store on another machine.
+// another root or a store on another machine, and on macOS only Nix knows their names, which it changes if they differ in upper and
+// lower case only.
 func isReadable(paths []string) bool {
+	if runtime.GOOS == "darwin" {
+		return false
+	}
 	_, err := os.Lstat(paths[len(paths)-1])
 	return err == nil
 }

@@ -8,14 +8,13 @@
 // the daemon's protocol. It first checks whether the paths are valid on the node. If they
 // are, their closures are valid too: one round trip suffices, and no local Nix process is
 // started. Otherwise one local process describes the closures of all expected paths, and
-// the node's daemon reports which of them are missing. The copier makes the NARs of these
-// paths from the files of the local store, reads each once for all nodes that copy it at
-// the same time, and writes them to the daemons.
+// the node's daemon reports which of them are missing.
 //
-// If the daemon cannot be reached this way or its protocol is unknown, `nix copy` transfers
-// the paths: over the forwarded socket, or, if the server forbids forwarding, by running ssh
-// itself, with a generated configuration that includes the pinned host keys. This requires
-// a second login.
+// `nix copy` transfers the paths over the forwarded socket, or, if the server forbids forwarding,
+// by running ssh itself, with a generated configuration that includes the pinned host keys. This
+// requires a second login. Where the files of the local store can be read and the daemon can be
+// reached, the copier accelerates this: it writes the files to the daemon itself
+// ([daemon.Conn.AddPaths]), which saves a process for each node.
 //
 // After an interrupted copy there are no incomplete paths on the node: a path becomes
 // valid when it has been received completely, and the next Copy transfers the rest. The

@@ -58,16 +58,21 @@ func shortArgv(argv []string) string {
 	return strings.Join(argv, " ")
 }
 
+// newError returns the error of a step of a copy.
+func (l *link) newError(step string, err error) *Error {
+	return &Error{Node: l.node, Phase: event.Copy, Step: step, Err: err}
+}
+
 // newQueryError returns the error of a failed query for missing paths on the node.
-func newQueryError(conn *remote.Conn, node string, err error) error {
-	e := &Error{Node: node, Phase: event.Copy, Step: "query the missing paths", Err: err}
+func (l *link) newQueryError(err error) error {
+	e := l.newError("query the missing paths", err)
 	var failed *remote.RunError
 	switch {
 	case !errors.As(err, &failed):
 	case failed.ExitStatus == 127:
 		e.hint = "a node needs Nix, with nix-store on the PATH of a login that is not interactive"
 	case strings.Contains(failed.Stderr, daemonSocket) && strings.Contains(failed.Stderr, "Permission denied"):
-		e.hint = daemonAccessHint(node, conn.User())
+		e.hint = daemonAccessHint(l.node, l.conn.User())
 	}
 	return e
 }
@@ -101,27 +106,28 @@ var (
 
 // addCopyReason completes the error of a failed copy: with the number of copied paths, which stay on the node,
 // and with the cause and the hint that follow from what Nix has printed. left contains the paths that were not copied.
-func addCopyReason(ctx context.Context, e *Error, conn *remote.Conn, printed string, all, left missing) {
+func (l *link) addCopyReason(ctx context.Context, e *Error, printed string, all, left missing) {
 	if n := len(all.paths) - len(left.paths); n > 0 {
 		e.Step += fmt.Sprintf(" (%d copied, the next run continues from there)", n)
 	}
 	switch {
 	case unsignedRE.MatchString(printed):
-		e.Err = fmt.Errorf("the Nix daemon does not trust %s, and the paths are not signed by a key that it trusts", conn.User())
+		e.Err = fmt.Errorf("the Nix daemon does not trust %s, and the paths are not signed by a key that it trusts", l.conn.User())
 		e.Stderr = printed
-		e.hint = fmt.Sprintf("log in as root, or add %q to nix.settings.trusted-users of %s; or sign the paths with a key of its nix.settings.trusted-public-keys", conn.User(), e.Node)
+		e.hint = fmt.Sprintf("log in as root, or add %q to nix.settings.trusted-users of %s; or sign the paths with a key of its nix.settings.trusted-public-keys", l.conn.User(), e.Node)
 	case fullRE.MatchString(printed):
 		e.Err = fmt.Errorf("the node's disk is full: %w", e.Err)
-		e.hint = diskFullHint(ctx, conn, left.bytes)
+		e.hint = diskFullHint(ctx, l.conn, left.bytes)
+	default:
+		addLostHint(e)
 	}
 }
 
 // addLostHint adds a hint to the error of a copy if the connection was lost.
-func addLostHint(e *Error) *Error {
-	if lost := (*remote.LostError)(nil); errors.As(e.Err, &lost) {
+func addLostHint(e *Error) {
+	if errors.As(e.Err, new(*remote.LostError)) {
 		e.hint = "run again: copied paths are kept"
 	}
-	return e
 }
 
 func firstLine(s string) string {

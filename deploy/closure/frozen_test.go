@@ -2,6 +2,7 @@ package closure
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -23,21 +24,13 @@ func TestCancelWhenFrozen(t *testing.T) {
 		limit  int64 // bytes that the network forwards, unless 0
 		atDial int   // the connection to the node's daemon that freezes the network
 		atRead bool  // the network freezes when the local store is read
-		broken bool  // a path cannot be read here
-		want   string
 	}{
-		"handshake":    {atDial: 1, want: errTest.Error()},
-		"query":        {atRead: true, want: errTest.Error()},
-		"copy":         {limit: 3 << 20, want: errTest.Error()},
-		"what remains": {atDial: 2, broken: true, want: "from the local store"},
+		"handshake": {atDial: 1},
+		"query":     {atRead: true},
+		"copy":      {limit: 3 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			local := newLocalStore(t, 6, 8<<20)
-			if test.broken {
-				if err := os.Truncate(local.paths[1], 900); err != nil {
-					t.Fatal(err)
-				}
-			}
 			s, _ := startServer(t, sshtest.Options{})
 			p, err := sshtest.StartProxy(s.Addr(), test.limit)
 			if err != nil {
@@ -78,7 +71,7 @@ func TestCancelWhenFrozen(t *testing.T) {
 			select {
 			case err := <-ended:
 				t.Logf("ended after %v: %v", time.Since(begin).Round(time.Millisecond), err)
-				if err == nil || !strings.Contains(err.Error(), test.want) {
+				if !errors.Is(err, errTest) {
 					t.Errorf("%v", err)
 				}
 			case <-time.After(5 * time.Second):

@@ -59,9 +59,6 @@ func testLabFleet(t *testing.T, l *lab.Lab) {
 	if len(c.argvs) != 1 {
 		t.Errorf("local processes: %q", c.argvs)
 	}
-	if size := c.chunks.reads; size > 2*3_100_000 {
-		t.Errorf("%d bytes were read for 3 MB to six nodes", size)
-	}
 	for m, h := range hosts {
 		if h.Handshakes() != 1 {
 			t.Errorf("%s: %d logins", m, h.Handshakes())
@@ -359,9 +356,6 @@ func testLabSubstitute(t *testing.T, l *lab.Lab) {
 	c.Substitute = true
 	c.timed(t, "substituted", "m7", h, out)
 	valid(t, l, "m7", out)
-	if c.chunks.reads > 0 {
-		t.Errorf("%d bytes were sent although the node's cache has them", c.chunks.reads)
-	}
 	// The local settings, which have no caches, do not replace those of the node.
 	if logged := c.of(event.NodeLog); len(logged) == 0 || !strings.HasPrefix(logged[0].Text, "copying path '/nix/store/") {
 		t.Errorf("%+v", logged)
@@ -369,7 +363,5 @@ func testLabSubstitute(t *testing.T, l *lab.Lab) {
 	c.Substitute = false
 	l.Run(t, "m7", "nix-store --delete "+out+" 2>&1")
 	c.timed(t, "not substituted", "m7", h, out)
-	if c.chunks.reads == 0 {
-		t.Error("the path was not sent")
-	}
+	valid(t, l, "m7", out)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -34,8 +33,8 @@ func (l *link) holdPath(ctx context.Context, path string) error {
 	if l.daemon == nil {
 		return nil
 	}
-	if err := l.c.awaitReply(l.node, l.daemon, func() error { return l.daemon.AddTempRoot(path) }); err != nil {
-		return l.newProtectError(path, l.explain(ctx, err))
+	if err := l.ask(func() error { return l.daemon.AddTempRoot(path) }); err != nil {
+		return l.newError("protect "+path, l.explain(ctx, err))
 	}
 	return nil
 }
@@ -44,29 +43,25 @@ func (l *link) holdPath(ctx context.Context, path string) error {
 // by holdPath, so that a garbage collection that runs at this moment does not delete it.
 func (l *link) protect(ctx context.Context, name, path string) error {
 	root := rootsDir + "/" + name
-	if l.daemon == nil {
-		return l.runProtect(ctx, path, root, "sh", "-c", protectScript, "sh", rootsDir, name, path)
+	run := func(argv ...string) error {
+		return l.conn.Run(ctx, remote.Cmd{Argv: argv, Name: "link " + root, Sudo: true})
 	}
-	err := l.runProtect(ctx, path, root, "ln", "-sfn", path, root)
-	if errors.As(err, new(*remote.RunError)) { // the folder does not exist
-		err = l.runProtect(ctx, path, root, "sh", "-c", linkScript, "sh", rootsDir, name, path)
+	var err error
+	if l.daemon == nil {
+		err = run("sh", "-c", protectScript, "sh", rootsDir, name, path)
+	} else {
+		err = run("ln", "-sfn", path, root)
+		if errors.As(err, new(*remote.RunError)) { // the folder does not exist
+			err = run("sh", "-c", linkScript, "sh", rootsDir, name, path)
+		}
+		if err == nil {
+			if err = l.ask(func() error { return l.daemon.AddIndirectRoot(root) }); err != nil {
+				err = l.explain(ctx, err)
+			}
+		}
 	}
 	if err != nil {
-		return err
-	}
-	if err := l.daemon.AddIndirectRoot(root); err != nil {
-		return l.newProtectError(path, l.explain(ctx, err))
+		return l.newError("protect "+path, err)
 	}
 	return nil
-}
-
-func (l *link) runProtect(ctx context.Context, path, root string, argv ...string) error {
-	if err := l.conn.Run(ctx, remote.Cmd{Argv: argv, Name: "link " + root, Sudo: true}); err != nil {
-		return l.newProtectError(path, err)
-	}
-	return nil
-}
-
-func (l *link) newProtectError(path string, err error) error {
-	return &Error{Node: l.node, Phase: event.Copy, Step: "protect " + path, Err: err}
 }

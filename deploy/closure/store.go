@@ -104,11 +104,7 @@ func (c *Copier) Sizes(ctx context.Context, node string, h Host, path string) (m
 			return sizes(all.infos), err
 		}
 	}
-	conn, err := h.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	l, err := c.openLink(ctx, node, conn)
+	l, err := c.openLink(ctx, node, h)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +114,7 @@ func (c *Copier) Sizes(ctx context.Context, node string, h Host, path string) (m
 	}
 	infos, err := queryClosure(l.daemon, []string{path}, nil)
 	if err != nil {
-		return nil, &Error{Node: node, Phase: event.Copy, Step: "read the closure of the running system", Err: l.explain(ctx, err)}
+		return nil, l.newError("read the closure of the running system", l.explain(ctx, err))
 	}
 	if infos[path] == nil {
 		return nil, nil
@@ -152,11 +148,9 @@ func queryClosure(store *daemon.Conn, paths []string, known map[string]*daemon.P
 			return nil, err
 		}
 		next = nil
-		for i, info := range infos {
-			if info != nil {
-				found[ask[i]] = info
-				next = append(next, info.References...)
-			}
+		for _, info := range infos {
+			found[info.Path] = info
+			next = append(next, info.References...)
 		}
 	}
 	return found, nil

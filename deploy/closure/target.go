@@ -32,7 +32,7 @@ const (
 func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []string) error {
 	// With --derivation, nix copy copies the .drv files. Without it, older versions of Nix copy their
 	// outputs.
-	if _, err := c.copyClosures(ctx, node, h, drvs, "--no-check-sigs", "--derivation"); err != nil {
+	if _, err := c.copyClosures(ctx, node, h, drvs, "--derivation"); err != nil {
 		return err
 	}
 	conn, err := h.Conn(ctx)

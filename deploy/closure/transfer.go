@@ -18,25 +18,20 @@ import (
 
 // transfer is one `nix copy` to one node.
 type transfer struct {
-	c       *Copier
-	node    string
-	conn    *remote.Conn
+	*link
 	cfg     remote.Config
 	paths   []string
 	flags   []string
 	missing missing
 
-	done *progress
-	log  *nixlog.Reader
+	log *nixlog.Reader
 }
-
-func (t *transfer) stepName() string { return t.missing.stepName() }
 
 // run copies the paths. fallback means that the server forbids forwarding, so a second login was used.
 func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 	dir, err := makePrivateDir(t.c.Dir)
 	if err != nil {
-		return false, &Error{Node: t.node, Phase: event.Copy, Step: t.stepName(), Err: err}
+		return false, t.newError(t.missing.stepName(), err)
 	}
 	defer os.RemoveAll(dir)
 	socket := filepath.Join(dir, "nix")
@@ -55,14 +50,14 @@ func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 		Text: t.node + " forbids forwarding of unix sockets, so nix copy logs in once more with ssh; AllowStreamLocalForwarding yes in its sshd configuration (services.openssh.settings) avoids this"})
 	alias, opts, err := writeSSHConfig(dir, t.cfg)
 	if err != nil {
-		return true, &Error{Node: t.node, Phase: event.Copy, Step: t.stepName(), Err: err}
+		return true, t.newError(t.missing.stepName(), err)
 	}
 	return true, t.runNixCopy(ctx, "ssh-ng://"+alias, []string{"env", "NIX_SSHOPTS=" + opts})
 }
 
 // runNixCopy runs nix copy to a store URL. It ends nix copy if the connection is lost.
 func (t *transfer) runNixCopy(ctx context.Context, to string, env []string) error {
-	argv := slices.Concat(env, []string{"nix", "copy"}, t.c.nixFlags(), []string{"--to", to}, t.flags)
+	argv := slices.Concat(env, []string{"nix", "copy"}, t.c.nixFlags(), []string{"--to", to, "--no-check-sigs"}, t.flags)
 	if t.c.Substitute {
 		// Both are necessary for substitution by the daemon: older versions of Nix ignore the flag
 		// and send the setting to the daemon.
@@ -96,12 +91,13 @@ var noLoginRE = regexp.MustCompile(`cannot open connection|failed to start SSH`)
 // newCopyError returns the error of a failed nix copy, with the number of copied paths, which stay on
 // the node.
 func (t *transfer) newCopyError(ctx context.Context, argv []string, err error) error {
-	e := newNixError(t.node, event.Copy, t.stepName(), argv, err, t.log)
+	e := newNixError(t.node, event.Copy, t.missing.stepName(), argv, err, t.log)
 	if e.Argv == nil { // the run was cancelled, or the connection was lost
-		return addLostHint(e)
+		addLostHint(e)
+		return e
 	}
 	said := t.log.Output()
-	addCopyReason(ctx, e, t.conn, said, t.missing, t.queryRemaining(ctx))
+	t.addCopyReason(ctx, e, said, t.missing, t.queryRemaining(ctx))
 	if noLoginRE.MatchString(said) && len(t.log.Plain) > 0 {
 		e.Err = fmt.Errorf("ssh: %s", t.log.Plain[len(t.log.Plain)-1])
 	}
@@ -113,7 +109,7 @@ func (t *transfer) newCopyError(ctx context.Context, argv []string, err error) e
 func (t *transfer) queryRemaining(ctx context.Context) missing {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	paths, err := t.c.queryInvalid(ctx, t.node, t.conn, t.missing.paths)
+	paths, err := t.runQuery(ctx, t.missing.paths)
 	if err != nil {
 		return t.missing
 	}
@@ -122,7 +118,7 @@ func (t *transfer) queryRemaining(ctx context.Context) missing {
 
 // newSocketError returns the error for a daemon socket that cannot be reached.
 func (t *transfer) newSocketError(err error) error {
-	e := &Error{Node: t.node, Phase: event.Copy, Step: t.stepName(), Err: err}
+	e := t.newError(t.missing.stepName(), err)
 	switch {
 	case errors.Is(err, os.ErrPermission), errors.Is(err, os.ErrNotExist) && t.conn.User() != "root":
 		e.hint = daemonAccessHint(t.node, t.conn.User())

@@ -33,20 +33,21 @@ var scenarios = []scenario{
 	{name: "keys-new", title: "apply with 17 new keys per node", goal: "switch", change: func(h *hive, n int) { h.keys, h.keySet, h.keyVersion = 17, n, n }},
 	{name: "keys-changed", title: "upload-keys with 20 changed keys per node", keys: 20, goal: "upload-keys", change: func(h *hive, n int) { h.keyVersion = n }},
 	{name: "keys-same", title: "upload-keys with 20 unchanged keys per node", keys: 20, goal: "upload-keys", change: func(*hive, int) {}},
-	{name: "copy-one", title: "a large path to one node", goal: "push", one: true, change: func(h *hive, _ int) { h.large = true }},
-	{name: "copy-all", title: "a large path to all nodes", goal: "push", change: func(h *hive, _ int) { h.large = true }},
+	{name: "copy-one", title: "large paths to one node", goal: "push", one: true, change: func(h *hive, _ int) { h.large = true }},
+	{name: "copy-all", title: "large paths to all nodes", goal: "push", change: func(h *hive, _ int) { h.large = true }},
 }
 
 // runner measures scenarios on the machines of a lab.
 type runner struct {
 	options
-	generations, size int
-	lab               *lab.Lab
-	nodes             *nodes
-	tools             []*tool
-	salt              string // part of store paths that no earlier measurement has made
-	counter           int
-	large             string // the store path that copy-one and copy-all copy, if it is built
+	generations int
+	size, paths int
+	lab         *lab.Lab
+	nodes       *nodes
+	tools       []*tool
+	salt        string // part of store paths that no earlier measurement has made
+	counter     int
+	large       string // the store path that copy-one and copy-all copy, if it is built
 }
 
 // run measures the scenarios, and returns the figures by scenario and tool.
@@ -59,7 +60,8 @@ func run(ctx context.Context, args []string) (results map[string]map[string][]fi
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
 	names := set.String("scenario", "", "run only these scenarios: `NAMES` between commas (default: all)")
 	set.IntVar(&r.generations, "generations", 0, "first give the nodes `N` generations of the system profile")
-	set.IntVar(&r.size, "size", 300, "size of the path that copy-one and copy-all copy, in `MB`")
+	set.IntVar(&r.size, "size", 300, "size of the paths that copy-one and copy-all copy, in `MB`")
+	set.IntVar(&r.paths, "paths", 1, "copy-one and copy-all copy `N` paths")
 	if err := r.parse(ctx, set, args); err != nil {
 		return nil, err
 	}
@@ -278,13 +280,14 @@ func (r *runner) prepareLarge(ctx context.Context, t *tool, on string, h hive) e
 }
 
 func (r *runner) describeLarge() string {
-	return fmt.Sprintf(`derivation { name = "bench-large"; system = builtins.currentSystem; builder = "/bin/sh"; salt = %q;
-      args = [ "-c" "/usr/bin/head -c %d /dev/urandom >$out" ]; }`, r.salt, r.size*1_000_000)
+	return fmt.Sprintf(`(let path = n: derivation { name = "bench-large"; system = builtins.currentSystem; builder = "/bin/sh"; salt = %q; inherit n;
+        args = [ "-c" "{ echo $n; /usr/bin/head -c %d /dev/urandom; } >$out" ]; };
+      in path (builtins.genList path %d))`, r.salt, r.size*1_000_000/r.paths, r.paths-1)
 }
 
-// deleteLarge returns a command that deletes a store path, and the paths that refer to it, where they exist.
+// deleteLarge returns a command that deletes the large paths, of which path refers to all, and the paths that refer to them, where they exist.
 func deleteLarge(path string) string {
-	return fmt.Sprintf("[ ! -e '%[1]s' ] || nix-store --delete --ignore-liveness $(nix-store --query --referrers-closure %[1]s)", path)
+	return fmt.Sprintf("[ ! -e '%[1]s' ] || nix-store --delete --ignore-liveness $(nix-store --query --referrers-closure $(nix-store --query --requisites %[1]s | grep bench-large)) >/dev/null", path)
 }
 
 // hive describes what hive.nix contains.

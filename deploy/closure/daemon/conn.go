@@ -2,41 +2,31 @@ package daemon
 
 import (
 	"bufio"
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
 )
 
 const (
-	clientMagic = 0x6e697863
-	daemonMagic = 0x6478696f
+	clientMagic uint64 = 0x6e697863
+	daemonMagic uint64 = 0x6478696f
 
-	oldestVersion = 1<<8 | 32
-	clientVersion = 1<<8 | 35
+	oldestVersion uint64 = 1<<8 | 32
+	clientVersion uint64 = 1<<8 | 35
 )
 
-// Conn is a connection to a Nix daemon. Its methods must not be called concurrently, except WritePath
-// and ReadReply: one goroutine may write while another one reads.
+// Conn is a connection to a Nix daemon. Its methods must not be called concurrently.
 type Conn struct {
-	// Log receives the log messages that the daemon sends; it may be nil.
-	Log func(Message)
-
-	conn    io.ReadWriteCloser
-	in      decoder
-	out     encoder
-	version uint64
+	Log  func(Message) // receives the log messages that the daemon sends
+	conn io.Closer
+	in   decoder
+	out  *bufio.Writer
 }
-
-// UnsupportedError means that the other side is not a Nix daemon, or speaks another version of the protocol.
-type UnsupportedError struct{ Reason string }
-
-func (e *UnsupportedError) Error() string { return "the Nix daemon's protocol: " + e.Reason }
 
 // Open performs the handshake with a daemon. The Conn owns conn; if Open fails, it closes conn. After the daemon has
 // sent results of limit bytes, all operations fail; log messages do not count.
 func Open(conn io.ReadWriteCloser, limit int64) (*Conn, error) {
-	const buffer = 128 << 10
-	c := &Conn{conn: conn, in: decoder{Reader: bufio.NewReaderSize(conn, 64<<10), left: limit}, out: encoder{Writer: bufio.NewWriterSize(conn, buffer)}}
+	c := &Conn{Log: func(Message) {}, conn: conn, in: decoder{Reader: bufio.NewReaderSize(conn, 64<<10), left: limit}, out: bufio.NewWriterSize(conn, 32<<10)}
 	if err := c.shakeHands(); err != nil {
 		conn.Close()
 		return nil, err
@@ -45,8 +35,8 @@ func Open(conn io.ReadWriteCloser, limit int64) (*Conn, error) {
 }
 
 func (c *Conn) shakeHands() error {
-	c.out.putInt(clientMagic)
-	if err := c.out.flush(); err != nil {
+	put(c.out, clientMagic)
+	if err := c.out.Flush(); err != nil {
 		return err
 	}
 	magic, version := c.in.getInt(), c.in.getInt()
@@ -54,21 +44,19 @@ func (c *Conn) shakeHands() error {
 	case c.in.err != nil:
 		return c.in.err
 	case magic != daemonMagic:
-		return &UnsupportedError{fmt.Sprintf("the other side is not a Nix daemon (it has sent %#x)", magic)}
+		return fmt.Errorf("the other side is not a Nix daemon (it has sent %#x)", magic)
 	case version>>8 != clientVersion>>8 || version < oldestVersion:
-		return &UnsupportedError{fmt.Sprintf("version %d.%d is not supported", version>>8, version&0xff)}
+		return fmt.Errorf("version %d.%d of the Nix daemon's protocol is not supported", version>>8, version&0xff)
 	}
-	c.version = min(version, clientVersion)
-	c.out.putInt(clientVersion)
-	c.out.putInt(0) // no CPU affinity
-	c.out.putInt(0) // no space to reserve
-	if err := c.out.flush(); err != nil {
+	put(c.out, clientVersion, false, false) // no CPU affinity, no space to reserve
+	if err := c.out.Flush(); err != nil {
 		return err
 	}
-	if c.version >= 1<<8|33 {
+	version = min(version, clientVersion)
+	if version >= 1<<8|33 {
 		c.in.getString() // version of Nix
 	}
-	if c.version >= 1<<8|35 {
+	if version >= 1<<8|35 {
 		c.in.getInt() // whether the daemon trusts the client
 	}
 	return c.readLog()
@@ -77,11 +65,18 @@ func (c *Conn) shakeHands() error {
 // Close closes the connection. Pending reads and writes fail.
 func (c *Conn) Close() error { return c.conn.Close() }
 
-// Error is an error message of the daemon. The connection is usable afterwards.
-type Error struct {
-	Message string
-	Traces  []string
+// request sends an operation and reads the log messages in front of its result.
+func (c *Conn) request(operation uint64, arguments ...any) error {
+	put(c.out, operation)
+	put(c.out, arguments...)
+	if err := c.out.Flush(); err != nil {
+		return err
+	}
+	return c.readLog()
 }
+
+// Error is an error message of the daemon. The connection is usable afterwards.
+type Error struct{ Message string }
 
 func (e *Error) Error() string { return e.Message }
 
@@ -94,8 +89,6 @@ type Message struct {
 
 const (
 	logNext          = 0x6f6c6d67
-	logRead          = 0x64617461
-	logWrite         = 0x64617416
 	logLast          = 0x616c7473
 	logError         = 0x63787470
 	logStartActivity = 0x53545254
@@ -120,78 +113,57 @@ func (c *Conn) readLog() error {
 		case kind == logError:
 			return c.readError()
 		case kind == logNext:
-			c.log(Message{Text: c.in.getString()})
-		case kind == logWrite:
-			c.in.getString()
+			c.Log(Message{Text: c.in.getString()})
 		case kind == logStartActivity:
 			id, _, what := c.in.getInt(), c.in.getInt(), c.in.getInt()
 			c.in.getString()
-			fields := c.readFields()
+			path := c.readFields()
 			c.in.getInt() // parent
-			if what == activityCopyPath && len(fields) > 0 {
-				if fetched[id] = fields[0]; len(fetched) > maxFetched {
-					c.in.fail(errors.New("the Nix daemon has sent too much"))
+			if what == activityCopyPath && c.in.err == nil {
+				if fetched[id] = path; len(fetched) > maxFetched {
+					return errTooMuch
 				}
-				c.log(Message{Path: fields[0]})
+				c.Log(Message{Path: path})
 			}
 		case kind == logStopActivity:
 			id := c.in.getInt()
 			if path := fetched[id]; path != "" {
 				delete(fetched, id)
-				c.log(Message{Path: path, Done: true})
+				c.Log(Message{Path: path, Done: true})
 			}
 		case kind == logResult:
 			c.in.getInt()
 			c.in.getInt()
 			c.readFields()
-		case kind == logRead:
-			c.in.fail(errors.New("the Nix daemon asks for data that no operation has"))
 		default:
-			c.in.fail(fmt.Errorf("the Nix daemon has sent an unknown message (%#x)", kind))
+			return fmt.Errorf("the Nix daemon has sent an unknown message (%#x)", kind)
 		}
 	}
 	return c.in.err
 }
 
-func (c *Conn) log(m Message) {
-	if c.Log != nil && c.in.err == nil {
-		c.Log(m)
-	}
-}
-
-// readFields reads the fields of an activity. It returns integers as "".
-func (c *Conn) readFields() []string {
-	var list []string
-	for range c.in.getInt() {
-		field := ""
-		if isString := c.in.getBool(); isString {
-			field = c.in.getString()
+// readFields reads the fields of an activity, and returns the first string.
+func (c *Conn) readFields() (text string) {
+	for n := c.in.getInt(); n > 0 && c.in.err == nil; n-- {
+		if isString := c.in.getInt() != 0; isString {
+			text = cmp.Or(text, c.in.getString())
 		} else {
 			c.in.getInt()
 			c.in.take(0)
 		}
-		if c.in.err != nil {
-			return nil
-		}
-		list = append(list, field)
 	}
-	return list
+	return text
 }
 
 func (c *Conn) readError() error {
-	e := &Error{}
 	c.in.getString() // always "Error"
 	c.in.getInt()    // level
 	c.in.getString() // name
-	e.Message = c.in.getString()
+	e := &Error{c.in.getString()}
 	c.in.getInt() // no position
-	for range c.in.getInt() {
-		c.in.getInt() // no position
-		trace := c.in.getString()
-		if c.in.err != nil {
-			return c.in.err
-		}
-		e.Traces = append(e.Traces, trace)
+	for n := c.in.getInt(); n > 0 && c.in.err == nil; n-- {
+		c.in.getInt()    // no position
+		c.in.getString() // a line of the trace
 	}
 	if c.in.err != nil {
 		return c.in.err

@@ -4,64 +4,34 @@ import (
 	"bufio"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 )
 
-// maxString is the maximal length of a string of a daemon in bytes, and of one of its log messages: an error with its
-// trace is shorter.
+var errTooMuch = errors.New("the Nix daemon has sent too much")
+
+// maxString is the maximal length of a string or log message of a daemon in bytes.
 const maxString = 1 << 20
 
-// encoder writes values. After an error it does nothing; the owner checks err.
-type encoder struct {
-	*bufio.Writer
-	err error
-}
-
-func (e *encoder) putInt(n uint64) {
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], n)
-	e.putBytes(b[:])
-}
-
-func (e *encoder) putBytes(b []byte) {
-	if e.err == nil {
-		_, e.err = e.Write(b)
+// put writes values: uint64, bool, string and []string. The error is that of the next Flush.
+func put(w *bufio.Writer, values ...any) {
+	for _, v := range values {
+		switch v := v.(type) {
+		case uint64:
+			_, _ = w.Write(binary.LittleEndian.AppendUint64(w.AvailableBuffer(), v))
+		case bool:
+			put(w, map[bool]uint64{true: 1}[v])
+		case string:
+			put(w, uint64(len(v)))
+			_, _ = w.WriteString(v)
+			_, _ = w.Write(make([]byte, -len(v)&7))
+		case []string:
+			put(w, uint64(len(v)))
+			for _, s := range v {
+				put(w, s)
+			}
+		}
 	}
 }
-
-func (e *encoder) putBool(b bool) {
-	if b {
-		e.putInt(1)
-	} else {
-		e.putInt(0)
-	}
-}
-
-func (e *encoder) putString(s string) {
-	e.putInt(uint64(len(s)))
-	if e.err == nil {
-		_, e.err = e.WriteString(s)
-	}
-	e.putBytes(make([]byte, padding(len(s))))
-}
-
-func (e *encoder) putStrings(list []string) {
-	e.putInt(uint64(len(list)))
-	for _, s := range list {
-		e.putString(s)
-	}
-}
-
-func (e *encoder) flush() error {
-	if e.err == nil {
-		e.err = e.Flush()
-	}
-	return e.err
-}
-
-// padding returns the number of zeros behind n bytes.
-func padding(n int) int { return -n & 7 }
 
 // decoder reads values. After an error it returns zero values; the owner checks err.
 type decoder struct {
@@ -70,68 +40,38 @@ type decoder struct {
 	left int64 // bytes of memory that further strings may use
 }
 
-// stringHeader is the memory that an empty string uses in a list.
-const stringHeader = 16
-
-// take counts the memory of a string against d.left.
-func (d *decoder) take(n uint64) {
-	if d.left -= int64(n) + stringHeader; d.left < 0 {
-		d.fail(errors.New("the Nix daemon has sent too much"))
-	}
-}
-
-func (d *decoder) fail(err error) {
+// getBytes reads n bytes and the zeros behind them.
+func (d *decoder) getBytes(n uint64) []byte {
+	b := make([]byte, n+-n&7)
 	if d.err == nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		d.err = err
+		_, d.err = io.ReadFull(d.Reader, b)
 	}
-}
-
-func (d *decoder) readFull(b []byte) {
 	if d.err != nil {
-		return
+		clear(b)
 	}
-	if _, err := io.ReadFull(d.Reader, b); err != nil {
-		d.fail(err)
-	}
+	return b[:n]
 }
 
-func (d *decoder) getInt() uint64 {
-	var b [8]byte
-	d.readFull(b[:])
-	if d.err != nil {
-		return 0
-	}
-	return binary.LittleEndian.Uint64(b[:])
-}
-
-func (d *decoder) getBool() bool { return d.getInt() != 0 }
+func (d *decoder) getInt() uint64 { return binary.LittleEndian.Uint64(d.getBytes(8)) }
 
 func (d *decoder) getString() string {
 	n := d.getInt()
-	if n > maxString {
-		d.fail(fmt.Errorf("the Nix daemon has sent a string of %d bytes", n))
-	} else {
-		d.take(n)
-	}
-	if d.err != nil {
+	if d.take(n); d.err != nil {
 		return ""
 	}
-	b := make([]byte, int(n)+padding(int(n)))
-	d.readFull(b)
-	return string(b[:n])
+	return string(d.getBytes(n))
 }
 
-func (d *decoder) getStrings() []string {
-	var list []string
-	for range d.getInt() {
-		s := d.getString()
-		if d.err != nil {
-			return nil
-		}
-		list = append(list, s)
+// take counts the memory of a string: a list has 16 bytes for an empty one.
+func (d *decoder) take(n uint64) {
+	if d.left -= int64(min(n, maxString)) + 16; d.err == nil && (n > maxString || d.left < 0) {
+		d.err = errTooMuch
+	}
+}
+
+func (d *decoder) getStrings() (list []string) {
+	for n := d.getInt(); n > 0 && d.err == nil; n-- {
+		list = append(list, d.getString())
 	}
 	return list
 }

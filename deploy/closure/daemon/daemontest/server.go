@@ -168,7 +168,7 @@ func (c *session) queryPathInfo(path string) {
 func (c *session) substitute(paths []string) {
 	for i, p := range paths {
 		if slices.Contains(c.Substitutes, p) {
-			c.put(uint64(0x53545254), uint64(i), uint64(3), uint64(100), "copying path '"+p+"' from 'cache'", uint64(1), uint64(1), p, uint64(0))
+			c.put(uint64(0x53545254), uint64(i), uint64(3), uint64(100), "copying path '"+p+"' from 'cache'", uint64(3), uint64(1), p, uint64(1), "cache", uint64(1), "local", uint64(0))
 			c.put(uint64(0x53544f50), uint64(i))
 			c.SetValid(p)
 		}
