@@ -82,3 +82,16 @@ func cutAttr(s string) (name, rest string, ok bool) {
 	}
 	return "", s, false
 }
+
+// ParseSets parses arguments of --set. The last one of a path overrides earlier ones.
+func ParseSets(texts []string) ([]Set, error) {
+	var out []Set
+	for _, text := range texts {
+		set, err := ParseSet(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(slices.DeleteFunc(out, func(s Set) bool { return slices.Equal(s.Path, set.Path) }), set)
+	}
+	return out, nil
+}

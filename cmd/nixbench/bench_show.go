@@ -14,7 +14,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 )
 
-func (a *app) benchListCommand() *cobra.Command {
+func benchListCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List sweeps",
@@ -22,7 +22,11 @@ func (a *app) benchListCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error {
-		all, err := a.listSweeps()
+		s, err := newSweeps(a)
+		if err != nil {
+			return err
+		}
+		all, err := s.List(a.ctx)
 		if err != nil {
 			return err
 		}
@@ -53,39 +57,16 @@ func (a *app) benchListCommand() *cobra.Command {
 	return cmd
 }
 
-// listSweeps opens the sweeps of the hive.
-func (a *app) listSweeps() ([]*bench.Store, error) {
-	if _, _, err := a.surveyForState(); err != nil {
-		return nil, err
-	}
-	return bench.List(a.sweepsFolder())
-}
-
 // findSweep opens the sweep that an argument names; without one, the last.
-func (a *app) findSweep(args []string) (*bench.Store, error) {
-	if len(args) > 0 && strings.Contains(args[0], "/") {
-		st, err := bench.Open(args[0])
-		if err != nil {
-			return nil, newUsageError("%s is not the folder of a sweep: %w", args[0], err)
-		}
-		return st, nil
-	}
-	all, err := a.listSweeps()
+func findSweep(a *app, args ...string) (*bench.Store, error) {
+	s, err := newSweeps(a)
 	if err != nil {
 		return nil, err
 	}
-	ref := "last"
-	if len(args) > 0 {
-		ref = args[0]
-	}
-	st, err := bench.Find(all, ref)
-	if err != nil {
-		return nil, newUsageError("%w", err)
-	}
-	return st, nil
+	return s.Find(a.ctx, cmp.Or(strings.Join(args, ""), "last"))
 }
 
-func (a *app) benchShowCommand() *cobra.Command {
+func benchShowCommand(a *app) *cobra.Command {
 	var html, trials bool
 	var out string
 	cmd := &cobra.Command{
@@ -105,14 +86,14 @@ sweep.`,
 		if !html && out != "" {
 			return newUsageError("bench show: -o requires --html")
 		}
-		st, err := a.findSweep(args)
+		st, err := findSweep(a, args...)
 		if err != nil {
 			return err
 		}
 		if html {
-			return a.writeSweepPage(st, out)
+			return writeSweepPage(a, st, out)
 		}
-		return a.showSweep(st, trials)
+		return showSweep(a, st, trials)
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -123,7 +104,7 @@ sweep.`,
 }
 
 // writeSweepPage writes the page of a sweep, and a page of its own for cells with hollow nodes beside machines.
-func (a *app) writeSweepPage(st *bench.Store, out string) error {
+func writeSweepPage(a *app, st *bench.Store, out string) error {
 	parts, err := results.ReadParts(st)
 	if err != nil {
 		return err
@@ -143,7 +124,7 @@ func (a *app) writeSweepPage(st *bench.Store, out string) error {
 }
 
 // showSweep shows the results of a sweep.
-func (a *app) showSweep(st *bench.Store, withTrials bool) error {
+func showSweep(a *app, st *bench.Store, withTrials bool) error {
 	report, err := results.NewReport(st)
 	if err != nil {
 		return err

@@ -32,9 +32,9 @@ var engineTable = []engineEntry{
 
 type engineEntry struct {
 	kind     engine.Kind
-	commands enginecmd.Commands // nil: none
-	player   newPlayer          // nil: none
-	client   string             // empty: the player submits jobs only on the scheduler's node
+	commands enginecmd.Commands                                                                     // nil: none
+	player   func(c engine.Cluster, client string, settings json.RawMessage) (player.Player, error) // nil: none
+	client   string                                                                                 // empty: the player submits jobs only on the scheduler's node
 }
 
 // engineOf returns the entry of an engine, or an empty one if there is none.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -45,7 +44,7 @@ func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 	if r.Eval.ChunkSize, err = parseNodeLimit(a.evalNodeLimit); err != nil {
 		return r, err
 	}
-	if r.Eval.Sets, err = parseSets(a.sets); err != nil {
+	if r.Eval.Sets, err = nixeval.ParseSets(a.sets); err != nil {
 		return r, err
 	}
 	for _, pair := range a.nixOptions {
@@ -57,19 +56,6 @@ func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 	}
 	r.On, err = readSelection(a.ctx, f.on)
 	return r, err
-}
-
-// parseSets parses the arguments of --set. The last one of a path overrides earlier ones.
-func parseSets(texts []string) ([]nixeval.Set, error) {
-	var out []nixeval.Set
-	for _, text := range texts {
-		set, err := nixeval.ParseSet(text)
-		if err != nil {
-			return nil, err
-		}
-		out = append(slices.DeleteFunc(out, func(s nixeval.Set) bool { return slices.Equal(s.Path, set.Path) }), set)
-	}
-	return out, nil
 }
 
 // open opens the session of a command.

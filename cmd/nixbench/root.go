@@ -78,7 +78,7 @@ func (a *app) rootCommand() *cobra.Command {
 	addGroup(root, "Go back", a.generationsCommand(), a.rollbackCommand())
 	addGroup(root, "Machines and nodes", a.execCommand(), a.sshCommand(), a.logsCommand(), a.consoleCommand(), a.startCommand(), a.stopCommand(), a.rebootCommand(), a.destroyCommand(), a.secretsCommand(), a.stateCommand())
 	addGroup(root, "Machines and nodes", a.engineCommands()...)
-	addGroup(root, "Benchmarks", a.benchCommand())
+	addGroup(root, "Benchmarks", benchCommand(a))
 	addGroup(root, "Other", a.manCommand(), a.genCompletionsCommand(root))
 	a.addHelp(root, "Other")
 	root.Flags().SortFlags = false

@@ -1,19 +1,11 @@
-package main
+package sweeps
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"github.com/nixbench/nixbench/bench/player"
-	"github.com/nixbench/nixbench/deploy/engine"
 )
-
-// newPlayer returns the player for a cluster, with its settings in a workload. client is the node on which the player's commands run; if it is
-// empty, they run on the node of the scheduler.
-type newPlayer func(c engine.Cluster, client string, settings json.RawMessage) (player.Player, error)
 
 // findMachineProcesses returns the processes of the libvirt domains of nodes, by node. Each is the parent of all processes of its machine.
 func findMachineProcesses(proc string, domains map[string]string) map[string]int {

@@ -1,4 +1,4 @@
-package main
+package sweeps
 
 import (
 	"context"
@@ -113,17 +113,7 @@ func TestPausedMachineIsInvalid(t *testing.T) {
 // A sweep records the version of Nix.
 func TestReadHost(t *testing.T) {
 	fixture.Require(t, "nix")
-	if h := newApp(t.Context(), nil).readHost(); !regexp.MustCompile(`^nix \(.*\) [0-9.a-z]+$`).MatchString(h.Nix) || h.CPUs == 0 {
+	if h := readHost(t.Context()); !regexp.MustCompile(`^nix \(.*\) [0-9.a-z]+$`).MatchString(h.Nix) || h.CPUs == 0 {
 		t.Errorf("%+v", h)
-	}
-}
-
-func TestCountHollow(t *testing.T) {
-	hive := &nixeval.Hive{
-		Roles: map[string]nixeval.Role{"head": {Count: 1}, "node": {Count: 2, Hollow: 50}},
-		Nodes: []nixeval.Node{{Name: "head-1", Role: "head"}, {Name: "node-1", Role: "node"}, {Name: "node-2", Role: "node"}, {Name: "db"}},
-	}
-	if n := countHollow(hive); n != 100 {
-		t.Errorf("%d hollow nodes, want 100", n)
 	}
 }

@@ -1,0 +1,61 @@
+package sweeps
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// findClient returns the node on which the commands of a player run: the first node of the benchmark's client role, or none if the benchmark has no such
+// role. kind is the engine of the hive's nodes. The error names what the hive lacks.
+func (c *cluster) findClient(hive *nixeval.Hive, kind engine.Kind) (string, error) {
+	role := c.sweep.Benchmark.Client
+	if role == "" {
+		return "", nil
+	}
+	index := slices.IndexFunc(hive.Nodes, func(n nixeval.Node) bool { return n.Role == role })
+	if index < 0 {
+		text := "the hive has no role " + role
+		if _, exists := hive.Roles[role]; exists {
+			text = "the role " + role + " has no nodes"
+		}
+		return "", failure.WithHint(failure.NewUsage("client = %q of the benchmark: %s", role, text), "the roles with nodes are: "+strings.Join(rolesWithNodes(hive), ", "))
+	}
+	n := hive.Nodes[index]
+	unit := hive.Unit(n.Unit)
+	if unit == nil {
+		return n.Name, nil // its evaluation has failed, which the build reports
+	}
+	if m := unit.Deployment.Engine; m != nil {
+		return "", failure.WithHint(failure.NewUsage("client = %q of the benchmark: %s is a member of the cluster (%s %s), and a client must not be one", role, n.Name, kind.Title, m.Role),
+			"add a role for the client")
+	}
+	if own := unit.Deployment.Client; own == nil || *own != kind.Name {
+		err := failure.NewUsage("client = %q of the benchmark: %s cannot submit jobs to %s", role, n.Name, kind.Title)
+		module := c.Schedulers[kind.Name].Client
+		if module == "" {
+			return "", failure.WithHint(err, "nixbench has no module for clients of "+kind.Title+"; leave client out")
+		}
+		option := "roles." + role + ".modules"
+		if s := hive.Scheduler(); s != "" {
+			option = "roles." + role + ".schedulers." + s + ".modules"
+		}
+		return "", failure.WithHint(err, fmt.Sprintf("add %s to %s", module, option))
+	}
+	return n.Name, nil
+}
+
+// rolesWithNodes returns the roles of a hive that have nodes.
+func rolesWithNodes(hive *nixeval.Hive) []string {
+	var out []string
+	for _, n := range hive.Nodes {
+		if n.Role != "" && !slices.Contains(out, n.Role) {
+			out = append(out, n.Role)
+		}
+	}
+	return out
+}

@@ -1,0 +1,387 @@
+package sweeps
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// cluster deploys the configurations of a sweep from the sweep's copy of the hive. The cluster has its own state folder, beside that
+// copy, so it never changes the machines of a cluster that runs from the original.
+type cluster struct {
+	*Sweeps
+	folder string // of the sweep
+	sweep  bench.Sweep
+	source string // the hive in the copy: a file, or a flake reference
+	// shared is the folder with the addresses and keys of the last sweep of the hive. Sweeps of one hive have the same ones, so that
+	// their systems differ only in what was changed. It is empty for a repetition, which is independent of the hive.
+	shared string
+	state  state.Dir // of the cluster; empty until a session was opened
+}
+
+// newCluster returns the cluster of a sweep.
+func (s *Sweeps) newCluster(folder string, sweep bench.Sweep) *cluster {
+	if absolute, err := filepath.Abs(folder); err == nil { // programs of workloads run elsewhere
+		folder = absolute
+	}
+	c := &cluster{Sweeps: s, folder: folder, sweep: sweep, source: filepath.Join(folder, "source", sweep.Source)}
+	if sweep.RepeatOf == "" {
+		c.shared = filepath.Join(filepath.Dir(folder), "reservation")
+	}
+	if sweep.Flake && !sweep.Git {
+		// Not a path alone: Nix would look for the flake in the git repository that contains the folder of the sweep.
+		c.source = "path:" + (&url.URL{Path: c.source}).EscapedPath()
+	}
+	if sweep.Flake && sweep.Attr != "" {
+		c.source += "#" + sweep.Attr
+	}
+	return c
+}
+
+// sets returns the arguments of --set for a configuration.
+func (c *cluster) sets(configuration bench.Configuration) []string {
+	return append(slices.Clone(c.sweep.Sets), configuration.Sets()...)
+}
+
+// open opens a session on the copy with a configuration, which writes its events to log. command is empty if the session only reads.
+func (c *cluster) open(ctx context.Context, configuration bench.Configuration, command string, log io.Writer) (*deploy.Session, func(), error) {
+	r := c.Request
+	r.File, r.Flake = c.source, ""
+	if c.sweep.Flake {
+		r.File, r.Flake = "", c.source
+	}
+	r.Command, r.On, r.Pick, r.Eval.Facts = command, nil, nil, ""
+	if command == "apply" {
+		r.Nodes, r.Keys, r.AllNodesOnly = deploy.DeployedNodes, true, true
+	}
+	var err error
+	if r.Eval.Sets, err = nixeval.ParseSets(c.sets(configuration)); err != nil {
+		return nil, nil, err
+	}
+	if r.Eval.ExtraModules, err = c.sweep.Benchmark.ExtraModules(configuration); err != nil {
+		return nil, nil, err
+	}
+	var end func()
+	r.Send, end = c.Log(log)
+	s, err := deploy.Open(ctx, r)
+	if err != nil {
+		end()
+		return nil, nil, err
+	}
+	c.state, c.sweep.Cluster = s.Dir, s.Hive.ClusterName()
+	return s, func() { s.Close(); end() }, nil
+}
+
+// freeze assigns the addresses of a configuration's nodes, and evaluates and builds their systems, without a machine. It sets the systems and
+// their closure in the configuration. Garbage collector roots in the sweep's folder protect them.
+func (c *cluster) freeze(ctx context.Context, configuration *bench.Configuration, log io.Writer) error {
+	s, end, err := c.open(ctx, *configuration, "bench", log)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := c.takeReservation(); err != nil {
+		return err
+	}
+	if err := c.check(s.Hive); err != nil {
+		return err
+	}
+	if err := s.Reserve(ctx); err != nil {
+		return err
+	}
+	facts, err := c.keepFacts(configuration)
+	if err != nil {
+		return err
+	}
+	repeated, err := deploy.Build(ctx, s.Eval.WithFacts(facts), s.Hive.WithKeys(s.Nodes), s.Nodes, false)
+	if err != nil {
+		return err
+	}
+	built := repeated
+	if facts != "" && facts != c.state.Facts() {
+		if built, err = deploy.Build(ctx, s.Eval.WithFacts(c.state.Facts()), s.Hive.WithKeys(s.Nodes), s.Nodes, false); err != nil {
+			return err
+		}
+	}
+	configuration.Hollow = 0
+	for _, n := range s.Hive.Nodes {
+		configuration.Hollow += s.Hive.Roles[n.Role].Hollow
+	}
+	configuration.Systems = map[string]bench.System{}
+	for _, b := range built {
+		configuration.Systems[b.Node] = bench.System{Drv: b.Drv, Path: b.Path}
+	}
+	outs, drvs := map[string]string{}, map[string]string{}
+	for _, b := range slices.Concat(built, repeated) {
+		outs[filepath.Join(c.folder, "gcroots", filepath.Base(b.Path))] = b.Path
+		drvs[filepath.Join(c.folder, "gcroots", filepath.Base(b.Drv))] = b.Drv
+	}
+	if err := s.Eval.Keep(ctx, outs); err != nil {
+		return err
+	}
+	if err := s.Eval.KeepDerivations(ctx, drvs); err != nil {
+		return err
+	}
+	if configuration.Outside, err = c.findOutside(ctx, s); err != nil {
+		return err
+	}
+	var systems []string
+	for _, b := range repeated {
+		systems = append(systems, b.Path)
+	}
+	configuration.Closure, err = s.Eval.Requisites(ctx, systems)
+	return err
+}
+
+// check returns an error if a hive cannot be benchmarked: a trial creates all its machines, and submits jobs to one scheduler.
+func (c *cluster) check(hive *nixeval.Hive) error {
+	if !hive.Meta.AllowApplyAll {
+		return failure.NewUsage("meta.allowApplyAll is false in the hive, and a benchmark deploys all its nodes")
+	}
+	if len(machine.Booted(hive, hive.Nodes)) == 0 {
+		return failure.WithHint(failure.NewUsage("no node of the hive is a machine that nixbench creates, and a benchmark creates its machines"),
+			"describe them in roles (docs/provisioning.md)")
+	}
+	if len(hive.Broken) > 0 {
+		return nil // the build reports it
+	}
+	kinds := engine.KindsOf(hive, deploy.EngineKinds())
+	const hint = "import the modules of one scheduler, or choose one with the factor scheduler (docs/schedulers.md)"
+	switch {
+	case len(kinds) == 0:
+		return failure.WithHint(failure.NewUsage("no node of the hive runs a scheduler, and a benchmark needs one"), hint)
+	case len(kinds) > 1:
+		return failure.WithHint(failure.NewUsage("the nodes of the hive run %s and %s, and a benchmark needs one scheduler", kinds[0].Title, kinds[1].Title), hint)
+	case c.Schedulers[kinds[0].Name].NewPlayer == nil:
+		return failure.NewUsage("nixbench cannot submit the jobs of a benchmark to %s", kinds[0].Title)
+	}
+	_, err := c.findClient(hive, kinds[0])
+	return err
+}
+
+// findOutside returns the paths outside of the sweep's folder and of the store from which the hive's systems are made, as far as they are known: nixpkgs
+// and nixbench's modules. Each has the path to which it points.
+func (c *cluster) findOutside(ctx context.Context, s *deploy.Session) (map[string]string, error) {
+	data, err := s.Eval.Introspect(ctx, nixeval.Expression{Text: "{ pkgs, ... }: toString pkgs.path"})
+	if err != nil {
+		return nil, fmt.Errorf("the path of nixpkgs: %w", err)
+	}
+	var nixpkgs string
+	if err := json.Unmarshal(data, &nixpkgs); err != nil {
+		return nil, fmt.Errorf("the path of nixpkgs: %w", err)
+	}
+	out := map[string]string{}
+	for _, path := range append(deploy.ImportedModules(s.Hive), nixpkgs) {
+		if strings.HasPrefix(path, "/nix/store/") || strings.HasPrefix(path, c.folder+"/") {
+			continue
+		}
+		if out[path], err = filepath.EvalSymlinks(path); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// keepFacts returns the file with the facts from which the closure of a configuration is built: addresses, and hashes of keys. In a
+// repetition they are the facts of the original sweep. Otherwise they are those of the sweep's cluster, which keepFacts copies into the sweep.
+func (c *cluster) keepFacts(configuration *bench.Configuration) (string, error) {
+	kept := filepath.Join(c.folder, "facts", configuration.FactsFile())
+	if durable.Exists(kept) {
+		return kept, nil
+	}
+	if !durable.Exists(c.state.Facts()) {
+		return "", nil
+	}
+	data, err := durable.Read(c.state.Facts(), durable.RecordSize)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(kept), 0o700); err != nil {
+		return "", err
+	}
+	return c.state.Facts(), durable.Write(kept, data)
+}
+
+// Remove implements [bench.Cluster].
+func (c *cluster) Remove(ctx context.Context, log io.Writer) error {
+	s, end, err := c.open(ctx, c.sweep.Configurations[0], "destroy", log) // with the first configuration, the hive can be evaluated
+	if err != nil {
+		return err
+	}
+	defer end()
+	recorded, err := s.State()
+	if err != nil {
+		return err
+	}
+	if hasMachines(recorded) {
+		if _, _, err := s.Destroy(ctx, deploy.DestroyRequest{DestroyOptions: deploy.DestroyOptions{Parallel: parallel, Drain: c.Apply.Drain}}); err != nil {
+			return err
+		}
+	}
+	return copyState(filepath.Join(c.folder, ".nixbench", "reservation"), string(c.state))
+}
+
+// parallel is the number of machines that are removed at once.
+const parallel = 10
+
+// Deploy implements [bench.Cluster].
+func (c *cluster) Deploy(ctx context.Context, configuration bench.Configuration, log io.Writer) (*bench.Running, error) {
+	if err := c.apply(ctx, configuration, log); err != nil {
+		return nil, err
+	}
+	s, end, err := c.open(ctx, configuration, "", log) // without a lock: the program of a workload may run other commands
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.describe(ctx, s, configuration)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	closeObserver := out.Close
+	out.Close = func() {
+		closeObserver()
+		end()
+	}
+	return out, nil
+}
+
+func (c *cluster) apply(ctx context.Context, configuration bench.Configuration, log io.Writer) error {
+	s, end, err := c.open(ctx, configuration, "apply", log)
+	if err != nil {
+		return err
+	}
+	defer end()
+	_, err = s.Apply(ctx, deploy.ApplyOptions{Options: c.Apply})
+	return err
+}
+
+// describe returns the running cluster of a session. Its Close closes what describe has opened.
+func (c *cluster) describe(ctx context.Context, s *deploy.Session, configuration bench.Configuration) (*bench.Running, error) {
+	recorded, err := s.State()
+	if err != nil {
+		return nil, err
+	}
+	out := &bench.Running{Systems: map[string]string{}, Domains: map[string]string{}}
+	if out.Command, err = c.commandLine(configuration); err != nil {
+		return nil, err
+	}
+	for _, n := range s.Hive.Nodes {
+		out.Domains[n.Name] = provider.Cluster{Name: s.Hive.ClusterName()}.MachineName(n.Name)
+		if d := recorded.Nodes[n.Name].LastConfirmed; d != nil {
+			out.Systems[n.Name] = d.Path
+		}
+	}
+	for kind, members := range engine.MembersByKind(s.Hive) {
+		for _, m := range members {
+			if m.OneByOne {
+				if out.RoundTrip == nil {
+					out.RoundTrip = func(ctx context.Context) (time.Duration, error) { return s.Fleet.RoundTrip(ctx, m.Node) }
+				}
+				continue
+			}
+			role := s.Hive.Roles[m.HiveRole]
+			nodes := max(1, role.Hollow)
+			out.Nodes += nodes
+			out.CPUs += nodes * role.VCPUs
+			out.Hollow += role.Hollow
+		}
+		of := engine.Cluster{Name: s.Hive.ClusterName(), Members: members, Run: s.Fleet.Run}
+		client, err := c.findClient(s.Hive, kindOf(kind))
+		if err != nil {
+			return nil, err
+		}
+		out.Player = func(w bench.WorkloadOptions) (player.Player, error) {
+			return c.Schedulers[kind].NewPlayer(of, client, w.Players[kind])
+		}
+	}
+	observer, err := machine.Observe(ctx, s.Machines.Open, s.Hive.ClusterName(), recorded, nil)
+	if err != nil {
+		return nil, err
+	}
+	emulated, err := observer.Emulated(ctx)
+	if err != nil {
+		observer.Close()
+		return nil, err
+	}
+	out.Doubts, out.States, out.Close = doubts(s.Hive, recorded, emulated), observer.States, observer.Close
+	return out, nil
+}
+
+// kindOf returns the engine with a name.
+func kindOf(name string) engine.Kind {
+	for _, k := range deploy.EngineKinds() {
+		if k.Name == name {
+			return k
+		}
+	}
+	return engine.Kind{}
+}
+
+// commandLine returns the command line of nixbench for the cluster with a configuration, without a command.
+func (c *cluster) commandLine(configuration bench.Configuration) ([]string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	out := []string{exe, "--file", c.source}
+	if c.sweep.Flake {
+		out[1] = "--flake"
+	}
+	for _, s := range c.sets(configuration) {
+		out = append(out, "--set", s)
+	}
+	for _, o := range c.Request.Eval.NixOptions {
+		out = append(out, "--nix-option="+o[0]+"="+o[1])
+	}
+	if c.Request.Eval.Impure {
+		out = append(out, "--impure")
+	}
+	if c.Request.SSHPrograms {
+		out = append(out, "--allow-ssh-programs")
+	}
+	return out, nil
+}
+
+// doubts returns why no result of a cluster is valid without reservations. emulated are the nodes whose machines are emulated, as libvirt reports.
+func doubts(hive *nixeval.Hive, recorded *state.State, emulated []string) []string {
+	var out []string
+	if len(emulated) > 0 {
+		out = append(out, bench.EmulatedDoubt)
+	}
+	for _, n := range hive.Nodes {
+		if !machine.Boots(hive, n) {
+			out = append(out, n.Name+" is not a machine of nixbench: it is not created again for a trial")
+		}
+	}
+	used := map[string]bool{}
+	for _, m := range recorded.Machines {
+		used[m.Hypervisor] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		uri := recorded.Cluster.Hypervisors[name].URI
+		if strings.Contains(uri, "+ssh://") || strings.Contains(uri, "+tls://") || strings.Contains(uri, "+tcp://") {
+			out = append(out, "the hypervisor "+name+" is another computer, whose load was not observed")
+		}
+	}
+	return out
+}

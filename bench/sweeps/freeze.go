@@ -1,0 +1,176 @@
+package sweeps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
+)
+
+// freeze copies the source of the hive, and builds the systems of all configurations. folder is that of the sweeps.
+func (s *Sweeps) freeze(ctx context.Context, folder string, b *Subject) (*bench.Store, error) {
+	now := time.Now()
+	sweep := bench.Sweep{
+		ID: bench.NewID(b.Name, now), Name: b.Name, Created: now.UTC(), Hive: runs.SafeURLs(b.eval.Source.String()), Revision: deploy.ReadGitRevision(ctx, b.eval.Source.Dir),
+		Nixbench: s.Request.Version, Host: readHost(ctx), Benchmark: b.Benchmark, Sets: s.Sets,
+	}
+	sweep.Configurations, sweep.Trials = bench.Plan(b.Benchmark)
+	if err := bench.RemoveIncomplete(folder); err != nil {
+		return nil, err
+	}
+	folder = filepath.Join(folder, sweep.ID)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
+	if err := s.freezeInto(ctx, folder, b, &sweep); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(folder)) // no machine exists
+	}
+	return bench.Create(folder, sweep, b.Jobs)
+}
+
+// readHost describes this computer.
+func readHost(ctx context.Context) bench.Host {
+	h := bench.ReadHost("/")
+	h.Nix, _ = inspect.NixVersion(ctx) // otherwise, the evaluation reports the error
+	return h
+}
+
+func (s *Sweeps) freezeInto(ctx context.Context, folder string, b *Subject, sweep *bench.Sweep) error {
+	src := b.eval.Source
+	inGit := strings.HasPrefix(src.Flake, "git+file:")
+	if src.IsFlake() && !inGit && !src.Copied {
+		return failure.WithHint(failure.NewUsage("the flake %s is not on this computer, and a sweep keeps a copy of its source", src.Flake), "clone it, and use --flake FOLDER")
+	}
+	copied, err := bench.CopySource(ctx, src.Dir, filepath.Join(folder, "source"), inGit)
+	if err != nil {
+		return err
+	}
+	sweep.Source, sweep.SourceHash, sweep.Untracked = copied.Folder, copied.Hash, copied.Untracked
+	if sweep.Flake, sweep.Git, sweep.Attr = src.IsFlake(), inGit, src.Attr; !sweep.Flake {
+		sweep.Source = filepath.Join(copied.Folder, filepath.Base(src.File))
+	}
+	roots := map[string]string{} // derivations and store paths of the programs of workloads, by the links that keep them
+	for name, w := range b.Workloads {
+		for i, path := range w.ProgramInputs {
+			roots[filepath.Join(folder, "gcroots", fmt.Sprintf("program-%s-%d", name, i))] = path
+		}
+	}
+	if err := b.eval.Keep(ctx, roots); err != nil && ctx.Err() == nil {
+		return failure.WithKind(failure.Build, fmt.Errorf("benchmarks.%s: build the programs of workloads: %w", b.Name, err))
+	} else if err != nil {
+		return err
+	}
+	return s.build(ctx, folder, sweep)
+}
+
+// build evaluates and builds the systems of all configurations from the sweep's copy of the source.
+func (s *Sweeps) build(ctx context.Context, folder string, sweep *bench.Sweep) error {
+	if sweep.Git {
+		if err := bench.TrackSource(ctx, filepath.Join(folder, "source")); err != nil {
+			return err
+		}
+	}
+	cluster := s.newCluster(folder, *sweep)
+	log, err := os.OpenFile(filepath.Join(folder, "freeze.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	for i := range sweep.Configurations {
+		c := &sweep.Configurations[i]
+		wait := s.Request.Send.Wait(event.Event{Phase: event.Build, Text: fmt.Sprintf("configuration %d of %d: %s", i+1, len(sweep.Configurations), bench.FormatCell(c.Levels))})
+		err = cluster.freeze(ctx, c, log)
+		wait.End()
+		if err != nil && len(c.Levels) > 0 {
+			err = fmt.Errorf("%s: %w", bench.FormatCell(c.Levels), err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	sweep.Cluster = cluster.sweep.Cluster
+	return cluster.keepReservation()
+}
+
+// Replay repeats the sweep of an archive in a folder, or continues the repetition in this folder.
+func (s *Sweeps) Replay(ctx context.Context, archive, folder string) (*bench.Store, error) {
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := state.Dir(filepath.Join(filepath.Dir(folder), ".nixbench", "replay")).Lock(ctx, state.Self("bench replay"))
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Unlock()
+	st, err := bench.Open(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(folder); err == nil {
+			return nil, failure.NewUsage("bench replay: %s exists and has no complete sweep; remove it, or choose another folder with --dir", folder)
+		}
+		st, err = s.extract(ctx, archive, folder)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return st, s.execute(ctx, st)
+}
+
+// extract extracts an archive into a folder, builds its systems, and compares them with those of the original.
+func (s *Sweeps) extract(ctx context.Context, archive, folder string) (*bench.Store, error) {
+	f, _, err := durable.Open(archive)
+	if err != nil {
+		return nil, failure.NewUsage("bench replay: %w", err)
+	}
+	defer f.Close()
+	st, err := s.extractFrom(ctx, f, folder)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", archive, err), os.RemoveAll(folder)) // no machine exists
+	}
+	return st, nil
+}
+
+func (s *Sweeps) extractFrom(ctx context.Context, f io.Reader, folder string) (*bench.Store, error) {
+	if err := bench.ReadArchive(f, folder); err != nil {
+		return nil, usage(err)
+	}
+	original, err := bench.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(filepath.Join(folder, "sweep.json")); err != nil { // until everything is built
+		return nil, err
+	}
+	if err := durable.Write(filepath.Join(folder, ".gitignore"), []byte("*\n")); err != nil { // the folder has keys of the cluster
+		return nil, err
+	}
+	now := time.Now()
+	sweep := original.Sweep
+	sweep.RepeatOf, sweep.ID, sweep.Created, sweep.Nixbench, sweep.Host = sweep.ID, bench.NewID(sweep.Name, now), now.UTC(), s.Request.Version, readHost(ctx)
+	sweep.Configurations = slices.Clone(sweep.Configurations)
+	if err := s.build(ctx, folder, &sweep); err != nil {
+		return nil, err
+	}
+	same, all := 0, 0
+	for i, c := range sweep.Configurations {
+		changed, total := bench.CompareClosures(original.Sweep.Configurations[i].Closure, c.Closure)
+		same, all = same+total-len(changed), all+total
+	}
+	s.Request.Send.Note("%d of %d store paths identical to those of %s", same, all, sweep.RepeatOf)
+	return bench.Repeat(folder, sweep)
+}

@@ -1,0 +1,153 @@
+package sweeps
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/results"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// Run executes a benchmark: it continues the last sweep if that is not complete, or begins a new one.
+func (s *Sweeps) Run(ctx context.Context, b *Subject, startNew bool) (*bench.Store, error) {
+	session, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close()
+	recorded, err := session.State()
+	if err != nil {
+		return nil, err
+	}
+	if hasMachines(recorded) { // those of a sweep would have the same names
+		return nil, failure.WithHint(failure.NewUsage("the cluster %s is deployed from this hive, and the machines of a benchmark would have the same names", session.Hive.ClusterName()),
+			"remove it first: nixbench destroy; or benchmark a copy of the hive with another cluster.name and cluster.network")
+	}
+	if err := session.Dir.Create(); err != nil {
+		return nil, err
+	}
+	folder := folderOf(session.Dir)
+	lock, err := state.Dir(folder).Lock(ctx, state.Self("bench run"))
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Unlock()
+	store, err := s.findUnfinished(folder, b, startNew)
+	if err != nil {
+		return nil, err
+	}
+	id := ""
+	if store != nil {
+		id = store.Sweep.ID
+	}
+	if err := s.removeMachines(ctx, folder, id); err != nil {
+		return nil, err
+	}
+	if store == nil {
+		if store, err = s.freeze(ctx, folder, b); err != nil {
+			return nil, err
+		}
+	}
+	return store, s.execute(ctx, store)
+}
+
+// removeMachines removes the machines of all sweeps in a folder but one, whose id may be empty. Machines of several sweeps would have the same names.
+func (s *Sweeps) removeMachines(ctx context.Context, folder, except string) error {
+	all, err := bench.List(folder)
+	if err != nil {
+		return err
+	}
+	for _, st := range all {
+		if st.Sweep.ID == except {
+			continue
+		}
+		c := s.newCluster(st.Folder, st.Sweep)
+		exist, err := c.hasMachines()
+		if err != nil {
+			return err
+		}
+		if exist {
+			s.Request.Send.Note("removing the machines of the sweep %s", st.Sweep.ID)
+			if err := c.Remove(ctx, io.Discard); err != nil {
+				return fmt.Errorf("remove the machines of the sweep %s: %w", st.Sweep.ID, err)
+			}
+		}
+	}
+	return nil
+}
+
+// findUnfinished returns the last sweep of the benchmark if it is not complete, and nil if a new one must begin.
+func (s *Sweeps) findUnfinished(folder string, b *Subject, startNew bool) (*bench.Store, error) {
+	all, err := bench.List(folder)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(st *bench.Store) bool { return st.Sweep.Name != b.Name })
+	if len(all) == 0 || startNew {
+		return nil, nil
+	}
+	last := all[len(all)-1]
+	p, err := last.Progress()
+	switch {
+	case err != nil:
+		return nil, err
+	case p.Done == p.Trials:
+		return nil, nil
+	case last.IsOf(b.Benchmark, b.Jobs, s.Sets):
+		s.Request.Send.Note("continuing the sweep %s: %d of %d trials are done", last.Sweep.ID, p.Done, p.Trials)
+		return last, nil
+	}
+	s.Request.Send.Note("the benchmark was changed since the sweep %s, which is not complete; a new sweep begins", last.Sweep.ID)
+	return nil, nil
+}
+
+// execute executes the trials that are left, and removes the machines.
+func (s *Sweeps) execute(ctx context.Context, store *bench.Store) error {
+	sweep, send := store.Sweep, s.Request.Send
+	cluster := s.newCluster(store.Folder, sweep)
+	var wait *event.Wait
+	endWait := func() {
+		if wait != nil {
+			wait.End()
+			wait = nil
+		}
+	}
+	defer endWait()
+	reference, err := loadReference(ctx, store)
+	if err != nil {
+		return err
+	}
+	r := &bench.Runner{
+		Store: store, Cluster: cluster, Observe: newObserver(store, reference),
+		Step: func(t bench.Trial, what string) {
+			endWait()
+			wait = send.Wait(event.Event{Phase: event.Check, Text: fmt.Sprintf("trial %d of %d, %s: %s", t.Number, len(sweep.Trials), what, t)})
+		},
+		End: func(t bench.Trial, at bench.Attempt) {
+			endWait()
+			send.Note("%s", results.DescribeAttempt(t, at, len(sweep.Trials)))
+		},
+	}
+	send.Note("sweep %s: %d trials; results are in %s", sweep.ID, len(sweep.Trials), store.Folder)
+	began := time.Now()
+	runErr := r.Run(ctx)
+	endWait()
+	if runErr != nil {
+		send.Note("the machines of the sweep remain; the same command continues it, and nixbench bench destroy removes them")
+		return runErr
+	}
+	if err := cluster.Remove(ctx, io.Discard); err != nil {
+		return fmt.Errorf("remove the machines of the sweep: %w", err)
+	}
+	p, err := store.Progress()
+	if err == nil {
+		send.Note("%s", results.DescribeProgress(p, time.Since(began)))
+	}
+	return err
+}

@@ -1,0 +1,177 @@
+package sweeps
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/bench/workload"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Selection selects a benchmark of the hive, or describes one that is not in the hive.
+type Selection struct {
+	Name        string   // of a benchmark in the hive; empty: the only one
+	Vary        []string // factors with their levels, FACTOR=LEVEL,…
+	Workloads   []string // levels of the factor workload
+	Repetitions int      // 0: those of the benchmark
+	Seed        int      // -1: that of the benchmark
+}
+
+// Subject is a benchmark with its workloads.
+type Subject struct {
+	bench.Benchmark
+	Name     string
+	Jobs     map[string][]workload.Job
+	Programs map[string]string // hashes of the programs of workloads
+	eval     *nixeval.Evaluator
+}
+
+// Load evaluates and checks the benchmark that a selection selects, and makes the jobs of its workloads.
+func (s *Sweeps) Load(ctx context.Context, selected Selection) (*Subject, error) {
+	if selected.Repetitions < 0 {
+		return nil, failure.NewUsage("--repetitions must be greater than 0 (it is %d)", selected.Repetitions)
+	}
+	if selected.Seed < -1 {
+		return nil, failure.NewUsage("--seed must not be negative (it is %d)", selected.Seed)
+	}
+	r := s.Request
+	r.Eval.Send = r.Send
+	e, err := r.Evaluator()
+	if err != nil {
+		return nil, err
+	}
+	b := &Subject{Jobs: map[string][]workload.Job{}, Programs: map[string]string{}, eval: e}
+	if b.Name, b.Benchmark, err = selected.find(ctx, e); err != nil {
+		return nil, err
+	}
+	if err := b.check(); err != nil {
+		kind := failure.Evaluation
+		if selected.isDescribed() {
+			kind = failure.Usage
+		}
+		return nil, failure.WithKind(kind, err)
+	}
+	if err := checkSets(s.Sets, b.Factors); err != nil {
+		return nil, err
+	}
+	return b, b.CheckLevels(ctx, e, b.Name)
+}
+
+// isDescribed reports whether the selection describes a benchmark that is not in the hive.
+func (s Selection) isDescribed() bool { return len(s.Vary) > 0 || len(s.Workloads) > 0 }
+
+// find returns the name and the value of the selected benchmark.
+func (s Selection) find(ctx context.Context, e *nixeval.Evaluator) (name string, b bench.Benchmark, err error) {
+	if !s.isDescribed() {
+		name, b, err = s.findInHive(ctx, e)
+	} else if s.Name != "" {
+		err = failure.NewUsage("--vary and --workload describe a benchmark, and %s names one; use one of them", s.Name)
+	} else {
+		var matrix map[string][]string
+		if matrix, err = s.matrix(); err == nil {
+			name = "adhoc"
+			b, err = bench.ReadBenchmark(ctx, e, map[string]any{"matrix": matrix})
+		}
+	}
+	if s.Repetitions > 0 {
+		b.Repetitions = s.Repetitions
+	}
+	if s.Seed >= 0 {
+		b.Seed = uint64(s.Seed)
+	}
+	return name, b, err
+}
+
+func (s Selection) findInHive(ctx context.Context, e *nixeval.Evaluator) (string, bench.Benchmark, error) {
+	var none bench.Benchmark
+	all, err := bench.ReadBenchmarks(ctx, e)
+	if err != nil {
+		return "", none, err
+	}
+	names := slices.Sorted(maps.Keys(all))
+	name := s.Name
+	switch {
+	case len(names) == 0:
+		return "", none, failure.WithHint(failure.NewUsage("%s has no benchmarks", e.Source), "add benchmarks.NAME to the hive, or use --vary roles.ROLE.count=2,4")
+	case name == "" && len(names) == 1:
+		name = names[0]
+	case name == "":
+		return "", none, failure.NewUsage("%s has several benchmarks; choose one of: %s", e.Source, strings.Join(names, ", "))
+	}
+	b, ok := all[name]
+	if !ok {
+		return "", none, failure.NewUsage("there is no benchmarks.%s; %s has: %s", name, e.Source, strings.Join(names, ", "))
+	}
+	return name, b, nil
+}
+
+// matrix returns the matrix of a benchmark that is not in the hive.
+func (s Selection) matrix() (map[string][]string, error) {
+	matrix := map[string][]string{}
+	for _, v := range s.Vary {
+		factor, levels, ok := strings.Cut(v, "=")
+		if !ok || factor == "" || levels == "" {
+			return nil, failure.NewUsage("--vary needs a path and levels: --vary roles.worker.count=2,4 (it is %s)", v)
+		}
+		if matrix[factor] != nil {
+			return nil, failure.NewUsage("--vary names the factor %s twice; write all its levels once: --vary %s=LEVEL,…", factor, factor)
+		}
+		matrix[factor] = strings.Split(levels, ",")
+	}
+	if len(s.Workloads) > 0 {
+		matrix["workload"] = s.Workloads
+	}
+	for _, w := range matrix["workload"] {
+		if w != "null" && w != "gang" {
+			return nil, failure.NewUsage("there is no workload %s; with --vary there are: null, gang. Other workloads need a benchmark in the hive", w)
+		}
+	}
+	return matrix, nil
+}
+
+// checkSets returns an error if an argument of --set names the path of a factor: the matrix sets it, too.
+func checkSets(sets []string, factors map[string][]string) error {
+	for _, text := range sets {
+		set, err := nixeval.ParseSet(text)
+		if err != nil {
+			return usage(err)
+		}
+		for _, f := range slices.Sorted(maps.Keys(factors)) {
+			level, err := nixeval.ParseSet(f + "=")
+			if err == nil && slices.Equal(level.Path, set.Path) {
+				return failure.WithHint(failure.NewUsage("--set %s: the matrix of the benchmark varies %s, so that both would set it", text, f),
+					"leave out --set, or remove the factor from the matrix")
+			}
+		}
+	}
+	return nil
+}
+
+// check checks what the options of a benchmark do not, and makes the jobs of its workloads.
+func (b *Subject) check() error {
+	if err := bench.Check(b.Name, b.Benchmark); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.Claims)) {
+		if _, err := stats.ParseClaim(b.Claims[name]); err != nil {
+			return fmt.Errorf("benchmarks.%s.claims.%s: %w", b.Name, name, err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.Workloads)) {
+		hash, err := bench.HashProgram(name, b.Workloads[name])
+		if err != nil {
+			return fmt.Errorf("benchmarks.%s.%w", b.Name, err)
+		}
+		b.Programs[name] = hash
+		if b.Jobs[name], err = bench.MakeJobs(name, b.Workloads[name], b.Seed); err != nil {
+			return fmt.Errorf("benchmarks.%s.%w", b.Name, err)
+		}
+	}
+	return nil
+}

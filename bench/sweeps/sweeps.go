@@ -1,0 +1,108 @@
+// Package sweeps executes the benchmarks of a hive. It freezes a sweep, deploys its configurations from the sweep's copy of the hive with sessions
+// of package deploy, runs its trials, and repeats sweeps from archives.
+package sweeps
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// Sweeps are the sweeps of a hive.
+type Sweeps struct {
+	Request    deploy.Request       // of the hive
+	Sets       []string             // the arguments of --set in the request
+	Apply      deploy.Options       // how configurations are deployed
+	Schedulers map[string]Scheduler // by the kind of their engine
+	// Log returns a sink that writes events as text, and a function that ends it.
+	Log func(io.Writer) (send event.Sink, end func())
+}
+
+// Scheduler is a scheduler that benchmarks can measure.
+type Scheduler struct {
+	// NewPlayer returns the player for a cluster, with its settings in a workload. client is the node on which the player's commands run; if it is empty, they
+	// run on the node of the scheduler.
+	NewPlayer func(c engine.Cluster, client string, settings json.RawMessage) (player.Player, error)
+	// Client is the NixOS module of a client from which the player submits jobs. Empty: it submits jobs only on the scheduler's node.
+	Client string
+}
+
+// open opens a session that only reads the hive and its state.
+func (s *Sweeps) open(ctx context.Context) (*deploy.Session, error) {
+	return deploy.Open(ctx, s.Request)
+}
+
+// folderOf returns the folder of the sweeps of a hive with a state folder.
+func folderOf(dir state.Dir) string { return filepath.Join(string(dir), "benchmarks") }
+
+// List opens the sweeps of the hive.
+func (s *Sweeps) List(ctx context.Context) ([]*bench.Store, error) {
+	session, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close()
+	return bench.List(folderOf(session.Dir))
+}
+
+// Find opens a sweep: the folder of one, the beginning of the id of a sweep of the hive, or "last".
+func (s *Sweeps) Find(ctx context.Context, ref string) (*bench.Store, error) {
+	if strings.Contains(ref, "/") {
+		return openFolder(ref)
+	}
+	all, err := s.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st, err := bench.Find(all, ref)
+	return st, usage(err)
+}
+
+// openFolder opens the sweep in a folder that the user names.
+func openFolder(folder string) (*bench.Store, error) {
+	st, err := bench.Open(folder)
+	if err != nil {
+		return nil, failure.NewUsage("%s is not the folder of a sweep: %w", folder, err)
+	}
+	return st, nil
+}
+
+// usage returns an error as one of the command line.
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return failure.WithKind(failure.Usage, err)
+}
+
+// Destroy removes the machines of the hive's sweeps that were interrupted, or of the sweep in a folder, if it is not empty.
+func (s *Sweeps) Destroy(ctx context.Context, folder string) error {
+	if folder != "" {
+		st, err := openFolder(folder)
+		if err != nil {
+			return err
+		}
+		return s.newCluster(st.Folder, st.Sweep).Remove(ctx, io.Discard)
+	}
+	session, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	lock, err := state.Dir(folderOf(session.Dir)).Lock(ctx, state.Self("bench destroy"))
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
+	return s.removeMachines(ctx, folderOf(session.Dir), "")
+}

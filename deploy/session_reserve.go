@@ -1,0 +1,26 @@
+package deploy
+
+import (
+	"context"
+
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine"
+)
+
+// Reserve records the addresses and the keys of the hive's machines, as [Session.Apply] does before it creates them. Then the facts are known before a
+// machine exists.
+func (s *Session) Reserve(ctx context.Context) error {
+	return s.recorded(ctx, func(run *recordedRun) error {
+		plan, err := s.Machines.MakePlan(ctx, run.store.State(), nil, false)
+		if err != nil {
+			return err
+		}
+		defer plan.Close()
+		if !plan.Network.Mode.Ours() {
+			return failure.WithHint(failure.NewUsage("the addresses in a network of mode %s are known only when machines run", plan.Network.Mode),
+				"use a network that nixbench manages (cluster.network.mode = \"nat\" or \"isolated\"), so that all systems can be built before a machine exists")
+		}
+		starter := &machine.Starter{Manager: s.Machines, Store: run.store, RunID: run.ID()}
+		return starter.AskAndRecord(plan, run.Recorder, false)
+	})
+}
