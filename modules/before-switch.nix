@@ -1,6 +1,6 @@
-# A step of a system that nixbench runs on the node before it switches to the system, for a change that
-# must be complete before the first service of the new system starts. It is not a pre-switch check of
-# NixOS: those must not change anything.
+# The option nixbench.beforeSwitch: commands that nixbench runs on the node before it switches to a system, for a change that
+# must be complete before the first service of the new system starts, such as the upgrade of a control plane. NixOS'
+# pre-switch checks must not change anything.
 {
   config,
   lib,

@@ -6,8 +6,8 @@ import (
 	"io/fs"
 )
 
-// Compare returns the paths of the modules of which a folder has no copy or another content. Other files in the folder do not matter. It
-// returns an error that wraps [fs.ErrNotExist] if the folder does not exist.
+// Compare returns the paths of the modules of nixbench that are missing in a folder or have another content there. Other files
+// in the folder do not matter. It returns an error that wraps [fs.ErrNotExist] if the folder does not exist.
 func Compare(folder fs.FS) (differ []string, err error) {
 	if _, err := fs.Stat(folder, "."); err != nil {
 		return nil, err

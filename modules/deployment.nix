@@ -9,8 +9,8 @@
 let
   inherit (lib) mkOption types;
 
-  # A type for strings whose values are not in error messages. With types.str, the messages
-  # about conflicting definitions and wrong types would contain the values.
+  # A type for secret strings. The messages of types.str about conflicting definitions and wrong types would contain the
+  # values.
   secret = lib.mkOptionType {
     name = "secret";
     description = "string that is not shown";

@@ -53,9 +53,8 @@ in
       services.openssh = {
         enable = true;
         authorizedKeysInHomedir = true;
-        # Only the host key that nixbench creates before the first boot. Host keys of other
-        # types would be generated at the first boot: no client has them in known_hosts, and
-        # the generation of an RSA key takes seconds.
+        # Only one host key, which nixbench creates before the first boot. Host keys of other types would be generated at the
+        # first boot: no client has them in known_hosts, and the generation of an RSA key takes seconds.
         hostKeys = mkDefault [
           {
             type = "ed25519";
@@ -69,17 +68,16 @@ in
         };
       };
 
-      # No trusted-users are needed: nixbench deploys as root, which Nix always trusts. Nix adds the features to those
-      # of `experimental-features`, which a hive may set to a string or a list; the two types would not merge.
+      # No trusted-users are needed, because nixbench deploys as root, which Nix always trusts. This option is merged with
+      # `experimental-features`, which a hive may set to a string or a list; a string and a list would not merge.
       nix.settings.extra-experimental-features = mkDefault [
         "nix-command"
         "flakes"
       ];
 
-      # The DHCP server reserves an address for the MAC address of the machine. By default,
-      # networkd sends an identifier that depends on the machine-id, which changes when the
-      # machine is recreated. So ClientIdentifier is set. The names match the interfaces of
-      # the machine, but not bridges and interfaces of pods.
+      # The DHCP server reserves an address for the MAC address of the machine. By default, networkd sends an identifier that
+      # depends on the machine-id, which changes when the machine is recreated; so ClientIdentifier is set. The interface
+      # names match those of the machine, but not bridges and interfaces of pods.
       #
       # networkd uses the first file, by name, that matches an interface. systemd recommends
       # names below 70 to users, and NixOS writes 40-INTERFACE for `networking.interfaces`, so
@@ -120,7 +118,7 @@ in
         growPartition = mkDefault true;
         loader = {
           timeout = mkDefault 1;
-          # A priority between an option's default (1500) and mkDefault (1000): modules of other boot loaders
+          # This priority is between that of an option's default (1500) and mkDefault (1000): modules of other boot loaders
           # disable GRUB with mkDefault.
           grub.enable = lib.mkOverride 1400 (!uefi);
           grub.device = mkIf (!uefi) (mkDefault "/dev/vda");
@@ -128,7 +126,7 @@ in
         };
       };
       fileSystems = {
-        # The labels of file systems in NixOS' images.
+        # The root file system by the label that it has in NixOS' images.
         "/" = {
           device = mkDefault "/dev/disk/by-label/nixos";
           fsType = mkDefault "ext4";

@@ -35,7 +35,7 @@ let
       };
     in
     {
-      # interface: this module of NixOS declares the options that every image has, such as image.fileName.
+      # interface: the imported module of NixOS declares the options that every image has, such as image.fileName.
       imports = [ (modulesPath + "/image/file-options.nix") ];
 
       # implementation

@@ -90,11 +90,13 @@ let
     fi
   '';
 
-  # -- units that read a key once ---------------------------------------------
+  # -- Services that read a key only when they start ---------------------------------------------
 
-  # The paths of the keys in a unit's `restartUnits`, by the name of the unit.
+  # The paths of the keys that a service reads when it starts, by the name of the service: those with the service in
+  # `restartUnits`.
   readBy = lib.zipAttrs (mapAttrsToList (_: key: lib.genAttrs key.restartUnits (_: key.path)) keys);
-  # The folder with a file of `sha256sum` for each of these units that runs. upload.sh reads it, too.
+  # The folder with a file for each running service of `restartUnits`: the output of `sha256sum` for its keys. upload.sh of
+  # package secrets reads these files, too.
   readersFolder = "/run/nixbench-keys-read";
   recordRead = unit: paths: {
     ExecStartPre = [
@@ -107,7 +109,7 @@ let
     ExecStopPost = [ "+${pkgs.coreutils}/bin/rm -f ${readersFolder}/${unit}" ];
   };
 
-  # Whether a unit creates the users after the activation, instead of the activation.
+  # Whether a systemd unit creates the users, after the activation, instead of the activation itself.
   usersLater = config.services.userborn.enable or false || config.systemd.sysusers.enable or false;
 
   # -- units -----------------------------------------------------------------
@@ -146,9 +148,9 @@ let
   unitName = name: "${escapeUnitName name}-key";
   keysWithUnit = filterAttrs (name: _: builtins.match "[]a-zA-Z0-9:_.@\\-]+" (unitName name) != null) keys;
 
-  # The pipe into which the units of keys write their names.
+  # The pipe into which each NAME-key.service writes its name when it starts.
   startedPipe = "/run/nixbench-keys/started";
-  # The units and paths that nixbench-keys.service has watched last.
+  # The file with the systemd units and paths that nixbench-keys.service has watched last.
   watchedList = "/run/nixbench-keys/watched";
 
   # systemd expands specifiers such as %n in unit files.
@@ -157,14 +159,15 @@ in
 {
   # implementation
   config = lib.mkIf (keys != { }) {
-    # If this script fails, the activation continues, and fails at the end.
+    # If this snippet of the activation fails, the activation continues with the next snippets, and reports a failure at the
+    # end.
     system.activationScripts.nixbench-chown-keys = lib.mkIf (early != { } && !usersLater) (
       lib.stringAfter (
         [ "users" ] ++ lib.optional (config.system.activationScripts ? groups) "groups"
       ) setOwners
     );
 
-    # The switch restarts the units in this list.
+    # Write the services that must be restarted into switch-to-configuration's list of units to restart.
     system.activationScripts.nixbench-restart-readers = lib.mkIf (readBy != { }) ''
       for read in ${readersFolder}/*; do
         [ ! -f "$read" ] || sha256sum --check --status -- "$read" 2>/dev/null || echo "''${read##*/}" >>/run/nixos/activation-restart-list
@@ -178,7 +181,7 @@ in
       (lib.mkIf (early != { } && usersLater) {
         nixbench-chown-keys = {
           description = "Owners of keys";
-          # userborn's unit has this name as an alias.
+          # This is also an alias of userborn's systemd unit.
           after = [
             "systemd-sysusers.service"
             "local-fs.target"
@@ -210,7 +213,8 @@ in
           unitConfig.DefaultDependencies = false;
           startLimitIntervalSec = 0;
           serviceConfig = {
-            # A switch waits until the units of present keys are being started, so that it notices when units that need them fail.
+            # With this type, a switch waits until the units of present keys are being started, and so notices when services
+            # that need them fail.
             Type = "notify";
             NotifyAccess = "all";
             Restart = "always";
@@ -270,7 +274,7 @@ in
                   restarted+=("$i") restartedUnits+=("''${units[i]}")
                 fi
               done
-              # After an error, the next pass tries again.
+              # If systemctl fails, the next pass of the loop tries again.
               if [ ''${#restarted[@]} != 0 ] && systemctl --no-block restart -- "''${restartedUnits[@]}"; then
                 setActive "" "''${restarted[@]}"
               fi
@@ -293,10 +297,10 @@ in
         name: key:
         nameValuePair (unitName name) {
           description = "Presence of the key ${escapeSpecifiers name}";
-          # No start limit, because a key may be created and removed any number of times.
+          # systemd must not limit the number of starts, because a key may be created and removed any number of times.
           startLimitIntervalSec = 0;
-          # If a post-activation key is missing, a restart by switch-to-configuration would
-          # never end.
+          # A restart of this unit waits for its key. switch-to-configuration would wait for it forever if the key is uploaded
+          # after the activation.
           restartIfChanged = key.uploadAt == "pre-activation";
           serviceConfig = {
             Type = "oneshot";
@@ -313,7 +317,8 @@ in
           script = ''
             key=${escapeShellArg key.path}
             unit=${escapeShellArg "${unitName name}.service"}
-            # A slash precedes the name, because a part of a message of tail may be on the same line.
+            # A slash precedes the name of the systemd unit, because the beginning of a message of tail may be on the same
+            # line.
             reportStart() { if [ -p ${startedPipe} ]; then { echo "/$unit" 1<>${startedPipe}; } 2>/dev/null || true; fi; }
             if [ -e "$key" ]; then # without tail, because a switch may start many of these units
               reportStart

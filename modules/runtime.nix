@@ -75,8 +75,7 @@ in
 
   # implementation
   config = {
-    # The default is for hosts on which the modules are used without nixbench. nixbench always
-    # passes this argument.
+    # This default is for hosts that use the modules without nixbench. nixbench always passes this argument.
     _module.args.runtime = lib.mkDefault null;
 
     systemd.tmpfiles.settings.nixbench-node = lib.mkIf (cfg.node != null) {

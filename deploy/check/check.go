@@ -25,11 +25,12 @@ type Condition struct {
 	// Limit is the time limit of a single probe, so that an unreachable node does not use up all the
 	// time; 0 means 30 s.
 	Limit time.Duration
-	// Within is the time limit until the condition must hold; 0 means that only the deadline of Await counts.
+	// Within is the time after which Await gives up this condition; 0: at the deadline of Await's context.
 	Within time.Duration
 	// Probe returns nil if the condition holds. Otherwise the error describes in one line what is missing.
 	Probe func(ctx context.Context) error
-	// Look is optional. It returns what is wrong on the nodes, while the condition does not hold.
+	// Look is optional. It returns what is wrong on the nodes, such as a failed systemd unit, while the condition does not
+	// hold.
 	Look Look
 	// Explain is optional. It returns a text that explains why the condition does not hold, such as the last
 	// lines of logs.
@@ -42,7 +43,7 @@ type Result struct {
 	OK      bool    `json:"ok"`
 	Seconds float64 `json:"seconds"`
 	Missing string  `json:"missing,omitempty"`
-	Why     string  `json:"why,omitempty"` // logs that explain why the condition does not hold
+	Why     string  `json:"why,omitempty"` // the last lines of logs that explain why the condition does not hold
 	took    time.Duration
 }
 
@@ -104,8 +105,7 @@ func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Resu
 	return results, err
 }
 
-// cancelCause returns the cause if ctx was cancelled, such as by Ctrl-C. It returns nil if the deadline of ctx
-// has passed.
+// cancelCause returns why ctx was cancelled, such as Ctrl-C. It returns nil if the deadline of ctx has passed.
 func cancelCause(ctx context.Context) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
@@ -123,8 +123,8 @@ func countHeld(results []Result) int {
 	return n
 }
 
-// awaitCondition probes c until it holds or ctx ends, and at least once. It calls waiting when the text about
-// what is missing changes.
+// awaitCondition probes the condition c until it holds or ctx ends, and at least once. It calls waiting whenever the text
+// about what is missing changes.
 func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting func(string)) Result {
 	begin := time.Now()
 	if c.Within > 0 {
@@ -163,14 +163,15 @@ func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting f
 	return r
 }
 
-// probeUntil probes c until it holds or ctx ends, and at least once. It calls missing with what is missing.
+// probeUntil probes the condition c until it holds or ctx ends, and at least once. It calls missing with the error of each
+// probe.
 func probeUntil(ctx context.Context, c Condition, missing func(string)) error {
 	for first := true; ; first = false {
 		err := probeOnce(ctx, c)
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil || first { // the error of a cancelled probe only reports the cancellation
+		if ctx.Err() == nil || first { // leave out the error of a probe that was cancelled, which says only that it was cancelled
 			missing(err.Error())
 		}
 		if errors.As(err, new(*finalError)) {
@@ -184,12 +185,12 @@ func probeUntil(ctx context.Context, c Condition, missing func(string)) error {
 	}
 }
 
-// Final returns an error of a probe after which the condition is not probed again, because waiting does not change the result.
+// Final marks the error of a probe as final: the condition is not probed again, because waiting does not change the result.
 func Final(err error) error { return &finalError{err} }
 
 type finalError struct{ error }
 
-// appendText appends a text that is not part of the first one.
+// appendText appends more to text after a separator, unless text contains more.
 func appendText(text, separator, more string) string {
 	if text == "" || strings.Contains(text, more) {
 		return cmp.Or(text, more)

@@ -7,20 +7,22 @@ import (
 	"time"
 )
 
-// Look returns what is wrong on the nodes that a wait is for, or an empty text, and whether waiting rarely mends it.
+// Look returns what is wrong on the nodes for which nixbench waits, or an empty text. lasts means that waiting rarely solves
+// the problem, for example that a systemd unit fails again and again.
 type Look func(ctx context.Context) (text string, lasts bool)
 
 const (
 	lookAfter = 5 * time.Second // shorter waits do not look
 	lookEvery = 10 * time.Second
 	lookTime  = 15 * time.Second // of one look
-	// lastingLimit is the time for which a look may find what waiting rarely mends, before the wait ends.
+	// lastingLimit is how long looks must report a problem that waiting rarely solves, before the wait ends.
 	lastingLimit = time.Minute
 )
 
-// While calls step, which waits for something on nodes. If this takes longer than five seconds, it looks at the nodes, and again every ten
-// seconds, and calls found with each new text. If waiting is useless for a minute, the context of step ends with a [LastingError]. While returns the last
-// text and the error of step. It does not look if look is nil.
+// While calls step, which waits for something on nodes, such as a kubelet. If this takes longer than five seconds, While looks
+// at the nodes, again every ten seconds, and calls found with each new text. If the looks report for a minute that waiting
+// rarely helps, the context of step ends with a [LastingError]. While returns the last text and the error of step. If look is
+// nil, it only calls step.
 func (look Look) While(ctx context.Context, found func(text string), step func(context.Context) error) (seen string, _ error) {
 	if look == nil {
 		return "", step(ctx)
@@ -28,7 +30,7 @@ func (look Look) While(ctx context.Context, found func(text string), step func(c
 	stepCtx, cancel := context.WithCancelCause(ctx)
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
-		var since time.Time // the first of the looks that found what lasts
+		var since time.Time // the time of the first look in a row that reported a problem which waiting rarely solves
 		for wait := lookAfter; ; wait = lookEvery {
 			select {
 			case <-time.After(wait):

@@ -21,12 +21,12 @@ const (
 	BuildStart Kind = "build-start" // derivation Path is being built
 	BuildLog   Kind = "build-log"   // Text is a line of Path's build log
 	BuildEnd   Kind = "build-end"   // the build of derivation Path has ended, with or without success
-	CopyStart  Kind = "copy-start"  // store path Path is being fetched or copied
+	CopyStart  Kind = "copy-start"  // the store path Path is being fetched or copied
 	CopyEnd    Kind = "copy-end"    // store path Path was fetched or copied
-	Progress   Kind = "progress"    // Phase has finished Done of Total, which are derivations in a build; Text describes what it waits for
+	Progress   Kind = "progress"    // Phase has completed Done of Total (for a build, derivations); Text describes what the phase waits for
 
 	NodeStart    Kind = "node-start"    // Node begins Phase; Text describes it
-	NodeProgress Kind = "node-progress" // Node has finished Done of Total bytes of Phase; Text describes what it waits for
+	NodeProgress Kind = "node-progress" // Node has transferred Done of Total bytes in Phase; Text describes what the node waits for
 	NodeLog      Kind = "node-log"      // Text is a line that Node printed during Phase; in a copy, Path is the path that is being copied
 	NodeEnd      Kind = "node-end"      // Node has finished Phase; Text is a summary, Failed is set if Phase failed; in a copy, Done bytes of the closure's Total were copied
 	NodeResult   Kind = "node-result"   // Node has finished all phases of the run; Text is a summary, Failed is set if the run failed on Node
@@ -35,7 +35,7 @@ const (
 	Waiting Kind = "wait"     // Phase of Node has waited for Text since Since, and waits until Until at most
 	WaitEnd Kind = "wait-end" // the wait of this Phase and Node that began at Since is over
 
-	Answer Kind = "answer" // the user has answered a question that was asked at Since; this time is no work of the run
+	Answer Kind = "answer" // the user has answered a question that was asked at Since; this time does not count as time of the run
 )
 
 // Phase is a stage of a run, in the order in which they run.
@@ -46,7 +46,7 @@ const (
 	Evaluate Phase = "evaluate"
 	Build    Phase = "build"
 
-	// These phases run while systems are evaluated and built.
+	// Provision and Image run while systems are evaluated and built.
 	Provision Phase = "provision" // all machines, from the first inspection until all machines are ready
 	Image     Phase = "image"     // the images that new machines boot from
 	Boot      Phase = "boot"      // one machine, until the machine is ready
@@ -83,7 +83,7 @@ type Event struct {
 // Sink receives events. It is called from many goroutines and must not block for long.
 type Sink func(Event)
 
-// Send sets the time of e and passes it to the sink. A nil Sink drops it.
+// Send sets the time of the event e and passes e to the sink. A nil Sink discards events.
 func (s Sink) Send(e Event) {
 	if s == nil {
 		return
@@ -92,12 +92,12 @@ func (s Sink) Send(e Event) {
 	s(e)
 }
 
-// Note sends a message that needs no action.
+// Note sends a message after which the user need not do anything.
 func (s Sink) Note(format string, args ...any) {
 	s.Send(Event{Kind: Message, Level: "note", Text: fmt.Sprintf(format, args...)})
 }
 
-// Warn sends a message about something that the user should change.
+// Warn sends a warning: the user should change something.
 func (s Sink) Warn(format string, args ...any) {
 	s.Send(Event{Kind: Message, Level: "warning", Text: fmt.Sprintf(format, args...)})
 }

@@ -30,7 +30,7 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// blank are letters and marks that have no width.
+// blank contains the letters and marks that a terminal shows without any width.
 const blank = "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"
 
 func isHidden(r rune) bool {

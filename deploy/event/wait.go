@@ -34,7 +34,7 @@ func (s Sink) Wait(e Event) *Wait {
 	return w
 }
 
-// report sends the Waiting event when [Grace] is over, unless the wait has ended or was restarted.
+// report sends the event Waiting. The timer calls it when [Grace] is over, unless the wait has ended or was restarted.
 func (w *Wait) report() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,7 +45,7 @@ func (w *Wait) report() {
 	w.sink.Send(w.event)
 }
 
-// Change sets the text and the time limit of the wait. The begin of the wait stays the same.
+// Change sets the text and the time limit of the wait. The wait still began when it began.
 func (w *Wait) Change(text string, until time.Time) {
 	if w == nil {
 		return

@@ -32,8 +32,7 @@ type Runtime struct {
 	Network *Network `json:"network,omitempty"`
 	// Endpoint is the address of the cluster's API, for engines that have one.
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
-	// CAHash is the hash of the public key of the generated certificate authority cluster-ca, as
-	// in sha256:4f2a….
+	// CAHash is the hash of the public key of the generated certificate authority cluster-ca, such as sha256:4f2a….
 	CAHash string `json:"caHash,omitempty"`
 	// Secrets contains the path of each secret on its nodes, by name.
 	Secrets map[string]Secret `json:"secrets,omitempty"`

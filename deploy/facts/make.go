@@ -24,7 +24,7 @@ func (e *EndpointError) Error() string { return "cluster.endpoint: " + e.Text }
 // Kind implements [failure.Classified].
 func (e *EndpointError) Kind() failure.Kind { return failure.Provision }
 
-// Hint returns what to do about the error.
+// Hint returns a text for the user: how to fix the error.
 func (e *EndpointError) Hint() string { return e.Fix }
 
 // Make returns the facts of a hive. They contain the nodes of roles whose machines have an address, and
@@ -50,7 +50,7 @@ func Make(hive *nixeval.Hive, machines map[string]Machine) (*Runtime, error) {
 	if hive.Cluster == nil {
 		return r, nil
 	}
-	// Without roles, no node is in the cluster's network.
+	// The network counts only if the hive has roles: without roles, no node is in it.
 	if net := hive.Cluster.Network; len(hive.Roles) > 0 && (net.Mode == "nat" || net.Mode == "isolated") {
 		cidr, err := netip.ParsePrefix(net.CIDR)
 		if err != nil {
@@ -77,7 +77,7 @@ func LiteralAddress(hive *nixeval.Hive, n nixeval.Node) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// makeEndpoint returns the address of the cluster's API, or nil while the endpoint's node has no address.
+// makeEndpoint returns the address of the cluster's API. It is nil while the first node of the endpoint's role has no address.
 func makeEndpoint(hive *nixeval.Hive, r *Runtime) (*Endpoint, error) {
 	e := hive.Cluster.Endpoint
 	switch {

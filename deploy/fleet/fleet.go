@@ -18,7 +18,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Fleet holds one connection to each node of a run. A connection is made at its first use.
+// Fleet holds one SSH connection to each node of a run. A connection is made at its first use.
 type Fleet struct {
 	hive    *nixeval.Hive
 	options Options
@@ -33,18 +33,17 @@ type Fleet struct {
 // RecordedMachines are the machines that nixbench has booted. A node's machine is looked up when the connection
 // to the node is made, so that the connection uses the current address and host key.
 type RecordedMachines interface {
-	// MachineOf returns the recorded machine of a node, or the zero value if there is none, and the recorded
-	// cluster.
+	// MachineOf returns the recorded machine of a node, or the zero value if none is recorded, and the recorded cluster.
 	MachineOf(node string) (state.Machine, *state.Cluster, error)
 }
 
 // Options are the options of a [Fleet].
 type Options struct {
 	remote.Options
-	Programs  bool                                                        // SSH options of the hive may run programs on this computer
-	SSHConfig string                                                      // the file to read in place of the user's OpenSSH configuration; a node's own sshOptions may name another file
+	Programs  bool                                                        // deployment.sshOptions may run programs on this computer, such as ProxyCommand
+	SSHConfig string                                                      // the file that is read in place of ~/.ssh/config; sshOptions of a node may name another one
 	Recorded  RecordedMachines                                            // nil: there are no recorded machines
-	ClientKey string                                                      // path of the private key for logins to recorded machines
+	ClientKey string                                                      // path of the private key with which nixbench logs in to machines that it has booted
 	Resolve   func(context.Context, remote.Target) (remote.Config, error) // nil: remote.Resolve
 }
 
@@ -52,7 +51,7 @@ type Options struct {
 // the run.
 func New(hive *nixeval.Hive, o Options) *Fleet {
 	if o.Keyring == nil {
-		o.Keyring = &remote.Keyring{} // shared, so that a passphrase is asked for once and not once per node
+		o.Keyring = &remote.Keyring{} // one keyring for all nodes, so that a passphrase is asked for once and not once per node
 	}
 	if o.KnownHosts == nil {
 		o.KnownHosts = &remote.KnownHosts{Send: o.Send}
@@ -91,7 +90,7 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	defer f.mu.Unlock()
 	if f.hosts[n.Name] == nil {
 		options := f.options.Options
-		if len(target.HostKeys) == 0 { // nixbench has not booted the node's machine, so no hypervisor is known
+		if len(target.HostKeys) == 0 { // nixbench has not booted the node's machine, so there is no hypervisor to ask about the machine
 			options.Down = nil
 		}
 		f.hosts[n.Name] = remote.NewHost(cfg, options)
@@ -117,11 +116,11 @@ func (f *Fleet) Drop(node string) {
 	}
 }
 
-// Target returns the address, the user and the SSH options of a node. They are taken from the node's deployment
-// options in the hive, or, for a machine that nixbench has booted, from the recorded machine.
+// Target returns the address, the user and the SSH options of a node: from its deployment options in the hive, or, for a
+// machine that nixbench has booted, from the recorded machine.
 func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
 	var d nixeval.Deployment
-	if u := f.hive.Unit(n.Unit); u != nil { // the hive may no longer have the role of a machine
+	if u := f.hive.Unit(n.Unit); u != nil { // nil if the hive no longer has the role of the machine
 		d = u.Deployment
 	}
 	if !f.options.Programs {
@@ -176,8 +175,8 @@ func (f *Fleet) machineOf(node string) (state.Machine, *state.Cluster, error) {
 	return f.options.Recorded.MachineOf(node)
 }
 
-// jumpHostOf returns the hypervisor's host if the machine can be reached only through that host, otherwise nil:
-// libvirt reaches the host by SSH, and the machine is on a network of the host that nixbench manages.
+// jumpHostOf returns the host of the hypervisor if the machine can be reached only through this host: libvirt reaches the host
+// by SSH, and the machine is on a network of the host that nixbench manages. Otherwise it returns nil.
 func jumpHostOf(node string, m state.Machine, c *state.Cluster) *remote.Target {
 	if c == nil || !provider.Mode(c.Network.Mode).Ours() {
 		return nil

@@ -40,7 +40,7 @@ type NoHostError struct {
 	Booted bool // the node's machine was created
 }
 
-// Hint returns what to do about the error.
+// Hint returns a text for the user: how to fix the error.
 func (e *NoHostError) Hint() string {
 	if e.Node.Role != "" {
 		return "nixbench apply boots it, or discovers its address"
@@ -66,8 +66,7 @@ func (e *NoHostError) OnNode() (node, text string) {
 // Kind implements [failure.Classified].
 func (e *NoHostError) Kind() failure.Kind { return failure.Unreachable }
 
-// Brief returns the first line of an error without the name of the node, which the caller prints in front of
-// it.
+// Brief returns the first line of an error, without the name of the node: the caller prints the name in front of the line.
 func Brief(node string, err error) string {
 	var brief interface{ Brief() string }
 	if errors.As(err, &brief) {
@@ -75,7 +74,7 @@ func Brief(node string, err error) string {
 	}
 	var down *remote.UnreachableError
 	if errors.As(err, &down) {
-		err = down // leave out the step that needed the connection
+		err = down // without the step that failed because the machine is down, such as "copy"
 	}
 	text, _, _ := strings.Cut(failure.TextOn(node, err), "\n")
 	return text

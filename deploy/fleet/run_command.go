@@ -12,7 +12,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// maxAnswer is the maximal size of what Run returns. The nodes and pods of a thousand machines have about 20 MiB of JSON.
+// maxAnswer is the maximal size of the output that Run returns. The nodes and pods of a cluster of a thousand machines have
+// about 20 MiB of JSON.
 const maxAnswer = 32 << 20
 
 // Run runs a command as root on the named node of the fleet.
@@ -44,7 +45,7 @@ func (f *Fleet) RoundTrip(ctx context.Context, node string) (time.Duration, erro
 	return conn.RoundTrip(ctx)
 }
 
-// programOf returns the name of the program in argv for messages. The program that env starts is named, and not env.
+// programOf returns the name of the program in argv for messages. For `env NAME=VALUE PROGRAM …` it is PROGRAM, and not env.
 func programOf(argv []string) string {
 	for len(argv) > 1 && (argv[0] == "env" || strings.Contains(argv[0], "=")) {
 		argv = argv[1:]
@@ -52,14 +53,14 @@ func programOf(argv []string) string {
 	return path.Base(argv[0])
 }
 
-// nodeByName returns the node of the hive with this name. If the hive no longer has the node, nodeByName returns a
-// node with the role of the recorded machine. The node's unit is then the unit of that role, which has the role's name.
+// nodeByName returns the node of the hive with this name. If the hive no longer has the node, it returns a node of the
+// recorded machine's role, whose unit of the evaluation has the name of that role.
 func (f *Fleet) nodeByName(name string) nixeval.Node {
 	for _, n := range f.hive.Nodes {
 		if n.Name == name {
 			return n
 		}
 	}
-	m, _, _ := f.machineOf(name) // an error is ignored, because Target reports it
+	m, _, _ := f.machineOf(name) // the error is ignored here, because Target reports it later
 	return nixeval.Node{Name: name, Role: m.Role, Unit: m.Role}
 }

@@ -24,8 +24,9 @@ let
   names = lib.attrNames schedulers;
   record = "/nix/var/nix/gcroots/nixbench-handover";
 
-  # The name of the unit contains those of the schedulers. So a switch to another scheduler stops this unit and, because they
-  # require it, all units of the scheduler, and starts a unit with another name. A change of a program does not restart them.
+  # The name of the systemd unit contains the names of the schedulers. So a switch to another scheduler stops this unit and,
+  # because they require it, all units of the scheduler, and starts a unit with another name. If only the cleanup program
+  # changes, nothing is restarted.
   unit = lib.concatStringsSep "-" ([ "nixbench-handover" ] ++ names);
 
   functions = pkgs.writeText "nixbench-cleanup-functions.sh" (builtins.readFile ./functions.sh);
@@ -128,11 +129,12 @@ in
       after = [ "local-fs.target" ];
       path = [ pkgs.coreutils ];
       unitConfig = lib.optionalAttrs (names == [ ]) { ConditionDirectoryNotEmpty = record; };
-      # The programs of this system are recorded again after a change, without a restart of the scheduler's services.
+      # When the cleanup program of this system changes, it is recorded by a reload, without a restart of the scheduler's
+      # services.
       reloadIfChanged = true;
       serviceConfig = {
         Type = "oneshot";
-        # Without a scheduler the unit runs with each switch, and does nothing if no scheduler is recorded.
+        # In a system without a scheduler, the unit runs at each switch, and does nothing if no scheduler is recorded.
         RemainAfterExit = names != [ ];
         ExecStart = command;
         ExecReload = command;

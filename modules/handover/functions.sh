@@ -58,15 +58,15 @@ end_processes() {
       return
     fi
     thaw_processes "${processes[@]}"
-    # Only one SIGTERM: some programs end at once when they get a second one.
+    # Send only one SIGTERM: some programs end at once when they get a second one.
     [ "$signal" = sent ] || kill "-$signal" "${processes[@]}" 2>/dev/null
     [ "$signal" != TERM ] || signal=sent
     sleep 0.05
   done
 }
 
-# thaw_processes PROCESS...: let frozen processes go on. With cgroup v1 they get no signal, not even SIGKILL. runc freezes a
-# container for a moment, and leaves it frozen if runc is killed then.
+# thaw_processes PROCESS...: let frozen processes continue. With cgroup v1, frozen processes get no signal, not even SIGKILL.
+# runc freezes a container for a moment, and leaves it frozen if runc is killed then.
 thaw_processes() {
   local mount='' folder type options process controllers path
   while read -r _ folder type options _; do
@@ -104,8 +104,8 @@ remove_cgroups() {
   done
 }
 
-# remove_unit_cgroup UNIT: remove the control group of a unit that does not run. systemd does not do this if the unit left
-# processes running and was removed. A control group stays if processes are in it that the program leaves alone.
+# remove_unit_cgroup UNIT: remove the control group of a systemd unit that does not run. systemd does not remove the control
+# group if the unit left processes running and was removed. A control group that contains other processes stays.
 remove_unit_cgroup() {
   systemctl is-active --quiet "$1" || [ -n "$(cgroup_processes "system.slice/$1")" ] || remove_cgroups "system.slice/$1"
 }
@@ -177,13 +177,14 @@ delete_firewall_rules() {
         report_failure "$program cannot delete these rules: $changes"
         break
       fi
-      # It fails if another program has changed a rule since it was read.
+      # iptables-restore fails if another program has changed a rule since the rules were read; then try again.
       "$program-restore" --noflush --wait <<<"$changes" || sleep 0.2
     done
   done
 }
 
-# firewall_changes CHAINS COMMENTS: read the output of iptables-save, and print the input of iptables-restore for the deletion.
+# firewall_changes CHAINS COMMENTS: read the output of iptables-save on stdin, and print the input of iptables-restore that
+# deletes these chains and rules.
 firewall_changes() {
   local line bare chain table='' rules='' flushed='' deleted='' quoted='"([^"\\]|\\.)*"'
   while read -r line; do

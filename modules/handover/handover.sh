@@ -1,4 +1,5 @@
-# NAME=PROGRAM...: clean up after the schedulers that are recorded on the node and not given, and record those that are given.
+# NAME=PROGRAM...: the schedulers of this system, each with its cleanup program. Run the recorded cleanup programs of all
+# other schedulers, and record those of this system.
 own=' '
 for pair; do own="$own${pair%%=*} "; done
 mkdir -p "$record" || exit
@@ -25,7 +26,7 @@ for link in "$record"/*; do
   rm -f "$link"
   echo "cleaned up after $name in $(((${EPOCHREALTIME/[.,]/} - ${begun/[.,]/}) / 1000)) ms"
 done
-# No other scheduler may start on a node that is not clean.
+# Fail, so that the new scheduler does not start: something of the previous one is left on the node.
 [ "$failed" = 0 ] || exit 1
 
 for pair; do

@@ -13,13 +13,12 @@ let
   log = "/var/log/kubernetes/audit";
   logFile = "${log}/audit.log";
 
-  # The path does not depend on the policy. A control plane that joins starts its API server
-  # with the settings that are stored in the cluster, and a node with another policy may have
-  # written these settings. scripts/library/pki.sh writes the file.
+  # The path of the policy is fixed. A control plane that joins starts its API server with the settings that are stored in the
+  # cluster, which a node with another policy may have written. scripts/library/pki.sh writes the file.
   policyFile = "/etc/kubernetes/audit-policy.json";
 
-  # Whether the two files have these paths. If the hive sets another path, the hive must mount
-  # that path into the pod of the API server.
+  # Whether the API server uses this file. If the hive sets another path, it must mount that path into the pod of the API
+  # server.
   usesPolicyFile = cfg.apiServer.extraArgs.audit-policy-file == policyFile;
   usesLogFile = cfg.apiServer.extraArgs.audit-log-path == logFile;
 
@@ -81,8 +80,7 @@ let
         ];
       }
     ]
-    # Heartbeats and reads of the cluster's own components are not logged, because most requests
-    # are of this kind.
+    # Leave out heartbeats and reads of the cluster's own components, which are most of the requests.
     ++
       lib.concatMap
         (subject: [
@@ -187,8 +185,8 @@ in
             mountPath = log;
             pathType = "DirectoryOrCreate";
           };
-        # The API server reads the policy only when it starts. If the policy changes, this
-        # variable changes and so restarts the API server.
+        # This variable contains a hash of the policy: if the policy changes, the variable changes, and so restarts the API
+        # server, which reads the policy only when it starts.
         extraEnvs = lib.optional usesPolicyFile {
           name = "NIXBENCH_AUDIT_POLICY";
           value = builtins.hashString "sha256" (builtins.toJSON cfg.audit.policy);

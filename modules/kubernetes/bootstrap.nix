@@ -1,5 +1,5 @@
-# nixbench-kubernetes.service, which makes the node a member of the cluster and applies changed settings. A switch only
-# starts it: it waits, retries and reports its progress by itself.
+# nixbench-kubernetes.service makes the node a member of the cluster and applies changed settings. A switch only starts the
+# service: the service waits, retries and reports its progress by itself.
 {
   config,
   lib,
@@ -32,7 +32,7 @@ let
     ${builtins.readFile (./scripts + "/${script}.sh")}'';
   program = script: pkgs.writeShellScript "nixbench-kubernetes-${script}" (text script);
 
-  # systemd.services adds these to the PATH of every unit.
+  # The packages that NixOS adds to the PATH of every service.
   unitPath = [
     pkgs.coreutils
     pkgs.findutils
@@ -59,13 +59,12 @@ let
     ++ lib.optional isControlPlane pkgs.etcd
     ++ cfg.bootstrap.path;
     environment = {
-      # kubectl needs a home folder. It must not be a user's home folder, because kubeadm would find the user's
-      # configuration.
+      # kubectl needs a home folder. In a user's home folder, kubeadm would find the configuration of the user.
       HOME = "/run/nixbench/kubernetes";
       NODE_FILE = config.nixbench.nodeFile;
       TEMPLATE = cfg.template;
       DOCUMENTS = ./scripts/documents.jq;
-      # Nodes join with a token or with this file.
+      # Nodes join with the token in this file, or, if it is empty, with a kubeconfig that nixbench writes.
       JOIN_TOKEN = if cfg.generateSecrets then "" else cfg.secrets.joinToken;
       JOIN_CONFIG = cfg.secrets.joinConfig;
       REGISTRATION = cfg.registration;
@@ -150,12 +149,12 @@ in
         "network-online.target"
         cfg.containerRuntime.unit
       ];
-      # Only a program that was killed is restarted, up to 20 times in 10 minutes. One that has failed has
+      # systemd restarts the program only if it was killed, up to 20 times in 10 minutes: a program that has failed has
       # repeated its steps by itself.
       startLimitIntervalSec = 600;
       startLimitBurst = 20;
       serviceConfig = {
-        # Not oneshot: a switch does not wait for it.
+        # With the type oneshot, a switch would wait until the service has ended.
         Type = "simple";
         RemainAfterExit = true;
         Restart = "on-failure";
@@ -167,8 +166,9 @@ in
       };
     };
 
-    # A check must not change the cluster, so the upgrade is a step of its own, which nixbench runs before the switch.
-    # Checks run in the order of their names. This one is the last, since the first that fails hides the others.
+    # This check only refuses a switch. The upgrade of the cluster is a step of its own before the switch, because a check
+    # must not change anything. Checks run in the order of their names: this one is the last, since the first failure hides
+    # the others.
     system.preSwitchChecks.zz-nixbench-kubernetes = lib.mkIf isControlPlane "${beforeSwitch} check \"$2\"";
     nixbench.beforeSwitch = lib.mkIf isControlPlane "exec ${beforeSwitch} upgrade \"$1\"";
 

@@ -34,7 +34,7 @@ in
       }
     ];
 
-    # The controller manager would set other subnets in the Node objects than the nodes have.
+    # Otherwise the controller manager would write other subnets into the Node objects than those that the nodes compute.
     nixbench.kubernetes.controllerManager.extraArgs.allocate-node-cidrs = lib.mkDefault false;
 
     networking.firewall.trustedInterfaces = lib.mkIf cfg.openFirewall [ "cni0" ];

@@ -85,10 +85,10 @@ in
         virtualisation.containerd.settings.plugins."io.containerd.grpc.v1.cri" = {
           containerd.runtimes.runc = {
             runtime_type = mkDefault "io.containerd.runc.v2";
-            # The runtime must use the cgroup manager of the kubelet, because two managers of one cgroup tree conflict.
+            # The runtime must use the same cgroup manager as the kubelet, because two managers of one cgroup tree conflict.
             options.SystemdCgroup = mkDefault true;
           };
-          # The folder must be writable, because pod networks that run as pods install programs in it.
+          # The folder of CNI plugins must be writable, because pod networks that run as pods install programs in it.
           cni.bin_dir = mkDefault "/opt/cni/bin";
         }
         // lib.optionalAttrs (runtime.pauseImage != null) { sandbox_image = mkDefault runtime.pauseImage; };
@@ -96,7 +96,7 @@ in
       (lib.mkIf (runtime.name == "cri-o") {
         virtualisation.cri-o.enable = true;
         virtualisation.cri-o.settings.crio = {
-          # This folder is used in addition to the folders of the NixOS module.
+          # CRI-O also searches this folder for CNI plugins, in addition to those that the NixOS module sets.
           network.plugin_dirs = [ "/opt/cni/bin" ];
         }
         // lib.optionalAttrs (runtime.pauseImage != null) {
@@ -110,7 +110,7 @@ in
         };
       })
       {
-        # The folder contains links to the standard plugins, and the plugins that pods install.
+        # /opt/cni/bin contains links to the standard plugins, and the plugins that pods install.
         systemd.tmpfiles.settings.nixbench-cni = {
           "/opt/cni".d.mode = "0755";
           "/opt/cni/bin".d.mode = "0755";

@@ -9,8 +9,8 @@ let
   inherit (lib) mkOption types;
   cfg = config.nixbench.kubernetes;
 
-  # The hash of the keys. The API server must restart when the keys change. The hash is empty if
-  # nixbench did not generate the keys.
+  # The hash of the encryption keys, with which the API server restarts when the keys change. It is empty if nixbench did not
+  # generate the keys.
   generatedSecrets = if runtime == null || !cfg.generateSecrets then { } else runtime.secrets or { };
   keySum = (generatedSecrets.kubernetes-encryption-key or { }).sha256 or "";
 in
@@ -40,8 +40,8 @@ in
       # The file is in the folder of the certificates, because the API server's pod already mounts
       # that folder.
       apiServer.extraArgs.encryption-provider-config = "/etc/kubernetes/pki/nixbench-encryption.json";
-      # The API server does not read this variable. When the variable changes, the API server
-      # restarts. nixbench reads from it which keys an API server uses.
+      # This variable restarts the API server when the keys change; the API server does not read it. nixbench reads from it
+      # which keys an API server uses.
       settings.cluster.apiServer.extraEnvs = lib.mkIf (keySum != "") [
         {
           name = "NIXBENCH_ENCRYPTION";

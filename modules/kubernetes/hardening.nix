@@ -88,7 +88,7 @@ in
         message = "nixbench.kubernetes.tls.cipherSuites has no effect with tls.minVersion = \"1.3\", and etcd would not start with it; remove it, or set minVersion = \"1.2\".";
       }
       {
-        # etcd does not start with both arguments. The assertion above is about tls.cipherSuites; this one is about
+        # etcd does not start with cipher suites and TLS 1.3. The assertion above is about tls.cipherSuites; this one is about
         # etcd.extraArgs.
         assertion =
           (limitsSuites && cfg.tls.minVersion == "1.3")
@@ -116,8 +116,7 @@ in
         # need it. The kubelet asks the API server for permission before it serves such a request.
         enableProfilingHandler = mkDefault cfg.profiling;
         enableDebugFlagsHandler = mkDefault cfg.profiling;
-        # This handler serves /var/log of the node, which contains the audit log. `kubectl logs` does not use
-        # this handler.
+        # Do not serve /var/log of the node, which contains the audit log. `kubectl logs` needs another handler.
         enableSystemLogHandler = mkDefault false;
         seccompDefault = mkDefault cfg.seccompDefault;
         tlsMinVersion = mkDefault kubernetesTLS;

@@ -18,7 +18,8 @@ let
 
   arch = if pkgs.stdenv.hostPlatform.system == "aarch64-linux" then "arm64" else "amd64";
 
-  # The value is the name of the machine of a hollow node. The Go package deploy/engine/kubernetes has the same names.
+  # The label of a hollow node, whose value is the name of its machine. The Go package deploy/engine/kubernetes has the same
+  # name.
   label = "nixbench.dev/hollow";
   sizeAnnotation = "nixbench.dev/hollow-size";
   machineLabel = "nixbench.dev/hollow-machine";
@@ -185,7 +186,7 @@ let
         // cfg.hollow.capacity
       );
     };
-    # Pods of the cluster, such as its DNS, must not be simulated.
+    # This taint keeps other pods away, because pods of the cluster, such as its DNS, must not be simulated.
     spec.taints = [
       {
         key = label;
@@ -235,7 +236,7 @@ let
       metadata = meta;
       spec.selector.matchLabels.app = "kwok";
       spec.template.metadata.labels.app = "kwok";
-      # kwok reads its configuration only when it starts.
+      # This hash restarts kwok when its configuration changes, because kwok reads the configuration only when it starts.
       spec.template.metadata.annotations."nixbench.dev/files" = builtins.hashString "sha256" configuration;
       spec.template.spec = {
         hostNetwork = true;

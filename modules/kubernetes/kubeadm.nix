@@ -110,7 +110,7 @@ in
       type = types.package;
       internal = true;
       readOnly = true;
-      # A worker needs only `join`. The system of a worker must not change when another document changes.
+      # A worker needs only the document for `join`, so its system must not change when another document changes.
       default = json.generate "kubeadm.json" (
         if cfg.role == "worker" then { inherit (cfg.settings) join; } else cfg.settings
       );
@@ -130,7 +130,8 @@ in
       join = {
         apiVersion = "kubeadm.k8s.io/v1beta4";
         kind = "JoinConfiguration";
-        # A short time limit, because the unit retries the join, and reports what it waits for between two attempts.
+        # kubeadm gets a short time limit, because nixbench-kubernetes.service repeats the join, and reports between two
+        # attempts what it waits for.
         timeouts.discovery = mkDefault "30s";
         discovery =
           if cfg.generateSecrets then
@@ -177,8 +178,8 @@ in
         etcd.local.dataDir = mkDefault "/var/lib/etcd";
         etcd.local.extraArgs = toArgs cfg.etcd.extraArgs;
       };
-      # This document must contain all values that kubeadm would add, because the kubelet reads this
-      # document, and not the document that kubeadm stores in the cluster.
+      # The kubelet's configuration must contain all values that kubeadm would add, because the kubelet reads this file, and
+      # not the configuration that kubeadm stores in the cluster.
       kubelet = {
         apiVersion = "kubelet.config.k8s.io/v1beta1";
         kind = "KubeletConfiguration";
@@ -199,7 +200,8 @@ in
         volumePluginDir = mkDefault "/var/lib/kubelet/volumeplugins";
       }
       // lib.optionalAttrs config.services.resolved.enable {
-        # /etc/resolv.conf has the loopback address of the node's resolver, which pods cannot reach.
+        # Pods get this file, since /etc/resolv.conf contains the loopback address of the node's resolver, which pods cannot
+        # reach.
         resolvConf = mkDefault "/run/systemd/resolve/resolv.conf";
       }
       // lib.optionalAttrs (cfg.featureGates != { }) { inherit (cfg) featureGates; };

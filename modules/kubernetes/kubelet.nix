@@ -60,8 +60,7 @@ let
       "topology.kubernetes.io/region"
       "topology.kubernetes.io/zone"
     ];
-  # Whether nixbench may set and remove a label on a node. It may not if Kubernetes sets the
-  # label.
+  # Whether nixbench may set and remove a label on a node: all labels, except those that Kubernetes itself sets.
   nixbenchMaySet =
     label:
     !lib.elem label [
@@ -73,7 +72,7 @@ let
   labels = lib.attrNames cfg.nodeLabels;
   taints = if cfg.nodeTaints == null then [ ] else cfg.nodeTaints;
 
-  # Without nixbench, the hive may set only the labels that kubelets may set.
+  # Only with nixbench may the hive set labels that a kubelet may not set on its own node.
   withNixbench = options ? deployment.engine;
   forbidden = lib.filter (label: !(if withNixbench then nixbenchMaySet else kubeletMaySet) label) labels;
 
@@ -236,7 +235,7 @@ in
         "network-online.target"
         cfg.containerRuntime.unit
       ];
-      # kubeadm writes this file and then starts the kubelet.
+      # The kubelet starts only when this file exists, which kubeadm writes before it starts the kubelet.
       unitConfig.ConditionPathExists = "/var/lib/kubelet/config.yaml";
       path = [
         pkgs.conntrack-tools
@@ -268,9 +267,9 @@ in
         EnvironmentFile = "-/var/lib/kubelet/kubeadm-flags.env";
         SyslogIdentifier = "kubelet";
         ExecStart = pkgs.writeShellScript "kubelet-start" (
-          # The arguments are in the script, because systemd would expand variables in ExecStart.
+          # The arguments are in this script and not in ExecStart, where systemd would expand variables.
           "set -- ${lib.escapeShellArgs ([ "${cfg.package}/bin/kubelet" ] ++ cfg.kubelet.extraArgs)}\n"
-          # Only one file of the library, because each change of a file in this script restarts the kubelet.
+          # Add only this file of the library, because each change of a file in this script restarts the kubelet.
           + builtins.readFile ./scripts/library/rules.sh
           + builtins.readFile ./scripts/kubelet.sh
         );
@@ -283,8 +282,7 @@ in
     };
   }
   // lib.optionalAttrs (options ? deployment.keys) {
-    # nixbench uploads the file as a key: before a switch, and without a switch if only the file has
-    # changed.
+    # nixbench uploads the labels and taints as a key: before a switch, and without a switch if only they have changed.
     deployment.keys.kubernetes-registration = {
       name = baseNameOf cfg.registration;
       destDir = dirOf cfg.registration;

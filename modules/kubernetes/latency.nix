@@ -33,8 +33,8 @@ let
       "kube-scheduler"
     ] startupProbe
     // {
-      # By default, this probe runs every ten seconds. It may fail for half a minute, as with the defaults. kubeadm before
-      # 1.32 ignores this patch.
+      # This readiness probe of CoreDNS runs every second, and by default every ten seconds. It may fail for half a minute, as
+      # by default. kubeadm before 1.32 ignores this patch.
       corednsdeployment.spec.template.spec.containers = [
         {
           name = "coredns";
@@ -81,9 +81,8 @@ in
       }
       // leaderElection;
       scheduler.extraArgs = leaderElection;
-      # Without this setting, a stopping API server keeps idle watch connections open until it is killed after 30 s. With
-      # it, the API server closes them gradually, so that the clients do not all reconnect to the other API servers at
-      # once.
+      # Without this setting, an API server that stops keeps idle watch connections open until it is killed after 30 s. With
+      # the setting, it closes them one by one, so that the clients do not all reconnect to the other API servers at once.
       apiServer.extraArgs.shutdown-watch-termination-grace-period = mkDefault "10s";
     };
   };

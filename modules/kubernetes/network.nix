@@ -85,7 +85,8 @@ in
         }
       ];
       allowedUDPPortRanges = [ cfg.nodePorts ];
-      # The replies of a pod may use another route than the requests.
+      # Accept packets on any interface that has a route to their source, because the replies of a pod may use another route
+      # than the requests.
       checkReversePath = mkDefault "loose";
     };
   };

@@ -133,7 +133,8 @@ let
         apiVersion = "${rbac}/v1";
         kind = "ClusterRole";
         metadata.name = full;
-        # The role system:kube-scheduler permits the use of the default scheduler's lease, and of no other.
+        # A further scheduler needs these rules, because the role system:kube-scheduler permits only the lease of the default
+        # scheduler.
         rules = [
           {
             apiGroups = [ "coordination.k8s.io" ];

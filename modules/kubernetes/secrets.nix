@@ -119,7 +119,7 @@ in
 
   options.nixbench.kubernetes.generateSecrets = mkOption {
     type = types.bool;
-    # The option `deployment.keys` exists only if nixbench evaluates the system.
+    # true if nixbench evaluates the system: only then the option `deployment.keys` exists.
     default = options ? deployment.keys;
     defaultText = lib.literalMD "true if nixbench deploys the node";
     example = false;

@@ -17,7 +17,8 @@ let
 
   authority = part: file: {
     name = file;
-    # On the disk and not in /run: a node that has rebooted compares the certificate with it.
+    # The folder is on the disk and not in /run: after a reboot, the node compares the webhooks' certificate with this
+    # authority.
     destDir = "/var/lib/nixbench/secrets";
     generated = {
       secret = "volcano-ca";
@@ -35,7 +36,7 @@ let
       config.Entrypoint = [ "${cfg.package}/bin/vc-${program}" ];
     };
 
-  # Nodes may have no registry, so images that they have are not pulled.
+  # Change the pull policy of the images to IfNotPresent, because nodes may have no registry.
   objects = pkgs.runCommand "volcano.yaml" { nativeBuildInputs = [ pkgs.gawk ]; } ''
     awk 'BEGIN { RS = ORS = "\n---\n" }
       /name: volcano-admission-init(\n|$)/ { found = 1; next }
@@ -117,7 +118,8 @@ in
               condition = "Available";
             })
           // {
-            # Volcano creates this queue some seconds after its start. Before that, it refuses all jobs.
+            # Wait for the queue `default`, which Volcano creates some seconds after its start. Before that, it refuses all
+            # jobs.
             volcano-queue.resource = "queue.scheduling.volcano.sh/default";
           };
       };
@@ -142,7 +144,7 @@ in
           CA_KEY = cfg.caKey;
         };
         serviceConfig = {
-          # Not oneshot: a switch does not wait for it.
+          # With the type oneshot, a switch would wait until the service has ended.
           Type = "simple";
           RemainAfterExit = true;
           Restart = "on-failure";
@@ -155,7 +157,7 @@ in
       };
     })
     (lib.optionalAttrs (options ? deployment.keys) {
-      # Keys are read before there are facts, so this does not depend on the facts.
+      # The list of keys is read when there are no facts yet, so the condition must not depend on facts.
       deployment.keys = lib.mkIf (isEnabled && kubernetes.generateSecrets) {
         volcano-ca-crt = authority "certificate" "volcano-ca.crt";
         volcano-ca-key = authority "key" "volcano-ca.key";

@@ -13,10 +13,10 @@ let
   onController = cfg.role == "controller" && cfg.accountingRole == cfg.controllerRole;
   database = "slurm_acct_db";
 
-  # Has the address of the slurmdbd whose id the cluster has.
+  # This file contains the address of the slurmdbd that has given the cluster its id.
   adopted = "${stateSaveLocation}/nixbench-accounting";
 
-  # Waits until a port answers, at most as many seconds as the second argument.
+  # A program that waits until a TCP port answers, for at most as many seconds as its second argument.
   awaitPort = pkgs.writeShellScript "nixbench-await-slurmdbd" ''
     PATH=${lib.makeBinPath [ pkgs.coreutils ]}:$PATH
     end=$(($(date +%s) + $2))
@@ -53,7 +53,7 @@ in
             }
           ];
           settings.mysqld = {
-            # Only slurmdbd uses the database, by its socket.
+            # The database needs no TCP port: only slurmdbd uses it, by its socket.
             skip-networking = lib.mkDefault true;
             # slurmdbd warns about smaller values.
             innodb_buffer_pool_size = lib.mkDefault "128M";
@@ -81,7 +81,7 @@ in
         systemd.services.slurmctld = {
           after = lib.mkIf onController [ "slurmdbd.service" ];
           wants = lib.mkIf onController [ "slurmdbd.service" ];
-          # slurmctld starts without slurmdbd if it knows the id of the cluster, so the wait has a limit.
+          # Wait for slurmdbd with a time limit: slurmctld starts without slurmdbd if it knows the id of the cluster.
           #
           # A controller that ran without accounting has drawn an id itself. slurmdbd draws another one, and slurmctld
           # then fails with "CLUSTER ID MISMATCH". So the file with this id is removed once, when accounting has been turned on
@@ -91,7 +91,7 @@ in
             if ! ${awaitPort} ${cfg.accounting.address} 30; then
               echo "slurmdbd of ${cfg.accounting.name} does not answer at ${cfg.accounting.address}, port 6819" >&2
             elif [ "$(cat ${adopted} 2> /dev/null || :)" != ${cfg.accounting.address} ]; then
-              # The file has the name of the cluster and the id, as in: bench|1155
+              # The file clustername contains the name of the cluster and the id, such as bench|1155
               case $(cat ${stateSaveLocation}/clustername 2> /dev/null || :) in
                 ${cfg.clusterName} | ${cfg.clusterName}"|"*)
                   echo "accounting is new: slurmctld takes the id of the cluster from slurmdbd"

@@ -13,7 +13,7 @@ let
   inherit (cfg.controller) address;
   slurmd = "${lib.getBin cfg.package}/bin/slurmd";
 
-  # The role of the hive that this system is for: nodes of a role share a system with the role's name.
+  # Find the role of the hive that this system is for: nodes of a role share a system, whose `name` is the name of the role.
   facts = if runtime == null then { } else runtime;
   roleName = if facts.roles or { } ? ${name} then name else (facts.nodes.${name} or { }).role or null;
   firstNode = lib.findFirst (_: true) name (facts.roles.${toString roleName} or [ ]);
@@ -34,8 +34,8 @@ let
   };
   words = lib.mapAttrsToList (n: v: "${n}=${if builtins.isBool v then (if v then "YES" else "NO") else toString v}") settings;
 
-  # A node that is added starts before the controller has the new list. slurmd would end, and the switch of the node would fail. With -G,
-  # slurmd fetches the list, ends, and fails if the list does not have the node.
+  # A node that is added may start before the controller has the new list of nodes. slurmd would then end, and the switch of
+  # the node would fail. So wait: with -G, slurmd fetches the list, ends, and fails if the list does not have the node.
   awaitList = ''
     until timeout 5 ${slurmd} -G --conf-server ${address} > /dev/null 2>&1; do
       if [ "$(date +%s)" -gt "$end" ]; then
@@ -46,8 +46,8 @@ let
     done
   '';
 
-  # If the controller does not answer, slurmd itself tries again only after ten seconds. Each try has a
-  # time limit, because a connection whose first packet a firewall drops would take a minute.
+  # Try to register once a second: if the controller does not answer, slurmd itself would try again only after ten seconds.
+  # Each attempt has a time limit, because a connection whose first packet a firewall drops would take a minute.
   start = pkgs.writeShellScript "nixbench-slurmd" ''
     PATH=${lib.makeBinPath [ pkgs.coreutils ]}:$PATH
     end=$(($(date +%s) + 60))
@@ -81,7 +81,7 @@ in
       }
     ];
 
-    # In a container, slurmd detects the processors and the memory of the host.
+    # In a container, slurmd would detect the processors and the memory of the host; so they are set to those of the role.
     nixbench.slurm.node = lib.mkIf (config.boot.isContainer && machine ? vcpus && machine ? memory) {
       CPUs = lib.mkDefault machine.vcpus;
       RealMemory = lib.mkDefault (mebibytes machine.memory);
@@ -90,7 +90,7 @@ in
     networking.firewall.allowedTCPPortRanges = lib.mkIf (isHollow && cfg.openFirewall) [ hollow.ports ];
 
     systemd.services.slurmd = {
-      # NixOS orders slurmd after munge.service. The unit's name is munged.service.
+      # NixOS orders slurmd after munge.service, but the name of the systemd unit is munged.service.
       after = [ "munged.service" ];
       requires = [ "munged.service" ];
       startLimitIntervalSec = 0;

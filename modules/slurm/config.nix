@@ -19,7 +19,7 @@ let
   formatLines = settings: lib.concatStrings (lib.mapAttrsToList (n: v: "${n}=${formatValue v}\n") settings);
   formatWords = settings: lib.concatStringsSep " " (lib.mapAttrsToList (n: v: "${n}=${formatValue v}") settings);
 
-  # The nodes of a role are those with its name as a feature.
+  # A partition of a role contains the nodes that have the name of the role as a feature.
   nodeSets = lib.concatMapStrings (role: "NodeSet=${role} Feature=${role}\n") cfg.rolePartitions;
 in
 {
@@ -45,9 +45,9 @@ in
       SelectType = "select/cons_tres";
       SelectTypeParameters = "CR_Core";
       ProctrackType = if cfg.cgroup.enable then "proctrack/cgroup" else "proctrack/linuxproc";
-      # With a job of root, root of one node is root on all nodes.
+      # Refuse jobs of root: by such a job, root of one node is root on all nodes.
       DisableRootJobs = true;
-      # A node that was down takes jobs again as soon as it registers with all that it had.
+      # After a failure, a node takes jobs again as soon as it registers with all resources that it had.
       ReturnToService = 2;
       # The ports on which srun listens. Without this range, srun uses any port, which no firewall opens.
       SrunPortRange = "60001-63000";
@@ -59,8 +59,8 @@ in
     // lib.optionalAttrs (cfg.membership == "dynamic") {
       # The maximum number of dynamic nodes.
       MaxNodeCount = lib.mkDefault (if hasHollow then 16384 else 1024);
-      # Nodes do not know the addresses of dynamic nodes, so the controller sends messages to all
-      # nodes itself.
+      # The controller sends messages to all nodes itself: nodes do not know the addresses of dynamic nodes, and so cannot
+      # forward messages.
       TreeWidth = lib.mkDefault 65533;
     }
     // lib.optionalAttrs cfg.cgroup.enable {

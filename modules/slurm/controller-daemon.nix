@@ -22,8 +22,8 @@ in
         # 30 seconds.
         LogRateLimitIntervalSec = 0;
       };
-      # The other nodes fetch the configuration when slurmd starts. If it has changed since then,
-      # they fetch it again now. A node that does not answer fetches it at its next start.
+      # Tell the other nodes to fetch the configuration again, if it has changed since they fetched it when slurmd started. A
+      # node that does not answer fetches it at its next start.
       postStart = ''
         sent=${stateSaveLocation}/nixbench-configuration
         before=

@@ -16,7 +16,7 @@ in
       kind = "slurm";
       inherit (cfg) role;
       oneByOne = cfg.role != "compute";
-      # slurmdbd must not be older than slurmctld, nor slurmctld older than slurmd.
+      # Nodes change in this order, because slurmdbd must not be older than slurmctld, nor slurmctld older than slurmd.
       order =
         {
           accounting = 0;

@@ -27,7 +27,7 @@ in
 
     declare -A number_of
     stopping=
-    # SIGTERM may arrive between any two commands. The slurmd that is started last must end, too.
+    # SIGTERM may arrive between any two commands; also then, the slurmd that was started last must end.
     start() {
       [ -z "$stopping" ] || return
       ${slurmd} -D -N "$machine-h$1" "''${arguments[@]}" --conf "$parameters Port=$((${toString base} + $1))" &
@@ -42,12 +42,12 @@ in
 
     for number in $(seq ${toString count}); do
       start "$number"
-      # The controller adds one node after the other.
+      # Wait a second after each twenty nodes, because the controller adds one node after the other.
       [ $((number % 20)) != 0 ] || sleep 1
       [ -z "$stopping" ] || break
     done
     while [ -z "$stopping" ]; do
-      # bash reports only some of several children that end at once, so look at all of them.
+      # Look at all children, because bash reports only some of several children that end at once.
       ended=()
       for child in "''${!number_of[@]}"; do
         kill -0 "$child" 2> /dev/null && continue

@@ -24,7 +24,7 @@ in
     };
     generateSecrets = mkOption {
       type = types.bool;
-      # The option `deployment.keys` exists only if nixbench evaluates the system.
+      # true if nixbench evaluates the system: only then the option `deployment.keys` exists.
       default = options ? deployment.keys;
       defaultText = lib.literalMD "true if nixbench deploys the node";
       example = false;
@@ -43,7 +43,7 @@ in
       systemd.services.munged = lib.mkIf cfg.generateSecrets {
         after = [ "munge-key.service" ];
         requires = [ "munge-key.service" ];
-        # munged reads the key only when it starts.
+        # Restart munged when the key changes, because it reads the key only when it starts.
         restartTriggers = lib.optional (fact ? sha256) fact.sha256;
       };
     })

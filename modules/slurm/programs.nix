@@ -20,7 +20,7 @@ in
     services.slurm = {
       inherit (cfg) package;
       enableStools = cfg.role == "login";
-      # slurmd and sackd write the fetched configuration to this folder.
+      # Link /etc/slurm to the folder into which slurmd and sackd write the configuration that they fetch.
       etcSlurm = lib.mkIf (cfg.role != "controller") "/run/slurm/conf";
     };
     environment.systemPackages = [ (lib.hiPrio cfg.package) ];

@@ -18,8 +18,8 @@ let
   ];
   parameters = types.attrsOf (types.either scalar (types.listOf types.singleLineStr));
 
-  # SLURM drains a node that has less memory than slurm.conf says, and the kernel of a virtual machine uses a part of
-  # the memory of the machine. A container has no kernel of its own.
+  # The memory of a node in slurm.conf. SLURM drains a node that has less memory than slurm.conf says, and the kernel of a
+  # virtual machine uses a part of the memory of the machine. A container has no kernel of its own.
   availableMemory = size: if config.boot.isContainer then size else size - size / 16 - 64;
 
   # The parameters of the nodes of a role.

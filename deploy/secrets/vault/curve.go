@@ -15,7 +15,7 @@ func generateCurve(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Flux accepts no underscore in values of the metadata.
+	// The file contains the name as metadata, in which Flux accepts no underscore.
 	name = strings.ReplaceAll(name, "_", "-")
 	return fmt.Appendf(nil, `#  ZeroMQ CURVE **Secret** Certificate
 #  DO NOT DISTRIBUTE

@@ -21,7 +21,7 @@ import (
 func generateParts(g nixeval.Generated, now time.Time) (map[string][]byte, error) {
 	switch g.Kind {
 	case "token":
-		// A public id and a secret, in the format of the tokens with which nodes join a cluster.
+		// The token has a public id and a secret part, as the bootstrap tokens with which nodes join a Kubernetes cluster.
 		return map[string][]byte{"text": []byte(randomLetters(6) + "." + randomLetters(16))}, nil
 	case "random":
 		raw, err := randomBytes(g.Bytes)

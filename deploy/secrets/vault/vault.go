@@ -71,7 +71,7 @@ func (v *Vault) Part(g nixeval.Generated) ([]byte, error) {
 	return part, nil
 }
 
-// get returns a secret from memory or disk, or generates it.
+// get returns a secret of the vault from memory or from its file, or generates it.
 func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -88,7 +88,7 @@ func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 	return s, nil
 }
 
-// sizeOf returns the requested size in bytes, or 0 for a kind without a size.
+// sizeOf returns the size in bytes that the hive requests for a secret, or 0 for a kind without a size.
 func sizeOf(g nixeval.Generated) int {
 	if g.Kind == "random" || g.Kind == "key-ring" {
 		return g.Bytes
@@ -174,7 +174,7 @@ type Step string
 const (
 	Renewed Step = "renewed" // the secret was generated again
 	Added   Step = "added"   // a key was added to a key ring; it does not encrypt yet
-	Turned  Step = "turned"  // the newest key of a ring now encrypts
+	Turned  Step = "turned"  // the newest key of the key ring is the active one now, which encrypts
 )
 
 // Rotate generates a secret again, or performs the next step of a key ring's rotation. It returns a

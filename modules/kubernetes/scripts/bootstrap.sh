@@ -7,7 +7,8 @@ enable_forwarding() {
   local name file
   for name in ipv4/ip_forward bridge/bridge-nf-call-iptables bridge/bridge-nf-call-ip6tables; do
     file=/proc/sys/net/$name
-    # Some kernels do not allow it in a container. kubeadm's preflight checks report values that matter.
+    # A failure is ignored: some kernels do not allow the change in a container. kubeadm's preflight checks report values that
+    # matter.
     [ ! -e "$file" ] || [ "$(cat "$file")" = 1 ] || echo 1 >"$file" || :
   done
 }
@@ -32,7 +33,7 @@ run_steps() {
       install_encryption_config && reconcile_node || return
     fi
   fi
-  # kubeadm has started the kubelet, unless it was interrupted before.
+  # Start the kubelet, in case kubeadm was interrupted before it did this.
   systemctl start --no-block kubelet.service
   [ -z "$reconciles" ] || wait_for_static_pods || return
   annotate_cri_socket || return

@@ -1,6 +1,6 @@
-# Containers of the control plane and of pods. They are not ended by the runtime, which does not run any more.
+# End the containers of the control plane and of pods. The runtime does not end them, because it no longer runs.
 end_processes 3 cgroup_processes kubepods.slice 'system.slice/crio-*.scope'
-# The runtime's own processes for each pod. Those of other users of containerd have other folders.
+# End the runtime's own process for each pod. Such processes of other users of containerd run in other folders.
 end_processes 0 processes_in /run/containerd/io.containerd.runtime.v2.task/k8s.io system.slice/containerd.service
 end_processes 0 cgroup_processes system.slice/kubelet.service
 stop_slice kubepods.slice

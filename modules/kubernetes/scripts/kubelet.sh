@@ -11,7 +11,7 @@ for flag in "${kubeadm_flags[@]}"; do
 done
 name=$(jq -r .name "$NODE_FILE")
 address=$(jq -r .address "$NODE_FILE")
-# The kubelet uses the labels only when it registers. nixbench updates the labels of a registered node.
+# The labels with which the kubelet registers the node. nixbench updates the labels of a registered node.
 labels=
 [ ! -s "$REGISTRATION" ] || labels=$(jq -r '.labels | to_entries | map("\(.key)=\(.value)") | join(",")' "$REGISTRATION")
 

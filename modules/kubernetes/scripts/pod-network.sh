@@ -27,7 +27,7 @@ compute() {
     '"$1"
 }
 
-# Runtimes use the first file by name. Their packages contain examples whose names begin with 10.
+# A container runtime uses the first file in this folder by name. Its package contains examples whose names begin with 10.
 file=/etc/cni/net.d/05-nixbench.conflist
 mkdir -p "${file%/*}"
 new=${file%/*}/.nixbench.new
@@ -49,7 +49,8 @@ status=0
 ip -force -batch "/run/nixbench-routes.$$" || status=1
 rm -f "/run/nixbench-routes.$$"
 
-# Hosts outside of the cluster have no route to a pod's address.
+# Packets of pods to hosts outside of the cluster get the address of the node, because these hosts have no route to a pod's
+# address.
 set -- POSTROUTING -s "$POD_CIDR" ! -d "$POD_CIDR" -m comment --comment "nixbench: pods leave as their node" -j MASQUERADE
 iptables -w -t nat -C "$@" 2>/dev/null || iptables -w -t nat -A "$@"
 exit "$status"

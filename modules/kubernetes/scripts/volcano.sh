@@ -9,7 +9,7 @@ kube() {
   kubectl --kubeconfig /etc/kubernetes/admin.conf --server "https://127.0.0.1:$PORT" --tls-server-name kubernetes --request-timeout 30s "$@"
 }
 
-# is_signed: whether the certificate of the Secret is valid for a month, and signed by the authority.
+# is_signed reports whether the certificate in the Secret is valid for a month, and signed by the authority $CA_CERT.
 is_signed() {
   kube -n volcano-system get secret volcano-admission-secret -o 'jsonpath={.data.tls\.crt}' 2>/dev/null | base64 -d >present.crt &&
     openssl verify -CAfile "$CA_CERT" present.crt >/dev/null 2>&1 &&
@@ -23,7 +23,7 @@ sign() {
       -extfile extensions -out tls.crt 2>/dev/null
 }
 
-# The unit starts before the node is a member of the cluster, and before keys are uploaded.
+# Wait for at most ten minutes: this service starts before the node is a member of the cluster, and before keys are uploaded.
 end=$((SECONDS + 600))
 until [ -s "$CA_KEY" ] && [ -s "$CA_CERT" ] && kube get --raw /readyz >/dev/null 2>&1; do
   if [ "$SECONDS" -ge "$end" ]; then
@@ -41,7 +41,7 @@ sign || { echo "the certificate of the webhooks cannot be signed with $CA_KEY" >
 kube create namespace volcano-system --dry-run=client -o json | kube apply --server-side --force-conflicts --field-manager nixbench-volcano -f - &&
   kube -n volcano-system create secret generic volcano-admission-secret --from-file tls.crt --from-file tls.key --from-file "ca.crt=$CA_CERT" \
     --dry-run=client -o json | kube apply --server-side --force-conflicts --field-manager nixbench-volcano -f - || exit
-# The webhooks read the certificate only when they start.
+# Restart the webhooks, if they run, because they read the certificate only when they start.
 if kube -n volcano-system get deployment volcano-admission >/dev/null 2>&1; then
   kube -n volcano-system rollout restart deployment/volcano-admission
 fi

@@ -12,7 +12,7 @@ import (
 
 // nodeLine is the live line of a node in progress.
 type nodeLine struct {
-	name      string // empty for waits that belong to no node
+	name      string // name of the node; empty for waits that belong to no node
 	phase     event.Phase
 	started   time.Time
 	done      int           // transferred bytes
@@ -20,7 +20,7 @@ type nodeLine struct {
 	samples   []sample      // progress of the transfer during the last rateWindow
 	text      string        // current activity of the node
 	waits     []event.Event // unfinished waits; the line shows the last one
-	onlyWaits bool          // the line is not shown when waits is empty
+	onlyWaits bool          // the line is shown only while the node waits for something
 }
 
 // sample is the number of bytes that had been transferred at a time.
@@ -29,11 +29,12 @@ type sample struct {
 	done int
 }
 
-// rateWindow is the time whose average is the rate of a transfer. It is long enough for store paths of different kinds, and short
-// enough to show that a transfer has become slow.
+// rateWindow is the time over which the rate of a transfer is averaged. It is long enough for store paths of different kinds,
+// and short enough to show that a transfer has become slow.
 const rateWindow = 10 * time.Second
 
-// addSample adds the progress at a time, and drops samples that are older than rateWindow, except the last of them.
+// addSample adds the number of bytes that were transferred at a time, and drops samples that are older than rateWindow, except
+// the last of these.
 func (n *nodeLine) addSample(at time.Time, done int) {
 	n.samples = append(n.samples, sample{at, done})
 	for len(n.samples) > 1 && !n.samples[1].at.After(at.Add(-rateWindow)) {
@@ -56,12 +57,12 @@ func (ns *nodeLines) applyEvent(e event.Event) {
 			(*ns)[i] = n
 		}
 	case event.NodeEnd:
-		// After these phases, the node waits for other nodes or for the build, or has ended: a node is uncordoned
-		// after its result.
+		// Remove the line: after these phases the node waits for other nodes or for the build, or has ended (a node is
+		// uncordoned after its result).
 		if i >= 0 && (e.Phase == event.Connect || e.Phase == event.Boot || e.Phase == event.Drain) {
 			(*ns)[i].onlyWaits = true
 			ns.removeIfIdle(i)
-		} else if i >= 0 && e.Phase == event.Copy { // keep the place of the line, because the next phase may follow at once
+		} else if i >= 0 && e.Phase == event.Copy { // the next phase of the node may follow at once, so the line keeps its place
 			(*ns)[i].onlyWaits, (*ns)[i].total, (*ns)[i].text = true, 0, ""
 		}
 	case event.Waiting:
@@ -104,7 +105,7 @@ func (ns *nodeLines) applyEvent(e event.Event) {
 
 func sameWait(a, b event.Event) bool { return a.Phase == b.Phase && a.Since.Equal(b.Since) }
 
-// removeIfIdle removes line i if it is shown only for waits and its last wait has ended.
+// removeIfIdle removes line i if it is shown only while its node waits, and the last wait has ended.
 func (ns *nodeLines) removeIfIdle(i int) {
 	if n := (*ns)[i]; n.onlyWaits && len(n.waits) == 0 {
 		*ns = slices.Delete(*ns, i, i+1)
@@ -116,8 +117,8 @@ func (ns nodeLines) hasWaits() bool {
 	return slices.ContainsFunc(ns, func(n *nodeLine) bool { return len(n.waits) > 0 })
 }
 
-// currentWait returns the wait that the line shows, and false if it shows none. A wait without a
-// phase is for a single command, and is shown only if no phase of the node is shown.
+// currentWait returns the wait that the line of the node shows, and false if it shows none. A wait without a phase is for a
+// single command: it is shown only if no phase of the node is shown.
 func (n *nodeLine) currentWait() (event.Event, bool) {
 	for _, w := range slices.Backward(n.waits) {
 		if w.Phase != "" || n.onlyWaits {
@@ -127,8 +128,7 @@ func (n *nodeLine) currentWait() (event.Event, bool) {
 	return event.Event{}, false
 }
 
-// currentActivity returns the phase and text that the line shows, and the time at which this
-// activity began.
+// currentActivity returns the phase and text that the line of a node shows, and since when the node does this.
 func (n *nodeLine) currentActivity(now time.Time) (event.Phase, string, time.Time) {
 	if w, ok := n.currentWait(); ok {
 		text := firstLine(w.Text)
@@ -149,7 +149,7 @@ func (n *nodeLine) formatRate(now time.Time) string {
 	if len(n.samples) == 0 || n.done >= n.total {
 		return ""
 	}
-	first := n.samples[0] // the last sample before the window, or the first of the transfer
+	first := n.samples[0] // the last sample before the last rateWindow, or the first one of the transfer
 	for _, s := range n.samples[1:] {
 		if s.at.After(now.Add(-rateWindow)) {
 			break
@@ -203,7 +203,7 @@ func formatResult(s style, e event.Event, started time.Time, width int) string {
 	if s.marks { // do not shorten names in a log
 		name = truncate(name, 30)
 	}
-	// room is the width for the text. The duration is aligned with the durations of phases.
+	// the width for the text of the result; after it, the duration is aligned with the durations of phases
 	room := max(24, width-17-max(15, len([]rune(name))))
 	if s.marks {
 		text = truncate(text, room)

@@ -123,7 +123,7 @@ func formatPhase(s style, e event.Event, started time.Time, width int) string {
 		text = strings.TrimSuffix("failed; "+text, "; ")
 	}
 	switch {
-	case !s.marks: // no marks in a log, because users search a log for words
+	case !s.marks: // a log has a word such as "failed" in place of the mark ✗, because users search a log for words
 	case e.Failed:
 		mark = s.bad("✗") + " "
 	default:
@@ -137,7 +137,7 @@ func formatMessage(s style, e event.Event) string {
 	if label == "warning" {
 		label = s.warn(label)
 	}
-	// Texts of other programs, such as a node's Nix daemon, do not contain the node's name.
+	// Add the name of the node, unless the text contains it: texts of other programs, such as a node's Nix daemon, do not.
 	names := func(word string) bool { return strings.Trim(word, ":,;") == e.Node }
 	if e.Node != "" && !slices.ContainsFunc(strings.Fields(e.Text), names) {
 		label += ": " + e.Node

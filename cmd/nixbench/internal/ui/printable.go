@@ -7,8 +7,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// printable passes all text that a renderer shows through [event.Printable], so that a node, a log or the name of a store
-// path cannot control the terminal. The renderer adds its own colours and cursor movements below it.
+// printable passes all text that a renderer shows through [event.Printable], so that a node, a log or the name of a store path
+// cannot control the terminal. The renderer itself writes colours and moves the cursor.
 type printable struct{ renderer }
 
 func (p printable) showEvent(e event.Event) { p.renderer.showEvent(printableEvent(e)) }
@@ -41,7 +41,8 @@ func printableEvent(e event.Event) event.Event {
 	return e
 }
 
-// maxText is the maximal size of one text in bytes. Only a program that prints without an end has a longer error.
+// maxText is the maximal size of one text of an event in bytes. Only the error of a program that prints without an end is
+// longer.
 const maxText = 1 << 20
 
 func clean(text string) string {

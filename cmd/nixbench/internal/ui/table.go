@@ -58,8 +58,8 @@ func tableWidth(widths []int) int {
 // fits reports whether rows fit into width columns. 0 columns are no limit.
 func fits(rows []Row, width int) bool { return width == 0 || tableWidth(columnWidths(rows)) <= width }
 
-// dropColumns returns rows without columns of leaveOut, and the titles of these columns in the order of the table. It
-// drops columns in the order of leaveOut until the rest fits, and then keeps those of them for which there is room.
+// dropColumns drops the columns with the titles in leaveOut, in this order, until the rest fits into width, and then adds
+// those again for which there is room. It returns the rows, and the titles of the dropped columns in the order of the table.
 func dropColumns(rows []Row, leaveOut []string, width int) ([]Row, []string) {
 	dropped := map[string]bool{}
 	kept := func() []Row {
@@ -95,7 +95,7 @@ func dropColumns(rows []Row, leaveOut []string, width int) ([]Row, []string) {
 	return kept(), titles
 }
 
-// wrapRoom is the width from which on a last column is wrapped under itself, even if its texts are long.
+// wrapRoom is the smallest width in which the last column is wrapped under itself, however long its texts are.
 const wrapRoom = 30
 
 // writeColumns writes rows, fitted into width columns unless width is 0. header is the first row, or nil.
@@ -137,7 +137,7 @@ func writeColumns(w io.Writer, rows []Row, header Row, width int) {
 	}
 }
 
-// labelCells returns the cells of a row from column begin on, each with its title. It leaves out cells without a value.
+// labelCells returns the cells of a row from column begin on, each as "TITLE value". It leaves out empty cells.
 func labelCells(r, header Row, begin int) (parts []string) {
 	for j := begin; j < len(r); j++ {
 		if r[j] == "" || r[j] == "-" {

@@ -83,10 +83,10 @@ func (t *tty) showEvent(e event.Event) {
 		t.endPhase(e.Phase)
 		p := &livePhase{phase: e.Phase, started: e.Time, total: e.Total}
 		if e.Phase == event.Build {
-			p.total = 0 // e.Total counts units, but Nix reports its progress in derivations
+			p.total = 0 // the progress bar starts without a total: e.Total counts units, and Nix reports its progress in derivations
 		}
 		if i := slices.IndexFunc(t.phases, func(p *livePhase) bool { return p.phase == event.Evaluate }); i >= 0 && e.Phase == event.Build {
-			t.phases = slices.Insert(t.phases, i, p) // a build that begins during the evaluation waits for it
+			t.phases = slices.Insert(t.phases, i, p) // a build that begins during the evaluation waits for it, so its line is before that of the evaluation
 		} else {
 			t.phases = append(t.phases, p)
 		}
@@ -137,8 +137,8 @@ func (t *tty) showNodeEvent(e event.Event) {
 	}
 }
 
-// findPhase returns the running phase with the given name. If it does not run, findPhase returns
-// the last running phase, or an empty phase.
+// findPhase returns the running phase with this name. If there is none, it returns the last phase that began and still runs,
+// or an empty phase.
 func (t *tty) findPhase(phase event.Phase) *livePhase {
 	for _, p := range t.phases {
 		if p.phase == phase {
@@ -211,11 +211,11 @@ func (t *tty) formatCurrentPhase(width int, now time.Time) string {
 		parts = append(parts, fmt.Sprintf("%d of %d", p.done, p.total))
 	}
 	parts = append(parts, p.active...)
-	for _, other := range t.phases[:len(t.phases)-1] { // phases that run at the same time; p may wait for one of them
+	for _, other := range t.phases[:len(t.phases)-1] { // the other phases that run now, for one of which the last phase may wait
 		parts = append(parts, string(other.phase))
 	}
 	left := fmt.Sprintf("%-9s %s", p.phase, strings.Join(parts, " · "))
-	// Reserve 2 columns for the spinner, 8 for the duration, and 1 so that the line does not wrap.
+	// The width for the text: without 2 columns for the spinner, 8 for the duration, and 1 so that the line does not wrap.
 	room := max(width-11, 20)
 	left = padRight(truncate(left, room), min(room, 66))
 	return fmt.Sprintf("%c %s %s", spinner[t.frame%len(spinner)], left, formatDuration(now.Sub(p.started)))
@@ -240,7 +240,7 @@ func (t *tty) showOutput(node, line string) {
 
 func (t *tty) prepareRaw() {
 	t.clear()
-	t.still = true // a live line would overwrite an incomplete line of the output
+	t.still = true // show no live lines any more: a live line would overwrite an incomplete line of the output
 }
 
 func (t *tty) showResult(_ any, human func(io.Writer)) {

@@ -19,7 +19,7 @@ type Options struct {
 	Color    string // always, never, or auto: on a terminal, unless NO_COLOR is set
 }
 
-// Problem is an error to show, or a part of one.
+// Problem is an error that the view shows. An error about several nodes consists of several problems.
 type Problem struct {
 	Where   string `json:"where,omitempty"` // node, unit or file
 	Message string `json:"message"`
@@ -158,8 +158,9 @@ func (v *View) Output(node, line string) {
 	v.r.showOutput(node, line)
 }
 
-// Raw returns the writers for the output of a program that is shown unchanged: its stdout and its stderr. The user must
-// have asked for the output of this one program, because it can control the terminal. A terminal shows no live lines after the first write.
+// Raw returns the writers for the stdout and stderr of a program whose output is shown unchanged, so that the program can
+// control the terminal. It is for programs that the user has named, such as that of `nixbench exec` on one node. After the
+// first write, the terminal shows no live lines.
 func (v *View) Raw() (stdout, stderr io.Writer) {
 	return rawWriter{v, v.out}, rawWriter{v, v.err}
 }
@@ -177,7 +178,8 @@ func (r rawWriter) Write(p []byte) (int, error) {
 	return r.w.Write(p)
 }
 
-// Err returns the first error that occurred while results or output were written. A command without an end checks it.
+// Err returns the first error that occurred while results or output were written. A command that runs until Ctrl-C calls it,
+// to end when its output can no longer be written.
 func (v *View) Err() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -11,20 +11,19 @@ import (
 // start or its last output. After the last duration, the activity is reported every minute.
 var reminders = []time.Duration{4 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute}
 
-// batchWindow is how much earlier than its due time an activity is reported, together with an
-// activity that is due.
+// batchWindow is how much earlier than due an activity is reported, so that it is reported together with one that is due.
 const batchWindow = time.Second
 
-// watch tracks activities: phases of the run, phases of nodes, and waits. It determines which
-// activities have had no output for so long that they must be reported.
+// watch tracks the phases of the run, the phases of nodes, and the waits. It determines which of these activities have had no
+// output for so long that the view must report them.
 type watch struct {
-	verbose bool        // the view shows logs, so a log line counts as output
+	verbose bool        // the view shows logs of builds, so a log line counts as output
 	open    []*activity // activities that have not ended
 }
 
-// activity is a phase or wait that has begun and not ended.
+// activity is a phase or a wait of the run that has begun and not ended.
 type activity struct {
-	event      event.Event // contains the node, phase, text and time limit
+	event      event.Event // the event that began the activity: its node, phase, text and time limit
 	since      time.Time
 	lastOutput time.Time // time of the last output about this activity, initially its start
 	reports    int       // number of reports since lastOutput
@@ -53,7 +52,7 @@ func (w *watch) applyEvent(e event.Event) {
 			a.event.Done, a.event.Total = e.Done, e.Total
 			if e.Text != "" && e.Text != a.event.Text {
 				a.event.Text = e.Text
-				if e.Phase != event.Copy && e.Phase != event.Build { // the texts of these phases change all the time
+				if e.Phase != event.Copy && e.Phase != event.Build { // the texts of copies and builds change all the time, and do not reset the reports
 					a.resetReports(e.Time)
 				}
 			}
@@ -73,7 +72,7 @@ func (w *watch) applyEvent(e event.Event) {
 	}
 }
 
-// matches reports whether an event is about this wait.
+// matches reports whether an event is about the wait of this activity.
 func (a *activity) matches(e event.Event) bool {
 	return a.wait && a.event.Node == e.Node && a.event.Phase == e.Phase && a.since.Equal(e.Since)
 }
@@ -94,8 +93,8 @@ func (w *watch) updateWait(e event.Event) {
 	w.open[i].resetReports(e.Time)
 }
 
-// resetReports is called when the activity's text has changed. It moves the next report forward, to
-// the time at which a new activity would be reported first.
+// resetReports is called when the text of the activity has changed. The next report is then due as early as that of a new
+// activity.
 func (a *activity) resetReports(now time.Time) {
 	if a.due().After(now.Add(reminders[0])) {
 		a.lastOutput, a.reports = now, 0
@@ -117,10 +116,10 @@ func (w *watch) findPhase(node string, phase event.Phase) *activity {
 	return nil
 }
 
-// isCovered reports whether another activity is reported instead of a, because it is more
-// informative: a wait instead of its phase, and an activity of a node instead of a phase of the run
-// that consists only of work on nodes. A wait without a phase is for a single command, and the
-// node's phase is reported instead of this wait. During the evaluation, a build waits for further units.
+// isCovered reports whether the activity a is left out because another activity says more: a wait covers its phase, and a
+// phase of a node covers the phase of the run that consists only of work on nodes. A wait without a phase is for a single
+// command, and is covered by the phase of the node. During the evaluation, the build is covered, because it waits for further
+// units.
 func (w *watch) isCovered(a *activity) bool {
 	if a.wait {
 		return a.event.Phase == "" && slices.ContainsFunc(w.open, func(b *activity) bool { return !b.wait && b.event.Node == a.event.Node && b.event.Node != "" })
@@ -140,13 +139,13 @@ func (w *watch) isCovered(a *activity) bool {
 	})
 }
 
-// takeDue returns the activities to report now as events of the kind [event.Waiting], and counts
-// them as reported. Waits precede phases; both are ordered by their start.
+// takeDue returns an event [event.Waiting] for each activity that must be reported now, and counts it as reported. Waits come
+// before phases; both are in the order of their starts.
 func (w *watch) takeDue(now time.Time) []event.Event {
 	var named []*activity
 	any := false
 	for _, a := range w.open {
-		if w.isCovered(a) { // report it only if it has no output after it is no longer covered
+		if w.isCovered(a) { // an activity that another one covers is not due; later it is reported only if it still has no output
 			a.lastOutput, a.reports = now, 0
 			continue
 		}

@@ -16,7 +16,7 @@ find_peer() {
 create_cluster() {
   local file
   report_phase init
-  # A reboot deletes the permit, so it is recorded first.
+  # Record first that this node may create the cluster, because a reboot deletes the permit.
   write_time_record may-create && run_preflights init && write_time_record creating || return
   file=$(write_kubeadm_config init) || return
   run_logged kubeadm init --config "$file" --skip-token-print || return
@@ -38,7 +38,7 @@ join_control_plane() {
   status=$?
   delete_rules nat "$redirect_comment"
   [ "$status" = 0 ] && record_all_applied || return
-  # kubeadm has written manifests for the cluster's version and settings, which may be older than this system's.
+  # Read the version that kubeadm has written into the manifests: that of the cluster, which may be older than this system's.
   version=$(sed -n 's/^ *image: .*kube-apiserver:v//p' /etc/kubernetes/manifests/kube-apiserver.yaml 2>/dev/null)
   rm -f "$records/applied" && write_record version "${version:-$VERSION}"
 }

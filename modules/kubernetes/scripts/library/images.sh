@@ -28,7 +28,7 @@ list_image_names() {
   fi
 }
 
-# load_archive ARCHIVE: load its images, and write their names to $work/names.
+# load_archive ARCHIVE: load the images in an archive, and write their names to $work/names.
 load_archive() {
   local reference name
   list_image_names "$1" >"$work/names" 2>"$work/output" || return
@@ -39,7 +39,7 @@ load_archive() {
   case $RUNTIME in
   containerd)
     run_logged ctr -n k8s.io images import "$1" || return
-    # If the disk is full, the kubelet deletes images that are not pinned, and no registry may have them.
+    # Pin each image: if the disk is full, the kubelet deletes images that are not pinned, and no registry may have them.
     while read -r _ name; do
       run_logged ctr -n k8s.io images label "$name" io.cri-containerd.pinned=pinned || return
     done <"$work/names"
@@ -52,8 +52,8 @@ load_archive() {
   esac
 }
 
-# is_loaded RECORD: for CRI-O the images are checked, because CRI-O deletes its storage when it was damaged,
-# for example by a power cut.
+# is_loaded RECORD reports whether the images of an archive are loaded. For CRI-O it looks for the images, because CRI-O
+# deletes its storage when it was damaged, for example by a power cut.
 is_loaded() {
   local name
   case $RUNTIME in
@@ -68,8 +68,8 @@ is_loaded() {
   done <"$image_records/$1"
 }
 
-# pin_crio_images: CRI-O cannot pin single images. It reads a list from its settings. Ours replaces the
-# user's, so it includes it.
+# pin_crio_images: write CRI-O's list of pinned images, because CRI-O cannot pin single images. The file replaces the list in
+# the hive's settings, so it contains that list, too.
 pin_crio_images() {
   local file=/etc/crio/crio.conf.d/50-nixbench-images.conf
   { printf '%s\n' "$PINNED" | tr ' ' '\n' && cut -d ' ' -f 2 "$work/all-names"; } | sort -u |

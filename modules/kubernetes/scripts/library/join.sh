@@ -1,6 +1,6 @@
 # Join an existing cluster.
 
-# read_identity: set $address and $node_name. Fails if the node does not know its name and address yet.
+# read_identity: set $address and $node_name from node.json. It fails if this file does not exist yet.
 read_identity() {
   [ -s "$NODE_FILE" ] && address=$(jq -er .address "$NODE_FILE") && node_name=$(jq -er .name "$NODE_FILE")
 }
@@ -32,7 +32,7 @@ wait_for_cluster_info() {
   local tries=0
   until query_api "$1" /api/v1/namespaces/kube-public/configmaps/cluster-info >/dev/null; do
     report_phase waiting "the API at $1:$PORT does not answer yet, or the cluster is being created"
-    # A new cluster takes less than a minute.
+    # Report the wait after some attempts only, because a new cluster takes less than a minute.
     tries=$((tries + 1))
     if [ "$tries" -le 120 ]; then sleep 0.5; else sleep 3; fi
   done
@@ -66,18 +66,18 @@ join_cluster() {
 }
 
 join_worker() {
-  # A worker does not need the steps of kubeadm join that follow its registration.
+  # For a worker, kubeadm join is complete when the node is registered: it does not need the later steps.
   is_registered || join_cluster || return
   write_time_record joined
 }
 
-# annotate_cri_socket: set the annotation with the runtime's socket that kubeadm expects, with the kubelet's
-# credentials.
+# annotate_cri_socket: annotate the Node object with the socket of the container runtime, which kubeadm expects, with the
+# credentials of the kubelet.
 annotate_cri_socket() {
   [ "$(read_record socket)" != "$CRI_SOCKET" ] || return 0
   local tries=0
   wait_for_readable_api /etc/kubernetes/kubelet.conf
-  # The kubelet registers the node some time after it has received its certificate.
+  # Repeat the command, because the kubelet registers the node only some time after it has received its certificate.
   until run_logged kubectl --kubeconfig=/etc/kubernetes/kubelet.conf --request-timeout=10s annotate --overwrite node "$node_name" \
     "kubeadm.alpha.kubernetes.io/cri-socket=$CRI_SOCKET"; do
     tries=$((tries + 1))

@@ -37,8 +37,7 @@ list_etcd_phases() {
 # have_preflights_passed reports whether kubeadm's preflight checks have passed on this node. They are not
 # repeated after that, because they fail if an interrupted attempt has already created files or processes of the cluster.
 have_preflights_passed() {
-  # Earlier releases of nixbench did not write this record. On their nodes kubeadm has run if one of the other
-  # two is true.
+  # The records `preflight` and `creating`, and a registered node, show that kubeadm has run.
   [ -e "$records/preflight" ] || [ -e "$records/creating" ] || is_registered
 }
 

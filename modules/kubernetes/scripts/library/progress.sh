@@ -28,8 +28,8 @@ report_phase() {
     return
   fi
   echo "$1${2:+: $2}"
-  # The message is passed in a file, because all users can read arguments of processes. The output of a
-  # program may contain the join token, which is removed.
+  # Pass the message in a file, because all users can read arguments of processes. Remove the join token from it, which the
+  # output of a program may contain.
   printf '%s' "${2:-}" >"$work/message"
   if [ -s "$JOIN_TOKEN" ]; then cat "$JOIN_TOKEN"; fi >"$work/hide" 2>/dev/null
   for dir in /run/nixbench /var/lib/nixbench; do

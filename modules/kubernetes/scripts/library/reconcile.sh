@@ -1,7 +1,7 @@
 # Apply settings that have changed since kubeadm ran. The node's own files come first, which needs no network. What is
 # stored in the cluster follows when the API answers.
 
-# template_sum PATH: print a hash of a part of kubeadm's configuration.
+# template_sum PATH: print a hash of the part of kubeadm's configuration at PATH, such as .cluster.etcd.
 template_sum() {
   jq -c "$1" "$TEMPLATE" | sha256sum | cut -d ' ' -f 1
 }
@@ -23,18 +23,18 @@ reconcile_node() {
   local file
   [ "$(read_record applied)" != "$TEMPLATE" ] || return 0
   report_phase init "settings have changed"
-  # From here on neither the old nor the new settings are fully applied, whichever system runs next.
+  # Delete the record: from here on neither the old nor the new settings are fully applied, whichever system runs next.
   rm -f "$records/applied"
   upgrade_control_plane || return
   record_manifest_sums || return
   file=$(write_kubeadm_config cluster) || return
   if has_changed names .cluster.apiServer.certSANs; then
     rm -f "$records/names" /etc/kubernetes/pki/apiserver.crt /etc/kubernetes/pki/apiserver.key
-    # The API server reloads a changed certificate by itself.
+    # No restart is needed, because the API server reloads a changed certificate by itself.
     run_logged kubeadm init phase certs apiserver --config "$file" && record_applied names .cluster.apiServer.certSANs || return
   fi
   update_static_pods "$file" "control-plane all" kube-apiserver kube-controller-manager kube-scheduler || return
-  # If etcd has no data, kubeadm's manifest would start a new cluster.
+  # Only if etcd has data: with kubeadm's manifest, an etcd without data would start a new cluster.
   if has_changed etcd .cluster.etcd && [ -d /var/lib/etcd/member ]; then
     rm -f "$records/etcd"
     update_static_pods "$file" "etcd local" etcd && record_applied etcd .cluster.etcd || return

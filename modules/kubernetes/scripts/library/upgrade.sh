@@ -64,8 +64,8 @@ upgrade_control_plane() {
   patches=$(jq -r '.init.patches.directory // ""' "$TEMPLATE") || return
   wait_for_kubelet_start
   record_manifest_sums || return
-  # The first control plane runs `upgrade apply`, which sets the version of the cluster; the others run `upgrade node`.
-  # The record marks a node whose `upgrade apply` was interrupted.
+  # The first control plane runs `upgrade apply`, which sets the version of the cluster; the others run `upgrade node`. The
+  # record `upgrading` marks a node whose `upgrade apply` was interrupted.
   if [ "$cluster_version" != "$VERSION" ] || [ "$(read_record upgrading)" = "$VERSION" ]; then
     write_record upgrading "$VERSION" &&
       run_logged timeout -k 10 900 kubeadm upgrade apply --yes --patches "$patches" --kubeconfig "$KUBECONFIG" "v$VERSION" || return
