@@ -56,9 +56,9 @@ func (k Kind) hidesUnreachable() bool { return k == Cluster || k == Lost }
 
 // KindOf returns the smallest kind of err and its causes; Internal if none of them has a kind. A cause of the kind
 // Unreachable does not count if an error of the kind Cluster or Lost wraps it.
-func KindOf(err error) Kind { return kindOf(err, false) }
+func KindOf(err error) Kind { return findKind(err, false) }
 
-func kindOf(err error, unreachableHidden bool) Kind {
+func findKind(err error, unreachableHidden bool) Kind {
 	kind := Internal
 	if e, ok := err.(Classified); ok {
 		kind = e.Kind()
@@ -70,11 +70,11 @@ func kindOf(err error, unreachableHidden bool) Kind {
 	switch e := err.(type) {
 	case interface{ Unwrap() []error }:
 		for _, cause := range e.Unwrap() {
-			kind = min(kind, kindOf(cause, unreachableHidden))
+			kind = min(kind, findKind(cause, unreachableHidden))
 		}
 	case interface{ Unwrap() error }:
 		if cause := e.Unwrap(); cause != nil {
-			kind = min(kind, kindOf(cause, unreachableHidden))
+			kind = min(kind, findKind(cause, unreachableHidden))
 		}
 	}
 	return kind

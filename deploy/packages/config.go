@@ -34,7 +34,7 @@ func DiffConfig(from, to string) (units, etc Files, err error) {
 	if err != nil {
 		return units, etc, err
 	}
-	return diff(before.units, after.units), diff(before.files, after.files), nil
+	return compareFiles(before.units, after.units), compareFiles(before.files, after.files), nil
 }
 
 // etcFiles is the content of a system's /etc by the names of the files.
@@ -114,7 +114,7 @@ func describeFile(store, file string) (string, error) {
 	return string(hash.Sum(nil)), err
 }
 
-func diff(from, to map[string]string) Files {
+func compareFiles(from, to map[string]string) Files {
 	out := Files{Added: []string{}, Changed: []string{}, Removed: []string{}}
 	all := maps.Clone(from)
 	maps.Copy(all, to)

@@ -24,10 +24,10 @@ const obsoleteList = ".obsolete.json"
 // Replace writes the files in the staging folder to the state folder, and deletes the files of the old state whose paths
 // are in obsolete. It first renames the staging folder. If the process is killed after that, the next process that takes
 // the lock completes the replacement.
-func (l *Lock) Replace(obsolete []string) error { return replace(l, obsolete, durable.Write) }
+func (l *Lock) Replace(obsolete []string) error { return replaceFiles(l, obsolete, durable.Write) }
 
-// replace is Replace with the function that writes files.
-func replace(l *Lock, obsolete []string, write func(string, []byte) error) error {
+// replaceFiles is Replace with the function that writes files.
+func replaceFiles(l *Lock, obsolete []string, write func(string, []byte) error) error {
 	if err := l.CheckHeld(); err != nil {
 		return err
 	}

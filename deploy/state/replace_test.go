@@ -36,7 +36,7 @@ func TestKilledReplacement(t *testing.T) {
 			}
 		}
 		writes, killed := 0, errors.New("killed")
-		err := replace(lock, []string{"kubeconfig"}, func(file string, data []byte) error {
+		err := replaceFiles(lock, []string{"kubeconfig"}, func(file string, data []byte) error {
 			if writes == kill {
 				return killed
 			}

@@ -23,7 +23,7 @@ type Store struct {
 	cur     *State // the state with all accepted updates
 	disk    *State // the state that was last written
 	waiting *batch // the updates for the next write, or nil if there are none
-	writing bool   // the goroutine of write runs
+	writing bool   // the goroutine of writeBatches runs
 }
 
 // batch is a set of updates that are written together.
@@ -118,15 +118,15 @@ func (s *Store) Update(f func(*State) error) error {
 	mine := s.waiting
 	if !s.writing {
 		s.writing = true
-		go s.write()
+		go s.writeBatches()
 	}
 	s.mu.Unlock()
 	<-mine.done
 	return mine.err
 }
 
-// write writes batches of updates until no batch is waiting.
-func (s *Store) write() {
+// writeBatches writes batches of updates until no batch is waiting.
+func (s *Store) writeBatches() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.waiting != nil {

@@ -66,9 +66,9 @@ func (e *TrustError) Hint() string { return e.fix }
 //
 // On a file system without Unix modes, chmod has no effect. Verify then accepts the files and folders of
 // the current user, and returns only the first of them, with Stays set.
-func (d Dir) Verify() ([]Loose, error) { return verify(d, (*os.File).Chmod) }
+func (d Dir) Verify() ([]Loose, error) { return verifyFolder(d, (*os.File).Chmod) }
 
-func verify(d Dir, chmod func(*os.File, fs.FileMode) error) ([]Loose, error) {
+func verifyFolder(d Dir, chmod func(*os.File, fs.FileMode) error) ([]Loose, error) {
 	v := &verifier{owners: []int{0, os.Geteuid()}, chmod: chmod}
 	top := filepath.Dir(string(d))
 	if info, err := os.Stat(filepath.Dir(top)); err == nil {

@@ -221,7 +221,7 @@ func TestAFileSystemWithoutModes(t *testing.T) {
 	for _, path := range []string{filepath.Dir(string(d)), string(d), d.stateFile(), filepath.Join(string(d), "secrets"), d.ClientKey()} {
 		chmod(t, path, 0o777)
 	}
-	loose, err := verify(d, func(*os.File, os.FileMode) error { return nil })
+	loose, err := verifyFolder(d, func(*os.File, os.FileMode) error { return nil })
 	if err != nil || len(loose) != 1 || !strings.Contains(loose[0].String(), "no Unix modes") {
 		t.Errorf("%v, %v", loose, err)
 	}
@@ -237,7 +237,7 @@ func TestAFileSystemWithoutModes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var trust *TrustError
-	if _, err := verify(d, func(*os.File, os.FileMode) error { return nil }); !errors.As(err, &trust) {
+	if _, err := verifyFolder(d, func(*os.File, os.FileMode) error { return nil }); !errors.As(err, &trust) {
 		t.Errorf("a folder of another user: %v", err)
 	}
 }

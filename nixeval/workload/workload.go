@@ -55,10 +55,10 @@ type Plan struct{ Processes, Chunk int }
 // A plan needs more memory than is free only if both are set, or if one process for one unit, or the number of processes
 // asked for, needs more.
 func (w Work) Plan(units, workers, chunkSize int) Plan {
-	return w.plan(findResources(), units, workers, chunkSize)
+	return w.planFor(findResources(), units, workers, chunkSize)
 }
 
-func (w Work) plan(r resources, units, workers, chunkSize int) Plan {
+func (w Work) planFor(r resources, units, workers, chunkSize int) Plan {
 	units = max(1, units)
 	smallest, largest := 1, min(w.MaxChunk, units)
 	if chunkSize > 0 {

@@ -38,10 +38,10 @@ func ReadEvents(r io.Reader) (events []event.Event, damaged int, err error) {
 	}
 }
 
-// logFile returns the path of a node's log. It encodes the name of the node so that the path is
+// logPath returns the path of a node's log. It encodes the name of the node so that the path is
 // always inside the folder, and that two nodes never have the same path. Names of a hive are
-// validated before, but logFile does not depend on that.
-func logFile(folder, node string) string {
+// validated before, but logPath does not depend on that.
+func logPath(folder, node string) string {
 	var b strings.Builder
 	for i := range len(node) {
 		c := node[i]

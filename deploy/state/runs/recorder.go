@@ -121,7 +121,7 @@ func chooseID(d state.Dir, command string, t time.Time) string {
 func (r *Recorder) ID() string { return r.run.ID }
 
 // LogFile returns the path of node's log.
-func (r *Recorder) LogFile(node string) string { return logFile(r.folder, node) }
+func (r *Recorder) LogFile(node string) string { return logPath(r.folder, node) }
 
 // Event records an event. The method can be used as an [event.Sink].
 func (r *Recorder) Event(e event.Event) {
@@ -253,7 +253,7 @@ func (r *Recorder) flush(withRun bool) error {
 	rest, err := appendTo(filepath.Join(r.folder, "events.jsonl"), events)
 	errs := []error{err}
 	for node, b := range logs {
-		left, err := appendTo(logFile(r.folder, node), b.Bytes())
+		left, err := appendTo(logPath(r.folder, node), b.Bytes())
 		errs = append(errs, err)
 		if len(left) == 0 {
 			delete(logs, node)

@@ -113,7 +113,7 @@ func (r *Run) readFile(name string) (json.RawMessage, error) {
 }
 
 // LogFile returns the path of node's log.
-func (r *Run) LogFile(node string) string { return logFile(r.Folder(), node) }
+func (r *Run) LogFile(node string) string { return logPath(r.Folder(), node) }
 
 // NodeLog opens node's log.
 func (r *Run) NodeLog(node string) (io.ReadCloser, error) {

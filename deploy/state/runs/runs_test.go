@@ -175,7 +175,7 @@ func TestLogNames(t *testing.T) {
 	seen := map[string]string{}
 	for _, node := range []string{"a", "a.b", "web-1", "", ".", "..", "../a", "/etc/passwd", "a/b", "a%2Fb", "a\x00b", "é", "%",
 		strings.Repeat("x", 300), strings.Repeat("x", 301)} {
-		f := logFile("/r", node)
+		f := logPath("/r", node)
 		if filepath.Dir(f) != "/r/nodes" || len(filepath.Base(f)) > 255 || strings.ContainsRune(f, 0) {
 			t.Errorf("%q: %s", node, f)
 		}
@@ -184,7 +184,7 @@ func TestLogNames(t *testing.T) {
 		}
 		seen[f] = node
 	}
-	if f := logFile("/r", "a.b"); f != "/r/nodes/a.b.log" {
+	if f := logPath("/r", "a.b"); f != "/r/nodes/a.b.log" {
 		t.Error(f)
 	}
 }
