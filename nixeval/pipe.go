@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/child"
 )
 
 // StartPipe starts a program that reads requests from its stdin and writes replies to its stdout. The returned
@@ -20,7 +22,7 @@ func StartPipe(ctx context.Context, c Command) (io.ReadWriteCloser, error) {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	cmd.Env = os.Environ()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as in Exec
-	setDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
+	child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
 	lines := &lineWriter{each: c.Stderr}
 	cmd.Stderr = lines
 	cmd.WaitDelay = exitGrace

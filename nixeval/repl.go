@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nixbench/nixbench/deploy/child"
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
@@ -53,7 +54,7 @@ func (e *Evaluator) Repl(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "nix", append(args, file)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	setDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
+	child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("nix repl: %w", err)
 	}

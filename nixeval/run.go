@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/child"
 )
 
 // Command is a program to run without a terminal.
@@ -43,13 +45,13 @@ func Exec(ctx context.Context, c Command) ([]byte, error) {
 	// Run the program in a new session. Then Ctrl-C on the terminal signals only nixbench, which
 	// ends the program's process group. A program that asks for a password has no terminal, so it
 	// fails with a message; with a terminal, it would be stopped as a background process. If
-	// nixbench is killed, Linux ends the program (setDeathSignal).
+	// nixbench is killed, Linux ends the program (child.SetDeathSignal).
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	setDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
+	child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = exitGrace
 	if c.Disposable {
-		setDeathSignal(cmd.SysProcAttr, syscall.SIGKILL)
+		child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGKILL)
 		cmd.WaitDelay = disposableGrace
 	}
 	var stdout bytes.Buffer

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/child"
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
@@ -30,7 +31,7 @@ func Exec(ctx context.Context, argv ...string) ([]byte, error) {
 	defer refuse(nil)
 	cmd := exec.CommandContext(limited, argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	setDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
+	child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
 	var tree []process
 	cmd.Cancel = func() error {
 		tree = descendants(cmd.Process.Pid)

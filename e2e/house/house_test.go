@@ -28,7 +28,7 @@ var layers = []string{
 	"deploy/fleet deploy/activate deploy/closure deploy/secrets deploy/check deploy/facts deploy/selection",
 	"deploy/state deploy/machine/provider deploy/remote",
 	"nixeval",
-	"deploy/durable deploy/event deploy/failure modules templates",
+	"deploy/durable deploy/event deploy/failure deploy/child modules templates",
 }
 
 func root(t *testing.T) string {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/workload"
+	"github.com/nixbench/nixbench/deploy/child"
 )
 
 const (
@@ -110,7 +111,7 @@ func (p *Player) run(ctx context.Context, stdin *os.File, stdout, stderr io.Writ
 	cmd.Env = append(slices.Clip(p.o.Env), "NIXBENCH_JOBS="+p.jobsFile())
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = p.o.Folder, stdin, stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	setDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
+	child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = exitGrace
 	err := cmd.Run()

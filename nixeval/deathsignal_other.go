@@ -1,8 +1,0 @@
-//go:build !linux
-
-package nixeval
-
-import "syscall"
-
-// setDeathSignal does nothing: only Linux ends a program when nixbench is killed.
-func setDeathSignal(*syscall.SysProcAttr, syscall.Signal) {}
