@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// archived are the entries of a sweep's folder that its archive contains. Keys, tokens and the state of the cluster are not among them.
+// archived are the files and folders of a sweep that its archive contains. Keys, tokens and the state of the cluster are not
+// among them.
 var archived = []string{"sweep.json", "source", "facts", "workloads", "trials"}
 
 // IsArchived reports whether the archive of a sweep contains the file with this path in the sweep's folder.
@@ -23,7 +24,8 @@ func IsArchived(path string) bool {
 	return slices.Contains(archived, parts[0]) && !slices.ContainsFunc(parts, func(p string) bool { return excluded[p] })
 }
 
-// excluded are the folders of a source that are not part of it: the state of clusters, with their secrets, and the repository.
+// excluded are the names of folders in a hive's folder that are not copied: the state of clusters, with their secrets, and the
+// git repository.
 var excluded = map[string]bool{".nixbench": true, ".git": true}
 
 // WriteArchive writes the sweep as a compressed tar file, from which it can be repeated. Equal sweeps have equal archives. Links out of
@@ -145,7 +147,7 @@ func ReadArchive(r io.Reader, folder string) error {
 			return fmt.Errorf("%s: %w", h.Name, err)
 		}
 	}
-	for _, name := range links { // when all exist, since a link may lead to another one
+	for _, name := range links { // create the links at the end, when all files exist, since a link may lead to another one
 		if leadsOut(root, name) {
 			return fmt.Errorf("the archive contains a link out of its folder: %s", name)
 		}
@@ -153,7 +155,7 @@ func ReadArchive(r io.Reader, folder string) error {
 	return nil
 }
 
-// extract writes an entry of an archive below root. The root prevents that a link leads out of it.
+// extract writes an entry of an archive below the folder root. [os.Root] prevents that a link leads out of the folder.
 func extract(root *os.Root, name string, h *tar.Header, content io.Reader) error {
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err

@@ -34,10 +34,11 @@ type Benchmark struct {
 	Claims      map[string]string          `json:"claims"`
 }
 
-// HighLimits are the limits of a benchmark in which the clients of the scheduler have high limits, see [Benchmark.ExtraModules].
+// HighLimits is the value of limits with which the clients of the scheduler may send many requests; see
+// [Benchmark.ExtraModules].
 const HighLimits = "high"
 
-// Quiet contains the limits up to which a trial is valid. One that is nil is not judged: sweeps of earlier versions have only the first four.
+// Quiet contains the limits of noise up to which a trial is valid. A limit that is nil is not judged.
 type Quiet struct {
 	Steal      float64 `json:"steal"`
 	ForeignCPU float64 `json:"foreignCpu"`
@@ -69,7 +70,7 @@ type WorkloadOptions struct {
 	Players map[string]json.RawMessage `json:"players"`
 }
 
-// Arrival is when the jobs of a workload are submitted. Rate 0 is all at once.
+// Arrival is when the jobs of a workload are submitted. With the rate 0, all of them are submitted at once.
 type Arrival struct {
 	Rate    float64 `json:"rate"` // jobs per second
 	Poisson bool    `json:"poisson"`
@@ -165,10 +166,12 @@ func (b Benchmark) ExtraModules(c Configuration) ([]string, error) {
 	return append(out, evaluate("modulesOfLevels "+levels)), err
 }
 
-// matrixRE matches messages about the levels of a benchmark: those of the Nix files, and those of the module system with the place of a level.
+// matrixRE matches error messages of Nix about the levels of a benchmark: those that the Nix files throw, and those of the
+// module system with the place of a level.
 var matrixRE = regexp.MustCompile(`^nixbench: (benchmarks\.[^:]*: matrix\.(?s:.*))$|[` + "`" + `'‘"]benchmarks\.[^:]*: matrix\.`)
 
-// toMatrixError returns an error of Nix about a level of a benchmark as an error of the usage. It returns other errors unchanged.
+// toMatrixError returns an error of Nix about a level of a benchmark as a usage error (exit code 2). It returns other errors
+// unchanged.
 func toMatrixError(err error) error {
 	var ne *nixeval.NixError
 	if !errors.As(err, &ne) {

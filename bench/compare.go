@@ -62,7 +62,8 @@ func Compare(a, b Sweep) []Difference {
 		}
 	}
 	add(ArgumentsOfSet, strings.Join(a.Sets, " "), strings.Join(b.Sets, " "))
-	// With the same source, nothing else than --set has changed the systems. The rest of the list may have other causes.
+	// The differences of the systems follow from --set if the source is the same: nothing else can have changed them. The
+	// differences before may have other causes.
 	follows := !slices.Equal(a.Sets, b.Sets) && a.SourceHash != "" && a.SourceHash == b.SourceHash
 	for _, d := range slices.Concat(compareHollow(a, b), compareFrozen(a, b)) {
 		d.Follows = follows
@@ -74,7 +75,8 @@ func Compare(a, b Sweep) []Difference {
 // notCompared are the fields of a benchmark that do not change a trial, or that are compared in another way.
 var notCompared = []string{"factors", "modules", "cells", "workloads", "repetitions", "retries", "claims", "order", "seed", "client"}
 
-// fieldNames are the names of fields of a benchmark in a comparison. Other fields have their own name.
+// fieldNames are the names of fields of a benchmark in the output of a comparison. Fields that are not here have their own
+// name.
 var fieldNames = map[string]string{"warmup": "the number of warm-up blocks", "pause": "the seconds of the pause before a workload", "quiet": "the thresholds of noise", "reset": "the reset"}
 
 // compareBenchmarks compares what the benchmarks of two sweeps declare, apart from their workloads and cells.
@@ -112,7 +114,7 @@ func encode(v any) string {
 	return string(data)
 }
 
-// pair is a configuration that two sweeps have.
+// pair is a configuration that both of two sweeps have.
 type pair struct {
 	name string
 	a, b Configuration
@@ -129,7 +131,7 @@ func pairConfigurations(a, b Sweep) []pair {
 	return out
 }
 
-// indexOf returns the index of the configuration with these levels, or -1.
+// indexOf returns the index of the configuration of a sweep that has these levels, or -1.
 func indexOf(s Sweep, levels map[string]string) int {
 	return slices.IndexFunc(s.Configurations, func(c Configuration) bool { return maps.Equal(c.Levels, levels) })
 }
@@ -198,7 +200,8 @@ func haveSameCause(p, q pair) bool {
 	return common || slices.Equal(packageNames(x), packageNames(y))
 }
 
-// keepsReplaced reports whether both systems of a configuration have a path that changed contains.
+// keepsReplaced reports whether both systems of a configuration contain one of the changed paths, so that it was not replaced
+// there.
 func keepsReplaced(changed []string, p pair) bool {
 	return slices.ContainsFunc(changed, func(c string) bool {
 		return slices.Contains(p.a.Closure, c[1:]) && slices.Contains(p.b.Closure, c[1:])

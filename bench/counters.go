@@ -54,8 +54,9 @@ func requesterOf(p player.Player) (player.Requester, bool) {
 	return r, ok
 }
 
-// addCounters records what the scheduler has used, the requests of a workload, where its commands ran, and what they used on the node of the scheduler. A counter that cannot be
-// read is a reason, and the result counts.
+// addCounters records the processor time and memory of the scheduler, the requests that it received during the workload, where
+// the commands of the player ran, and their processor time on the node of the scheduler. A counter that cannot be read makes
+// the trial suspect.
 func (a *attempt) addCounters(p player.Player, before, after counters) {
 	if after.errUsage == nil {
 		a.addUsage(before.usage, after.usage)
@@ -93,7 +94,7 @@ func (a *attempt) addCounters(p player.Player, before, after counters) {
 	a.Result.Metrics["command_cpu"] = after.commands.CPU - before.commands.CPU
 }
 
-// DescribePlaces returns a sentence for each place where commands of attempts ran.
+// DescribePlaces returns a sentence for each place, such as a client, where the commands that submit and observe jobs ran.
 func DescribePlaces(attempts []Attempt) []string {
 	var out []string
 	seen := map[player.Place]bool{}

@@ -18,7 +18,8 @@ type Host struct {
 	Nix string `json:"nix,omitempty"`
 }
 
-// ReadHost describes this computer, without Nix. What cannot be read is left out. root is the folder with proc.
+// ReadHost describes this computer, except for the version of Nix. A field that cannot be read stays empty. root is the folder
+// that contains proc.
 func ReadHost(root string) Host {
 	h := Host{CPUs: runtime.NumCPU()}
 	read := func(name string) string {

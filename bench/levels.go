@@ -78,10 +78,11 @@ func findChanged(a, b map[string]string) []string {
 // sizeForm matches the factors that change the machines, and not the programs on them.
 var sizeForm = regexp.MustCompile(`^roles\.[^.]+\.(count|vcpus|memory|disk|disks|cpuPins)$`)
 
-// packageForm matches the name of a package with its version. The other paths are configuration, such as the addresses of all nodes.
+// packageForm matches the names of store paths of packages, which contain a version. Other paths are configuration, such as a
+// list of the addresses of all nodes.
 var packageForm = regexp.MustCompile(`^[A-Za-z].*-[0-9]+\.[0-9]`)
 
-// ownForm matches names of paths that each node has for itself, also if a version is part of the name.
+// ownForm matches the names of store paths that each node has for itself, even if the name contains a version.
 var ownForm = regexp.MustCompile(`^(nixos-system-|initrd-|unit-|etc-)`)
 
 func compareLevels(a, b Configuration, limitsA, limitsB []player.Limit) LevelDifference {
@@ -89,7 +90,7 @@ func compareLevels(a, b Configuration, limitsA, limitsB []player.Limit) LevelDif
 	changed, all := CompareClosures(a.Closure, b.Closure)
 	d.Changed, d.Paths = len(changed), all
 	if slices.ContainsFunc(d.Factors, func(f string) bool { return !sizeForm.MatchString(f) }) {
-		return d // a scheduler, a module or a setting may change every path
+		return d // all differences are declared: another scheduler, module or setting may change any path
 	}
 	for _, p := range d.Packages {
 		sign, name, _ := strings.Cut(p, " ")

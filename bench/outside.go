@@ -33,7 +33,8 @@ func explainChange(outside map[string]string, frozen time.Time) string {
 	return text + "; " + way
 }
 
-// newestFile returns the file or folder in a folder that was changed last, if that was after a time. It leaves out what it cannot read.
+// newestFile returns the file or folder below a folder that was changed last, if that was after a time. Files that cannot be
+// read are left out.
 func newestFile(folder string, after time.Time) (newest string) {
 	_ = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

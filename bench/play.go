@@ -12,10 +12,10 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// prepareLimit is the time limit of what a player does before the workload begins.
+// prepareLimit is the time limit for the preparations of a player before the workload begins.
 const prepareLimit = 2 * time.Minute
 
-// errTimeLimit is the cause of the end of a workload that takes too long. That it did not finish is a result.
+// errTimeLimit ends a workload that takes longer than its time limit. That it did not finish is a result.
 var errTimeLimit = errors.New("the time limit of the workload has passed")
 
 // submit lets the player prepare itself and submit the jobs. When the player is ready, submit calls ready, and then the workload begins, and
@@ -44,7 +44,7 @@ func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.J
 	phase.leave()
 	switch {
 	case errors.Is(err, errTimeLimit):
-		// The player has needed some time to stop. What happened meanwhile is no part of the workload.
+		// The workload ended at its time limit. Until the player has stopped, more may have happened, which does not count.
 		a.ended = a.start.Add(limit)
 		a.events = slices.DeleteFunc(a.events, func(e player.Event) bool { return e.Time.After(a.ended) })
 	case notReady != nil:
@@ -84,7 +84,7 @@ func (a *attempt) doubt(reasons ...string) {
 	a.Reasons = append(a.Reasons, reasons...)
 }
 
-// doubtsOf returns the doubts of a player about its last workload.
+// doubtsOf returns why a player itself doubts its measurement of the last workload, such as a watch that was interrupted.
 func doubtsOf(p player.Player) []string {
 	if d, ok := p.(player.Doubter); ok {
 		return d.Doubts()
@@ -92,13 +92,14 @@ func doubtsOf(p player.Player) []string {
 	return nil
 }
 
-// Jobs may be submitted late by maxLate seconds, or by this share of the duration of the workload.
+// A job may be submitted later than intended: by maxLate seconds, or by this share of the duration of the workload.
 const (
 	maxLate      = 1.0
 	maxLateShare = 0.01
 )
 
-// lateness returns a reason if jobs were submitted so late that the workload was another one.
+// lateness returns a reason why the trial is suspect, if jobs were submitted so late that the workload was in fact another
+// one.
 func (a *attempt) lateness() []string {
 	late := a.Result.Metrics["submit_error_max"]
 	took, ok := a.Result.Metrics["makespan"]

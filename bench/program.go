@@ -113,7 +113,8 @@ func sourceFolder(s Sweep) string {
 	return filepath.Dir(s.Source)
 }
 
-// ObservedJobs returns the jobs of a workload whose program decides them, from their events. A job is submitted as intended.
+// ObservedJobs returns the jobs of a workload whose program decides them, as its events describe them. Their intended times
+// are those at which the program submitted them.
 func ObservedJobs(events []player.Event, start time.Time) []workload.Job {
 	index := map[string]int{}
 	var jobs []workload.Job

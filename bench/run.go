@@ -30,10 +30,10 @@ type Running struct {
 	Systems map[string]string // store paths by node
 	Domains map[string]string // names of the machines on their hypervisors, by node
 	Nodes   int               // nodes that run jobs
-	Hollow  int               // how many of these nodes are hollow: several of them are one machine
+	Hollow  int               // how many of these nodes are hollow, which means that one machine stands for several of them
 	CPUs    int               // processors of these nodes
 	Command []string          // the command line of nixbench for this cluster, without a command, for programs of workloads
-	Doubts  []string          // why no result of this cluster is more than suspect
+	Doubts  []string          // reasons why each result of this cluster is at best suspect
 	// States returns the states of the machines by node, as their hypervisors report them. One that is not running makes a trial invalid.
 	States func(context.Context) (map[string]string, error)
 	// RoundTrip returns the time of a request to the node of the scheduler and its answer.
@@ -42,7 +42,7 @@ type Running struct {
 	Close     func()
 }
 
-// EmulatedDoubt is the doubt about emulated machines. The results of a sweep repeat it as a note.
+// EmulatedDoubt is the doubt about results of emulated machines. It is also a note in the results of a sweep.
 const EmulatedDoubt = "the machines are emulated, without KVM: only ratios mean something"
 
 // Observer observes this computer during a trial, on which the machines of a cluster belong to the benchmark. The function that it returns ends
@@ -61,9 +61,9 @@ type Runner struct {
 	Store   *Store
 	Cluster Cluster
 	Observe Observer
-	Step    func(t Trial, what string)     // called when an attempt goes on to another phase; nil: not called
+	Step    func(t Trial, what string)     // called at the beginning of each phase of an attempt; nil: not called
 	End     func(t Trial, attempt Attempt) // called after an attempt; nil: not called
-	// known is set while the cluster has no remains of an attempt that failed, or of another process.
+	// known means that the state of the cluster is known: no failed attempt and no other process has left something on it.
 	known bool
 }
 
@@ -185,7 +185,7 @@ func (a *attempt) execute(ctx context.Context, folder string) error {
 		if p, err = a.newProgram(p, folder, running); err != nil {
 			return err
 		}
-		defer func() { a.known = false }() // nixbench cannot remove what the program has created
+		defer func() { a.known = false }() // the state of the cluster is unknown after a program of the user has run, so the next trial begins with new machines
 	}
 	if err := a.phase("clean", func() error { return p.Clean(ctx) }); err != nil {
 		return err
@@ -212,7 +212,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	stop := func() Observation { return Observation{} } // until the observation has begun
 	defer func() { stop() }()
 	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Workload()].TimeLimit)
-	playErr := a.submit(ctx, p, jobs, limit, func() error { // neither usage nor noise contain the player's setup
+	playErr := a.submit(ctx, p, jobs, limit, func() error { // the measurement of usage and noise begins here, so that it does not contain the preparations of the player
 		stop = sync.OnceValue(a.Observe(ctx, a.trial, running))
 		before = readCounters(ctx, p, false)
 		if before.errUsage != nil {
@@ -226,7 +226,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	}
 	after := readCounters(ctx, p, true)
 	var cleanErr error
-	if unfinished { // jobs that still run would slow down the canary
+	if unfinished { // remove the jobs that still run, which would slow down the canary, the fixed work after the trial
 		cleanErr = a.phase("clean", func() error { return p.Clean(ctx) })
 	}
 	observation := stop()
@@ -261,7 +261,7 @@ func (a *attempt) addUsage(before, after map[string]player.Usage) {
 	a.Usage = map[string]player.Usage{}
 	var cpu, memory float64
 	for part, u := range after {
-		u.CPU = max(0, u.CPU-before[part].CPU) // a part that was started again has used less
+		u.CPU = max(0, u.CPU-before[part].CPU) // 0 for a part of the scheduler that was restarted, and so has used less than before
 		a.Usage[part] = u
 		cpu, memory = cpu+u.CPU, memory+float64(u.Memory)
 	}
@@ -270,7 +270,8 @@ func (a *attempt) addUsage(before, after map[string]player.Usage) {
 	}
 }
 
-// addClocks records how well the clock of the scheduler's node is known.
+// addClocks records the difference between the clocks of the scheduler's node and of this computer, and how exactly it is
+// known.
 func (a *attempt) addClocks(p player.Player) {
 	c, ok := p.(player.Clocked)
 	if !ok {
@@ -284,7 +285,7 @@ func (a *attempt) addClocks(p player.Player) {
 	a.Result.Metrics["clock_error"] = a.Clock.Error
 }
 
-// limitedBy returns the names of the limits that the measured rates reach.
+// limitedBy returns the names of the limits of the scheduler that the measured rates have almost reached.
 func limitedBy(limits []player.Limit, metrics map[string]float64) []string {
 	var out []string
 	for _, l := range limits {

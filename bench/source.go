@@ -25,7 +25,7 @@ const maxSource = 256 << 20
 type Source struct {
 	Folder    string   // of the hive, in the copy
 	Hash      string   // of all files
-	Git       bool     // the original is in a repository of git
+	Git       bool     // the folder that was copied is in a git repository
 	Untracked []string // files in the copy that git does not track
 }
 

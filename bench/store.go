@@ -44,7 +44,7 @@ var idForm = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z-`)
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,60}$`)
 
-// maxSweepFile is the maximum size of a file that is read.
+// maxSweepFile is the maximum size in bytes of a file of a sweep that is read.
 const maxSweepFile = 1 << 30
 
 const formatVersion = 1
@@ -73,12 +73,12 @@ type Attempt struct {
 
 // Clock is how the clock of the scheduler's node differed from that of this computer, in seconds.
 type Clock struct {
-	Offset float64 `json:"offset"` // what the clock of the node was ahead before the workload
+	Offset float64 `json:"offset"` // by how much the clock of the node was ahead of that of this computer before the workload
 	Drift  float64 `json:"drift"`  // the change of the offset during the workload
-	Error  float64 `json:"error"`  // the maximum error of the offset, before or after the workload
+	Error  float64 `json:"error"`  // the maximum error of the offset, the larger one of those before and after the workload
 }
 
-// States of attempts. The first two are those of results that count.
+// States of attempts. Results with the first two states count.
 const (
 	Valid   = "valid"
 	Suspect = "suspect"
@@ -142,7 +142,7 @@ func Open(folder string) (*Store, error) {
 	return st, nil
 }
 
-// validate returns an error if the sweep is not one that this program can have written.
+// validate returns an error if sweep.json has values that nixbench cannot have written.
 func (s Sweep) validate() error {
 	if len(s.Configurations) == 0 || !filepath.IsLocal(s.Source) {
 		return errors.New("it has no configurations, or its source is outside of its folder")
@@ -178,7 +178,8 @@ func List(folder string) ([]*Store, error) {
 	return out, nil
 }
 
-// RemoveIncomplete removes the folders of sweeps that were interrupted before everything was frozen. They have had no machines.
+// RemoveIncomplete removes the folders of sweeps that were interrupted before everything was frozen. Such sweeps have had no
+// machines.
 func RemoveIncomplete(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -326,9 +327,9 @@ func (st *Store) Played(t Trial, a Attempt) ([]workload.Job, []player.Event, err
 // Progress is how far a sweep is.
 type Progress struct {
 	Trials  int            `json:"trials"`
-	Done    int            `json:"done"` // trials with a result, or that are not tried again
+	Done    int            `json:"done"` // number of trials that have a result, or that are not tried again
 	States  map[string]int `json:"states"`
-	Played  float64        `json:"played"`  // seconds in which workloads of these attempts ran
+	Played  float64        `json:"played"`  // seconds in which the workloads of the attempts with a result ran
 	Elapsed float64        `json:"elapsed"` // seconds of all attempts with a result: without the freeze, and without attempts that were interrupted
 }
 

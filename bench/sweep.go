@@ -42,7 +42,7 @@ type Sweep struct {
 	Git            bool                `json:"git,omitempty"`       // the flake has only the files that git tracks
 	Untracked      []string            `json:"untracked,omitempty"` // files of the source that git does not track
 	Cluster        string              `json:"cluster,omitempty"`   // the name of the cluster
-	Attr           string              `json:"attr,omitempty"`      // of the flake, as the user named it
+	Attr           string              `json:"attr,omitempty"`      // the output of the flake that the user has selected
 	Sets           []string            `json:"sets,omitempty"`      // --set of the command, for all configurations
 	SourceHash     string              `json:"sourceHash"`
 	Nixbench       string              `json:"nixbench"`
@@ -68,11 +68,12 @@ type Configuration struct {
 	Levels  map[string]string `json:"levels"`
 	Modules []Level           `json:"modules,omitempty"` // the levels that are NixOS modules
 	Systems map[string]System `json:"systems,omitempty"` // by node, frozen
-	Hollow  int               `json:"hollow,omitempty"`  // nodes that are hollow: several of them are one machine
-	// Outside has the paths that the systems are made from and of which the sweep keeps no copy, and what each points to.
+	Hollow  int               `json:"hollow,omitempty"`  // number of hollow nodes: one machine stands for several of them
+	// Outside has the paths outside of the sweep from which the systems are made, such as a nixpkgs, and the file to which
+	// each leads.
 	Outside map[string]string `json:"outside,omitempty"`
-	// Closure contains all store paths of the systems. In a repetition, they are built from the facts of the original sweep, since the
-	// cluster of the repetition has other keys.
+	// Closure contains all store paths of the systems. When a sweep is repeated from an archive, they are built from the facts
+	// of the original sweep, since the new cluster has other keys.
 	Closure []string `json:"closure,omitempty"`
 }
 
@@ -85,7 +86,7 @@ type System struct {
 // Trial is a planned trial.
 type Trial struct {
 	Number        int               `json:"number"` // from 1
-	Block         int               `json:"block"`  // from 1; 0: it is before the blocks, and its result is not used
+	Block         int               `json:"block"`  // number of the block, from 1; 0: a trial of the warm-up, whose result is not used
 	Group         int               `json:"group"`  // trials that are invalid are repeated at the end of their group
 	Cell          map[string]string `json:"cell"`
 	Configuration int               `json:"configuration"` // index in Sweep.Configurations
@@ -125,7 +126,7 @@ func newConfiguration(b Benchmark, levels map[string]string) Configuration {
 	return c
 }
 
-// Sets returns the arguments of --set for the configuration. Levels that are modules are not among them.
+// Sets returns the arguments of --set for the configuration. Levels that are NixOS modules are not among these.
 func (c Configuration) Sets() []string {
 	var out []string
 	for _, f := range slices.Sorted(maps.Keys(c.Levels)) {
@@ -222,7 +223,7 @@ func Check(name string, b Benchmark) error {
 	return nil
 }
 
-// hashOf returns the SHA-256 of data with its prefix.
+// hashOf returns the SHA-256 of data, with the prefix "sha256:".
 func hashOf(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
@@ -243,8 +244,8 @@ func (st *Store) IsOf(b Benchmark, jobs map[string][]workload.Job, sets []string
 	return errOld == nil && errNow == nil && bytes.Equal(old, now) && slices.Equal(st.Sweep.Sets, sets)
 }
 
-// withoutJobs returns the benchmark without its jobs and programs, which are in files of their own. The name of a program and its arguments
-// remain.
+// withoutJobs returns a copy of the benchmark without its jobs and programs, which are in files of the sweep. The name and the
+// arguments of a program stay.
 func withoutJobs(b Benchmark) Benchmark {
 	b.Workloads = maps.Clone(b.Workloads)
 	for name, w := range b.Workloads {

@@ -26,7 +26,7 @@ func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, bu
 	if len(drvs) == 0 {
 		return nil, nil
 	}
-	// Use nix-store, because the meaning of `nix build X.drv` depends on the version of Nix.
+	// Use nix-store and not `nix build X.drv`, whose meaning depends on the version of Nix.
 	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning"}, e.nixFlags()...)
 	if builders != "" {
 		argv = append(argv, "--builders", "@"+builders)
@@ -40,7 +40,7 @@ func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, bu
 	if !errors.As(failure, &ne) {
 		return nil, failure
 	}
-	// If one build fails, nix-store prints no paths. So query which paths exist.
+	// Ask nix-store which paths exist, because it prints no paths if one build has failed.
 	missing, err := e.queryStore(ctx, distinctValues(units, func(u string) string { return closures[u].Out }), "--check-validity", "--print-invalid")
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, bu
 	return built, be
 }
 
-// consequenceRE matches errors that only report the failure of a dependency.
+// consequenceRE matches errors of Nix about a derivation that was not built because another one failed.
 var consequenceRE = regexp.MustCompile(`dependenc(?:y|ies) of derivation|^build of |Reason: \d+ dependenc|^some (?:outputs|builds) `)
 
 // buildFailures returns the errors that are the causes of failed builds, with the last lines of the
@@ -75,7 +75,7 @@ func (l *nixLog) buildFailures() []*NixError {
 			continue
 		}
 		failed := l.newError(e)
-		failed.Text, _, _ = strings.Cut(e.Raw, ";\n") // remove the build log, which newer versions of Nix append to the message
+		failed.Text, _, _ = strings.Cut(e.Raw, ";\n") // without the build log, which newer versions of Nix append to the message
 		failed.Log = l.tails[e.Drv]
 		out = append(out, failed)
 	}

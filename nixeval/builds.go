@@ -11,11 +11,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Builds builds closures in batches, so that closures can be built while other units are still being evaluated. One
-// Nix process builds the closures that Add has received, and the next process those that it has received meanwhile.
-// Finish builds the rest in another process. It waits for the current one only for the time overlapAfter: with one process
-// after the other, the builds of two batches would not run at the same time. So at most two processes build at once, each
-// with Nix's limit of jobs. All batches are one phase for the user.
+// Builds builds closures in batches, so that closures can be built while other units are still being evaluated. One Nix
+// process builds the closures that Add has received, and the next process those that Add has received meanwhile. Finish builds
+// the rest in another process, and waits for the running one only for overlapAfter. So at most two processes build at once,
+// each with Nix's limit of jobs. All batches are one phase for the user.
 type Builds struct {
 	e        *Evaluator
 	units    int // the expected number of units
@@ -27,20 +26,20 @@ type Builds struct {
 	mu        sync.Mutex
 	batches   sync.WaitGroup
 	started   bool               // the phase has started
-	early     chan struct{}      // closed when the goroutine that builds what Add has received ends; nil: there is none
+	early     chan struct{}      // closed when the goroutine that builds the closures of Add ends; nil: no such goroutine runs
 	finishing bool               // Finish was called
 	running   int                // number of running batches
 	waiting   map[string]Closure // received by Add, and in no batch
 	taken     map[string]Closure // in a batch
-	progress  [][2]int           // of each batch: done and total number of derivations
+	progress  [][2]int           // for each batch, how many of its derivations are built, and their number
 	done      []string           // units whose closures exist
 	failed    *BuildError        // nil: no build has failed
 	errs      []error            // other errors
 }
 
-// overlapAfter is how long the last batch waits for the running one. If two processes need the same derivation, which
-// those of nodes of one hive mostly do, one of them waits for the other's lock, and looks at it only every five seconds
-// (Nix's build-poll-interval). Short builds are therefore faster one after the other.
+// overlapAfter is how long the last batch waits for the running one. If two processes need the same derivation, as is usual
+// for nodes of one hive, one of them waits for the other's lock, and looks at it only every five seconds (Nix's
+// build-poll-interval). So short builds are faster one after the other.
 const overlapAfter = 2 * time.Second
 
 // NewBuilds prepares to build the closures of a number of units. It builds nothing. built is called as described at
@@ -79,7 +78,7 @@ func (b *Builds) Add(ctx context.Context, closures map[string]Closure) {
 	})
 }
 
-// takeWaiting returns the next batch of what Add has received, or nil if there is none.
+// takeWaiting returns the closures that Add has received since the last batch as the next batch, or nil if there are none.
 func (b *Builds) takeWaiting(ctx context.Context) map[string]Closure {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,7 +193,8 @@ func (b *Builds) addError(err error) {
 		}
 		b.failed.Units = append(b.failed.Units, failed.Units...)
 		for _, f := range failed.Failures {
-			// Two batches may need the same derivation, or fail for the same reason without a derivation.
+			// Leave out an error that another batch has reported: both needed the same derivation, or failed for the same
+			// reason.
 			if !slices.ContainsFunc(b.failed.Failures, func(other *NixError) bool { return other.Drv == f.Drv && (f.Drv != "" || other.Text == f.Text) }) {
 				b.failed.Failures = append(b.failed.Failures, f)
 			}

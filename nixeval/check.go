@@ -10,7 +10,7 @@ import (
 
 // Maximum lengths of names in bytes. Names are used as file names, host names, and in XML and DNS.
 const (
-	maxHostLabel = 63  // label of a host name, such as the name of a machine that nixbench boots
+	maxHostLabel = 63  // a label of a host name, such as the name of a machine that nixbench boots
 	maxNodeName  = 200 // name of a named node or a cluster, which is used in file names
 	maxHostName  = 253
 	maxUserName  = 255
@@ -64,8 +64,7 @@ func checkTag(tag string) error {
 	return checkPrintable(tag)
 }
 
-// checkWord rejects values that a shell or ssh's command line would interpret. what describes a
-// valid value, for the message.
+// checkWord rejects values that a shell or ssh's command line would interpret. what describes a valid value, for the error.
 func checkWord(s, what string, limit int) error {
 	switch {
 	case len(s) > limit:

@@ -27,8 +27,8 @@ type Options struct {
 	Source Source
 	Sets   []Set
 	Facts  string // path of runtime.json, or empty
-	// ExtraModules are Nix functions `parts: role: [ modules ]`, which return modules that a node has in addition. parts is that of [Evaluator.Query], and
-	// role is null for a named node.
+	// ExtraModules are Nix functions `parts: role: [ modules ]` that return additional modules of a node. parts is the
+	// argument of the function of [Evaluator.Query], and role is null for a named node.
 	ExtraModules []string
 	// Specialisation is the specialisation whose deployment options the survey reads, or empty.
 	Specialisation string
@@ -37,7 +37,7 @@ type Options struct {
 	Impure     bool        // evaluate a flake with --impure; hives in files are always evaluated with --impure
 	NixOptions [][2]string // name and value, passed as --option
 	Workers    int         // maximum number of concurrent evaluations; 0: as many as cores and memory allow
-	ChunkSize  int         // number of units that one process evaluates, or Unlimited; 0: what takes the least time with the cores and the free memory
+	ChunkSize  int         // number of units of the evaluation for one process, or Unlimited; 0: the number that takes the least time with the cores and the free memory
 	Send       event.Sink
 	Run        Runner // starts programs; nil: Exec
 }
@@ -90,13 +90,14 @@ func (e *Evaluator) eval(ctx context.Context, phase event.Phase, function string
 		return err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		// Do not include the data: it may contain the texts of keys.
+		// Do not include the JSON in the error: it may contain the texts of keys.
 		return fmt.Errorf("nix eval printed JSON of an unexpected structure: %w", err)
 	}
 	return nil
 }
 
-// Query applies a Nix function of `parts` (nix/eval.nix), such as the hive as its author wrote it, and decodes the result into v. It evaluates no node.
+// Query applies a Nix function to `parts` of nix/eval.nix, which has for example the hive as its author wrote it, and decodes
+// the result into v. No node is evaluated.
 func (e *Evaluator) Query(ctx context.Context, function string, v any) error {
 	return toSetError(e.eval(ctx, event.Survey, "h: ("+function+") h.parts", v))
 }
@@ -122,7 +123,7 @@ func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function st
 	}
 	for {
 		attr, last := e.output.current()
-		apply, err := e.wrapFunction(function) // error messages in the text contain the name of the output
+		apply, err := e.wrapFunction(function) // for each output another text, because its error messages contain the name of the output
 		if err != nil {
 			return nil, err
 		}
@@ -174,9 +175,9 @@ func (e *Evaluator) nixFlags() []string {
 	return flags
 }
 
-// wrapFunction returns a Nix function that evaluates the raw hive and applies the given function to
-// the result. The text contains eval.nix and the modules, and fetches the facts by their hash, so
-// it can be evaluated in pure mode.
+// wrapFunction returns a Nix function that evaluates a hive as the user wrote it, and applies the given function to the
+// result. Its text contains eval.nix and the modules, and fetches the facts by their hash, so that it can be evaluated in pure
+// mode.
 func (e *Evaluator) wrapFunction(function string) (string, error) {
 	argument, source, outputs := "raw", e.Source.String(), "null"
 	if e.Source.IsFlake() {
@@ -240,7 +241,7 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 		source, outputs, noHive, e.Source.IsFlake() && !e.Impure, runtime, specialisation, sets, extra.String(), argument), nil
 }
 
-// factsExpression returns a Nix expression for the facts, or null if there are none.
+// factsExpression returns a Nix expression for the file of facts, or the expression null if there is no file.
 func factsExpression(facts string) (string, error) {
 	if facts == "" {
 		return "null", nil

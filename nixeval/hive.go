@@ -71,7 +71,7 @@ type Hypervisor struct {
 // Role is a template for Count nodes.
 type Role struct {
 	Count       int      `json:"count"`
-	Hollow      int      `json:"hollow,omitempty"` // nodes of the cluster that each machine stands for; 0: it is one node
+	Hollow      int      `json:"hollow,omitempty"` // number of nodes of the cluster that each machine stands for; 0: the machine is one node
 	VCPUs       int      `json:"vcpus"`
 	Memory      string   `json:"memory"`
 	Disk        string   `json:"disk"`
@@ -118,8 +118,8 @@ type Deployment struct {
 	Tags                       []string       `json:"tags"`
 	Keys                       map[string]Key `json:"keys"`
 	Engine                     *Engine        `json:"engine"`    // null: the node is not a cluster member
-	Client                     *string        `json:"client"`    // the kind of the engine whose client programs the node has; null: it has none
-	Modules                    *string        `json:"modules"`   // folder of nixbench's modules that the system imports
+	Client                     *string        `json:"client"`    // kind of the engine whose client programs the node has, such as slurm for a login node; null: it has none
+	Modules                    *string        `json:"modules"`   // the folder from which the system imports nixbench's modules
 	SSHConfig                  bool           `json:"sshConfig"` // the node's system does not declare these options: only the SSH configuration names its host and user
 }
 
@@ -127,7 +127,7 @@ type Deployment struct {
 type Engine struct {
 	Kind     string          `json:"kind"`     // such as `kubernetes`
 	Role     string          `json:"role"`     // name of the node's role in this kind of cluster
-	OneByOne bool            `json:"oneByOne"` // at most one member with OneByOne may change at a time, because all members depend on it
+	OneByOne bool            `json:"oneByOne"` // the members with OneByOne change one at a time, because all others depend on them: control planes, controllers
 	Order    int             `json:"order"`    // members with a lower order change first
 	Settings json.RawMessage `json:"settings"`
 }
@@ -324,8 +324,8 @@ func (h *Hive) markBroken() {
 	}
 }
 
-// WithKeys returns a copy of the hive for a command that uses the keys of the given nodes. In the
-// copy, their units with errors in deployment.keys are also in Broken.
+// WithKeys returns a copy of the hive for a command that uses the keys of the given nodes. In the copy, units with an invalid
+// deployment.keys are broken like those that cannot be evaluated.
 func (h *Hive) WithKeys(nodes []Node) *Hive {
 	out := *h
 	out.Broken = maps.Clone(h.Broken)

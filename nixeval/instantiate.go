@@ -28,8 +28,8 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string
 	return e.InstantiateEach(ctx, units, func(map[string]Closure) {})
 }
 
-// InstantiateEach is like Instantiate, and also calls each with the closures of a process that has ended while other
-// units are still being evaluated. It makes one call at a time, and does not continue before each returns.
+// InstantiateEach is like Instantiate, and also calls each with the closures of each process that has ended, while other units
+// are still being evaluated. It makes one call at a time, and waits until each returns.
 func (e *Evaluator) InstantiateEach(ctx context.Context, units []string, each func(map[string]Closure)) (map[string]Closure, error) {
 	if len(units) == 0 {
 		return nil, nil
@@ -85,9 +85,8 @@ func checkClosures(closures map[string]Closure) error {
 	return nil
 }
 
-// splitInto is the number of chunks into which a failing chunk is split. By default a chunk of Instantiate
-// has fewer units, so each of its units is then evaluated alone. This costs no more than halving the
-// chunk repeatedly, and is faster.
+// splitInto is the number of chunks into which a failing chunk of units is split. By default a chunk has fewer units, so that
+// each of its units is then evaluated alone. This costs no more than to halve the chunk repeatedly, and is faster.
 const splitInto = 8
 
 // isolateFailures calls do for every chunk of units, with at most the given number of concurrent
@@ -118,8 +117,8 @@ func isolateFailures(ctx context.Context, work iter.Seq[[]string], workers int, 
 	return failed, err
 }
 
-// isolate is isolateFailures without the second evaluation. It does not split a chunk whose process was killed, but returns
-// the error for each of its units.
+// isolate is isolateFailures without the second evaluation of units whose process was killed: it returns an error for each of
+// them.
 func isolate(ctx context.Context, work iter.Seq[[]string], workers int, do func(context.Context, []string) error) (map[string]*NixError, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

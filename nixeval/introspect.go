@@ -46,7 +46,7 @@ func (x Expression) toNixFunction(pure bool) (string, error) {
 		return "", err
 	}
 	if pure {
-		// Pure mode reads a file outside the flake only if the file's hash is given.
+		// In pure mode, Nix reads a file outside the flake only if its hash is given, so fetch the file by its hash.
 		file, err := fetchExpression(abs, "expression.nix")
 		if err != nil {
 			return "", fmt.Errorf("expression: %w", err)

@@ -46,13 +46,13 @@ func (l *nixLog) handleStop(a nixlog.Activity) {
 	}
 }
 
-// newError returns the error for an error in the log.
+// newError returns a [*NixError] for an error in Nix's log.
 func (l *nixLog) newError(e nixlog.Error) *NixError {
 	return &NixError{Text: e.Text, Raw: e.Raw, File: e.File, Line: e.Line, Col: e.Col, Drv: e.Drv, fullTrace: l.fullTrace}
 }
 
-// hasFailed reports whether Nix has reported an error for the derivation. Nix reports the error
-// before it ends the activity of the build.
+// hasFailed reports whether Nix has reported an error for the derivation, which it does before it ends the activity of the
+// build.
 func (l *nixLog) hasFailed(drv string) bool {
 	return slices.ContainsFunc(l.Errors, func(e nixlog.Error) bool { return e.Drv == drv })
 }
@@ -72,7 +72,7 @@ func (l *nixLog) handleProgress(a nixlog.Activity, done, total int64) {
 func (l *nixLog) handleMessage(level int64, msg string) {
 	switch {
 	case level == 0 && (strings.HasPrefix(msg, "(use '--show-trace'") || msg == ""):
-	case strings.Contains(msg, "SQLite database") && strings.HasSuffix(msg, "is busy"): // harmless: concurrent Nix processes wait for each other
+	case strings.Contains(msg, "SQLite database") && strings.HasSuffix(msg, "is busy"): // left out: concurrent Nix processes wait for each other, which is harmless
 	case level <= 1:
 		l.sendMessage(msg)
 	}

@@ -31,8 +31,8 @@ type NixError struct {
 	killed    bool     // Nix was killed, probably by the kernel because the memory was full
 }
 
-// Error returns the message for users, with the last lines of the derivation's build log. The message
-// of an error of Nix contains its position and trace. The message of an error of eval.nix does not.
+// Error returns the message for users, with the last lines of the derivation's build log. A message of Nix contains its
+// position and trace; a message of eval.nix contains neither.
 func (e *NixError) Error() string {
 	text := e.Text
 	if message, ok := strings.CutPrefix(e.Raw, ourPrefix); ok {
@@ -52,9 +52,8 @@ func (e *NixError) Error() string {
 // Kind implements [failure.Classified].
 func (e *NixError) Kind() failure.Kind { return failure.Nix }
 
-// stringPlaceRE matches a position in text on Nix's command line, with its source lines. Such a
-// position does not help the user: it is in eval.nix, or in the expression that the user has passed
-// with -E.
+// stringPlaceRE matches a position in a Nix expression of the command line, with its source lines. Such a position does not
+// help the user: it is in eval.nix, or in the expression that the user has passed with -E.
 var (
 	stringPlace   = "at «string»:"
 	stringPlaceRE = regexp.MustCompile(`\n+` + stringPlace + `\d+:\d+:(?:\n+ *(?:\d+)? ?\|[^\n]*)*`)
@@ -155,7 +154,7 @@ func newProcessError(argv []string, err error, log *nixLog) error {
 	}
 	if n := len(log.Errors); n > 0 {
 		e := log.newError(log.Errors[n-1])
-		if len(log.Plain) > 0 { // append the output of a program that Nix ran, such as git
+		if len(log.Plain) > 0 { // add the output of a program that Nix has run, such as git
 			e.Text += "\n" + strings.Join(log.Plain, "\n")
 		}
 		return e

@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// flakeOutput is the flake output to evaluate: the user's, or the first in flakeAttrs that is not known to be missing.
+// flakeOutput is the output of a flake that is evaluated: the one that the user has selected, or the first in flakeAttrs that
+// is not known to be missing.
 type flakeOutput struct {
 	mu   sync.Mutex
 	attr string
@@ -25,7 +26,7 @@ func (o *flakeOutput) current() (attr string, last bool) {
 	return o.attr, o.attr == flakeAttrs[len(flakeAttrs)-1]
 }
 
-// advance goes on to the output after the given one, which is missing, unless another evaluation has done so.
+// advance selects the output that is tried after the given one, which is missing, unless another evaluation has done this.
 func (o *flakeOutput) advance(after string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -43,7 +44,8 @@ func noHiveMessage(source Source) string {
 	return fmt.Sprintf("%s has no output with a hive (%s), and no %s%s", source, strings.Join(hiveOutputs, ", "), configurationsOutput, also)
 }
 
-// isMissingOutput reports whether the flake does not have the output, or whether the paths of all outputs were something else.
+// isMissingOutput reports whether Nix's error says that the flake has no output attr, or that attr is not the set of all
+// outputs.
 func isMissingOutput(source Source, err error, attr string) bool {
 	var ne *NixError
 	if !errors.As(err, &ne) {

@@ -44,7 +44,7 @@ func StartPipe(ctx context.Context, c Command) (io.ReadWriteCloser, error) {
 		out.Close()
 		defer time.AfterFunc(time.Second, cancel).Stop()
 		defer cancel()
-		cmd.Wait() // the program's status does not matter: the protocol reports errors
+		cmd.Wait() // the exit status of the program does not matter, because the protocol reports errors
 		lines.flush()
 		return nil
 	})}, nil

@@ -21,9 +21,8 @@ import (
 // `pkgs` and `lib` of the hive.
 func (e *Evaluator) Repl(ctx context.Context) error {
 	if e.Source.IsFlake() {
-		// Find the output that contains the hive, and let Nix lock the flake's inputs, which
-		// getFlake does not do. Do not evaluate the hive itself: it may be broken, and the user may
-		// start the REPL to debug it.
+		// Evaluate almost nothing: this finds the output that contains the hive, and makes Nix lock the inputs of the flake,
+		// which getFlake does not do. The hive itself may be broken, and the user may start the REPL to debug it.
 		if _, err := e.evalJSON(ctx, event.Survey, "h: null"); err != nil {
 			return err
 		}
@@ -44,7 +43,7 @@ func (e *Evaluator) Repl(ctx context.Context) error {
 	for _, o := range e.NixOptions {
 		args = append(args, "--option", o[0], o[1])
 	}
-	if version >= 210 { // earlier versions take the file as an argument
+	if version >= 210 { // before Nix 2.10, the file is an argument without --file
 		args = append(args, "--file")
 	}
 	// Run Nix in the process group of nixbench, so that Nix can use the terminal. Ctrl-C then

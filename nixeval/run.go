@@ -19,8 +19,8 @@ import (
 type Command struct {
 	Argv   []string
 	Stderr func(line string) // called for each line of stderr, in order
-	// Disposable means that the program may be killed without time to clean up. It is set for
-	// evaluations, because an evaluation that runs in an endless loop reacts only to SIGKILL.
+	// Disposable means that the program may be killed at once. It is set for evaluations, because an evaluation in an endless
+	// loop reacts only to SIGKILL.
 	Disposable bool
 }
 
@@ -42,10 +42,9 @@ var ErrNoNix = errors.New("nix is not installed, or not on PATH")
 func Exec(ctx context.Context, c Command) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	cmd.Env = append(os.Environ(), "PAGER=cat", "NIX_PAGER=cat") // some Nix commands start a pager even without a terminal
-	// Run the program in a new session. Then Ctrl-C on the terminal signals only nixbench, which
-	// ends the program's process group. A program that asks for a password has no terminal, so it
-	// fails with a message; with a terminal, it would be stopped as a background process. If
-	// nixbench is killed, Linux ends the program (child.SetDeathSignal).
+	// Run the program in a new session. Then Ctrl-C on the terminal signals only nixbench, which ends the program's process
+	// group. A program that asks for a password has no terminal, and so fails with a message. If nixbench is killed, Linux
+	// ends the program (child.SetDeathSignal).
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
@@ -68,7 +67,7 @@ func Exec(ctx context.Context, c Command) ([]byte, error) {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, exec.ErrWaitDelay):
-		err = nil // not a failure: the program has ended, and a child process keeps stderr open
+		err = nil // not a failure: the program has ended, and only a child process of it keeps stderr open
 	case errors.Is(err, exec.ErrNotFound):
 		return nil, fmt.Errorf("%s: %w", c.Argv[0], ErrNoNix)
 	}

@@ -13,7 +13,7 @@ import (
 type Set struct {
 	Path   []string `json:"path"`
 	Raw    string   `json:"raw"`    // the text of VALUE
-	IsJSON bool     `json:"isJSON"` // Raw is valid JSON; Nix must not parse invalid JSON, because a parse error aborts the evaluation
+	IsJSON bool     `json:"isJSON"` // whether Raw is valid JSON; only then Nix parses it as JSON, because a parse error would end the evaluation
 }
 
 var bareAttrRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_'-]*`)
@@ -83,7 +83,7 @@ func cutAttr(s string) (name, rest string, ok bool) {
 	return "", s, false
 }
 
-// ParseSets parses arguments of --set. The last one of a path overrides earlier ones.
+// ParseSets parses the arguments of --set. If a path occurs more than once, its last argument counts.
 func ParseSets(texts []string) ([]Set, error) {
 	var out []Set
 	for _, text := range texts {

@@ -33,12 +33,12 @@ var hiveOutputs = []string{"nixbenchHive", "colmenaHive", "colmena"}
 // configurationsOutput is the flake output whose systems are nodes, too.
 const configurationsOutput = "nixosConfigurations"
 
-// rootAttrs are Nix's attribute paths of the set of all outputs. Nix 2.8 does not know the first one, and takes the second one for the
-// flake's packages, if it has some for this machine.
+// rootAttrs are two attribute paths with which Nix evaluates the set of all outputs of a flake. Nix 2.8 does not know the
+// first one, and uses the second one for the flake's packages, if it has packages for this machine.
 var rootAttrs = []string{".", `""`}
 
-// flakeAttrs are the attributes that are evaluated if the user selects no output, in the order in which they are tried. If Nix does not
-// find all outputs, it evaluates only one of them.
+// flakeAttrs are the attributes of a flake that are tried if the user selects no output, in this order: the set of all
+// outputs, and if Nix cannot evaluate it, single outputs.
 var flakeAttrs = slices.Concat(rootAttrs, hiveOutputs, []string{configurationsOutput})
 
 // String returns the name of the source for messages: the file, or the flake reference with the
@@ -122,7 +122,7 @@ func ParseFileSource(path string) (Source, error) {
 	case filepath.Base(abs) == "flake.nix":
 		return ParseFlakeSource(filepath.Dir(abs))
 	}
-	if err := durable.CheckRegular(info); err != nil { // reading a pipe, Nix would wait without end
+	if err := durable.CheckRegular(info); err != nil { // an error for a pipe, which Nix would read without end
 		return Source{}, newSourceError("-f %s: %v", path, err)
 	}
 	return Source{File: abs, Dir: filepath.Dir(abs)}, nil
@@ -143,8 +143,8 @@ func ParseFlakeSource(ref string) (Source, error) {
 	if ref == "" {
 		ref = "."
 	}
-	// As in Nix, a reference to a folder begins with a dot or a slash. Another reference is a URL
-	// or a name in the registry.
+	// As in Nix, a reference that begins with a dot or a slash names a folder. Any other reference is a URL or a name in the
+	// registry.
 	if !strings.HasPrefix(ref, ".") && !strings.HasPrefix(ref, "/") {
 		if dir, ok := strings.CutPrefix(ref, "path:"); ok && filepath.IsAbs(dir) {
 			dir, _, _ = strings.Cut(dir, "?")
@@ -188,8 +188,8 @@ func parseFolderQuery(s Source, dir, query string) (Source, error) {
 	return of, err
 }
 
-// flakeRefOfFolder returns the flake reference for a folder, and whether Nix copies the folder with
-// all files into the store. This is so outside of a git repository.
+// flakeRefOfFolder returns the flake reference for a folder. copied is true if Nix copies the folder with all files into the
+// store, which it does outside of a git repository.
 func flakeRefOfFolder(dir string) (ref string, copied bool) {
 	for top := dir; ; top = filepath.Dir(top) {
 		if _, err := os.Lstat(filepath.Join(top, ".git")); err == nil {

@@ -41,11 +41,11 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 // KeepDerivations is like Keep for derivations, which it does not build.
 func (e *Evaluator) KeepDerivations(ctx context.Context, links map[string]string) error {
 	return e.addRoots(ctx, links, func(link, drv string) []string {
-		return []string{"nix-instantiate", "--add-root", link, "--expr", `import "` + drv + `"`} // the import of a derivation has it as its drvPath
+		return []string{"nix-instantiate", "--add-root", link, "--expr", `import "` + drv + `"`} // an expression that imports the file of a derivation yields this derivation, and nix-instantiate makes a root for it
 	})
 }
 
-// addRoots runs the program of argv for each link that is not registered.
+// addRoots runs the command that argv returns for each link that is not registered as a root.
 func (e *Evaluator) addRoots(ctx context.Context, links map[string]string, argv func(link, path string) []string) error {
 	var g errgroup.Group
 	g.SetLimit(4)
@@ -64,8 +64,7 @@ func (e *Evaluator) addRoots(ctx context.Context, links map[string]string, argv 
 				return err
 			}
 			if _, err := runNix(ctx, e.Run, newNixLog(e.Send, event.Build), Command{Argv: argv(link, links[link])}); err != nil {
-				// Do not wrap the error with %w. It would count as an evaluation error, but the
-				// hive has no error.
+				// Without %w: the caller would take a wrapped error for an error of the hive.
 				return fmt.Errorf("%s: %v", link, err)
 			}
 			return nil
@@ -78,10 +77,9 @@ func (e *Evaluator) addRoots(ctx context.Context, links map[string]string, argv 
 // to a root, and its name is the hash of the root's path.
 const autoRoots = "/nix/var/nix/gcroots/auto"
 
-// isRegisteredRoot reports whether link points to path and is registered as a garbage collector
-// root. It saves a nix-store process per link, which would take most of the time of a run that
-// changes nothing. isRegisteredRoot returns false for a link that another program has created, and
-// if Nix's list is not in autoRoots.
+// isRegisteredRoot reports whether link points to path and is registered as a garbage collector root. Without it, a nix-store
+// process per link would take most of the time of a run that changes nothing. It returns false for a link that another program
+// has created, and if Nix's list is not in autoRoots.
 func isRegisteredRoot(link, path string) bool {
 	if to, err := os.Readlink(link); err != nil || to != path {
 		return false

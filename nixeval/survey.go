@@ -31,8 +31,8 @@ func (e *Evaluator) Survey(ctx context.Context) (*Hive, error) {
 	return hive, err
 }
 
-// firstSurvey is the number of units that the first evaluation of a survey includes, with everything that does not
-// depend on units. A second evaluation of a few more units would need as much time for its start.
+// firstSurvey is the number of units that the first evaluation of a survey includes. To leave a few of them to a second
+// evaluation would save no time, because its start takes as long as they do.
 const firstSurvey = 12
 
 func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
@@ -44,7 +44,7 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 		if !errors.As(err, &ne) {
 			return nil, err
 		}
-		// Evaluate without units, to determine whether the error is in the hive itself or in units.
+		// Evaluate again without any unit, to find out whether the error is in the hive itself or in a unit.
 		if err := e.eval(ctx, event.Survey, "h: h.survey [ ]", &s); err != nil {
 			return nil, toSetError(err)
 		}

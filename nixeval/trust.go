@@ -26,7 +26,7 @@ func checkTrust(file string) error {
 		trusted = append(trusted, uint32(id))
 	}
 	if top, err := os.Stat("/"); err == nil {
-		trusted = append(trusted, statOf(top).Uid) // root, in a user namespace in which it has another number
+		trusted = append(trusted, statOf(top).Uid) // also the owner of the root folder: root has another number in a user namespace
 	}
 	for _, path := range []string{file, real} {
 		for ; ; path = filepath.Dir(path) {
@@ -51,7 +51,7 @@ func checkWriters(info fs.FileInfo, trusted []uint32) error {
 	if !slices.Contains(trusted, stat.Uid) {
 		return fmt.Errorf("it belongs to user %s, and user %d runs nixbench", nameUser(stat.Uid), os.Geteuid())
 	}
-	groupWrites := mode.Perm()&0o020 != 0 && stat.Gid != stat.Uid // a group with the number of a user is that user's own
+	groupWrites := mode.Perm()&0o020 != 0 && stat.Gid != stat.Uid // a group with the same number as the user contains only this user
 	switch {
 	case mode&fs.ModeSymlink != 0, mode.IsDir() && mode&fs.ModeSticky != 0:
 		return nil

@@ -21,7 +21,7 @@ const (
 
 // Canary contains how long fixed work takes on the machine. It is measured before and after a trial, not during it.
 type Canary struct {
-	Spin      time.Duration `json:"spin"`                // best wall time of the same work with integers
+	Spin      time.Duration `json:"spin"`                // the shortest of several wall times of the fixed computation
 	Waiting   float64       `json:"waiting"`             // share of the wall time of all these runs during which the thread did not run
 	Fsync     time.Duration `json:"fsync"`               // median time until 4 KiB are on the disk
 	RoundTrip time.Duration `json:"roundTrip,omitempty"` // median time of a request to a node and its answer; 0: it was not measured
@@ -45,7 +45,7 @@ func RunCanary(ctx context.Context, dir string, once func(context.Context) (time
 	return c, nil
 }
 
-// work computes with integers. Its result keeps the compiler from removing it.
+// work is the fixed computation of a canary. It returns a result, so that the compiler does not remove the computation.
 func work(steps int) uint64 {
 	x := uint64(88172645463325252)
 	for range steps {

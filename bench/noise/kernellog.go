@@ -22,7 +22,8 @@ const maxAlerts = 5
 // processors that became too hot.
 var alertRE = regexp.MustCompile(`^(Memory cgroup )?[Oo]ut of memory: |blocked for more than \d+ seconds|soft lockup|[Hh]ard LOCKUP|rcu.*(stall|self-detected)|Machine check|\[Hardware Error\]|I/O error|temperature above threshold|clock throttled|clocksource.*unstable`)
 
-// cgroupMemory begins the messages about a process that exceeded the memory of its cgroup, which can be one of the benchmark.
+// cgroupMemory is the beginning of messages about a process that exceeded the memory of its cgroup. The cgroup may be one of
+// the benchmark.
 const cgroupMemory = "Memory cgroup out of memory"
 
 // kernelLog counts messages in the log of the kernel. A nil log counts nothing.
@@ -68,7 +69,7 @@ func (k *kernelLog) count() *float64 {
 	}
 	for range maxRecords {
 		n, err := unix.Read(k.fd, k.buffer)
-		if err == unix.EPIPE || err == unix.EINTR { // EPIPE: the kernel has overwritten records that were not read yet
+		if err == unix.EPIPE || err == unix.EINTR { // continue after EPIPE: the kernel has overwritten records that were not read yet
 			continue
 		}
 		if err != nil || n <= 0 {

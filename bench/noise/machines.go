@@ -20,7 +20,7 @@ const (
 	ended   = "off"
 )
 
-// running is the state of a machine that is not disturbed.
+// running is the state of a machine that runs undisturbed.
 const running = "running"
 
 // statesTimeout limits a request for the states of machines.
@@ -90,8 +90,8 @@ func (s *Sampler) findFreezers() map[string][]string {
 	return out
 }
 
-// cgroupFiles returns the files of the cgroups of a process, also of those above them: name1 in those of a controller of version 1, name2 in
-// those of version 2.
+// cgroupFiles returns the files name1 (cgroup v1, in the folders of a controller) and name2 (cgroup v2) of the cgroups of a
+// process and of those above them.
 func (s *Sampler) cgroupFiles(pid int, controller, name1, name2 string) (files []string) {
 	for line := range strings.Lines(string(s.read(s.path("proc/" + strconv.Itoa(pid) + "/cgroup")))) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -194,7 +194,7 @@ func (w *watcher) ask(ctx context.Context) {
 	}
 }
 
-// end asks for the states once more, and returns what was seen.
+// end asks for the states of machines once more, and returns all disturbances that were seen.
 func (w *watcher) end() (disturbances, error) {
 	if w == nil {
 		return nil, nil

@@ -18,7 +18,7 @@ const canaryTime = 30 * time.Second
 type Options struct {
 	Source    Source
 	Dir       string        // where the canary writes a temporary file, such as the folder of the sweep
-	Reference Canary        // of the machine without load; a part that it lacks is that of the canary before the trial
+	Reference Canary        // how long the fixed work takes on the machine without load; a part that was not measured is taken from the canary before the trial
 	Interval  time.Duration // between two samples; default: 1 s
 	// RoundTrip sends a request to a node of the benchmark, and returns the time until its answer. nil: it is not measured.
 	RoundTrip func(context.Context) (time.Duration, error)
@@ -33,12 +33,12 @@ type Report struct {
 	Duration       time.Duration `json:"duration"` // from the first sample to the last one
 	Steal          *float64      `json:"steal,omitempty"`
 	ForeignCPU     *float64      `json:"foreignCPU,omitempty"`
-	UnseenCPU      *float64      `json:"unseenCPU,omitempty"`      // of processes that were not visible, or ran only between two samples
+	UnseenCPU      *float64      `json:"unseenCPU,omitempty"`      // share of processes that were not visible, or ran only between two samples
 	PSICPU         *float64      `json:"psiCPU,omitempty"`         // share of the time in which a process waited for a processor
 	Throttled      *float64      `json:"throttledShare,omitempty"` // periods in which a limit stopped a cgroup of nixbench or of a machine, of all periods of such limits
 	SwapPages      *float64      `json:"swapPagesPerSecond,omitempty"`
 	FrequencyMin   *float64      `json:"frequencyMin,omitempty"`  // the lowest frequency of the processor that was the fastest at that time, as a share
-	FrequencyBusy  *float64      `json:"frequencyBusy,omitempty"` // the same of the times at which at least half of the processors were busy
+	FrequencyBusy  *float64      `json:"frequencyBusy,omitempty"` // the lowest such frequency at times when at least half of the processors were busy
 	KernelMessages *float64      `json:"kernelMessages,omitempty"`
 	KernelAlerts   []string      `json:"kernelAlerts,omitempty"` // the first messages of the kernel that are judged
 	ClockOffset    *float64      `json:"clockOffset,omitempty"`  // the largest offset of the clock that the kernel corrected, in seconds
@@ -50,7 +50,7 @@ type Report struct {
 	After          *Canary       `json:"after,omitempty"`
 	SpinRatio      *float64      `json:"spinRatio,omitempty"` // that of Before and After that is further from 1: its Spin divided by that of the reference
 	Unobserved     []string      `json:"unobserved,omitempty"`
-	Notes          []string      `json:"notes,omitempty"` // what is worth to know, but is not judged
+	Notes          []string      `json:"notes,omitempty"` // observations that are shown and not judged
 	Samples        []Sample      `json:"samples"`
 }
 
@@ -61,7 +61,7 @@ type Monitor struct {
 	watcher *watcher
 	before  *Canary
 	notes   []string
-	samples []Sample // only the goroutine uses them until it has ended
+	samples []Sample // only the goroutine that takes samples uses these fields, until it has ended
 	stop    context.CancelFunc
 	done    chan struct{}
 }
@@ -136,7 +136,8 @@ func (m *Monitor) Stop() Report {
 	return r
 }
 
-// spinRatio returns the ratio to the reference that is further from 1.
+// spinRatio returns the time of the computation before or after the trial, divided by that of the reference: the one of the
+// two ratios that is further from 1.
 func spinRatio(reference Canary, before, after *Canary) (out *float64) {
 	if reference.Spin == 0 && before != nil {
 		reference, before = *before, nil
@@ -157,7 +158,7 @@ func spinRatio(reference Canary, before, after *Canary) (out *float64) {
 
 func deviation(ratio float64) float64 { return max(ratio-1, 1-ratio) }
 
-// summarize computes what samples have in common, of which there is at least one.
+// summarize returns a report about the time between the first and the last sample. There is at least one sample.
 func summarize(samples []Sample) Report {
 	first, last := samples[0], samples[len(samples)-1]
 	r := Report{Began: first.Time, Duration: last.Time.Sub(first.Time), Samples: samples}
@@ -185,7 +186,8 @@ func summarize(samples []Sample) Report {
 		if busy := share(increase(old.Busy, s.Busy), increase(old.Total, s.Total)); busy != nil && *busy >= 0.5 {
 			r.FrequencyBusy = lower(r.FrequencyBusy, s.Frequency)
 		}
-		// The difference of the times without their monotonic part contains each change of the clock; the other one contains none.
+		// The wall clock was set by this difference: it is contained in the times without their monotonic part, and not in the
+		// others.
 		step := s.Time.Round(0).Sub(old.Time.Round(0)) - s.Time.Sub(old.Time)
 		if r.ClockStep == nil || step.Abs().Seconds() > *r.ClockStep {
 			r.ClockStep = new(step.Abs().Seconds())
@@ -214,8 +216,8 @@ func lower(a, b *float64) *float64 {
 	return a
 }
 
-// increase returns nil if one of the values does not exist. A counter that has become smaller, such as one of a machine that was restored, has
-// no increase.
+// increase returns last - first, or nil if one of these values does not exist, or if the counter has become smaller, as after
+// a machine was restored.
 func increase(first, last *float64) *float64 {
 	if first == nil || last == nil {
 		return nil

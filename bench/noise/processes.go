@@ -43,16 +43,17 @@ type process struct {
 	name         string
 	kernel, own  bool
 	round        int     // in which it was seen last
-	used, waited float64 // its time, and that of its children that it has waited for
+	used, waited float64 // the processor time of the process, and that of its children for which it has waited
 	addUsed      float64 // used since the previous round
 	addWaited    float64
-	ended        float64 // the times of its children that ended in this round, when they were last seen
-	endedBefore  float64 // such times of the previous round which it has not waited for
+	ended        float64 // the times of those children that have ended since the last round, as they were last seen
+	endedBefore  float64 // such times of children that ended a round earlier, and for which the process has not waited yet
 	endedOwn     bool    // one of these children belongs to the benchmark
 	total        float64 // of its foreign time
 }
 
-// update reads all processes. busy is the time of all processors outside of interrupts. It returns false if there is no list of processes.
+// update reads all processes. busy is the time of all processors outside of interrupts. It returns false if the list of
+// processes cannot be read.
 func (ps *processes) update(s *Sampler, busy float64) bool {
 	folder, err := os.Open(s.path("proc"))
 	if err != nil {
@@ -174,7 +175,8 @@ func (s *Sampler) isMachine(pid int) bool {
 	return false
 }
 
-// reaper returns the process that has waited for a process that has ended: its nearest running ancestor, or the first process.
+// reaper returns the process that has waited for a process that has ended, and so has its time: the nearest ancestor that
+// still runs, or the first process.
 func (ps *processes) reaper(p *process, ended map[int]*process) *process {
 	for range maxDepth {
 		if r := ps.byID[p.parent]; r != nil {
@@ -189,7 +191,8 @@ func (ps *processes) reaper(p *process, ended map[int]*process) *process {
 	return ps.byID[1]
 }
 
-// account distributes the time that the processors were busy since the previous round.
+// account adds the time that the processors were busy since the previous round to the benchmark and to the programs outside of
+// it.
 func (ps *processes) account(s *Sampler, busy float64) {
 	free := busy
 	var waiting []*process // foreign processes that have waited for children
@@ -218,8 +221,9 @@ func (ps *processes) account(s *Sampler, busy float64) {
 	ps.unseen += free
 }
 
-// takeWaited returns the time of children that was not seen while they were running. A child can end before its parent has waited for it,
-// so that a time is also subtracted in the next round, but not later: a parent need not wait.
+// takeWaited returns the time of children that was not seen while they were running, and that the process has got by waiting
+// for them. A child can end before its parent waits for it, so its time is also subtracted in the next round, but not later: a
+// parent need not wait.
 func (p *process) takeWaited() float64 {
 	rest := p.addWaited - p.ended - p.endedBefore
 	p.endedBefore = min(max(-rest, 0), p.ended)
@@ -261,7 +265,7 @@ func (s *Sampler) inOwnCgroup(id int) bool {
 	return false
 }
 
-// top returns the foreign programs, that which used the most first.
+// top returns the n programs outside of the benchmark that used the most processor time, in this order.
 func (ps *processes) top(n int) (out []Program) {
 	for _, g := range ps.programs {
 		out = append(out, *g)

@@ -25,7 +25,7 @@ func MeasureReference(ctx context.Context, dir string) (Canary, error) {
 	return best, nil
 }
 
-// complete returns the reference with the parts that it lacks from the canary before the trial.
+// complete returns the reference. Parts that the reference does not have are taken from the canary before the trial.
 func (c Canary) complete(before *Canary) Canary {
 	if before == nil {
 		return c

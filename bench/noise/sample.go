@@ -49,10 +49,10 @@ type Sample struct {
 	Busy       *float64  `json:"busy,omitempty"`       // time of all processors in programs and in the kernel, since the boot
 	Periods    *float64  `json:"periods,omitempty"`    // periods of the limits of cgroups of this process and of the machines, and of those above them
 	Throttled  *float64  `json:"throttled,omitempty"`  // periods in which such a limit stopped processes
-	Frequency  *float64  `json:"frequency,omitempty"`  // of the fastest processor, as a share of its maximum
+	Frequency  *float64  `json:"frequency,omitempty"`  // frequency of the fastest processor, as a share of its maximum
 	Messages   *float64  `json:"messages,omitempty"`   // warnings and errors of the kernel since the first sample
 	ClockWrong *bool     `json:"clockWrong,omitempty"` // the kernel's clock is not synchronised
-	Offset     *float64  `json:"offset,omitempty"`     // by which the kernel still corrects its clock
+	Offset     *float64  `json:"offset,omitempty"`     // seconds by which the kernel still corrects its clock
 	// Machines has the states of machines that do not run.
 	Machines map[string]string `json:"machines,omitempty"`
 }
@@ -211,7 +211,7 @@ func lineOf(text []byte, prefix string) (string, bool) {
 	return "", false
 }
 
-// number returns a number in the given unit, or nil if the text is none.
+// number parses text as a number and multiplies it by unit. It returns nil if text is no number.
 func number(text string, unit float64) *float64 {
 	v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
@@ -220,7 +220,7 @@ func number(text string, unit float64) *float64 {
 	return new(v / unit)
 }
 
-// sum adds numbers, of which nil ones do not exist.
+// sum adds two numbers, either of which may be nil, which means unknown. It returns nil if both are.
 func sum(a, b *float64) *float64 {
 	switch {
 	case a == nil:

@@ -33,17 +33,18 @@ type Thresholds struct {
 	Steal      float64 `json:"steal"`      // processor time that the hypervisor of this machine used for other machines, of all processor time
 	ForeignCPU float64 `json:"foreignCPU"` // processor time of processes outside of the benchmark, of all processor time
 	PSICPU     float64 `json:"psiCPU"`     // time in which a process waited for a processor, of the duration of the trial
-	Canary     float64 `json:"canary"`     // by which fixed work took longer than in the reference
+	Canary     float64 `json:"canary"`     // share by which a fixed computation took longer than in the reference
 	Throttled  float64 `json:"throttled"`  // periods in which a limit stopped a cgroup of nixbench or of a machine, of all periods
 	SwapPages  float64 `json:"swapPages"`  // pages per second that were swapped in or out
 	Kernel     float64 `json:"kernel"`     // number of messages of the kernel about memory, tasks that hang, and the hardware
-	Fsync      float64 `json:"fsync"`      // by which a write to the disk took longer than in the reference
-	RoundTrip  float64 `json:"roundTrip"`  // by which a request to a node took longer than in the reference
+	Fsync      float64 `json:"fsync"`      // share by which a write to the disk took longer than in the reference
+	RoundTrip  float64 `json:"roundTrip"`  // share by which a request to a node took longer than in the reference
 	Clock      float64 `json:"clock"`      // seconds by which the clock was set, or by which it was wrong
 	Frequency  float64 `json:"frequency"`  // the lowest share of the maximum frequency of a processor when the processors were busy
 }
 
-// A write and a request that take less than these times longer than in the reference are not judged, because short times vary much.
+// A write or a request is not judged if it takes less than this much longer than in the reference, because short times vary
+// much.
 const (
 	leastFsync     = 20 * time.Millisecond
 	leastRoundTrip = 5 * time.Millisecond
@@ -119,7 +120,7 @@ func (t Thresholds) Judge(r Report) Verdict {
 	return v
 }
 
-// judgeSystem judges what the kernel reports beside the use of processors, and the other parts of the canary.
+// judgeSystem judges the swapping, clock and messages of the kernel, and the parts of the canary other than the computation.
 func (t Thresholds) judgeSystem(r Report, v *Verdict) {
 	above := func(value *float64, limit float64) bool { return value != nil && limit >= 0 && *value > limit }
 	if above(r.Throttled, t.Throttled) {

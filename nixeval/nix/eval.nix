@@ -12,7 +12,7 @@
   # Null if the last argument is a hive. Otherwise it is the set of a flake's outputs, and these are the names of
   # those that can contain a hive, in the order in which they are tried.
   hiveOutputs,
-  # The error for a flake without a hive and without nixosConfigurations.
+  # The error message for a flake without a hive and without nixosConfigurations.
   noHive,
   # True for a flake in pure mode: the hive must set meta.nixpkgs to a package set. If false, the
   # default is <nixpkgs>.
@@ -72,7 +72,7 @@ let
     else
       "${source}#${head (presentOutputs ++ [ "nixosConfigurations" ])}";
 
-  # Evaluated systems, by the names of their nodes.
+  # The systems in nixosConfigurations, by the names of their nodes.
   configurations =
     let
       all = raw.nixosConfigurations or { };
@@ -85,7 +85,8 @@ let
       throwError "${source}#nixosConfigurations must be an attribute set, but it is ${typeWithArticle all}"
     else if presentOutputs == [ ] || twice == [ ] then
       all
-    # Flakes for Colmena often have the hive's nodes as nixosConfigurations, too, so that nixos-rebuild can build them.
+    # A node of Colmena's hive replaces a system with the same name, because flakes for Colmena often have the nodes as
+    # nixosConfigurations, too, so that nixos-rebuild can build them.
     else if head presentOutputs != "nixbenchHive" then
       removeAttrs all twice
     else
@@ -122,13 +123,13 @@ let
     in
     if !(options ? deployment.targetHost) then
       deploymentOf (defaultDeployment name) // { sshConfig = true; }
-    # The module's own default is the host name, because the module does not have the node's name.
+    # targetHost is not set: the default is the node's name, which the module itself does not have.
     else if options.deployment.targetHost.highestPrio or 0 >= 1500 then
       deployment // { targetHost = name; }
     else
       deployment;
 
-  # Throw an error with a prefix. The Go code shows errors with this prefix without a trace.
+  # Throw an error whose text begins with "nixbench: ". The Go code shows such errors without a trace.
   throwError = message: throw "nixbench: ${message}";
 
   reservedNames = [
@@ -210,7 +211,7 @@ let
 
   # -- meta, cluster and roles: the module system checks types --------------------
 
-  # Return the module with its location, which the module system shows in errors.
+  # Return the module with its location in the hive, which the module system shows in errors.
 
   withLocation =
     where: module:
@@ -315,7 +316,7 @@ let
         else if current == null then
           if s.raw == "null" then
             null
-          # The only number that is null by default.
+          # cluster.endpoint.port is the only number whose default is null.
           else if isInt json && s.path == [ "cluster" "endpoint" "port" ] then
             json
           else
@@ -350,7 +351,7 @@ let
         "cluster.scheduler in ${location} is ${toString cluster.scheduler}"
     ) cluster.scheduler;
 
-  # Return the scheduler if the hive has it. `where` is the place of the choice.
+  # Return the scheduler if the hive has it, and otherwise throw an error. `where` is the place of the choice, for the error.
   checkScheduler =
     where: chosen:
     let
@@ -403,7 +404,7 @@ let
       prefix = builtins.match "[0-9.]+/([89]|1[0-9]|2[0-9])" cidr;
       addresses = foldl' (n: _: 2 * n) 1 (genList (i: i) (32 - lib.toInt (head prefix)));
     in
-    # Subtract the network's own address, the gateway and the broadcast address.
+    # Without the network's own address, the gateway and the broadcast address.
     if elem mode [ "nat" "isolated" ] && prefix != null then lib.min maxNodes (addresses - 3) else maxNodes;
 
   # The names of the roles. Fail before lists of nodes are created if the roles have too many nodes.
@@ -622,7 +623,8 @@ let
         if selected == null then
           config.deployment
         else
-          # The keys of the system, too: the system is evaluated with the specialisation, and may need facts about its keys.
+          # Add the keys of the system itself: the system is evaluated with the specialisation, and may need facts about its
+          # keys.
           deployment // { keys = config.deployment.keys // deployment.keys; };
     in
     chosen // { modules = config.nixbench.modulesFolder or null; };
@@ -635,7 +637,7 @@ let
     inherit (toplevel) system;
   };
 
-  # What functions from outside of this file need: the hive, and how this file reads it.
+  # The argument of functions that callers of this file pass: the hive, and how this file reads it.
   parts = {
     inherit
       hive
@@ -717,8 +719,7 @@ let
         throwError "the expression must be a function of { pkgs, lib, nodes, ... }, but it is ${typeWithArticle f}";
   };
 
-  # The same functions for a hive that Colmena's makeHive has evaluated. It has closures, but no
-  # roles and no facts.
+  # The functions for a hive that Colmena's makeHive has evaluated. Such a hive has closures, but no roles and no facts.
   fromColmena = {
     parts = throwError "${location} is a hive that Colmena has evaluated; it has no roles";
     inherit (hive) nodes;
@@ -752,7 +753,7 @@ let
     else
       throwError "${location} has __schema, as an evaluated hive, but lacks toplevel, deploymentConfig or introspect";
 
-  # The functions for the hive and nixosConfigurations together.
+  # The functions for a flake with a hive and nixosConfigurations: they call those of both.
   evaluated =
     if configurations == { } then
       evaluatedHive

@@ -12,7 +12,7 @@ import (
 // 2.4.
 const (
 	CopyPath int64 = 100
-	Builds   int64 = 104 // all builds of the process; its progress is the number of builds
+	Builds   int64 = 104 // the activity of all builds of a Nix process, whose progress is the number of builds
 	Build    int64 = 105
 )
 
