@@ -9,7 +9,10 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/check"
@@ -189,9 +192,23 @@ func (c Cluster) FirstOf(role string) string {
 	return ""
 }
 
+// Member returns the member of the hive with this name, or an empty one.
+func (c Cluster) Member(node string) Member {
+	i := slices.IndexFunc(c.Members, func(m Member) bool { return m.Node == node })
+	if i < 0 {
+		return Member{}
+	}
+	return c.Members[i]
+}
+
 // Has reports whether the hive contains the node as a member.
-func (c Cluster) Has(node string) bool {
-	return len(c.nodesThat(func(m Member) bool { return m.Node == node })) > 0
+func (c Cluster) Has(node string) bool { return c.Member(node).Node != "" }
+
+// Command runs a command as root on a node for at most [CommandTimeout], and returns its stdout.
+func (c Cluster) Command(ctx context.Context, node string, argv ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
+	defer cancel()
+	return c.Run(ctx, node, nil, argv...)
 }
 
 func (c Cluster) nodesThat(match func(Member) bool) []string {
@@ -209,6 +226,17 @@ type Member struct {
 	Node     string
 	HiveRole string // the role of the hive that the node belongs to; empty for a named node
 	nixeval.Engine
+}
+
+// ReadSettings reads the settings of a member into a struct, whose fields contain the defaults before.
+func (m Member) ReadSettings(into any) error {
+	if len(m.Settings) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(m.Settings, into); err != nil {
+		return failure.On(m.Node, fmt.Errorf("deployment.engine.settings: %w", err))
+	}
+	return nil
 }
 
 // MembersByKind returns the nodes of a hive that belong to an engine. The keys of the map are the kinds

@@ -61,9 +61,7 @@ func (c Cluster) Controllers() []string {
 
 // ControlUnit implements [Inspector].
 func (c Cluster) ControlUnit(ctx context.Context, node, verb, unit string) error {
-	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
-	defer cancel()
-	_, err := c.Run(ctx, node, nil, "systemctl", verb, unit)
+	_, err := c.Command(ctx, node, "systemctl", verb, unit)
 	return err
 }
 
@@ -76,10 +74,8 @@ type UnitState struct {
 
 // ReadUnit returns the state of a unit on a node.
 func (c Cluster) ReadUnit(ctx context.Context, node, unit string) (UnitState, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	const script = `date +now=%s; systemctl show --timestamp=unix --property=SubState,ActiveEnterTimestamp -- "$0"`
-	out, err := c.Run(ctx, node, nil, "sh", "-c", script, unit)
+	out, err := c.Command(ctx, node, "sh", "-c", script, unit)
 	var u UnitState
 	for line := range strings.Lines(string(out)) {
 		switch name, value, _ := strings.Cut(strings.TrimSpace(line), "="); name {
@@ -95,8 +91,6 @@ func (c Cluster) ReadUnit(ctx context.Context, node, unit string) (UnitState, er
 }
 
 const (
-	controlTimeout = 20 * time.Second
-	lookTimeout    = 15 * time.Second
 	// restartTime is the time after which a unit that systemd has started again counts as working. A program that cannot work
 	// usually ends within seconds.
 	restartTime = 10 * time.Second
@@ -125,9 +119,7 @@ func (c Cluster) Look(ctx context.Context, node string, units ...string) ([]Faul
 	if len(units) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	out, err := c.Run(ctx, node, nil, append([]string{"sh", "-c", lookScript, "sh"}, units...)...)
+	out, err := c.Command(ctx, node, append([]string{"sh", "-c", lookScript, "sh"}, units...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package batch
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Compute is the role of the nodes that run jobs.
@@ -40,25 +38,11 @@ func (h *Head) RunOnHead(ctx context.Context, argv ...string) (string, error) {
 	if h.Node() == "" {
 		return "", h.Absent
 	}
-	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
-	defer cancel()
-	out, err := h.Run(ctx, h.Node(), nil, argv...)
+	out, err := h.Command(ctx, h.Node(), argv...)
 	if err != nil && h.NotSetUp.MatchString(err.Error()) {
 		return "", h.Absent
 	}
 	return string(out), err
-}
-
-// ReadSettings reads deployment.engine.settings of a node of the hive into settings, which contain the defaults before.
-func (h *Head) ReadSettings(node string, settings any) error {
-	for _, m := range h.Members {
-		if m.Node == node && len(m.Settings) > 0 {
-			if err := json.Unmarshal(m.Settings, settings); err != nil {
-				return failure.On(node, fmt.Errorf("deployment.engine.settings: %w", err))
-			}
-		}
-	}
-	return nil
 }
 
 // Job is a command that runs a job for a deep check, and waits for its end.
@@ -113,9 +97,7 @@ const (
 // ReadLog returns the last ten lines that journalctl prints on a node with filter, such as --unit=slurmd.service, or an
 // empty string.
 func (h *Head) ReadLog(ctx context.Context, node, filter string) string {
-	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
-	defer cancel()
-	out, err := h.Run(ctx, node, nil, "journalctl", "--no-pager", "--quiet", "--output=cat", "--lines="+logLines, filter)
+	out, err := h.Command(ctx, node, "journalctl", "--no-pager", "--quiet", "--output=cat", "--lines="+logLines, filter)
 	if err != nil {
 		return ""
 	}

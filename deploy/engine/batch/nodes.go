@@ -121,7 +121,7 @@ func (p Pool[N]) unmarkOurs(ctx context.Context, nodes []string) error {
 // [engine.DrainError].
 func (p Pool[N]) waitForJobs(ctx context.Context, nodes, broken []string, report engine.Report) error {
 	settings := struct{ DrainTimeout int }{300} // in seconds
-	if err := p.Head.ReadSettings(p.Head.Node(), &settings); err != nil {
+	if err := p.Head.Member(p.Head.Node()).ReadSettings(&settings); err != nil {
 		return err
 	}
 	limit := time.Duration(settings.DrainTimeout) * time.Second

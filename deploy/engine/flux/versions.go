@@ -32,7 +32,7 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 			continue
 		}
 		var s struct{ Version string }
-		if err := e.ReadSettings(m.Node, &s); err != nil {
+		if err := m.ReadSettings(&s); err != nil {
 			return nil, err
 		}
 		if s.Version == "" {

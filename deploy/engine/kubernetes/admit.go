@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
@@ -63,7 +64,7 @@ func (e *Engine) sendCredentials(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
 	defer cancel()
 	const script = `install -D -m 0600 /dev/null "$1.new" && cat >"$1.new" && mv "$1.new" "$1"`
 	_, err = e.Run(ctx, node, bytes.NewReader(kubeconfig), "sh", "-c", script, "sh", s.JoinConfig)
@@ -73,9 +74,7 @@ func (e *Engine) sendCredentials(ctx context.Context, node string) error {
 // startJoin starts the unit on the node that joins the node to the cluster. The unit is stopped if the node
 // was reset and its machine was not recreated.
 func (e *Engine) startJoin(ctx context.Context, node string) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	_, err := e.Run(ctx, node, nil, "systemctl", "start", "--no-block", setupUnit)
+	_, err := e.Command(ctx, node, "systemctl", "start", "--no-block", setupUnit)
 	return err
 }
 
@@ -86,9 +85,7 @@ func (e *Engine) permitCreation(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	if _, err := e.Run(ctx, node, nil, "install", "-D", "-m", "0600", "/dev/null", s.Permit); err != nil {
+	if _, err := e.Command(ctx, node, "install", "-D", "-m", "0600", "/dev/null", s.Permit); err != nil {
 		return failure.On(node, fmt.Errorf("permit it to create the cluster: %w", err))
 	}
 	return nil

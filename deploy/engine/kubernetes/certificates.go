@@ -15,15 +15,13 @@ import (
 // client certificate, and on a control plane all certificates below /etc/kubernetes/pki. It reads no keys: from a file
 // that contains a certificate and a key, it reads only the certificate.
 func (e *Engine) Certificates(ctx context.Context, node string) ([]engine.Certificate, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
 	// A node that has not joined has none of these files. sed prints only the certificates, because
 	// kubelet-client-current.pem also contains a private key.
 	const script = `for file in /etc/kubernetes/pki/*.key /etc/kubernetes/pki/etcd/*.key /var/lib/kubelet/pki/kubelet-client-current.pem; do
   case $file in *.key) file=${file%key}crt ;; esac
   if [ -e "$file" ]; then echo "file $file"; sed -n '/-BEGIN CERTIFICATE-/,/-END CERTIFICATE-/p' "$file"; fi
 done`
-	out, err := e.Run(ctx, node, nil, "sh", "-c", script)
+	out, err := e.Command(ctx, node, "sh", "-c", script)
 	if err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}

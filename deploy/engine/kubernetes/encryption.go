@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 )
 
@@ -23,7 +24,7 @@ func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]stri
 	if secret != encryptionSecret {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*engine.CommandTimeout)
 	defer cancel()
 	pods, err := e.List(ctx, "-n", "kube-system", "get", "pods", "-l", "component=kube-apiserver")
 	if errors.Is(err, api.ErrNoControlPlane) {

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	etcdctlTimeout     = 10 * time.Second // of one request; shorter than commandTimeout, so that etcdctl's error reaches the user
+	etcdctlTimeout     = 10 * time.Second // of one request; shorter than [engine.CommandTimeout], so that etcdctl's error reaches the user
 	etcdRemovalTimeout = time.Minute      // of the retries while etcd refuses the removal of a member
 )
 
@@ -114,10 +114,8 @@ func memberID(m gjson.Result) string {
 // run runs etcdctl on a control plane. etcdctl connects to url, or to the local etcd member if url is
 // empty.
 func (e etcd) run(ctx context.Context, node, url string, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
 	const pki = "/etc/kubernetes/pki/etcd/"
-	return e.Run(ctx, node, nil, append([]string{"etcdctl", "--endpoints=" + cmp.Or(url, "https://127.0.0.1:2379"),
+	return e.Command(ctx, node, append([]string{"etcdctl", "--endpoints=" + cmp.Or(url, "https://127.0.0.1:2379"),
 		"--command-timeout=" + etcdctlTimeout.String(),
 		"--cacert=" + pki + "ca.crt", "--cert=" + pki + "server.crt", "--key=" + pki + "server.key"}, args...)...)
 }

@@ -21,7 +21,7 @@ func (e *Engine) checkHollow(ctx context.Context) ([]string, error) {
 	expected := map[string]int{}
 	for _, m := range e.Cluster.Members {
 		var s settings
-		if err := decodeSettings(m, &s); err != nil {
+		if err := m.ReadSettings(&s); err != nil {
 			return nil, err
 		}
 		if s.Hollow > 0 {

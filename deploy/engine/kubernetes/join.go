@@ -25,9 +25,7 @@ const (
 // readPhase returns the phase of a node, such as "join", and the first line of the message of that phase, in
 // parentheses. It returns two empty strings if the phase cannot be read.
 func (k *kubeadm) readPhase(ctx context.Context, node string) (phase, text string) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	out, err := k.Run(ctx, node, nil, "cat", progressFile)
+	out, err := k.Command(ctx, node, "cat", progressFile)
 	if err != nil {
 		return "", ""
 	}
@@ -54,7 +52,7 @@ func (e *Engine) describeJoin(ctx context.Context, node string) string {
 // such as "not approved". It returns an empty string if there is no request or the API does not answer. A node that joins
 // with the credentials from nixbench requests the certificate as itself.
 func (k *kubeadm) describeCertificateRequest(ctx context.Context, node string) string {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout/3)
+	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout/3)
 	defer cancel()
 	requests, _ := k.List(ctx, "get", "certificatesigningrequests")
 	var last gjson.Result

@@ -32,10 +32,8 @@ type Access struct {
 func (e *Engine) ReadAdminAccess(ctx context.Context) (*Access, error) {
 	var errs []error
 	for _, node := range e.NodesOf(ControlPlane) {
-		ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 		// kubectl converts admin.conf, which is YAML, to JSON.
-		out, err := e.Run(ctx, node, nil, "kubectl", "config", "view", "--kubeconfig", adminConf, "--raw", "--flatten", "-o", "json")
-		cancel()
+		out, err := e.Command(ctx, node, "kubectl", "config", "view", "--kubeconfig", adminConf, "--raw", "--flatten", "-o", "json")
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -5,18 +5,15 @@ package kubernetes
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
-	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Roles of members.
@@ -25,10 +22,7 @@ const (
 	Worker       = "worker"
 )
 
-const (
-	adminConf      = "/etc/kubernetes/admin.conf"
-	commandTimeout = 15 * time.Second
-)
+const adminConf = "/etc/kubernetes/admin.conf"
 
 // Engine implements [engine.Engine] for a Kubernetes cluster.
 type Engine struct {
@@ -94,7 +88,7 @@ func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (map[stri
 			continue
 		}
 		var want api.Desired
-		if err := decodeSettings(m, &want); err != nil {
+		if err := m.ReadSettings(&want); err != nil {
 			return nil, err
 		}
 		if m.Role == ControlPlane {
@@ -144,20 +138,8 @@ func (k *kubeadm) settings() (settings, error) {
 	}
 	for _, m := range k.Cluster.Members {
 		if m.Role == ControlPlane && len(m.Settings) > 0 {
-			return s, decodeSettings(m, &s)
+			return s, m.ReadSettings(&s)
 		}
 	}
 	return s, nil
-}
-
-// decodeSettings decodes the settings of a member into a struct. Fields that the settings do not contain stay
-// unchanged.
-func decodeSettings(m engine.Member, into any) error {
-	if len(m.Settings) == 0 {
-		return nil
-	}
-	if err := json.Unmarshal(m.Settings, into); err != nil {
-		return failure.On(m.Node, fmt.Errorf("deployment.engine.settings: %w", err))
-	}
-	return nil
 }

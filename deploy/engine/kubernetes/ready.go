@@ -58,9 +58,7 @@ func (e *Engine) checkWorking(ctx context.Context, node string) error {
 // isConfiguring reports whether setupUnit, the service that applies new settings, is running on
 // the node. It returns false if the node cannot be reached.
 func (e *Engine) isConfiguring(ctx context.Context, node string) bool {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	out, err := e.Run(ctx, node, nil, "systemctl", "show", "--property=SubState", "--value", setupUnit)
+	out, err := e.Command(ctx, node, "systemctl", "show", "--property=SubState", "--value", setupUnit)
 	state := strings.TrimSpace(string(out))
 	return err == nil && (state == "running" || state == "auto-restart" || strings.HasPrefix(state, "start"))
 }
@@ -68,7 +66,7 @@ func (e *Engine) isConfiguring(ctx context.Context, node string) bool {
 // explainAPIFailure returns why the API server of a control plane does not answer, or an empty string if the
 // API server answers.
 func (e *Engine) explainAPIFailure(ctx context.Context, node string) string {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
 	defer cancel()
 	_, err := e.KubectlOn(ctx, node, "", "get", "--raw", "/readyz")
 	if err == nil {

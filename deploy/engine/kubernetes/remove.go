@@ -47,12 +47,10 @@ func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 // resetNode deletes the cluster state on a node, so that the node can join again if its machine is not
 // removed. It does nothing if the node cannot be reached or has not joined the cluster.
 func (e *Engine) resetNode(ctx context.Context, node string) error {
-	asking, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	if _, err := e.Run(asking, node, nil, "test", "-e", "/etc/kubernetes/kubelet.conf"); err != nil {
+	if _, err := e.Command(ctx, node, "test", "-e", "/etc/kubernetes/kubelet.conf"); err != nil {
 		return nil
 	}
-	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	_, err := e.Run(ctx, node, nil, "nixbench-kubernetes-reset", "--yes", "--forgotten")
 	if err != nil {

@@ -22,7 +22,7 @@ const maxKubeletSkew = 3
 // kubeadm. An API server is upgraded by at most one minor release, and is never downgraded. A kubelet must
 // not be newer than the API server, and must not be more than maxKubeletSkew minor releases older.
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*engine.CommandTimeout)
 	defer cancel()
 	observed, err := e.Nodes(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 // the hive sets none.
 func desiredRelease(m engine.Member) (release, error) {
 	var s settings
-	if err := decodeSettings(m, &s); err != nil || s.Version == "" {
+	if err := m.ReadSettings(&s); err != nil || s.Version == "" {
 		return release{}, err
 	}
 	r, ok := parseRelease(s.Version)

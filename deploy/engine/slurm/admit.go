@@ -51,9 +51,7 @@ func (e *Engine) Admit(ctx context.Context, name string) error {
 	var restarted sync.WaitGroup
 	for i, node := range nodes {
 		restarted.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
-			defer cancel()
-			_, errs[i] = e.Run(ctx, node, nil, "sh", "-c", restartScript)
+			_, errs[i] = e.Command(ctx, node, "sh", "-c", restartScript)
 		})
 	}
 	restarted.Wait()

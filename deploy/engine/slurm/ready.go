@@ -76,7 +76,7 @@ func (e *Engine) checkMunge(ctx context.Context, name string) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
 	defer cancel()
-	credential, err := e.Run(ctx, controller, nil, "munge", "--no-input", "--restrict-uid=0")
+	credential, err := e.Command(ctx, controller, "munge", "--no-input", "--restrict-uid=0")
 	if err != nil {
 		return fmt.Sprintf("has nothing to accept, because munged of %s signs nothing: %v", controller, engine.LastLine(err))
 	}
@@ -108,12 +108,7 @@ const (
 
 // unitOf returns the unit of SLURM's daemon on a node of the hive.
 func (c *client) unitOf(name string) string {
-	for _, m := range c.Head.Members {
-		if m.Node == name {
-			return map[string]string{Controller: "slurmctld.service", Compute: "slurmd.service", Accounting: accountingUnit}[m.Role]
-		}
-	}
-	return ""
+	return map[string]string{Controller: "slurmctld.service", Compute: "slurmd.service", Accounting: accountingUnit}[c.Member(name).Role]
 }
 
 // LogOf implements [batch.System].

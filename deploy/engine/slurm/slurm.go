@@ -65,7 +65,7 @@ type settings struct {
 
 // settingsOf returns the settings of a node of the hive.
 func (c *client) settingsOf(node string) (s settings, err error) {
-	err = c.ReadSettings(node, &s)
+	err = c.Member(node).ReadSettings(&s)
 	return s, err
 }
 

@@ -115,9 +115,7 @@ func (c *Client) isNotSetUp(ctx context.Context, node string, err error) bool {
 	if !kubectlMissingError.MatchString(err.Error()) {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
-	defer cancel()
-	_, err = c.Run(ctx, node, nil, "test", "!", "-e", c.Kubeconfig)
+	_, err = c.Command(ctx, node, "test", "!", "-e", c.Kubeconfig)
 	return err == nil
 }
 

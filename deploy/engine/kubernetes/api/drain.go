@@ -58,9 +58,7 @@ func (d Drainer) mustDrain(ctx context.Context, n gjson.Result, o engine.DrainOp
 	if !o.Removal {
 		return DrainMark(n) != "" || !isCordoned(n)
 	}
-	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
-	defer cancel()
-	_, err := d.client.Run(ctx, NodeName(n), nil, "true")
+	_, err := d.client.Command(ctx, NodeName(n), "true")
 	return err == nil
 }
 
