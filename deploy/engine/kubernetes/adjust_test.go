@@ -52,14 +52,14 @@ func TestAdjust(t *testing.T) {
 			map[string]string{
 				"cp-1": "label a=3, no label b, taint x=z:NoSchedule, taint x:NoExecute",
 				"w-1":  "label a=3, no label b, taint x=z:NoSchedule, taint x:NoExecute"},
-			`[{"a":"3"},[{"effect":"NoSchedule","key":"x","value":"z"},{"effect":"NoExecute","key":"x","value":""}]]`,
-			`[{"a":"3","kubernetes.io/os":"linux","theirs":"1"},[` + theirs + `,{"effect":"NoSchedule","key":"x","value":"z"},{"effect":"NoExecute","key":"x","value":""}]]`},
+			`[{"a":"3"},[{"effect":"NoSchedule","key":"x","value":"z"},{"effect":"NoExecute","key":"x"}]]`,
+			`[{"a":"3","kubernetes.io/os":"linux","theirs":"1"},[` + theirs + `,{"effect":"NoSchedule","key":"x","value":"z"},{"effect":"NoExecute","key":"x"}]]`},
 		// Without a list, the taint of kubeadm is restored.
 		{`{"labels":{},"taints":null}`,
 			map[string]string{
 				"cp-1": "no label a, no taint x=z:NoSchedule, no taint x:NoExecute, taint node-role.kubernetes.io/control-plane:NoSchedule",
 				"w-1":  "no label a, no taint x=z:NoSchedule, no taint x:NoExecute"},
-			`[{},[{"effect":"NoSchedule","key":"node-role.kubernetes.io/control-plane","value":""}]]`,
+			`[{},[{"effect":"NoSchedule","key":"node-role.kubernetes.io/control-plane"}]]`,
 			`[{"kubernetes.io/os":"linux","theirs":"1"},[` + theirs + `]]`},
 	} {
 		e := c.engine("cp-1", "w-1", "w-2").say(step.settings)

@@ -25,17 +25,26 @@ func (e *Engine) Admit(ctx context.Context, node string) error {
 	case len(all) == 0:
 		return failure.On(node, errors.New("it cannot join, because the hive has no control plane; import modules/kubernetes/control-plane.nix in a role"))
 	}
-	if err := e.sendCredentials(ctx, node); err != nil {
+	s, err := e.settings()
+	if err == nil && s.JoinConfig != "" {
+		err = e.sendCredentials(ctx, node, s.JoinConfig)
+	}
+	if err != nil {
 		return failure.On(node, fmt.Errorf("give it the credentials to join: %w", err))
 	}
-	_, err := e.Nodes(ctx)
+	_, err = e.Nodes(ctx)
 	switch {
-	case err == nil:
-		return e.startJoin(ctx, node)
+	case err == nil: // the unit is stopped if the node was reset and its machine was not recreated
+		_, err = e.Command(ctx, node, "systemctl", "start", "--no-block", setupUnit)
+		return err
 	case errors.Is(err, api.ErrNoControlPlane) && (node == all[0] || e.phaseOf(ctx, all[0]) == phaseWaiting):
 		// Permit the first control plane to create the cluster, even if another node is being admitted now. The
-		// admission of the first control plane may have failed because other control planes were unreachable.
-		return e.permitCreation(ctx, all[0])
+		// admission of the first control plane may have failed because other control planes were unreachable. The permission
+		// is a file in a tmpfs, so a machine that is recreated later does not have it.
+		if _, err = e.Command(ctx, all[0], "install", "-D", "-m", "0600", "/dev/null", s.Permit); err != nil {
+			return failure.On(all[0], fmt.Errorf("permit it to create the cluster: %w", err))
+		}
+		return nil
 	case errors.Is(err, api.ErrNoControlPlane), e.isBeingCreated(ctx):
 		return nil // the node joins as soon as the cluster exists
 	}
@@ -45,15 +54,10 @@ func (e *Engine) Admit(ctx context.Context, node string) error {
 // nodeUser is the beginning of the name of the user that a node is in the API.
 const nodeUser = "system:node:"
 
-// sendCredentials writes a kubeconfig to the node, with which it can join. Its user is the node itself: the API allows
-// this user to request a certificate for the kubelet of this node, and for no other. A bootstrap token would allow
-// every node that has it to become any other node. The node adds the address of the API server. sendCredentials does
-// nothing if the hive has a token of its own.
-func (e *Engine) sendCredentials(ctx context.Context, node string) error {
-	s, err := e.settings()
-	if err != nil || s.JoinConfig == "" {
-		return err
-	}
+// sendCredentials writes a kubeconfig to a file on the node, with which it can join. Its user is the node itself: the API
+// allows this user to request a certificate for the kubelet of this node, and for no other. A bootstrap token would allow
+// every node that has it to become any other node. The node adds the address of the API server.
+func (e *Engine) sendCredentials(ctx context.Context, node, file string) error {
 	authority, certificate, key, err := e.Issue("cluster-ca", nodeUser+node, "system:nodes")
 	if err != nil {
 		return err
@@ -67,28 +71,8 @@ func (e *Engine) sendCredentials(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
 	defer cancel()
 	const script = `install -D -m 0600 /dev/null "$1.new" && cat >"$1.new" && mv "$1.new" "$1"`
-	_, err = e.Run(ctx, node, bytes.NewReader(kubeconfig), "sh", "-c", script, "sh", s.JoinConfig)
+	_, err = e.Run(ctx, node, bytes.NewReader(kubeconfig), "sh", "-c", script, "sh", file)
 	return err
-}
-
-// startJoin starts the unit on the node that joins the node to the cluster. The unit is stopped if the node
-// was reset and its machine was not recreated.
-func (e *Engine) startJoin(ctx context.Context, node string) error {
-	_, err := e.Command(ctx, node, "systemctl", "start", "--no-block", setupUnit)
-	return err
-}
-
-// permitCreation permits a control plane to create the cluster. The permission is a file in a tmpfs of the
-// node, so a machine that is recreated later does not have the permission.
-func (e *Engine) permitCreation(ctx context.Context, node string) error {
-	s, err := e.settings()
-	if err != nil {
-		return err
-	}
-	if _, err := e.Command(ctx, node, "install", "-D", "-m", "0600", "/dev/null", s.Permit); err != nil {
-		return failure.On(node, fmt.Errorf("permit it to create the cluster: %w", err))
-	}
-	return nil
 }
 
 // isBeingCreated reports whether a control plane is creating the cluster. A control plane in phaseWaiting

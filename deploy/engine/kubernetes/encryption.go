@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// encryptionSecret is the name of the secret with the encryption keys of the API servers.
-	encryptionSecret = "kubernetes-encryption"
+	encryptionSecret = "kubernetes-encryption" // the secret with the encryption keys of the API servers
 	// encryptionEnv is an environment variable of the API server's pod. modules/kubernetes sets it to the
 	// SHA-256 of the keys that the API server has loaded.
 	encryptionEnv = "NIXBENCH_ENCRYPTION"
@@ -33,20 +32,14 @@ func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]stri
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	behind := map[string]bool{}
-	for _, node := range e.NodesOf(ControlPlane) {
-		behind[node] = true
-	}
+	behind := e.NodesOf(ControlPlane)
 	for _, p := range pods {
-		has := p.Get(`spec.containers.0.env.#(name=="`+encryptionEnv+`").value`).String() == sum
-		behind[p.Get("spec.nodeName").String()] = !has || !api.IsReady(p)
-	}
-	var names []string
-	for name, is := range behind {
-		if is {
-			names = append(names, name)
+		node := p.Get("spec.nodeName").String()
+		behind = slices.DeleteFunc(behind, func(name string) bool { return name == node })
+		if p.Get(`spec.containers.0.env.#(name=="`+encryptionEnv+`").value`).String() != sum || !api.IsReady(p) {
+			behind = append(behind, node)
 		}
 	}
-	slices.Sort(names)
-	return names, nil
+	slices.Sort(behind)
+	return behind, nil
 }

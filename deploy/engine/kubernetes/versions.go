@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,148 +29,109 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	if err != nil {
 		return nil, nil // not an error: this may be the first deployment, or a deployment that repairs the cluster
 	}
-	s := skew{kubelets: map[string]release{}}
+	var members []member
 	different := false
 	for _, m := range e.Cluster.Members {
-		next := member{name: m.Node, controlPlane: m.Role == ControlPlane, deployed: slices.Contains(nodes, m.Node)}
-		if next.desired, err = desiredRelease(m); err != nil {
+		var s settings
+		if err := m.ReadSettings(&s); err != nil {
 			return nil, err
 		}
-		if kubelet, ok := parseRelease(observed[m.Node].Get("status.nodeInfo.kubeletVersion").String()); ok {
-			s.kubelets[m.Node] = kubelet
+		next := member{Member: m, deployed: slices.Contains(nodes, m.Node), desired: parseRelease(s.Version),
+			kubelet: parseRelease(observed[m.Node].Get("status.nodeInfo.kubeletVersion").String())}
+		if s.Version != "" && next.desired.isUnknown() {
+			return nil, failure.On(m.Node, fmt.Errorf("deployment.engine.settings.version: %q is no version such as 1.34.4", s.Version))
 		}
-		different = different || next.deployed && s.kubelets[m.Node] != next.desired
-		s.members = append(s.members, next)
+		different = different || next.deployed && next.kubelet != next.desired
+		members = append(members, next)
 	}
-	if !different {
+	if !different || !e.readAPIVersions(ctx, members) {
 		return nil, nil
 	}
-	if s.apis = e.readAPIVersions(ctx); len(s.apis) == 0 {
-		return nil, nil
+	changes := map[string]engine.Change{}
+	for _, m := range members {
+		// An interrupted upgrade may have upgraded only one of the two programs.
+		from := m.kubelet
+		if !m.api.isUnknown() && m.api.compare(from) < 0 {
+			from = m.api
+		}
+		if m.deployed && !m.kubelet.isUnknown() && from != m.desired && !m.desired.isUnknown() {
+			changes[m.Node] = engine.Change{From: from.String(), To: m.desired.String()}
+		}
 	}
-	return s.versionChanges(), s.checkChanges()
+	return changes, checkSkew(members)
 }
 
-// desiredRelease returns the version of Kubernetes that the hive sets for a member, or the zero release if
-// the hive sets none.
-func desiredRelease(m engine.Member) (release, error) {
-	var s settings
-	if err := m.ReadSettings(&s); err != nil || s.Version == "" {
-		return release{}, err
-	}
-	r, ok := parseRelease(s.Version)
-	if !ok {
-		return release{}, failure.On(m.Node, fmt.Errorf("deployment.engine.settings.version: %q is no version such as 1.34.4", s.Version))
-	}
-	return r, nil
+// member contains the versions of a member.
+type member struct {
+	engine.Member
+	deployed bool    // by this run
+	desired  release // in the hive
+	kubelet  release // unknown if the node is not registered
+	api      release // of the running API server of a control plane
 }
 
-// readAPIVersions returns the version of each API server that answers, by control plane.
-func (e *Engine) readAPIVersions(ctx context.Context) map[string]release {
-	all := e.NodesOf(ControlPlane)
-	answers := make([]release, len(all))
+// readAPIVersions reads the versions of the API servers, and reports whether one has answered.
+func (e *Engine) readAPIVersions(ctx context.Context, members []member) bool {
 	var asked sync.WaitGroup
-	for i, node := range all {
-		asked.Go(func() {
-			if out, err := e.KubectlOn(ctx, node, "", "version", "-o", "json"); err == nil {
-				answers[i], _ = parseRelease(gjson.GetBytes(out, "serverVersion.gitVersion").String())
-			}
-		})
+	for i, m := range members {
+		if m.Role == ControlPlane {
+			asked.Go(func() {
+				if out, err := e.KubectlOn(ctx, m.Node, "", "version", "-o", "json"); err == nil {
+					members[i].api = parseRelease(gjson.GetBytes(out, "serverVersion.gitVersion").String())
+				}
+			})
+		}
 	}
 	asked.Wait()
-	answered := map[string]release{}
-	for i, node := range all {
-		if answers[i] != (release{}) {
-			answered[node] = answers[i]
-		}
-	}
-	return answered
+	return slices.ContainsFunc(members, func(m member) bool { return !m.api.isUnknown() })
 }
 
-// skew contains the observed and the desired versions of a cluster.
-type skew struct {
-	members  []member
-	apis     map[string]release // the versions of the running API servers, by control plane
-	kubelets map[string]release // the versions of the kubelets, by registered node
-}
-
-// member is a member in the hive.
-type member struct {
-	name         string
-	controlPlane bool
-	deployed     bool    // whether this run deploys the member
-	desired      release // the version in the hive
-}
-
-// versionChanges returns the version changes of the nodes that this run deploys, by node. The current version
-// of a control plane is the version of its API server or of its kubelet, whichever is older, because an
-// interrupted upgrade may have upgraded only one of the two programs.
-func (s skew) versionChanges() map[string]engine.Change {
-	out := map[string]engine.Change{}
-	for _, m := range s.members {
-		from, registered := s.kubelets[m.name]
-		if api, ok := s.apis[m.name]; ok && api.compare(from) < 0 {
-			from = api
-		}
-		if m.deployed && registered && from != m.desired && m.desired != (release{}) {
-			out[m.name] = engine.Change{From: from.String(), To: m.desired.String()}
-		}
-	}
-	return out
-}
-
-// checkChanges returns a VersionError if a version change is not supported.
-func (s skew) checkChanges() error {
-	oldest, newest := s.oldestAndNewest(s.apis)
-	after := map[string]release{}
+// checkSkew returns a VersionError if a version change is not supported.
+func checkSkew(members []member) error {
+	oldest, newest := apiVersions(members)
+	after := slices.Clone(members)
 	upgrade := false
-	for _, m := range s.members {
-		api, answered := s.apis[m.name]
-		if !m.controlPlane || !answered {
-			continue
-		}
-		after[m.name] = api
-		if !m.deployed || m.desired == (release{}) || m.desired == api && s.kubelets[m.name] == api {
+	for i, m := range members {
+		if m.api.isUnknown() || !m.deployed || m.desired.isUnknown() || m.desired == m.api && m.kubelet == m.api {
 			continue
 		}
 		if m.desired.compare(newest) < 0 {
 			return newVersionError(fmt.Sprintf("set nixbench.kubernetes.package to release %s or later", newest),
-				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: a control plane cannot go back", newest, m.name, m.desired)
+				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: a control plane cannot go back", newest, m.Node, m.desired)
 		}
 		if m.desired.minor > oldest.minor+1 {
 			return newVersionError(upgradeSteps(oldest, m.desired),
-				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: kubeadm goes from one minor release to the next only", oldest, m.name, m.desired)
+				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: kubeadm goes from one minor release to the next only", oldest, m.Node, m.desired)
 		}
-		after[m.name] = m.desired
-		upgrade = upgrade || m.desired != api
+		after[i].api = m.desired
+		upgrade = upgrade || m.desired != m.api
 	}
-	oldest, newest = s.oldestAndNewest(after)
-	for _, m := range s.members {
-		kubelet, registered := s.kubelets[m.name]
-		changes := m.deployed && m.desired != (release{}) && m.desired != kubelet
+	oldest, newest = apiVersions(after)
+	for _, m := range members {
+		changes := m.deployed && !m.desired.isUnknown() && m.desired != m.kubelet
 		switch {
-		case changes && !m.controlPlane && m.desired.minor > oldest.minor:
+		case changes && m.Role != ControlPlane && m.desired.minor > oldest.minor:
 			return newVersionError("apply to the control plane first, or to all nodes at once",
-				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be newer", m.name, m.desired, oldest)
+				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be newer", m.Node, m.desired, oldest)
 		case changes && m.desired.minor+maxKubeletSkew < newest.minor:
-			return newVersionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.name, newest.major, newest.minor-maxKubeletSkew),
-				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be more than three minor releases older", m.name, m.desired, newest)
-		case upgrade && registered && kubelet.minor+maxKubeletSkew < newest.minor:
-			return newVersionError(fmt.Sprintf("upgrade %s to release %d.%d or later first, before the control plane", m.name, newest.major, newest.minor-maxKubeletSkew),
-				"kubernetes: nixbench.kubernetes.version of the control plane is %s, and %s has a kubelet of %s: a kubelet must not be more than three minor releases older", newest, m.name, kubelet)
+			return newVersionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.Node, newest.major, newest.minor-maxKubeletSkew),
+				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be more than three minor releases older", m.Node, m.desired, newest)
+		case upgrade && !m.kubelet.isUnknown() && m.kubelet.minor+maxKubeletSkew < newest.minor:
+			return newVersionError(fmt.Sprintf("upgrade %s to release %d.%d or later first, before the control plane", m.Node, newest.major, newest.minor-maxKubeletSkew),
+				"kubernetes: nixbench.kubernetes.version of the control plane is %s, and %s has a kubelet of %s: a kubelet must not be more than three minor releases older", newest, m.Node, m.kubelet)
 		}
 	}
 	return nil
 }
 
-// oldestAndNewest returns the oldest and the newest of some releases, or two zero releases if there are none.
-func (s skew) oldestAndNewest(of map[string]release) (oldest, newest release) {
-	for _, r := range of {
-		if oldest == (release{}) || r.compare(oldest) < 0 {
-			oldest = r
+// apiVersions returns the oldest and the newest version of the API servers.
+func apiVersions(members []member) (oldest, newest release) {
+	for _, m := range members {
+		if !m.api.isUnknown() && (oldest.isUnknown() || m.api.compare(oldest) < 0) {
+			oldest = m.api
 		}
-		if r.compare(newest) > 0 {
-			newest = r
+		if m.api.compare(newest) > 0 {
+			newest = m.api
 		}
 	}
 	return oldest, newest
@@ -177,61 +139,45 @@ func (s skew) oldestAndNewest(of map[string]release) (oldest, newest release) {
 
 // upgradeSteps describes the steps of an upgrade over several minor releases, of which none may be left out.
 func upgradeSteps(from, to release) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "set nixbench.kubernetes.package to release %d.%d and apply", from.major, from.minor+1)
+	text := fmt.Sprintf("set nixbench.kubernetes.package to release %d.%d and apply", from.major, from.minor+1)
 	for minor := from.minor + 2; minor < to.minor; minor++ {
-		fmt.Fprintf(&b, "; then to %d.%d", from.major, minor)
+		text += fmt.Sprintf("; then to %d.%d", from.major, minor)
 	}
-	fmt.Fprintf(&b, "; then to %s", to)
-	return b.String()
+	return text + fmt.Sprintf("; then to %s", to)
 }
 
 func newVersionError(remedy, format string, args ...any) error {
 	return &engine.VersionError{Text: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
-// release is a version of Kubernetes.
+// release is a version of Kubernetes. The zero value is an unknown version.
 type release struct {
 	major, minor, patch int
-	pre                 string // the pre-release, such as rc.1; empty for the final release
+	pre                 string // the pre-release, such as rc.1, or final
 }
 
-// parseRelease parses a version such as v1.34.4 or 1.34.4. It returns false if the version is not valid.
-func parseRelease(s string) (release, bool) {
-	s, _, _ = strings.Cut(strings.TrimPrefix(s, "v"), "+")
-	numbers, pre, _ := strings.Cut(s, "-")
-	r := release{pre: pre}
-	parts := strings.Split(numbers, ".")
-	if len(parts) != 3 {
-		return release{}, false
+// final is greater than the name of any pre-release.
+const final = "~"
+
+var releaseForm = regexp.MustCompile(`^v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([^+]*))?(?:\+.*)?$`)
+
+// parseRelease parses a version such as v1.34.4 or 1.34.4. The release is unknown if the version is not valid.
+func parseRelease(s string) release {
+	m := releaseForm.FindStringSubmatch(s)
+	if m == nil {
+		return release{}
 	}
-	for i, into := range []*int{&r.major, &r.minor, &r.patch} {
-		n, err := strconv.Atoi(parts[i])
-		if err != nil || n < 0 {
-			return release{}, false
-		}
-		*into = n
-	}
-	return r, true
+	number := func(text string) int { n, _ := strconv.Atoi(text); return n } // only digits
+	return release{number(m[1]), number(m[2]), number(m[3]), cmp.Or(m[4], final)}
 }
+
+func (r release) isUnknown() bool { return r == release{} }
 
 func (r release) String() string {
-	s := fmt.Sprintf("%d.%d.%d", r.major, r.minor, r.patch)
-	if r.pre != "" {
-		s += "-" + r.pre
-	}
-	return s
+	return strings.TrimSuffix(fmt.Sprintf("%d.%d.%d-%s", r.major, r.minor, r.patch, r.pre), "-"+final)
 }
 
-// compare returns -1 if r is older than other, 0 if they are equal, and 1 if r is newer. A pre-release is older
-// than the final release.
+// compare returns -1 if r is older than other, 0 if they are equal, and 1 if r is newer.
 func (r release) compare(other release) int {
-	rank := func(r release) int {
-		if r.pre != "" {
-			return 0
-		}
-		return 1
-	}
-	return cmp.Or(cmp.Compare(r.major, other.major), cmp.Compare(r.minor, other.minor), cmp.Compare(r.patch, other.patch),
-		cmp.Compare(rank(r), rank(other)), cmp.Compare(r.pre, other.pre))
+	return cmp.Or(cmp.Compare(r.major, other.major), cmp.Compare(r.minor, other.minor), cmp.Compare(r.patch, other.patch), cmp.Compare(r.pre, other.pre))
 }

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -59,39 +60,30 @@ func joinHollow(nodes map[string]node, expected func(machine string) int) map[st
 // a list that scontrol accepts.
 func join(nodes map[string]node, machine string, numbers []int) node {
 	slices.Sort(numbers)
-	var texts []string
-	var worst node
-	var drained []string
-	busy, ready := "0", ""
-	start := ""
+	var all []node
+	var texts, drained []string
 	for _, number := range numbers {
 		n := nodes[hollowNode(machine, number)]
-		texts = append(texts, strconv.Itoa(number))
-		if worst == nil || n.rank() > worst.rank() {
-			worst = n
-		}
+		all, texts = append(all, n), append(texts, strconv.Itoa(number))
 		if n.IsDrained() {
 			drained = append(drained, n["NodeName"]+" is "+n.describe())
 		}
-		if n.IsBusy() {
-			busy = "1"
-		}
-		if n.isReady() {
-			ready = "1"
-		}
-		if began, known := n.slurmdStart(); !known {
-			start = "None"
-		} else if first, _ := (node{"SlurmdStartTime": start}).slurmdStart(); start == "" || start != "None" && began.Before(first) {
-			start = n["SlurmdStartTime"]
-		}
 	}
-	joined := maps.Clone(worst)
+	joined := maps.Clone(slices.MaxFunc(all, func(a, b node) int { return cmp.Compare(a.rank(), b.rank()) }))
 	joined["NodeName"] = machine + "-h[" + strings.Join(texts, ",") + "]"
-	if len(drained) > 0 && len(drained) < len(numbers) {
-		joined["Drained"] = fmt.Sprintf("%d of its %d hollow nodes are drained: %s", len(drained), len(numbers), engine.Abbreviate(drained, "; "))
+	if len(drained) > 0 && len(drained) < len(all) {
+		joined["Drained"] = fmt.Sprintf("%d of its %d hollow nodes are drained: %s", len(drained), len(all), engine.Abbreviate(drained, "; "))
 		joined["State"] = strings.Join(slices.DeleteFunc(joined.states(), func(s string) bool { return s == "DRAIN" }), "+")
 	}
-	joined["AnyReady"], joined["CPUAlloc"], joined["SlurmdStartTime"] = ready, busy, start
+	joined["AnyReady"], joined["CPUAlloc"] = "", "0"
+	if slices.ContainsFunc(all, node.isReady) {
+		joined["AnyReady"] = "1"
+	}
+	if slices.ContainsFunc(all, node.IsBusy) {
+		joined["CPUAlloc"] = "1"
+	}
+	first := slices.MinFunc(all, func(a, b node) int { return a.slurmdStart().Compare(b.slurmdStart()) }) // one that is unknown is the first
+	joined["SlurmdStartTime"] = first["SlurmdStartTime"]
 	return joined
 }
 
@@ -114,10 +106,7 @@ func hollowNode(machine string, number int) string { return machine + "-h" + str
 
 // hollowOf returns how many hollow nodes a machine of the hive has. It returns 0 for other machines, and for machines that are one node.
 func (c *client) hollowOf(machine string) int {
-	s, err := c.settingsOf(machine)
-	if err != nil {
-		return 0
-	}
+	s, _ := c.settingsOf(machine) // other calls return the error
 	return s.Hollow
 }
 

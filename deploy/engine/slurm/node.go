@@ -92,7 +92,7 @@ func (n node) isReady() bool {
 	return n["Missing"] == "" && slices.Contains([]string{"IDLE", "MIXED", "ALLOCATED"}, n.states()[0])
 }
 
-// isDrained reports whether the node gets no new jobs.
+// IsDrained implements [batch.Node].
 func (n node) IsDrained() bool { return n.has("DRAIN") }
 
 // isStatic reports whether slurm.conf has the node. Other nodes have registered as dynamic nodes.
@@ -104,8 +104,7 @@ func (n node) isRemoved() bool {
 	if !n.has("DOWN") && !n.IsDrained() || !strings.HasPrefix(n["Reason"], removedReason) {
 		return false
 	}
-	start, known := n.slurmdStart()
-	return !known || !start.After(n.reasonTime())
+	return !n.slurmdStart().After(n.reasonTime())
 }
 
 // timeOfReason matches the end of who has set a reason and when.
@@ -120,7 +119,7 @@ func (n node) reasonTime() time.Time {
 	return time.Unix(seconds, 0)
 }
 
-// isBusy reports whether jobs run on the node or are ending.
+// IsBusy implements [batch.Node].
 func (n node) IsBusy() bool {
 	return n.has("ALLOCATED") || n.has("MIXED") || n.has("COMPLETING") || n["CPUAlloc"] != "0" && n["CPUAlloc"] != ""
 }
@@ -132,7 +131,7 @@ const drainReason = "nixbench: it is about to change"
 // downBefore follows drainReason if an administrator had set the node to DOWN before. The reason of the administrator follows.
 const downBefore = "; down before: "
 
-// isDrainedByUs reports whether nixbench has drained the node, and no administrator has changed the reason since. SLURM
+// IsDrainedByUs implements [batch.Node]: nixbench has drained the node, and no administrator has changed the reason since. SLURM
 // does not change the reason of a node that is drained already, also if an epilog fails there, and deletes it with the drain.
 func (n node) IsDrainedByUs() bool {
 	return n.IsDrained() && (n["Reason"] == drainReason || n["Reason"] == removedReason || n.wasDown())
@@ -147,8 +146,7 @@ func (n node) isSetDown() bool {
 	return n.has("DOWN") && !isJoined && n["Reason"] != "" && !strings.HasPrefix(n["Reason"], "nixbench: ") && !strings.HasPrefix(n["ReasonSetBy"], "[slurm@")
 }
 
-// isOutOfService reports whether an administrator, or SLURM because of a failure of the node, has taken the node or some of its hollow nodes out of
-// service.
+// IsOutOfService implements [batch.Node]. A machine is out of service if some of its hollow nodes are.
 func (n node) IsOutOfService() bool {
 	return n.IsDrained() && !n.IsDrainedByUs() || n.isSetDown() || n["Drained"] != ""
 }
@@ -164,10 +162,11 @@ func (n node) Problem() string {
 	return ""
 }
 
-// slurmdStart returns the time, by the clock of the node, at which the slurmd that has registered was started.
-func (n node) slurmdStart() (time.Time, bool) {
-	seconds, err := strconv.ParseInt(n["SlurmdStartTime"], 10, 64)
-	return time.Unix(seconds, 0), err == nil
+// slurmdStart returns the time, by the clock of the node, at which the slurmd that has registered was started, or 1970 if it
+// is unknown.
+func (n node) slurmdStart() time.Time {
+	seconds, _ := strconv.ParseInt(n["SlurmdStartTime"], 10, 64)
+	return time.Unix(seconds, 0)
 }
 
 // describe returns the state of a node and the reason for it.

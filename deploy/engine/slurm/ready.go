@@ -50,7 +50,7 @@ func (e *Engine) checkRegistered(ctx context.Context, name string, n node) error
 	case unit.Sub != "running":
 		return fmt.Errorf("its slurmd is %s", unit.Sub)
 	}
-	if start, known := n.slurmdStart(); !known || start.Before(unit.Since) {
+	if n.slurmdStart().Before(unit.Since) {
 		return errors.New("its slurmd has not registered since it was started")
 	}
 	return nil

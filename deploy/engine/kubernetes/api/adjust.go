@@ -34,9 +34,10 @@ type Desired struct {
 
 // Taint is a taint of a node.
 type Taint struct {
-	Key    string `json:"key"`
-	Value  string `json:"value,omitempty"`
-	Effect string `json:"effect"`
+	Key       string `json:"key"`
+	Value     string `json:"value,omitempty"`
+	Effect    string `json:"effect"`
+	TimeAdded string `json:"timeAdded,omitempty"` // is set by Kubernetes
 }
 
 // hasSameKeyAndEffect reports whether two taints differ at most in their values. A node has at most one
@@ -111,7 +112,7 @@ func reconcileNode(n gjson.Result, want Desired) ([]string, Object, error) {
 	var as Object
 	var node struct {
 		Metadata struct{ Labels, Annotations map[string]string }
-		Spec     struct{ Taints []map[string]any } // maps keep fields that the type Taint does not have
+		Spec     struct{ Taints []Taint }
 	}
 	if err := errors.Join(json.Unmarshal([]byte(n.Raw), &as), json.Unmarshal([]byte(n.Raw), &node)); err != nil {
 		return nil, nil, err
@@ -123,7 +124,10 @@ func reconcileNode(n gjson.Result, want Desired) ([]string, Object, error) {
 		// applied by nixbench.
 		_ = json.Unmarshal([]byte(note), &last)
 	}
-	words := reconcileLabels(&node.Metadata.Labels, want.Labels, last.Labels)
+	if node.Metadata.Labels == nil {
+		node.Metadata.Labels = map[string]string{}
+	}
+	words := reconcileLabels(node.Metadata.Labels, want.Labels, last.Labels)
 	taints, more := reconcileTaints(node.Spec.Taints, want, last.Taints)
 	words = append(words, more...)
 
@@ -160,26 +164,21 @@ func childObject(of Object, name string) Object {
 	return p
 }
 
-// reconcileLabels sets the desired labels in *are, deletes the labels that nixbench applied last and that
+// reconcileLabels sets the desired labels in are, deletes the labels that nixbench applied last and that
 // are not desired any more, and returns the changes in words.
-func reconcileLabels(are *map[string]string, want, last map[string]string) []string {
+func reconcileLabels(are, want, last map[string]string) []string {
 	var words []string
-	if *are == nil {
-		*are = map[string]string{}
-	}
 	for _, key := range slices.Sorted(maps.Keys(want)) {
-		if value, has := (*are)[key]; !has || value != want[key] {
+		if value, has := are[key]; !has || value != want[key] {
 			words = append(words, "label "+key+"="+want[key])
-			(*are)[key] = want[key]
+			are[key] = want[key]
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(last)) {
-		if _, stays := want[key]; stays {
-			continue
-		}
-		if _, has := (*are)[key]; has {
+		_, stays := want[key]
+		if _, has := are[key]; has && !stays {
 			words = append(words, "no label "+key)
-			delete(*are, key)
+			delete(are, key)
 		}
 	}
 	return words
@@ -187,7 +186,7 @@ func reconcileLabels(are *map[string]string, want, last map[string]string) []str
 
 // reconcileTaints returns the desired taints of a node, which include those of other programs, and the
 // changes in words.
-func reconcileTaints(are []map[string]any, desired Desired, last []Taint) ([]map[string]any, []string) {
+func reconcileTaints(are []Taint, desired Desired, last []Taint) ([]Taint, []string) {
 	want, ours := desired.Taints, slices.Clone(last)
 	switch {
 	case want == nil && last == nil:
@@ -198,33 +197,23 @@ func reconcileTaints(are []map[string]any, desired Desired, last []Taint) ([]map
 		ours = append(ours, desired.DefaultTaints...)
 	}
 	var words []string
-	var stay []map[string]any
-	for _, raw := range are {
-		is := parseTaint(raw)
+	var stay, plain []Taint // plain: stay without the times
+	for _, t := range are {
+		is := t
+		is.TimeAdded = ""
 		switch {
-		case slices.Contains(want, is):
-			stay = append(stay, raw)
-		case slices.ContainsFunc(want, is.hasSameKeyAndEffect): // replaced below by the taint with the new value
-		case slices.ContainsFunc(ours, is.hasSameKeyAndEffect):
+		case !slices.Contains(want, is) && slices.ContainsFunc(want, is.hasSameKeyAndEffect): // replaced below by the taint with the new value
+		case !slices.Contains(want, is) && slices.ContainsFunc(ours, is.hasSameKeyAndEffect):
 			words = append(words, "no taint "+is.String())
 		default:
-			stay = append(stay, raw)
+			stay, plain = append(stay, t), append(plain, is)
 		}
 	}
 	for _, t := range want {
-		if slices.ContainsFunc(stay, func(raw map[string]any) bool { return parseTaint(raw) == t }) {
-			continue
+		if !slices.Contains(plain, t) {
+			words = append(words, "taint "+t.String())
+			stay, plain = append(stay, t), append(plain, t)
 		}
-		words = append(words, "taint "+t.String())
-		stay = append(stay, map[string]any{"key": t.Key, "value": t.Value, "effect": t.Effect})
 	}
 	return stay, words
-}
-
-func parseTaint(raw map[string]any) Taint {
-	text := func(name string) string {
-		s, _ := raw[name].(string)
-		return s
-	}
-	return Taint{Key: text("key"), Value: text("value"), Effect: text("effect")}
 }
