@@ -73,7 +73,7 @@ func TestErrorsOfEngines(t *testing.T) {
 	alone, down := &rollout.ClusterUnavailableError{Err: silent}, &remote.UnreachableError{Node: "cp-1", Addr: "cp-1:22", Err: errors.New("i/o timeout")}
 	lost := &remote.LostError{Node: "cp-1", Addr: "cp-1:22", Err: errors.New("EOF")}
 	drain := &fleet.NodeError{Node: "w-3", Step: event.Drain, Err: failure.On("w-3", fmt.Errorf("drain: %w", errors.Unwrap(silent)))}
-	access := &kubernetes.AccessError{Err: errors.Join(errors.New("cp-1: it has none"), errors.New("cp-2: it has none"))}
+	access := kubernetes.NewAccessError(errors.Join(errors.New("cp-1: it has none"), errors.New("cp-2: it has none")))
 	for _, test := range []struct {
 		err  error
 		code int
@@ -84,8 +84,8 @@ func TestErrorsOfEngines(t *testing.T) {
 		{drain, exitActivation, []ui.Problem{{Message: "w-3: drain: " + both}}},
 		{errors.Join(down, alone), exitUnreachable, []ui.Problem{{Message: down.Error()}, {Message: alone.Error(), Hint: alone.Hint()}}},
 		{errors.Join(drain, alone), exitCheck, []ui.Problem{{Message: drain.Error()}, {Message: alone.Error(), Hint: alone.Hint()}}},
-		{access, exitCheck, []ui.Problem{{Message: "no control plane has an administrator's kubeconfig yet: cp-1: it has none\ncp-2: it has none", Hint: access.Hint()}}},
-		{&kubernetes.AccessError{Err: down}, exitCheck, []ui.Problem{{Message: "no control plane has an administrator's kubeconfig yet: " + down.Error(), Hint: access.Hint()}}},
+		{access, exitCheck, []ui.Problem{{Message: "no control plane has an administrator's kubeconfig yet: cp-1: it has none\ncp-2: it has none", Hint: failure.Hint(access)}}},
+		{kubernetes.NewAccessError(down), exitCheck, []ui.Problem{{Message: "no control plane has an administrator's kubeconfig yet: " + down.Error(), Hint: failure.Hint(access)}}},
 		{&keyNotReadyError{err: lost, hint: "ask again"}, exitCheck, []ui.Problem{{Message: lost.Error(), Hint: "ask again"}}},
 		{&keyNotReadyError{err: silent, hint: "ask again"}, exitCheck, []ui.Problem{{Message: silent.Error(), Hint: "ask again"}}},
 		// A join by fmt has a message of its own.

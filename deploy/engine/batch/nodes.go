@@ -10,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Node is a node as its batch system reports it. The zero value is a node that does not exist.
@@ -154,7 +155,7 @@ func (p Pool[N]) waitForJobs(ctx context.Context, nodes, broken []string, report
 		for _, name := range busy {
 			jobs := p.System.Jobs(ctx, name, all[name])
 			if time.Since(begin) > limit {
-				return &engine.DrainError{Node: name, Err: &JobsRunningError{After: limit, Jobs: jobs, Head: p.Head, OnHead: name == p.Head.Node()}}
+				return newJobsRunningError(p.Head, name, limit, jobs)
 			}
 			if text := "waits for " + formatJobs(jobs); reported[name] != text {
 				reported[name] = text
@@ -173,24 +174,15 @@ func formatJobs(jobs []string) string {
 	return "jobs " + engine.Abbreviate(jobs, ", ")
 }
 
-// JobsRunningError is returned if jobs have not ended within the time limit of a drain.
-type JobsRunningError struct {
-	After  time.Duration
-	Jobs   []string // their ids
-	Head   *Head
-	OnHead bool // the head is drained, so these are the jobs of all nodes
-}
-
-func (e *JobsRunningError) Error() string {
-	if e.OnHead {
-		return fmt.Sprintf("a restart of the %s ends all jobs, and after %v there still are %s", e.Head.Role, e.After, formatJobs(e.Jobs))
+// newJobsRunningError returns the error for jobs on a node that have not ended within the time limit of a drain. The jobs of
+// a drained head are those of all nodes.
+func newJobsRunningError(h *Head, node string, limit time.Duration, jobs []string) error {
+	err := fmt.Errorf("after %v it still has %s", limit, formatJobs(jobs))
+	if node == h.Node() {
+		err = fmt.Errorf("a restart of the %s ends all jobs, and after %v there still are %s", h.Role, limit, formatJobs(jobs))
 	}
-	return fmt.Sprintf("after %v it still has %s", e.After, formatJobs(e.Jobs))
-}
-
-// Hint returns what to do about the jobs.
-func (e *JobsRunningError) Hint() string {
-	return fmt.Sprintf("wait for the jobs, or cancel them (%s); nixbench.%s.drainTimeout of the %s is the time limit; --no-drain changes the node while they run", e.Head.Cancel, e.Head.Kind, e.Head.Role)
+	return &engine.DrainError{Node: node, Err: failure.WithHint(err, fmt.Sprintf(
+		"wait for the jobs, or cancel them (%s); nixbench.%s.drainTimeout of the %s is the time limit; --no-drain changes the node while they run", h.Cancel, h.Kind, h.Role))}
 }
 
 // HeadCondition returns a condition with the log of the head as its explanation.

@@ -46,23 +46,13 @@ func (e *Engine) ReadAdminAccess(ctx context.Context) (*Access, error) {
 	if len(errs) == 0 {
 		errs = append(errs, errors.New("the hive has no control plane"))
 	}
-	return nil, &AccessError{Err: errors.Join(errs...)}
+	return nil, NewAccessError(errors.Join(errs...))
 }
 
-// AccessError is returned if no control plane has the credentials of the administrator.
-type AccessError struct{ Err error }
-
-func (e *AccessError) Error() string {
-	return "no control plane has an administrator's kubeconfig yet: " + e.Err.Error()
-}
-
-// Kind implements [failure.Classified].
-func (e *AccessError) Kind() failure.Kind { return failure.Cluster }
-func (e *AccessError) Unwrap() error      { return e.Err }
-
-// Hint returns the command that shows why the credentials do not exist yet.
-func (e *AccessError) Hint() string {
-	return "nixbench check shows how far the setup of the cluster is"
+// NewAccessError returns the error if no control plane has the credentials of the administrator, with the reasons.
+func NewAccessError(err error) error {
+	return failure.WithHint(failure.WithKind(failure.Cluster, fmt.Errorf("no control plane has an administrator's kubeconfig yet: %w", err)),
+		"nixbench check shows how far the setup of the cluster is")
 }
 
 // newAccess returns the first cluster and the first user of a kubeconfig in JSON, or nil if the kubeconfig
@@ -82,19 +72,13 @@ func newAccess(cluster string, config []byte) *Access {
 // Ends returns the time at which the certificate of the administrator expires. It returns the zero time if
 // the credentials are a token.
 func (a *Access) Ends() time.Time {
-	text, err := base64.StdEncoding.DecodeString(a.certificate)
-	if err != nil {
-		return time.Time{}
+	text, _ := base64.StdEncoding.DecodeString(a.certificate)
+	if block, _ := pem.Decode(text); block != nil {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			return cert.NotAfter.UTC()
+		}
 	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return time.Time{}
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return time.Time{}
-	}
-	return cert.NotAfter.UTC()
+	return time.Time{}
 }
 
 // ParseKubeconfig parses a kubeconfig that [Access.Kubeconfig] has returned. It returns nil if the text is

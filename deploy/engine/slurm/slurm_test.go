@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/engine/batch"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -512,8 +512,7 @@ func TestDrainTimeout(t *testing.T) {
 	c.nodes["c-1"].jobs = []string{"12", "13"}
 	var reports []string
 	err := c.engine("c-1").Drain(t.Context(), []string{"c-1"}, engine.DrainOptions{}, func(_, text string) { reports = append(reports, text) })
-	var running *batch.JobsRunningError
-	if !errors.As(err, &running) || err.Error() != "c-1: drain: after 1s it still has jobs 12, 13" || !strings.Contains(running.Hint(), "nixbench.slurm.drainTimeout") {
+	if err == nil || err.Error() != "c-1: drain: after 1s it still has jobs 12, 13" || !strings.Contains(failure.Hint(err), "nixbench.slurm.drainTimeout") {
 		t.Errorf("%v", err)
 	}
 	if want := []string{"gets no new jobs", "waits for jobs 12, 13"}; !slices.Equal(reports, want) {
