@@ -13,12 +13,12 @@ import (
 // MainMetrics are the metrics of drawings and comparisons, unless the input has others.
 var MainMetrics = []string{"throughput", "bind_rate", "makespan", "wait_p50", "wait_p99", "slowdown_p99"}
 
-// analysis is what the page and the text have in common.
+// analysis is what is computed from the trials of a sweep, for the page and for the text.
 type analysis struct {
 	cells   []stats.Group // all trials that count, in the order of the cells
 	base    []stats.Sample
-	all     []Trial  // all trials in the order of the cells, then of time
-	metrics []string // the metrics of drawings and comparisons that a trial has
+	all     []Trial  // all trials in the order of their cells; those of a cell in the order of time
+	metrics []string // names of the metrics that are drawn and compared, and that at least one trial has
 	factors []factor // factors with several levels, without Repeat
 	ratios  []ratio  // comparisons of levels
 	floor   []ratio  // comparisons of what is equal
@@ -27,21 +27,21 @@ type analysis struct {
 
 // What the noise floor compares.
 const (
-	floorCells  = "cells"  // equal cells, which differ in the factor Repeat
-	floorBlocks = "blocks" // one half of the blocks of each cell with the other one
+	floorCells  = "cells"  // the noise floor compares equal cells, which differ only in the factor Repeat
+	floorBlocks = "blocks" // the noise floor compares one half of the blocks of each cell with the other one
 )
 
 // factor is a factor with several levels.
 type factor struct {
 	name    string
 	levels  []string
-	numbers []float64 // of the levels, if all are numbers; the levels are then sorted
+	numbers []float64 // values of the levels, if all of them are numbers; the levels are then sorted
 }
 
 // ratio is a comparison of two levels of a factor.
 type ratio struct {
 	factor string
-	a, b   string // the ratio is that of a to b
+	a, b   string // the levels; the ratio is that of a to b
 	cell   map[string]string
 	stats.Comparison
 }
@@ -64,13 +64,14 @@ func analyse(in Input) analysis {
 	}
 	a.factors = findFactors(a.base)
 	for _, f := range a.factors {
-		// A difference between workloads says nothing about a scheduler, and would make the other answers rarer.
+		// Do not compare workloads with each other: a difference says nothing about a scheduler, and would make the other
+		// answers rarer.
 		if f.name != Workload {
 			a.compareLevels(f)
 		}
 	}
 	correct(a.ratios)
-	correct(a.floor) // a family of its own: otherwise, the noise floor would make the answers about levels rarer
+	correct(a.floor) // the ratios of the noise floor are corrected alone; together with the others, they would make the answers about levels rarer
 	if a.kind == floorBlocks {
 		explainHalves(a.floor)
 	}
@@ -192,7 +193,8 @@ func (a *analysis) compareLevels(f factor) {
 	}
 }
 
-// describe returns the unit and the text of a metric. Other metrics, such as those of a player, have neither.
+// describe returns the unit and the description of a metric. A metric that is not in trial.Metrics, such as one of a player,
+// has neither.
 func describe(metric string) trial.Metric {
 	for _, m := range trial.Metrics {
 		if m.Name == metric {

@@ -29,7 +29,7 @@ func steps(values []float64, total float64, x func(float64) float64) string {
 	add := func(at, y float64) { fmt.Fprintf(&b, "%s,%s ", formatPoint(at), formatPoint(y)) }
 	count := min(len(values), maxSteps)
 	for i := range count {
-		n := (i + 1) * len(values) / count // the number of values up to this step
+		n := (i + 1) * len(values) / count // the number of values that are drawn up to this step
 		at := x(values[n-1])
 		add(at, height)
 		height = 1000 * (1 - float64(n)/total)
@@ -169,7 +169,7 @@ func (a analysis) plotDistribution(name string, of func(*trial.Times) []float64,
 				}
 			}
 		}
-		if high == 0 { // a logarithmic axis needs a value greater than 0
+		if high == 0 { // nothing to draw: a logarithmic axis needs a value greater than 0
 			continue
 		}
 		p := plot{Title: name, Unit: "% of the jobs", XName: name}

@@ -47,7 +47,8 @@ func splitHalves(samples []stats.Sample) (first, second []stats.Sample) {
 	return first, second
 }
 
-// explainHalves replaces the answers of halves without an interval: the number of blocks that they suggest is that of pairs.
+// explainHalves replaces those answers about the halves of blocks that have no interval: an answer suggests a number of
+// blocks, which are pairs here.
 func explainHalves(floor []ratio) {
 	for i := range floor {
 		if c := &floor[i].Comparison; c.Interval == nil && c.Unfinished == 0 {
@@ -63,7 +64,7 @@ const (
 		"which comparisons of levels do not, and has fewer trials: it is more than the noise of those comparisons. "
 )
 
-// summariseFloor returns the largest difference between what is equal, or why there is no noise floor.
+// summariseFloor returns a sentence about the largest difference between equal trials, or about why there is no noise floor.
 func (a analysis) summariseFloor() string {
 	worst, ok := worstRatio(a.floor, "")
 	switch {
@@ -90,7 +91,8 @@ func (a analysis) worstOfMetrics() []ratio {
 	return out
 }
 
-// worstRatio returns the ratio of a metric, or of all if it is empty, that is furthest from 1. It returns false if all are unknown.
+// worstRatio returns the ratio of the noise floor that is furthest from 1, of one metric or, if metric is empty, of all. It
+// returns false if all ratios are unknown.
 func worstRatio(floor []ratio, metric string) (ratio, bool) {
 	floor = slices.DeleteFunc(slices.Clone(floor), func(r ratio) bool { return r.Ratio == 0 || metric != "" && r.Metric != metric })
 	if len(floor) == 0 {
@@ -99,7 +101,7 @@ func worstRatio(floor []ratio, metric string) (ratio, bool) {
 	return slices.MaxFunc(floor, func(a, b ratio) int { return cmp.Compare(math.Abs(math.Log(a.Ratio)), math.Abs(math.Log(b.Ratio))) }), true
 }
 
-// textNoise returns the largest difference between what is equal for each metric.
+// textNoise returns a table with the largest difference between equal trials for each metric.
 func textNoise(a analysis) Table {
 	t := Table{Title: "Noise", Note: a.summariseFloor(), Head: []string{"metric", "largest ratio", "95 % interval", "where", "of", "to"}}
 	for _, r := range a.worstOfMetrics() {

@@ -9,17 +9,17 @@ import (
 
 // Noise contains what was measured beside a trial, as shares. A figure that was not measured is nil.
 type Noise struct {
-	Steal   *float64 // processor time that the hypervisor of the computer used for other machines
-	Foreign *float64 // processor time of programs outside of the benchmark
-	PSI     *float64 // time in which a program waited for a processor
-	Canary  *float64 // by which fixed work took longer than in the reference; less than 0: it took less time
+	Steal   *float64 // share of the processor time that the hypervisor of the computer used for other machines
+	Foreign *float64 // share of the processor time that programs outside of the benchmark used
+	PSI     *float64 // share of the time in which a program waited for a processor
+	Canary  *float64 // share by which a fixed computation took longer than in the reference; less than 0: it took less time
 }
 
-// noiseFigures are the figures of a trial in the order of the page.
+// noiseFigures are the figures of noise that the page shows for each trial, in this order.
 var noiseFigures = []struct {
 	name string
 	of   func(Noise) *float64
-	both bool // values below the negative limit are above it, too
+	both bool // values below the negative limit are too large, as well
 }{
 	{"steal", func(n Noise) *float64 { return n.Steal }, false},
 	{"foreign", func(n Noise) *float64 { return n.Foreign }, false},

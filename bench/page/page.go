@@ -35,14 +35,14 @@ type Input struct {
 	Revision string // of the hive
 	Order    string // in which the trials ran
 	Seed     uint64
-	Cells    []map[string]string // levels by factor; the page has this order
+	Cells    []map[string]string // the cells in the order of the page; each is a map of factors to levels
 	Trials   []Trial
 	Limits   []Limit
 	Claims   []stats.ClaimResult
 	Closures []Closure
-	Metrics  []string // the metrics of drawings and comparisons; empty: the main ones
+	Metrics  []string // names of the metrics that are drawn and compared; empty: MainMetrics
 	Notes    []string // such as: confounded with time
-	Quiet    Noise    // the limits above which a trial is not valid; negative or nil: there is none
+	Quiet    Noise    // the limits of noise above which a trial is not valid; a negative limit, or nil, does not count
 }
 
 // Trial is a trial of the sweep. Its cell is one of the cells of the page.
@@ -60,15 +60,15 @@ type Trial struct {
 // Limit is a limit with which a scheduler ran.
 type Limit struct {
 	player.Limit
-	Cell map[string]string // the levels for which it is the limit; empty: all cells
+	Cell map[string]string // levels of the cells whose scheduler has this limit; empty: all cells
 }
 
 // Closure is the difference between the systems of two configurations.
 type Closure struct {
 	A, B       string   // names of the configurations
-	Summary    string   // such as: differs in 3 of 214 paths
+	Summary    string   // a text such as: differs in 3 of 214 paths
 	Lines      []string // changed packages, one per line
-	Undeclared []string // what differs although the levels do not declare it
+	Undeclared []string // store paths and limits that differ although the levels of the configurations do not declare this
 }
 
 //go:embed page.html
@@ -85,7 +85,7 @@ func Render(w io.Writer, in Input) error {
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer // collects the page, so that Render never writes an incomplete page
+	var b bytes.Buffer // the page is collected here, so that Render never writes an incomplete page
 	if err := t.Execute(&b, newView(in)); err != nil {
 		return err
 	}

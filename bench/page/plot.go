@@ -65,7 +65,8 @@ func (s scale) position(v float64) float64 {
 	return s.begin + (v-from)/(to-from)*(s.end-s.begin)
 }
 
-// roundStep returns the smallest step of the form 1, 2 or 5 times a power of ten that divides a range into at most n parts.
+// roundStep returns the smallest distance of ticks that divides an axis of this size into at most n parts: 1, 2 or 5 times a
+// power of ten.
 func roundStep(size float64, n int) float64 {
 	if size <= 0 {
 		return 1
@@ -79,7 +80,8 @@ func roundStep(size float64, n int) float64 {
 	return 10 * power
 }
 
-// heights returns the vertical scale of values from 0 on, with its ticks. Values below 0, which coarse clocks cause, extend it.
+// heights returns the vertical scale of a drawing, which begins at 0, with its ticks. Values below 0, which inexact clocks
+// cause, extend the scale.
 func heights(low, high float64) (scale, []tick) {
 	low = min(low, 0)
 	if high <= low {
@@ -153,7 +155,7 @@ func (a analysis) plotScaling(f factor, metric string, names []series) (plot, bo
 		last := line{Class: classOf(names, nameCell(g.Cell))}
 		for i, l := range f.levels {
 			m, ok := stats.Median(stats.Select(g.Samples, f.name, l), metric)
-			if ok && math.IsInf(m.Median, 0) { // did not finish: the line has a gap
+			if ok && math.IsInf(m.Median, 0) { // the median trial did not finish, so the line has a gap here
 				last.X1 = ""
 			}
 			if !ok || math.IsInf(m.Median, 0) {

@@ -9,7 +9,7 @@ import (
 	"github.com/nixbench/nixbench/bench/player"
 )
 
-// maxRequests is the number of kinds of requests of a program that the table of a cell has. The other ones are one row.
+// maxRequests is the number of kinds of requests of a program that the table of a cell shows. All other kinds are one row.
 const maxRequests = 5
 
 type requestView struct{ Cell, Program, Verb, Resource, Count string }

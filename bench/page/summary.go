@@ -19,7 +19,7 @@ type Median struct {
 	Metric     string            `json:"metric"`
 	Unit       string            `json:"unit,omitempty"`
 	Median     *float64          `json:"median"`         // null: the median trial did not finish
-	Low        *float64          `json:"low,omitempty"`  // of the 95 % interval; absent without one, or if it did not finish
+	Low        *float64          `json:"low,omitempty"`  // ends of the 95 % interval; absent if there is none, or if the median trial did not finish
 	High       *float64          `json:"high,omitempty"` // as Low
 	Trials     int               `json:"trials"`
 	Unfinished int               `json:"unfinished,omitempty"` // trials that did not finish
@@ -36,7 +36,7 @@ type Ratio struct {
 
 // Floor contains comparisons of what is equal.
 type Floor struct {
-	Of     string  `json:"of,omitempty"` // cells, or blocks: halves of the blocks of a cell; absent: there is no noise floor
+	Of     string  `json:"of,omitempty"` // what is compared: equal "cells", or the two halves of the "blocks" of each cell; absent: there is no noise floor
 	Text   string  `json:"text,omitempty"`
 	Ratios []Ratio `json:"ratios"`
 }
@@ -69,7 +69,7 @@ func toRatios(ratios []ratio) []Ratio {
 	return out
 }
 
-// finite returns nil for a value that JSON does not have.
+// finite returns nil for infinity and NaN, which JSON cannot contain.
 func finite(v float64) *float64 {
 	if math.IsInf(v, 0) || math.IsNaN(v) {
 		return nil

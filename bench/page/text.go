@@ -55,7 +55,7 @@ func Text(in Input) []Table {
 	return out
 }
 
-// textLimits returns the limits that are rates, once for all cells that have the same.
+// textLimits returns a table of the limits that are rates. Cells with the same limits share a row.
 func textLimits(in Input, a analysis) Table {
 	t := Table{Title: "Limits", Head: []string{"limit", "rate", "where", "result"}}
 	others := 0
@@ -85,7 +85,7 @@ func textLimits(in Input, a analysis) Table {
 // maxPackages is the number of packages of a difference between systems that a line contains.
 const maxPackages = 6
 
-// textClosures returns how the systems of the levels differ.
+// textClosures returns a table of how the systems of the levels differ.
 func textClosures(in Input) Table {
 	t := Table{Title: "Differences between systems", Note: noteUndeclared(in.Closures), Head: []string{"of", "to", "store paths", "packages", "not declared"}}
 	for _, c := range in.Closures {
@@ -98,7 +98,8 @@ func textClosures(in Input) Table {
 	return t
 }
 
-// noteUndeclared returns that results are confounded if levels differ in what they do not declare.
+// noteUndeclared returns a sentence which says that the results are confounded, if levels differ in something that they do not
+// declare.
 func noteUndeclared(closures []Closure) string {
 	if slices.ContainsFunc(closures, func(c Closure) bool { return len(c.Undeclared) > 0 }) {
 		return "Confounded: levels differ in something that the matrix does not declare, so a difference between their results has no single cause."

@@ -337,7 +337,7 @@ func (l *latency) draw(a analysis, names []series) {
 	}
 }
 
-// anchor returns where the text of a tick is: within the drawing at its ends.
+// anchor returns the alignment of the text of a tick: the first and the last one must stay within the drawing.
 func anchor(at, first, last float64) string {
 	switch at {
 	case first:
@@ -379,7 +379,7 @@ func viewRatios(ratios []ratio) []ratioView {
 	return out
 }
 
-// formatP returns a probability. Smaller ones than 0.001 are estimates of no meaning.
+// formatP returns the text of a p-value. Values below 0.001 are only estimates, so they are all written as <0.001.
 func formatP(p float64) string {
 	if p < 0.001 {
 		return "< 0.001"
@@ -409,7 +409,7 @@ func (v *view) addTrials(trials []Trial) {
 	}
 }
 
-// viewLimit finds the cells whose rate is near a limit.
+// viewLimit returns a limit for the template, with the cells whose rate is near the limit.
 func viewLimit(l Limit, cells []stats.Group) limitView {
 	out := limitView{Cell: nameCell(l.Cell), Name: l.Name, Value: l.Value, Rate: "–"}
 	if l.Rate <= 0 {

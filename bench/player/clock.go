@@ -14,13 +14,14 @@ const clockReads = 5
 // againTimeout is the time limit of [ReadClockAgain].
 const againTimeout = 5 * time.Second
 
-// maxDrift is the change of a clock during a workload that is no doubt, beside the errors of its readings.
+// maxDrift is how much a clock may change during a workload, in addition to the errors of its readings, before the times are
+// in doubt.
 const maxDrift = time.Millisecond
 
 // Clock is a reading of a node's clock.
 type Clock struct {
 	Offset time.Duration // what the clock of the node is ahead of the clock of this machine
-	Error  time.Duration // the maximum error of Offset: half of the time of the fastest round trip
+	Error  time.Duration // maximum error of Offset: half of the duration of the fastest request
 	At     time.Time     // what the clock of the node showed
 }
 

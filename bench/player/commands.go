@@ -12,7 +12,7 @@ import (
 // Place is where the commands of a player run.
 type Place struct {
 	Commands  string `json:"commands"`  // the node on which the commands run that submit and observe jobs
-	Scheduler string `json:"scheduler"` // the node of the scheduler; a player may run other commands there, also if it is another node
+	Scheduler string `json:"scheduler"` // the node of the scheduler, on which a player also runs commands if the client is another node
 }
 
 // Commander is an optional interface of a player whose commands run on nodes of the cluster.
@@ -22,13 +22,14 @@ type Commander interface {
 	CommandUsage(ctx context.Context) (CommandUsage, error)
 }
 
-// CommandUsage is what the commands over one connection have used on a node.
+// CommandUsage is the processor time that the commands over one SSH connection have used on a node.
 type CommandUsage struct {
-	Connection int     // the process of sshd; another one has a sum of its own
-	CPU        float64 // processor seconds since the connection began, with those of sshd for the connection
+	Connection int     // id of sshd's process for the connection; another connection has another sum
+	CPU        float64 // processor seconds of the commands and of sshd since the connection began
 }
 
-// commandScript prints the file stat of its process and of its parents up to sshd, whose children are all commands of the connection.
+// commandScript prints the file /proc/PID/stat of its process and of its parents up to sshd, whose children are all commands
+// of the connection.
 const commandScript = `pid=$$
 while [ "$pid" -gt 1 ]; do
 	read -r stat < "/proc/$pid/stat" || exit

@@ -11,8 +11,8 @@ import (
 
 // Kinds of events, in the order in which a job has them. A scheduler need not have all of them.
 const (
-	Submit   = "submit"   // the player submits the job; the time in the workload at which it should have done so is in the workload
-	Created  = "created"  // the scheduler has the job; of a task: the object exists that the scheduler places
+	Submit   = "submit"   // the player submits the job; the intended time is in the workload
+	Created  = "created"  // the scheduler has accepted the job; for a task: the object that the scheduler places exists
 	Admitted = "admitted" // the scheduler may place the job: the jobs before it have ended, and it is not held
 	Bound    = "bound"    // the scheduler has chosen the node
 	Start    = "start"    // the task or job runs
@@ -25,17 +25,17 @@ type Event struct {
 	Time time.Time `json:"time"` // with microseconds
 	Kind string    `json:"kind"`
 	Job  string    `json:"job"`
-	Task int       `json:"task,omitempty"` // 1 to the number of tasks; 0: the whole job
+	Task int       `json:"task,omitempty"` // number of the task, from 1; 0: the event is about the whole job
 	Node string    `json:"node,omitempty"`
 	Text string    `json:"text,omitempty"` // why a job failed
 }
 
 // Limit is a limit of the scheduler or its clients that can determine a result.
 type Limit struct {
-	Name  string  `json:"name"`           // as in the documentation of the scheduler, such as kube-scheduler: kube-api-qps
+	Name  string  `json:"name"`           // name of the limit in the scheduler's documentation, such as kube-scheduler: kube-api-qps
 	Value string  `json:"value"`          // as configured
-	Rate  float64 `json:"rate,omitempty"` // the maximum number of events per second that follows from it; 0: it is no rate
-	Kind  string  `json:"kind,omitempty"` // the kind of the events that Rate limits
+	Rate  float64 `json:"rate,omitempty"` // maximum number of events per second that the limit allows; 0: the limit is no rate
+	Kind  string  `json:"kind,omitempty"` // the kind of the events (such as Bound) of which at most Rate happen per second
 }
 
 // Player submits jobs to the scheduler of a running cluster.
@@ -47,7 +47,8 @@ type Player interface {
 	// any order of the events' times, perhaps not before the end. When ctx ends, it returns the cause of the end, and has sent the
 	// events until then.
 	Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(Event)) error
-	// Clean removes all jobs that Play has submitted, also in another process, and waits until the scheduler has none of them.
+	// Clean removes all jobs that Play has submitted, also those of an earlier nixbench, and waits until the scheduler has
+	// none of them.
 	Clean(ctx context.Context) error
 	// Usage returns the processor seconds that the parts of the scheduler have used since they started, and their memory, by part.
 	Usage(ctx context.Context) (map[string]Usage, error)
@@ -65,7 +66,7 @@ type Clocked interface {
 	Clocks() Clocks
 }
 
-// Usage is what one part of a scheduler has used.
+// Usage is the processor time and memory that one part of a scheduler has used.
 type Usage struct {
 	CPU    float64 `json:"cpu"`    // processor seconds since its start
 	Memory int64   `json:"memory"` // bytes: the sum of the largest memory of each process since the last call of Usage

@@ -21,7 +21,7 @@ type Remote struct {
 	Cluster  engine.Cluster
 	Engine   string   // for errors
 	Role     string   // of the scheduler's node
-	Client   string   // the node on which the commands run that submit and observe jobs; empty: that of the scheduler
+	Client   string   // the node on which the player submits and observes jobs; empty: the node of the scheduler
 	Programs []string // of the scheduler, as [ReadUsage] takes them
 
 	doubts []string // about the last Play
@@ -87,7 +87,8 @@ func (r *Remote) ReadClock(ctx context.Context, node string) (Clock, error) {
 	return ReadClock(ctx, r.DateOn(node))
 }
 
-// ReadClockAgain reads the clock of a node after a workload, also if ctx has ended. The player then has this clock, and only the doubts about it.
+// ReadClockAgain reads the clock of a node after a workload, also if ctx has ended. It adds the doubts about this clock to
+// those of the player, and forgets earlier ones.
 func (r *Remote) ReadClockAgain(ctx context.Context, node string, before Clock) Clocks {
 	var doubts []string
 	r.clocks, doubts = ReadClockAgain(ctx, before, r.DateOn(node))

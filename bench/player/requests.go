@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// Request is a kind of request with its number.
+// Request is a kind of request of a program, and how many requests of this kind were counted.
 type Request struct {
 	Program  string `json:"program"`            // which has counted it
-	Sent     bool   `json:"sent,omitempty"`     // the program has sent it; otherwise it has received it
-	Verb     string `json:"verb"`               // as the program names it, such as POST
+	Sent     bool   `json:"sent,omitempty"`     // whether the program has sent the requests; otherwise it has received them
+	Verb     string `json:"verb"`               // kind of the request in the words of the program, such as POST
 	Resource string `json:"resource,omitempty"` // such as pods/binding
 	Count    int64  `json:"count"`
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lastRead is the time limit of the commands after the context of Play has ended.
+// lastRead is the time limit of the commands that read the end of the output after the context of Play has ended.
 const lastRead = 3 * time.Second
 
 // Unit is a program of a player in a transient systemd unit on a node, because commands over SSH end with their connection. It writes lines into a file.
@@ -43,7 +43,7 @@ func (u Unit) Stop(ctx context.Context, script string) []byte {
 	return out
 }
 
-// ReadLines returns the lines after the first offset bytes, and the new offset.
+// ReadLines returns the lines of the program's file after the first offset bytes, and the new offset.
 func (u Unit) ReadLines(ctx context.Context, offset int) (lines [][]byte, next int, err error) {
 	out, err := u.Run(ctx, nil, "tail", "--bytes=+"+strconv.Itoa(offset+1), u.File)
 	if err != nil {
@@ -56,7 +56,7 @@ func (u Unit) ReadLines(ctx context.Context, offset int) (lines [][]byte, next i
 	return lines, offset + len(whole), nil
 }
 
-// LastRead returns a context for the commands after ctx has ended.
+// LastRead returns a context for commands that run after ctx has ended, with a short time limit.
 func LastRead(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), lastRead)
 }

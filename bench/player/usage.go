@@ -36,8 +36,9 @@ const maxComm = 15
 // usageTimeout is the time limit for the usage of all nodes.
 const usageTimeout = 30 * time.Second
 
-// ReadUsage returns what programs use on nodes, the sum over all nodes and processes, by the name of the program, which may be a pattern of
-// the shell. The memory of a process is its largest one since the last call, or since the start of the process. Programs that do not run are left out. run runs a command on a node.
+// ReadUsage returns the processor time and memory of programs on nodes, by the name of the program, which may be a pattern of
+// the shell. The values are sums over all nodes and processes; programs that do not run are left out. The memory of a process
+// is its largest one since the last call, or since its start. run runs a command on a node.
 func ReadUsage(ctx context.Context, run func(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error), nodes, programs []string) (map[string]Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, usageTimeout)
 	defer cancel()

@@ -37,7 +37,7 @@ type Copier struct {
 	records records
 
 	// For tests.
-	socket   func(node string) string // returns the path of a node's daemon socket; nil: daemonSocket
+	socket   func(node string) string // path of the socket of a node's Nix daemon; nil: daemonSocket for all nodes
 	patience time.Duration            // replaces replyTimeout; 0: it does not
 }
 
@@ -85,7 +85,7 @@ func (c *Copier) Missing(ctx context.Context, node string, h Host, paths []strin
 	return m.paths, m.bytes, err
 }
 
-// copyClosures copies closures with additional flags for nix copy.
+// copyClosures copies the closures of paths to a node. flags are additional flags for nix copy.
 func (c *Copier) copyClosures(ctx context.Context, node string, h Host, paths []string, flags ...string) (Stats, error) {
 	l, err := c.openLink(ctx, node, h)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // a cancellation.
 type Error struct {
 	Node   string
-	Phase  event.Phase // Copy, or Build for a build on the node
+	Phase  event.Phase // the phase event.Copy, or event.Build if the node builds
 	Step   string      // the step that failed
 	Argv   []string    // the failed command, local or on the node; nil if the command is not the cause
 	Stderr string      // the end of the command's output
@@ -87,7 +87,7 @@ func newNixError(node string, phase event.Phase, step string, argv []string, err
 	e := &Error{Node: node, Phase: phase, Step: step, Err: err}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
-		return e // the run was cancelled, or Nix is not installed
+		return e // without a command in the message: the run was cancelled, or Nix is not installed
 	}
 	e.Argv, e.Stderr = argv, log.Output()
 	if n := len(log.Errors); n > 0 {

@@ -59,10 +59,10 @@ func (c *Copier) openLink(ctx context.Context, node string, h Host) (*link, erro
 		err = context.Cause(ctx)
 	case conn.Err() != nil:
 		err = conn.Err()
-	case errors.As(err, new(*silentError)): // the commands of link's other methods would wait for the same daemon
+	case errors.As(err, new(*silentError)): // an error and no link without a daemon: the commands that link runs instead would wait for the same daemon
 	default:
 		l.close()
-		l.daemon = nil // the commands of link's other methods explain what is wrong
+		l.daemon = nil // link without a daemon: the commands that link runs instead will report what is wrong
 		return l, nil
 	}
 	l.close()
@@ -89,7 +89,8 @@ func (l *link) close() {
 	}
 }
 
-// ask calls an operation of the node's daemon. If the daemon does not answer in time, ask disconnects it and returns a [silentError].
+// ask runs an operation with the node's Nix daemon. If the daemon does not answer in time, ask disconnects it and returns a
+// [silentError].
 func (l *link) ask(operation func() error) error { return l.askOn(l.daemon, operation) }
 
 func (l *link) askOn(conn io.Closer, operation func() error) error {
@@ -176,8 +177,8 @@ func (l *link) stream(ctx context.Context, m missing) error {
 	return e
 }
 
-// explain returns the reason for an error of the daemon's connection: the run was cancelled, the connection to the
-// node was lost, or the daemon has reported an error or has ended.
+// explain returns why an operation with the daemon has failed with err: the run was cancelled, the connection to the node was
+// lost, or the daemon has reported an error or has ended.
 func (l *link) explain(ctx context.Context, err error) error {
 	var reported *daemon.Error
 	switch {
@@ -188,7 +189,7 @@ func (l *link) explain(ctx context.Context, err error) error {
 	}
 	ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 	if ended {
-		// When the connection to the node is lost, all of its channels end first.
+		// Wait a moment for the end of the connection: when it is lost, its channels end first.
 		select {
 		case <-l.conn.Done():
 		case <-time.After(lostDelay):

@@ -11,7 +11,7 @@ import (
 
 // missing is the set of a closure's paths that a node does not have.
 type missing struct {
-	paths []string                    // sorted: a path is behind the paths that it refers to
+	paths []string                    // sorted so that each path comes after the paths to which it refers
 	bytes int64                       // unpacked size of these paths
 	infos map[string]*daemon.PathInfo // of every path of the closure
 }
@@ -58,7 +58,7 @@ func (l *link) findMissing(ctx context.Context, paths []string) (missing, error)
 	return newMissing(all.infos, invalid), nil
 }
 
-// queryInvalid returns those of the paths that are not in the node's store, in the same order.
+// queryInvalid returns the paths that are not in the node's store, in their order.
 func (l *link) queryInvalid(ctx context.Context, paths []string) ([]string, error) {
 	if l.daemon == nil {
 		return l.runQuery(ctx, paths)
@@ -74,7 +74,7 @@ func (l *link) queryInvalid(ctx context.Context, paths []string) ([]string, erro
 	return without(paths, valid), nil
 }
 
-// without returns the paths that are not in drop, in the same order.
+// without returns the elements of paths that are not in drop, in their order.
 func without(paths, drop []string) []string {
 	isDropped := setOf(drop)
 	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool { return isDropped[p] })

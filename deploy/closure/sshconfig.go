@@ -55,8 +55,8 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 	if family := map[string]string{"tcp4": "inet", "tcp6": "inet6"}[cfg.Network]; family != "" {
 		add("AddressFamily", family)
 	}
-	fmt.Fprintf(b, "  User %s\n", cfg.User) // package remote has validated the user; a backslash needs no quotes
-	add("BatchMode", "yes")                 // ssh must not ask questions on nixbench's terminal
+	fmt.Fprintf(b, "  User %s\n", cfg.User) // without quotes: package remote has validated the user, and a backslash in it needs none
+	add("BatchMode", "yes")                 // an error instead of a question, because ssh must not ask on nixbench's terminal
 	add("StrictHostKeyChecking", "yes")
 	add("ControlPath", "none")
 	for _, f := range orNone(cfg.IdentityFiles) {

@@ -18,7 +18,7 @@ import (
 
 // storeClosure is the closure of some paths in the local store.
 type storeClosure struct {
-	paths []string // a path is behind the paths that it refers to
+	paths []string // sorted so that each path comes after the paths to which it refers
 	infos map[string]*daemon.PathInfo
 }
 
@@ -26,10 +26,10 @@ type storeClosure struct {
 // has the same record during a run.
 type records struct {
 	mu       sync.Mutex
-	expected []string // paths that are read together with the first path that is asked for
+	expected []string // paths that will be copied, whose closures are read together with the first path that is asked for
 
 	once  sync.Once
-	turn  chan struct{} // a lock with cancellation for known: one node reads the store, and other nodes wait
+	turn  chan struct{} // the lock of known, which a cancelled node stops waiting for: one node reads the local store, and the other nodes wait
 	known map[string]*daemon.PathInfo
 }
 
@@ -92,7 +92,7 @@ func (c *Copier) readRecords(ctx context.Context, paths []string) error {
 	if err != nil {
 		return err
 	}
-	maps.Copy(c.records.known, found) // only now, so that the cache has the references of every path
+	maps.Copy(c.records.known, found) // only when everything was read, so that the cache contains the references of each of its paths
 	return nil
 }
 

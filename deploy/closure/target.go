@@ -50,8 +50,7 @@ func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []
 	}}
 	ctx, cancel := context.WithTimeoutCause(ctx, buildTime, fmt.Errorf("the build has not ended within %v", buildTime))
 	defer cancel()
-	// Root uses the daemon too: the daemon has the build users, and ends the build when the client
-	// disconnects.
+	// Use the daemon, also as root: it has users for builds, and ends the build when the client disconnects.
 	err = conn.Run(ctx, remote.Cmd{Argv: argv, Env: []string{"NIX_REMOTE=daemon"}, Stderr: lines, MaxOutput: buildLog})
 	lines.Flush()
 	if err == nil {
@@ -118,7 +117,7 @@ func (b *targetBuild) newBuildError(argv []string, err error) error {
 	e := &Error{Node: b.node, Phase: event.Build, Step: "build on the node", Argv: argv, Err: err}
 	var exit *remote.RunError
 	if !errors.As(err, &exit) {
-		e.Argv = nil // the run was cancelled, or the connection was lost
+		e.Argv = nil // no command in the message: the run was cancelled, or the connection was lost
 		return e
 	}
 	failed := &nixeval.BuildError{Units: []string{b.node}}
@@ -126,7 +125,7 @@ func (b *targetBuild) newBuildError(argv []string, err error) error {
 		if m.Drv == "" || slices.ContainsFunc(failed.Failures, func(f *nixeval.NixError) bool { return f.Drv == m.Drv }) {
 			continue
 		}
-		text, _, _ := strings.Cut(m.Raw, ";\n") // newer versions of Nix append the log to the message
+		text, _, _ := strings.Cut(m.Raw, ";\n") // without the log, which newer versions of Nix append to the message
 		failed.Failures = append(failed.Failures, &nixeval.NixError{Text: text, Raw: m.Raw, Drv: m.Drv, Log: b.tails[m.Drv]})
 	}
 	if len(failed.Failures) > 0 {

@@ -59,8 +59,8 @@ func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 func (t *transfer) runNixCopy(ctx context.Context, to string, env []string) error {
 	argv := slices.Concat(env, []string{"nix", "copy"}, t.c.nixFlags(), []string{"--to", to, "--no-check-sigs"}, t.flags)
 	if t.c.Substitute {
-		// Both are necessary for substitution by the daemon: older versions of Nix ignore the flag
-		// and send the setting to the daemon.
+		// The flag and the setting are both necessary, so that the daemon fetches paths from caches: older versions of Nix
+		// ignore the flag and send the setting to the daemon.
 		argv = append(argv, "--substitute-on-destination", "--option", "builders-use-substitutes", "true")
 	}
 	argv = slices.Concat(argv, []string{"--"}, t.paths)
@@ -69,7 +69,7 @@ func (t *transfer) runNixCopy(ctx context.Context, to string, env []string) erro
 	go func() {
 		select {
 		case <-t.conn.Done():
-			stop(t.conn.Err()) // the error of nix copy would only be "end of file"
+			stop(t.conn.Err()) // report the error of the connection; that of nix copy would only be "end of file"
 		case <-ctx.Done():
 		}
 	}()
@@ -92,7 +92,7 @@ var noLoginRE = regexp.MustCompile(`cannot open connection|failed to start SSH`)
 // the node.
 func (t *transfer) newCopyError(ctx context.Context, argv []string, err error) error {
 	e := newNixError(t.node, event.Copy, t.missing.stepName(), argv, err, t.log)
-	if e.Argv == nil { // the run was cancelled, or the connection was lost
+	if e.Argv == nil { // no number of paths and no hint: the run was cancelled, or the connection was lost
 		addLostHint(e)
 		return e
 	}

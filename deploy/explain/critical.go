@@ -26,7 +26,8 @@ func findCriticalPath(spans []Span, total Seconds) []Span {
 	for t := total; ; {
 		last, ok := lastEndedBefore(spans, t)
 		step := last
-		// A node waits for its own phases and for those of the whole run, and seldom for other nodes.
+		// Look for a span that ended shortly before this one began: a node waits for phases of the whole run and for its own,
+		// and seldom for other nodes.
 		for _, name := range []string{"", node} {
 			if previous, has := lastEndedBefore(byNode[name], t); node != "" && has && last.end()-previous.end() <= near {
 				step = previous

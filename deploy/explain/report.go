@@ -21,7 +21,7 @@ type Report struct {
 	Phases   []Span      `json:"phases"`            // the phases of the whole run, ordered by start
 	Nodes    []Node      `json:"nodes"`             // the nodes with their phases, ordered by the start of the first phase
 	Critical []Span      `json:"critical"`          // the critical path, ordered by start; a span may be cut to the time for which the next span waited
-	Other    Seconds     `json:"other"`             // Total minus the spans of Critical: nixbench's own time
+	Other    Seconds     `json:"other"`             // nixbench's own time: Total minus the spans of Critical
 	Overlap  *Overlap    `json:"overlap,omitempty"` // nil unless machines were booted and systems were evaluated
 	Damaged  int         `json:"damaged,omitempty"` // number of damaged lines in the run's events
 }
@@ -31,7 +31,7 @@ type Report struct {
 type Overlap struct {
 	Boot     Seconds `json:"boot"`     // time in which images were copied or any machine booted
 	Evaluate Seconds `json:"evaluate"` // time in which systems were evaluated or built
-	Wall     Seconds `json:"wall"`     // time that is in Boot, in Evaluate, or in both
+	Wall     Seconds `json:"wall"`     // time in which machines booted, or systems were evaluated, or both
 }
 
 // Node contains the phases of one node.
@@ -51,7 +51,7 @@ type Span struct {
 	Text       string      `json:"text,omitempty"`
 	Failed     bool        `json:"failed,omitempty"`
 	Unfinished bool        `json:"unfinished,omitempty"` // no end of the phase is recorded
-	Steps      []Step      `json:"steps,omitempty"`      // of the phase check: the conditions that held, one after the other
+	Steps      []Step      `json:"steps,omitempty"`      // for the phase check: the conditions that held, one after the other
 }
 
 // Step is a condition of the phase check, and how long the run waited until it held.
@@ -97,7 +97,7 @@ func ExplainRun(run *runs.Run) (Report, error) {
 		return Report{}, err
 	}
 	first, last := timeRange(events)
-	// Use the recorded start and end of the run: it began before its first event and ended after its last event.
+	// Use the recorded start and end of the run, which began before its first event and ended after its last one.
 	if first.IsZero() || run.Started.Before(first) {
 		first = run.Started
 	}

@@ -31,7 +31,7 @@ var shades = map[event.Phase]rune{
 	event.Remove:   '×',
 }
 
-// otherShade is the character for phases that are not in shades.
+// otherShade is the character in the bar of a node for phases that are not in shades.
 const otherShade = '▬'
 
 // Write writes the report as text in lines of at most width columns. If width is 0, it is 80; a smaller
@@ -239,7 +239,7 @@ func (r Report) describePath() []string {
 		}
 		if n := next - i; n > 1 {
 			out = append(out, fmt.Sprintf("… %d shorter %s", n, sum))
-			node = "" // so that the text of the next step contains the node's name
+			node = "" // the text of the next step names the node again
 			i = next - 1
 			continue
 		}

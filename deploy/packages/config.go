@@ -55,7 +55,7 @@ func readEtc(system string) (etcFiles, error) {
 	for name, content := range out.files {
 		if unit, found := strings.CutPrefix(name, unitFolder+"/"); found {
 			if strings.Contains(unit, ".wants/") || strings.Contains(unit, ".requires/") {
-				content = "" // a link to a unit, which is compared itself
+				content = "" // nothing to compare in a link to a unit, because the unit itself is compared
 			}
 			out.units[unit] = content
 			delete(out.files, name)
@@ -83,7 +83,7 @@ func readTree(store, root, prefix string, files map[string]string) error {
 		if err != nil {
 			return err
 		}
-		if name = path.Join(prefix, name); name == unitFolder { // a link to a folder of its own
+		if name = path.Join(prefix, name); name == unitFolder { // NixOS makes this a link to a folder with all systemd units
 			return readTree(store, file, name, files)
 		}
 		files[name], err = describeFile(store, file)

@@ -16,7 +16,7 @@ type Change struct {
 	Name  string   `json:"name"`
 	From  []string `json:"from"`  // versions in the first closure, which may be ""; empty: the closure has no such package
 	To    []string `json:"to"`    // versions in the second closure
-	Bytes int64    `json:"bytes"` // by which the unpacked size of all paths of the package grows
+	Bytes int64    `json:"bytes"` // number of bytes by which the unpacked size of the package's paths grows
 }
 
 // minBytes is the smallest difference of sizes that counts. A rebuild of a package often changes its size by some bytes.

@@ -28,11 +28,11 @@ type Subject struct {
 	Run    *runs.Run
 	Time   explain.Report
 	Events []event.Event
-	Logs   map[string]LogTail // by the node's name; nodes without a log are missing
+	Logs   map[string]LogTail // node → end of its log; nodes without a log are missing
 
 	Cluster string
 	Changes []packages.Group // what the run changed in the systems of its nodes
-	Recent  []runs.Summary   // the run, and earlier ones of the same command, the newest first
+	Recent  []runs.Summary   // summaries of this run and of earlier runs of the same command, the newest first
 }
 
 // LogTail contains the last lines of the log of a node.

@@ -155,7 +155,7 @@ func listUnits(s Subject) []unit {
 		}
 		if sum.paths > 0 {
 			u.Copied = fmt.Sprintf("%d paths, %s", sum.paths, formatBytes(sum.bytes))
-			if sum.bytes == 0 { // the run is from a version of nixbench that did not record sizes
+			if sum.bytes == 0 { // the size is unknown: the run is from a version of nixbench that did not record sizes
 				u.Copied = fmt.Sprintf("%d paths", sum.paths)
 			}
 			if sum.nodes > 1 {

@@ -23,7 +23,7 @@ type page struct {
 	Counts                                   []count
 	Compare                                  *comparison
 	Chart                                    *chart
-	Path, Short                              []step // steps of the critical path; Short has those of less than 1 % of the time
+	Path, Short                              []step // steps of the critical path; those in Short take less than 1 % of the time
 	ShortTook                                string
 	Other                                    *step
 	Overlap                                  string
@@ -48,7 +48,7 @@ type step struct {
 	At    string
 	Took  string
 	X     string // position of the bar in percent of the chart, such as 12.500%
-	Width string // width of the bar, in the same format
+	Width string // width of the bar in percent of the chart
 	Share string // the step's part of the run's time, such as 13 %
 	Text  string
 }
@@ -160,7 +160,7 @@ func countOutcomes(r *runs.Run) []count {
 			delete(n, o)
 		}
 	}
-	for _, r := range r.Nodes { // add outcomes of later versions of nixbench, in the order of the nodes
+	for _, r := range r.Nodes { // add the outcomes that this version does not know, in the order of the nodes
 		if n[r.Outcome] > 0 {
 			out = append(out, count{n[r.Outcome], r.Outcome})
 			delete(n, r.Outcome)

@@ -29,7 +29,7 @@ func mergeProblems(r *runs.Run) string {
 // isAbout reports whether a line of an error begins with the name of a node.
 func isAbout(line, node string) bool { return node != "" && strings.HasPrefix(line, node+": ") }
 
-// names reports whether the text about the failures of a run has a line about a node.
+// names reports whether problems, the text about the failures of a run, has a line about a node.
 func names(problems, node string) bool {
 	return slices.ContainsFunc(strings.Split(problems, "\n"), func(line string) bool { return isAbout(line, node) })
 }
@@ -42,5 +42,5 @@ func isRepeated(problems string, e event.Event) bool {
 	if e.Text == "" || strings.Contains(problems, e.Text) {
 		return e.Node == "" || strings.Contains(problems, e.Node)
 	}
-	return e.Failed && names(problems, e.Node) // the event has a part of the text about the node
+	return e.Failed && names(problems, e.Node) // true if the text contains a line about the node that failed
 }

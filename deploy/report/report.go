@@ -28,7 +28,7 @@ func Write(w io.Writer, s Subject, before *Subject) error {
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer // collects the page, so that Write never writes an incomplete page
+	var b bytes.Buffer // the page is collected here, so that Write never writes an incomplete page
 	if err := t.Execute(&b, newPage(s, before)); err != nil {
 		return err
 	}

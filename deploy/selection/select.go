@@ -156,7 +156,7 @@ func (t term) canMatch(h *nixeval.Hive) bool {
 		return true
 	}
 	if _, role := h.Roles[t.glob]; role && t.label {
-		return true // a role is valid even if its count is zero, so that it has no nodes
+		return true // also a role with count 0, which has no nodes
 	}
 	return slices.ContainsFunc(h.Nodes, t.matches)
 }

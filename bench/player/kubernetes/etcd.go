@@ -20,7 +20,7 @@ func (p *Player) compact(ctx context.Context) error {
 	if revision <= 0 {
 		return fmt.Errorf("kubernetes: read the revision of etcd: etcdctl printed %.200q", status)
 	}
-	// The API server may have compacted it meanwhile.
+	// No error if the API server has compacted etcd meanwhile.
 	if _, err = p.runEtcdctl(ctx, "compaction", "--physical", strconv.FormatInt(revision, 10)); err != nil && !strings.Contains(err.Error(), "required revision has been compacted") {
 		return fmt.Errorf("kubernetes: compact etcd: %w", err)
 	}

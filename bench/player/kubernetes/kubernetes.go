@@ -28,14 +28,14 @@ const cleanTimeout = 10 * time.Minute
 // Gangs of Options: how a scheduler starts the tasks of a job with Gang together.
 const (
 	Coscheduling = "coscheduling" // by a PodGroup of scheduler-plugins
-	Volcano      = "volcano"      // by a PodGroup of Volcano, whose scheduler has this name
+	Volcano      = "volcano"      // by a PodGroup of Volcano; the name is also that of Volcano's scheduler
 )
 
 // Options are the properties of the pods.
 type Options struct {
 	Image     string
-	Command   []string // the command of a task; {runtime} is replaced by the seconds that it runs
-	Scheduler string   // the name of the scheduler; empty: the default scheduler, or Volcano's if Gangs is Volcano
+	Command   []string // command of a task, in which {runtime} is replaced by the seconds for which the task runs
+	Scheduler string   // schedulerName of the pods; empty: the default scheduler, or volcano if Gangs is Volcano
 	Gangs     string   // Coscheduling or Volcano; empty: the tasks of a gang are placed like other tasks
 }
 
@@ -44,7 +44,7 @@ type Player struct {
 	player.Remote
 	objects objects
 	poll    time.Duration // time between two reads of the watch
-	quiet   time.Duration // time without events after which the player looks for missing ones
+	quiet   time.Duration // after this time without events, the player asks the scheduler for events that it may have missed
 	watch   watch
 }
 

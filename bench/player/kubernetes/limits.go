@@ -34,7 +34,8 @@ var (
 // Limits implements [player.Player]. It reads the limits of the scheduler that places the workload's pods, if that is Kubernetes' own or
 // one of nixbench.kubernetes.schedulers.
 func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
-	// A command sends one request after the other. kubectl has a new client for each object, so client-go does not limit their rate.
+	// The first limit is that of the player: a kubectl command sends one request after the other, and no rate of client-go
+	// limits it, because it has a new client for each object.
 	limits := []player.Limit{{Name: "nixbench: kubectl create commands at the same time", Value: strconv.Itoa(maxCreates)}}
 	if p.objects.Scheduler == "" || p.objects.Scheduler == "default-scheduler" {
 		manifest, err := p.readManifest(ctx, "kube-scheduler")
@@ -128,7 +129,7 @@ func (p *Player) readFile(ctx context.Context, file string) ([]byte, error) {
 // flagLine matches an argument in the manifests that kubeadm writes.
 var flagLine = regexp.MustCompile(`^- ['"]?--([a-z0-9-]+)=(.*?)['"]?$`)
 
-// flagLimits returns the limits of flags. kube-api-qps limits events of a kind.
+// flagLimits returns the limits that the flags of a static pod set. kind is the kind of event whose rate kube-api-qps limits.
 func flagLimits(program string, manifest map[string]string, flags []flag, kind string) []player.Limit {
 	var limits []player.Limit
 	for _, f := range flags {

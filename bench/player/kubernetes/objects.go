@@ -115,7 +115,7 @@ func spread(j workload.Job) object {
 		"labelSelector": object{"matchLabels": object{jobLabel: j.ID}}}
 }
 
-// check returns an error if the player cannot run a job.
+// check returns an error if the player cannot run one of the jobs, such as a job with a queue.
 func (o objects) check(jobs []workload.Job) error {
 	if o.Image == "" || len(o.Command) == 0 {
 		return fmt.Errorf("kubernetes: the pods need an image and a command")

@@ -16,9 +16,9 @@ import (
 const (
 	maxCreates   = 4                // kubectl create commands at the same time
 	maxObjects   = 100              // jobs of one command
-	maxFailures  = 5                // reads of the watch that may fail one after the other
+	maxFailures  = 5                // number of reads of the watch that may fail one after the other
 	setupTimeout = 30 * time.Second // of the start of the watch
-	maxDelay     = time.Second      // from the creation of a pod until the watch receives it; more is a doubt
+	maxDelay     = time.Second      // time from the creation of a pod until the watch receives it; a longer time makes the trial suspect
 )
 
 // Play implements [player.Player]. Each time of submission has its own kubectl create command, and more for many jobs. While all commands
@@ -179,7 +179,7 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// stop adds the events until the end of ctx and returns its cause.
+// stop adds the events up to the end of ctx to the trial, and returns why ctx has ended.
 func (p *Player) stop(ctx context.Context, t *trial, offset int) error {
 	cause := context.Cause(ctx)
 	ctx, cancel := player.LastRead(ctx)
@@ -214,13 +214,13 @@ func (p *Player) create(ctx context.Context, jobs []workload.Job) ([]byte, error
 type trial struct {
 	jobs    map[string]*job
 	sorted  []*job // in the order of the workload
-	due     []*job // jobs that have not been submitted and wait for their time, in its order
+	due     []*job // jobs that wait for their time of submission, in the order of these times
 	ready   []*job // jobs that can be submitted
 	waiting map[string][]*job
 	ended   map[string]bool
-	events  []player.Event // of pods, with the times of the node's clock
+	events  []player.Event // events of pods, with times of the node's clock
 	watched bool           // the watch has begun
-	broken  time.Time      // when the watch has ended, until the next one begins
+	broken  time.Time      // the time at which the watch has ended, while no new one has begun
 	gaps    []time.Duration
 	delay   time.Duration // the longest time from the creation of a pod until the watch received it, without the fraction of a second
 	send    func(player.Event)
@@ -234,8 +234,8 @@ type job struct {
 	ended    time.Time // when its command ended, or 0
 	isDue    bool
 	blockers int                     // jobs of After that have not ended
-	seen     map[string]map[int]bool // by kind of event: the tasks that have had it
-	last     map[string]time.Time    // by kind of event: when the last task had it
+	seen     map[string]map[int]bool // for each kind of event, the numbers of the tasks that have had it
+	last     map[string]time.Time    // for each kind of event, the time at which the last task had it
 }
 
 func newTrial(jobs []workload.Job, start time.Time, send func(player.Event)) *trial {
@@ -253,7 +253,7 @@ func newTrial(jobs []workload.Job, start time.Time, send func(player.Event)) *tr
 	return t
 }
 
-// take returns jobs that are submitted by the next command.
+// take returns the jobs that are due, and that the next kubectl command submits.
 func (t *trial) take(now time.Time) []workload.Job {
 	for ; len(t.due) > 0 && !t.due[0].at.After(now); t.due = t.due[1:] {
 		t.due[0].isDue = true
@@ -268,7 +268,8 @@ func (t *trial) take(now time.Time) []workload.Job {
 	return jobs
 }
 
-// nextDue returns the time of the next submission, or latest if it is later or cannot be used.
+// nextDue returns the time at which the next job is submitted, but at most latest. If no command is free (isFree is false), it
+// returns latest.
 func (t *trial) nextDue(latest time.Time, isFree bool) time.Time {
 	if isFree && len(t.due) > 0 && t.due[0].at.Before(latest) {
 		return t.due[0].at
@@ -452,7 +453,7 @@ func (t *trial) report(j *job, c change, kind string) {
 	}
 }
 
-// end releases the jobs that have waited only for this one.
+// end marks a job as ended, and makes jobs due that have waited only for it.
 func (t *trial) end(j *job) {
 	t.ended[j.ID] = true
 	for _, w := range t.waiting[j.ID] {

@@ -40,7 +40,7 @@ func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
 			return nil, fmt.Errorf("kubernetes: read the number of requests on %s: the API server has no metric %s", node, received)
 		}
 		all = append(all, requests...)
-		// kube-scheduler may have another port, or be another scheduler.
+		// An error is ignored: kube-scheduler may have another port, or be another scheduler.
 		out, err = p.RunLong(ctx, node, nil, "kubectl", "--kubeconfig", adminFile, "--server="+schedulerServer, "--insecure-skip-tls-verify", "get", "--raw", "/metrics")
 		if err == nil {
 			all = append(all, parseMetrics(string(out), sent)...)

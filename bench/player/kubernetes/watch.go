@@ -15,7 +15,7 @@ import (
 
 const watchFolder = "/run/nixbench-bench"
 
-// watchUnit is the program of the watch, without the function that runs commands.
+// watchUnit is the systemd unit that runs the watch; its function that runs commands is set later.
 var watchUnit = player.Unit{Name: "nixbench-bench-watch.service", Folder: watchFolder, File: watchFolder + "/pods"}
 
 // watch is the watch of the pods on the node that submits jobs.
@@ -57,7 +57,7 @@ exec >> ` + watchUnit.File + `
 systemd-run --quiet --collect --unit=` + watchUnit.Name + ` --setenv=PATH bash ` + watchFolder + "/program\n"
 }
 
-// start starts the watch with a command line of kubectl, without its arguments.
+// start starts the watch on the node that submits jobs. kubectl returns the command line of kubectl with arguments.
 func (w *watch) start(ctx context.Context, kubectl func(args ...string) ([]string, error)) error {
 	argv, err := kubectl("get", "pods", "--namespace="+namespace, "--selector="+benchLabel+"=1", "--watch", "--output-watch-events",
 		"--output=jsonpath="+watchFields)
@@ -82,7 +82,7 @@ var usageScript = `for d in /proc/[0-9]*; do
 done 2> /dev/null
 `
 
-// stop stops the watch, and adds what it has used. Clean reports an error.
+// stop stops the watch, and adds its processor time to w.cpu. If the watch still runs, Clean reports an error later.
 func (w *watch) stop(ctx context.Context) {
 	for line := range strings.Lines(string(w.Stop(ctx, usageScript))) {
 		if cpu, err := player.ParseStat(strings.TrimSpace(line), true); err == nil {
@@ -101,8 +101,8 @@ func (w *watch) check(ctx context.Context) error {
 
 // change is a line of the watch: the state of a pod.
 type change struct {
-	at      time.Time // on the clock of the node of the watch
-	ended   bool      // the watch has ended; the line is about no pod
+	at      time.Time // when the watch received the change, by the clock of its node
+	ended   bool      // true: the line is about no pod, and says that the watch has ended
 	deleted bool
 	pod     string
 	job     string
@@ -110,7 +110,7 @@ type change struct {
 	node    string
 	phase   string
 	text    string    // why the pod has failed
-	created time.Time // in whole seconds, on the clock of the API server
+	created time.Time // when the pod was created, in whole seconds of the API server's clock
 }
 
 // read returns the lines of the watch after the first offset bytes, and the new offset.

@@ -15,9 +15,9 @@ import (
 const (
 	created = iota
 	placed
-	status // how the job has ended; a record ended follows
+	status // the exit status of the job; a record of the kind ended follows
 	ended
-	killed // the job has failed, and no record ended follows
+	killed // the job has failed; no record of the kind ended follows
 )
 
 // record is a line of the log of slurmctld about a job.
@@ -113,7 +113,7 @@ func (p *Player) logEnd(ctx context.Context) (string, error) {
 	return strings.TrimSpace(cursor), nil
 }
 
-// readLog returns the records after a cursor, and the cursor of the last entry.
+// readLog returns the records in slurmctld's journal after a cursor, and the cursor of the last entry.
 func (p *Player) readLog(ctx context.Context, cursor string) ([]record, string, error) {
 	out, err := p.runOnController(ctx, "journalctl", "--quiet", "--no-pager", "--unit=slurmctld.service", "--output=json",
 		"--output-fields=MESSAGE,_SOURCE_REALTIME_TIMESTAMP", "--after-cursor="+cursor)

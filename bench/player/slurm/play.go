@@ -83,7 +83,7 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 	submitting, isReading := false, false
 	next, failures := 0, 0
 	read := time.Now()  // when the log was read
-	quiet := time.Now() // when something happened, or when the player looked for missing events
+	quiet := time.Now() // when the last event happened, or when the player last looked for missing events
 	for len(t.ended) < len(t.jobs) {
 		now := time.Now()
 		wake := now.Add(p.poll)
@@ -170,7 +170,7 @@ func (p *Player) readNext(ctx context.Context, cursor string, look bool) reading
 	return r
 }
 
-// stop adds the events until the end of ctx and returns its cause.
+// stop adds the events up to the end of ctx to the trial, and returns why ctx has ended.
 func (p *Player) stop(ctx context.Context, t *trial, cursor string, submissions <-chan submission, submitting bool) error {
 	cause := context.Cause(ctx)
 	ctx, cancel := player.LastRead(ctx)
@@ -193,11 +193,11 @@ func (p *Player) stop(ctx context.Context, t *trial, cursor string, submissions 
 // trial is the state of the jobs of Play.
 type trial struct {
 	jobs        []workload.Job
-	submissions []player.Event      // and refusals, with the times of the clock of the node on which sbatch runs
+	submissions []player.Event      // submissions and refusals, with times of the clock of the node on which sbatch runs
 	events      []player.Event      // with the times of the controller's clock
-	jobsOf      map[string][]string // the jobs with an id in SLURM; those of an array for its id
+	jobsOf      map[string][]string // id in SLURM → names of the jobs; for the id of an array, all of its jobs
 	idOf        map[string]string
-	early       map[string][]record // records of ids that sbatch has not printed yet, and of jobs of other users
+	early       map[string][]record // id in SLURM → records of jobs whose ids sbatch has not printed yet, or which belong to other users
 	seen        map[string]map[int]bool
 	status      map[string]string // how a job has ended, before it has
 	ended       map[string]bool

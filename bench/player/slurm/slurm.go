@@ -26,7 +26,7 @@ const cleanTimeout = 5 * time.Minute
 type Player struct {
 	player.Remote
 	poll  time.Duration // time between two reads of the log
-	quiet time.Duration // time without events after which the player looks for missing ones
+	quiet time.Duration // after this time without events, the player asks SLURM for events that it may have missed
 }
 
 // New returns the player of a cluster. It submits jobs from a client, or from the controller if client is empty. It runs no command.

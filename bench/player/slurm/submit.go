@@ -114,7 +114,7 @@ dependency() {
 // script returns the script of bash that submits commands. idOf returns the id in SLURM of a job that was submitted before and has not
 // ended, or an empty string.
 func script(cs []command, idOf func(job string) string) string {
-	here := map[string]string{} // the id of a job of this script, as an expression of the shell
+	here := map[string]string{} // name of a job that this script submits → shell expression for its id in SLURM
 	for i, c := range cs {
 		for k, j := range c.jobs {
 			here[j.ID] = fmt.Sprintf(`"${id%d:+%s}"`, i, c.taskID(fmt.Sprintf("${id%d}", i), k))

@@ -31,7 +31,7 @@ type PathInfo struct {
 // SetOptions passes settings to the daemon. The daemon ignores most of them if it does not trust the user.
 func (c *Conn) SetOptions(settings [][2]string) error {
 	values := []any{
-		false, false, false, uint64(3), // keep failed builds, keep going, build what cannot be fetched; verbosity
+		false, false, false, uint64(3), // the settings keep-failed, keep-going and fallback, and the verbosity
 		uint64(1), uint64(0), true, uint64(0), uint64(0), uint64(0), uint64(0), // for builds, and obsolete
 		true, uint64(len(settings)), // fetch from caches
 	}
