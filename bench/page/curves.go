@@ -10,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
+	"github.com/nixbench/nixbench/deploy/report/frame"
 )
 
 // curve is a line of many points in the drawing area of a plot. Its points are in thousandths of the area.
@@ -125,7 +126,7 @@ func drawProgress(t Trial, last float64, jobs int, names []series) plot {
 	x := scale{from: 0, to: last, begin: left, end: right}
 	step := roundStep(last, 5)
 	for i := 0.0; i*step <= last; i++ {
-		p.XTicks = append(p.XTicks, tick{x.at(i * step), "middle", formatTick(i*step) + " s"})
+		p.XTicks = append(p.XTicks, frame.Tick{At: x.at(i * step), Anchor: "middle", Text: formatTick(i*step) + " s"})
 	}
 	area := scale{from: 0, to: last, begin: 0, end: 1000}
 	for i, s := range stages {
@@ -180,7 +181,7 @@ func (a analysis) plotDistribution(name string, of func(*trial.Times) []float64,
 		p.XTicks, p.Columns = ticks, true
 		y, _ := heights(0, 100)
 		for _, share := range []float64{0, 25, 50, 75, 90, 100} {
-			p.YTicks = append(p.YTicks, tick{At: y.at(share), Text: formatTick(share)})
+			p.YTicks = append(p.YTicks, frame.Tick{At: y.at(share), Text: formatTick(share)})
 		}
 		area := x
 		area.begin, area.end = 0, 1000
@@ -201,7 +202,7 @@ func (a analysis) plotDistribution(name string, of func(*trial.Times) []float64,
 
 // decades returns a logarithmic scale from begin to end that contains low and high, which are greater than 0, with its ticks. Its ends have the form 1, 2
 // or 5 times a power of ten.
-func decades(low, high, begin, end float64) (scale, []tick) {
+func decades(low, high, begin, end float64) (scale, []frame.Tick) {
 	from, to := roundDown(low), roundUp(high)
 	if from == to {
 		to = roundUp(2 * high)
@@ -216,9 +217,9 @@ func decades(low, high, begin, end float64) (scale, []tick) {
 	if len(values) < 2 {
 		values = slices.Compact(slices.Sorted(slices.Values(append(values, from, to))))
 	}
-	var ticks []tick
+	var ticks []frame.Tick
 	for _, v := range values {
-		ticks = append(ticks, tick{s.at(v), anchor(v, from, to), formatTick(v) + " s"})
+		ticks = append(ticks, frame.Tick{At: s.at(v), Anchor: anchor(v, from, to), Text: formatTick(v) + " s"})
 	}
 	return s, ticks
 }

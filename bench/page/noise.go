@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/nixbench/nixbench/deploy/report/frame"
 )
 
 // Noise contains what was measured beside a trial, as shares. A figure that was not measured is nil.
@@ -25,13 +27,6 @@ var noiseFigures = []struct {
 	{"foreign", func(n Noise) *float64 { return n.Foreign }, false},
 	{"psi", func(n Noise) *float64 { return n.PSI }, false},
 	{"canary", func(n Noise) *float64 { return n.Canary }, true},
-}
-
-// noiseRow is the figures of a trial.
-type noiseRow struct {
-	Order, Block         int
-	Cell, Verdict, Class string
-	Values               []string
 }
 
 // addNoise draws the figures of noise of all trials in the order of time, with their limits.
@@ -80,7 +75,7 @@ func (v *view) addNoise(in Input) {
 		step := int(max(roundStep(float64(len(trials)), 6), 1))
 		for i, t := range trials {
 			if t.Order%step == 0 {
-				p.XTicks = append(p.XTicks, tick{percent(left + width*(float64(i)+0.5)), "middle", strconv.Itoa(t.Order)})
+				p.XTicks = append(p.XTicks, frame.Tick{At: percent(left + width*(float64(i)+0.5)), Anchor: "middle", Text: strconv.Itoa(t.Order)})
 			}
 		}
 		v.Noise = append(v.Noise, p)
@@ -88,12 +83,16 @@ func (v *view) addNoise(in Input) {
 	if len(v.Noise) == 0 {
 		return
 	}
+	v.Figures.Head = []string{"Cell", "Trial", "Block", "Verdict"}
+	for _, f := range noiseFigures {
+		v.Figures.Head = append(v.Figures.Head, f.name)
+	}
 	for _, t := range trials {
-		row := noiseRow{t.Order, t.Block, nameCell(t.Cell), t.Verdict, verdictClass(t.Verdict), nil}
+		row := []string{nameCell(t.Cell), fmt.Sprint(t.Order), fmt.Sprint(t.Block), t.Verdict}
 		for _, f := range noiseFigures {
-			row.Values = append(row.Values, formatShare(f.of(t.Noise)))
+			row = append(row, formatShare(f.of(t.Noise)))
 		}
-		v.Figures = append(v.Figures, row)
+		v.Figures.Rows = append(v.Figures.Rows, row)
 	}
 }
 

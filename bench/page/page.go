@@ -3,16 +3,14 @@
 package page
 
 import (
-	"bytes"
-	"embed"
-	"html/template"
+	_ "embed"
 	"io"
 	"time"
 
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
-	"github.com/nixbench/nixbench/deploy/report"
+	"github.com/nixbench/nixbench/deploy/report/frame"
 )
 
 // Verdicts of a trial.
@@ -72,23 +70,10 @@ type Closure struct {
 }
 
 //go:embed page.html
-var files embed.FS
+var pageHTML string
 
 //go:embed page.css
 var style string
 
 // Render writes the page of a sweep to w.
-func Render(w io.Writer, in Input) error {
-	t, err := template.New("page.html").Funcs(template.FuncMap{
-		"style": func() template.CSS { return report.Style() + template.CSS(style) },
-	}).ParseFS(files, "page.html")
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer // the page is collected here, so that Render never writes an incomplete page
-	if err := t.Execute(&b, newView(in)); err != nil {
-		return err
-	}
-	_, err = w.Write(b.Bytes())
-	return err
-}
+func Render(w io.Writer, in Input) error { return frame.Render(w, pageHTML, style, nil, newView(in)) }

@@ -173,7 +173,7 @@ func TestContent(t *testing.T) {
 		`<span class="pill v-valid">40 valid</span> <span class="pill v-suspect">1 suspect</span> <span class="pill v-invalid">1 invalid</span>`,
 		`<h2>By nodes</h2>`, `The medians of equal cells differ by up to `, `emulated machines: no absolute figures`, `&#43; volcano-1.13.0`, `<p>differs in 3 of 214 paths</p>`,
 		`<p class="limited">not declared: another build of linux-6.12</p>`, `<p class="limited">Confounded: levels differ in something that the matrix does not declare`,
-		`<li class="v-suspect" title="trial 5, `, `another process used 90 % of a processor<br>not all jobs finished`, `scheduler_cpu`,
+		`<li class="v-suspect" title="trial 5, `, `another process used 90 % of a processor; not all jobs finished`, `scheduler_cpu`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not contain %s", want)

@@ -6,21 +6,20 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/deploy/report/frame"
 )
 
 // plot is a drawing of points in two dimensions. Positions are in percent, so that the drawing fits phones, screens and paper, and texts
 // are not stretched.
 type plot struct {
 	Title, Unit, XName string
-	XTicks, YTicks     []tick
+	XTicks, YTicks     []frame.Tick
 	Columns            bool // vertical lines at XTicks
 	Lines              []line
 	Points             []point
 	Curves             []curve
 	Bars               []bar
 }
-
-type tick struct{ At, Anchor, Text string }
 
 type line struct{ X1, Y1, X2, Y2, Class string }
 
@@ -43,7 +42,7 @@ func seriesClass(i int) string {
 // The drawing area within a plot, in percent. Texts of the vertical axis are to the left of it, those of the horizontal axis below.
 const left, right, top, bottom = 14, 97, 6, 90
 
-func percent(v float64) string { return fmt.Sprintf("%.2f%%", v) }
+func percent(v float64) string { return frame.Percent(v, 100) }
 
 // scale maps values to positions.
 type scale struct {
@@ -82,16 +81,16 @@ func roundStep(size float64, n int) float64 {
 
 // heights returns the vertical scale of a drawing, which begins at 0, with its ticks. Values below 0, which inexact clocks
 // cause, extend the scale.
-func heights(low, high float64) (scale, []tick) {
+func heights(low, high float64) (scale, []frame.Tick) {
 	low = min(low, 0)
 	if high <= low {
 		high = low + 1
 	}
 	s := scale{from: low, to: high, begin: bottom, end: top}
 	step := roundStep(high-low, 4)
-	var ticks []tick
+	var ticks []frame.Tick
 	for i := math.Ceil(low / step); i*step <= high; i++ {
-		ticks = append(ticks, tick{At: s.at(i * step), Text: formatTick(i * step)})
+		ticks = append(ticks, frame.Tick{At: s.at(i * step), Text: formatTick(i * step)})
 	}
 	return s, ticks
 }
@@ -149,7 +148,7 @@ func (a analysis) plotScaling(f factor, metric string, names []series) (plot, bo
 	place := map[string]string{}
 	for i, l := range f.levels {
 		place[l] = x.at(f.numbers[i])
-		p.XTicks = append(p.XTicks, tick{place[l], "middle", l})
+		p.XTicks = append(p.XTicks, frame.Tick{At: place[l], Anchor: "middle", Text: l})
 	}
 	for _, g := range stats.GroupBy(a.base, f.name) {
 		last := line{Class: classOf(names, nameCell(g.Cell))}
@@ -194,7 +193,7 @@ func (a analysis) plotDrift(metric string, names []series) (plot, bool) {
 	x := scale{from: first, to: last, begin: left + 2, end: right - 2}
 	step := max(roundStep(last-first, 6), 1)
 	for i := math.Ceil(first / step); i*step <= last; i++ {
-		p.XTicks = append(p.XTicks, tick{x.at(i * step), "middle", formatTick(i * step)})
+		p.XTicks = append(p.XTicks, frame.Tick{At: x.at(i * step), Anchor: "middle", Text: formatTick(i * step)})
 	}
 	for _, t := range a.all {
 		if v, have := t.Metrics[metric]; have {

@@ -12,25 +12,23 @@ import (
 // maxRequests is the number of kinds of requests of a program that the table of a cell shows. All other kinds are one row.
 const maxRequests = 5
 
-type requestView struct{ Cell, Program, Verb, Resource, Count string }
-
 // viewRequests returns the medians of the requests of each cell, without invalid trials.
-func viewRequests(in Input) []requestView {
+func viewRequests(in Input) Table {
 	trials := map[string][][]player.Request{}
 	for _, t := range in.Trials {
 		if t.Verdict != Invalid && len(t.Requests) > 0 {
 			trials[nameCell(t.Cell)] = append(trials[nameCell(t.Cell)], t.Requests)
 		}
 	}
-	var out []requestView
+	out := Table{Head: []string{"Cell", "Program", "Request", "Resource", "Number"}}
 	for _, c := range in.Cells {
-		out = append(out, viewCellRequests(nameCell(c), trials[nameCell(c)])...)
+		out.Rows = append(out.Rows, viewCellRequests(nameCell(c), trials[nameCell(c)])...)
 	}
 	return out
 }
 
 // viewCellRequests returns the rows of one cell.
-func viewCellRequests(cell string, trials [][]player.Request) []requestView {
+func viewCellRequests(cell string, trials [][]player.Request) [][]string {
 	counts := map[player.Request][]float64{}
 	for _, requests := range trials {
 		for _, r := range player.SumRequests(requests) {
@@ -51,7 +49,7 @@ func viewCellRequests(cell string, trials [][]player.Request) []requestView {
 	slices.SortFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.Program, b.Program), cmp.Compare(b.median, a.median), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Resource, b.Resource))
 	})
-	var out []requestView
+	var out [][]string
 	for len(rows) > 0 {
 		n := 1
 		for n < len(rows) && rows[n].Program == rows[0].Program {
@@ -63,14 +61,14 @@ func viewCellRequests(cell string, trials [][]player.Request) []requestView {
 		}
 		shown := min(n, maxRequests)
 		for _, r := range rows[:shown] {
-			out = append(out, requestView{cell, program, r.Verb, r.Resource, formatCount(r.median)})
+			out = append(out, []string{cell, program, r.Verb, r.Resource, formatCount(r.median)})
 		}
 		rest := 0.0
 		for _, r := range rows[shown:n] {
 			rest += r.median
 		}
 		if shown < n {
-			out = append(out, requestView{cell, program, fmt.Sprintf("%d others", n-shown), "", formatCount(rest)})
+			out = append(out, []string{cell, program, fmt.Sprintf("%d others", n-shown), "", formatCount(rest)})
 		}
 		rows = rows[n:]
 	}

@@ -10,43 +10,38 @@ import (
 
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
+	"github.com/nixbench/nixbench/deploy/report/frame"
 )
 
 // view is the input of the template: texts and positions. The template computes nothing.
 type view struct {
 	Sweep        string
-	Facts        []fact
+	Facts        []frame.Fact
 	Counts       []count
 	Notes        []string
 	Claims       []claimView
 	Metrics      []trial.Metric // of the table of medians
 	Medians      []medianRow
-	All          []fullRow // all metrics of all cells
+	All          Table // all metrics of all cells
 	Scaling      []scaling
-	Latency      []latency
 	Ratios       []ratioGroup
 	Margin       string
 	Drift        []plot
 	Cells        []series
 	Strip        []stripCell
-	Problems     []problem
-	Limits       []limitView
-	Requests     []requestView
+	Problems     Table // trials that are not valid
+	Limits       Table
+	Requests     Table
 	Floor        []ratioView
 	FloorSum     string
 	Worst        []ratioView // of each metric, of Floor
 	Closures     []Closure
 	Undeclared   string
 	Noise        []plot
-	Figures      []noiseRow // of all trials
+	Figures      Table // of all trials
 	Progress     []plot
 	Stages       []series
 	Distribution []plot
-}
-
-type fact struct {
-	Name, Text string
-	Code       bool
 }
 
 type count struct {
@@ -68,26 +63,10 @@ type medianRow struct {
 
 type value struct{ Median, Interval string }
 
-type fullRow struct {
-	Cell, Metric, Median, Interval, Trials string // Median has the unit
-}
-
 type scaling struct {
 	Factor string
 	Plots  []plot
 	Legend []series
-}
-
-// latency is a drawing of quantiles on a logarithmic axis, one row per cell.
-type latency struct {
-	Title, Text string
-	Ticks       []tick
-	Rows        []latencyRow
-}
-
-type latencyRow struct {
-	Name, Class, From, Width, Last string
-	Marks                          []tick // Text is the title
 }
 
 type ratioView struct {
@@ -105,12 +84,6 @@ type ratioGroup struct {
 }
 
 type stripCell struct{ Letter, Class, Title string }
-
-type problem struct {
-	Order, Block         int
-	Cell, Verdict, Class string
-	Reasons              []string
-}
 
 type limitView struct {
 	Cell, Name, Value, Rate, Limited string
@@ -149,11 +122,6 @@ func newView(in Input) view {
 		}
 		v.Scaling = append(v.Scaling, s)
 	}
-	for _, l := range []latency{{Title: "wait"}, {Title: "schedule"}} {
-		if l.draw(a, v.Cells); len(l.Rows) > 0 {
-			v.Latency = append(v.Latency, l)
-		}
-	}
 	for _, m := range a.metrics {
 		if p, ok := a.plotDrift(m, v.Cells); ok {
 			v.Drift = append(v.Drift, p)
@@ -177,26 +145,28 @@ func newView(in Input) view {
 	for _, d := range distributions {
 		v.Distribution = append(v.Distribution, a.plotDistribution(d.name, d.of, v.Cells)...)
 	}
+	v.Limits.Head = []string{"Limit", "Value", "Rate", "Cells", ""}
 	for _, l := range in.Limits {
-		v.Limits = append(v.Limits, viewLimit(l, a.cells))
+		x := viewLimit(l, a.cells)
+		v.Limits.Rows = append(v.Limits.Rows, []string{x.Name, x.Value, x.Rate, x.Cell, x.Limited})
 	}
 	v.Requests = viewRequests(in)
 	return v
 }
 
-func listFacts(in Input) []fact {
+func listFacts(in Input) []frame.Fact {
 	blocks := map[int]bool{}
 	for _, t := range in.Trials {
 		blocks[t.Block] = true
 	}
-	out := []fact{
-		{"Started", in.Started.UTC().Format("2006-01-02 15:04:05 UTC"), false},
-		{"Trials", fmt.Sprintf("%d in %d blocks, %d cells", len(in.Trials), len(blocks), len(in.Cells)), false},
-		{"Order", in.Order, false},
-		{"Seed", fmt.Sprint(in.Seed), true},
+	out := []frame.Fact{
+		{Name: "Started", Text: in.Started.UTC().Format("2006-01-02 15:04:05 UTC")},
+		{Name: "Trials", Text: fmt.Sprintf("%d in %d blocks, %d cells", len(in.Trials), len(blocks), len(in.Cells))},
+		{Name: "Order", Text: in.Order},
+		{Name: "Seed", Text: fmt.Sprint(in.Seed), Code: true},
 	}
 	if in.Revision != "" {
-		out = append(out, fact{"Revision of the hive", in.Revision, true})
+		out = append(out, frame.Fact{Name: "Revision of the hive", Text: in.Revision, Code: true})
 	}
 	return out
 }
@@ -247,6 +217,7 @@ func classOf(names []series, name string) string {
 }
 
 func (v *view) addMedians(a analysis) {
+	v.All.Head = []string{"Cell", "Metric", "Median", "95 % interval", "Trials"}
 	for _, m := range a.metrics {
 		v.Metrics = append(v.Metrics, describe(m))
 	}
@@ -266,7 +237,7 @@ func (v *view) addMedians(a analysis) {
 		v.Medians = append(v.Medians, row)
 		for _, m := range allMetrics(g.Samples) {
 			if s, ok := stats.Median(g.Samples, m.Name); ok {
-				v.All = append(v.All, fullRow{name, m.Name, formatUnit(s.Median, m.Name), formatInterval(s.Interval), countTrials(s)})
+				v.All.Rows = append(v.All.Rows, []string{name, m.Name, formatUnit(s.Median, m.Name), formatInterval(s.Interval), countTrials(s)})
 			}
 		}
 	}
@@ -295,46 +266,6 @@ func allMetrics(samples []stats.Sample) []trial.Metric {
 		out = append(out, trial.Metric{Name: m})
 	}
 	return out
-}
-
-// draw adds a row for each cell that has quantiles greater than 0, which a logarithmic axis needs.
-func (l *latency) draw(a analysis, names []series) {
-	quantiles := []string{"_p50", "_p90", "_p99", "_max"}
-	l.Text = describe(l.Title + "_p50").Text
-	type row struct {
-		name   string
-		values []float64
-		labels []string
-	}
-	var rows []row
-	low, high := math.Inf(1), math.Inf(-1)
-	for _, g := range a.cells {
-		r := row{name: nameCell(g.Cell)}
-		for _, q := range quantiles {
-			if s, ok := stats.Median(g.Samples, l.Title+q); ok && s.Median > 0 && !math.IsInf(s.Median, 0) {
-				r.values, r.labels = append(r.values, s.Median), append(r.labels, q[1:])
-				low, high = min(low, s.Median), max(high, s.Median)
-			}
-		}
-		if len(r.values) > 0 {
-			rows = append(rows, r)
-		}
-	}
-	if len(rows) == 0 {
-		return
-	}
-	s, ticks := decades(low, high, 1, 99)
-	l.Ticks = ticks
-	for _, r := range rows {
-		from, to := slices.Min(r.values), slices.Max(r.values)
-		out := latencyRow{
-			Name: r.name, Class: classOf(names, r.name), From: s.at(from), Width: percent(s.position(to) - s.position(from)), Last: formatNumber(to) + " s",
-		}
-		for i, v := range r.values {
-			out.Marks = append(out.Marks, tick{At: s.at(v), Text: fmt.Sprintf("%s %s: %s s", r.name, r.labels[i], formatNumber(v))})
-		}
-		l.Rows = append(l.Rows, out)
-	}
 }
 
 // anchor returns the alignment of the text of a tick: the first and the last one must stay within the drawing.
@@ -391,6 +322,7 @@ var letters = map[string]string{Valid: "V", Suspect: "S", Invalid: "I"}
 
 // addTrials adds the strip of all trials in the order of time, and those that are not valid.
 func (v *view) addTrials(trials []Trial) {
+	v.Problems.Head = []string{"Cell", "Trial", "Block", "Verdict", "Reasons"}
 	for _, t := range sortByTime(trials) {
 		letter := cmp.Or(letters[t.Verdict], "?")
 		title := fmt.Sprintf("trial %d, block %d, %s: %s", t.Order, t.Block, nameCell(t.Cell), t.Verdict)
@@ -401,10 +333,9 @@ func (v *view) addTrials(trials []Trial) {
 		if len(reasons) > 0 {
 			title += " (" + strings.Join(reasons, "; ") + ")"
 		}
-		class := verdictClass(t.Verdict)
-		v.Strip = append(v.Strip, stripCell{letter, class, title})
+		v.Strip = append(v.Strip, stripCell{letter, verdictClass(t.Verdict), title})
 		if t.Verdict != Valid || len(reasons) > 0 {
-			v.Problems = append(v.Problems, problem{t.Order, t.Block, nameCell(t.Cell), t.Verdict, class, reasons})
+			v.Problems.Rows = append(v.Problems.Rows, []string{nameCell(t.Cell), fmt.Sprint(t.Order), fmt.Sprint(t.Block), t.Verdict, strings.Join(reasons, "; ")})
 		}
 	}
 }

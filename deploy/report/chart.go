@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
+	"github.com/nixbench/nixbench/deploy/report/frame"
 )
 
 // maxDrawnNodes is the maximum number of nodes in a chart.
@@ -16,14 +17,12 @@ const maxDrawnNodes = 60
 // chart is the waterfall chart. Positions are in percent of the width, so that the chart fits phones,
 // screens and paper, and texts are not stretched.
 type chart struct {
-	Ticks  []tick
+	Ticks  []frame.Tick
 	Phases []row
 	Nodes  []row
 	More   int           // number of nodes that are not drawn
 	Legend []event.Phase // the phases of the chart, in the order of a run
 }
-
-type tick struct{ X, Anchor, Text string }
 
 type row struct {
 	Name, Took string
@@ -115,7 +114,7 @@ func newRow(name string, spans []explain.Span, took, total explain.Seconds) row 
 
 // makeTicks returns the ticks of the time axis, at multiples of a round number. It returns at most seven
 // ticks. For a run of more than a week, it returns one tick per day, and at most 100.
-func makeTicks(total explain.Seconds) []tick {
+func makeTicks(total explain.Seconds) []frame.Tick {
 	if total <= 0 {
 		return nil
 	}
@@ -127,7 +126,7 @@ func makeTicks(total explain.Seconds) []tick {
 			break
 		}
 	}
-	var out []tick
+	var out []frame.Tick
 	for t := time.Duration(0); t <= time.Duration(total) && len(out) < 100; t += every {
 		anchor := "middle"
 		switch at := float64(t) / float64(total); {
@@ -136,7 +135,7 @@ func makeTicks(total explain.Seconds) []tick {
 		case at > 0.94:
 			anchor = "end"
 		}
-		out = append(out, tick{formatPercent(explain.Seconds(t), total), anchor, formatTick(t, every)})
+		out = append(out, frame.Tick{At: formatPercent(explain.Seconds(t), total), Anchor: anchor, Text: formatTick(t, every)})
 	}
 	return out
 }

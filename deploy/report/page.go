@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
+	"github.com/nixbench/nixbench/deploy/report/frame"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
@@ -19,7 +20,7 @@ type page struct {
 	Names                                    []string // of the run's nodes
 	Changes                                  []change
 	Trend                                    []trendRun
-	Facts                                    []fact
+	Facts                                    []frame.Fact
 	Counts                                   []count
 	Compare                                  *comparison
 	Chart                                    *chart
@@ -33,8 +34,6 @@ type page struct {
 	MoreWarnings                             int
 	Damaged                                  int
 }
-
-type fact struct{ Name, Text, Kind string }
 
 type count struct {
 	N       int
@@ -113,26 +112,26 @@ func describeRun(s Subject) string {
 	}
 }
 
-func listFacts(s Subject) []fact {
+func listFacts(s Subject) []frame.Fact {
 	r := s.Run
-	out := []fact{
-		{"Command", strings.Join(append([]string{"nixbench"}, r.Args...), " "), "code"},
-		{"Started", formatTime(r.Started), ""},
+	out := []frame.Fact{
+		{Name: "Command", Text: strings.Join(append([]string{"nixbench"}, r.Args...), " "), Code: true},
+		{Name: "Started", Text: formatTime(r.Started)},
 	}
 	if r.Ended != nil {
-		out = append(out, fact{"Ended", formatTime(*r.Ended), ""})
+		out = append(out, frame.Fact{Name: "Ended", Text: formatTime(*r.Ended)})
 	}
-	out = append(out, fact{"Hive", r.Hive, "code"})
+	out = append(out, frame.Fact{Name: "Hive", Text: r.Hive, Code: true})
 	if r.Scheduler != "" {
-		out = append(out, fact{"Scheduler", r.Scheduler, ""})
+		out = append(out, frame.Fact{Name: "Scheduler", Text: r.Scheduler})
 	}
 	if r.Revision != "" {
-		out = append(out, fact{"Git revision", r.Revision, "code"})
+		out = append(out, frame.Fact{Name: "Git revision", Text: r.Revision, Code: true})
 	}
 	out = append(out,
-		fact{"By", r.Holder.Process(), ""},
-		fact{"nixbench", r.Nixbench, ""},
-		fact{"Run", r.ID, "code"})
+		frame.Fact{Name: "By", Text: r.Holder.Process()},
+		frame.Fact{Name: "nixbench", Text: r.Nixbench},
+		frame.Fact{Name: "Run", Text: r.ID, Code: true})
 	return out
 }
 
@@ -169,12 +168,9 @@ func countOutcomes(r *runs.Run) []count {
 	return out
 }
 
-// formatPercent returns part as a percentage of whole, in the format of CSS and SVG.
+// formatPercent returns a part of a time in the form of CSS and SVG.
 func formatPercent(part, whole explain.Seconds) string {
-	if whole <= 0 {
-		return "0%"
-	}
-	return fmt.Sprintf("%.3f%%", 100*float64(part)/float64(whole))
+	return frame.Percent(float64(part), float64(whole))
 }
 
 func formatShare(part, whole explain.Seconds) string {
