@@ -15,7 +15,6 @@ import (
 
 // States of a machine that this computer reports, beside those of the hypervisor.
 const (
-	frozen  = "paused" // its cgroup is frozen
 	stopped = "stopped"
 	ended   = "off"
 )
@@ -58,56 +57,23 @@ func (d disturbances) list() []Disturbance {
 	})
 }
 
-// findFreezers returns the files that contain whether a machine is frozen, by machine: those of the cgroups of its process and of the children of
-// that, because a container's own processes may have another cgroup.
-func (s *Sampler) findFreezers() map[string][]string {
-	if len(s.source.Machines) == 0 {
-		return nil
-	}
-	out := map[string][]string{}
-	add := func(machine string, pid int) {
-		for _, file := range s.cgroupFiles(pid, "freezer", "freezer.state", "cgroup.events") {
-			if !slices.Contains(out[machine], file) {
-				out[machine] = append(out[machine], file)
-			}
-		}
-	}
-	files, _ := filepath.Glob(s.path("proc/[0-9]*/stat"))
-	for _, file := range files {
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		text := string(s.read(file))
-		fields := strings.Fields(text[strings.LastIndex(text, ")")+1:])
-		if len(fields) < 2 {
-			continue // it has ended
-		}
-		parent, _ := strconv.Atoi(fields[1])
-		for machine, id := range s.source.Machines {
-			if id == pid || id == parent {
-				add(machine, pid)
-			}
-		}
-	}
-	return out
-}
-
-// cgroupFiles returns the files name1 (cgroup v1, in the folders of a controller) and name2 (cgroup v2) of the cgroups of a
-// process and of those above them.
-func (s *Sampler) cgroupFiles(pid int, controller, name1, name2 string) (files []string) {
+// throttleFilesOf returns the files with the throttling of the cgroups of a process, of version 1 and 2, also of those above them.
+func (s *Sampler) throttleFilesOf(pid int) (files []string) {
 	for line := range strings.Lines(string(s.read(s.path("proc/" + strconv.Itoa(pid) + "/cgroup")))) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(parts) != 3 || !strings.HasPrefix(parts[2], "/") {
 			continue
 		}
-		folders, name := []string{".", "unified"}, name2 // the second: version 2 beside version 1
+		folders := []string{".", "unified"} // the second: version 2 beside version 1
 		if parts[1] != "" {
-			if !slices.Contains(strings.Split(parts[1], ","), controller) {
+			if !slices.Contains(strings.Split(parts[1], ","), "cpu") {
 				continue
 			}
-			folders, name = []string{parts[1]}, name1
+			folders = []string{parts[1]}
 		}
 		for _, folder := range folders {
 			for path := filepath.Clean(parts[2]); ; path = filepath.Dir(path) {
-				if file := filepath.Join(s.path("sys/fs/cgroup"), folder, path, name); s.read(file) != nil {
+				if file := filepath.Join(s.path("sys/fs/cgroup"), folder, path, "cpu.stat"); s.read(file) != nil {
 					files = append(files, file)
 				}
 				if path == "/" {
@@ -119,7 +85,7 @@ func (s *Sampler) cgroupFiles(pid int, controller, name1, name2 string) (files [
 	return files
 }
 
-// machineStates returns the states of machines that do not run, as their processes and cgroups have them.
+// machineStates returns the states of machines that do not run, as their processes have them. Their hypervisors report those that are paused.
 func (s *Sampler) machineStates() map[string]string {
 	if len(s.source.Machines) == 0 {
 		return nil
@@ -133,20 +99,9 @@ func (s *Sampler) machineStates() map[string]string {
 			out[machine] = ended
 		case state[0] == 'T':
 			out[machine] = stopped
-		case slices.ContainsFunc(s.freezers[machine], s.isFrozen):
-			out[machine] = frozen
 		}
 	}
 	return out
-}
-
-func (s *Sampler) isFrozen(file string) bool {
-	text := s.read(file)
-	if _, ok := lineOf(text, "frozen 1"); ok {
-		return true
-	}
-	_, ok := lineOf(text, "FROZEN")
-	return ok
 }
 
 // watcher asks hypervisors for the states of machines in the background, because an answer can take long.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -23,8 +22,7 @@ type Options struct {
 	// RoundTrip sends a request to a node of the benchmark, and returns the time until its answer. nil: it is not measured.
 	RoundTrip func(context.Context) (time.Duration, error)
 	// States returns the states of the benchmark's machines, as their hypervisors report them, by name. nil: they are not asked.
-	States     func(context.Context) (map[string]string, error)
-	Unobserved []string // hypervisors with machines of the benchmark that this monitor cannot observe
+	States func(context.Context) (map[string]string, error)
 }
 
 // Report contains what a monitor has observed. Shares are between 0 and 1; those of processors are of all processors of the machine.
@@ -125,9 +123,9 @@ func (m *Monitor) Stop() Report {
 		seen = seen.with(d)
 	}
 	r.Disturbances = seen.list()
-	r.Before, r.After, r.Unobserved = m.before, after, m.options.Unobserved
+	r.Before, r.After = m.before, after
 	if statesErr != nil {
-		r.Unobserved = append(slices.Clone(r.Unobserved), "the machines, whose states their hypervisor did not report ("+statesErr.Error()+")")
+		r.Unobserved = append(r.Unobserved, "the machines, whose states their hypervisor did not report ("+statesErr.Error()+")")
 	}
 	reference := m.options.Reference.complete(m.before)
 	r.Reference = &reference

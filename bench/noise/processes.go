@@ -93,7 +93,7 @@ func (ps *processes) update(s *Sampler, busy float64) bool {
 		}
 	}
 	if ps.round > 1 {
-		ps.account(s, busy-ps.busy)
+		ps.account(busy - ps.busy)
 	}
 	ps.busy = busy
 	for _, p := range ps.byID {
@@ -193,14 +193,11 @@ func (ps *processes) reaper(p *process, ended map[int]*process) *process {
 
 // account adds the time that the processors were busy since the previous round to the benchmark and to the programs outside of
 // it.
-func (ps *processes) account(s *Sampler, busy float64) {
+func (ps *processes) account(busy float64) {
 	free := busy
 	var waiting []*process // foreign processes that have waited for children
 	for _, p := range ps.byID {
 		p.addWaited = p.takeWaited()
-		if !p.own && !p.kernel && p.addUsed+p.addWaited > 0 && s.inOwnCgroup(p.id) {
-			p.own = true
-		}
 		free -= p.addUsed
 		switch {
 		case p.own || p.kernel:
@@ -248,24 +245,7 @@ func (ps *processes) charge(p *process, name string, time float64) {
 	}
 }
 
-// inOwnCgroup reports whether a cgroup of a process belongs to the benchmark. The cgroup is read again each time, because a process is
-// moved to its cgroup after its start.
-func (s *Sampler) inOwnCgroup(id int) bool {
-	if len(s.source.OwnCgroups) == 0 {
-		return false
-	}
-	for line := range bytes.Lines(s.read(s.path("proc/" + strconv.Itoa(id) + "/cgroup"))) {
-		parts := bytes.SplitN(bytes.TrimSpace(line), []byte(":"), 3)
-		if len(parts) == 3 && slices.ContainsFunc(s.source.OwnCgroups, func(prefix string) bool {
-			return bytes.HasPrefix(parts[2], []byte(prefix))
-		}) {
-			return true
-		}
-	}
-	return false
-}
-
-// top returns the n programs outside of the benchmark that used the most processor time, in this order.
+// top returns the foreign programs, that which used the most first.
 func (ps *processes) top(n int) (out []Program) {
 	for _, g := range ps.programs {
 		out = append(out, *g)

@@ -1,9 +1,9 @@
 // Package noise observes the machine on which the machines of a benchmark run, and judges by limits that are declared before a trial
 // whether something other than the benchmark used the machine during the trial.
 //
-//	m, err := noise.Start(ctx, noise.Options{Source: noise.Source{OwnCgroups: []string{"/machine.slice/"}}, Dir: dir})
+//	m, err := noise.Start(ctx, noise.Options{Source: noise.Source{Machines: machines}, Dir: dir})
 //	// the trial
-//	verdict := noise.DefaultThresholds().Judge(m.Stop())
+//	verdict := thresholds.Judge(m.Stop())
 //
 // Values that the machine does not have, such as the processor frequency in a virtual machine, are left out. They are never 0. On
 // systems other than Linux, only the canary is measured.
@@ -31,8 +31,7 @@ const maxFrequencies = 16
 // Source is the machine that is observed, and the processes on it that belong to the benchmark. This process and its descendants belong to
 // it, too.
 type Source struct {
-	Root       string   // folder that contains proc, sys and dev; default: /
-	OwnCgroups []string // processes whose cgroup begins with one of these paths belong to the benchmark
+	Root string // folder that contains proc, sys and dev; default: /
 	// Machines are the processes of the benchmark's machines, by the names of the machines. Their descendants belong to the benchmark, too.
 	Machines map[string]int
 }
@@ -64,9 +63,8 @@ type Sampler struct {
 	processes processes
 	kmsg      *kernelLog
 	throttle  []string
-	freezers  map[string][]string // files with the state of the freezer, by machine
-	frequency [][2]string         // the files of the current and of the maximum frequency
-	clock     func(*Sample)       // adds the state of the kernel's clock
+	frequency [][2]string   // the files of the current and of the maximum frequency
+	clock     func(*Sample) // adds the state of the kernel's clock
 	buffer    []byte
 }
 
@@ -77,7 +75,7 @@ func NewSampler(source Source) *Sampler {
 	}
 	s := &Sampler{source: source, self: os.Getpid(), clock: readClock, buffer: make([]byte, 64<<10)}
 	s.kmsg = openKernelLog(s.path("dev/kmsg"))
-	s.throttle, s.freezers = s.throttleFiles(), s.findFreezers()
+	s.throttle = s.throttleFiles()
 	current, _ := filepath.Glob(s.path("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")) // the pattern is correct
 	for _, c := range current[:min(len(current), maxFrequencies)] {
 		s.frequency = append(s.frequency, [2]string{c, filepath.Join(filepath.Dir(c), "cpuinfo_max_freq")})
@@ -161,7 +159,7 @@ func (s *Sampler) throttleFiles() (files []string) {
 		pids = append(pids, s.threads(pid)...) // libvirt limits each virtual processor in a cgroup of its own
 	}
 	for _, pid := range pids {
-		for _, file := range s.cgroupFiles(pid, "cpu", "cpu.stat", "cpu.stat") {
+		for _, file := range s.throttleFilesOf(pid) {
 			if _, ok := lineOf(s.read(file), "nr_throttled "); ok && !slices.Contains(files, file) {
 				files = append(files, file)
 			}

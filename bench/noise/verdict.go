@@ -50,14 +50,6 @@ const (
 	leastRoundTrip = 5 * time.Millisecond
 )
 
-// DefaultThresholds returns the thresholds of a sweep that declares none.
-func DefaultThresholds() Thresholds {
-	return Thresholds{
-		Steal: 0.01, ForeignCPU: 0.05, PSICPU: 0.05, Canary: 0.05,
-		Throttled: 0.01, SwapPages: 100, Kernel: 0, Fsync: 9, RoundTrip: 9, Clock: 0.01, Frequency: 0.5,
-	}
-}
-
 // Verdict is whether a trial was disturbed, and why.
 type Verdict struct {
 	State   State    `json:"state"`

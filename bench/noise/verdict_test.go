@@ -29,51 +29,51 @@ func TestJudge(t *testing.T) {
 		change     func(r *Report)
 		want       Verdict
 	}{
-		{"at the limit", DefaultThresholds(), func(*Report) {}, Verdict{State: Valid}},
-		{"foreign", DefaultThresholds(), func(r *Report) {
+		{"at the limit", defaultThresholds(), func(*Report) {}, Verdict{State: Valid}},
+		{"foreign", defaultThresholds(), func(r *Report) {
 			r.ForeignCPU = new(0.31)
 			r.Foreign = []Program{{Name: "stress", PID: 1234}, {Name: "cron", PID: 7}}
 		}, Verdict{Invalid, []string{"foreign processes used 31 % of the processors (limit: 5 %): 1234 stress, 7 cron"}}},
-		{"steal", DefaultThresholds(), func(r *Report) { r.Steal = new(0.0123) },
+		{"steal", defaultThresholds(), func(r *Report) { r.Steal = new(0.0123) },
 			Verdict{Invalid, []string{"the hypervisor used 1.23 % of the processors for other machines (limit: 1 %)"}}},
-		{"pressure alone", DefaultThresholds(), func(r *Report) { r.PSICPU = new(0.9) },
+		{"pressure alone", defaultThresholds(), func(r *Report) { r.PSICPU = new(0.9) },
 			Verdict{Suspect, []string{"processes waited for a processor during 90 % of the time (limit: 5 %); the benchmark itself can be the cause"}}},
-		{"pressure and foreign", DefaultThresholds(), func(r *Report) { r.PSICPU, r.ForeignCPU = new(1.0), new(0.5) },
+		{"pressure and foreign", defaultThresholds(), func(r *Report) { r.PSICPU, r.ForeignCPU = new(1.0), new(0.5) },
 			Verdict{Invalid, []string{"foreign processes used 50 % of the processors (limit: 5 %)",
 				"processes waited for a processor during 100 % of the time (limit: 5 %); foreign processes competed with the benchmark"}}},
-		{"slower", DefaultThresholds(), func(r *Report) { r.SpinRatio = new(2.5) },
+		{"slower", defaultThresholds(), func(r *Report) { r.SpinRatio = new(2.5) },
 			Verdict{Invalid, []string{"fixed work took 150 % longer than in the reference (limit: 5 %)"}}},
-		{"faster", DefaultThresholds(), func(r *Report) { r.SpinRatio = new(0.8) },
+		{"faster", defaultThresholds(), func(r *Report) { r.SpinRatio = new(0.8) },
 			Verdict{Suspect, []string{"fixed work took 20 % less time than in the reference (limit: 5 %): " +
 				"the reference was disturbed, or the processors became faster"}}},
-		{"unseen", DefaultThresholds(), func(r *Report) { r.UnseenCPU = new(0.051) },
+		{"unseen", defaultThresholds(), func(r *Report) { r.UnseenCPU = new(0.051) },
 			Verdict{Suspect, []string{"processes that were not visible, or ran only briefly, used 5.1 % of the processors (limit: 5 %)"}}},
-		{"a hypervisor", DefaultThresholds(), func(r *Report) { r.Unobserved = []string{"hv-2"} },
+		{"a hypervisor", defaultThresholds(), func(r *Report) { r.Unobserved = []string{"hv-2"} },
 			Verdict{Suspect, []string{"noise of hv-2 was not observed"}}},
-		{"invalid remains invalid", DefaultThresholds(), func(r *Report) { r.Steal, r.Unobserved = new(1.0), []string{"hv-2"} },
+		{"invalid remains invalid", defaultThresholds(), func(r *Report) { r.Steal, r.Unobserved = new(1.0), []string{"hv-2"} },
 			Verdict{Invalid, []string{"the hypervisor used 100 % of the processors for other machines (limit: 1 %)", "noise of hv-2 was not observed"}}},
-		{"throttled", DefaultThresholds(), func(r *Report) { r.Throttled = new(0.5) },
+		{"throttled", defaultThresholds(), func(r *Report) { r.Throttled = new(0.5) },
 			Verdict{Suspect, []string{"limits of cgroups stopped nixbench or a machine in 50 % of their periods (limit: 1 %)"}}},
-		{"swap", DefaultThresholds(), func(r *Report) { r.SwapPages = new(200.0) },
+		{"swap", defaultThresholds(), func(r *Report) { r.SwapPages = new(200.0) },
 			Verdict{Invalid, []string{"200 pages per second were swapped in or out (limit: 100)"}}},
-		{"out of memory", DefaultThresholds(), func(r *Report) { r.KernelAlerts = []string{"Out of memory: Killed process 7 (x)"} },
+		{"out of memory", defaultThresholds(), func(r *Report) { r.KernelAlerts = []string{"Out of memory: Killed process 7 (x)"} },
 			Verdict{Invalid, []string{"the kernel logged: Out of memory: Killed process 7 (x)"}}},
-		{"out of memory of a cgroup", DefaultThresholds(), func(r *Report) { r.KernelAlerts = loud().KernelAlerts },
+		{"out of memory of a cgroup", defaultThresholds(), func(r *Report) { r.KernelAlerts = loud().KernelAlerts },
 			Verdict{Suspect, []string{"the kernel logged: Memory cgroup out of memory: Killed process 7 (x)"}}},
 		{"one message is allowed", Thresholds{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 1, Kernel: 1}, func(r *Report) { r.KernelAlerts = []string{"soft lockup"} },
 			Verdict{State: Valid}},
-		{"clock", DefaultThresholds(), func(r *Report) { r.ClockStep, r.ClockOffset = new(0.5), new(0.02) },
+		{"clock", defaultThresholds(), func(r *Report) { r.ClockStep, r.ClockOffset = new(0.5), new(0.02) },
 			Verdict{Invalid, []string{"the clock of this computer was set by 0.5 s (limit: 0.01 s)", "the kernel corrected its clock by up to 0.02 s (limit: 0.01 s)"}}},
-		{"frequency", DefaultThresholds(), func(r *Report) { r.FrequencyBusy = new(0.3) },
+		{"frequency", defaultThresholds(), func(r *Report) { r.FrequencyBusy = new(0.3) },
 			Verdict{Suspect, []string{"the fastest processor had 30 % of its maximum frequency while the processors were busy (limit: 50 %)"}}},
-		{"disk and node", DefaultThresholds(), func(r *Report) { r.Reference, r.Before, r.After = loud().Reference, loud().Before, loud().After },
+		{"disk and node", defaultThresholds(), func(r *Report) { r.Reference, r.Before, r.After = loud().Reference, loud().Before, loud().After },
 			Verdict{Suspect, []string{"a write to the disk of this computer took 30ms instead of 1ms (limit: 900 % longer)",
 				"a request to a node took 10ms instead of 100µs (limit: 900 % longer)"}}},
-		{"short times", DefaultThresholds(), func(r *Report) {
+		{"short times", defaultThresholds(), func(r *Report) {
 			r.Reference, r.Before, r.After = loud().Reference, &Canary{Fsync: 20 * time.Millisecond, RoundTrip: 5 * time.Millisecond}, nil
 		}, Verdict{State: Valid}},
-		{"a machine", DefaultThresholds(), func(r *Report) { r.Disturbances = loud().Disturbances }, Verdict{Invalid, []string{"the machine w-1 was paused"}}},
-		{"nothing observed", DefaultThresholds(), func(r *Report) { *r = Report{} },
+		{"a machine", defaultThresholds(), func(r *Report) { r.Disturbances = loud().Disturbances }, Verdict{Invalid, []string{"the machine w-1 was paused"}}},
+		{"nothing observed", defaultThresholds(), func(r *Report) { *r = Report{} },
 			Verdict{Suspect, []string{"steal was not observed", "the processor time of foreign processes was not observed",
 				"the pressure on the processors was not observed", "the speed of the processors before and after the trial was not observed"}}},
 		{"nothing judged", Thresholds{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}, func(r *Report) {
@@ -91,5 +91,13 @@ func TestJudge(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// defaultThresholds returns the thresholds of a benchmark that declares none.
+func defaultThresholds() Thresholds {
+	return Thresholds{
+		Steal: 0.01, ForeignCPU: 0.05, PSICPU: 0.05, Canary: 0.05,
+		Throttled: 0.01, SwapPages: 100, Kernel: 0, Fsync: 9, RoundTrip: 9, Clock: 0.01, Frequency: 0.5,
 	}
 }

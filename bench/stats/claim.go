@@ -3,6 +3,7 @@ package stats
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,126 +48,37 @@ type ClaimPart struct {
 	Reason     string            `json:"reason,omitempty"` // why the levels could not be compared
 }
 
-// ParseClaim parses a claim. Errors contain the column, which counts characters from 1.
+// claimRE matches a claim, and pairRE a pair of a factor and a level in it. word is a name or a level.
+var (
+	claimRE = regexp.MustCompile(`^\s*ratio\s*\(` + word + `,` + word + `,` + word + `,` + word + `((?:,` + word + `=` + word + `)*)\)\s*(>=|<=|>|<)\s*(\S+)\s*$`)
+	pairRE  = regexp.MustCompile(`,` + word + `=` + word)
+)
+
+const word = `\s*("[^"]*"|[^\s,()=<>"]+)\s*`
+
+// ParseClaim parses a claim.
 func ParseClaim(text string) (Claim, error) {
-	s := &scanner{text: []rune(text)}
-	c := Claim{Text: strings.TrimSpace(text), Where: map[string]string{}}
-	s.want("ratio")
-	s.want("(")
-	c.Metric = s.word("the name of a metric")
-	s.want(",")
-	c.Factor = s.word("the name of a factor")
-	s.want(",")
-	c.A = s.word("a level")
-	s.want(",")
-	c.B = s.word("a level")
-	for s.err == nil && s.accept(",") {
-		s.skip()
-		at := s.at
-		factor := s.word("the name of a factor")
-		s.want("=")
-		level := s.word("a level")
+	m := claimRE.FindStringSubmatch(text)
+	if m == nil {
+		return Claim{}, fmt.Errorf("claim %q: it has not the form ratio(METRIC, FACTOR, LEVEL, LEVEL, FACTOR=LEVEL, …) > NUMBER, where the operator may be >, >=, < or <=, and a level with spaces or punctuation is in double quotes", text)
+	}
+	pairs := m[5]
+	for i := range m {
+		m[i] = strings.Trim(m[i], `"`)
+	}
+	c := Claim{Text: strings.TrimSpace(text), Metric: m[1], Factor: m[2], A: m[3], B: m[4], Where: map[string]string{}, Op: m[8]}
+	for _, pair := range pairRE.FindAllStringSubmatch(pairs, -1) {
+		factor := strings.Trim(pair[1], `"`)
 		if _, twice := c.Where[factor]; twice || factor == c.Factor {
-			s.fail(at, "the factor %s occurs twice", factor)
+			return Claim{}, fmt.Errorf("claim %q: the factor %s occurs twice", text, factor)
 		}
-		c.Where[factor] = level
+		c.Where[factor] = strings.Trim(pair[2], `"`)
 	}
-	s.want(")")
-	c.Op = s.operator()
-	s.skip()
-	at := s.at
-	number := s.word("a number")
-	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
-		s.fail(at, "%q is not a number", number)
-	}
-	c.Number = n
-	s.skip()
-	if s.at < len(s.text) {
-		s.fail(s.at, "expected the end, found %s", s.found())
-	}
-	if s.err != nil {
-		return Claim{}, fmt.Errorf("claim %q: %w", text, s.err)
+	var err error
+	if c.Number, err = strconv.ParseFloat(m[9], 64); err != nil || math.IsNaN(c.Number) || math.IsInf(c.Number, 0) {
+		return Claim{}, fmt.Errorf("claim %q: %q is not a number", text, m[9])
 	}
 	return c, nil
-}
-
-// scanner reads the parts of a claim. After the first error it reads nothing.
-type scanner struct {
-	text []rune
-	at   int
-	err  error
-}
-
-func (s *scanner) fail(at int, format string, args ...any) {
-	if s.err == nil {
-		s.err = fmt.Errorf("column %d: %s", at+1, fmt.Sprintf(format, args...))
-	}
-}
-
-func (s *scanner) skip() {
-	for s.at < len(s.text) && (s.text[s.at] == ' ' || s.text[s.at] == '\t') {
-		s.at++
-	}
-}
-
-// found describes the text at the position.
-func (s *scanner) found() string {
-	if s.at >= len(s.text) {
-		return "the end"
-	}
-	return strconv.Quote(string(s.text[s.at]))
-}
-
-// accept skips a text if it is next.
-func (s *scanner) accept(text string) bool {
-	s.skip()
-	if s.err != nil || !strings.HasPrefix(string(s.text[s.at:]), text) {
-		return false
-	}
-	s.at += len([]rune(text))
-	return true
-}
-
-func (s *scanner) want(text string) {
-	if !s.accept(text) {
-		s.fail(s.at, "expected %q, found %s", text, s.found())
-	}
-}
-
-// word reads a name, a level or a number.
-func (s *scanner) word(what string) string {
-	s.skip()
-	if s.err != nil {
-		return ""
-	}
-	begin := s.at
-	if s.at < len(s.text) && s.text[s.at] == '"' {
-		end := slices.Index(s.text[begin+1:], '"')
-		if end < 0 {
-			s.fail(begin, "the quote does not end")
-			return ""
-		}
-		s.at = begin + 1 + end + 1
-		return string(s.text[begin+1 : s.at-1])
-	}
-	for s.at < len(s.text) && !strings.ContainsRune(" \t,()=<>\"", s.text[s.at]) {
-		s.at++
-	}
-	if s.at == begin {
-		s.fail(s.at, "expected %s, found %s", what, s.found())
-	}
-	return string(s.text[begin:s.at])
-}
-
-func (s *scanner) operator() string {
-	for _, op := range []string{">=", "<=", ">", "<"} {
-		if s.accept(op) {
-			return op
-		}
-	}
-	s.fail(s.at, "expected >, >=, < or <=, found %s", s.found())
-	return ""
 }
 
 // Evaluate compares the levels of the claim for each combination of the other factors' levels that has both.

@@ -173,22 +173,23 @@ func TestParseClaim(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
+	const form = "it has not the form ratio(METRIC, FACTOR, LEVEL, LEVEL, FACTOR=LEVEL, …) > NUMBER"
 	for text, want := range map[string]string{
-		``:                              `column 1: expected "ratio", found the end`,
-		`median(m) > 1`:                 `column 1: expected "ratio", found "m"`,
-		`ratio(m, f, a) > 1`:            `column 14: expected ",", found ")"`,
-		`ratio(, f, a, b) > 1`:          `column 7: expected the name of a metric, found ","`,
-		`ratio(m, f, a, b) = 1`:         `column 19: expected >, >=, < or <=, found "="`,
-		`ratio(m, f, a, b) > one`:       `column 21: "one" is not a number`,
-		`ratio(m, f, a, b) > NaN`:       `column 21: "NaN" is not a number`,
-		`ratio(m, f, a, b) > 1 2`:       `column 23: expected the end, found "2"`,
-		`ratio(m, f, "a, b) > 1`:        `column 13: the quote does not end`,
-		`ratio(m, f, a, b, f=c) > 1`:    `column 19: the factor f occurs twice`,
-		`ratio(m, f, a, b, g=1, g) > 1`: `column 25: expected "=", found ")"`,
-		`ratio(m, f, ä, b, ) > 1`:       `column 19: expected the name of a factor, found ")"`,
+		``:                              form,
+		`median(m) > 1`:                 form,
+		`ratio(m, f, a) > 1`:            form,
+		`ratio(, f, a, b) > 1`:          form,
+		`ratio(m, f, a, b) = 1`:         form,
+		`ratio(m, f, a, b) > one`:       `"one" is not a number`,
+		`ratio(m, f, a, b) > NaN`:       `"NaN" is not a number`,
+		`ratio(m, f, a, b) > 1 2`:       form,
+		`ratio(m, f, "a, b) > 1`:        form,
+		`ratio(m, f, a, b, f=c) > 1`:    `the factor f occurs twice`,
+		`ratio(m, f, a, b, g=1, g) > 1`: form,
+		`ratio(m, f, ä, b, ) > 1`:       form,
 	} {
 		_, err := ParseClaim(text)
-		if err == nil || !strings.HasSuffix(err.Error(), want) {
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
