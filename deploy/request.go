@@ -46,7 +46,8 @@ type Request struct {
 type NodeFilter int
 
 const (
-	SelectedNodes NodeFilter = iota // all
+	NoNodes       NodeFilter = iota // none, so that the hive may have none; Pick selects nevertheless
+	SelectedNodes                   // all
 	RemoteNodes                     // those that nixbench can connect to: named nodes with a null targetHost are for apply-local, as in Colmena
 	DeployedNodes                   // like RemoteNodes, but the evaluation of the nodes reports broken deployment options
 	BootedNodes                     // those whose machines nixbench boots
@@ -140,15 +141,15 @@ func NodeNamed(name string) func(*nixeval.Hive) (nixeval.Node, error) {
 	return func(hive *nixeval.Hive) (nixeval.Node, error) {
 		for _, n := range hive.Nodes {
 			if n.Name == name {
-				return n, checkEvaluable(hive, n)
+				return n, CheckEvaluable(hive, n)
 			}
 		}
 		return nixeval.Node{}, failure.WithHint(failure.NewUsage("there is no node %s in the hive", name), "nixbench eval lists the nodes")
 	}
 }
 
-// checkEvaluable returns an error if the deployment options of one of the nodes are broken.
-func checkEvaluable(hive *nixeval.Hive, nodes ...nixeval.Node) error {
+// CheckEvaluable returns an error if the deployment options of one of the nodes are broken.
+func CheckEvaluable(hive *nixeval.Hive, nodes ...nixeval.Node) error {
 	broken := map[string]*nixeval.NixError{}
 	for _, n := range nodes {
 		if err := hive.Broken[n.Unit]; err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
@@ -60,23 +61,20 @@ type recordedRun struct {
 // something. It is the only way to what a command works with. The caller closes the session.
 func Open(ctx context.Context, r Request) (*Session, error) {
 	s := &Session{request: r}
-	r.Eval.Send = s.send
+	r.Eval.Send = s.Send
 	var err error
 	if s.Eval, err = r.Evaluator(); err != nil {
 		return nil, err
 	}
-	selectNodes, err := r.selector()
+	on, err := selection.ParseSelector(r.On)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.survey(ctx); err != nil {
 		return nil, err
 	}
-	_, _ = s.State() // remembers an error for those who need the state
-	if s.Nodes, err = selectNodes(s.Hive); err != nil {
-		return nil, s.explainEmptyHive(err)
-	}
-	if err := s.checkSelection(); err != nil {
+	_, _ = s.State() // remembers an error for what needs the state
+	if err := s.selectNodes(on); err != nil {
 		return nil, err
 	}
 	if r.Command != "" {
@@ -85,12 +83,12 @@ func Open(ctx context.Context, r Request) (*Session, error) {
 		}
 	}
 	s.Machines = &machine.Manager{
-		Hive: s.Hive, Dir: s.Dir, Vault: vault.Open(s.Dir.Vault()), Open: r.Hypervisors(s.send), Eval: s.Eval, Send: s.send,
+		Hive: s.Hive, Dir: s.Dir, Vault: vault.Open(s.Dir.Vault()), Open: r.Hypervisors(s.Send), Eval: s.Eval, Send: s.Send,
 		Keep:    func(built map[string]nixeval.Closure) error { return s.keep(ctx, built) },
 		APIPort: defaultAPIPort(s.Hive), AccessFiles: AccessFiles(),
 	}
 	s.Fleet = fleet.New(s.Hive, fleet.Options{
-		Options: remote.Options{AcceptNewHostKeys: r.AcceptNewHostKeys, Prompt: r.Prompt, Send: s.send, Down: func(ctx context.Context, node string) string {
+		Options: remote.Options{AcceptNewHostKeys: r.AcceptNewHostKeys, Prompt: r.Prompt, Send: s.Send, Down: func(ctx context.Context, node string) string {
 			m, cluster, err := s.MachineOf(node)
 			if err != nil {
 				return ""
@@ -116,17 +114,17 @@ func (s *Session) Close() {
 // names none, it passes these facts to later evaluations. The survey itself gets no facts, because the set of nodes and their addresses must
 // not depend on which machines run.
 func (s *Session) survey(ctx context.Context) error {
-	WarnAboutModules(s.Eval.Source, nil, s.request.Version, s.send)
+	WarnAboutModules(s.Eval.Source, nil, s.request.Version, s.Send)
 	hive, err := s.Eval.Survey(ctx)
 	if err != nil {
 		return err
 	}
 	s.Hive = hive
-	WarnAboutModules(s.Eval.Source, hive, s.request.Version, s.send)
+	WarnAboutModules(s.Eval.Source, hive, s.request.Version, s.Send)
 	if s.Dir, err = state.Locate(s.Eval.Source, hive.ClusterName()); err != nil {
 		return err
 	}
-	if err := verifyState(s.Dir, s.send); err != nil {
+	if err := verifyState(s.Dir, s.Send); err != nil {
 		return err
 	}
 	if s.Eval.Facts != "" || len(machine.Booted(hive, hive.Nodes)) == 0 {
@@ -144,13 +142,13 @@ func (s *Session) survey(ctx context.Context) error {
 // warnIfRenamed warns if the hive's cluster has no machines, and the hive was used for a cluster with another name that has.
 func (s *Session) warnIfRenamed() {
 	for _, other := range runs.FormerNames(s.Dir, s.Eval.Source.String()) {
-		event.Sink(s.send).Warn("the cluster %s has no machines, and %s is the state of another cluster of this hive that has; if meta.name was changed, set it to %q again to use or destroy that cluster's machines: nixbench apply does not rename them",
+		event.Sink(s.Send).Warn("the cluster %s has no machines, and %s is the state of another cluster of this hive that has; if meta.name was changed, set it to %q again to use or destroy that cluster's machines: nixbench apply does not rename them",
 			s.Hive.ClusterName(), other, filepath.Base(string(other)))
 	}
 }
 
-// send sends an event to the sink of the request, and records it if a run is recorded.
-func (s *Session) send(e event.Event) {
+// Send sends an event to the sink of the request, and records it if a run is recorded.
+func (s *Session) Send(e event.Event) {
 	if run := s.run.Load(); run != nil {
 		run.Event(e)
 	}
@@ -213,10 +211,10 @@ func (s *Session) recorded(ctx context.Context, f func(run *recordedRun) error) 
 // deployer returns a Deployer with everything that a session has. Its Store and Record are nil if no run is recorded.
 func (s *Session) deployer() *Deployer {
 	d := &Deployer{
-		Eval: s.Eval, Fleet: s.Fleet, Machines: s.Machines, Keep: s.Machines.Keep, Engines: newEngines(s.Dir), Send: s.send,
-		Copier:    &closure.Copier{Send: s.send, NixOptions: s.Eval.NixOptions, Substitute: true},
-		Uploader:  &secrets.Uploader{Send: s.send, Generated: s.Machines.Vault.Part},
-		Activator: &activate.Activator{Send: s.send},
+		Eval: s.Eval, Fleet: s.Fleet, Machines: s.Machines, Keep: s.Machines.Keep, Engines: newEngines(s.Dir), Send: s.Send,
+		Copier:    &closure.Copier{Send: s.Send, NixOptions: s.Eval.NixOptions, Substitute: true},
+		Uploader:  &secrets.Uploader{Send: s.Send, Generated: s.Machines.Vault.Part},
+		Activator: &activate.Activator{Send: s.Send},
 	}
 	if run := s.run.Load(); run != nil {
 		d.Store, d.Record = run.store, run.Recorder

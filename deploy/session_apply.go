@@ -100,7 +100,7 @@ func (s *Session) readChanges(id string) ([]packages.Group, error) {
 
 // ApplyLocal deploys the selected node, which is this computer. escalation is the command with which commands become root, or nothing.
 func (s *Session) ApplyLocal(ctx context.Context, escalation []string, o Options) error {
-	local, err := fleet.NewLocal(s.Hive, s.Nodes[0], escalation, remote.Options{Prompt: s.request.Prompt, Send: s.send})
+	local, err := fleet.NewLocal(s.Hive, s.Nodes[0], escalation, remote.Options{Prompt: s.request.Prompt, Send: s.Send})
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (s *Session) verifyPlan(ctx context.Context, o ApplyOptions) (*Plan, error)
 		return nil, &OutdatedPlanError{File: o.File, Made: o.Saved.Made, Changes: changes}
 	}
 	if !made.Changes() && (Plan{Nodes: o.Saved.Nodes}).Changes() {
-		event.Sink(s.send).Note("the plan %s was applied already; there is nothing to change", o.File)
+		event.Sink(s.Send).Note("the plan %s was applied already; there is nothing to change", o.File)
 	}
 	made.File, made.Made = o.File, o.Saved.Made
 	return &made, nil
@@ -190,7 +190,7 @@ func (s *Session) SavePlan(ctx context.Context, file string, arguments PlanArgum
 	if err := saved.Write(file, key); err != nil {
 		return err
 	}
-	event.Sink(s.send).Note("the plan is in %s; nixbench apply %s executes it", file, file)
+	event.Sink(s.Send).Note("the plan is in %s; nixbench apply %s executes it", file, file)
 	return nil
 }
 

@@ -12,31 +12,22 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// selector returns the function that selects the nodes of the request.
-func (r Request) selector() (func(*nixeval.Hive) ([]nixeval.Node, error), error) {
-	if r.Pick != nil {
-		return func(hive *nixeval.Hive) ([]nixeval.Node, error) {
-			n, err := r.Pick(hive)
-			return []nixeval.Node{n}, err
-		}, nil
-	}
-	selector, err := selection.ParseSelector(r.On)
-	return selector.Select, err
-}
-
-// explainEmptyHive adds a hint to the error of a selection if the hive has no nodes, but machines exist.
-func (s *Session) explainEmptyHive(err error) error {
-	if len(s.Hive.Nodes) == 0 {
-		if recorded, _ := s.State(); recorded != nil && len(recorded.Machines) > 0 {
-			return failure.WithHint(err, "nixbench destroy removes the machines of its former nodes")
+// selectNodes selects the nodes of the request, whose terms are in on.
+func (s *Session) selectNodes(on selection.Selector) (err error) {
+	r := s.request
+	switch {
+	case r.Pick != nil:
+		s.Nodes = make([]nixeval.Node, 1)
+		s.Nodes[0], err = r.Pick(s.Hive)
+	case r.Nodes != NoNodes:
+		s.Nodes, err = on.Select(s.Hive)
+		if recorded, _ := s.State(); err != nil && len(s.Hive.Nodes) == 0 && recorded != nil && len(recorded.Machines) > 0 {
+			err = failure.WithHint(err, "nixbench destroy removes the machines of its former nodes")
 		}
 	}
-	return err
-}
-
-// checkSelection checks the selected nodes, and reduces them to those that the request wants.
-func (s *Session) checkSelection() (err error) {
-	r := s.request
+	if err != nil {
+		return err
+	}
 	if r.AllNodesOnly && len(r.On) == 0 && !s.Hive.Meta.AllowApplyAll {
 		return failure.WithHint(failure.NewUsage("%s: meta.allowApplyAll is false in %s, so --on must select the nodes", r.Command, s.Eval.Source), "for all of them: --on '*'")
 	}
@@ -46,21 +37,21 @@ func (s *Session) checkSelection() (err error) {
 	switch r.Nodes {
 	case DeployedNodes:
 		if len(s.Hive.Broken) == 0 {
-			s.Nodes, err = s.remoteNodes()
+			return s.SelectRemote()
 		}
 	case RemoteNodes:
-		s.Nodes, err = s.remoteNodes()
+		return s.SelectRemote()
 	case BootedNodes:
 		s.Nodes, err = s.bootedNodes()
 	}
 	return err
 }
 
-// remoteNodes returns the selected nodes that nixbench can connect to. It fails if a node's deployment options are broken, if two nodes have
-// the same address, or if no node remains.
-func (s *Session) remoteNodes() ([]nixeval.Node, error) {
-	if err := checkEvaluable(s.Hive, s.Nodes...); err != nil {
-		return nil, err
+// SelectRemote reduces the selected nodes to those that nixbench can connect to. It fails if a node's deployment options are broken, if two
+// nodes have the same address, or if no node remains.
+func (s *Session) SelectRemote() error {
+	if err := CheckEvaluable(s.Hive, s.Nodes...); err != nil {
+		return err
 	}
 	var out []nixeval.Node
 	var local, configured []string
@@ -76,13 +67,13 @@ func (s *Session) remoteNodes() ([]nixeval.Node, error) {
 		}
 		for _, at := range targetAddresses(d) {
 			if other := taken[at]; other != "" && other != n.Name {
-				return nil, failure.NewUsage("%s and %s have the same deployment.targetHost; each would replace the system of the other", other, n.Name)
+				return failure.NewUsage("%s and %s have the same deployment.targetHost; each would replace the system of the other", other, n.Name)
 			}
 			taken[at] = n.Name
 		}
 		out = append(out, n)
 	}
-	send := event.Sink(s.send)
+	send := event.Sink(s.Send)
 	if len(local) > 0 {
 		send.Note("omitted, because deployment.targetHost is null: %s; use apply-local on them", strings.Join(local, ", "))
 	}
@@ -90,9 +81,10 @@ func (s *Session) remoteNodes() ([]nixeval.Node, error) {
 		send.Note("hosts of the SSH configuration, with its address, port and user, because their nixosConfigurations do not declare deployment.targetHost: %s", strings.Join(configured, ", "))
 	}
 	if len(out) == 0 {
-		return nil, failure.NewUsage("all selected nodes have a null deployment.targetHost; use apply-local on each")
+		return failure.NewUsage("all selected nodes have a null deployment.targetHost; use apply-local on each")
 	}
-	return out, nil
+	s.Nodes = out
+	return nil
 }
 
 // targetAddresses returns the hosts of a node, with the port.
@@ -111,7 +103,7 @@ func targetAddresses(d nixeval.Deployment) []string {
 // bootedNodes returns the selected nodes whose machines nixbench boots. It omits other nodes with a note; if the user has selected them with
 // --on, this is an error.
 func (s *Session) bootedNodes() ([]nixeval.Node, error) {
-	if err := checkEvaluable(s.Hive, s.Nodes...); err != nil {
+	if err := CheckEvaluable(s.Hive, s.Nodes...); err != nil {
 		return nil, err
 	}
 	booted := machine.Booted(s.Hive, s.Nodes)
@@ -128,6 +120,6 @@ func (s *Session) bootedNodes() ([]nixeval.Node, error) {
 	if len(s.request.On) > 0 || len(booted) == 0 {
 		return nil, failure.WithHint(failure.NewUsage("%s: %s, so it cannot start them again", s.request.Command, text), "nixbench reboot restarts such nodes; nixbench exec --root -- systemctl poweroff shuts them down")
 	}
-	event.Sink(s.send).Note("omitted, because %s", text)
+	event.Sink(s.Send).Note("omitted, because %s", text)
 	return booted, nil
 }

@@ -69,7 +69,7 @@ func (c *cluster) open(ctx context.Context, configuration bench.Configuration, c
 	if c.sweep.Flake {
 		r.File, r.Flake = "", c.source
 	}
-	r.Command, r.On, r.Pick, r.Eval.Facts = command, nil, nil, ""
+	r.Command, r.Nodes, r.On, r.Pick, r.Eval.Facts = command, deploy.SelectedNodes, nil, nil, ""
 	if command == "apply" {
 		r.Nodes, r.Keys, r.AllNodesOnly = deploy.DeployedNodes, true, true
 	}

@@ -279,7 +279,11 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *deploy.SavedPlan,
 				}
 				a.announce(func(w io.Writer) { writePreviews(w, made.Nodes) })
 			}
-			return a.confirmChanges(changes, flags.yes)
+			var list []string
+			for _, c := range changes {
+				list = append(list, c.String())
+			}
+			return a.askAboutList("apply", "apply these changes?", list, flags.yes)
 		},
 	})
 	if applied.Results != nil {

@@ -62,14 +62,11 @@ func newSweeps(a *app) (*sweeps.Sweeps, error) {
 	}
 	r, err := a.newRequest(flags.fleetFlags)
 	s := &sweeps.Sweeps{
-		Request: r, Sets: a.sets, Apply: options, Schedulers: map[string]sweeps.Scheduler{},
+		Request: r, Sets: a.sets, Apply: options, Schedulers: schedulers,
 		Log: func(w io.Writer) (event.Sink, func()) {
 			v := ui.New(ui.Options{Out: w, Err: w, Verbose: true, Color: "never"})
 			return v.Event, func() { _ = v.Close() }
 		},
-	}
-	for _, e := range engineTable {
-		s.Schedulers[e.kind.Name] = sweeps.Scheduler{NewPlayer: e.player, Client: e.client}
 	}
 	return s, err
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/inspect"
 )
 
 const checkLong = `Check that every node is up without failed units and runs the engine of the
@@ -26,7 +26,7 @@ type checkFlags struct {
 	timeout time.Duration
 }
 
-func (a *app) checkCommand() *cobra.Command {
+func checkCommand(a *app) *cobra.Command {
 	var flags checkFlags
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -36,7 +36,7 @@ func (a *app) checkCommand() *cobra.Command {
   nixbench check --deep --timeout 2m`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error { return a.check(flags) })
+	cmd.RunE = a.withView(func([]string) error { return runCheck(a, flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.BoolVar(&flags.deep, "deep", false, "also run test workloads in the cluster")
@@ -45,37 +45,21 @@ func (a *app) checkCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) check(flags checkFlags) error {
+func runCheck(a *app, flags checkFlags) error {
 	if flags.timeout <= 0 {
 		return newUsageError("--timeout must be greater than 0 (it is %v), such as 30s", flags.timeout)
 	}
-	_, hive, nodes, err := a.loadNodes(flags.on)
+	s, err := a.openNodes(flags.fleetFlags, deploy.RemoteNodes)
 	if err != nil {
 		return err
 	}
-	if nodes, err = a.selectRemoteNodes(hive, nodes); err != nil {
-		return err
-	}
-	conns := a.newFleet(hive, flags.fleetFlags, nil)
-	defer conns.Close()
-	conditions := inspect.NodeConditions(conns, nodes, flags.parallel, nil, nil)
-	clusterEngines, err := a.engines().Of(hive, conns)
-	if err != nil {
-		return err
-	}
-	var names []string
-	for _, n := range nodes {
-		names = append(names, n.Name)
-	}
-	look := func(e engine.Engine) check.Look { return engine.LookAt(e, names...) }
-	conditions = append(conditions, inspect.EngineConditions(clusterEngines, nodes, flags.parallel, engine.CheckOptions{Deep: flags.deep}, look)...)
-	if flags.deep && len(clusterEngines) == 0 {
-		return newUsageError("--deep requires a cluster, and the nodes of the hive are not members of one")
-	}
+	defer s.Close()
 	ctx, cancel := context.WithTimeout(a.ctx, flags.timeout)
 	defer cancel()
-	results, err := check.Await(ctx, conditions, a.sendEvent)
-	a.view.Result(results, func(w io.Writer) { writeChecks(w, results) })
+	results, err := s.Check(ctx, engine.CheckOptions{Deep: flags.deep})
+	if results != nil {
+		a.view.Result(results, func(w io.Writer) { writeChecks(w, results) })
+	}
 	return err
 }
 

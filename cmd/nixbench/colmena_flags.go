@@ -75,7 +75,7 @@ func parseNodeLimit(text string) (int, error) {
 }
 
 // genCompletionsCommand returns Colmena's name for the command completion.
-func (a *app) genCompletionsCommand(root *cobra.Command) *cobra.Command {
+func genCompletionsCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:       "gen-completions SHELL",
 		Short:     "Generate a completion script, like nixbench completion",

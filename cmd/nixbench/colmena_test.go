@@ -83,7 +83,7 @@ func TestColmenaCommandLine(t *testing.T) {
 // testAccepted checks that the command line is valid, and that its flags without effect are documented.
 func testAccepted(t *testing.T, args []string, guide string) {
 	t.Helper()
-	root := newApp(t.Context(), nil).rootCommand()
+	root := newRootCommand(newApp(t.Context(), nil))
 	root.InitDefaultHelpFlag()
 	cmd, rest, err := root.Find(joinNixOptions(args))
 	if err != nil {

@@ -4,39 +4,41 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // registerCompletion registers the shell completion of nodes and tags. Each completion surveys the
 // hive, which is fast enough for interactive use.
-func (a *app) registerCompletion(root *cobra.Command) {
+func registerCompletion(a *app, root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		if cmd.Flags().Lookup("on") != nil {
-			_ = cmd.RegisterFlagCompletionFunc("on", a.completeOn)
+			_ = cmd.RegisterFlagCompletionFunc("on", func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+				return completeOn(a, typed)
+			})
 		}
 		if strings.Contains(cmd.Use, "NODE") && cmd.ValidArgsFunction == nil {
-			cmd.ValidArgsFunction = a.completeNode
+			cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+				return completeNode(a, cmd, args)
+			}
 		}
 	}
 }
 
 // completeNode completes the first argument, the name of a node. It does not complete a node that --on has selected.
-func (a *app) completeNode(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func completeNode(a *app, cmd *cobra.Command, args []string) ([]string, cobra.ShellCompDirective) {
 	if on := cmd.Flags().Lookup("on"); len(args) > 0 || on != nil && on.Changed {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
-	nodes, _ := a.listCompletionTerms()
+	nodes, _ := listCompletionTerms(a)
 	return nodes, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeOn completes the last term of a comma-separated --on.
-func (a *app) completeOn(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+func completeOn(a *app, typed string) ([]string, cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndex(typed, ",")+1]
 	if strings.HasPrefix(typed[len(before):], "!") {
 		before += "!"
 	}
-	nodes, tags := a.listCompletionTerms()
+	nodes, tags := listCompletionTerms(a)
 	var out []string
 	for _, term := range append(nodes, tags...) {
 		out = append(out, before+term)
@@ -47,9 +49,12 @@ func (a *app) completeOn(_ *cobra.Command, _ []string, typed string) ([]string, 
 // listCompletionTerms returns the names of the hive's nodes, and the hive's tags and roles with a
 // leading @, as --on expects. If the hive cannot be evaluated, it returns nothing, because a
 // completion must not print errors.
-func (a *app) listCompletionTerms() (nodes, tags []string) {
-	a.sink = func(event.Event) {}
-	e, err := a.newEvaluator()
+func listCompletionTerms(a *app) (nodes, tags []string) {
+	r, err := a.newRequest(fleetFlags{})
+	if err != nil {
+		return nil, nil
+	}
+	e, err := r.Evaluator() // sends no events
 	if err != nil {
 		return nil, nil
 	}

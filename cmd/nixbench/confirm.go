@@ -11,10 +11,9 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // errDeclined means that the user answered a question with no.
@@ -28,15 +27,6 @@ func (a *app) requireConfirmation(command string, on []string, yes bool) error {
 		return nil
 	}
 	return failure.WithHint(newUsageError("%s: this needs confirmation and stdin is not a terminal; pass --yes, or select nodes with --on", command), "without --on, the command changes all nodes")
-}
-
-// checkApplyAll returns an error if a command without --on would select all nodes although
-// meta.allowApplyAll is false.
-func checkApplyAll(command string, e *nixeval.Evaluator, hive *nixeval.Hive, on []string) error {
-	if hive.Meta.AllowApplyAll || len(on) > 0 {
-		return nil
-	}
-	return failure.WithHint(newUsageError("%s: meta.allowApplyAll is false in %s, so --on must select the nodes", command, e.Source), "for all of them: --on '*'")
 }
 
 // confirm asks the user the question, unless --on or --yes is set. It returns
@@ -80,12 +70,16 @@ func (a *app) announce(show func(io.Writer)) {
 // canAsk reports whether the command can ask the user a question on a terminal.
 func (a *app) canAsk() bool { return !a.json && term.IsTerminal(int(os.Stdin.Fd())) }
 
-// checkUnlocked returns an error if another process holds the cluster's lock. It is called before
-// the user is asked anything; the command takes the lock itself later.
-func checkUnlocked(dir state.Dir) error {
-	holder, err := dir.Holder()
-	if err == nil && holder != nil {
-		err = &state.LockedError{Dir: dir, Holder: *holder}
+// askAboutList shows the list and asks the user the question, unless yes is set. Without a terminal
+// it requires yes.
+func (a *app) askAboutList(command, question string, list []string, yes bool) error {
+	if !yes && !a.canAsk() {
+		return failure.WithHint(newUsageError("%s: this needs confirmation and stdin is not a terminal; pass --yes:\n%s", command, strings.Join(list, "\n")), "check the list, then run the command again with --yes")
 	}
-	return err
+	a.announce(func(w io.Writer) {
+		for _, line := range list {
+			ui.WriteText(w, "  "+line, "    ")
+		}
+	})
+	return a.confirm(question, nil, yes)
 }

@@ -26,7 +26,7 @@ virtual machines; of a container only the output that no client has read yet.`
 // consoleTail is how many bytes of the console log the command prints without a terminal.
 const consoleTail = 64 << 10
 
-func (a *app) consoleCommand() *cobra.Command {
+func consoleCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console NODE",
 		Short: "Connect to the console of a machine",
@@ -35,34 +35,35 @@ func (a *app) consoleCommand() *cobra.Command {
   nixbench console worker-1 | tail`,
 		Args: cobra.ExactArgs(1),
 	}
-	cmd.RunE = a.withView(func(args []string) error { return a.console(args[0]) })
+	cmd.RunE = a.withView(func(args []string) error { return runConsole(a, args[0]) })
 	return cmd
 }
 
-func (a *app) console(name string) error {
-	e, hive, node, err := a.surveyNode(name)
+func runConsole(a *app, name string) error {
+	s, err := a.openNode(name, fleetFlags{})
 	if err != nil {
 		return err
 	}
-	if !machine.Boots(hive, node) {
+	defer s.Close()
+	if !machine.Boots(s.Hive, s.Nodes[0]) {
 		return failure.WithHint(newUsageError("console: nixbench has not booted the machine of %s, so its hypervisor is unknown", name), "nixbench ssh "+name)
 	}
-	recorded, err := a.dir.Load()
+	recorded, err := s.State()
 	if err != nil {
 		return err
 	}
-	console, err := a.newMachines(e, hive, a.sendEvent).OpenConsole(a.ctx, recorded, name)
+	console, err := s.Machines.OpenConsole(a.ctx, recorded, name)
 	if err != nil {
 		return err
 	}
 	defer console.Close()
 	if a.json || !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stdout.Fd())) {
-		return a.showConsoleLog(console, name)
+		return showConsoleLog(a, console, name)
 	}
-	return a.attachConsole(console, name)
+	return attachConsole(a, console, name)
 }
 
-func (a *app) showConsoleLog(console *machine.Console, name string) error {
+func showConsoleLog(a *app, console *machine.Console, name string) error {
 	ctx, cancel := context.WithTimeout(a.ctx, time.Minute)
 	defer cancel()
 	text, err := console.Tail(ctx, consoleTail)
@@ -85,9 +86,9 @@ func (a *app) showConsoleLog(console *machine.Console, name string) error {
 const detachKey = 0x1d
 
 // attachConsole connects the terminal to the console, until the user detaches or the console ends.
-func (a *app) attachConsole(console *machine.Console, name string) error {
+func attachConsole(a *app, console *machine.Console, name string) error {
 	var err error
-	engineView{a.view, a}.Pause(func() {
+	a.lendTerminal(func() {
 		fmt.Fprintf(os.Stderr, "connected to the console of %s; Ctrl-] detaches\r\n", name)
 		fd := int(os.Stdin.Fd())
 		before, rawErr := term.MakeRaw(fd)

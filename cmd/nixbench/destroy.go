@@ -3,20 +3,14 @@ package main
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/selection"
-	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 const destroyLong = `Remove the machines that nixbench has booted, with all data on their disks. With
@@ -45,7 +39,7 @@ type destroyFlags struct {
 	drain    drainFlags
 }
 
-func (a *app) destroyCommand() *cobra.Command {
+func destroyCommand(a *app) *cobra.Command {
 	var flags destroyFlags
 	cmd := &cobra.Command{
 		Use:   "destroy",
@@ -57,7 +51,7 @@ func (a *app) destroyCommand() *cobra.Command {
   nixbench destroy --yes`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error { return a.destroy(flags) })
+	cmd.RunE = a.withView(func([]string) error { return runDestroy(a, flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringArrayVar(&flags.on, "on", nil, onHelp)
@@ -68,7 +62,7 @@ func (a *app) destroyCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) destroy(flags destroyFlags) error {
+func runDestroy(a *app, flags destroyFlags) error {
 	if flags.parallel < 0 {
 		return newUsageError("--parallel must not be negative (it is %d); 0 means all at once", flags.parallel)
 	}
@@ -83,90 +77,41 @@ func (a *app) destroy(flags destroyFlags) error {
 	if err != nil {
 		return err
 	}
-	e, err := a.newEvaluator()
+	r, err := a.newRequest(fleetFlags{})
 	if err != nil {
 		return err
 	}
-	hive, err := a.surveyHive(e)
+	r.Command = "destroy"
+	s, err := a.open(r)
 	if err != nil {
 		return err
 	}
-	recorded, err := a.dir.Load()
-	if err != nil {
-		return err
-	}
-	if recorded.Cluster == nil {
-		a.warnIfRenamed(e, hive)
-		a.view.Result([]state.NodeResult{}, func(w io.Writer) { fmt.Fprintln(w, "nixbench has booted no machine of this cluster") })
-		return nil
-	}
-	if err := checkForgetHypervisor(flags.forget, hive, recorded); err != nil {
-		return err
-	}
-	return a.runRecorded(e, hive, "destroy", func(s *session) error {
-		d := &deploy.Deployer{
-			Store: s.store, Record: s.record, Send: s.send, Machines: a.newMachines(e, hive, s.send),
-			Engines: a.engines(), Fleet: a.newFleet(hive, fleetFlags{}, s.store),
-		}
-		defer d.Fleet.Close()
-		var selectMachines func([]nixeval.Node) ([]nixeval.Node, error)
-		if len(flags.on) > 0 {
-			selectMachines = func(machines []nixeval.Node) ([]nixeval.Node, error) {
-				return selector.Select(&nixeval.Hive{Nodes: machines})
-			}
-		}
-		destroyPlan, err := planDestroy(a, d.Machines, s.store.State(), selectMachines, flags.forget)
-		if err != nil {
-			return err
-		}
-		defer destroyPlan.Close()
-		if list := destroyPlan.Lines(); len(destroyPlan.Removals) > 0 {
-			question := fmt.Sprintf("remove %s, with all data on their disks?", fleet.Count(len(destroyPlan.Removals), "machine"))
+	defer s.Close()
+	done, results, err := s.Destroy(a.ctx, deploy.DestroyRequest{
+		DestroyOptions: deploy.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain, Drain: drain},
+		Machines:       selector, Forget: flags.forget,
+		Ask: func(p *machine.DestroyPlan) error {
+			question := "remove %s, with all data on their disks?"
 			if flags.forget != "" {
-				question = fmt.Sprintf("abandon %s, without removing anything on the hypervisor?", fleet.Count(len(destroyPlan.Removals), "machine"))
+				question = "abandon %s, without removing anything on the hypervisor?"
 			}
-			if err := a.askAboutList("destroy", question, list, flags.yes); err != nil {
-				return err
-			}
-		}
-		results, err := d.Destroy(a.ctx, destroyPlan, deploy.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain, Drain: drain})
-		if results != nil {
-			a.view.Result(results, func(w io.Writer) { // write no results of machines as text, because the view has already shown them
-				for _, line := range destroyPlan.Remaining {
-					fmt.Fprintln(w, line)
-				}
-				if err == nil && destroyPlan.WholeCluster && len(destroyPlan.Removals) == 0 {
-					fmt.Fprintln(w, "the remaining networks, images and keys of this cluster are removed")
-				}
-			})
-		}
-		return err
+			return a.askAboutList("destroy", fmt.Sprintf(question, fleet.Count(len(p.Removals), "machine")), p.Lines(), flags.yes)
+		},
 	})
-}
-
-func planDestroy(a *app, m *machine.Manager, recorded *state.State, selectMachines func([]nixeval.Node) ([]nixeval.Node, error), forget string) (*machine.DestroyPlan, error) {
-	if forget != "" {
-		return m.PlanAbandon(recorded, forget), nil
+	if results == nil {
+		return err
 	}
-	return m.PlanDestroy(a.ctx, recorded, selectMachines)
-}
-
-// checkForgetHypervisor validates --forget-hypervisor. The recorded cluster must have objects on
-// the hypervisor, and the hive must not contain the hypervisor, because the next apply would
-// connect to it.
-func checkForgetHypervisor(name string, hive *nixeval.Hive, recorded *state.State) error {
-	if name == "" {
-		return nil
-	}
-	if _, ok := recorded.Cluster.Hypervisors[name]; !ok {
-		return failure.WithHint(newUsageError("--forget-hypervisor %s: nixbench has created nothing on it", name),
-			"this cluster has objects on "+strings.Join(slices.Sorted(maps.Keys(recorded.Cluster.Hypervisors)), ", "))
-
-	}
-	if hive.Cluster != nil && len(hive.Nodes) > 0 {
-		if _, named := hive.Cluster.Hypervisors[name]; named {
-			return failure.WithHint(newUsageError("--forget-hypervisor %s: the hive still contains it", name), "remove it from cluster.hypervisors first")
+	a.view.Result(results, func(w io.Writer) { // write no results of machines as text, because the view has already shown them
+		if done == nil {
+			fmt.Fprintln(w, "nixbench has booted no machine of this cluster")
+			return
 		}
-	}
-	return nil
+		for _, line := range done.Remaining {
+			fmt.Fprintln(w, line)
+		}
+		if err == nil && done.WholeCluster && len(done.Removals) == 0 {
+			fmt.Fprintln(w, "the remaining networks, images and keys of this cluster are removed")
+		}
+	})
+	return err
 }

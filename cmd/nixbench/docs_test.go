@@ -57,7 +57,7 @@ func TestDocuments(t *testing.T) {
 
 // checkCall returns an error unless the command and the flags of a call of nixbench exist.
 func checkCall(t *testing.T, call string) error {
-	root := newApp(t.Context(), nil).rootCommand()
+	root := newRootCommand(newApp(t.Context(), nil))
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	cmd, args, err := root.Find(joinNixOptions(strings.Fields(strings.ReplaceAll(call, "'", ""))))

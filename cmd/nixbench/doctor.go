@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -16,7 +16,7 @@ SSH client on this machine; if the hive has roles, also the hypervisors, the
 images, and the memory and disk space for the machines of the hive. The exit
 code is 9 if a finding is an error.`
 
-func (a *app) doctorCommand() *cobra.Command {
+func doctorCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the prerequisites of apply",
@@ -25,24 +25,21 @@ func (a *app) doctorCommand() *cobra.Command {
   nixbench doctor --set roles.worker.count=20
   nixbench doctor --json | tail -n 1 | jq '.result[] | select(.state != "ok")'`,
 		Args: cobra.NoArgs,
-		RunE: a.withView(func([]string) error { return a.doctor() }),
+		RunE: a.withView(func([]string) error { return runDoctor(a) }),
 	}
 }
 
-func (a *app) doctor() error {
-	e, err := a.newEvaluator()
+func runDoctor(a *app) error {
+	s, err := a.openNodes(fleetFlags{}, deploy.NoNodes)
 	if err != nil {
 		return err
 	}
-	hive, err := a.surveyHive(e)
+	defer s.Close()
+	findings, err := s.Examine(a.ctx)
 	if err != nil {
 		return err
 	}
-	recorded, err := a.dir.Load()
-	if err != nil {
-		return err
-	}
-	return a.showFindings(append(inspect.Computer(a.ctx), a.newMachines(e, hive, a.sendEvent).Examine(a.ctx, recorded)...))
+	return showFindings(a.view, findings)
 }
 
 func errorFindings(findings []provider.Finding) []string {

@@ -26,7 +26,7 @@ const noDrainHelp = "change nodes of a running cluster without a drain"
 func (f *drainFlags) add(set *pflag.FlagSet, noDrain string) {
 	set.BoolVar(&f.noDrain, "no-drain", false, noDrain)
 	f.allow = map[string]*bool{}
-	for _, k := range engineKinds() {
+	for _, k := range deploy.EngineKinds() {
 		for _, o := range k.DrainOptions {
 			f.allow[o.Flag] = set.Bool(o.Flag, false, o.Help)
 		}

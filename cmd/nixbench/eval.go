@@ -21,7 +21,7 @@ as JSON. The expression is a function of { pkgs, lib, nodes }, where
 nodes.NAME.config is the NixOS configuration of a node. Without an expression it
 lists the nodes.`
 
-func (a *app) evalCommand() *cobra.Command {
+func evalCommand(a *app) *cobra.Command {
 	var (
 		x           nixeval.Expression
 		on          []string
@@ -51,23 +51,24 @@ func (a *app) evalCommand() *cobra.Command {
 			}
 			x.File = args[0]
 		}
-		e, err := a.newEvaluator()
-		if err != nil {
-			return err
-		}
 		if !exprGiven && x.File == "" {
-			return a.evalHive(e, on, instantiate, keepGoing)
+			return evalHive(a, on, instantiate, keepGoing)
 		}
 		if len(on) > 0 {
 			return newUsageError("eval: --on and an expression exclude each other: the expression gets all nodes and can select some")
 		}
-		if err := a.addFacts(e); err != nil {
+		r, err := a.newRequest(fleetFlags{})
+		if err != nil {
+			return err
+		}
+		e, err := deploy.OpenEvaluator(a.ctx, r)
+		if err != nil {
 			return err
 		}
 		if instantiate {
-			return a.evalDrvs(e, x)
+			return evalDrvs(a, e, x)
 		}
-		return a.evalExpression(e, x)
+		return evalExpression(a, e, x)
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -78,7 +79,7 @@ func (a *app) evalCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) evalExpression(e *nixeval.Evaluator, x nixeval.Expression) error {
+func evalExpression(a *app, e *nixeval.Evaluator, x nixeval.Expression) error {
 	data, err := e.Introspect(a.ctx, x)
 	if err != nil {
 		return err
@@ -87,7 +88,7 @@ func (a *app) evalExpression(e *nixeval.Evaluator, x nixeval.Expression) error {
 	return nil
 }
 
-func (a *app) evalDrvs(e *nixeval.Evaluator, x nixeval.Expression) error {
+func evalDrvs(a *app, e *nixeval.Evaluator, x nixeval.Expression) error {
 	drvs, err := e.IntrospectDrvs(a.ctx, x)
 	if err != nil {
 		return err
@@ -102,33 +103,24 @@ func (a *app) evalDrvs(e *nixeval.Evaluator, x nixeval.Expression) error {
 
 // evalHive prints the nodes that --on selects, or with instantiate the derivations of their
 // systems.
-func (a *app) evalHive(e *nixeval.Evaluator, on []string, instantiate, keepGoing bool) error {
-	hive, nodes, err := a.selectNodes(e, on)
+func evalHive(a *app, on []string, instantiate, keepGoing bool) error {
+	s, err := a.openNodes(fleetFlags{on: on}, deploy.SelectedNodes)
 	if err != nil {
 		return err
 	}
+	defer s.Close()
 	if !instantiate {
-		a.showHive(hive, nodes)
-		hive = hive.WithKeys(nodes)
-		broken := map[string]*nixeval.NixError{}
-		for _, n := range nodes {
-			if err := hive.Broken[n.Unit]; err != nil {
-				broken[n.Unit] = err
-			}
-		}
-		if len(broken) > 0 {
-			return &nixeval.EvalError{Units: broken}
-		}
-		return nil
+		showHive(a.view, s.Hive, s.Nodes)
+		return deploy.CheckEvaluable(s.Hive.WithKeys(s.Nodes), s.Nodes...)
 	}
-	closures, err := deploy.Instantiate(a.ctx, e, hive, nodes, keepGoing)
+	closures, err := deploy.Instantiate(a.ctx, s.Eval, s.Hive, s.Nodes, keepGoing)
 	if len(closures) > 0 {
-		a.showDrvs(nodes, closures)
+		showDrvs(a.view, s.Nodes, closures)
 	}
 	return err
 }
 
-func (a *app) showDrvs(nodes []nixeval.Node, closures map[string]nixeval.Closure) {
+func showDrvs(view *ui.View, nodes []nixeval.Node, closures map[string]nixeval.Closure) {
 	drvs := map[string]string{}
 	var rows []ui.Row
 	for _, n := range nodes {
@@ -137,7 +129,7 @@ func (a *app) showDrvs(nodes []nixeval.Node, closures map[string]nixeval.Closure
 			rows = append(rows, ui.Row{n.Name, c.Drv})
 		}
 	}
-	a.view.Result(drvs, func(w io.Writer) { ui.List(w, rows) })
+	view.Result(drvs, func(w io.Writer) { ui.List(w, rows) })
 }
 
 // hiveView is the JSON output of `eval`. It contains the names of deployment.keys, but not the
@@ -158,7 +150,7 @@ type nodeView struct {
 	Keys        []string            `json:"keys"`
 }
 
-func (a *app) showHive(hive *nixeval.Hive, nodes []nixeval.Node) {
+func showHive(view *ui.View, hive *nixeval.Hive, nodes []nixeval.Node) {
 	v := hiveView{Name: hive.Meta.Name, Description: hive.Meta.Description, Roles: hive.Roles, Nodes: []nodeView{}}
 	if hive.Cluster != nil && (hive.Cluster.Declared || len(hive.Roles) > 0) {
 		v.Cluster = hive.Cluster
@@ -173,5 +165,5 @@ func (a *app) showHive(hive *nixeval.Hive, nodes []nixeval.Node) {
 		}
 		rows = append(rows, ui.Row{n.Name, n.Unit, host, strings.Join(n.Tags, ",")})
 	}
-	a.view.Result(v, func(w io.Writer) { ui.Table(w, rows) })
+	view.Result(v, func(w io.Writer) { ui.Table(w, rows) })
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -32,7 +34,7 @@ type execFlags struct {
 	root, literal bool
 }
 
-func (a *app) execCommand() *cobra.Command {
+func execCommand(a *app) *cobra.Command {
 	var flags execFlags
 	cmd := &cobra.Command{
 		Use:   "exec [--on NODES] [--] COMMAND [ARGUMENT…]",
@@ -42,7 +44,7 @@ func (a *app) execCommand() *cobra.Command {
   nixbench exec --on 'web-*' --root -- systemctl restart nginx`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	cmd.RunE = a.withView(func(args []string) error { return a.exec(args, flags) })
+	cmd.RunE = a.withView(func(args []string) error { return runExec(a, args, flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.SetInterspersed(false) // flags after COMMAND are its arguments
@@ -52,34 +54,20 @@ func (a *app) execCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) exec(args []string, flags execFlags) error {
-	_, hive, nodes, err := a.loadNodes(flags.on)
+func runExec(a *app, args []string, flags execFlags) error {
+	s, err := a.openNodes(flags.fleetFlags, deploy.RemoteNodes)
 	if err != nil {
 		return err
 	}
-	if nodes, err = a.selectRemoteNodes(hive, nodes); err != nil {
-		return err
-	}
-	hosts := a.newFleet(hive, flags.fleetFlags, nil)
-	defer hosts.Close()
+	defer s.Close()
 	command := newExecCommand(args, flags)
-	run := a.runWithPrefix
-	if len(nodes) == 1 && !a.json {
-		run = a.runUnprefixed
+	run := runWithPrefix
+	if len(s.Nodes) == 1 && !a.json {
+		run = runUnprefixed
 	}
-	results := fleet.Each(a.ctx, nodes, flags.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
-		h, err := hosts.Host(ctx, n)
-		if err != nil {
-			return 0, err
-		}
-		err = run(ctx, h, n, command)
-		var failed *remote.RunError
-		if errors.As(err, &failed) {
-			return failed.ShellStatus(), nil
-		}
-		return 0, err
-	})
-	return joinExitErrors(results)
+	return joinExitErrors(s.RunOnNodes(a.ctx, func(ctx context.Context, h *remote.Host, n nixeval.Node) error {
+		return run(ctx, a.view, h, n, command)
+	}))
 }
 
 // newExecCommand returns the command that exec runs on every node. Without --literal, this is the login
@@ -94,16 +82,16 @@ func newExecCommand(args []string, flags execFlags) remote.Cmd {
 }
 
 // runWithPrefix runs the command on a node, and prints each line of its output with the node's name.
-func (a *app) runWithPrefix(ctx context.Context, h *remote.Host, n nixeval.Node, c remote.Cmd) error {
-	out := &remote.Lines{Each: func(line string, _ bool) { a.view.Output(n.Name, line) }, Err: a.view.Err}
+func runWithPrefix(ctx context.Context, view *ui.View, h *remote.Host, n nixeval.Node, c remote.Cmd) error {
+	out := &remote.Lines{Each: func(line string, _ bool) { view.Output(n.Name, line) }, Err: view.Err}
 	c.Stdout, c.Stderr = out, out
 	defer out.Flush()
 	return h.Run(ctx, c)
 }
 
 // runUnprefixed runs the command on a node, and prints its output unchanged.
-func (a *app) runUnprefixed(ctx context.Context, h *remote.Host, _ nixeval.Node, c remote.Cmd) error {
-	c.Stdout, c.Stderr = a.view.Raw()
+func runUnprefixed(ctx context.Context, view *ui.View, h *remote.Host, _ nixeval.Node, c remote.Cmd) error {
+	c.Stdout, c.Stderr = view.Raw()
 	return h.Run(ctx, c)
 }
 

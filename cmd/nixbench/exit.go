@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
@@ -90,9 +89,9 @@ func exitCode(err error) int {
 	if kind == failure.Command && errors.As(err, &command) {
 		return command.code
 	}
-	var program *enginecmd.ExitError
+	var program *programError
 	if kind == failure.Command && errors.As(err, &program) {
-		return program.Code
+		return program.code
 	}
 	return exitCodes[kind]
 }
@@ -186,3 +185,15 @@ func buildErrorHint(e *nixeval.NixError) string {
 	}
 	return "the full log: nix log " + e.Drv
 }
+
+// programError means that a program that nixbench has run in its place failed. nixbench ends with the exit code of the program, and shows no
+// error, because the program has shown its own.
+type programError struct {
+	program string
+	code    int
+}
+
+func (e *programError) Error() string { return fmt.Sprintf("%s: exit status %d", e.program, e.code) }
+
+// Kind implements [failure.Classified].
+func (e *programError) Kind() failure.Kind { return failure.Command }

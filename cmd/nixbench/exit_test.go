@@ -86,8 +86,8 @@ func TestErrorsOfEngines(t *testing.T) {
 		{errors.Join(drain, alone), exitCheck, []ui.Problem{{Message: drain.Error()}, {Message: alone.Error(), Hint: alone.Hint()}}},
 		{access, exitCheck, []ui.Problem{{Message: "no control plane has an administrator's kubeconfig yet: cp-1: it has none\ncp-2: it has none", Hint: failure.Hint(access)}}},
 		{kubernetes.NewAccessError(down), exitCheck, []ui.Problem{{Message: "no control plane has an administrator's kubeconfig yet: " + down.Error(), Hint: failure.Hint(access)}}},
-		{&keyNotReadyError{err: lost, hint: "ask again"}, exitCheck, []ui.Problem{{Message: lost.Error(), Hint: "ask again"}}},
-		{&keyNotReadyError{err: silent, hint: "ask again"}, exitCheck, []ui.Problem{{Message: silent.Error(), Hint: "ask again"}}},
+		{failure.WithHint(failure.WithKind(failure.Cluster, lost), "ask again"), exitCheck, []ui.Problem{{Message: lost.Error(), Hint: "ask again"}}},
+		{failure.WithHint(failure.WithKind(failure.Cluster, silent), "ask again"), exitCheck, []ui.Problem{{Message: silent.Error(), Hint: "ask again"}}},
 		// A join by fmt has a message of its own.
 		{fmt.Errorf("%w: %w", errors.New("no locks"), errors.New("not supported")), exitInternal, []ui.Problem{{Message: "no locks: not supported"}}},
 	} {

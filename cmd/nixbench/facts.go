@@ -10,11 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-func (a *app) factsCommand() *cobra.Command {
+func factsCommand(a *app) *cobra.Command {
 	var schema bool
 	cmd := &cobra.Command{
 		Use:   "facts",
@@ -30,28 +31,21 @@ NixOS modules get them in their argument runtime. It contains no secrets.`,
 			a.view.Result(json.RawMessage(facts.Schema), func(w io.Writer) { fmt.Fprint(w, facts.Schema) })
 			return nil
 		}
-		return a.showFacts()
+		return runFacts(a)
 	})
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of runtime.json")
 	return cmd
 }
 
-func (a *app) showFacts() error {
+func runFacts(a *app) error {
 	file := a.factsFile
 	if file == "" {
-		e, err := a.newEvaluator()
+		s, err := a.openNodes(fleetFlags{}, deploy.NoNodes)
 		if err != nil {
 			return err
 		}
-		hive, err := a.surveyHive(e)
-		if err != nil {
-			return err
-		}
-		dir, err := a.locateState(e, hive)
-		if err != nil {
-			return err
-		}
-		file = dir.Facts()
+		defer s.Close()
+		file = s.Dir.Facts()
 	}
 	r, err := facts.Load(file)
 	if errors.Is(err, fs.ErrNotExist) {

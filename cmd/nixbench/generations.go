@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/inspect"
 )
 
 // generation is a generation of a node in the output of --json.
@@ -27,7 +27,7 @@ type generation struct {
 	Default bool      `json:"default"`
 }
 
-func (a *app) generationsCommand() *cobra.Command {
+func generationsCommand(a *app) *cobra.Command {
 	var flags fleetFlags
 	var paths bool
 	cmd := &cobra.Command{
@@ -41,7 +41,7 @@ entries of their system profile, the newest first. Marks show the running one
   nixbench generations --on web-1 --paths`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error { return a.generations(flags, paths) })
+	cmd.RunE = a.withView(func([]string) error { return runGenerations(a, flags, paths) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
@@ -49,17 +49,13 @@ entries of their system profile, the newest first. Marks show the running one
 	return cmd
 }
 
-func (a *app) generations(flags fleetFlags, paths bool) error {
-	_, hive, nodes, err := a.loadNodes(flags.on)
+func runGenerations(a *app, flags fleetFlags, paths bool) error {
+	s, err := a.openNodes(flags, deploy.RemoteNodes)
 	if err != nil {
 		return err
 	}
-	if nodes, err = a.selectRemoteNodes(hive, nodes); err != nil {
-		return err
-	}
-	conns := a.newFleet(hive, flags, nil)
-	defer conns.Close()
-	inspected := inspect.Nodes(a.ctx, conns, nodes, flags.parallel, a.sendEvent)
+	defer s.Close()
+	inspected := s.Inspect(a.ctx)
 	list := []generation{}
 	for _, o := range inspected {
 		list = append(list, generationsOf(o.Node.Name, o.Value)...)

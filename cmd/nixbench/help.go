@@ -36,7 +36,7 @@ func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 
 // addHelp sets the format of the help, and adds the commands help and completion to a group, and the help topic flags.
 // It is called after the flags of all commands and the other commands were added.
-func (a *app) addHelp(root *cobra.Command, group string) {
+func addHelp(a *app, root *cobra.Command, group string) {
 	root.SetUsageFunc(writeUsage)
 	root.SetHelpCommandGroupID(group)
 	root.SetCompletionCommandGroupID(group)

@@ -17,7 +17,7 @@ import (
 func renderHelp(t *testing.T, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
-	root := newApp(t.Context(), nil).rootCommand()
+	root := newRootCommand(newApp(t.Context(), nil))
 	root.SetOut(&out)
 	root.SetErr(io.Discard)
 	root.SetArgs(append([]string{}, args...)) // with nil, cobra uses the arguments of the test
@@ -29,7 +29,7 @@ func renderHelp(t *testing.T, args ...string) string {
 
 // No line of a help text may be longer than the usual terminal.
 func TestHelpFitsTerminal(t *testing.T) {
-	root := newApp(t.Context(), nil).rootCommand()
+	root := newRootCommand(newApp(t.Context(), nil))
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	calls := [][]string{{}, {"help"}}
@@ -63,7 +63,7 @@ func TestOverview(t *testing.T) {
 	if n := strings.Count(text, "\n"); n > 24 {
 		t.Errorf("%d lines", n)
 	}
-	root := newApp(t.Context(), nil).rootCommand()
+	root := newRootCommand(newApp(t.Context(), nil))
 	words := strings.Fields(text)
 	for _, c := range root.Commands() {
 		if c.IsAvailableCommand() && (!slices.Contains(words, c.Name()) || c.GroupID == "") {

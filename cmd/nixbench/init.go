@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/modules"
 	"github.com/nixbench/nixbench/nixeval"
@@ -43,7 +44,7 @@ var initTemplates = []struct{ name, dir, next string }{
 	{"empty", "empty", "add nodes to hive.nix, then: nixbench eval"},
 }
 
-func (a *app) initCommand() *cobra.Command {
+func initCommand(a *app) *cobra.Command {
 	var dir string
 	var flake, update bool
 	cmd := &cobra.Command{
@@ -64,7 +65,7 @@ func (a *app) initCommand() *cobra.Command {
 			return newUsageError("init --update takes no template and no --flake; it writes the modules again")
 		}
 		if update {
-			return a.updateModules(dir)
+			return updateModules(a.view, dir)
 		}
 		name := initTemplates[0].name
 		if len(args) == 1 {
@@ -99,7 +100,7 @@ func (a *app) initCommand() *cobra.Command {
 				next = "git add ., " + next
 			}
 		}
-		a.showNextStep(dir, files, next)
+		showNextStep(a.view, dir, files, next)
 		return nil
 	})
 	cmd.Flags().BoolVar(&flake, "flake", false, "write a flake, too")
@@ -185,7 +186,7 @@ func createFile(path string, data []byte) (created bool, err error) {
 	return true, errors.Join(err, f.Close())
 }
 
-func (a *app) showNextStep(dir string, files map[string][]byte, next string) {
+func showNextStep(view *ui.View, dir string, files map[string][]byte, next string) {
 	var shown []string // names of files, and each folder once, without its files
 	for _, name := range sortedNames(files) {
 		if top, _, nested := strings.Cut(name, "/"); nested {
@@ -199,7 +200,7 @@ func (a *app) showNextStep(dir string, files map[string][]byte, next string) {
 		Dir   string   `json:"dir"`
 		Files []string `json:"files"`
 	}{dir, sortedNames(files)}
-	a.view.Result(v, func(w io.Writer) {
+	view.Result(v, func(w io.Writer) {
 		for _, name := range shown {
 			fmt.Fprintln(w, strings.TrimPrefix(dir+"/", "./")+name)
 		}

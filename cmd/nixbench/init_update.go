@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -18,7 +19,7 @@ import (
 )
 
 // updateModules writes nixbench's modules again into the folder in which init has written them, and shows what it changes.
-func (a *app) updateModules(dir string) error {
+func updateModules(view *ui.View, dir string) error {
 	folder := filepath.Join(dir, deploy.ModulesFolder)
 	updated, err := modules.Compare(os.DirFS(folder))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -38,7 +39,7 @@ func (a *app) updateModules(dir string) error {
 		Dir     string   `json:"dir"`
 		Updated []string `json:"updated"`
 	}{folder, append([]string{}, updated...)}
-	a.view.Result(v, func(w io.Writer) {
+	view.Result(v, func(w io.Writer) {
 		if len(updated) == 0 {
 			fmt.Fprintln(w, "nothing to update")
 			return

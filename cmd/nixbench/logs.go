@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -32,7 +31,7 @@ type logsFlags struct {
 	since  string
 }
 
-func (a *app) logsCommand() *cobra.Command {
+func logsCommand(a *app) *cobra.Command {
 	var flags logsFlags
 	cmd := &cobra.Command{
 		Use:   "logs {NODE | --on NODES} [UNIT]",
@@ -58,7 +57,7 @@ func (a *app) logsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.logs(on, argv, flags, len(flags.on) == 0)
+		return runLogs(a, on, argv, flags)
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -95,42 +94,28 @@ func (f logsFlags) journalctl(unit string) ([]string, error) {
 	return argv, nil
 }
 
-func (a *app) logs(on []string, argv []string, flags logsFlags, single bool) error {
-	e, err := a.newEvaluator()
+// runLogs shows the journals of nodes. Without --on, on is the name of a node.
+func runLogs(a *app, on []string, argv []string, flags logsFlags) error {
+	r, err := a.newRequest(flags.fleetFlags)
 	if err != nil {
 		return err
 	}
-	var hive *nixeval.Hive
-	var nodes []nixeval.Node
-	if single { // a name, and not a selection
-		if hive, err = a.surveyHive(e); err != nil {
-			return err
-		}
-		node, err := findNode(hive, on[0])
-		if err != nil {
-			return err
-		}
-		nodes = []nixeval.Node{node}
-	} else if hive, nodes, err = a.selectNodes(e, on); err != nil {
+	r.Nodes = deploy.RemoteNodes
+	if len(flags.on) == 0 {
+		r.Pick = deploy.NodeNamed(on[0])
+	}
+	s, err := a.open(r)
+	if err != nil {
 		return err
 	}
-	if nodes, err = a.selectRemoteNodes(hive, nodes); err != nil {
+	defer s.Close()
+	prefixed := len(s.Nodes) > 1 || a.json
+	results := s.RunOnNodes(a.ctx, func(ctx context.Context, h *remote.Host, n nixeval.Node) error {
+		shown, err := showJournal(ctx, a.view, h, n, argv, prefixed)
+		if err == nil && !shown {
+			a.sendEvent(event.Event{Kind: event.Message, Level: "note", Node: n.Name, Time: time.Now(), Text: n.Name + ": its journal has no such lines"})
+		}
 		return err
-	}
-	hosts := a.newFleet(hive, flags.fleetFlags, nil)
-	defer hosts.Close()
-	prefixed := len(nodes) > 1 || a.json
-	results := fleet.Each(a.ctx, nodes, flags.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
-		h, err := hosts.Host(ctx, n)
-		if err != nil {
-			return 0, err
-		}
-		err = a.showJournal(ctx, h, n, argv, prefixed)
-		var failed *remote.RunError
-		if errors.As(err, &failed) {
-			return failed.ShellStatus(), nil
-		}
-		return 0, err
 	})
 	if err := a.ctx.Err(); err != nil {
 		return context.Cause(a.ctx)
@@ -138,13 +123,13 @@ func (a *app) logs(on []string, argv []string, flags logsFlags, single bool) err
 	return joinExitErrors(results)
 }
 
-// showJournal runs journalctl on a node and prints its output. It sends a note if there is none.
-func (a *app) showJournal(ctx context.Context, h *remote.Host, n nixeval.Node, argv []string, prefixed bool) error {
-	out, errs := a.view.Raw()
+// showJournal runs journalctl on a node and prints its output. It reports whether there is some.
+func showJournal(ctx context.Context, view *ui.View, h *remote.Host, n nixeval.Node, argv []string, prefixed bool) (shown bool, err error) {
+	out, errs := view.Raw()
 	show := func(w io.Writer) *remote.Lines {
-		return &remote.Lines{Err: a.view.Err, Each: func(line string, _ bool) {
+		return &remote.Lines{Err: view.Err, Each: func(line string, _ bool) {
 			if prefixed {
-				a.view.Output(n.Name, line)
+				view.Output(n.Name, line)
 			} else {
 				fmt.Fprintln(ui.Printable(w), line)
 			}
@@ -153,12 +138,9 @@ func (a *app) showJournal(ctx context.Context, h *remote.Host, n nixeval.Node, a
 	stdout, stderr := show(out), show(errs)
 	defer stdout.Flush()
 	defer stderr.Flush()
-	var shown writtenBytes
-	err := h.Run(ctx, remote.Cmd{Argv: argv, Sudo: true, Unlimited: true, Stdout: io.MultiWriter(stdout, &shown), Stderr: stderr})
-	if err == nil && shown == 0 {
-		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Node: n.Name, Time: time.Now(), Text: n.Name + ": its journal has no such lines"})
-	}
-	return err
+	var written writtenBytes
+	err = h.Run(ctx, remote.Cmd{Argv: argv, Sudo: true, Unlimited: true, Stdout: io.MultiWriter(stdout, &written), Stderr: stderr})
+	return written > 0, err
 }
 
 // writtenBytes counts the bytes that are written to it.

@@ -39,7 +39,7 @@ func run(args []string, open hypervisorOpener) int {
 	ended := make(chan struct{})
 	defer close(ended)
 	go app.watchInterrupt(ended, os.Exit)
-	root := app.rootCommand()
+	root := newRootCommand(app)
 	root.SetArgs(expandFileFlag(root, joinNixOptions(args)))
 	cmd, err := root.ExecuteC()
 	if err != nil && !app.started { // the command line was rejected before the command's body ran

@@ -12,7 +12,7 @@ import (
 
 // manCommand returns the hidden command that writes the manual pages. The build of nixbench's Nix
 // package runs the command.
-func (a *app) manCommand() *cobra.Command {
+func manCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "man FOLDER",
 		Short:  "Write the manual pages",

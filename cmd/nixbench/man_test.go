@@ -14,7 +14,7 @@ import (
 // Each command has a manual page with all of its flags, and with the default of each flag that has one.
 func TestManuals(t *testing.T) {
 	dir := t.TempDir()
-	root := newApp(context.Background(), nil).rootCommand()
+	root := newRootCommand(newApp(context.Background(), nil))
 	if err := writeManuals(dir, root); err != nil {
 		t.Fatal(err)
 	}

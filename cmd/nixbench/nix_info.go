@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
@@ -14,20 +15,20 @@ import (
 const nixInfoLong = `Show the version of Nix, whether its store can be reached, and whether OpenSSH's
 client is installed. No hive is needed. nixbench doctor checks more.`
 
-func (a *app) nixInfoCommand() *cobra.Command {
+func nixInfoCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "nix-info",
 		Short:   "Show the Nix installation of this machine",
 		Long:    nixInfoLong,
 		Example: "  nixbench nix-info",
 		Args:    cobra.NoArgs,
-		RunE:    a.withView(func([]string) error { return a.showFindings(inspect.Computer(a.ctx)) }),
+		RunE:    a.withView(func([]string) error { return showFindings(a.view, inspect.Computer(a.ctx)) }),
 	}
 }
 
 // showFindings shows the findings of an examination. It fails if a finding is an error. An error in the hive's options is returned.
-func (a *app) showFindings(findings []provider.Finding) error {
-	a.view.Result(findings, func(w io.Writer) { writeFindings(w, findings) })
+func showFindings(view *ui.View, findings []provider.Finding) error {
+	view.Result(findings, func(w io.Writer) { writeFindings(w, findings) })
 	for _, f := range findings {
 		if failure.KindOf(f.Err) == failure.Usage {
 			return f.Err

@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -34,7 +33,7 @@ type rebootFlags struct {
 	drain          drainFlags
 }
 
-func (a *app) rebootCommand() *cobra.Command {
+func rebootCommand(a *app) *cobra.Command {
 	var flags rebootFlags
 	cmd := &cobra.Command{
 		Use:   "reboot",
@@ -44,7 +43,7 @@ func (a *app) rebootCommand() *cobra.Command {
   nixbench apply boot && nixbench reboot --if-needed --max-unavailable 25% --yes`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error { return a.reboot(flags) })
+	cmd.RunE = a.withView(func([]string) error { return runReboot(a, flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
@@ -56,7 +55,7 @@ func (a *app) rebootCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) reboot(flags rebootFlags) error {
+func runReboot(a *app, flags rebootFlags) error {
 	o := deploy.RebootOptions{Parallel: flags.parallel, Timeout: flags.timeout, IfNeeded: flags.ifNeeded, WithoutDrain: flags.drain.noDrain}
 	if flags.timeout <= 0 {
 		return newUsageError("--timeout must be greater than 0 (it is %v)", flags.timeout)
@@ -71,35 +70,28 @@ func (a *app) reboot(flags rebootFlags) error {
 	if err := a.requireConfirmation("reboot", flags.on, flags.yes); err != nil {
 		return err
 	}
-	e, hive, nodes, err := a.loadNodes(flags.on)
+	r, err := a.newRequest(flags.fleetFlags)
 	if err != nil {
 		return err
 	}
-	if err := checkApplyAll("reboot", e, hive, flags.on); err != nil {
-		return err
-	}
-	dir, err := a.locateState(e, hive)
+	r.Command, r.AllNodesOnly, r.Nodes = "reboot", true, deploy.SelectedNodes
+	s, err := a.open(r)
 	if err != nil {
 		return err
 	}
-	if err := checkUnlocked(dir); err != nil {
-		return err
-	}
-	conns := a.newFleet(hive, flags.fleetFlags, nil)
-	defer conns.Close()
-	inspected := inspect.Nodes(a.ctx, conns, nodes, flags.parallel, a.sendEvent)
+	defer s.Close()
+	inspected := s.Inspect(a.ctx)
 	if n := countReboots(inspected, flags.ifNeeded); n == 0 {
 		a.view.Result([]state.NodeResult{}, func(w io.Writer) { fmt.Fprintln(w, "no node needs a reboot") })
 		return errors.Join(fleet.Errors(inspected)...)
 	} else if err := a.confirm(fmt.Sprintf("reboot %s?", fleet.Count(n, "node")), flags.on, flags.yes); err != nil {
 		return err
 	}
-	return a.runRecorded(e, hive, "reboot", func(s *session) error {
-		d := &deploy.Deployer{Fleet: conns, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: a.engines()}
-		results, err := d.Reboot(a.ctx, inspected, o)
+	results, err := s.Reboot(a.ctx, inspected, o)
+	if results != nil {
 		a.view.Result(results, func(io.Writer) {})
-		return err
-	})
+	}
+	return err
 }
 
 // countReboots returns the number of reachable nodes that the command would reboot.

@@ -158,7 +158,7 @@ func escapeMarkdown(s string) string {
 }
 
 func TestCommandReference(t *testing.T) {
-	root := newApp(context.Background(), nil).rootCommand()
+	root := newRootCommand(newApp(context.Background(), nil))
 	want := commandReference(root)
 	file := filepath.Join("..", "..", "docs", "commands.md")
 	if *updateDocs {
@@ -177,7 +177,7 @@ func TestCommandReference(t *testing.T) {
 
 // Every command and flag must have a description.
 func TestEverythingIsDocumented(t *testing.T) {
-	root := newApp(context.Background(), nil).rootCommand()
+	root := newRootCommand(newApp(context.Background(), nil))
 	all := commandsBelow(root)
 	if len(all) < 20 {
 		t.Errorf("only %d commands", len(all))

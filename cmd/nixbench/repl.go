@@ -1,8 +1,12 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
 
-func (a *app) replCommand() *cobra.Command {
+	"github.com/nixbench/nixbench/deploy"
+)
+
+func replCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "repl",
 		Short: "Explore the hive in nix repl",
@@ -16,11 +20,12 @@ are the configuration of each node, pkgs and lib are those of meta.nixpkgs.`,
 		if a.json {
 			return newUsageError("repl: --json is not supported")
 		}
-		e, err := a.newEvaluator()
+		r, err := a.newRequest(fleetFlags{})
 		if err != nil {
 			return err
 		}
-		if err := a.addFacts(e); err != nil {
+		e, err := deploy.OpenEvaluator(a.ctx, r)
+		if err != nil {
 			return err
 		}
 		return e.Repl(a.ctx)

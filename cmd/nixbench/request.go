@@ -7,8 +7,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/nixeval"
 )
+
+// hypervisorOpener returns an opener of hypervisors that sends their events to send.
+type hypervisorOpener func(send event.Sink) machine.Opener
 
 // fleetFlags are the flags of commands that connect to nodes.
 type fleetFlags struct {
@@ -30,12 +35,12 @@ func (f *fleetFlags) addWithParallel(set *pflag.FlagSet, parallel int) {
 func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 	r := deploy.Request{
 		File: a.file, Flake: a.flake, Parallel: f.parallel, AcceptNewHostKeys: f.acceptNew, SSHPrograms: a.sshPrograms,
-		Prompt: a.newPrompt(), Hypervisors: a.connect, Send: a.sendEvent, Args: os.Args[1:], Version: readBuildVersion().Version,
+		Prompt: a.newPrompt(), Hypervisors: a.connect, Send: a.showEvent, Args: os.Args[1:], Version: readBuildVersion().Version,
 		Describe: func(err error) (int, error) {
 			err = a.preferCause(err)
 			return exitCode(err), describeForRecord(err)
 		},
-		Eval: nixeval.Options{ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers, Facts: a.factsFile, ExtraModules: a.extraModules},
+		Eval: nixeval.Options{ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers, Facts: a.factsFile},
 	}
 	if a.evalWorkers < 0 {
 		return r, newUsageError("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", a.evalWorkers)
@@ -58,11 +63,45 @@ func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 	return r, err
 }
 
-// open opens the session of a command.
+// open opens the session of a command. From then on, it gets the events of the command.
 func (a *app) open(r deploy.Request) (*deploy.Session, error) {
 	s, err := deploy.Open(a.ctx, r)
-	if err == nil && s.Lock != nil {
+	if err != nil {
+		return nil, err
+	}
+	a.sink = s.Send
+	if s.Lock != nil {
 		a.recording.Store(true)
 	}
-	return s, err
+	return s, nil
+}
+
+// openNodes opens a session of a command that reads.
+func (a *app) openNodes(f fleetFlags, filter deploy.NodeFilter) (*deploy.Session, error) {
+	r, err := a.newRequest(f)
+	if err != nil {
+		return nil, err
+	}
+	r.Nodes = filter
+	return a.open(r)
+}
+
+// openNode opens a session of a command that reads, for one node.
+func (a *app) openNode(name string, f fleetFlags) (*deploy.Session, error) {
+	r, err := a.newRequest(f)
+	if err != nil {
+		return nil, err
+	}
+	r.Pick = deploy.NodeNamed(name)
+	return a.open(r)
+}
+
+// openLocked opens a session of a command that changes the state folder.
+func (a *app) openLocked(command string) (*deploy.Session, error) {
+	r, err := a.newRequest(fleetFlags{})
+	if err != nil {
+		return nil, err
+	}
+	r.Command = command
+	return a.open(r)
 }

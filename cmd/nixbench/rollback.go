@@ -4,20 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
-	"github.com/nixbench/nixbench/deploy/activate"
-	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 const rollbackLong = `Roll back to the systems that nodes ran before the last run that changed any of
@@ -43,7 +37,7 @@ type rollbackFlags struct {
 	drain          drainFlags
 }
 
-func (a *app) rollbackCommand() *cobra.Command {
+func rollbackCommand(a *app) *cobra.Command {
 	var flags rollbackFlags
 	cmd := &cobra.Command{
 		Use:   "rollback",
@@ -55,7 +49,7 @@ func (a *app) rollbackCommand() *cobra.Command {
   nixbench rollback --to 20260501T1200 --yes`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error { return a.rollback(flags) })
+	cmd.RunE = a.withView(func([]string) error { return runRollback(a, flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
@@ -82,26 +76,7 @@ func (f *rollbackFlags) toOptions() (deploy.RollbackOptions, error) {
 	return o, err
 }
 
-// parseRollbackTo parses --to: a generation or the name of a run. A run's name begins with a date,
-// and no generation has as many digits as a date.
-func parseRollbackTo(text string, dir state.Dir) (deploy.RollbackTo, error) {
-	if text == "" {
-		return deploy.RollbackTo{}, nil
-	}
-	if n, err := strconv.Atoi(text); err == nil && len(text) < len("20060102") {
-		if n < 1 {
-			return deploy.RollbackTo{}, newUsageError("--to must be at least 1 (it is %s), or a run", text)
-		}
-		return deploy.RollbackTo{Generation: n}, nil
-	}
-	run, err := runs.Open(dir, text)
-	if err != nil {
-		return deploy.RollbackTo{}, newUsageError("--to: %w", err)
-	}
-	return deploy.RollbackTo{Run: run}, nil
-}
-
-func (a *app) rollback(flags rollbackFlags) error {
+func runRollback(a *app, flags rollbackFlags) error {
 	o, err := flags.toOptions()
 	if err != nil {
 		return err
@@ -109,33 +84,20 @@ func (a *app) rollback(flags rollbackFlags) error {
 	if err := a.requireConfirmation("rollback", flags.on, flags.yes || flags.dry); err != nil {
 		return err
 	}
-	e, hive, nodes, err := a.loadNodes(flags.on)
+	r, err := a.newRequest(flags.fleetFlags)
 	if err != nil {
 		return err
 	}
-	if err := checkApplyAll("rollback", e, hive, flags.on); err != nil && !flags.dry {
-		return err
-	}
-	dir, err := a.locateState(e, hive)
-	if err != nil {
-		return err
-	}
-	to, err := parseRollbackTo(flags.to, dir)
-	if err != nil {
-		return err
-	}
-	recorded, err := dir.Load()
-	if err != nil {
-		return err
-	}
+	r.Nodes = deploy.SelectedNodes
 	if !flags.dry {
-		if err := checkUnlocked(dir); err != nil {
-			return err
-		}
+		r.Command, r.AllNodesOnly = "rollback", true
 	}
-	conns := a.newFleet(hive, flags.fleetFlags, nil)
-	defer conns.Close()
-	steps, err := deploy.PlanRollback(inspect.Nodes(a.ctx, conns, nodes, flags.parallel, a.sendEvent), recorded.Nodes, to)
+	s, err := a.open(r)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	steps, err := s.PlanRollback(a.ctx, flags.to)
 	if err != nil {
 		return err
 	}
@@ -151,15 +113,11 @@ func (a *app) rollback(flags rollbackFlags) error {
 	if err := a.confirm(fmt.Sprintf("roll back %s?", fleet.Count(countChanges(steps), "node")), flags.on, flags.yes); err != nil {
 		return err
 	}
-	return a.runRecorded(e, hive, "rollback", func(s *session) error {
-		if now := s.store.State(); !reflect.DeepEqual(now.Nodes, recorded.Nodes) {
-			return failure.WithHint(errors.New("rollback: another run has changed nodes in the meantime"), "show the plan again: nixbench rollback --dry-run")
-		}
-		d := &deploy.Deployer{Fleet: conns, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: a.engines()}
-		results, err := d.Rollback(a.ctx, steps, o)
+	results, err := s.Rollback(a.ctx, steps, o)
+	if results != nil {
 		a.view.Result(results, func(io.Writer) {})
-		return err
-	})
+	}
+	return err
 }
 
 func countChanges(steps []deploy.Step) int {

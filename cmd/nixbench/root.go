@@ -29,7 +29,7 @@ Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build,
 
 const onHelp = "only these `NODES`: names, globs, @tag or @role, between commas; !NAME excludes nodes; -: read them from stdin"
 
-func (a *app) rootCommand() *cobra.Command {
+func newRootCommand(a *app) *cobra.Command {
 	cobra.EnableCommandSorting = false // list the commands in the order of AddCommand, which follows the typical workflow
 	root := &cobra.Command{
 		Use:           "nixbench",
@@ -42,7 +42,7 @@ func (a *app) rootCommand() *cobra.Command {
 	var version bool
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if version {
-			return a.withView(a.showVersion)(cmd, args)
+			return a.withView(func([]string) error { return showVersion(a.view) })(cmd, args)
 		}
 		return writeOverview(cmd)
 	}
@@ -72,16 +72,16 @@ func (a *app) rootCommand() *cobra.Command {
 		}
 		return pflag.NormalizedName(name)
 	})
-	addGroup(root, "Deploy", a.initCommand(), applyCommand(a), applyLocalCommand(a), planCommand(a), buildCommand(a), a.evalCommand(), uploadKeysCommand(a))
-	addGroup(root, "Look", a.statusCommand(), a.checkCommand(), a.doctorCommand(), a.supportCommand(), a.factsCommand(), a.runsCommand(), a.explainCommand(), a.replCommand(),
-		a.nixInfoCommand(), a.versionCommand())
-	addGroup(root, "Go back", a.generationsCommand(), a.rollbackCommand())
-	addGroup(root, "Machines and nodes", a.execCommand(), a.sshCommand(), a.logsCommand(), a.consoleCommand(), a.startCommand(), a.stopCommand(), a.rebootCommand(), a.destroyCommand(), a.secretsCommand(), a.stateCommand())
-	addGroup(root, "Machines and nodes", a.engineCommands()...)
+	addGroup(root, "Deploy", initCommand(a), applyCommand(a), applyLocalCommand(a), planCommand(a), buildCommand(a), evalCommand(a), uploadKeysCommand(a))
+	addGroup(root, "Look", statusCommand(a), checkCommand(a), doctorCommand(a), supportCommand(a), factsCommand(a), runsCommand(a), explainCommand(a), replCommand(a),
+		nixInfoCommand(a), versionCommand(a))
+	addGroup(root, "Go back", generationsCommand(a), rollbackCommand(a))
+	addGroup(root, "Machines and nodes", execCommand(a), sshCommand(a), logsCommand(a), consoleCommand(a), startCommand(a), stopCommand(a), rebootCommand(a), destroyCommand(a), secretsCommand(a), stateCommand(a),
+		kubeconfigCommand(a), kubectlCommand(a))
 	addGroup(root, "Benchmarks", benchCommand(a))
-	addGroup(root, "Other", a.manCommand(), a.genCompletionsCommand(root))
-	a.addHelp(root, "Other")
+	addGroup(root, "Other", manCommand(a), genCompletionsCommand(root))
+	addHelp(a, root, "Other")
 	root.Flags().SortFlags = false
-	a.registerCompletion(root)
+	registerCompletion(a, root)
 	return root
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
@@ -21,7 +22,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-func (a *app) runsCommand() *cobra.Command {
+func runsCommand(a *app) *cobra.Command {
 	var log string
 	cmd := &cobra.Command{
 		Use:   "runs [RUN]",
@@ -35,31 +36,32 @@ each node in one of them. RUN is the beginning of a run's name, or "last".`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
-		dir, _, err := a.surveyForState()
+		s, err := a.openNodes(fleetFlags{}, deploy.NoNodes)
 		if err != nil {
 			return err
 		}
+		defer s.Close()
 		if len(args) == 0 {
 			if log != "" {
 				return newUsageError("runs: --log needs a run, such as last")
 			}
-			return a.listRuns(dir)
+			return listRuns(a.view, s.Dir)
 		}
-		run, err := runs.Open(dir, args[0])
+		run, err := runs.Open(s.Dir, args[0])
 		if err != nil {
 			return err
 		}
 		if log != "" {
-			return a.showLog(run, log)
+			return showLog(a, run, log)
 		}
-		return a.showRun(run)
+		return showRun(a.view, run)
 	})
 	cmd.Flags().StringVar(&log, "log", "", "print the output of `NODE` during the run")
-	cmd.AddCommand(a.runsShowCommand())
+	cmd.AddCommand(runsShowCommand(a))
 	return cmd
 }
 
-func (a *app) listRuns(dir state.Dir) error {
+func listRuns(view *ui.View, dir state.Dir) error {
 	list, err := runs.List(dir)
 	if err != nil {
 		return err
@@ -67,7 +69,7 @@ func (a *app) listRuns(dir state.Dir) error {
 	if len(list) == 0 {
 		return failure.WithHint(fmt.Errorf("there are no runs yet in %s", dir), "nixbench apply records one")
 	}
-	a.view.Result(list, func(w io.Writer) { writeRuns(w, list) })
+	view.Result(list, func(w io.Writer) { writeRuns(w, list) })
 	return nil
 }
 
@@ -87,13 +89,13 @@ func writeRuns(w io.Writer, list []runs.Summary) {
 	ui.Table(w, rows)
 }
 
-func (a *app) showRun(run *runs.Run) error {
+func showRun(view *ui.View, run *runs.Run) error {
 	rows := []ui.Row{{"NODE", "OUTCOME", "SYSTEM", "ERROR"}}
 	for _, n := range run.Nodes {
 		problem, _, _ := strings.Cut(n.Error, "\n")
 		rows = append(rows, ui.Row{n.Node, string(n.Outcome), n.Path, problem})
 	}
-	a.view.Result(run, func(w io.Writer) {
+	view.Result(run, func(w io.Writer) {
 		fmt.Fprintf(w, "run       %s\nstatus    %s\ncommand   nixbench %s\nhive      %s %s\n",
 			run.ID, run.Status(), strings.Join(run.Args, " "), run.Hive, run.Revision)
 		if run.Scheduler != "" {
@@ -111,13 +113,13 @@ func (a *app) showRun(run *runs.Run) error {
 	return nil
 }
 
-func (a *app) showLog(run *runs.Run, node string) error {
+func showLog(a *app, run *runs.Run, node string) error {
 	log, err := run.NodeLog(node)
 	if errors.Is(err, fs.ErrNotExist) {
 		if !slices.ContainsFunc(run.Nodes, func(n state.NodeResult) bool { return n.Node == node }) {
 			return failure.WithHint(newUsageError("node %[2]s was not part of run %[1]s", run.ID, node), "nixbench runs "+run.ID+" lists its nodes")
 		}
-		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: fmt.Sprintf("%s has no log of run %s", node, run.ID)})
+		event.Sink(a.sendEvent).Note("%s has no log of run %s", node, run.ID)
 		a.view.Result("", func(io.Writer) {})
 		return nil
 	}
@@ -133,7 +135,7 @@ func (a *app) showLog(run *runs.Run, node string) error {
 	return nil
 }
 
-func (a *app) explainCommand() *cobra.Command {
+func explainCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [RUN]",
 		Short: "Show how a run spent its time",
@@ -147,11 +149,12 @@ condition. RUN is the beginning of a run's name; the default is the last run.`,
 		if len(args) == 1 {
 			ref = args[0]
 		}
-		dir, _, err := a.surveyForState()
+		s, err := a.openNodes(fleetFlags{}, deploy.NoNodes)
 		if err != nil {
 			return err
 		}
-		run, err := runs.Open(dir, ref)
+		defer s.Close()
+		run, err := runs.Open(s.Dir, ref)
 		if err != nil {
 			return err
 		}

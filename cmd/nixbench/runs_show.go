@@ -7,12 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/report"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-func (a *app) runsShowCommand() *cobra.Command {
+func runsShowCommand(a *app) *cobra.Command {
 	var html bool
 	var out string
 	cmd := &cobra.Command{
@@ -29,31 +31,32 @@ first with the second.`,
 		if !html && (len(args) > 1 || out != "") {
 			return newUsageError("runs show: a second run and -o require --html")
 		}
-		dir, _, err := a.surveyForState()
+		s, err := a.openNodes(fleetFlags{}, deploy.NoNodes)
 		if err != nil {
 			return err
 		}
-		run, err := runs.Open(dir, args[0])
+		defer s.Close()
+		run, err := runs.Open(s.Dir, args[0])
 		if err != nil {
 			return err
 		}
 		if !html {
-			return a.showRun(run)
+			return showRun(a.view, run)
 		}
 		var before *runs.Run
 		if len(args) > 1 {
-			if before, err = runs.Open(dir, args[1]); err != nil {
+			if before, err = runs.Open(s.Dir, args[1]); err != nil {
 				return err
 			}
 		}
-		return a.writeHTMLPage(run, before, out)
+		return writeHTMLPage(a.view, run, before, out)
 	})
 	cmd.Flags().BoolVar(&html, "html", false, "write an HTML page")
 	cmd.Flags().StringVarP(&out, "output", "o", "", "write it to `FILE`, - for stdout (default: RUN.html here)")
 	return cmd
 }
 
-func (a *app) writeHTMLPage(run, before *runs.Run, out string) error {
+func writeHTMLPage(view *ui.View, run, before *runs.Run, out string) error {
 	subject, err := report.Load(run)
 	if err != nil {
 		return err
@@ -71,7 +74,7 @@ func (a *app) writeHTMLPage(run, before *runs.Run, out string) error {
 		return err
 	}
 	if out == "-" {
-		a.view.Result(page.String(), func(w io.Writer) { _, err = page.WriteTo(w) })
+		view.Result(page.String(), func(w io.Writer) { _, err = page.WriteTo(w) })
 		return err
 	}
 	if out == "" {
@@ -82,6 +85,6 @@ func (a *app) writeHTMLPage(run, before *runs.Run, out string) error {
 	if err := durable.Write(out, page.Bytes()); err != nil {
 		return err
 	}
-	a.view.Result(map[string]string{"file": out}, func(w io.Writer) { fmt.Fprintln(w, out) })
+	view.Result(map[string]string{"file": out}, func(w io.Writer) { fmt.Fprintln(w, out) })
 	return nil
 }

@@ -12,14 +12,13 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 const sshLong = `Log in to a node with OpenSSH and the hive's deployment.targetHost, targetUser,
 targetPort and sshOptions. The arguments after -- are the remote command, as for
 ssh. The exit code is that of ssh: the command's, or 255.`
 
-func (a *app) sshCommand() *cobra.Command {
+func sshCommand(a *app) *cobra.Command {
 	var acceptNew bool
 	cmd := &cobra.Command{
 		Use:   "ssh NODE [-- COMMAND…]",
@@ -37,7 +36,7 @@ func (a *app) sshCommand() *cobra.Command {
 		if len(command) > 0 && command[0] == "--" {
 			command = command[1:]
 		}
-		return a.ssh(args[0], command, acceptNew)
+		return runSSH(a, args[0], command, acceptNew)
 	})
 	f := cmd.Flags()
 	f.SetInterspersed(false) // flags after the node's name are arguments of the remote command
@@ -45,12 +44,13 @@ func (a *app) sshCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) ssh(name string, command []string, acceptNew bool) error {
-	_, hive, node, err := a.surveyNode(name)
+func runSSH(a *app, name string, command []string, acceptNew bool) error {
+	s, err := a.openNode(name, fleetFlags{acceptNew: acceptNew})
 	if err != nil {
 		return err
 	}
-	target, err := a.findTarget(hive, node, acceptNew)
+	defer s.Close()
+	target, err := s.Fleet.AnsweringTarget(a.ctx, s.Nodes[0])
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	if err != nil {
 		return failure.WithHint(fmt.Errorf("%s: %w", name, err), "install OpenSSH's client")
 	}
-	argv := buildSSHArgv(target, a.dir.KnownHosts(), acceptNew, command)
+	argv := buildSSHArgv(target, s.Dir.KnownHosts(), acceptNew, command)
 	if err := a.view.Close(); err != nil {
 		return err
 	}
@@ -66,54 +66,6 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 		return fmt.Errorf("%s: %s: %w", name, program, err)
 	}
 	return nil
-}
-
-// findTarget returns the target of a node. If the node has several hosts, findTarget logs in, to determine which
-// of them answers.
-func (a *app) findTarget(hive *nixeval.Hive, node nixeval.Node, acceptNew bool) (remote.Target, error) {
-	conns := a.newFleet(hive, fleetFlags{acceptNew: acceptNew}, nil)
-	defer conns.Close()
-	target, err := conns.Target(node)
-	if err != nil || len(target.Fallbacks) == 0 {
-		return target, err
-	}
-	host, err := conns.Host(a.ctx, node)
-	if err != nil {
-		return target, err
-	}
-	if _, err := host.Conn(a.ctx); err != nil {
-		return target, err
-	}
-	target.Host, target.Fallbacks = host.Config().Alias, nil
-	return target, nil
-}
-
-// surveyNode surveys the hive and returns the node with this name.
-func (a *app) surveyNode(name string) (*nixeval.Evaluator, *nixeval.Hive, nixeval.Node, error) {
-	e, err := a.newEvaluator()
-	if err != nil {
-		return nil, nil, nixeval.Node{}, err
-	}
-	hive, err := a.surveyHive(e)
-	if err != nil {
-		return nil, nil, nixeval.Node{}, err
-	}
-	node, err := findNode(hive, name)
-	return e, hive, node, err
-}
-
-// findNode returns the hive's node with the given name. It fails if the node's deployment options
-// are broken.
-func findNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
-	for _, n := range hive.Nodes {
-		if n.Name == name {
-			if err := hive.Broken[n.Unit]; err != nil {
-				return n, &nixeval.EvalError{Units: map[string]*nixeval.NixError{n.Unit: err}}
-			}
-			return n, nil
-		}
-	}
-	return nixeval.Node{}, failure.WithHint(newUsageError("there is no node %s in the hive", name), "nixbench eval lists the nodes")
 }
 
 // buildSSHArgv returns OpenSSH's command line for a target. known is the file with the host keys of

@@ -15,7 +15,7 @@ crashed, and wait until their systems have started. Nothing is deployed.
 In a cluster, the nodes that others need, such as control planes, are started
 first. If one of them is not ready after --timeout, the others stay off.`
 
-func (a *app) startCommand() *cobra.Command {
+func startCommand(a *app) *cobra.Command {
 	var flags powerFlags
 	cmd := &cobra.Command{
 		Use:   "start",
@@ -26,7 +26,7 @@ func (a *app) startCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error {
-		return a.changePower("start", flags, func(*machine.Power, []nixeval.Node) error { return nil }, (*machine.Power).Start)
+		return changePower(a, "start", flags, func(*machine.Power, []nixeval.Node) error { return nil }, (*machine.Power).Start)
 	})
 	f := cmd.Flags()
 	f.SortFlags = false

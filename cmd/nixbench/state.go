@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-func (a *app) stateCommand() *cobra.Command {
+func stateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "state",
 		Short: "Export the state and secrets of the cluster, or import them",
@@ -23,7 +23,7 @@ SSH keys and host keys. docs/recipes.md describes how a team uses this.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(a.stateExportCommand(), a.stateImportCommand())
+	cmd.AddCommand(stateExportCommand(a), stateImportCommand(a))
 	return cmd
 }
 
@@ -41,7 +41,7 @@ func (f *passphraseFlags) add(cmd *cobra.Command, use string) {
 
 func (f *passphraseFlags) isSet() bool { return f.ask || f.file != "" }
 
-func (a *app) stateExportCommand() *cobra.Command {
+func stateExportCommand(a *app) *cobra.Command {
 	var (
 		pass       passphraseFlags
 		recipients []string
@@ -70,7 +70,7 @@ sweeps of bench, and roots of the garbage collector.`,
 			return newUsageError("state export: either recipients (--recipient, --recipients-file) or a passphrase (--passphrase, --passphrase-file) is required, and not both")
 		}
 		if pass.isSet() {
-			secret, err := a.readPassphrase(pass, args[0], true)
+			secret, err := readPassphrase(a, pass, args[0], true)
 			if err != nil {
 				return err
 			}
@@ -80,7 +80,7 @@ sweeps of bench, and roots of the garbage collector.`,
 			}
 			to = []age.Recipient{r}
 		}
-		return a.withStateLock("state export", func(lock *state.Lock, cluster string) error {
+		return withStateLock(a, "state export", func(lock *state.Lock, cluster string) error {
 			r, err := archive.Export(a.ctx, lock, cluster, args[0], runs, to)
 			if err != nil {
 				return err
@@ -99,7 +99,7 @@ sweeps of bench, and roots of the garbage collector.`,
 	return cmd
 }
 
-func (a *app) stateImportCommand() *cobra.Command {
+func stateImportCommand(a *app) *cobra.Command {
 	var (
 		pass  passphraseFlags
 		files []string
@@ -123,11 +123,11 @@ your team.`,
 		if len(files) == 0 && !pass.isSet() {
 			return newUsageError("state import: --identity, --passphrase or --passphrase-file is required")
 		}
-		identities, err := a.readIdentities(files, pass, args[0])
+		identities, err := readIdentities(a, files, pass, args[0])
 		if err != nil {
 			return err
 		}
-		return a.withStateLock("state import", func(lock *state.Lock, cluster string) error {
+		return withStateLock(a, "state import", func(lock *state.Lock, cluster string) error {
 			r, err := archive.Import(a.ctx, lock, cluster, args[0], force, identities)
 			if err != nil {
 				return err
@@ -148,18 +148,14 @@ your team.`,
 	return cmd
 }
 
-// withStateLock surveys the hive, takes the lock of its cluster, and calls f.
-func (a *app) withStateLock(command string, f func(lock *state.Lock, cluster string) error) error {
-	dir, hive, err := a.surveyForState()
+// withStateLock takes the lock of the cluster, and calls f.
+func withStateLock(a *app, command string, f func(lock *state.Lock, cluster string) error) error {
+	s, err := a.openLocked(command)
 	if err != nil {
 		return err
 	}
-	lock, err := dir.Lock(a.ctx, state.Self(command))
-	if err != nil {
-		return err
-	}
-	defer lock.Unlock()
-	return f(lock, hive.ClusterName())
+	defer s.Close()
+	return f(s.Lock, s.Hive.ClusterName())
 }
 
 func countFiles(r *archive.Result) string {
@@ -189,7 +185,7 @@ func parseRecipients(keys, files []string) ([]age.Recipient, error) {
 	return out, nil
 }
 
-func (a *app) readIdentities(files []string, pass passphraseFlags, export string) ([]age.Identity, error) {
+func readIdentities(a *app, files []string, pass passphraseFlags, export string) ([]age.Identity, error) {
 	var out []age.Identity
 	for _, file := range files {
 		found, err := archive.ReadIdentities(file, func() ([]byte, error) { return a.askSecret("passphrase of " + file) })
@@ -199,7 +195,7 @@ func (a *app) readIdentities(files []string, pass passphraseFlags, export string
 		out = append(out, found...)
 	}
 	if pass.isSet() {
-		secret, err := a.readPassphrase(pass, export, false)
+		secret, err := readPassphrase(a, pass, export, false)
 		if err != nil {
 			return nil, err
 		}
@@ -213,7 +209,7 @@ func (a *app) readIdentities(files []string, pass passphraseFlags, export string
 }
 
 // readPassphrase returns the passphrase of an export from a file, or asks for it on the terminal, twice if it is new.
-func (a *app) readPassphrase(f passphraseFlags, export string, isNew bool) (string, error) {
+func readPassphrase(a *app, f passphraseFlags, export string, isNew bool) (string, error) {
 	if f.file != "" {
 		return archive.ReadPassphrase(f.file)
 	}

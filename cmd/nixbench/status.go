@@ -2,15 +2,16 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 const statusLong = `Show the state of nodes: role, address, the running generation and the one that
@@ -46,7 +47,7 @@ type statusFlags struct {
 
 func (f statusFlags) wide() bool { return f.format == "wide" }
 
-func (a *app) statusCommand() *cobra.Command {
+func statusCommand(a *app) *cobra.Command {
 	var flags statusFlags
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -58,7 +59,7 @@ func (a *app) statusCommand() *cobra.Command {
   nixbench status --check --json`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error { return a.status(flags) })
+	cmd.RunE = a.withView(func([]string) error { return runStatus(a, flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
@@ -71,43 +72,46 @@ func (a *app) statusCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) status(flags statusFlags) error {
+func runStatus(a *app, flags statusFlags) error {
 	switch {
 	case flags.watch < 0:
 		return newUsageError("--watch must be greater than 0 (it is %v)", flags.watch)
 	case flags.watch > 0 && (flags.check || flags.drift):
 		return newUsageError("status: --watch runs until Ctrl-C, so it cannot be used with --check or --drift")
 	}
-	e, hive, nodes, err := a.loadNodes(flags.on)
+	s, err := a.openNodes(flags.fleetFlags, deploy.RemoteNodes)
 	if err != nil {
 		return err
 	}
-	if nodes, err = a.selectRemoteNodes(hive, nodes); err != nil {
-		return err
-	}
+	defer s.Close()
 	if flags.watch > 0 {
-		return a.watchStatus(e, hive, nodes, flags)
+		return watchStatus(a, s, flags)
 	}
-	conns := a.newFleet(hive, flags.fleetFlags, nil)
-	defer conns.Close()
-	s, err := a.observeStatus(e, hive, conns, nodes, flags)
-	if s == nil {
+	status, err := s.Status(a.ctx, deploy.StatusOptions{Drift: flags.drift, Figures: flags.wide()})
+	if status == nil {
 		return err
 	}
-	a.view.Result(s.rows, func(w io.Writer) { writeStatus(w, s.rows, flags.wide(), s.notes...) })
+	showStatus(a, status, flags.wide(), status.Notes, false)
 	if flags.check {
-		err = errors.Join(err, s.membersErr, checkStatus(s))
+		err = errors.Join(err, status.MembersErr)
+		if bad := status.Unhealthy(); bad != nil {
+			err = errors.Join(err, &checkError{bad})
+		}
 	}
 	return err
 }
 
-// loadState reads the recorded state of the cluster. It does not take the cluster's lock.
-func (a *app) loadState(e *nixeval.Evaluator, hive *nixeval.Hive) (*state.State, error) {
-	dir, err := a.locateState(e, hive)
-	if err != nil {
-		return nil, err
+// showStatus shows the status of nodes, with notes below the table, and below another table if follows is set.
+func showStatus(a *app, status *deploy.ClusterStatus, wide bool, notes []string, follows bool) {
+	if a.json && status.MembersErr != nil {
+		event.Sink(a.sendEvent).Warn("%v", status.MembersErr)
 	}
-	return dir.Load()
+	a.view.Result(status.Rows, func(w io.Writer) {
+		if follows {
+			fmt.Fprintln(w)
+		}
+		writeStatus(w, status.Rows, wide, notes...)
+	})
 }
 
 // checkError means that nodes or findings are not in the expected state. nodes contains their
@@ -120,16 +124,3 @@ func (e *checkError) Error() string {
 
 // Kind implements [failure.Classified].
 func (e *checkError) Kind() failure.Kind { return failure.Check }
-
-func checkStatus(s *observedStatus) error {
-	var bad []string
-	for _, row := range s.rows {
-		if !row.Healthy() || s.outside[row.Node] != "" {
-			bad = append(bad, row.Node)
-		}
-	}
-	if len(bad) == 0 {
-		return nil
-	}
-	return &checkError{bad}
-}

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 func TestCertificateNotes(t *testing.T) {
@@ -104,40 +100,6 @@ func TestLastRun(t *testing.T) {
 	} {
 		if got := formatLastRun(inspect.Status{LastRun: run, Time: now}); got != want {
 			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
-// status --check fails unless every node is a ready member of the cluster that it has in the hive.
-func TestCheckStatus(t *testing.T) {
-	slurm := &nixeval.Engine{Kind: "slurm"}
-	unknown := errors.New("no answer")
-	ready := &inspect.Member{Ready: true}
-	for name, test := range map[string]struct {
-		desired *nixeval.Engine
-		running string
-		member  *inspect.Member
-		err     error
-		note    string
-		healthy bool
-	}{
-		"no engine":       {nil, "", nil, nil, "", true},
-		"ready":           {slurm, "slurm", ready, nil, "", true},
-		"not ready":       {slurm, "slurm", &inspect.Member{}, nil, "", false},
-		"no member":       {slurm, "slurm", nil, nil, "is no member of its cluster", false},
-		"unknown":         {slurm, "slurm", nil, unknown, "", true}, // the error is reported
-		"no file":         {slurm, "", ready, nil, "", true},
-		"forgotten":       {nil, "slurm", nil, nil, "runs slurm, and has no engine in the hive; is a --set scheduler=… missing?", false},
-		"another engine":  {slurm, "flux", nil, nil, "runs flux, and has slurm in the hive; is a --set scheduler=… missing?", false},
-		"another, unsure": {slurm, "flux", nil, unknown, "runs flux, and has slurm in the hive; is a --set scheduler=… missing?", false},
-	} {
-		hive := &nixeval.Hive{Units: []nixeval.Unit{{Name: "c", Deployment: nixeval.Deployment{Engine: test.desired}}}}
-		o := fleet.Outcome[activate.Node]{Node: nixeval.Node{Name: "c-1", Unit: "c"}, Value: activate.Node{Engine: test.running}}
-		note := describeOutside(hive, o, test.member, test.err)
-		row := inspect.Status{Node: "c-1", System: inspect.AsDeployed, State: "running", Member: test.member}
-		err := checkStatus(&observedStatus{rows: []inspect.Status{row}, outside: map[string]string{"c-1": note}})
-		if note != test.note || (err == nil) != test.healthy {
-			t.Errorf("%s: %q, %v", name, note, err)
 		}
 	}
 }

@@ -2,50 +2,40 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"os"
 	"time"
 
 	"golang.org/x/term"
 
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/inspect"
-	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // watchStatus shows the status again and again, until the user interrupts it. The connections to the nodes stay open.
-func (a *app) watchStatus(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, flags statusFlags) error {
-	conns := a.openFleet(hive, flags.fleetFlags, currentState{a.dir})
-	defer conns.Close()
+func watchStatus(a *app, s *deploy.Session, flags statusFlags) error {
 	screen := term.IsTerminal(int(os.Stdout.Fd()))
 	for first := true; ; first = false {
-		s, err := a.observeStatus(e, hive, conns, nodes, flags)
+		status, err := s.Status(a.ctx, deploy.StatusOptions{Figures: flags.wide(), Quiet: true})
 		if a.ctx.Err() != nil {
 			return context.Cause(a.ctx)
 		}
-		if s == nil {
+		if status == nil {
 			return err
 		}
-		notes := s.notes
+		notes := status.Notes
 		if err != nil {
 			notes = append(notes, err.Error())
 		}
 		if screen && !a.json {
 			a.view.ClearScreen()
 		}
-		a.view.Result(s.rows, func(w io.Writer) {
-			if !first && !screen { // between two tables
-				fmt.Fprintln(w)
-			}
-			writeStatus(w, s.rows, flags.wide(), notes...)
-		})
+		showStatus(a, status, flags.wide(), notes, !first && !screen)
 		if a.view.Err() != nil {
 			return nil // finish reports it
 		}
-		for _, row := range s.rows { // its machine may be created again, with another address and another host key
+		for _, row := range status.Rows { // its machine may be created again, with another address and another host key
 			if row.System == inspect.Unreachable {
-				conns.Drop(row.Node)
+				s.Fleet.Drop(row.Node)
 			}
 		}
 		select {
@@ -54,15 +44,4 @@ func (a *app) watchStatus(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixe
 		case <-time.After(flags.watch):
 		}
 	}
-}
-
-// currentState reads the state for each new connection, because other runs change it.
-type currentState struct{ dir state.Dir }
-
-func (c currentState) MachineOf(node string) (state.Machine, *state.Cluster, error) {
-	s, err := c.dir.Load()
-	if err != nil {
-		return state.Machine{}, nil, err
-	}
-	return s.MachineOf(node)
 }

@@ -9,8 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -35,7 +34,7 @@ type powerFlags struct {
 	force, yes bool
 }
 
-func (a *app) stopCommand() *cobra.Command {
+func stopCommand(a *app) *cobra.Command {
 	var flags powerFlags
 	cmd := &cobra.Command{
 		Use:   "stop",
@@ -46,7 +45,7 @@ func (a *app) stopCommand() *cobra.Command {
   nixbench stop --yes --force --timeout 30s`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error { return a.stop(flags) })
+	cmd.RunE = a.withView(func([]string) error { return runStop(a, flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
@@ -56,11 +55,11 @@ func (a *app) stopCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) stop(flags powerFlags) error {
+func runStop(a *app, flags powerFlags) error {
 	if err := a.requireConfirmation("stop", flags.on, flags.yes); err != nil {
 		return err
 	}
-	return a.changePower("stop", flags, func(p *machine.Power, nodes []nixeval.Node) error {
+	return changePower(a, "stop", flags, func(p *machine.Power, nodes []nixeval.Node) error {
 		var running []string
 		for _, n := range nodes {
 			if !p.IsOff(n.Name) {
@@ -74,65 +73,27 @@ func (a *app) stop(flags powerFlags) error {
 	}, (*machine.Power).Stop)
 }
 
-// changePower runs change on the machines of the selected nodes, in a recorded run, unless ask returns an error.
-func (a *app) changePower(command string, flags powerFlags, ask func(*machine.Power, []nixeval.Node) error,
+// changePower runs change on the machines of the selected nodes, unless ask returns an error.
+func changePower(a *app, command string, flags powerFlags, ask func(*machine.Power, []nixeval.Node) error,
 	change func(*machine.Power, context.Context, []nixeval.Node, *runs.Recorder, machine.PowerOptions) ([]state.NodeResult, error),
 ) error {
 	if flags.timeout <= 0 {
 		return newUsageError("--timeout must be greater than 0 (it is %v)", flags.timeout)
 	}
-	e, hive, nodes, err := a.loadNodes(flags.on)
+	r, err := a.newRequest(flags.fleetFlags)
 	if err != nil {
 		return err
 	}
-	if command == "stop" {
-		if err := checkApplyAll(command, e, hive, flags.on); err != nil {
-			return err
-		}
-	}
-	if nodes, err = a.selectBooted(command, hive, nodes, flags.on); err != nil {
+	r.Command, r.Nodes, r.AllNodesOnly = command, deploy.BootedNodes, command == "stop"
+	s, err := a.open(r)
+	if err != nil {
 		return err
 	}
-	if err := checkUnlocked(a.dir); err != nil {
-		return err
-	}
-	return a.runRecorded(e, hive, command, func(s *session) error {
-		conns := a.newFleet(hive, flags.fleetFlags, s.store)
-		defer conns.Close()
-		power, err := a.newMachines(e, hive, s.send).OpenPower(a.ctx, conns, s.store.State())
-		if err != nil {
-			return err
-		}
-		defer power.Close()
-		if err := ask(power, nodes); err != nil {
-			return err
-		}
-		results, err := change(power, a.ctx, nodes, s.record, machine.PowerOptions{Parallel: flags.parallel, Timeout: flags.timeout, Force: flags.force})
+	defer s.Close()
+	o := machine.PowerOptions{Parallel: flags.parallel, Timeout: flags.timeout, Force: flags.force}
+	results, err := s.ChangePower(a.ctx, o, func(p *machine.Power) error { return ask(p, s.Nodes) }, change)
+	if results != nil {
 		a.view.Result(results, func(io.Writer) {})
-		return err
-	})
-}
-
-// selectBooted returns the nodes whose machines nixbench boots. It omits other nodes with a note; if the user has selected
-// them with --on, this is an error.
-func (a *app) selectBooted(command string, hive *nixeval.Hive, nodes []nixeval.Node, on []string) ([]nixeval.Node, error) {
-	var others []string
-	for _, n := range nodes {
-		if hive.Broken[n.Unit] != nil {
-			return nil, &nixeval.EvalError{Units: map[string]*nixeval.NixError{n.Unit: hive.Broken[n.Unit]}}
-		}
-		if !machine.Boots(hive, n) {
-			others = append(others, n.Name)
-		}
 	}
-	if len(others) == 0 {
-		return nodes, nil
-	}
-	booted := machine.Booted(hive, nodes)
-	text := "nixbench has not booted the machines of " + strings.Join(others, ", ")
-	if len(on) > 0 || len(booted) == 0 {
-		return nil, failure.WithHint(newUsageError("%s: %s, so it cannot start them again", command, text), "nixbench reboot restarts such nodes; nixbench exec --root -- systemctl poweroff shuts them down")
-	}
-	a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "omitted, because " + text})
-	return booted, nil
+	return err
 }

@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/support"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
-func (a *app) supportCommand() *cobra.Command {
+func supportCommand(a *app) *cobra.Command {
 	var on []string
 	var out string
 	cmd := &cobra.Command{
@@ -26,7 +26,7 @@ func (a *app) supportCommand() *cobra.Command {
 
   versions.txt   the versions of nixbench and Nix
   doctor.txt     the findings of doctor
-  hive.json      the names, sizes and addresses in the hive, and the names of keys
+  hive.json      the names, sizes and addresses in the hive, and names of keys
   status.txt     the status of the nodes; status.json: the same for programs
   runs/          the last five runs: arguments, results, errors and times
 
@@ -37,7 +37,7 @@ to others. The command changes nothing.`,
   nixbench support --on worker-3 -o report.tar.gz`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error { return a.support(on, out) })
+	cmd.RunE = a.withView(func([]string) error { return runSupport(a, on, out) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringArrayVar(&on, "on", nil, onHelp)
@@ -45,33 +45,34 @@ to others. The command changes nothing.`,
 	return cmd
 }
 
-func (a *app) support(on []string, out string) error {
+func runSupport(a *app, on []string, out string) error {
 	if out != "" {
 		if err := checkOutput("--output", out, func(string) bool { return false }); err != nil {
 			return err
 		}
 	}
-	e, hive, nodes, err := a.loadNodes(on)
+	s, err := a.openNodes(fleetFlags{on: on, parallel: 10}, deploy.SelectedNodes)
 	if err != nil {
 		return err
 	}
+	defer s.Close()
 	b := &support.Bundle{Time: time.Now().UTC()}
 	if out == "" {
 		out = "nixbench-support-" + b.Time.Format("20060102T150405Z") + ".tar.gz"
 	}
 	nix, err := inspect.NixVersion(a.ctx)
 	b.AddText("versions.txt", fmt.Sprintf("nixbench %+v\n%s/%s\n%s\n", readBuildVersion(), runtime.GOOS, runtime.GOARCH, nix), err)
-	b.AddHive(hive)
-	recorded, err := a.dir.Load()
+	b.AddHive(s.Hive)
+	findings, err := s.Examine(a.ctx)
 	if err == nil {
 		var text bytes.Buffer
-		writeFindings(&text, append(inspect.Computer(a.ctx), a.newMachines(e, hive, a.sendEvent).Examine(a.ctx, recorded)...))
+		writeFindings(&text, findings)
 		b.AddText("doctor.txt", text.String(), nil)
-		a.addStatus(b, e, hive, nodes)
+		addStatus(a.ctx, b, s)
 	} else {
 		b.AddText("state.txt", "", err)
 	}
-	b.AddRuns(a.dir)
+	b.AddRuns(s.Dir)
 	if err := a.ctx.Err(); err != nil {
 		return context.Cause(a.ctx)
 	}
@@ -87,20 +88,16 @@ func (a *app) support(on []string, out string) error {
 }
 
 // addStatus adds the status of the nodes.
-func (a *app) addStatus(b *support.Bundle, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node) {
-	remote, err := a.selectRemoteNodes(hive, nodes)
-	if err != nil {
+func addStatus(ctx context.Context, b *support.Bundle, s *deploy.Session) {
+	if err := s.SelectRemote(); err != nil {
 		b.AddText("status.txt", "", err)
 		return
 	}
-	const parallel = 10
-	conns := a.newFleet(hive, fleetFlags{parallel: parallel}, nil)
-	defer conns.Close()
-	s, err := a.observeStatus(e, hive, conns, remote, statusFlags{fleetFlags: fleetFlags{parallel: parallel}, format: "wide"})
+	status, err := s.Status(ctx, deploy.StatusOptions{Figures: true})
 	var text bytes.Buffer
-	if s != nil {
-		writeStatus(&text, s.rows, true, s.notes...)
-		b.AddJSON("status.json", s.rows)
+	if status != nil {
+		writeStatus(&text, status.Rows, true, status.Notes...)
+		b.AddJSON("status.json", status.Rows)
 	}
 	b.AddText("status.txt", text.String(), err)
 }

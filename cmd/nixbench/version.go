@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 )
 
 // version and commit are set with -ldflags "-X main.version=… -X main.commit=…" by builds outside
@@ -13,19 +15,19 @@ import (
 // of Go.
 var version, commit string
 
-func (a *app) versionCommand() *cobra.Command {
+func versionCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of nixbench",
 		Args:  cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(a.showVersion)
+	cmd.RunE = a.withView(func([]string) error { return showVersion(a.view) })
 	return cmd
 }
 
-func (a *app) showVersion([]string) error {
+func showVersion(view *ui.View) error {
 	v := readBuildVersion()
-	a.view.Result(v, func(w io.Writer) {
+	view.Result(v, func(w io.Writer) {
 		fmt.Fprintf(w, "nixbench %s", v.Version)
 		if v.Commit != "" {
 			fmt.Fprintf(w, " (%s)", v.Commit)

@@ -145,6 +145,23 @@ func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
 	}, nil
 }
 
+// AnsweringTarget returns the target of a node. If the node has several hosts, it logs in to determine which of them answers.
+func (f *Fleet) AnsweringTarget(ctx context.Context, n nixeval.Node) (remote.Target, error) {
+	target, err := f.Target(n)
+	if err != nil || len(target.Fallbacks) == 0 {
+		return target, err
+	}
+	host, err := f.Host(ctx, n)
+	if err != nil {
+		return target, err
+	}
+	if _, err := host.Conn(ctx); err != nil {
+		return target, err
+	}
+	target.Host, target.Fallbacks = host.Config().Alias, nil
+	return target, nil
+}
+
 // bootedTarget returns the target of a machine that nixbench has booted. A connection to this target accepts
 // only the pinned host key of the machine, and does not read the user's SSH configuration.
 func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (remote.Target, error) {

@@ -16,6 +16,7 @@ var namesOfEngines = map[string]string{
 	"cmd/nixbench/engines.go": "the players of engines",
 	"deploy/engine_kinds.go":  "the table of engines",
 	"cmd/nixbench/init.go":    "the names of templates, which are hives for one engine",
+	"cmd/nixbench/root.go":    "the list of commands",
 }
 
 // wordsOfEngines are the words of one engine that code outside of its packages does not contain either.
@@ -26,7 +27,7 @@ var wordsOfEngines = map[string][]string{
 
 // TestEnginesAreNamedOnce fails if an identifier, a string or an import path of the program names an engine outside of the
 // engine's own packages and of namesOfEngines. An engine has the name of its folder in deploy/engine; its packages
-// are in this folder, in modules/NAME, in bench/player/NAME and in cmd/nixbench/internal/NAMEcmd. Comments may give engines as examples.
+// are in this folder, in modules/NAME, in bench/player/NAME and in the files cmd/nixbench/NAME_*.go. Comments may give engines as examples.
 func TestEnginesAreNamedOnce(t *testing.T) {
 	top := root(t)
 	kinds := engineNames(t, top)
@@ -89,8 +90,8 @@ func engineNames(t *testing.T, top string) []string {
 }
 
 func isPackageOfEngine(file, kind string) bool {
-	dirs := []string{"deploy/engine/" + kind, "bench/player/" + kind, "modules/" + kind, "cmd/nixbench/internal/" + kind + "cmd"}
-	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(file, dir+"/") })
+	prefixes := []string{"deploy/engine/" + kind + "/", "bench/player/" + kind + "/", "modules/" + kind + "/", "cmd/nixbench/" + kind + "_"}
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(file, prefix) })
 }
 
 // findName returns the positions of the identifiers and strings of a file that contain name in any case.

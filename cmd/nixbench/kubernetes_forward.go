@@ -1,4 +1,4 @@
-package kubernetescmd
+package main
 
 import (
 	"context"
@@ -13,7 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -28,14 +29,14 @@ type tunnel struct {
 
 // forwardAPI forwards the local port to the API through the first control plane that answers, and sets the server in
 // access to the local address. With port 0, any free port is used.
-func forwardAPI(ctx context.Context, cluster *enginecmd.Cluster, access *kubernetes.Access, port int) (*tunnel, error) {
+func forwardAPI(ctx context.Context, s *deploy.Session, cluster engine.Cluster, access *kubernetes.Access, port int) (*tunnel, error) {
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
-		return nil, enginecmd.UsageError("--port: %w", err)
+		return nil, newUsageError("--port: %w", err)
 	}
 	t := &tunnel{listener: listener}
-	if t.folder, err = makeForwardFolder(cluster.Dir); err == nil {
-		t.lost, err = connectTunnel(ctx, cluster, access, listener)
+	if t.folder, err = makeForwardFolder(s.Dir); err == nil {
+		t.lost, err = connectTunnel(ctx, s, cluster, access, listener)
 	}
 	if err != nil {
 		t.Close()
@@ -67,19 +68,19 @@ func (t *tunnel) Close() {
 
 // connectTunnel connects the listener with the API through the first control plane that answers. The returned channel
 // is closed when the SSH connection to the control plane ends.
-func connectTunnel(ctx context.Context, cluster *enginecmd.Cluster, access *kubernetes.Access, listener net.Listener) (<-chan struct{}, error) {
+func connectTunnel(ctx context.Context, s *deploy.Session, cluster engine.Cluster, access *kubernetes.Access, listener net.Listener) (<-chan struct{}, error) {
 	u, err := url.Parse(access.Server)
 	if err != nil {
 		return nil, fmt.Errorf("the cluster's own kubeconfig: %w", err)
 	}
-	controlPlanes := kubernetes.New(cluster.Cluster)
+	controlPlanes := kubernetes.New(cluster)
 	var errs []error
-	for _, n := range cluster.Hive.Nodes {
+	for _, n := range s.Hive.Nodes {
 		if !controlPlanes.IsControlPlane(n.Name) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-		host, err := cluster.Fleet.Host(ctx, n)
+		host, err := s.Fleet.Host(ctx, n)
 		if err == nil {
 			conn, dialErr := host.Conn(ctx)
 			if err = dialErr; err == nil {

@@ -1,4 +1,4 @@
-package kubernetescmd
+package main
 
 import (
 	"fmt"

@@ -1,7 +1,6 @@
-package kubernetescmd
+package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,9 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/state"
 )
 
 const kubeconfigLong = `Fetch the administrator's kubeconfig of a Kubernetes cluster. The file is
@@ -32,7 +34,7 @@ type kubeconfigFlags struct {
 	port         int
 }
 
-func kubeconfigCommand(program enginecmd.Program) *cobra.Command {
+func kubeconfigCommand(a *app) *cobra.Command {
 	var flags kubeconfigFlags
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
@@ -42,41 +44,44 @@ func kubeconfigCommand(program enginecmd.Program) *cobra.Command {
   nixbench kubeconfig --forward`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = program.Body(func(ctx context.Context, _ []string) error { return runKubeconfig(ctx, program, flags) })
+	cmd.RunE = a.withView(func([]string) error { return runKubeconfig(a, flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&flags.output, "output", "o", "", "write it to `FILE`; - is standard output")
 	f.StringVar(&flags.name, "context", "", "name the context and its cluster `NAME` (default: the cluster's name)")
 	f.BoolVar(&flags.forward, "forward", false, "forward the API through SSH, until Ctrl-C")
 	f.IntVar(&flags.port, "port", 0, "local `PORT` for --forward (default: any that is free)")
-	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, acceptNewHelp)
+	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, "accept and store the keys of hosts that known_hosts does not contain")
 	return cmd
 }
 
-func runKubeconfig(ctx context.Context, program enginecmd.Program, flags kubeconfigFlags) error {
+func runKubeconfig(a *app, flags kubeconfigFlags) error {
 	if flags.port != 0 && !flags.forward {
-		return enginecmd.UsageError("--port requires --forward")
+		return newUsageError("--port requires --forward")
 	}
-	cluster, err := program.OpenCluster("kubeconfig", kubernetes.Kind, flags.acceptNew)
+	s, err := a.openNodes(fleetFlags{acceptNew: flags.acceptNew}, deploy.SelectedNodes)
 	if err != nil {
 		return err
 	}
-	defer cluster.Close()
-	access, err := kubernetes.New(cluster.Cluster).ReadAdminAccess(ctx)
+	defer s.Close()
+	cluster, err := s.Cluster(kubernetes.Kind, "kubeconfig")
 	if err != nil {
 		return err
 	}
-	view := program.View()
+	access, err := kubernetes.New(cluster).ReadAdminAccess(a.ctx)
+	if err != nil {
+		return err
+	}
 	if ends := access.Ends(); !ends.IsZero() {
-		view.Note("its certificate ends on " + ends.Format(time.DateOnly) + "; then run nixbench kubeconfig again")
+		event.Sink(a.sendEvent).Note("its certificate ends on %s; then run nixbench kubeconfig again", ends.Format(time.DateOnly))
 	}
 	if flags.name != "" {
 		access.Cluster = flags.name
 	}
 	if !flags.forward {
-		return writeKubeconfig(view, cluster, access, flags)
+		return writeKubeconfig(a.view, s.Dir, access, flags.output)
 	}
-	tunnel, err := forwardAPI(ctx, cluster, access, flags.port)
+	tunnel, err := forwardAPI(a.ctx, s, cluster, access, flags.port)
 	if err != nil {
 		return err
 	}
@@ -84,28 +89,28 @@ func runKubeconfig(ctx context.Context, program enginecmd.Program, flags kubecon
 	if flags.output == "" {
 		flags.output = tunnel.File()
 	}
-	if err := writeKubeconfig(view, cluster, access, flags); err != nil {
+	if err := writeKubeconfig(a.view, s.Dir, access, flags.output); err != nil {
 		return err
 	}
-	return tunnel.Wait(ctx)
+	return tunnel.Wait(a.ctx)
 }
 
-// writeKubeconfig writes a kubeconfig to the file or the place that the flags name, and shows where it is.
-func writeKubeconfig(view enginecmd.View, cluster *enginecmd.Cluster, access *kubernetes.Access, flags kubeconfigFlags) error {
+// writeKubeconfig writes a kubeconfig to a file, or to standard output if file is -, and shows where it is. Without a file, it is written into
+// the state folder.
+func writeKubeconfig(view *ui.View, dir state.Dir, access *kubernetes.Access, file string) error {
 	config, err := access.Kubeconfig()
 	if err != nil {
 		return err
 	}
-	if flags.output == "-" {
+	if file == "-" {
 		view.Result(json.RawMessage(config), func(w io.Writer) { _, _ = w.Write(config) })
 		return nil
 	}
-	file := flags.output
 	if file == "" {
-		if err := cluster.Dir.Create(); err != nil {
+		if err := dir.Create(); err != nil {
 			return err
 		}
-		file = accessFile(cluster)
+		file = accessFile(dir)
 	}
 	if err := durable.Write(file, config); err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
@@ -115,6 +120,4 @@ func writeKubeconfig(view enginecmd.View, cluster *enginecmd.Cluster, access *ku
 }
 
 // accessFile returns the path of the kubeconfig in the state folder.
-func accessFile(cluster *enginecmd.Cluster) string {
-	return cluster.Dir.AccessFile(kubernetes.Kind.AccessFile)
-}
+func accessFile(dir state.Dir) string { return dir.AccessFile(kubernetes.Kind.AccessFile) }

@@ -1,4 +1,4 @@
-package main
+package deploy
 
 import (
 	"slices"
@@ -25,7 +25,7 @@ func hiveOf(role string, kinds ...engine.Kind) *nixeval.Hive {
 // Every engine has what the rest of nixbench needs, and help whose lines fit a terminal.
 func TestEngineTable(t *testing.T) {
 	var names []string
-	for _, k := range engineKinds() {
+	for _, k := range EngineKinds() {
 		if k.Name == "" || k.Title == "" || k.New == nil || slices.Contains(names, k.Name) {
 			t.Errorf("incomplete or listed twice: %+v", k)
 		}
@@ -44,7 +44,7 @@ func TestEngineTable(t *testing.T) {
 			}
 		}
 	}
-	if engines := (&app{}).engines(); len(engines) != len(names) {
+	if engines := newEngines(""); len(engines) != len(names) {
 		t.Errorf("%d constructors of %d engines", len(engines), len(names))
 	}
 }

@@ -1,4 +1,4 @@
-package kubernetescmd
+package main
 
 import (
 	"context"
@@ -12,10 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/state"
 )
 
 const kubectlLong = `Run the kubectl of this machine with the administrator's kubeconfig of the
@@ -28,7 +30,7 @@ through the SSH connection to a control plane while kubectl runs.`
 
 type kubectlFlags struct{ acceptNew, forward bool }
 
-func kubectlCommand(program enginecmd.Program) *cobra.Command {
+func kubectlCommand(a *app) *cobra.Command {
 	var flags kubectlFlags
 	cmd := &cobra.Command{
 		Use:   "kubectl [--] ARGUMENT…",
@@ -39,37 +41,40 @@ func kubectlCommand(program enginecmd.Program) *cobra.Command {
   nixbench kubectl --forward apply -f deployment.yaml`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	cmd.RunE = program.Body(func(ctx context.Context, args []string) error { return runKubectl(ctx, program, args, flags) })
+	cmd.RunE = a.withView(func(args []string) error { return runKubectl(a, args, flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.SetInterspersed(false) // flags after the first argument are those of kubectl
 	f.BoolVar(&flags.forward, "forward", false, "forward the API through SSH")
-	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, acceptNewHelp)
+	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, "accept and store the keys of hosts that known_hosts does not contain")
 	return cmd
 }
 
-func runKubectl(ctx context.Context, program enginecmd.Program, args []string, flags kubectlFlags) error {
-	view := program.View()
-	if view.JSON() {
-		return enginecmd.UsageError("kubectl: --json is not supported; use nixbench kubectl -- ARGUMENT… -o json")
+func runKubectl(a *app, args []string, flags kubectlFlags) error {
+	if a.json {
+		return newUsageError("kubectl: --json is not supported; use nixbench kubectl -- ARGUMENT… -o json")
 	}
 	path, err := exec.LookPath("kubectl")
 	if err != nil {
 		return failure.WithHint(errors.New("kubectl is not installed on this machine"),
 			"install it, or run it on a control plane: nixbench ssh NODE -- kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes")
 	}
-	cluster, err := program.OpenCluster("kubectl", kubernetes.Kind, flags.acceptNew)
+	s, err := a.openNodes(fleetFlags{acceptNew: flags.acceptNew}, deploy.SelectedNodes)
 	if err != nil {
 		return err
 	}
-	defer cluster.Close()
-	access, err := ensureAccess(ctx, cluster, time.Now())
+	defer s.Close()
+	cluster, err := s.Cluster(kubernetes.Kind, "kubectl")
 	if err != nil {
 		return err
 	}
-	file := accessFile(cluster)
-	if flags.forward || !isReachable(ctx, access) {
-		tunnel, err := forwardAPI(ctx, cluster, access, 0)
+	access, err := ensureAccess(a.ctx, s.Dir, cluster, time.Now())
+	if err != nil {
+		return err
+	}
+	file := accessFile(s.Dir)
+	if flags.forward || !isReachable(a.ctx, access) {
+		tunnel, err := forwardAPI(a.ctx, s, cluster, access, 0)
 		if err != nil {
 			return err
 		}
@@ -79,25 +84,25 @@ func runKubectl(ctx context.Context, program enginecmd.Program, args []string, f
 			return err
 		}
 	}
-	return execKubectl(ctx, view, path, file, args)
+	return execKubectl(a, path, file, args)
 }
 
 // ensureAccess returns the credentials in the state folder's kubeconfig. It fetches them from a control plane first if
 // there is no such file, or if their certificate has expired.
-func ensureAccess(ctx context.Context, cluster *enginecmd.Cluster, now time.Time) (*kubernetes.Access, error) {
-	if data, err := durable.Read(accessFile(cluster), durable.KeySize); err == nil {
+func ensureAccess(ctx context.Context, dir state.Dir, cluster engine.Cluster, now time.Time) (*kubernetes.Access, error) {
+	if data, err := durable.Read(accessFile(dir), durable.KeySize); err == nil {
 		if a := kubernetes.ParseKubeconfig(data); a != nil && (a.Ends().IsZero() || now.Before(a.Ends())) {
 			return a, nil
 		}
 	}
-	access, err := kubernetes.New(cluster.Cluster).ReadAdminAccess(ctx)
+	access, err := kubernetes.New(cluster).ReadAdminAccess(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := cluster.Dir.Create(); err != nil {
+	if err := dir.Create(); err != nil {
 		return nil, err
 	}
-	return access, writeAccess(accessFile(cluster), access)
+	return access, writeAccess(accessFile(dir), access)
 }
 
 func writeAccess(file string, access *kubernetes.Access) error {
@@ -130,15 +135,15 @@ func isReachable(ctx context.Context, access *kubernetes.Access) bool {
 }
 
 // execKubectl runs kubectl with the terminal of nixbench and waits for its end. If kubectl fails, the error is an
-// [enginecmd.ExitError] with the exit code that a shell would report.
-func execKubectl(ctx context.Context, view enginecmd.View, path, kubeconfig string, args []string) error {
-	cmd := exec.CommandContext(ctx, path, args...)
+// [programError] with the exit code that a shell would report.
+func execKubectl(a *app, path, kubeconfig string, args []string) error {
+	cmd := exec.CommandContext(a.ctx, path, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	var err error
-	view.Pause(func() { err = cmd.Run() })
+	a.lendTerminal(func() { err = cmd.Run() })
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return err
@@ -147,5 +152,5 @@ func execKubectl(ctx context.Context, view enginecmd.View, path, kubeconfig stri
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		code = 128 + int(status.Signal())
 	}
-	return &enginecmd.ExitError{Program: "kubectl", Code: code}
+	return &programError{program: "kubectl", code: code}
 }

@@ -1,4 +1,4 @@
-package kubernetescmd
+package main
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/cmd/nixbench/internal/enginecmd"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -53,29 +52,27 @@ func TestEnsureAccess(t *testing.T) {
 		"damaged": {[]byte("{}"), 1},
 	} {
 		fetches := 0
-		cluster := &enginecmd.Cluster{
-			Dir: state.Dir(filepath.Join(t.TempDir(), ".nixbench", "hive")),
-			Cluster: engine.Cluster{
-				Name: "hive", Members: []engine.Member{{Node: "cp-1", Engine: nixeval.Engine{Role: kubernetes.ControlPlane}}},
-				Run: func(context.Context, string, io.Reader, ...string) ([]byte, error) {
-					fetches++
-					return configUntil(t, ends.AddDate(1, 0, 0)), nil
-				},
+		dir := state.Dir(filepath.Join(t.TempDir(), ".nixbench", "hive"))
+		cluster := engine.Cluster{
+			Name: "hive", Members: []engine.Member{{Node: "cp-1", Engine: nixeval.Engine{Role: kubernetes.ControlPlane}}},
+			Run: func(context.Context, string, io.Reader, ...string) ([]byte, error) {
+				fetches++
+				return configUntil(t, ends.AddDate(1, 0, 0)), nil
 			},
 		}
 		if test.before != nil {
-			if err := cluster.Dir.Create(); err != nil {
+			if err := dir.Create(); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(accessFile(cluster), test.before, 0o600); err != nil {
+			if err := os.WriteFile(accessFile(dir), test.before, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		access, err := ensureAccess(t.Context(), cluster, ends)
+		access, err := ensureAccess(t.Context(), dir, cluster, ends)
 		if err != nil || fetches != test.fetches || !access.Ends().After(ends) {
 			t.Errorf("%s: %v, fetched %d times, want %d", name, err, fetches, test.fetches)
 		}
-		data, err := os.ReadFile(accessFile(cluster))
+		data, err := os.ReadFile(accessFile(dir))
 		if err != nil || !kubernetes.ParseKubeconfig(data).Ends().Equal(access.Ends()) {
 			t.Errorf("%s: the file in the state folder is another one: %v", name, err)
 		}

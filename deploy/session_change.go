@@ -1,0 +1,138 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/keys"
+	"github.com/nixbench/nixbench/deploy/state/runs"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// PlanRollback returns what a rollback does with each selected node. to is a generation, the name of a run, or empty for the systems before
+// the last run that changed one of the nodes. A run's name begins with a date, and no generation has as many digits as a date.
+func (s *Session) PlanRollback(ctx context.Context, to string) ([]Step, error) {
+	var target RollbackTo
+	n, err := strconv.Atoi(to)
+	switch {
+	case to == "":
+	case err == nil && len(to) < len("20060102") && n < 1:
+		return nil, failure.NewUsage("--to must be at least 1 (it is %s), or a run", to)
+	case err == nil && len(to) < len("20060102"):
+		target.Generation = n
+	default:
+		if target.Run, err = runs.Open(s.Dir, to); err != nil {
+			return nil, failure.NewUsage("--to: %w", err)
+		}
+	}
+	recorded, err := s.State()
+	if err != nil {
+		return nil, err
+	}
+	return PlanRollback(s.Inspect(ctx), recorded.Nodes, target)
+}
+
+// Rollback carries out the steps of a rollback.
+func (s *Session) Rollback(ctx context.Context, steps []Step, o RollbackOptions) (results []state.NodeResult, err error) {
+	err = s.recorded(ctx, func(*recordedRun) error {
+		results, err = s.deployer().Rollback(ctx, steps, o)
+		return err
+	})
+	return results, err
+}
+
+// Reboot reboots inspected nodes.
+func (s *Session) Reboot(ctx context.Context, inspected []fleet.Outcome[activate.Node], o RebootOptions) (results []state.NodeResult, err error) {
+	err = s.recorded(ctx, func(*recordedRun) error {
+		results, err = s.deployer().Reboot(ctx, inspected, o)
+		return err
+	})
+	return results, err
+}
+
+// ChangePower starts or stops the machines of the selected nodes: change is a method of [machine.Power]. ask asks the user to confirm it.
+func (s *Session) ChangePower(ctx context.Context, o machine.PowerOptions, ask func(*machine.Power) error,
+	change func(*machine.Power, context.Context, []nixeval.Node, *runs.Recorder, machine.PowerOptions) ([]state.NodeResult, error),
+) (results []state.NodeResult, err error) {
+	err = s.recorded(ctx, func(run *recordedRun) error {
+		power, err := s.Machines.OpenPower(ctx, s.Fleet, run.store.State())
+		if err != nil {
+			return err
+		}
+		defer power.Close()
+		if err := ask(power); err != nil {
+			return err
+		}
+		results, err = change(power, ctx, s.Nodes, run.Recorder, o)
+		return err
+	})
+	return results, err
+}
+
+// MakeHostKeys returns the public host keys of the machines of roles, by node. It generates missing keys.
+func (s *Session) MakeHostKeys() (map[string]string, error) {
+	recorded, err := s.State()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, n := range s.Hive.Nodes {
+		if n.Role == "" {
+			continue // not created by nixbench
+		}
+		if out[n.Name] = recorded.Machines[n.Name].HostKey; out[n.Name] == "" {
+			key, err := keys.MakeHostKey(s.Dir, n.Name)
+			if err != nil {
+				return nil, err
+			}
+			out[n.Name] = key.Public
+		}
+	}
+	return out, nil
+}
+
+// RotateSecret generates a new value for a secret, or carries out the next step of the rotation of a key ring.
+func (s *Session) RotateSecret(ctx context.Context, name string) (vault.Step, error) {
+	return s.Machines.Vault.Rotate(name, func(sum string) error { return s.checkKeyDistributed(ctx, name, sum) })
+}
+
+// checkKeyDistributed returns an error unless all nodes that share encrypted data use the new version of the key ring called name. sum is
+// the checksum of the new version.
+func (s *Session) checkKeyDistributed(ctx context.Context, name, sum string) error {
+	if len(s.Hive.Broken) > 0 { // units that cannot be evaluated may have nodes that need the new version, too
+		return &nixeval.EvalError{Units: s.Hive.Broken}
+	}
+	engines, err := s.Engines()
+	if err != nil {
+		return err
+	}
+	for _, e := range engines {
+		holder, ok := e.(engine.Keyholder)
+		if !ok {
+			continue
+		}
+		without, err := holder.MembersWithout(ctx, name, sum)
+		hint := "run it again when the cluster answers"
+		switch {
+		case err != nil:
+			err = fmt.Errorf("%s: cannot determine which nodes have its new key: %w", name, err)
+		case len(without) > 0:
+			err = errors.New(name + ": its new key cannot be activated, because these nodes do not run with it: " + strings.Join(without, ", "))
+			hint = "run nixbench apply, which uploads it, then run this again"
+		default:
+			continue
+		}
+		return failure.WithHint(failure.WithKind(failure.Cluster, err), hint)
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Inspect inspects the selected nodes.
+func (s *Session) Inspect(ctx context.Context) []fleet.Outcome[activate.Node] {
+	return inspect.Nodes(ctx, s.Fleet, s.Nodes, s.request.Parallel, s.Send)
+}
+
+// Examine checks the prerequisites of apply.
+func (s *Session) Examine(ctx context.Context) ([]provider.Finding, error) {
+	recorded, err := s.State()
+	if err != nil {
+		return nil, err
+	}
+	return append(inspect.Computer(ctx), s.Machines.Examine(ctx, recorded)...), nil
+}
+
+// Check waits until ctx ends for the conditions of the selected nodes and of their cluster. A deep check also runs test workloads.
+func (s *Session) Check(ctx context.Context, o engine.CheckOptions) ([]check.Result, error) {
+	engines, err := s.Engines()
+	if err != nil {
+		return nil, err
+	}
+	if o.Deep && len(engines) == 0 {
+		return nil, failure.NewUsage("--deep requires a cluster, and the nodes of the hive are not members of one")
+	}
+	var names []string
+	for _, n := range s.Nodes {
+		names = append(names, n.Name)
+	}
+	look := func(e engine.Engine) check.Look { return engine.LookAt(e, names...) }
+	conditions := inspect.NodeConditions(s.Fleet, s.Nodes, s.request.Parallel, nil, nil)
+	return check.Await(ctx, append(conditions, inspect.EngineConditions(engines, s.Nodes, s.request.Parallel, o, look)...), s.Send)
+}
+
+// RunOnNodes calls f for each selected node at the same time. f runs a command; its exit status is the value of the outcome.
+func (s *Session) RunOnNodes(ctx context.Context, f func(context.Context, *remote.Host, nixeval.Node) error) []fleet.Outcome[int] {
+	return fleet.Each(ctx, s.Nodes, s.request.Parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
+		h, err := s.Fleet.Host(ctx, n)
+		if err != nil {
+			return 0, err
+		}
+		err = f(ctx, h, n)
+		var failed *remote.RunError
+		if errors.As(err, &failed) {
+			return failed.ShellStatus(), nil
+		}
+		return 0, err
+	})
+}
