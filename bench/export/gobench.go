@@ -32,7 +32,7 @@ func GoBench(w io.Writer, s Sweep) error {
 			}
 		}
 		if line == "" {
-			continue // the format has no lines without a value
+			continue // a trial without metrics has no line, because a line needs a value
 		}
 		if t.Verdict != verdict {
 			verdict = t.Verdict
@@ -43,7 +43,7 @@ func GoBench(w io.Writer, s Sweep) error {
 	return b.Flush()
 }
 
-// processorSuffix is what the format takes for a number of processors at the end of a name.
+// processorSuffix matches the end of a name that benchstat would take for a number of processors.
 var processorSuffix = regexp.MustCompile(`-(\d+)$`)
 
 func (s Sweep) benchmarkName(t Trial) string {

@@ -64,7 +64,7 @@ type Trial struct {
 	Order   int      // in the sweep
 	Attempt int      // 1: the first
 	Verdict string   // valid, suspect or invalid
-	Reasons []string // of the verdict. Only the CSV contains them
+	Reasons []string // reasons of the verdict. Only the CSV contains them
 	// Noise has the figures of the computer during the trial, by their names. Only the CSV contains them.
 	Noise   map[string]float64
 	Started time.Time
@@ -82,7 +82,7 @@ type Job struct {
 	Submitted *float64
 	Started   *float64
 	Ended     *float64
-	Failed    bool // it has ended with an error, or was refused
+	Failed    bool // whether the job has ended with an error, or was refused
 }
 
 // Read reads the attempts of a sweep that have a result. Trials before the blocks are left out.
@@ -126,7 +126,7 @@ func noiseFigures(a bench.Attempt) map[string]float64 {
 	return maps.Collect(r.Figures())
 }
 
-// addTimes returns jobs with the times of their events.
+// addTimes returns the jobs of a trial, each with the times of its events.
 func addTimes(jobs []workload.Job, events []player.Event, began time.Time) []Job {
 	out := make([]Job, len(jobs))
 	index := map[string]int{}
@@ -195,7 +195,7 @@ func (s Sweep) levels(t Trial) []string {
 // metricNames returns the sorted names of the metrics of a trial.
 func (t Trial) metricNames() []string { return slices.Sorted(maps.Keys(t.Metrics)) }
 
-// format writes a number with as many digits as identify it.
+// format returns a number as text, with as many digits as are needed to read the same number again.
 func format(v float64) string {
 	switch {
 	case math.IsInf(v, 1):

@@ -62,7 +62,8 @@ func SWF(w io.Writer, s Sweep, t Trial) error {
 		r := j.record()
 		r[0] = i + 1
 		r[11], r[14] = orUnknown(users[j.User]), orUnknown(queues[j.Queue])
-		// The format has one preceding job: that which has ended last, and with which the submission began.
+		// The format allows one preceding job: of the jobs in After, the one that ended last, after which the job was
+		// submitted.
 		var last *Job
 		for _, id := range j.After {
 			if n := numbers[id]; n > 0 && jobs[n-1].Ended != nil && (last == nil || *jobs[n-1].Ended > *last.Ended) {
@@ -81,7 +82,7 @@ func SWF(w io.Writer, s Sweep, t Trial) error {
 	return b.Flush()
 }
 
-// submit returns when the job was submitted, or when the workload submits it if it was not.
+// submit returns the time at which the job was submitted; if it was not, the time in the workload.
 func (j Job) submit() float64 {
 	if j.Submitted != nil {
 		return *j.Submitted

@@ -87,8 +87,8 @@ func (r *Remote) ReadClock(ctx context.Context, node string) (Clock, error) {
 	return ReadClock(ctx, r.DateOn(node))
 }
 
-// ReadClockAgain reads the clock of a node after a workload, also if ctx has ended. It adds the doubts about this clock to
-// those of the player, and forgets earlier ones.
+// ReadClockAgain reads the clock of a node after a workload, also if ctx has ended. Doubts about this clock replace all
+// earlier doubts of the player.
 func (r *Remote) ReadClockAgain(ctx context.Context, node string, before Clock) Clocks {
 	var doubts []string
 	r.clocks, doubts = ReadClockAgain(ctx, before, r.DateOn(node))

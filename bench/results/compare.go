@@ -13,7 +13,7 @@ import (
 // Ratio is the ratio of the medians of two cells.
 type Ratio struct {
 	Cell  map[string]string `json:"cell"`            // the levels that both have
-	Nodes int               `json:"nodes,omitempty"` // of a calibration: the nodes that run jobs, of both
+	Nodes int               `json:"nodes,omitempty"` // for a calibration: the number of nodes that run jobs, in both cells
 	stats.Comparison
 }
 
@@ -24,7 +24,7 @@ type Comparison struct {
 	Differences []bench.Difference `json:"differences"`
 	Causes      int                `json:"causes"`
 	Ratios      []Ratio            `json:"ratios"`
-	Calibration []Ratio            `json:"calibration"` // of hollow nodes to machines, if nothing else differs
+	Calibration []Ratio            `json:"calibration"` // ratios of hollow nodes to machines, if nothing else differs
 	hollow      bool               // whether hollow nodes are compared with machines
 }
 
@@ -99,7 +99,7 @@ func (c Comparison) String() string {
 	return b.String()
 }
 
-// Tables returns the calibration, or else the ratios.
+// Tables returns a table with the calibration, or if there is none, the tables with the ratios.
 func (c Comparison) Tables() []page.Table {
 	if len(c.Calibration) > 0 {
 		return calibrationTables(c.Calibration)

@@ -45,7 +45,7 @@ func splitHollow(s bench.Sweep, in page.Input) ([]page.Input, error) {
 	return parts[:], nil
 }
 
-// keep returns the values for which f returns true.
+// keep returns the values of a list for which f returns true.
 func keep[T any](all []T, f func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(v T) bool { return !f(v) })
 }

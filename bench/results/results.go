@@ -59,7 +59,7 @@ func readAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
 	}
 	limits := map[string][]page.Limit{} // by the levels of their configuration
 	var counted []bench.Attempt         // of each of in.Trials
-	var missing []int                   // the numbers of the trials without a result
+	var missing []int                   // numbers of the trials that have no result
 	measured := 0                       // how many trials are no warm-up
 	for _, t := range s.Trials {
 		if t.Block == 0 {
@@ -113,7 +113,7 @@ func readAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
 	if err != nil {
 		return in, counted, err
 	}
-	for _, part := range parts { // a claim compares no hollow node with a machine
+	for _, part := range parts { // evaluate the claims in each part, so that no claim compares hollow nodes with machines
 		claims, err := evaluateClaims(s.Benchmark, part.Trials)
 		if err != nil {
 			return in, counted, err

@@ -30,7 +30,7 @@ type Comparison struct {
 	Interval   *Interval `json:"interval,omitempty"`   // absent with fewer than MinBlocks blocks
 	Blocks     int       `json:"blocks"`               // number of blocks with both cells
 	P          float64   `json:"p"`                    // the probability of such a difference between equal cells, see Holm; without an interval 1
-	Answer     string    `json:"answer"`               // more, less, same within ±3 %, or unclear with the reason
+	Answer     string    `json:"answer"`               // one of "more", "less", "same within ±3 %", or "unclear" with a reason
 	Trials     int       `json:"trials"`               // number of trials in these blocks
 	Unfinished int       `json:"unfinished,omitempty"` // how many of them are incomplete and have no value
 	Incomplete int       `json:"incomplete,omitempty"` // how many of them are incomplete
@@ -79,7 +79,7 @@ func pairBlocks(a, b []Sample) (inA, inB []Sample, blocks []int) {
 	return inA, inB, slices.Compact(blocks)
 }
 
-// value returns the value of a metric, if the trial has measured it.
+// value returns the value of a metric of a trial, and false if the trial has not measured it.
 func (s Sample) value(metric string) (float64, bool) {
 	v, have := s.Metrics[metric]
 	return v, have && !math.IsNaN(v) && !math.IsInf(v, 0)
@@ -145,7 +145,7 @@ func middle(values []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// bootstrap returns the interval of the ratio of the medians.
+// bootstrap returns the confidence interval of the ratio of the medians of x and y.
 func bootstrap(x, y []float64) *Interval {
 	r := rand.New(rand.NewPCG(1, 2))
 	px, py := newPicker(x), newPicker(y)
@@ -269,7 +269,8 @@ func (c Comparison) compare() string {
 	return describeMore(c.more())
 }
 
-// more estimates how many more blocks give an answer. The width of an interval shrinks with the square root of the number of blocks.
+// more returns an estimate of how many further blocks would give a clear answer. The width of an interval shrinks with the
+// square root of the number of blocks.
 func (c Comparison) more() int {
 	half := math.Log(c.Interval.High/c.Interval.Low) / 2
 	distance := math.Abs(math.Log(c.Ratio))

@@ -19,7 +19,7 @@ type Sample struct {
 	Cell       map[string]string  `json:"cell"`
 	Block      int                `json:"block"`
 	Order      int                `json:"order"`
-	Metrics    map[string]float64 `json:"metrics"`              // a metric that the trial could not measure is absent
+	Metrics    map[string]float64 `json:"metrics"`              // values by the names of metrics; a metric that the trial could not measure is absent
 	Incomplete bool               `json:"incomplete,omitempty"` // not all jobs finished
 }
 
@@ -72,7 +72,8 @@ func Median(samples []Sample, metric string) (Summary, bool) {
 // beyond is larger than all values. It is finite, because the mean of two infinite values of different signs, or an interpolation, is no number.
 const beyond = math.MaxFloat64 / 16
 
-// worst returns the value of a trial that did not finish: larger than all times, and smaller than all rates.
+// worst returns the value that counts for a trial that did not finish: larger than all values of a time, and smaller than all
+// values of a rate.
 func worst(metric string) float64 {
 	if metric == "throughput" || metric == "utilisation" || strings.HasSuffix(metric, "_rate") {
 		return -beyond

@@ -6,7 +6,7 @@ import (
 	"github.com/nixbench/nixbench/bench/player"
 )
 
-// nearLimit is the relative distance to a limit at which it determines a result.
+// nearLimit is the relative distance between a rate and a limit of the scheduler below which the limit determines the rate.
 const nearLimit = 0.03
 
 // NearLimit returns the metric that a limit concerns, and whether its value is so near to the limit that the limit determines it. value

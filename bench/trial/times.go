@@ -12,9 +12,9 @@ import (
 // is in a list if it got so far, and its clock reports the event.
 type Times struct {
 	Jobs     int       // number of all jobs
-	Created  []float64 // after the begin of the trial: the job, or its first task, exists
+	Created  []float64 // seconds from the begin of the trial until the job, or its first task, existed
 	Bound    []float64 // the last task is placed
-	Finished []float64 // the last task has ended without an error
+	Finished []float64 // seconds from the begin of the trial until the last task ended without an error
 	Wait     []float64 // as the metric wait
 	Schedule []float64 // as the metric schedule
 }
@@ -50,7 +50,8 @@ func ListTimes(jobs []workload.Job, began time.Time, events []player.Event) Time
 	return out
 }
 
-// intendedSubmission returns when a job is to be submitted: at its time, or when the jobs that it waits for have ended, whose ends are known.
+// intendedSubmission returns the time at which a job is to be submitted: the one in the workload, or the last end of the jobs
+// in After. ends contains the ends of these jobs.
 func intendedSubmission(j workload.Job, ends map[string]float64) float64 {
 	at := j.Submit
 	for _, a := range j.After {
@@ -63,7 +64,7 @@ func intendedSubmission(j workload.Job, ends map[string]float64) float64 {
 	return at
 }
 
-// end returns when the job has ended, with or without an error.
+// end returns the time at which the job ended, with or without an error.
 func (h history) end() float64 {
 	switch {
 	case h.finished():
@@ -74,7 +75,7 @@ func (h history) end() float64 {
 	return never
 }
 
-// begin returns when the last task of the job has started, or was placed if the scheduler reports no start.
+// begin returns the time at which the last task of the job started, or was placed if the scheduler reports no start.
 func (h history) begin() float64 {
 	if start := h.last(player.Start); start < never {
 		return start

@@ -15,7 +15,7 @@ type Result struct {
 	Jobs     int                `json:"jobs"`
 	Tasks    int                `json:"tasks"`
 	Nodes    int                `json:"nodes,omitempty"`  // worker nodes
-	Hollow   int                `json:"hollow,omitempty"` // how many of the worker nodes are hollow: several of them are one machine
+	Hollow   int                `json:"hollow,omitempty"` // how many of the worker nodes are hollow, which means that one machine stands for several of them
 	CPUs     int                `json:"cpus,omitempty"`   // processors of all worker nodes; 0: unknown
 	Finished int                `json:"finished"`         // jobs that have ended without an error
 	Failed   int                `json:"failed"`
@@ -58,10 +58,10 @@ var Metrics = []Metric{
 	{"utilisation", "", "processor seconds that the tasks were to use, divided by all processor seconds of the makespan"},
 }
 
-// minRun is the minimum duration of a run in a bounded slowdown, in seconds.
+// minRun is the number of seconds that a bounded slowdown counts as the run time of shorter jobs.
 const minRun = 10
 
-// minEvents is the minimum number of events for a rate.
+// minEvents is the minimum number of events from which a rate is computed.
 const minEvents = 10
 
 // never is the duration until an event that did not happen.
@@ -105,10 +105,10 @@ func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event,
 		begin := h.begin()
 		waited := between(intended, begin)
 		wait = append(wait, waited)
-		exists := max(h.first(player.Created), intended) // a job may exist before those that it waits for have ended
+		exists := max(h.first(player.Created), intended) // from the intended submission on, because the job may be created before the jobs for which it waits have ended
 		admit = append(admit, between(exists, h.last(player.Admitted)))
 		schedule = append(schedule, between(exists, h.last(player.Bound)))
-		isLost := func(starts float64) bool { return starts == never && h.finished() } // the job has started, and no one has reported when
+		isLost := func(starts float64) bool { return starts == never && h.finished() } // whether the job has started, although the scheduler has not reported when
 		if started := between(h.last(player.Bound), h.last(player.Start)); !isLost(started) {
 			start = append(start, started)
 		}
@@ -137,7 +137,7 @@ func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event,
 	}
 	stop := last
 	if !r.Complete {
-		stop = max(last, ended.Sub(began).Seconds()) // otherwise, a trial would be faster if its slowest jobs did not finish
+		stop = max(last, ended.Sub(began).Seconds()) // until the time limit: otherwise, a trial would seem faster if its slowest jobs did not finish
 	}
 	if stop > first {
 		set("throughput", float64(r.Finished)/(stop-first))
@@ -163,7 +163,8 @@ func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event,
 // shareName contains the ends of the names of percentiles.
 var shareName = map[int]string{50: "_p50", 90: "_p90", 99: "_p99", 100: "_max"}
 
-// between returns the seconds from one event to another. The scheduler's clock may be coarse, so that it can be less than 0.
+// between returns the seconds from one event to another, or never if one of them did not happen. With a coarse clock of the
+// scheduler, the difference can be negative.
 func between(from, to float64) float64 {
 	if from == never || to == never {
 		return never
@@ -197,10 +198,10 @@ func middleRate(times []float64) float64 {
 	}
 	slices.Sort(times)
 	from, to := rank(len(times), 10), rank(len(times), 90)
-	return float64(to-from) / (times[to] - times[from]) // infinite, and so absent, if all happened at once
+	return float64(to-from) / (times[to] - times[from]) // if all events happened at once, the rate is infinite, and then absent from the result
 }
 
-// collect returns the history of each job, and sets when the trial ended.
+// collect returns the history of each job, and sets in r when the last job of the trial ended.
 func collect(jobs []workload.Job, events []player.Event, r *Result) []history {
 	out := make([]history, len(jobs))
 	index := make(map[string]int, len(jobs))
@@ -249,7 +250,7 @@ func (h *history) add(kind string, task int, at float64) {
 	}
 }
 
-// first returns the time of the job's event, or of the first of its tasks' events.
+// first returns the time of the job's event of a kind, or if the job has none, of the first of its tasks' events.
 func (h history) first(kind string) float64 {
 	if t, have := h.job[kind]; have {
 		return t
@@ -261,7 +262,8 @@ func (h history) first(kind string) float64 {
 	return t
 }
 
-// last returns the time of the job's event, or of the last of its tasks' events if all tasks have one.
+// last returns the time of the job's event of a kind, or if the job has none, of the last of its tasks' events, if all tasks
+// have one.
 func (h history) last(kind string) float64 {
 	if t, have := h.job[kind]; have {
 		return t
@@ -276,7 +278,7 @@ func (h history) last(kind string) float64 {
 	return t
 }
 
-// all returns the times of the tasks' events, or of the job's event if no task has one.
+// all returns the times of the tasks' events of a kind, or of the job's event if no task has one.
 func (h history) all(kind string) []float64 {
 	var out []float64
 	for _, at := range h.task[kind] {
@@ -299,7 +301,7 @@ func (h history) failed() bool {
 
 func (h history) finished() bool { return !h.failed() && h.last(player.Finish) < never }
 
-// skew returns the time from the first to the last start of the tasks.
+// skew returns the time from the first to the last start of the job's tasks.
 func (h history) skew() float64 {
 	if len(h.task[player.Start]) < h.tasks {
 		return never

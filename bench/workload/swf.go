@@ -11,16 +11,16 @@ import (
 
 // SWFOptions scale a trace to a smaller cluster and a shorter time.
 type SWFOptions struct {
-	MaxJobs     int     // only so many of the first jobs that can be used; 0: all
-	Compression float64 // times of submission and run times are divided by it, so that the load remains the same; 0: 1
+	MaxJobs     int     // maximum number of jobs, from the beginning of the trace; 0: all
+	Compression float64 // factor by which times of submission and run times are divided, so that the load stays the same; 0: 1
 	CPUsPerNode int     // of the cluster; 0: 1
 }
 
 // SWFDropped counts the jobs of a trace that cannot be used, each by the first reason that applies.
 type SWFDropped struct {
-	Partial    int `json:"partial"`    // a part of a job that was interrupted; the trace has the whole job, too
+	Partial    int `json:"partial"`    // parts of jobs that were interrupted; the trace also contains the whole jobs
 	Submit     int `json:"submit"`     // no time of submission
-	Runtime    int `json:"runtime"`    // no run time, such as a job that was cancelled while it waited
+	Runtime    int `json:"runtime"`    // jobs without a run time, such as those that were cancelled while they waited
 	Processors int `json:"processors"` // neither requested nor allocated processors
 }
 
@@ -124,7 +124,7 @@ func processors(v [swfColumns]float64) float64 {
 	return v[swfAllocated]
 }
 
-// drop reports whether a job cannot be used, and counts it in this case.
+// drop reports whether a job of the trace cannot be used. If so, it counts the job.
 func (d *SWFDropped) drop(v [swfColumns]float64) bool {
 	switch {
 	case v[swfStatus] >= 2 && v[swfStatus] <= 4:

@@ -23,12 +23,12 @@ type Job struct {
 	Nodes   int      `json:"nodes,omitempty"`  // number of nodes; default: 1
 	Tasks   int      `json:"tasks,omitempty"`  // number of processes, all nodes together; default: one per node
 	CPUs    int      `json:"cpus,omitempty"`   // processors of each task; default: 1
-	Memory  int      `json:"memory,omitempty"` // MiB of each task; 0: the job requests none
+	Memory  int      `json:"memory,omitempty"` // MiB of memory of each task; 0: the job requests no memory
 	Runtime float64  `json:"runtime"`          // how long each task runs
-	User    string   `json:"user,omitempty"`   // the account that the job belongs to; empty: that of the player. Only SLURM has it
+	User    string   `json:"user,omitempty"`   // user account on the nodes to which the job belongs, with SLURM only; empty: the account of the player
 	Queue   string   `json:"queue,omitempty"`  // the partition or queue of the scheduler; empty: its default
 	Gang    bool     `json:"gang,omitempty"`   // all tasks must start together
-	After   []string `json:"after,omitempty"`  // the job is submitted when these jobs have ended
+	After   []string `json:"after,omitempty"`  // ids of jobs that must have ended before the job is submitted
 }
 
 var idForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
@@ -97,7 +97,7 @@ func Prepare(jobs []Job) ([]Job, error) {
 	return jobs, nil
 }
 
-// check checks a job. seen contains the ids of the jobs before it.
+// check returns an error if a job is invalid. seen contains the ids of the jobs before it in the list.
 func (j Job) check(seen map[string]bool) error {
 	isTime := func(t float64) bool { return t >= 0 && t <= 366*86400 && !math.IsNaN(t) }
 	switch {

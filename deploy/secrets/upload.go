@@ -41,8 +41,8 @@ type Result struct {
 	Adjusted  []string // keys of which only the owner or mode was changed
 	Unchanged []string
 
-	// Deferred are the keys in Uploaded, Adjusted or Same whose user or group does not exist yet. The activation of the system
-	// sets their owner and mode.
+	// Deferred are the keys in Uploaded, Adjusted or Unchanged whose user or group does not exist yet. The activation of the
+	// system sets their owner and mode.
 	Deferred []string
 
 	Stale   []string // paths of uploaded keys that the hive no longer has

@@ -30,7 +30,7 @@ func (d Dir) BackUp(run string) error {
 // readLastBackup returns the newest readable copy of the state and its file, or nil if there is none.
 func readLastBackup(d Dir) (*State, string) {
 	files, _ := filepath.Glob(filepath.Join(string(d), "runs", "[0-9]*", "state.json"))
-	for _, file := range slices.Backward(files) { // the names of runs begin with their time
+	for _, file := range slices.Backward(files) { // the newest first: the names of runs begin with their time
 		data, err := durable.Read(file, durable.ConfigSize)
 		if err == nil {
 			if s, err := Decode(file, data); err == nil {

@@ -25,7 +25,7 @@ type Hashes struct {
 
 	mu      sync.Mutex
 	known   map[string]fileHash // by the path of the file
-	changed bool                // since the cache was last read or written
+	changed bool                // whether an entry has changed since the cache was last read or written
 }
 
 type fileHash struct {
@@ -71,9 +71,9 @@ func (h *Hashes) Of(ctx context.Context, file string) (string, error) {
 
 const hashBlock = 1 << 20
 
-// sparseHash returns the SHA-256 of a file's size and of the offsets and contents of all blocks
-// that are not zero. It does not read holes, because disk images consist mostly of holes. Holes and
-// written zeros give the same hash, because two copies of a file may have different holes.
+// sparseHash returns the SHA-256 of a file's size and of the offsets and contents of all blocks that are not zero. It does not
+// read holes, of which disk images mostly consist. A hole and written zeros give the same hash, because two copies of a file
+// may have different holes.
 func sparseHash(ctx context.Context, f *os.File, size int64) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%d\n", size)

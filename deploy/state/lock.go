@@ -46,7 +46,7 @@ func userName(uid int) string {
 // Process names the process: root@vm (pid 17814).
 func (h Holder) Process() string { return fmt.Sprintf("%s@%s (pid %d)", h.User, h.Host, h.PID) }
 
-// Is reports whether h and o describe the same process.
+// Is reports whether the holders h and o are the same process.
 func (h Holder) Is(o Holder) bool {
 	return h.PID == o.PID && h.Host == o.Host && h.Started.Equal(o.Started)
 }

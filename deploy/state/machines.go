@@ -11,9 +11,9 @@ import (
 // Cluster records the network and the hypervisors of the cluster's machines. The record does not
 // depend on the hive, so that nixbench can remove machines that are no longer in the hive.
 type Cluster struct {
-	ID          string                `json:"id"` // 16 hex digits; marks every object of the cluster on a hypervisor
+	ID          string                `json:"id"` // 16 hex digits, which mark every object of the cluster on a hypervisor
 	Network     Network               `json:"network"`
-	Hypervisors map[string]Hypervisor `json:"hypervisors"` // by name: all hypervisors that may have objects of the cluster
+	Hypervisors map[string]Hypervisor `json:"hypervisors"` // name in the hive → hypervisor, for all hypervisors that may have objects of the cluster
 }
 
 // Network is the libvirt network of the machines.
@@ -40,7 +40,7 @@ type Machine struct {
 	MAC        string     `json:"mac"`
 	Address    netip.Addr `json:"address,omitzero"`
 	HostKey    string     `json:"hostKey"`           // the machine's public host key
-	Image      *Image     `json:"image,omitempty"`   // nil until nixbench begins to create the machine
+	Image      *Image     `json:"image,omitempty"`   // the image from which the machine was created; nil until nixbench begins to create it
 	Created    *time.Time `json:"created,omitempty"` // nil until the machine has been created
 }
 
@@ -48,7 +48,7 @@ type Machine struct {
 type Image struct {
 	Hash    string `json:"hash"`
 	Format  string `json:"format,omitempty"`
-	Kernel  string `json:"kernel,omitempty"` // for direct kernel boot, like Initrd and Cmdline
+	Kernel  string `json:"kernel,omitempty"` // path of the kernel, if the machine boots a kernel directly; Initrd and Cmdline belong to it
 	Initrd  string `json:"initrd,omitempty"`
 	Cmdline string `json:"cmdline,omitempty"`
 }
@@ -62,8 +62,8 @@ func NewCluster() *Cluster {
 
 // Steps of intents that create, start or remove a machine.
 const (
-	MakeMachine   = "machine"        // create or start the machine; finished when the machine is ready
-	RemoveMachine = "remove-machine" // finished when the machine and its disks are removed
+	MakeMachine   = "machine"        // the step that creates or starts a machine; finished when the machine is ready
+	RemoveMachine = "remove-machine" // the step that removes a machine; finished when the machine and its disks are removed
 )
 
 // Unready reports whether a run began to create or start the node's machine, but the machine was not

@@ -8,8 +8,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Membership is the membership of a node in the cluster of an engine, as the hive had it in deployment.engine when
-// the node was deployed. After the hive has changed, the engine of the running system is asked with this record.
+// Membership is the membership of a node in a cluster, as deployment.engine of the hive described it when the node was
+// deployed. nixbench uses this record to ask the engine of the running system when the hive has another engine now.
 type Membership struct {
 	Role     string          `json:"role"`
 	HiveRole string          `json:"hiveRole,omitempty"` // the role of the hive that the node belonged to
@@ -59,7 +59,7 @@ func (n Node) HasMembership(kind string, m *Membership) bool {
 func (s *State) RecordMembership(node, kind string, m Membership) {
 	n := s.Nodes[node]
 	m.Drained = n.Memberships[kind].Drained
-	n.Memberships = maps.Clone(n.Memberships) // because an earlier State may share the map
+	n.Memberships = maps.Clone(n.Memberships) // a copy, because an earlier State may share the map
 	if n.Memberships == nil {
 		n.Memberships = map[string]Membership{}
 	}

@@ -26,7 +26,7 @@ const obsoleteList = ".obsolete.json"
 // the lock completes the replacement.
 func (l *Lock) Replace(obsolete []string) error { return replaceFiles(l, obsolete, durable.Write) }
 
-// replaceFiles is Replace with the function that writes files.
+// replaceFiles does what Replace does, and writes files by the given function, which tests replace.
 func replaceFiles(l *Lock, obsolete []string, write func(string, []byte) error) error {
 	if err := l.CheckHeld(); err != nil {
 		return err
@@ -37,7 +37,7 @@ func replaceFiles(l *Lock, obsolete []string, write func(string, []byte) error) 
 		err = write(filepath.Join(staging, obsoleteList), list)
 	}
 	if err == nil {
-		err = os.Rename(staging, committedFolder(l.dir)) // on disk at the latest when a file of the same folder is written
+		err = os.Rename(staging, committedFolder(l.dir)) // the new name is on the disk at the latest when a file of the same folder is written
 	}
 	if err != nil {
 		return &FolderError{l.dir, err}
@@ -51,7 +51,7 @@ func finishReplacement(d Dir, write func(string, []byte) error) error {
 	if durable.Exists(committed) {
 		err := copyCommitted(d, committed, write)
 		if err == nil {
-			err = os.Rename(committed, string(d.Staging())) // so that a folder that is partly deleted is not copied again
+			err = os.Rename(committed, string(d.Staging())) // renamed before it is deleted, so that a folder that is only partly deleted is not copied again
 		}
 		if err != nil {
 			return &FolderError{d, fmt.Errorf("import: %w", err)}

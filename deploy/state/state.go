@@ -57,7 +57,8 @@ const RebootNode = "reboot"
 // maxPaths is the maximum length of Node.Paths. Older systems can be found in the profile of the node.
 const maxPaths = 10
 
-// Clone returns a copy whose maps and list of intents may be changed. Its maps are never nil.
+// Clone returns a copy of the state. Changes of the copy's maps and of its list of intents do not change the original. The
+// maps are never nil.
 func (s *State) Clone() *State {
 	c := &State{Version: s.Version, Nodes: maps.Clone(s.Nodes), Intents: slices.Clone(s.Intents), Machines: maps.Clone(s.Machines)}
 	if s.Cluster != nil {
@@ -83,7 +84,7 @@ func (s *State) Begin(i Intent) {
 	s.Intents = append(s.Intents, i)
 }
 
-// Finish removes the intent with this run, node and step.
+// Finish removes the [Intent] of an operation with this run, node and step: the operation is completed.
 func (s *State) Finish(run, node, step string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool {
 		return i.Run == run && i.Node == node && i.Step == step
@@ -117,16 +118,15 @@ func (s *State) Rebooted(node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == RebootNode })
 }
 
-// DropOpenIntents removes the intents for node of all other runs than run. It is called when the
-// operations of these intents are completed or undone.
+// DropOpenIntents removes the intents of all other runs for a node. It is called when their operations are completed or
+// undone.
 func (s *State) DropOpenIntents(run, node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Run != run })
 }
 
-// RecordBefore records now, the deployment that node runs before run changes the node. It changes
-// nothing if run has called it before for this node. It also changes nothing if the run of the
-// recorded deployment was killed and has open intents for the node: the switch of that run may be
-// incomplete, so the deployment from before the killed run stays recorded.
+// RecordBefore records the argument now, the deployment that the node runs before this run changes it, so that a rollback can
+// return to it. It does nothing if this run has called it before for the node. It also does nothing if an earlier run was
+// killed while it changed the node: the change may be incomplete, so the deployment from before that run stays recorded.
 func (s *State) RecordBefore(run, node string, now Deployment) {
 	n := s.Nodes[node]
 	if b := n.Before; b != nil {
@@ -140,7 +140,7 @@ func (s *State) RecordBefore(run, node string, now Deployment) {
 	s.Nodes[node] = n
 }
 
-// Confirm records d as the last confirmed deployment of node.
+// Confirm records d as the last deployment of the node that was confirmed over a new connection.
 func (s *State) Confirm(node string, d Deployment) {
 	n := s.Nodes[node]
 	n.LastConfirmed = &d

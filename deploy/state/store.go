@@ -28,7 +28,7 @@ type Store struct {
 
 // batch is a set of updates that are written together.
 type batch struct {
-	done chan struct{} // closed when the batch was written, or has failed
+	done chan struct{} // closed when the batch of updates was written, or has failed
 	err  error         // why the write failed
 }
 
@@ -64,7 +64,7 @@ func removeTemporaryFiles(d Dir) {
 	removeMatching(d.Vault(), hidden)
 }
 
-// removeMatching deletes the files in dir for whose names leftover returns true. It ignores errors.
+// removeMatching deletes the files in dir for whose names the function leftover returns true. It ignores errors.
 func removeMatching(dir string, leftover func(name string) bool) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Store) writeBatches() {
 			close(b.done)
 			continue
 		}
-		// The waiting updates are based on the state that could not be written, so they fail too.
+		// The updates that wait fail, too, because they are based on the state that could not be written.
 		s.cur = s.disk
 		b.err = err
 		close(b.done)
@@ -173,7 +173,7 @@ func (s *Store) Begin(i Intent) error {
 	return s.Update(func(st *State) error { st.Begin(i); return nil })
 }
 
-// Finish removes an intent. It is called when the operation is completed or undone.
+// Finish removes an [Intent] from the state. It is called when the operation is completed or undone.
 func (s *Store) Finish(i Intent) error {
 	return s.Update(func(st *State) error { st.Finish(i.Run, i.Node, i.Step); return nil })
 }

@@ -72,11 +72,11 @@ func verifyFolder(d Dir, chmod func(*os.File, fs.FileMode) error) ([]Loose, erro
 	v := &verifier{owners: []int{0, os.Geteuid()}, chmod: chmod}
 	top := filepath.Dir(string(d))
 	if info, err := os.Stat(filepath.Dir(top)); err == nil {
-		// The owner of the hive's folder can replace the hive and the state folder anyway.
+		// Trust the owner of the hive's folder, who can replace the hive and the state folder anyway.
 		v.owners = append(v.owners, ownerOf(info))
 	}
 	err := v.checkAll(top, string(d))
-	if err == nil { // otherwise a refused folder must stay unchanged, so that the next run refuses it too
+	if err == nil { // restore the modes only if the folder is accepted: a refused one must stay unchanged, so that the next run refuses it, too
 		err = v.tightenAll()
 	}
 	var trust *TrustError
@@ -94,11 +94,11 @@ func verifyFolder(d Dir, chmod func(*os.File, fs.FileMode) error) ([]Loose, erro
 // verifier checks the owners and modes of the files and folders of the state.
 type verifier struct {
 	owners []int   // ids of the users that may own the files
-	loose  []Loose // the files and folders to which other users have access
+	loose  []Loose // files and folders to which users other than the owner have access
 	chmod  func(*os.File, fs.FileMode) error
 }
 
-// folders are the folders in the state folder of a cluster. Each may be a symbolic link to a folder.
+// folders are the names of the folders in a cluster's state folder. Each may be a symbolic link to a folder.
 var folders = []string{"runs", "gcroots", "secrets"}
 
 // publicFiles are the files in the state folder of a cluster that contain no secrets.
@@ -135,8 +135,9 @@ func (v *verifier) checkAll(top, dir string) error {
 	return nil
 }
 
-// checkEntries checks the files in the state folder of a cluster, or everything in a folder of secrets. Files of the state
-// folder that are not in publicFiles are the access files of engines. Hidden files there are left out, because they are temporary.
+// checkEntries checks the files in a cluster's state folder, or everything in a folder of secrets. Files of the state folder
+// that are not in publicFiles are kubeconfigs and other access files. Hidden files of the state folder are left out, because
+// they are temporary.
 func (v *verifier) checkEntries(dir string, inSecrets, open bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -150,7 +151,7 @@ func (v *verifier) checkEntries(dir string, inSecrets, open bool) error {
 		}
 		info, err := e.Info()
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // another process has just replaced or deleted the file
+		case errors.Is(err, fs.ErrNotExist): // nothing to check: another process has just replaced or deleted the file
 		case err != nil:
 			return err
 		case inSecrets && e.IsDir():
@@ -266,7 +267,7 @@ func (v *verifier) tighten(path string, info fs.FileInfo, restore bool) (stays b
 	}
 	failed := v.chmod(f, info.Mode().Perm()&^0o077)
 	if now, err = f.Stat(); err == nil && now.Mode() == info.Mode() && ownerOf(now) == os.Geteuid() {
-		return true, nil // a file system without modes may also refuse chmod
+		return true, nil // not an error: a file system without modes may refuse chmod
 	}
 	if restore {
 		_ = v.chmod(f, info.Mode().Perm())

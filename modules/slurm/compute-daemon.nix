@@ -46,8 +46,8 @@ let
     done
   '';
 
-  # Try to register once a second: if the controller does not answer, slurmd itself would try again only after ten seconds.
-  # Each attempt has a time limit, because a connection whose first packet a firewall drops would take a minute.
+  # Wait for the controller before slurmd starts: slurmd itself would try again only after ten seconds. Each attempt has a
+  # time limit, because a connection whose first packet a firewall drops would take a minute.
   start = pkgs.writeShellScript "nixbench-slurmd" ''
     PATH=${lib.makeBinPath [ pkgs.coreutils ]}:$PATH
     end=$(($(date +%s) + 60))

@@ -268,8 +268,7 @@ func (t *trial) take(now time.Time) []workload.Job {
 	return jobs
 }
 
-// nextDue returns the time at which the next job is submitted, but at most latest. If no command is free (isFree is false), it
-// returns latest.
+// nextDue returns the time at which the next job is submitted if a command is free, but at most latest.
 func (t *trial) nextDue(latest time.Time, isFree bool) time.Time {
 	if isFree && len(t.due) > 0 && t.due[0].at.Before(latest) {
 		return t.due[0].at
@@ -453,7 +452,7 @@ func (t *trial) report(j *job, c change, kind string) {
 	}
 }
 
-// end marks a job as ended, and makes jobs due that have waited only for it.
+// end marks a job as ended. Jobs that have waited only for this job, and whose time has come, become ready to be submitted.
 func (t *trial) end(j *job) {
 	t.ended[j.ID] = true
 	for _, w := range t.waiting[j.ID] {
