@@ -34,6 +34,7 @@ type Recorder struct {
 	lock   *state.Lock
 	folder string
 	wake   chan struct{} // receives a value to request an immediate write
+	most   int           // maximum size of the log lines and messages of a node, in bytes; further ones are not recorded
 	stop   chan struct{} // closed to end runWriter
 	done   chan struct{} // closed when runWriter has ended
 
@@ -52,8 +53,7 @@ type Recorder struct {
 
 const (
 	flushEvery = time.Second
-	maxPending = 8 << 20  // maximum size of the unwritten events in memory, in bytes
-	maxChatter = 64 << 20 // maximum size of the log lines and messages of a node, in bytes; further ones are not recorded
+	maxPending = 8 << 20 // maximum size of the unwritten events in memory, in bytes
 )
 
 var notCommandRE = regexp.MustCompile(`[^a-z0-9]+`)
@@ -73,6 +73,7 @@ func Record(l *state.Lock, info Info) (*Recorder, error) {
 		folder: runDir(d, newPrefix+id),
 		wake:   make(chan struct{}, 1),
 		stop:   make(chan struct{}),
+		most:   64 << 20,
 		done:   make(chan struct{}),
 		logs:   map[string]*bytes.Buffer{}, chatter: map[string]int{},
 		run: Run{
@@ -141,7 +142,7 @@ func (r *Recorder) Event(e event.Event) {
 		r.lost++
 		return
 	case e.Node != "" && slices.Contains([]event.Kind{event.NodeLog, event.BuildLog, event.NodeProgress, event.Message}, e.Kind):
-		if r.chatter[e.Node] += len(line); r.chatter[e.Node] > maxChatter {
+		if r.chatter[e.Node] += len(line); r.chatter[e.Node] > r.most {
 			return
 		}
 	}
