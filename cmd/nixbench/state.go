@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 
-	"filippo.io/age"
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy/archive"
@@ -39,7 +38,7 @@ func (f *passphraseFlags) add(cmd *cobra.Command, use string) {
 	cmd.MarkFlagsMutuallyExclusive("passphrase", "passphrase-file")
 }
 
-func (f *passphraseFlags) isSet() bool { return f.ask || f.file != "" }
+func (f passphraseFlags) isSet() bool { return f.ask || f.file != "" }
 
 func stateExportCommand(a *app) *cobra.Command {
 	var (
@@ -62,23 +61,16 @@ sweeps of bench, and roots of the garbage collector.`,
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
-		to, err := parseRecipients(recipients, files)
+		if len(recipients)+len(files) > 0 == pass.isSet() {
+			return newUsageError("state export: either recipients (--recipient, --recipients-file) or a passphrase (--passphrase, --passphrase-file) is required, and not both")
+		}
+		passphrase, err := pass.read(a, args[0], true)
 		if err != nil {
 			return err
 		}
-		if (len(to) > 0) == pass.isSet() {
-			return newUsageError("state export: either recipients (--recipient, --recipients-file) or a passphrase (--passphrase, --passphrase-file) is required, and not both")
-		}
-		if pass.isSet() {
-			secret, err := readPassphrase(a, pass, args[0], true)
-			if err != nil {
-				return err
-			}
-			r, err := age.NewScryptRecipient(secret)
-			if err != nil {
-				return err
-			}
-			to = []age.Recipient{r}
+		to, err := archive.Recipients(recipients, files, passphrase)
+		if err != nil {
+			return err
 		}
 		return withStateLock(a, "state export", func(lock *state.Lock, cluster string) error {
 			r, err := archive.Export(a.ctx, lock, cluster, args[0], runs, to)
@@ -123,7 +115,11 @@ your team.`,
 		if len(files) == 0 && !pass.isSet() {
 			return newUsageError("state import: --identity, --passphrase or --passphrase-file is required")
 		}
-		identities, err := readIdentities(a, files, pass, args[0])
+		passphrase, err := pass.read(a, args[0], false)
+		if err != nil {
+			return err
+		}
+		identities, err := archive.Identities(files, passphrase, a.askSecret)
 		if err != nil {
 			return err
 		}
@@ -166,52 +162,13 @@ func countFiles(r *archive.Result) string {
 	return text
 }
 
-func parseRecipients(keys, files []string) ([]age.Recipient, error) {
-	var out []age.Recipient
-	for _, key := range keys {
-		r, err := archive.ParseRecipient(key)
-		if err != nil {
-			return nil, newUsageError("state export: --recipient: %w", err)
-		}
-		out = append(out, r)
-	}
-	for _, file := range files {
-		found, err := archive.ReadRecipients(file)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, found...)
-	}
-	return out, nil
-}
-
-func readIdentities(a *app, files []string, pass passphraseFlags, export string) ([]age.Identity, error) {
-	var out []age.Identity
-	for _, file := range files {
-		found, err := archive.ReadIdentities(file, func() ([]byte, error) { return a.askSecret("passphrase of " + file) })
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, found...)
-	}
-	if pass.isSet() {
-		secret, err := readPassphrase(a, pass, export, false)
-		if err != nil {
-			return nil, err
-		}
-		id, err := age.NewScryptIdentity(secret)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, id)
-	}
-	return out, nil
-}
-
-// readPassphrase returns the passphrase of an export from a file, or asks for it on the terminal, twice if it is new.
-func readPassphrase(a *app, f passphraseFlags, export string, isNew bool) (string, error) {
+// read returns the passphrase of an export from the file, or asks for it on the terminal, twice if it is new. It returns "" if no flag is set.
+func (f passphraseFlags) read(a *app, export string, isNew bool) (string, error) {
 	if f.file != "" {
 		return archive.ReadPassphrase(f.file)
+	}
+	if !f.ask {
+		return "", nil
 	}
 	secret, err := a.askSecret("passphrase of " + export)
 	if err == nil && isNew {

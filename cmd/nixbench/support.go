@@ -96,6 +96,9 @@ func addStatus(ctx context.Context, b *support.Bundle, s *deploy.Session) {
 	status, err := s.Status(ctx, deploy.StatusOptions{Figures: true})
 	var text bytes.Buffer
 	if status != nil {
+		for i := range status.Rows {
+			status.Rows[i].Reasons = nil // lines of journals
+		}
 		writeStatus(&text, status.Rows, true, status.Notes...)
 		b.AddJSON("status.json", status.Rows)
 	}

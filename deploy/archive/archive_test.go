@@ -339,7 +339,7 @@ func TestSSHKeys(t *testing.T) {
 	if err := os.WriteFile(recipients, []byte("# team\n\n"+string(ssh.MarshalAuthorizedKey(key))), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	to, err := ReadRecipients(recipients)
+	to, err := Recipients(nil, []string{recipients}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func TestSSHKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		asked := false
-		ids, err := ReadIdentities(name, func() ([]byte, error) { asked = true; return []byte(passphrase), nil })
+		ids, err := Identities([]string{name}, "", func(string) ([]byte, error) { asked = true; return []byte(passphrase), nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -384,7 +384,7 @@ func TestBadKeys(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadRecipients(file); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secret) {
+		if _, err := Recipients(nil, []string{file}, ""); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secret) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -392,7 +392,7 @@ func TestBadKeys(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadIdentities(file, nil); failure.KindOf(err) != failure.Usage || strings.Contains(err.Error(), secret) {
+		if _, err := Identities([]string{file}, "", nil); failure.KindOf(err) != failure.Usage || strings.Contains(err.Error(), secret) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -14,9 +14,33 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// ParseRecipient parses a public key: of age (age1…) or of SSH (ssh-ed25519 …, ssh-rsa …). Its errors never contain the
+// Recipients returns the recipients of an export: public keys of age or SSH, those in files, and a passphrase unless it is empty.
+func Recipients(keys, files []string, passphrase string) (out []age.Recipient, err error) {
+	for _, key := range keys {
+		r, err := parseRecipient(key)
+		if err != nil {
+			return nil, usage("--recipient: %w", err)
+		}
+		out = append(out, r)
+	}
+	for _, file := range files {
+		if out, err = appendRecipients(out, file); err != nil {
+			return nil, err
+		}
+	}
+	if passphrase != "" {
+		r, err := age.NewScryptRecipient(passphrase)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// parseRecipient parses a public key: of age (age1…) or of SSH (ssh-ed25519 …, ssh-rsa …). Its errors never contain the
 // text, which could be a private key.
-func ParseRecipient(text string) (age.Recipient, error) {
+func parseRecipient(text string) (age.Recipient, error) {
 	text = strings.TrimSpace(text)
 	if strings.HasPrefix(text, "ssh-") {
 		r, err := agessh.ParseRecipient(text)
@@ -35,34 +59,51 @@ func ParseRecipient(text string) (age.Recipient, error) {
 	return found[0], nil
 }
 
-// ReadRecipients reads the recipients in a file: one per line, with comments that begin with #.
-func ReadRecipients(file string) ([]age.Recipient, error) {
+// appendRecipients appends the recipients in a file: one per line, with comments that begin with #.
+func appendRecipients(out []age.Recipient, file string) ([]age.Recipient, error) {
 	data, err := durable.Read(file, durable.KeySize)
 	if err != nil {
 		return nil, failure.WithKind(failure.Usage, err)
 	}
-	var out []age.Recipient
-	number := 0
+	before, number := len(out), 0
 	for line := range strings.Lines(string(data)) {
 		number++
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		r, err := ParseRecipient(line)
+		r, err := parseRecipient(line)
 		if err != nil {
 			return nil, usage("%s, line %d: %w", file, number, err)
 		}
 		out = append(out, r)
 	}
-	if len(out) == 0 {
+	if len(out) == before {
 		return nil, usage("%s contains no recipient", file)
 	}
 	return out, nil
 }
 
-// ReadIdentities reads the private keys in a file: identities of age, or one private key of SSH. ask returns the
-// passphrase of an encrypted SSH key; it is called only if the key is needed.
-func ReadIdentities(file string, ask func() ([]byte, error)) ([]age.Identity, error) {
+// Identities returns what can decrypt an export: the private keys of age or SSH in files, and a passphrase unless it is empty. ask asks
+// the user for the passphrase of an encrypted SSH key; it is called only if the key is needed.
+func Identities(files []string, passphrase string, ask func(question string) ([]byte, error)) (out []age.Identity, err error) {
+	for _, file := range files {
+		found, err := readIdentities(file, func() ([]byte, error) { return ask("passphrase of " + file) })
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+	}
+	if passphrase != "" {
+		id, err := age.NewScryptIdentity(passphrase)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, id)
+	}
+	return out, nil
+}
+
+func readIdentities(file string, ask func() ([]byte, error)) ([]age.Identity, error) {
 	data, err := durable.Read(file, durable.KeySize)
 	if err != nil {
 		return nil, failure.WithKind(failure.Usage, err)
