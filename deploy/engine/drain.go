@@ -15,8 +15,8 @@ import (
 type DrainOptions struct {
 	// Allowed contains the [DrainOption.Flag]s of the work that may be deleted permanently.
 	Allowed []string
-	// Whole is set if all members are drained, because all nodes go over to another engine. Then no work can move to
-	// another member, so a drain must not wait for that.
+	// Whole is set if all members are drained, because all nodes go over to another engine. Then no work can move to another
+	// member, and the drain must not wait until it has moved.
 	Whole bool
 	// Removal is set if the members are removed after the drain. Such a drain also drains members that an administrator has
 	// already drained, and leaves out members that cannot be reached.
@@ -69,7 +69,7 @@ type DrainCheck struct {
 // DrainItem is work, such as a pod, that a drain deletes or that blocks a drain.
 type DrainItem struct {
 	Work   string `json:"work"`             // the name of the pod or other work, such as shop/web-0
-	Reason string `json:"reason"`           // why the work is lost or blocks the drain
+	Reason string `json:"reason"`           // why the drain deletes the work, or why the work blocks the drain
 	Option string `json:"option,omitempty"` // the flag that allows the drain to delete the work; may be empty
 	Remedy string `json:"-"`                // what the user does about work that no option allows to delete
 }
@@ -86,7 +86,7 @@ func (c *DrainCheck) Add(o DrainOptions, option DrainOption, work, reason string
 // BlockedError is returned if a drain would delete work permanently without permission, or would never
 // end.
 type BlockedError struct {
-	Nodes map[string][]DrainItem // the work that blocks the drain, by node
+	Nodes map[string][]DrainItem // node → work that blocks its drain
 }
 
 // maxShownItems is the maximum number of items of one node that the message of a BlockedError contains.

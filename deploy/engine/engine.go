@@ -56,8 +56,8 @@ type Checker interface {
 // CheckOptions select the conditions of an engine.
 type CheckOptions struct {
 	Deep bool // add conditions whose probes start workloads
-	// Except contains the members that an administrator or the engine had taken out of service before the run. They
-	// need not take work.
+	// Except contains the names of members that an administrator or the engine had taken out of service before the run. The
+	// conditions do not require that they take work.
 	Except []string
 }
 
@@ -93,8 +93,8 @@ type Change struct {
 
 // VersionError is returned if the running version cannot be changed to the desired version.
 type VersionError struct {
-	Text   string // names both versions and the option of the hive
-	Remedy string // which versions to set in the hive, or which nodes to deploy first
+	Text   string // the message, with both versions and the name of the option of the hive
+	Remedy string // what the user can do: which versions to set in the hive, or which nodes to deploy first
 }
 
 func (e *VersionError) Error() string { return e.Text }
@@ -130,9 +130,8 @@ type Certificate struct {
 // Adjuster is an engine that stores settings of its members in the cluster and not in their NixOS
 // systems, such as labels. These settings are changed without a deployment of the member.
 type Adjuster interface {
-	// Adjust reconciles the settings of the given nodes with the hive and returns the differences in
-	// words, by node. Nodes that are not members are left out. If dry is set, Adjust changes nothing and
-	// only returns the differences.
+	// Adjust changes the settings of the given nodes in the cluster to those in the hive, and returns the differences in
+	// words, by node. Nodes that are not members are left out. If dry is set, it only returns the differences.
 	Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error)
 }
 
@@ -159,7 +158,7 @@ type Status struct {
 	// OneByOne is set if members of this role are changed one at a time. The hive need not contain the
 	// member.
 	OneByOne bool
-	// Cordoned is set if the member takes no new work, whether nixbench or an administrator has drained it.
+	// Cordoned is set if the member takes no new work, because nixbench or an administrator has cordoned or drained it.
 	Cordoned bool
 	// Reason is why the member is out of service, if the engine knows it.
 	Reason string
@@ -224,11 +223,11 @@ func (c Cluster) nodesThat(match func(Member) bool) []string {
 // Member is a node of the hive with its role in the engine.
 type Member struct {
 	Node     string
-	HiveRole string // the role of the hive that the node belongs to; empty for a named node
+	HiveRole string // the role of the node in the hive; empty for a named node
 	nixeval.Engine
 }
 
-// ReadSettings reads the settings of a member into a struct, whose fields contain the defaults before.
+// ReadSettings decodes the settings of a member into a struct. The caller has set the fields to their defaults before.
 func (m Member) ReadSettings(into any) error {
 	if len(m.Settings) == 0 {
 		return nil

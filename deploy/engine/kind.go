@@ -12,12 +12,12 @@ type Kind struct {
 	Title string // the name of the software in messages, such as "Kubernetes"
 	// New returns the engine of a cluster. It runs no command.
 	New func(Cluster) Engine
-	// APIPort is the port in the facts' endpoint if the hive sets none. With 0 the facts then have no port.
+	// APIPort is the port of the cluster's API in the facts if the hive sets none. 0: the facts then have no port.
 	APIPort int
 	// AccessFile is the name of a file in the state folder: a command of the engine writes the credentials of the
 	// cluster's administrator to it. It is removed with the other secrets of the cluster.
 	AccessFile string
-	// Notes returns notes for nixbench status about the access file with the given path, which need not exist.
+	// Notes returns notes that nixbench status shows about the access file at the given path, which may not exist.
 	Notes func(accessFile string, now time.Time) []string
 	// Usage returns a command with which the user can use the cluster of these members, and its purpose. nixbench
 	// shows it when the cluster has been created.
@@ -30,10 +30,10 @@ type Kind struct {
 // Help contains the paragraphs about an engine in the help of nixbench's commands. Each one begins with the
 // engine's title, and has lines of at most 80 characters.
 type Help struct {
-	Check  string // of nixbench check: what it checks, with and without --deep
-	Drain  string // of nixbench apply: what a drain waits for, and what it refuses to delete
-	Remove string // of nixbench destroy: what the removal of a member does
-	Rotate string // of nixbench secrets rotate: which of the engine's secrets are key rings
+	Check  string // in the help of nixbench check: what it checks, with and without --deep
+	Drain  string // in the help of nixbench apply: what a drain waits for, and what it refuses to delete
+	Remove string // in the help of nixbench destroy: what the removal of a member does
+	Rotate string // in the help of nixbench secrets rotate: which of the engine's secrets are key rings
 }
 
 // KindsOf returns those of the kinds that nodes of the hive belong to, in the order of kinds.

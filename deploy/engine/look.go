@@ -22,18 +22,18 @@ import (
 type Inspector interface {
 	// Look returns what keeps the engine's programs on the node from working. It changes nothing.
 	Look(ctx context.Context, node string) ([]Fault, error)
-	// ControlUnit starts or stops a unit on a node; verb is a command of systemctl.
+	// ControlUnit starts or stops a systemd unit on a node; verb is a command of systemctl.
 	ControlUnit(ctx context.Context, node, verb, unit string) error
 	// Controllers returns the members that change one by one: the others depend on them.
 	Controllers() []string
 }
 
-// Fault is a unit that does not work, or a disk that is full.
+// Fault is a systemd unit that does not work, or a disk that is full.
 type Fault struct {
 	Unit  string // empty for a disk
 	State string
-	Log   string // the last error in the unit's own log; empty for a unit that was stopped without an error
-	Down  bool   // systemd does not start the unit again by itself
+	Log   string // the last error in the log of the systemd unit; empty if it was stopped without an error
+	Down  bool   // whether the unit stays down: systemd does not start it again by itself
 	Runs  bool   // the unit runs, but has ended repeatedly
 	Lasts bool   // waiting rarely mends it
 }
@@ -42,8 +42,8 @@ func (f Fault) String() string {
 	return strings.TrimSpace(f.Unit+" "+f.State) + strings.TrimSuffix(": "+f.Log, ": ")
 }
 
-// Inspect returns an error unless the units of the engine's programs on a node work. A unit that has ended repeatedly and has just been started again
-// does not work; with runs, it does.
+// Inspect returns an error unless the systemd units of the engine's programs on a node work. A unit that has ended repeatedly
+// and has just been started again works only with runs.
 func Inspect(ctx context.Context, e Inspector, node string, runs bool) error {
 	faults, err := e.Look(ctx, node)
 	for _, f := range faults {
@@ -67,12 +67,12 @@ func (c Cluster) ControlUnit(ctx context.Context, node, verb, unit string) error
 
 // UnitState is the state of a systemd unit.
 type UnitState struct {
-	Sub   string    // the sub-state, such as running, auto-restart or dead
-	Since time.Time // when the unit became active; in whole seconds
+	Sub   string    // systemd's sub-state of the unit, such as running, auto-restart or dead
+	Since time.Time // when the systemd unit became active, in whole seconds
 	Now   time.Time // the time on the node
 }
 
-// ReadUnit returns the state of a unit on a node.
+// ReadUnit returns the state of a systemd unit on a node.
 func (c Cluster) ReadUnit(ctx context.Context, node, unit string) (UnitState, error) {
 	const script = `date +now=%s; systemctl show --timestamp=unix --property=SubState,ActiveEnterTimestamp -- "$0"`
 	out, err := c.Command(ctx, node, "sh", "-c", script, unit)
@@ -91,15 +91,15 @@ func (c Cluster) ReadUnit(ctx context.Context, node, unit string) (UnitState, er
 }
 
 const (
-	// restartTime is the time after which a unit that systemd has started again counts as working. A program that cannot work
+	// restartTime is the time after which a systemd unit that was started again counts as working. A program that cannot work
 	// usually ends within seconds.
 	restartTime = 10 * time.Second
-	fullDisk    = 1024 // KiB: a disk with less free space is full
+	fullDisk    = 1024 // free space in KiB; a disk with less is full
 	maxLogLine  = 300
 )
 
-// lookScript prints the states of the units, and unless all of them run the ends of their own logs and the time, and then the use of the disks. It prints a
-// limited number of bytes.
+// lookScript prints the states of systemd units, then, unless all of them run, the time and the ends of the units' own logs,
+// and then the use of the disks. It prints a limited number of bytes.
 const lookScript = `{
   states=$(systemctl show --timestamp=unix --property=Id,LoadState,ActiveState,SubState,ConditionResult,ConditionTimestamp,NRestarts,ActiveEnterTimestamp,WantedBy,RequiredBy -- "$@")
   echo "$states"
@@ -113,8 +113,8 @@ const lookScript = `{
   timeout 3 df -Pkl -x squashfs -x erofs -x iso9660 -x efivarfs | sed 's/^/disk=/'
 } 2> /dev/null | head -c 60000`
 
-// Look returns the units that do not work, and the disks that are full, as the node itself reports them. Units that the node does not have are no
-// faults, nor are those that nothing wants or that have a condition that does not hold.
+// Look returns the systemd units that do not work, and the disks that are full, as the node reports them. A unit is no fault
+// if the node does not have it, if nothing wants it, or if one of its conditions does not hold.
 func (c Cluster) Look(ctx context.Context, node string, units ...string) ([]Fault, error) {
 	if len(units) == 0 {
 		return nil, nil
@@ -167,7 +167,7 @@ func parseFaults(text string, units []string) []Fault {
 
 const stopped = "is stopped"
 
-// classify returns the fault of a unit with these properties, or a fault without a state if the unit works.
+// classify returns the fault of a systemd unit with these properties, or a fault without a state if the unit works.
 func classify(p map[string]string, now time.Time) Fault {
 	isWanted := p["WantedBy"]+p["RequiredBy"] != "" && (p["ConditionResult"] != "no" || p["ConditionTimestamp"] == "")
 	switch active, sub := p["ActiveState"], p["SubState"]; {
@@ -191,7 +191,7 @@ func isFull(size, free string) bool {
 	return err == nil && kib < fullDisk && all > fullDisk
 }
 
-// unixTime parses a time such as @1795363543, or returns 1970.
+// unixTime parses a time such as @1795363543. It returns 1970 for any other text.
 func unixTime(text string) time.Time {
 	seconds, _ := strconv.ParseInt(strings.TrimPrefix(text, "@"), 10, 64)
 	return time.Unix(seconds, 0)
@@ -231,11 +231,11 @@ func printable(text string) string {
 	}, text)
 }
 
-// NodeFaults is what a look at a node has found.
+// NodeFaults contains the faults of one node that a look at it has found.
 type NodeFaults struct {
 	Node   string
 	Faults []Fault
-	Err    error // why the node cannot be looked at, or nil
+	Err    error // why the node could not be asked, or nil
 }
 
 // LookAll looks at nodes and at the controllers of an engine, and returns the nodes with faults.
@@ -262,10 +262,11 @@ func LookAll(ctx context.Context, e Inspector, nodes []string) []NodeFaults {
 
 const (
 	maxLooks = 16 // at the same time
-	maxShown = 4  // nodes in a text; others usually have the same problem
+	maxShown = 4  // number of nodes that a text names; the others usually have the same problem
 )
 
-// LookAt returns a look at nodes and at the controllers of an engine. It returns nil if the engine is no [Inspector].
+// LookAt returns a function that looks at the nodes and at the controllers of an engine. It returns nil if the engine is no
+// [Inspector].
 func LookAt(e Engine, nodes ...string) check.Look {
 	i, ok := e.(Inspector)
 	if !ok {
@@ -274,7 +275,8 @@ func LookAt(e Engine, nodes ...string) check.Look {
 	return func(ctx context.Context) (string, bool) { return DescribeFaults(i, nodes, LookAll(ctx, i, nodes)) }
 }
 
-// DescribeFaults returns a text about the faults of nodes and controllers, and whether waiting for these nodes is useless.
+// DescribeFaults returns a text about the faults of nodes and of the controllers on which they depend. lasts means that it is
+// useless to wait for these nodes.
 func DescribeFaults(e Inspector, nodes []string, all []NodeFaults) (text string, lasts bool) {
 	controllers := e.Controllers()
 	var texts []string

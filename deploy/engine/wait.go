@@ -42,7 +42,7 @@ func AwaitReady(ctx context.Context, node string, report Report, check func(cont
 		if now == nil {
 			return nil
 		}
-		if missing == nil || ctx.Err() == nil && time.Until(end) > 0 { // after the deadline, an error would only report the time limit
+		if missing == nil || ctx.Err() == nil && time.Until(end) > 0 { // keep the earlier reason after the deadline, when an error of check only reports that the time is over
 			missing = now
 		}
 		if text := LastLine(missing).Error(); text != reported && (ctx.Err() == nil || reported == "") {

@@ -13,7 +13,7 @@ import (
 type budgetBlock struct {
 	name      string // the budget, as namespace/name
 	text      string // why the budget blocks the eviction
-	permanent bool   // the budget blocks the eviction until the budget or the number of pods is changed
+	permanent bool   // whether the budget blocks the eviction until somebody changes the budget or the number of pods
 }
 
 // findBlock returns the budget that blocks the eviction of a pod, temporarily or permanently.

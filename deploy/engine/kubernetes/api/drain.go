@@ -52,8 +52,8 @@ func DrainMark(n gjson.Result) string {
 
 func isCordoned(n gjson.Result) bool { return n.Get("spec.unschedulable").Bool() }
 
-// mustDrain selects the nodes that an administrator has not cordoned; before a removal, the nodes that can be reached,
-// because the end of the pods of others cannot be observed.
+// mustDrain reports whether a node must be drained: an administrator has not cordoned it. Before a removal, a node must be
+// drained if it can be reached, because otherwise the end of its pods cannot be observed.
 func (d Drainer) mustDrain(ctx context.Context, n gjson.Result, o engine.DrainOptions) bool {
 	if !o.Removal {
 		return DrainMark(n) != "" || !isCordoned(n)

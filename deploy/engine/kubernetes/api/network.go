@@ -29,7 +29,7 @@ const podTimeout = 30 * time.Second // of the wait for one of the three pods
 // Probe is the image of the pods of deep checks, with the commands of its web server and its web client.
 type Probe struct {
 	Image string   `json:"image"`
-	Serve []string `json:"serve"` // the command that serves HTTP on port 8080
+	Serve []string `json:"serve"` // command in the image that serves HTTP on port 8080
 	Get   []string `json:"get"`   // the command that requests a URL, which is appended as the last argument
 }
 

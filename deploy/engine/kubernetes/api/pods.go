@@ -12,7 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// What a drain deletes only if the user allows it.
+// The kinds of pods that a drain deletes only if the user allows it.
 var (
 	BarePods  = engine.DrainOption{Flag: "drain-bare-pods", Help: "let a drain delete pods that no controller recreates on another node"}
 	LocalData = engine.DrainOption{Flag: "drain-local-data", Help: "let a drain delete data that pods keep on the node in emptyDir volumes"}
