@@ -97,6 +97,11 @@ type VersionError struct {
 	Remedy string // what the user can do: which versions to set in the hive, or which nodes to deploy first
 }
 
+// NewVersionError returns a VersionError.
+func NewVersionError(remedy, format string, args ...any) error {
+	return &VersionError{Text: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
 func (e *VersionError) Error() string { return e.Text }
 
 // Kind implements [failure.Classified].

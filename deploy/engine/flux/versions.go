@@ -2,7 +2,6 @@ package flux
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -51,10 +50,8 @@ func (e *Engine) checkSameVersion(desired map[string]string) error {
 	leader := e.Node()
 	for _, m := range e.Cluster.Members {
 		if version := desired[m.Node]; version != "" && version != desired[leader] {
-			return &engine.VersionError{
-				Text:   fmt.Sprintf("flux: after this run %s would have version %s, and the leader %s version %s: Flux connects only brokers of the same version", m.Node, version, leader, desired[leader]),
-				Remedy: "set nixbench.flux.package to the same version on all nodes, and apply to all nodes at once",
-			}
+			return engine.NewVersionError("set nixbench.flux.package to the same version on all nodes, and apply to all nodes at once",
+				"flux: after this run %s would have version %s, and the leader %s version %s: Flux connects only brokers of the same version", m.Node, version, leader, desired[leader])
 		}
 	}
 	return nil

@@ -96,11 +96,11 @@ func checkSkew(members []member) error {
 			continue
 		}
 		if m.desired.compare(newest) < 0 {
-			return newVersionError(fmt.Sprintf("set nixbench.kubernetes.package to release %s or later", newest),
+			return engine.NewVersionError(fmt.Sprintf("set nixbench.kubernetes.package to release %s or later", newest),
 				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: a control plane cannot go back", newest, m.Node, m.desired)
 		}
 		if m.desired.minor > oldest.minor+1 {
-			return newVersionError(upgradeSteps(oldest, m.desired),
+			return engine.NewVersionError(upgradeSteps(oldest, m.desired),
 				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: kubeadm goes from one minor release to the next only", oldest, m.Node, m.desired)
 		}
 		after[i].api = m.desired
@@ -111,13 +111,13 @@ func checkSkew(members []member) error {
 		changes := m.deployed && !m.desired.isUnknown() && m.desired != m.kubelet
 		switch {
 		case changes && m.Role != ControlPlane && m.desired.minor > oldest.minor:
-			return newVersionError("apply to the control plane first, or to all nodes at once",
+			return engine.NewVersionError("apply to the control plane first, or to all nodes at once",
 				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be newer", m.Node, m.desired, oldest)
 		case changes && m.desired.minor+maxKubeletSkew < newest.minor:
-			return newVersionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.Node, newest.major, newest.minor-maxKubeletSkew),
+			return engine.NewVersionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.Node, newest.major, newest.minor-maxKubeletSkew),
 				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be more than three minor releases older", m.Node, m.desired, newest)
 		case upgrade && !m.kubelet.isUnknown() && m.kubelet.minor+maxKubeletSkew < newest.minor:
-			return newVersionError(fmt.Sprintf("upgrade %s to release %d.%d or later first, before the control plane", m.Node, newest.major, newest.minor-maxKubeletSkew),
+			return engine.NewVersionError(fmt.Sprintf("upgrade %s to release %d.%d or later first, before the control plane", m.Node, newest.major, newest.minor-maxKubeletSkew),
 				"kubernetes: nixbench.kubernetes.version of the control plane is %s, and %s has a kubelet of %s: a kubelet must not be more than three minor releases older", newest, m.Node, m.kubelet)
 		}
 	}
@@ -144,10 +144,6 @@ func upgradeSteps(from, to release) string {
 		text += fmt.Sprintf("; then to %d.%d", from.major, minor)
 	}
 	return text + fmt.Sprintf("; then to %s", to)
-}
-
-func newVersionError(remedy, format string, args ...any) error {
-	return &engine.VersionError{Text: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
 // release is a version of Kubernetes. The zero value is an unknown version.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -27,11 +26,18 @@ func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (map[stri
 		if !isMember || n.isStatic() || m.Role != Compute || !slices.Contains(nodes, m.Node) {
 			continue
 		}
-		want, err := e.featuresOf(m)
-		if err != nil {
+		var s settings
+		if err := m.ReadSettings(&s); err != nil {
 			return changes, err
 		}
-		lines := compareFeatures(n.features(), want)
+		have, want := strings.Split(n["AvailableFeatures"], ","), s.Features
+		if have[0] == "" || have[0] == "(null)" {
+			have = nil
+		}
+		if m.HiveRole != "" && !slices.Contains(want, m.HiveRole) {
+			want = append(want, m.HiveRole)
+		}
+		lines := append(linesFor("feature ", want, have), linesFor("no feature ", have, want)...)
 		if len(lines) == 0 {
 			continue
 		}
@@ -46,36 +52,12 @@ func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (map[stri
 	return changes, nil
 }
 
-// featuresOf returns the features of a compute node of the hive.
-func (e *Engine) featuresOf(m engine.Member) ([]string, error) {
-	s, err := e.settingsOf(m.Node)
-	want := s.Features
-	if m.HiveRole != "" && !slices.Contains(want, m.HiveRole) {
-		want = append(want, m.HiveRole)
-	}
-	return want, err
-}
-
-// features returns the features of a registered node.
-func (n node) features() []string {
-	text := n["AvailableFeatures"]
-	if text == "" || text == "(null)" {
-		return nil
-	}
-	return strings.Split(text, ",")
-}
-
-// compareFeatures returns a line for each feature that is added or removed.
-func compareFeatures(have, want []string) []string {
+// linesFor returns a line, which begins with prefix, for each feature that the others do not contain.
+func linesFor(prefix string, features, others []string) []string {
 	var lines []string
-	for _, f := range want {
-		if !slices.Contains(have, f) {
-			lines = append(lines, "feature "+f)
-		}
-	}
-	for _, f := range have {
-		if !slices.Contains(want, f) {
-			lines = append(lines, "no feature "+f)
+	for _, f := range features {
+		if !slices.Contains(others, f) {
+			lines = append(lines, prefix+f)
 		}
 	}
 	return lines

@@ -46,13 +46,8 @@ var ErrNoControlPlane = errors.New("no control plane is set up yet")
 // answer. It begins with the control plane that answered last.
 func (c *Client) Kubectl(ctx context.Context, stdin string, args ...string) ([]byte, error) {
 	var errs []error
-	none := true
 	all := c.orderControlPlanes()
 	for i, node := range all {
-		if ctx.Err() != nil {
-			none = false
-			break
-		}
 		out, err := c.try(ctx, len(all)-i, node, stdin, args...)
 		switch {
 		case err == nil || IsDefinite(err):
@@ -60,17 +55,18 @@ func (c *Client) Kubectl(ctx context.Context, stdin string, args ...string) ([]b
 			c.lastAnswered = node
 			c.mu.Unlock()
 			return out, err
-		case c.isNotSetUp(ctx, node, err):
-		default:
-			none = false
+		case !c.isNotSetUp(ctx, node, err):
 			errs = append(errs, err)
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
 	switch {
-	case none:
-		return nil, ErrNoControlPlane
-	case len(errs) == 0 || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(ctx.Err(), context.Canceled):
 		return nil, context.Cause(ctx)
+	case len(errs) == 0:
+		return nil, ErrNoControlPlane
 	}
 	return nil, errors.Join(errs...)
 }
