@@ -76,18 +76,19 @@ type UnitState struct {
 func (c Cluster) ReadUnit(ctx context.Context, node, unit string) (UnitState, error) {
 	const script = `date +now=%s; systemctl show --timestamp=unix --property=SubState,ActiveEnterTimestamp -- "$0"`
 	out, err := c.Command(ctx, node, "sh", "-c", script, unit)
-	var u UnitState
-	for line := range strings.Lines(string(out)) {
-		switch name, value, _ := strings.Cut(strings.TrimSpace(line), "="); name {
-		case "SubState":
-			u.Sub = value
-		case "ActiveEnterTimestamp":
-			u.Since = unixTime(value)
-		case "now":
-			u.Now = unixTime(value)
+	p := ParseProperties(string(out))
+	return UnitState{p["SubState"], unixTime(p["ActiveEnterTimestamp"]), unixTime(p["now"])}, err
+}
+
+// ParseProperties parses lines such as "NAME=value" or "NAME = value".
+func ParseProperties(text string) map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(line, "="); ok {
+			all[strings.TrimSpace(name)] = strings.TrimSpace(value)
 		}
 	}
-	return u, err
+	return all
 }
 
 const (

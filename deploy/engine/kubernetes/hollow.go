@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
@@ -18,45 +16,39 @@ const HollowLabel = api.HollowLabel
 // checkHollow returns a text for each machine whose hollow nodes are not those of the hive, or are not Ready. It asks the cluster only
 // if the hive has hollow nodes.
 func (e *Engine) checkHollow(ctx context.Context) ([]string, error) {
-	expected := map[string]int{}
+	type count struct{ expected, registered, ready int }
+	counts := map[string]count{}
 	for _, m := range e.Cluster.Members {
 		var s settings
 		if err := m.ReadSettings(&s); err != nil {
 			return nil, err
 		}
 		if s.Hollow > 0 {
-			expected[m.Node] = s.Hollow
+			counts[m.Node] = count{expected: s.Hollow}
 		}
 	}
-	if len(expected) == 0 {
+	if len(counts) == 0 {
 		return nil, nil
 	}
 	items, err := e.List(ctx, "get", "nodes", "-l", HollowLabel)
-	if err != nil {
-		return nil, err
-	}
-	hollow := map[string][]gjson.Result{} // by machine
 	for _, n := range items {
-		hollow[api.HollowMachine(n)] = append(hollow[api.HollowMachine(n)], n)
+		c := counts[api.HollowMachine(n)]
+		if c.registered++; api.IsReady(n) {
+			c.ready++
+		}
+		counts[api.HollowMachine(n)] = c
 	}
 	var problems []string
-	for machine, want := range expected {
-		ready := 0
-		for _, n := range hollow[machine] {
-			if api.IsReady(n) {
-				ready++
-			}
+	for machine, c := range counts {
+		switch {
+		case c.expected == 0:
+			problems = append(problems, fmt.Sprintf("%s: %d hollow nodes are registered, and the hive has none", machine, c.registered))
+		case c.registered != c.expected || c.ready < c.expected:
+			problems = append(problems, fmt.Sprintf("%s: %d hollow nodes of %d are registered, %d are Ready", machine, c.registered, c.expected, c.ready))
 		}
-		if registered := len(hollow[machine]); registered != want || ready < want {
-			problems = append(problems, fmt.Sprintf("%s: %d hollow nodes of %d are registered, %d are Ready", machine, registered, want, ready))
-		}
-		delete(hollow, machine)
-	}
-	for machine, nodes := range hollow {
-		problems = append(problems, fmt.Sprintf("%s: %d hollow nodes are registered, and the hive has none", machine, len(nodes)))
 	}
 	slices.Sort(problems)
-	return problems, nil
+	return problems, err
 }
 
 // removeHollow deletes the hollow nodes of a machine. Kubernetes deletes their pods.

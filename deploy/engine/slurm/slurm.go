@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/batch"
@@ -85,16 +84,7 @@ func (c config) usesAccounting() bool {
 
 func (c *client) readConfig(ctx context.Context) (config, error) {
 	out, err := c.RunOnHead(ctx, "scontrol", "show", "config")
-	if err != nil {
-		return nil, err
-	}
-	all := config{}
-	for line := range strings.Lines(out) {
-		if name, value, ok := strings.Cut(line, "="); ok {
-			all[strings.TrimSpace(name)] = strings.TrimSpace(value)
-		}
-	}
-	return all, nil
+	return engine.ParseProperties(out), err
 }
 
 // Members implements [engine.Engine].

@@ -71,7 +71,7 @@ func fmtChanges(changes map[string]engine.Change) string {
 
 func TestSupportedReleases(t *testing.T) {
 	for version, want := range map[string][2]string{"25.05.1": {"23.11", "26.11"}, "26.05.0": {"24.11", "27.11"}, "24.05.1": {"23.05", "25.11"}} {
-		r, _ := parseRelease(version)
+		r := parseRelease(version)
 		if got := [2]string{r.oldestSupported().String(), r.newestReader().String()}; got != want {
 			t.Errorf("%s: %q, want %q", version, got, want)
 		}
