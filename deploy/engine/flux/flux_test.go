@@ -373,3 +373,12 @@ func TestDrainCancelledAfterAdministratorsDrain(t *testing.T) {
 		t.Errorf("%v, %+v, %+v", err, i.nodes["c-1"], i.nodes["c-2"])
 	}
 }
+
+// The engine has all capabilities: a method that two embedded types have would be no method of the engine.
+var _ interface {
+	engine.Engine
+	engine.Checker
+	engine.Versioned
+	engine.MemberRemover
+	engine.Inspector
+} = (*Engine)(nil)

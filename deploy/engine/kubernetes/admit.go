@@ -17,7 +17,7 @@ import (
 // starts the join of the node. If no control plane has been set up, Admit permits the first control plane to create
 // the cluster. A node cannot decide this without nixbench, because it cannot distinguish a cluster that does not
 // exist from a cluster that is down.
-func (e *Engine) Admit(ctx context.Context, node string) error {
+func (e joiner) Admit(ctx context.Context, node string) error {
 	all := e.NodesOf(ControlPlane)
 	switch {
 	case !e.Has(node):
@@ -57,7 +57,7 @@ const nodeUser = "system:node:"
 // sendCredentials writes a kubeconfig to a file on the node, with which it can join. Its user is the node itself: the API
 // allows this user to request a certificate for the kubelet of this node, and for no other. A bootstrap token would allow
 // every node that has it to become any other node. The node adds the address of the API server.
-func (e *Engine) sendCredentials(ctx context.Context, node, file string) error {
+func (e joiner) sendCredentials(ctx context.Context, node, file string) error {
 	authority, certificate, key, err := e.Issue("cluster-ca", nodeUser+node, "system:nodes")
 	if err != nil {
 		return err
@@ -77,14 +77,14 @@ func (e *Engine) sendCredentials(ctx context.Context, node, file string) error {
 
 // isBeingCreated reports whether a control plane is creating the cluster. A control plane in phaseWaiting
 // does not count, because it may still wait for the permission.
-func (e *Engine) isBeingCreated(ctx context.Context) bool {
+func (e joiner) isBeingCreated(ctx context.Context) bool {
 	return slices.ContainsFunc(e.NodesOf(ControlPlane), func(node string) bool {
 		phase := e.phaseOf(ctx, node)
 		return phase != "" && phase != "ready" && phase != phaseWaiting
 	})
 }
 
-func (e *Engine) phaseOf(ctx context.Context, node string) string {
+func (e joiner) phaseOf(ctx context.Context, node string) string {
 	phase, _ := e.readPhase(ctx, node)
 	return phase
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Conditions implements [engine.Checker].
-func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
+func (e checker) Conditions(o engine.CheckOptions) []check.Condition {
 	conditions := []check.Condition{
 		{Name: "the API answers", Probe: e.checkAPI, Explain: e.explainMembers(e.IsControlPlane)},
 		{Name: api.Count(len(e.Cluster.Members), "node") + " Ready", Probe: e.checkNodesReady, Explain: e.explainNodes},
@@ -39,7 +39,7 @@ func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
 }
 
 // schedulableNodes returns the workers in the hive, or the control planes if the hive has no workers.
-func (e *Engine) schedulableNodes() []string {
+func (e checker) schedulableNodes() []string {
 	if workers := e.NodesOf(Worker); len(workers) > 0 {
 		return workers
 	}
@@ -49,7 +49,7 @@ func (e *Engine) schedulableNodes() []string {
 // checkAPI returns nil if the API server of every control plane answers. It checks each API server, because a
 // control plane that has just joined is Ready before its own API server answers. While the cluster is being
 // created, the error contains the phases of the control planes.
-func (e *Engine) checkAPI(ctx context.Context) error {
+func (e checker) checkAPI(ctx context.Context) error {
 	all := e.NodesOf(ControlPlane)
 	if len(all) == 0 {
 		return api.ErrNoControlPlane
@@ -68,7 +68,7 @@ func (e *Engine) checkAPI(ctx context.Context) error {
 
 // checkNodesReady returns nil if the registered nodes are exactly the members in the hive, and all members are
 // Ready.
-func (e *Engine) checkNodesReady(ctx context.Context) error {
+func (e checker) checkNodesReady(ctx context.Context) error {
 	nodes, err := e.Nodes(ctx)
 	if err != nil {
 		return engine.LastLine(err)
@@ -106,7 +106,7 @@ func (e *Engine) checkNodesReady(ctx context.Context) error {
 }
 
 // checkSystemPods returns nil if kube-system contains pods and all of them are ready.
-func (e *Engine) checkSystemPods(ctx context.Context) error {
+func (e checker) checkSystemPods(ctx context.Context) error {
 	all, waiting, err := e.UnreadySystemPods(ctx)
 	switch {
 	case err != nil:
@@ -125,7 +125,7 @@ func (e *Engine) checkSystemPods(ctx context.Context) error {
 
 // explainSystemPods returns the last lines of the logs of pods in kube-system that are not ready, for at most
 // maxExplained pods.
-func (e *Engine) explainSystemPods(ctx context.Context) string {
+func (e checker) explainSystemPods(ctx context.Context) string {
 	_, waiting, _ := e.UnreadySystemPods(ctx) // without an answer, there is nothing to explain
 	var texts []string
 	for _, p := range waiting[:min(maxExplained, len(waiting))] {
@@ -147,7 +147,7 @@ func indent(prefix string, out []byte) []string {
 }
 
 // explainNodes returns the phases and the last log lines of members that are not Ready.
-func (e *Engine) explainNodes(ctx context.Context) string {
+func (e checker) explainNodes(ctx context.Context) string {
 	nodes, err := e.Nodes(ctx)
 	return e.explainMembers(func(name string) bool { return err != nil || !api.IsReady(nodes[name]) })(ctx)
 }

@@ -15,7 +15,7 @@ const HollowLabel = api.HollowLabel
 
 // checkHollow returns a text for each machine whose hollow nodes are not those of the hive, or are not Ready. It asks the cluster only
 // if the hive has hollow nodes.
-func (e *Engine) checkHollow(ctx context.Context) ([]string, error) {
+func (e checker) checkHollow(ctx context.Context) ([]string, error) {
 	type count struct{ expected, registered, ready int }
 	counts := map[string]count{}
 	for _, m := range e.Cluster.Members {
@@ -52,7 +52,7 @@ func (e *Engine) checkHollow(ctx context.Context) ([]string, error) {
 }
 
 // removeHollow deletes the hollow nodes of a machine. Kubernetes deletes their pods.
-func (e *Engine) removeHollow(ctx context.Context, machine string) error {
+func (e remover) removeHollow(ctx context.Context, machine string) error {
 	_, err := e.Kubectl(ctx, "", "delete", "nodes", "-l", HollowLabel+"="+machine, "--wait=false")
 	if err != nil && !errors.Is(err, api.ErrNoControlPlane) {
 		return failure.On(machine, fmt.Errorf("delete its hollow nodes from the cluster: %w", err))

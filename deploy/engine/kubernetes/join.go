@@ -37,7 +37,7 @@ func (k *kubeadm) readPhase(ctx context.Context, node string) (phase, text strin
 }
 
 // describeJoin returns the phase of a node that has not registered yet, and the program that does not work there. It returns an empty string if the phase cannot be read.
-func (e *Engine) describeJoin(ctx context.Context, node string) string {
+func (e *kubeadm) describeJoin(ctx context.Context, node string) string {
 	phase, text := e.readPhase(ctx, node)
 	if phase == "" {
 		return ""

@@ -18,7 +18,7 @@ const (
 
 // Look implements [engine.Inspector]. A kubelet that was never started is no fault, because the node has not joined yet: its unit has a condition. Nor is the
 // container runtime that the node does not have.
-func (e *Engine) Look(ctx context.Context, node string) ([]engine.Fault, error) {
+func (e *kubeadm) Look(ctx context.Context, node string) ([]engine.Fault, error) {
 	if !e.Has(node) {
 		return nil, nil
 	}

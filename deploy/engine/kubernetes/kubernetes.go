@@ -28,7 +28,19 @@ const adminConf = "/etc/kubernetes/admin.conf"
 type Engine struct {
 	*kubeadm
 	api.Drainer
+	checker
+	joiner
+	remover
+	upgrader
 }
+
+// Parts of an Engine.
+type (
+	checker  struct{ *kubeadm } // of the conditions that must hold
+	joiner   struct{ *kubeadm } // of new members
+	remover  struct{ *kubeadm } // of members
+	upgrader struct{ *kubeadm } // of the versions of members
+)
 
 // kubeadm is a cluster that kubeadm has set up. Its client asks the API server of a control plane, and not the endpoint in
 // admin.conf, which may be the address of a removed node.
@@ -41,7 +53,7 @@ func New(c engine.Cluster) *Engine {
 		s, err := k.settings()
 		return []string{fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, err
 	}
-	return &Engine{k, api.NewDrainer(k.Client)}
+	return &Engine{k, api.NewDrainer(k.Client), checker{k}, joiner{k}, remover{k}, upgrader{k}}
 }
 
 // Members implements [engine.Engine].

@@ -65,7 +65,7 @@ func (e *Engine) isConfiguring(ctx context.Context, node string) bool {
 
 // explainAPIFailure returns why the API server of a control plane does not answer, or an empty string if the
 // API server answers.
-func (e *Engine) explainAPIFailure(ctx context.Context, node string) string {
+func (e *kubeadm) explainAPIFailure(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
 	defer cancel()
 	_, err := e.KubectlOn(ctx, node, "", "get", "--raw", "/readyz")

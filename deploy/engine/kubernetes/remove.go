@@ -15,7 +15,7 @@ import (
 // removal that would lose quorum, and then the reset must not delete the etcd data of the node: a member
 // that etcd still counts cannot rejoin without these data. The Node object is deleted last, so that the
 // next run repeats an interrupted removal.
-func (e *Engine) RemoveMember(ctx context.Context, node string) error {
+func (e remover) RemoveMember(ctx context.Context, node string) error {
 	nodes, err := e.Nodes(ctx)
 	if err != nil {
 		return failure.On(node, fmt.Errorf("delete from the cluster: %w", err))
@@ -46,7 +46,7 @@ func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 
 // resetNode deletes the cluster state on a node, so that the node can join again if its machine is not
 // removed. It does nothing if the node cannot be reached or has not joined the cluster.
-func (e *Engine) resetNode(ctx context.Context, node string) error {
+func (e remover) resetNode(ctx context.Context, node string) error {
 	if _, err := e.Command(ctx, node, "test", "-e", "/etc/kubernetes/kubelet.conf"); err != nil {
 		return nil
 	}

@@ -22,7 +22,7 @@ const maxKubeletSkew = 3
 // Versions implements [engine.Versioned], with the rules of the version skew policies of Kubernetes and
 // kubeadm. An API server is upgraded by at most one minor release, and is never downgraded. A kubelet must
 // not be newer than the API server, and must not be more than maxKubeletSkew minor releases older.
-func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
+func (e upgrader) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*engine.CommandTimeout)
 	defer cancel()
 	observed, err := e.Nodes(ctx)
@@ -71,7 +71,7 @@ type member struct {
 }
 
 // readAPIVersions reads the versions of the API servers, and reports whether one has answered.
-func (e *Engine) readAPIVersions(ctx context.Context, members []member) bool {
+func (e upgrader) readAPIVersions(ctx context.Context, members []member) bool {
 	var asked sync.WaitGroup
 	for i, m := range members {
 		if m.Role == ControlPlane {

@@ -633,3 +633,14 @@ func TestDrainCancelledWhileWaiting(t *testing.T) {
 		t.Errorf("%v, %+v, %+v", err, c.nodes["c-1"], c.nodes["c-2"])
 	}
 }
+
+// The engine has all capabilities: a method that two embedded types have would be no method of the engine.
+var _ interface {
+	engine.Engine
+	engine.Checker
+	engine.Admitter
+	engine.Versioned
+	engine.Adjuster
+	engine.MemberRemover
+	engine.Inspector
+} = (*Engine)(nil)
