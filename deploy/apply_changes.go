@@ -11,6 +11,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/rollout"
+	"github.com/nixbench/nixbench/deploy/state"
 )
 
 // systemChanges compares the systems that nodes run with their new systems, beside the deployment. It asks no node: a system that
@@ -70,11 +72,18 @@ func (c *systemChanges) add(node, from, to string) {
 	}
 }
 
-// recordSystemChanges waits for the comparison and writes the differences to the run's record, for the nodes that this run has changed.
-func (r *run) recordSystemChanges() error {
+// recordSystemChanges waits for the comparison and writes the differences to the run's record, for the nodes that run or boot another system
+// because of this run.
+func (r *run) recordSystemChanges(results []rollout.Result) error {
+	changed := map[string]bool{}
+	for _, result := range results {
+		if a := result.Activation; a != nil && a.After.Current != "" && result.Outcome != state.RolledBack {
+			changed[result.Node.Name] = a.After.Current != a.Before.Current || a.After.Profile != a.Before.Profile
+		}
+	}
 	close(r.changes.in)
 	defer time.AfterFunc(maxChangesWait, r.changes.cancel).Stop()
-	diffs := slices.DeleteFunc(<-r.changes.out, func(d packages.NodeDiff) bool { return !r.hasOtherSystem(d.Node) })
+	diffs := slices.DeleteFunc(<-r.changes.out, func(d packages.NodeDiff) bool { return !changed[d.Node] })
 	groups := packages.GroupNodes(diffs)
 	if len(groups) == 0 {
 		return nil

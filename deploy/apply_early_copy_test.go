@@ -285,33 +285,31 @@ func TestEarlyCopyIsRepeated(t *testing.T) {
 	}
 }
 
-// Nothing is copied early if the nodes are changed in waves, and all of them may be restored; to members of a running
-// cluster; and for a dry activation.
-func TestNoEarlyCopy(t *testing.T) {
+// Systems are copied before others are evaluated also if the nodes change in waves, if all of them may be restored, and to
+// members of a running cluster, which shortens their drain. A dry activation would not protect them on the node for so long.
+func TestCopyBeforeTurn(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		options func(*Options)
 		prepare func(*slowWorld)
+		late    bool
 	}{
 		"--max-unavailable":         {options: func(o *Options) { o.MaxUnavailable, _ = selection.ParseShare("1") }},
 		"--rollback-all-on-failure": {options: func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true }},
-		"dry-activate":              {options: func(o *Options) { o.Goal = node.DryActivate }},
+		"dry-activate":              {options: func(o *Options) { o.Goal = node.DryActivate }, late: true},
 		"member":                    {prepare: func(s *slowWorld) { s.useEngine(&enginetest.Fake{}) }},
 	} {
 		s := newSlowWorld(t, map[string]int{"fast": 1, "slow": 1})
 		if test.prepare != nil {
 			test.prepare(s)
 		}
-		var nix []string
-		var mu sync.Mutex
-		evaluateOrWait := s.onNix
-		s.onNix = func(ctx context.Context, c nixeval.Command) error {
-			mu.Lock()
-			nix = append(nix, strings.Join(c.Argv[:2], " "))
-			mu.Unlock()
-			return evaluateOrWait(ctx, c)
+		want := []string{"fast-1 node-start", "fast-1 node-end", "evaluate", "build"}
+		if test.late {
+			want = []string{"evaluate", "build"}
+			time.AfterFunc(300*time.Millisecond, s.release)
+		} else {
+			s.releaseAfterCopy("fast-1")
 		}
-		time.AfterFunc(300*time.Millisecond, s.release)
 		options := test.options
 		if options == nil {
 			options = func(*Options) {}
@@ -319,17 +317,14 @@ func TestNoEarlyCopy(t *testing.T) {
 		if _, err := s.apply(options); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if got := s.copies(); len(got) != 6 || !slices.Equal(got[:2], []string{"evaluate", "build"}) {
+		if got := s.copies(); !slices.Equal(got[:len(want)], want) || len(got) != 6 {
 			t.Errorf("%s: %q", name, got)
-		}
-		if got := count(nix, "nix-store --realise"); got != 1 {
-			t.Errorf("%s: %d processes build", name, got)
 		}
 	}
 }
 
-// Nothing is copied before the engines have accepted their versions.
-func TestNoEarlyCopyOfRefusedVersion(t *testing.T) {
+// If an engine refuses a version, the build is stopped and nothing is activated. A copy that has begun changes nothing.
+func TestRefusedVersionStopsBuild(t *testing.T) {
 	t.Parallel()
 	s := newSlowWorld(t, map[string]int{"fast": 1, "slow": 1})
 	p := &slowVersions{versionedEngine{refuse: &engine.VersionError{Text: "1 is not 3", Remedy: "2 first"}}}
@@ -338,8 +333,8 @@ func TestNoEarlyCopyOfRefusedVersion(t *testing.T) {
 	if _, err := s.apply(); err == nil || err.Error() != "1 is not 3" {
 		t.Error(err)
 	}
-	if got := s.copies(); !slices.Equal(got, []string{"evaluate", "build"}) {
-		t.Errorf("%q", got)
+	if now := s.activations(); !slices.Equal(now, s.before) {
+		t.Errorf("%q", now)
 	}
 }
 
@@ -348,16 +343,6 @@ type slowVersions struct{ versionedEngine }
 func (p *slowVersions) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	time.Sleep(500 * time.Millisecond) // until fast-1 could be copied
 	return p.versionedEngine.Versions(ctx, nodes)
-}
-
-func count(all []string, s string) int {
-	n := 0
-	for _, a := range all {
-		if a == s {
-			n++
-		}
-	}
-	return n
 }
 
 // A run that changes nothing builds with one process, however many processes evaluate.

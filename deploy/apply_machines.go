@@ -2,12 +2,15 @@ package deploy
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -69,28 +72,28 @@ func (r *run) factsFile() string {
 // startPlannedMachines makes the machine plan, asks the user to approve the plan if it stops running machines,
 // writes the plan to the state, and starts its changes.
 func (r *run) startPlannedMachines(ctx context.Context, starter *machine.Starter, selected []nixeval.Node) (*machine.Set, error) {
-	plan, err := r.planMachines(ctx, r.Store.State(), selected, r.Recreate)
+	changes, err := r.planMachines(ctx, r.Store.State(), selected, r.Recreate)
 	if err != nil {
 		return nil, err
 	}
-	if err = r.checkRecreate(plan); err == nil {
-		err = starter.AskAndRecord(plan, r.Record, selected == nil)
+	if err = r.checkRecreate(changes); err == nil {
+		err = starter.AskAndRecord(changes, r.Record, selected == nil)
 	}
 	if err != nil {
-		plan.Close()
+		changes.Close()
 		return nil, err
 	}
-	return starter.Start(ctx, plan), nil
+	return starter.Start(ctx, changes), nil
 }
 
 // planMachines plans the changes of machines. The reason of a change contains a warning if the change deletes
 // data of the cluster.
 func (d *Deployer) planMachines(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*machine.OpenPlan, error) {
-	plan, err := d.Machines.MakePlan(ctx, recorded, selected, recreate)
+	changes, err := d.Machines.MakePlan(ctx, recorded, selected, recreate)
 	if err == nil {
-		addDataWarnings(d.Machines.Hive, plan.Changes, recorded)
+		addDataWarnings(d.Machines.Hive, changes.Changes, recorded)
 	}
-	return plan, err
+	return changes, err
 }
 
 // selectMachines returns the nodes whose machines may change; nil means all machines. A node that cannot be
@@ -106,10 +109,82 @@ func (r *run) selectMachines(nodes []nixeval.Node) []nixeval.Node {
 	return nil
 }
 
+// mustWaitForTurn reports whether the change of a machine has to wait for its node's turn in the rolling update:
+// the change restarts or recreates the machine of a member that was deployed. If all these machines changed at the
+// start of the run, the running cluster would be interrupted.
+func (r *run) mustWaitForTurn(c machine.Change) bool {
+	recorded := r.Store.State()
+	return (c.Action == machine.Restart || c.Action == machine.Recreate) && r.Engines != nil &&
+		desiredMember(r.hive, c.Node) != nil && recorded.Nodes[c.Node].LastConfirmed != nil && !recorded.Unready(c.Node)
+}
+
+// desiredMember returns the cluster member that the hive declares for a node, or nil.
+func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
+	for _, members := range engine.MembersByKind(hive) {
+		if i := slices.IndexFunc(members, func(m engine.Member) bool { return m.Node == node }); i >= 0 {
+			return &members[i]
+		}
+	}
+	return nil
+}
+
+// checkRecreate returns an error if the machine of a member would be recreated and the goal of the run does not
+// activate systems. The member would be removed from the cluster and could not join again.
+func (r *run) checkRecreate(g *machine.OpenPlan) error {
+	for _, c := range g.Changes {
+		if c.Action == machine.Recreate && r.mustWaitForTurn(c) && !r.Goal.ActivatesNow() {
+			return &machine.PlanError{
+				Text: fmt.Sprintf("%s: apply %s cannot recreate its machine: as a member of a cluster it would be removed, and could join again only after its next boot", c.Node, r.Goal),
+				Fix:  "use nixbench apply --recreate, which also switches the node",
+			}
+		}
+	}
+	return nil
+}
+
+// addDataWarnings adds a warning to the reason of each change that deletes data of the cluster. The user reads
+// the reason before approving the change.
+func addDataWarnings(hive *nixeval.Hive, changes []machine.Change, recorded *state.State) {
+	for i := range changes {
+		c := &changes[i]
+		desired := desiredMember(hive, c.Node)
+		if c.Action != machine.Recreate && !c.Lost || desired == nil || !desired.OneByOne || recorded.Nodes[c.Node].LastConfirmed == nil {
+			continue
+		}
+		others := slices.ContainsFunc(engine.MembersByKind(hive)[desired.Kind], func(o engine.Member) bool {
+			return o.OneByOne && o.Node != c.Node && recorded.Nodes[o.Node].LastConfirmed != nil
+		})
+		if others {
+			c.Why += "; it has a replica of the cluster's data, and copies the data from the other members afterwards"
+		} else {
+			c.Why += "; it is the only member with the cluster's data, which are lost"
+		}
+	}
+}
+
+// changeMachine carries out the deferred change of a node's machine, and returns the deployment of the node, which it inspects again.
+func (r *run) changeMachine(ctx context.Context, n plan.Node) (node.Task, error) {
+	name := n.Node.Name
+	address := r.Store.State().Machines[name].Address
+	err := r.machines.DeferredTask(name).Execute(ctx, ctx)
+	if now := r.Store.State().Machines[name].Address; err == nil && now != address {
+		err = &machine.BootError{Node: name, Err: fmt.Errorf("its address changed from %s to %s, and no other node has the new address; run nixbench apply again", address, now)}
+	}
+	if err != nil {
+		return node.Task{}, err
+	}
+	again := &preparation{inspected: make(chan struct{})}
+	again.observed, again.err = r.nodeChanger().Inspect(ctx, n.Node)
+	close(again.inspected)
+	r.machines.ClearDeferred(name)
+	next, t := r.newTask(ctx, n.Node, n.Closure, n.Built, again)
+	return t, next.Err
+}
+
 // removeObsoleteMachines removes the machines that are no longer in the hive, and unused images and networks.
 // It is called after all nodes were deployed without an error.
-func (r *run) removeObsoleteMachines(ctx context.Context, set *machine.Set, cluster rollout.Cluster) error {
-	obsolete, unused := set.Obsolete()
+func (r *run) removeObsoleteMachines(ctx context.Context, cluster rollout.Cluster) error {
+	obsolete, unused := r.machines.Obsolete()
 	if !unused {
 		return nil
 	}
@@ -118,5 +193,5 @@ func (r *run) removeObsoleteMachines(ctx context.Context, set *machine.Set, clus
 	if err := cluster.RemoveMembers(ctx, machine.RemovedNodes(obsolete), r.WithoutDrain, r.Drain); err != nil {
 		return err
 	}
-	return set.RemoveObsolete(ctx, r.Record, obsolete)
+	return r.machines.RemoveObsolete(ctx, r.Record, obsolete)
 }

@@ -40,12 +40,12 @@ func newRunningCluster(t *testing.T, cps, ws int) (*world, *enginetest.Fake) {
 	return w, e
 }
 
-// changeOrder returns the nodes in the order of their changes. A node that is in it twice changed at the same
+// changeOrder returns the nodes in the order of their changes, without the copies, which precede them. A node that is in it twice changed at the same
 // time as another one.
 func (w *world) changeOrder() string {
 	var out []string
 	for _, e := range w.events {
-		if e.Node != "" && e.Phase != event.Connect && e.Kind != event.Message {
+		if e.Node != "" && e.Phase != event.Connect && e.Phase != event.Copy && e.Kind != event.Message {
 			out = append(out, e.Node)
 		}
 	}
@@ -188,7 +188,7 @@ func TestRebootRunningCluster(t *testing.T) {
 		t.Error(diff)
 	}
 	e.Calls = nil
-	w.must(w.reboot(RebootOptions{WithoutDrain: true}))
+	w.must(w.reboot(RebootOptions{RollingOptions: RollingOptions{WithoutDrain: true}}))
 	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" || len(e.Calls) > 0 {
 		t.Errorf("turns: %s; %q", got, e.Calls)
 	}
@@ -241,7 +241,7 @@ func TestRebootInterrupted(t *testing.T) {
 			if early {
 				cancel()
 			}
-			results, err = d.Reboot(ctx, inspected, RebootOptions{Parallel: 1, MaxUnavailable: two, Timeout: 10 * time.Second})
+			results, err = d.Reboot(ctx, inspected, RebootOptions{RollingOptions: RollingOptions{Parallel: 1, MaxUnavailable: two}, Timeout: 10 * time.Second})
 			return err
 		})
 		first := "w-1 failed"
@@ -587,7 +587,7 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 			return w.apply(func(a *Options) { a.Drain = o })
 		},
 		"reboot": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
-			return w.reboot(RebootOptions{Drain: o})
+			return w.reboot(RebootOptions{RollingOptions: RollingOptions{Drain: o}})
 		},
 		"destroy": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
 			return w.session(t.Context(), "destroy", func(d *Deployer) error {

@@ -26,34 +26,34 @@ func readFacts(e *nixeval.Evaluator) []byte {
 // may have changed since it was compared with the file, for example while the user read the question about machines. checkPlanFile
 // evaluates the systems again with the facts of the plan, and builds nothing. It is called after the evaluation with the facts of
 // this run, and so also notices a change during that evaluation.
-func (r *run) checkPlanFile(ctx context.Context, nodes []nixeval.Node) error {
+func (s *systems) checkPlanFile(ctx context.Context) error {
 	file := ""
-	if r.Plan.facts != nil {
+	if s.Plan.facts != nil {
 		dir, err := os.MkdirTemp("", "nixbench-plan-")
 		if err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir)
 		file = filepath.Join(dir, "runtime.json")
-		if err := os.WriteFile(file, r.Plan.facts, 0o600); err != nil {
+		if err := os.WriteFile(file, s.Plan.facts, 0o600); err != nil {
 			return err
 		}
 	}
-	wait := r.Send.Wait(event.Event{Phase: event.Evaluate, Text: "Nix, to compare the hive with the plan " + r.Plan.File})
+	wait := s.Send.Wait(event.Event{Phase: event.Evaluate, Text: "Nix, to compare the hive with the plan " + s.Plan.File})
 	defer wait.End()
-	eval := r.Eval.WithoutFacts(nil).WithFacts(file) // its warnings were in the events already
-	closures, err := Instantiate(ctx, eval, r.hive, nodes, false)
+	eval := s.Eval.WithoutFacts(nil).WithFacts(file) // its warnings were in the events already
+	closures, err := Instantiate(ctx, eval, s.hive, s.nodes, false)
 	if err != nil {
 		return err
 	}
 	var changes []string
-	for _, n := range nodes {
-		if now, planned := closures[n.Unit], r.Plan.closures[n.Unit]; now.Drv != planned.Drv {
+	for _, n := range s.nodes {
+		if now, planned := closures[n.Unit], s.Plan.closures[n.Unit]; now.Drv != planned.Drv {
 			changes = append(changes, n.Name+": "+describeOtherSystem(now.Out, planned.Out))
 		}
 	}
 	if len(changes) > 0 {
-		return &OutdatedPlanError{File: r.Plan.File, Made: r.Plan.Made, Changes: changes, Executing: true}
+		return &OutdatedPlanError{File: s.Plan.File, Made: s.Plan.Made, Changes: changes, Executing: true}
 	}
 	return nil
 }

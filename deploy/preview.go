@@ -57,7 +57,7 @@ type Preview struct {
 	Error string             `json:"error,omitempty"`
 
 	plan plan.Node
-	err  error
+	err  error // why the node cannot be deployed or compared, or nil
 }
 
 // CopyPreview is the number and size of the paths that the node lacks.
@@ -111,10 +111,17 @@ type PreviewOptions struct {
 	MaxUnavailable selection.Share // nodes that may change in one wave
 }
 
+// options returns the options of the Apply that o previews.
+func (o PreviewOptions) options() Options {
+	return Options{
+		Options:  plan.Options{Options: node.Options{Goal: node.Switch}, WithoutKeys: !o.Keys, WithoutDrain: o.WithoutDrain, MaxUnavailable: o.MaxUnavailable},
+		Parallel: o.Parallel, KeepGoing: o.KeepGoing,
+	}
+}
+
 // Preview returns what Apply would do with each node. It builds the systems on this computer. If o.Units is set,
 // Preview also copies the closures to the nodes; otherwise it writes nothing to the nodes.
 func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o PreviewOptions) (Plan, error) {
-	r := &run{Deployer: d, hive: hive, Options: Options{Options: plan.Options{Options: node.Options{Goal: node.Switch}}, Parallel: o.Parallel, KeepGoing: o.KeepGoing}}
 	machines, done, err := d.previewMachines(ctx, recorded, nodes, o)
 	defer done()
 	if err != nil {
@@ -133,28 +140,26 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	}()
 	eval := d.Eval.WithFacts(machines.facts)
 	facts := readFacts(eval)
-	closures, buildErr := r.makeClosures(ctx, eval, nodes)
-	inspected := <-inspecting
+	closures, buildErr := newSystems(d, hive, nodes, o.options()).build(ctx, eval)
+	observed := map[string]fleet.Outcome[activate.Node]{}
+	for _, l := range <-inspecting {
+		observed[l.Node.Name] = l
+	}
 	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
 		return Plan{}, buildErr
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(nodes)})
-	byName := map[string]fleet.Outcome[activate.Node]{}
-	for _, l := range inspected {
-		byName[l.Node.Name] = l
-	}
 	diffs := newDiffs(d.Copier)
 	results := fleet.Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
 		c, built := closures[n.Unit]
 		observation := plan.Observation{
-			Node: n, Deployment: hive.Unit(n.Unit).Deployment, Observed: byName[n.Name].Value, Err: byName[n.Name].Err,
+			Node: n, Deployment: hive.Unit(n.Unit).Deployment, Observed: observed[n.Name].Value, Err: observed[n.Name].Err,
 			Closure: c, Built: built, Recorded: recorded.Nodes[n.Name],
 		}
 		if m := machines.byNode[n.Name]; m != nil {
 			observation.Machine = m.Action
 		}
-		p := d.previewNode(ctx, observation, diffs, o)
-		p.Generation, p.Profile = observation.Observed.Generation, observation.Observed.Profile
+		p := d.previewNode(ctx, plan.DecideNode(observation, o.options().Options), diffs, o)
 		p.Machine = machines.byNode[n.Name]
 		if v, ok := versions[n.Name]; ok {
 			p.Version = &v
@@ -172,10 +177,8 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 		}
 	}
 	unknown, adjustErr := d.previewAdjustments(ctx, hive, out)
-	errs = append(errs, adjustErr)
-	errs = append(errs, d.previewWaves(ctx, hive, nodes, recorded, byName, out, o))
 	out = append(out, machines.removed...)
-	errs = append(errs, d.previewDrains(ctx, hive, out, o))
+	errs = append(errs, adjustErr, d.previewOrder(ctx, hive, recorded, observed, out, machines.obsolete, o))
 	err = errors.Join(errs...)
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: describePreview(len(machines.removed), changed, len(nodes))})
 	return Plan{Nodes: out, Unknown: unknown, closures: closures, facts: facts}, err
@@ -191,12 +194,13 @@ func describePreview(removed, changed, nodes int) string {
 }
 
 // previewNode returns what apply would do with one node.
-func (d *Deployer) previewNode(ctx context.Context, observation plan.Observation, diffs *diffs, o PreviewOptions) Preview {
-	n := observation.Node
-	decided := plan.Decide(observation, plan.Options{Options: node.Options{Goal: node.Switch}, WithoutKeys: !o.Keys})
-	p := Preview{Node: n.Name, Unit: n.Unit, From: observation.Observed.Current, To: observation.Closure.Out, Drv: observation.Closure.Drv, Action: decided.Action, plan: decided, err: decided.Err}
-	if p.err == nil && observation.Built && observation.Err == nil && !isDown(observation.Machine) {
-		p.err = node.AddCause(ctx, d.Fleet, p.Node, d.addPreviewDetails(ctx, &p, observation, diffs, o))
+func (d *Deployer) previewNode(ctx context.Context, n plan.Node, diffs *diffs, o PreviewOptions) Preview {
+	p := Preview{
+		Node: n.Node.Name, Unit: n.Node.Unit, From: n.Observed.Current, To: n.Closure.Out, Drv: n.Closure.Drv,
+		Generation: n.Observed.Generation, Profile: n.Observed.Profile, Action: n.Action, plan: n, err: n.Err,
+	}
+	if n.Err == nil && n.Built && n.Observation.Err == nil && !isDown(n.Observation.Machine) {
+		p.err = node.AddCause(ctx, d.Fleet, p.Node, d.addPreviewDetails(ctx, &p, diffs, o))
 	}
 	if p.err != nil {
 		p.Error = p.err.Error()
@@ -205,9 +209,9 @@ func (d *Deployer) previewNode(ctx context.Context, observation plan.Observation
 }
 
 // addPreviewDetails adds to p the paths to copy, the packages that change, whether a reboot is needed, and the changes of keys and units.
-func (d *Deployer) addPreviewDetails(ctx context.Context, p *Preview, observation plan.Observation, diffs *diffs, o PreviewOptions) error {
-	c, dep, recorded, observed := observation.Closure, observation.Deployment, observation.Recorded, observation.Observed
-	h, err := d.Fleet.Host(ctx, observation.Node)
+func (d *Deployer) addPreviewDetails(ctx context.Context, p *Preview, diffs *diffs, o PreviewOptions) error {
+	c, dep, recorded, observed := p.plan.Closure, p.plan.Deployment, p.plan.Recorded, p.plan.Observed
+	h, err := d.Fleet.Host(ctx, p.plan.Node)
 	if err != nil {
 		return err
 	}

@@ -2,39 +2,62 @@ package deploy
 
 import (
 	"context"
+	"slices"
 
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
-	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// previewDrains adds to each preview the data that the node's drain would delete and the workloads that would
-// block the drain. It adds nothing for an engine that does not answer.
-func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previews []Preview, o PreviewOptions) error {
-	if o.WithoutDrain || d.Engines == nil {
-		return nil
-	}
-	var change, remove []string
-	canAsk := false
-	for _, p := range previews {
+// previewOrder adds to the preview of each node that would change its wave, whether it would be drained, and what the drain would delete.
+// removed are the nodes whose machines would be removed at the end.
+func (d *Deployer) previewOrder(ctx context.Context, hive *nixeval.Hive, recorded *state.State, observed map[string]fleet.Outcome[activate.Node], previews []Preview, removed []string, o PreviewOptions) error {
+	changes, canAsk := len(removed) > 0, false
+	var nodes []plan.Node
+	byName := map[string]*Preview{}
+	for i := range previews {
+		p := &previews[i]
+		changes = changes || p.isInWave()
 		canAsk = canAsk || p.From != ""
-		switch {
-		case p.plan.Removes():
-			remove = append(remove, p.Node)
-		case p.plan.NeedsDrain(node.Switch):
-			change = append(change, p.Node)
+		if p.Action != plan.WouldRemove {
+			nodes, byName[p.Node] = append(nodes, p.plan), p
 		}
 	}
-	if !canAsk {
+	if !changes {
 		return nil
 	}
-	engines, err := d.Engines.Of(hive, d.Fleet)
-	if err != nil {
-		return err
+	cluster := rollout.NewCluster(nil, d.Send)
+	if canAsk && d.Engines != nil {
+		report := func(name string) rollout.Report {
+			if one, ok := observed[name]; ok && one.Err == nil {
+				return newReport(one.Value)
+			}
+			return rollout.Report{}
+		}
+		var err error
+		observer := rollout.Observer{Engines: d.Engines, Fleet: d.Fleet, Hive: hive, Store: state.ReadOnly(recorded), Report: report, Drain: o.Drain, Send: d.Send}
+		if cluster, err = observer.Observe(ctx); err != nil {
+			return err
+		}
 	}
-	checks, err := rollout.PreviewDrains(ctx, engines, change, remove, o.Drain, d.Send)
+	decided := plan.Decide(nodes, removed, cluster.Observed(), o.options().Options)
+	number := 0
+	for _, wave := range decided.Waves {
+		wave = slices.DeleteFunc(wave, func(n plan.Node) bool { return !byName[n.Node.Name].isInWave() })
+		if len(wave) > 0 {
+			number++
+		}
+		for _, n := range wave {
+			p := byName[n.Node.Name]
+			p.Wave, p.Drained = number, n.Drain && cluster.IsMember(p.Node) && !cluster.IsUnreachable(p.Node)
+		}
+	}
+	checks, err := cluster.CheckDrains(ctx, decided.Drains.Change, decided.Drains.Remove)
 	for i, p := range previews {
 		if check, ok := checks[p.Node]; ok {
 			previews[i].Drain = &check
@@ -68,4 +91,17 @@ func (d *Deployer) previewAdjustments(ctx context.Context, hive *nixeval.Hive, p
 		previews[i].Adjust = changes[p.Node]
 	}
 	return nil, nil
+}
+
+// isInWave reports whether apply would change the node in one of its waves.
+func (p Preview) isInWave() bool {
+	return slices.Contains([]string{plan.WouldKeys, plan.WouldDefault, plan.WouldSwitch, plan.WouldFirst, plan.NotRunning}, p.Action) || p.plan.Restarts()
+}
+
+// Changes reports whether Apply would change a node, a machine or a member of the cluster.
+func (p Plan) Changes() bool {
+	return slices.ContainsFunc(p.Nodes, func(n Preview) bool {
+		machineChanges := n.Machine != nil && n.Machine.Action != machine.Keep
+		return n.Action != plan.WouldNothing || machineChanges || n.Version != nil || len(n.Adjust) > 0
+	})
 }

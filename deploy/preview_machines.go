@@ -23,9 +23,10 @@ type MachinePreview struct {
 
 // machinePreviews is what apply would do with machines.
 type machinePreviews struct {
-	byNode  map[string]*MachinePreview // machines that remain, by node name
-	removed []Preview                  // nodes whose machines would be removed, in the order of the machine plan
-	facts   string                     // path of the file with the facts as they would be after apply; "": the evaluator uses its own facts file
+	byNode   map[string]*MachinePreview // machines that remain, by node name
+	removed  []Preview                  // nodes whose machines would be removed, in the order of the machine plan
+	obsolete []string                   // those of removed that have no other machine
+	facts    string                     // path of the file with the facts as they would be after apply; "": the evaluator uses its own facts file
 }
 
 // isDown reports whether the node's machine does not run, so that the node cannot be inspected.
@@ -63,7 +64,10 @@ func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, n
 	for _, c := range machinePlan.Changes {
 		p := &MachinePreview{Action: c.Action, Hypervisor: c.Hypervisor, Address: c.Address, Why: c.Why}
 		if c.Action == machine.Remove {
-			out.removed = append(out.removed, Preview{Node: c.Node, Unit: c.Role, Action: plan.WouldRemove, Machine: p, plan: plan.Node{Action: plan.WouldRemove, Machine: machine.Remove}})
+			out.removed = append(out.removed, Preview{Node: c.Node, Unit: c.Role, Action: plan.WouldRemove, Machine: p, plan: plan.Node{Action: plan.WouldRemove}})
+			if !machinePlan.HasMachine(c.Node) {
+				out.obsolete = append(out.obsolete, c.Node)
+			}
 		} else {
 			out.byNode[c.Node] = p
 		}

@@ -2,32 +2,63 @@ package deploy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
-// reportResult writes a node's result to the record of the run, sends it as an event, and returns it with the
-// message of err. text is the text of the event if err is nil; otherwise the text is made from err.
-func (d *Deployer) reportResult(r state.NodeResult, text string, err error) state.NodeResult {
-	if err != nil {
-		r.Error = err.Error()
-		text = formatFailure(r, err)
+// report writes a node's result to the record of the run, and sends it as an event.
+func (d *Deployer) report(r rollout.Result) {
+	text := r.Text
+	if r.Err != nil {
+		text = formatFailure(r)
 	}
-	d.Record.Result(r)
+	d.Record.Result(toNodeResult(r))
 	d.Send.Send(event.Event{
-		Kind: event.NodeResult, Phase: event.Deploy, Node: r.Node, Text: text,
-		Failed: err != nil || r.Outcome == state.Skipped,
+		Kind: event.NodeResult, Phase: event.Deploy, Node: r.Node.Name, Text: text,
+		Failed: r.Err != nil || r.Outcome == state.Skipped,
 	})
-	return r
+}
+
+// toNodeResult returns a result as it is in the record of the run.
+func toNodeResult(r rollout.Result) state.NodeResult {
+	if r.Err != nil {
+		r.Error = r.Err.Error()
+	}
+	return r.NodeResult
+}
+
+// recordSkipped writes to the record of the run that all nodes were skipped because of err.
+func (d *Deployer) recordSkipped(nodes []nixeval.Node, err error) {
+	for _, n := range nodes {
+		d.Record.Result(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped, Error: err.Error()})
+	}
+}
+
+// replaceResults returns results with those of now in place of earlier results of the same nodes.
+func replaceResults(results, now []rollout.Result) []rollout.Result {
+	byNode := map[string]rollout.Result{}
+	for _, r := range now {
+		byNode[r.Node.Name] = r
+	}
+	out := slices.Clone(results)
+	for i, r := range out {
+		if other, found := byNode[r.Node.Name]; found {
+			out[i] = other
+		}
+	}
+	return out
 }
 
 // formatFailure formats a failed result in one line: `rolled back: unit nginx.service failed (exit 4)`.
-func formatFailure(r state.NodeResult, err error) string {
-	text := fleet.Brief(r.Node, err)
+func formatFailure(r rollout.Result) string {
+	text := fleet.Brief(r.Node.Name, r.Err)
 	switch r.Outcome {
 	case state.RolledBack:
 		return "rolled back: " + text
@@ -37,13 +68,12 @@ func formatFailure(r state.NodeResult, err error) string {
 	return "failed: " + text
 }
 
-// formatOutcomeCounts formats the number of nodes per outcome: `2 switched, 1 failed`. word returns the
-// word for an outcome.
-func formatOutcomeCounts(outcomes []state.Outcome, word func(state.Outcome) string) string {
+// formatCounts formats the number of nodes per outcome: `2 switched, 1 failed`. word returns the word for an outcome.
+func formatCounts(results []rollout.Result, word func(state.Outcome) string) string {
 	order := []state.Outcome{state.Switched, node.Rebooted, state.Unchanged, state.RolledBack, state.Failed, state.Skipped}
 	counts := map[state.Outcome]int{}
-	for _, o := range outcomes {
-		counts[o]++
+	for _, r := range results {
+		counts[r.Outcome]++
 	}
 	var parts []string
 	for _, o := range order {
@@ -54,11 +84,13 @@ func formatOutcomeCounts(outcomes []state.Outcome, word func(state.Outcome) stri
 	return strings.Join(parts, ", ")
 }
 
-// formatResultCounts formats the number of results per outcome.
-func formatResultCounts(results []state.NodeResult) string {
-	var outcomes []state.Outcome
-	for _, r := range results {
-		outcomes = append(outcomes, r.Outcome)
+// outcomeWord returns the word for an outcome in the summary of a run with this goal.
+func (r *run) outcomeWord(o state.Outcome) string {
+	if o == state.Switched && !r.Goal.Activates() {
+		return map[node.Goal]string{node.Push: "copied", node.UploadKeys: "updated"}[r.Goal]
 	}
-	return formatOutcomeCounts(outcomes, func(o state.Outcome) string { return string(o) })
+	if o == state.Unchanged && r.Goal == node.DryActivate {
+		return "looked at"
+	}
+	return string(o)
 }

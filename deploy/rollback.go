@@ -9,13 +9,11 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
-	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/rollout"
-	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
@@ -142,53 +140,52 @@ func formatGeneration(n activate.Node) string {
 
 // RollbackOptions are the options of Rollback.
 type RollbackOptions struct {
-	Parallel       int
-	MaxUnavailable selection.Share
-	Confirm        time.Duration // time to confirm before the node restores its previous system; 0: the restore is not armed
-	SettleTime     time.Duration // see activate.Request
-	NoReboot       bool          // see activate.Request
-	WithoutDrain   bool          // change members of a running cluster without draining them
-	Drain          engine.DrainOptions
+	RollingOptions
+	Confirm    time.Duration // time to confirm before the node restores its previous system; 0: the restore is not armed
+	SettleTime time.Duration // see activate.Request
+	NoReboot   bool          // see activate.Request
 }
 
 // Rollback carries out the steps. The record of the run contains the result of each node.
 func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions) ([]state.NodeResult, error) {
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(steps)})
-	byName := map[string]Step{}
+	byName, observed := map[string]Step{}, map[string]activate.Node{}
 	var changing []nixeval.Node
-	var results []state.NodeResult
+	var results []rollout.Result
 	var errs []error
 	for _, s := range steps {
-		byName[s.Node.Name] = s
+		byName[s.Node.Name], observed[s.Node.Name] = s, s.From
 		if s.ChangesNode() {
 			changing = append(changing, s.Node)
 			continue
 		}
-		results = append(results, d.reportResult(s.newResult(), s.String(), s.Err))
-		errs = append(errs, s.Err)
+		r := s.newResult()
+		if s.Err != nil {
+			r.Outcome = state.Failed
+		}
+		d.report(r)
+		results, errs = append(results, r), append(errs, s.Err)
 	}
-	done, err := d.rollingUpdate(ctx, changing, func(name string) rollout.Report { return newReport(byName[name].From) }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+	done, err := d.update(ctx, changing, observed, o.RollingOptions, func(ctx context.Context, n nixeval.Node) rollout.Result {
 		return d.rollBackNode(ctx, byName[n.Name], o)
 	})
 	results, err = append(results, done...), errors.Join(append(errs, err)...)
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: formatResultCounts(results)})
-	return results, err
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: formatCounts(results, formatOutcome)})
+	return toNodeResults(results), err
 }
 
-func (s Step) newResult() state.NodeResult {
-	r := state.NodeResult{Node: s.Node.Name, Unit: s.Node.Unit, Path: s.Path, Outcome: state.Unchanged, Before: node.GenerationOf(s.From, s.From.Current)}
-	if s.Err != nil {
-		r.Outcome = state.Failed
-	}
+func (s Step) newResult() rollout.Result {
+	r := rollout.NewResult(s.Node, s.Path, state.Unchanged, s.String(), s.Err)
+	r.Before = node.GenerationOf(s.From, s.From.Current)
 	return r
 }
 
 // rollBackNode carries out one step.
-func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) (state.NodeResult, string, error) {
+func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) rollout.Result {
+	done, err := d.nodeChanger().RollBack(ctx, s.Node, s.From, s.Path, s.Generation, node.Options{Confirm: o.Confirm, SettleTime: o.SettleTime, NoReboot: o.NoReboot})
 	r := s.newResult()
-	result, err := d.nodeChanger().RollBack(ctx, s.Node, s.From, s.Path, s.Generation, node.Options{Confirm: o.Confirm, SettleTime: o.SettleTime, NoReboot: o.NoReboot})
-	r.Outcome, r.After = result.Outcome, result.After()
-	return r, result.Text, err
+	r.Outcome, r.After, r.Text, r.Err = done.Outcome, done.After(), done.Text, err
+	return r
 }
 
 // NoPredecessorError is returned if the previous systems of nodes are not recorded.

@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -11,8 +10,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
-	"github.com/nixbench/nixbench/deploy/rollout"
-	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
@@ -162,31 +159,4 @@ func TestStatusOf(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", test.name, got.System, test.want)
 		}
 	}
-}
-
-func TestFailedWaveSkipsRest(t *testing.T) {
-	// Waves of one node: the second fails, so the third is skipped.
-	out := runWavesOfOne(t, []string{"a", "b", "c"}, "b")
-	var skipped *rollout.SkippedError
-	if out[0].Err != nil || out[1].Err == nil || !errors.As(out[2].Err, &skipped) || skipped.Node != "c" {
-		t.Errorf("got %v", out)
-	}
-}
-
-func runWavesOfOne(t *testing.T, names []string, bad string) []fleet.Outcome[int] {
-	t.Helper()
-	one, err := selection.ParseShare("1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var nodes []nixeval.Node
-	for _, name := range names {
-		nodes = append(nodes, nixeval.Node{Name: name})
-	}
-	return rollout.EachWave(t.Context(), selection.Waves(nodes, one), 0, func(_ context.Context, n nixeval.Node) (int, error) {
-		if n.Name == bad {
-			return 0, errors.New("failed")
-		}
-		return 1, nil
-	}, func(int) {})
 }

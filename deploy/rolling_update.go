@@ -8,64 +8,53 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// rollingUpdate calls change for each node, wave by wave with share as the size of a wave. It drains members
-// before their change, and reports the result of each node.
-func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, report func(node string) rollout.Report, withoutDrain bool, o engine.DrainOptions, share selection.Share, parallel int,
-	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) ([]state.NodeResult, error) {
-	var results []state.NodeResult
-	skip := func(n nixeval.Node, err error) {
-		results = append(results, d.reportResult(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped}, "", err))
-	}
-	cluster, err := d.observeCluster(ctx, d.Fleet.Hive(), report, o)
-	cluster = cluster.WithLeaving()
-	if err == nil && !withoutDrain {
-		err = cluster.CheckDrains(ctx, nodeNames(nodes), nil)
-	}
+// RollingOptions are the options of a change of nodes to systems that they have already.
+type RollingOptions struct {
+	Parallel       int
+	MaxUnavailable selection.Share
+	WithoutDrain   bool // change members of a running cluster without draining them
+	Drain          engine.DrainOptions
+}
+
+// update calls change for each node in the waves of a rolling update, and reports the result of each node. observed contains
+// the inspections of the nodes.
+func (d *Deployer) update(ctx context.Context, nodes []nixeval.Node, observed map[string]activate.Node, o RollingOptions, change func(context.Context, nixeval.Node) rollout.Result) ([]rollout.Result, error) {
+	report := func(name string) rollout.Report { return newReport(observed[name]) }
+	cluster, err := d.observer(d.Fleet.Hive(), report, o.Drain).Observe(ctx)
 	if err != nil {
+		var results []rollout.Result
 		for _, n := range nodes {
-			skip(n, err)
+			results = append(results, rollout.NewResult(n, "", state.Skipped, "", err))
+			d.report(results[len(results)-1])
 		}
 		return results, err
 	}
-	waves := cluster.OrderWaves(nodes, func(string) bool { return false }, share)
-	var errs []error
-	for _, o := range rollout.EachWave(ctx, waves, parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
-		r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
-		text := ""
-		err := cluster.WithDrain(ctx, n.Name, withoutDrain, func() (err error) {
-			r, text, err = change(ctx, n)
-			return err
-		})
-		return d.reportResult(r, text, err), err
-	}, func(int) {}) {
-		if o.Value.Node == "" { // the change of this node was not started
-			skip(o.Node, o.Err)
-		} else {
-			results = append(results, o.Value)
-		}
-		errs = append(errs, o.Err)
-	}
-	errs = append(errs, d.uncordonReturned(ctx, nodes))
-	return results, errors.Join(errs...)
-}
-
-func nodeNames(nodes []nixeval.Node) []string {
-	var out []string
+	options := plan.Options{Options: node.Options{Goal: node.Switch}, WithoutDrain: o.WithoutDrain, MaxUnavailable: o.MaxUnavailable}
+	var all []plan.Node
 	for _, n := range nodes {
-		out = append(out, n.Name)
+		all = append(all, plan.ActivateEarlier(n, options))
 	}
-	return out
+	cluster = cluster.WithLeaving()
+	x := rollout.Rollout{
+		Cluster: cluster, Parallel: o.Parallel, Done: d.report,
+		Change: func(ctx context.Context, n plan.Node, _ func(context.Context)) rollout.Result {
+			return change(ctx, n.Node)
+		},
+	}
+	results, err := x.Execute(ctx, plan.Decide(all, nil, cluster.Observed(), options))
+	return results, errors.Join(err, d.uncordonReturned(ctx, nodes))
 }
 
-// observeCluster asks the engines of the hive for the members of the running cluster. It starts units of engines that do not answer.
-func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, report func(node string) rollout.Report, o engine.DrainOptions) (rollout.Cluster, error) {
-	return rollout.Observe(ctx, d.Engines, d.Fleet, hive, d.Store, report, true, o, d.Send)
+// observer returns an observer of the running cluster. It starts units of engines that do not answer.
+func (d *Deployer) observer(hive *nixeval.Hive, report func(node string) rollout.Report, o engine.DrainOptions) rollout.Observer {
+	return rollout.Observer{Engines: d.Engines, Fleet: d.Fleet, Hive: hive, Store: d.Store, Report: report, MayStart: true, Drain: o, Send: d.Send}
 }
 
 // uncordonReturned uncordons members that were drained when their nodes left the engine that they run again.
@@ -85,3 +74,14 @@ func newReport(observed activate.Node) rollout.Report {
 func (d *Deployer) warn(node string, err error) {
 	d.Send.Send(event.Event{Kind: event.Message, Level: "warning", Node: node, Text: err.Error()})
 }
+
+// toNodeResults returns results as they are in the record of the run.
+func toNodeResults(results []rollout.Result) []state.NodeResult {
+	out := make([]state.NodeResult, len(results))
+	for i, r := range results {
+		out[i] = toNodeResult(r)
+	}
+	return out
+}
+
+func formatOutcome(o state.Outcome) string { return string(o) }

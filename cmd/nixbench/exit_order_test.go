@@ -73,7 +73,7 @@ var exitOrder = []struct {
 	{exitUnreachable, []error{&remote.TimeoutError{Err: context.DeadlineExceeded}}},
 	{exitInternal, []error{errPlain, nixeval.ErrNoNix, &remote.RunError{}, &state.FileError{Err: fs.ErrInvalid},
 		&durable.SizeError{}, &engine.NotReadyError{Missing: errPlain}, &api.DrainTimeoutError{},
-		&rollout.SkippedError{}, &activate.FailedError{}, &activate.NotSystemError{}, &activate.NoStorePathError{}, &activate.UnknownProfileError{}}},
+		&activate.FailedError{}, &activate.NotSystemError{}, &activate.NoStorePathError{}, &activate.UnknownProfileError{}}},
 }
 
 // TestExitCodeOfSeveralErrors: the earliest group decides, in whatever way the two errors are

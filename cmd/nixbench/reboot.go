@@ -56,7 +56,10 @@ func rebootCommand(a *app) *cobra.Command {
 }
 
 func runReboot(a *app, flags rebootFlags) error {
-	o := deploy.RebootOptions{Parallel: flags.parallel, Timeout: flags.timeout, IfNeeded: flags.ifNeeded, WithoutDrain: flags.drain.noDrain}
+	o := deploy.RebootOptions{
+		RollingOptions: deploy.RollingOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain},
+		Timeout:        flags.timeout, IfNeeded: flags.ifNeeded,
+	}
 	if flags.timeout <= 0 {
 		return newUsageError("--timeout must be greater than 0 (it is %v)", flags.timeout)
 	}

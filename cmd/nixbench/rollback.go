@@ -63,7 +63,7 @@ func rollbackCommand(a *app) *cobra.Command {
 }
 
 func (f *rollbackFlags) toOptions() (deploy.RollbackOptions, error) {
-	o := deploy.RollbackOptions{Parallel: f.parallel, WithoutDrain: f.drain.noDrain}
+	o := deploy.RollbackOptions{RollingOptions: deploy.RollingOptions{Parallel: f.parallel, WithoutDrain: f.drain.noDrain}}
 	var err error
 	if o.Confirm, o.SettleTime, err = f.validateArming(); err != nil {
 		return o, err

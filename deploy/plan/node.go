@@ -61,28 +61,21 @@ const (
 
 // Node is what a run does to one node.
 type Node struct {
-	Action  string // one of the constants above
-	Machine machine.Action
-	Keys    Keys
-	Err     error // why the node cannot be deployed, or nil
-}
+	Observation
+	Action string // one of the constants above
+	Keys   Keys
+	Err    error // why the node cannot be deployed, or nil
 
-// Unchanged reports whether the node already runs or boots the system that the goal asks for.
-func (p Node) Unchanged() bool { return p.Action == WouldNothing }
+	Changes bool // the run changes what the node runs, or its machine: its work is interrupted
+	Drain   bool // a member is drained before the change. It is uncordoned afterwards, unless it is removed from the cluster
+	Noop    bool // neither the system nor the machine of the node changes
+	Copy    bool // the system can be copied to the node before the run changes the first node
+	Joins   bool // the node may join the cluster after the change
+}
 
 // Restarts reports whether the machine is restarted or recreated before the node changes.
 func (p Node) Restarts() bool {
 	return p.Machine == machine.Restart || p.Machine == machine.Recreate
-}
-
-// IsNoop reports whether the run changes neither the system nor the machine of the node.
-func (p Node) IsNoop() bool { return p.Unchanged() && !p.Restarts() }
-
-// NeedsDrain reports whether a member is drained before the change and uncordoned after it. It is false for a
-// member that is removed from its cluster, see [Node.Removes].
-func (p Node) NeedsDrain(goal node.Goal) bool {
-	activates := goal.ActivatesNow() && slices.Contains([]string{WouldSwitch, WouldDefault, WouldFirst}, p.Action)
-	return !p.Removes() && (p.Machine == machine.Restart || activates)
 }
 
 // Removes reports whether a member is removed from its cluster, because its machine is removed or recreated.
@@ -90,14 +83,31 @@ func (p Node) Removes() bool {
 	return p.Machine == machine.Remove || p.Machine == machine.Recreate
 }
 
-// Decide returns what a run does to a node. It changes nothing: plan prints the decision, apply executes it.
-func Decide(o Observation, options Options) Node {
-	p := Node{Machine: o.Machine}
+// CanDeploy reports whether the node can be deployed.
+func (p Node) CanDeploy() bool {
+	return p.Err == nil && p.Action != NotBuilt && p.Action != NotReachable
+}
+
+// DecideNode returns what a run does to a node. It changes nothing: plan prints the decision, apply executes it.
+func DecideNode(o Observation, options Options) Node {
+	p := Node{Observation: o, Joins: options.Goal.ActivatesNow()}
 	if options.UsesKeys() {
 		p.Keys = ReplaceKeys
 	}
 	p.Action, p.Err = decideAction(o, options.Options)
+	activates := slices.Contains([]string{WouldSwitch, WouldDefault, WouldFirst}, p.Action)
+	p.Changes = options.Goal.ActivatesNow() && activates || p.Machine == machine.Restart || p.Removes()
+	p.Drain = p.Changes && !options.WithoutDrain
+	p.Noop = (p.Action == WouldNothing || !options.Goal.Activates()) && !p.Restarts()
+	// A machine that restarts forgets which paths its garbage collector must keep, and a dry activation protects none.
+	p.Copy = o.Built && options.Goal != node.DryActivate && !p.Restarts() && (p.Action == WouldSwitch || p.Action == WouldFirst)
 	return p
+}
+
+// ActivateEarlier returns the plan of a node that goes back to a system that it had before.
+func ActivateEarlier(n nixeval.Node, options Options) Node {
+	now := options.Goal.ActivatesNow()
+	return Node{Observation: Observation{Node: n}, Action: WouldSwitch, Changes: now, Drain: now && !options.WithoutDrain, Noop: !now}
 }
 
 func decideAction(o Observation, options node.Options) (string, error) {

@@ -40,7 +40,7 @@ func TestDecide(t *testing.T) {
 		"a switch to it was cut off": {observation: observe("/new", func(o *Observation) { o.Observed.Last = &activate.Run{ID: "killed"} }), action: WouldSwitch, drains: true},
 		"booted before":              {observation: observe("/new", func(o *Observation) { o.Observed.Profile = "/old" }), action: WouldDefault, drains: true},
 		"apply boot":                 {observation: observe("/old", nil), goal: node.Boot, action: WouldSwitch},
-		"apply push":                 {observation: observe("/new", nil), goal: node.Push, action: WouldSwitch},
+		"apply push":                 {observation: observe("/new", nil), goal: node.Push, action: WouldSwitch, noop: true},
 		"first":                      {observation: observe("/old", func(o *Observation) { o.Recorded.LastConfirmed = nil }), action: WouldFirst, drains: true},
 		"from elsewhere":             {observation: observe("/old", func(o *Observation) { o.Recorded.LastConfirmed, o.Observed.Deployed = nil, []string{"/old"} }), action: WouldSwitch, drains: true},
 		"foreign system":             {observation: observe("/foreign", nil), action: WouldRefuse, err: true},
@@ -49,7 +49,7 @@ func TestDecide(t *testing.T) {
 		"not NixOS":                  {observation: observe("", func(o *Observation) { o.Observed.NixOS = false }), action: WouldRefuse, err: true},
 		"unreachable":                {observation: observe("", func(o *Observation) { o.Err = down }), action: NotReachable, err: true},
 		"not built":                  {observation: observe("/old", func(o *Observation) { o.Built = false }), action: NotBuilt},
-		"only keys":                  {observation: observe("/old", func(o *Observation) { o.Built = false }), goal: node.UploadKeys, action: WouldSwitch},
+		"only keys":                  {observation: observe("/old", func(o *Observation) { o.Built = false }), goal: node.UploadKeys, action: WouldSwitch, noop: true},
 		"create":                     {observation: observe("", func(o *Observation) { o.Machine = machine.Create }), action: WouldFirst, drains: true},
 		"start":                      {observation: observe("", func(o *Observation) { o.Machine = machine.Start }), action: NotRunning},
 		"reconnect":                  {observation: observe("", func(o *Observation) { o.Machine = machine.Reconnect }), action: NotReachable},
@@ -61,9 +61,9 @@ func TestDecide(t *testing.T) {
 		if goal == "" {
 			goal = node.Switch
 		}
-		p := Decide(c.observation, Options{Options: node.Options{Goal: goal}})
-		if p.Action != c.action || (p.Err != nil) != c.err || p.NeedsDrain(goal) != c.drains || p.Removes() != c.removes || p.IsNoop() != c.noop {
-			t.Errorf("%s: %+v; drains %v, removes %v, no-op %v", name, p, p.NeedsDrain(goal), p.Removes(), p.IsNoop())
+		p := DecideNode(c.observation, Options{Options: node.Options{Goal: goal}})
+		if p.Action != c.action || (p.Err != nil) != c.err || (p.Drain && !p.Removes()) != c.drains || p.Removes() != c.removes || p.Noop != c.noop {
+			t.Errorf("%s: %s, changes %t, drain %t, no-op %t: %v", name, p.Action, p.Changes, p.Drain, p.Noop, p.Err)
 		}
 	}
 }
@@ -72,11 +72,11 @@ func TestDecide(t *testing.T) {
 func TestDecideKeys(t *testing.T) {
 	for goal, want := range map[node.Goal]Keys{node.Switch: ReplaceKeys, node.Boot: ReplaceKeys, node.Test: ReplaceKeys, node.UploadKeys: ReplaceKeys, node.Push: LeaveKeys, node.DryActivate: LeaveKeys} {
 		o := Options{Options: node.Options{Goal: goal}}
-		if got := Decide(observe("/old", nil), o).Keys; got != want {
+		if got := DecideNode(observe("/old", nil), o).Keys; got != want {
 			t.Errorf("apply %s: %v", goal, got)
 		}
 		o.WithoutKeys = true
-		if got := Decide(observe("/old", nil), o).Keys; got != LeaveKeys {
+		if got := DecideNode(observe("/old", nil), o).Keys; got != LeaveKeys {
 			t.Errorf("apply %s --no-keys: %v", goal, got)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -30,15 +30,12 @@ type Cluster struct {
 	leaving      []leaving                // the engines that nodes run and leave, see DrainLeaving
 	left         map[string]string        // the kinds of the engines of the nodes that DrainLeaving has drained, by node name
 	removing     map[string]engine.Engine // the engines of the nodes that DrainForRemoval has drained, by node name
+	admissions   *admissions
 }
 
 type member struct {
 	engine engine.Engine
-	engine.Status
-	// recreated is set if the machine was recreated, so that its disks have no data of the former member.
-	recreated bool
-	// unreachable is set if the engine does not answer. The membership of the node is then taken from the hive.
-	unreachable bool
+	plan.Member
 }
 
 // NewCluster returns a cluster with engines and without members, for a run that does not disturb the running
@@ -46,8 +43,21 @@ type member struct {
 func NewCluster(engines []engine.Engine, send event.Sink) Cluster {
 	return Cluster{
 		reporter: reporter{send}, engines: engines, members: map[string]member{}, desired: map[string]engine.Member{},
-		kinds: map[engine.Engine]string{}, left: map[string]string{}, removing: map[string]engine.Engine{},
+		kinds: map[engine.Engine]string{}, left: map[string]string{}, removing: map[string]engine.Engine{}, admissions: &admissions{},
 	}
+}
+
+// Observer observes the running cluster.
+type Observer struct {
+	Engines   Engines
+	Fleet     *fleet.Fleet
+	Hive      *nixeval.Hive
+	Store     *state.Store
+	Report    func(node string) Report
+	Recreated func(node string) bool // whether the machine of a member was recreated; nil: none
+	MayStart  bool                   // units of an engine that does not answer are started on the nodes that have reported
+	Drain     engine.DrainOptions
+	Send      event.Sink
 }
 
 // Observe asks the engines of the hive for their members. It does not ask an engine before the first deployment
@@ -55,19 +65,17 @@ func NewCluster(engines []engine.Engine, send event.Sink) Cluster {
 // according to the state or to the node itself. Otherwise an engine that fails for a moment would turn a rolling update
 // into a change of all nodes at once.
 //
-// If mayStart is set, units of an engine that does not answer are started on the nodes that have reported.
-//
 // A node that runs another engine is no member, even if the engine of the hive lists it: it was a member earlier. The
 // engine that it runs is asked, too, see DrainLeaving.
-func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval.Hive, store *state.Store, report func(node string) Report, mayStart bool, o engine.DrainOptions, send event.Sink) (Cluster, error) {
-	cluster := NewCluster(nil, send)
-	cluster.drainOptions, cluster.store = o, store
-	if engines == nil { // nodes without an engine
+func (o Observer) Observe(ctx context.Context) (Cluster, error) {
+	cluster := NewCluster(nil, o.Send)
+	cluster.drainOptions, cluster.store = o.Drain, o.Store
+	if o.Engines == nil { // nodes without an engine
 		return cluster, nil
 	}
-	recorded := store.State()
+	recorded, hive, report := o.Store.State(), o.Hive, o.Report
 	runs := func(node string) string { return runningEngine(report(node), recorded.Nodes[node]) }
-	withMembers, err := engines.makeEngines(hive, f, nil)
+	withMembers, err := o.Engines.makeEngines(hive, o.Fleet, nil)
 	if err != nil {
 		return cluster, err
 	}
@@ -86,7 +94,7 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 		}
 		var start []string
 		for _, m := range deployed {
-			if mayStart && report(m.Node).Deployed {
+			if o.MayStart && report(m.Node).Deployed {
 				start = append(start, m.Node)
 			}
 		}
@@ -98,21 +106,35 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 			// Without an answer no member can be drained. The run continues, because it may repair the engine.
 			cluster.warn("", fmt.Errorf("nodes whose member state is unknown are changed one after the other, without a drain: %w", err))
 			for _, m := range deployed {
-				cluster.members[m.Node] = member{engine: t.engine, Status: engine.Status{OneByOne: m.OneByOne}, unreachable: true}
+				cluster.members[m.Node] = member{t.engine, plan.Member{Status: engine.Status{OneByOne: m.OneByOne}, Unreachable: true}}
 			}
 		}
 		for node, status := range members {
 			leaves := runs(node) == t.kind && inHive(hive, node) && cluster.desired[node].Kind != t.kind
 			if !runsOther(node) && !leaves {
-				cluster.AddMember(node, t.engine, status)
+				cluster.members[node] = member{t.engine, plan.Member{Status: status, Recreated: o.Recreated != nil && o.Recreated(node)}}
 				if status.Reason != "" {
 					cluster.warn(node, failure.On(node, fmt.Errorf("it is out of service and stays so: %s", status.Reason)))
 				}
 			}
 		}
 	}
-	cluster.leaving, err = findLeaving(ctx, engines, f, hive, recorded, runs, cluster.reporter)
+	cluster.leaving, err = findLeaving(ctx, o.Engines, o.Fleet, hive, recorded, runs, cluster.reporter)
 	return cluster, err
+}
+
+// removeStaleMember removes the former member of a node whose machine was recreated, so that the node can join
+// as a new member. It does nothing for other nodes.
+func (cluster Cluster) removeStaleMember(ctx context.Context, name string) error {
+	m := cluster.members[name]
+	f, ok := m.engine.(engine.MemberRemover)
+	if !m.Recreated || !ok {
+		return nil
+	}
+	if err := f.RemoveMember(ctx, name); err != nil {
+		return &fleet.NodeError{Node: name, Step: event.Drain, Err: err}
+	}
+	return nil
 }
 
 // addEngine adds an engine without members.
@@ -122,17 +144,18 @@ func (cluster *Cluster) addEngine(kind string, e engine.Engine) {
 }
 
 // WithDrain calls change for a node. A member is drained before change and uncordoned after it, even if change
-// fails. If the member cannot be drained, change is not called.
-func (cluster Cluster) WithDrain(ctx context.Context, node string, withoutDrain bool, change func() error) error {
+// fails. If the member cannot be drained, change is not called. If drain is not set, a member is not drained, and is uncordoned
+// only if an earlier run has drained it.
+func (cluster Cluster) WithDrain(ctx context.Context, node string, drain bool, change func() error) error {
 	m, isMember := cluster.members[node]
-	if m.unreachable && !withoutDrain { // the engine may answer by now
+	if m.Unreachable && drain { // the engine may answer by now
 		if members, err := m.engine.Members(ctx); err == nil {
 			m = member{engine: m.engine}
 			m.Status, isMember = members[node]
 		}
 	}
-	isMember = isMember && !m.recreated && !m.unreachable
-	drains := isMember && !withoutDrain
+	isMember = isMember && !m.Recreated && !m.Unreachable
+	drains := isMember && drain
 	if !drains && (!isMember || !m.Drained) {
 		return change()
 	}
@@ -180,19 +203,17 @@ func (cluster Cluster) waitAndUncordon(ctx context.Context, m member, node strin
 // UncordonTimeout is the maximum time to uncordon a member after a failure.
 const UncordonTimeout = 30 * time.Second
 
-// AddMember adds an observed member.
-func (cluster Cluster) AddMember(node string, e engine.Engine, status engine.Status) {
-	cluster.members[node] = member{engine: e, Status: status}
-}
-
 // Running reports whether the cluster has members.
 func (cluster Cluster) Running() bool { return len(cluster.members) > 0 }
 
-// Engines returns the engines of the cluster.
-func (cluster Cluster) Engines() []engine.Engine { return cluster.engines }
-
-// Members returns the names of the members.
-func (cluster Cluster) Members() []string { return slices.Sorted(maps.Keys(cluster.members)) }
+// Observed returns the members of the cluster, for a plan.
+func (cluster Cluster) Observed() plan.Cluster {
+	out := plan.Cluster{Members: map[string]plan.Member{}, Desired: cluster.desired}
+	for node, m := range cluster.members {
+		out.Members[node] = m.Member
+	}
+	return out
+}
 
 // IsMember reports whether the cluster has a member with the node's name. It does not check whether the member's
 // machine was recreated; see IsCurrentMember.
@@ -203,38 +224,13 @@ func (cluster Cluster) IsMember(node string) bool {
 
 // IsCurrentMember reports whether a node is a member whose machine was not recreated.
 func (cluster Cluster) IsCurrentMember(node string) bool {
-	return cluster.IsMember(node) && !cluster.members[node].recreated
+	return cluster.IsMember(node) && !cluster.members[node].Recreated
 }
 
 // IsUnreachable reports whether the engine of a member does not answer.
-func (cluster Cluster) IsUnreachable(node string) bool { return cluster.members[node].unreachable }
+func (cluster Cluster) IsUnreachable(node string) bool { return cluster.members[node].Unreachable }
 
-// MarkRecreated records that a member's machine was recreated, so that its disks have no data of the member.
-func (cluster Cluster) MarkRecreated(node string) {
-	m := cluster.members[node]
-	m.recreated = true
-	cluster.members[node] = m
-}
-
-// WaitReady waits until a member is ready with its current system. It changes nothing.
-func (cluster Cluster) WaitReady(ctx context.Context, node string) error {
-	return cluster.members[node].engine.WaitReady(ctx, node, func(_, _ string) {})
-}
-
-// AwaitJoin waits until node is ready. The node is about to join the cluster of member.
-func (cluster Cluster) AwaitJoin(ctx context.Context, member, node string) error {
-	e := cluster.members[member].engine
-	return cluster.runMemberStep(ctx, e, node, "is about to join", func(ctx context.Context) error {
-		return e.WaitReady(ctx, node, cluster.sendProgress)
-	})
-}
-
-// UncordonWhenReady waits until a member is ready, and uncordons it.
-func (cluster Cluster) UncordonWhenReady(ctx context.Context, node string) error {
-	return cluster.waitAndUncordon(ctx, cluster.members[node], node)
-}
-
-// RemoveMember drains a member and removes it from the cluster.
-func (cluster Cluster) RemoveMember(ctx context.Context, node string, withoutDrain bool) error {
-	return RemoveMembers(ctx, []engine.Engine{cluster.members[node].engine}, []string{node}, withoutDrain, cluster.drainOptions, cluster.send)
+// isOneByOne reports whether a wave is a single member that may only be changed one at a time.
+func (cluster Cluster) isOneByOne(wave []plan.Node) bool {
+	return len(wave) == 1 && cluster.members[wave[0].Node.Name].OneByOne
 }

@@ -14,148 +14,31 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
-
-// changing is a node that is to be changed.
-type changing struct {
-	node      nixeval.Node
-	unchanged bool
-}
-
-func changes(names ...string) []changing {
-	var out []changing
-	for _, name := range names {
-		name, same := strings.CutPrefix(name, "=")
-		out = append(out, changing{nixeval.Node{Name: name}, same})
-	}
-	return out
-}
-
-// desiredMembers returns the members of a hive, which have the same order.
-func desiredMembers(order int, nodes ...string) map[string]engine.Member {
-	out := map[string]engine.Member{}
-	for _, n := range nodes {
-		out[n] = engine.Member{Node: n, Engine: nixeval.Engine{Order: order}}
-	}
-	return out
-}
-
-func TestOrderWaves(t *testing.T) {
-	e := &enginetest.Fake{}
-	running := Cluster{members: map[string]member{
-		"cp-1": {engine: e, Status: engine.Status{OneByOne: true}}, "cp-2": {engine: e, Status: engine.Status{OneByOne: true}},
-		"cp-3": {engine: e, Status: engine.Status{OneByOne: true}, recreated: true},
-		"w-1":  {engine: e}, "w-2": {engine: e}, "w-3": {engine: e},
-	}, desired: desiredMembers(0, "cp-1", "cp-2", "cp-3", "w-1", "w-2", "w-3", "w-4", "w-5")}
-	empty := running
-	empty.members = nil
-	two, _ := selection.ParseShare("2")
-	for name, c := range map[string]struct {
-		l         bool
-		todo      []changing
-		share     selection.Share
-		activates bool
-		want      string
-	}{
-		"first creation":          {false, changes("cp-1", "w-1", "w-2"), selection.Share{}, true, "cp-1 w-1 w-2"},
-		"no cluster, in waves":    {false, changes("a", "=b", "c", "d"), two, true, "b a c | d"},
-		"running cluster":         {true, changes("cp-1", "cp-2", "w-1", "w-2", "w-3"), selection.Share{}, true, " | cp-1 | cp-2 | w-1 | w-2 | w-3"},
-		"running, two at a time":  {true, changes("cp-1", "w-1", "w-2", "w-3"), two, true, " | cp-1 | w-1 w-2 | w-3"},
-		"new nodes wait for none": {true, changes("w-1", "w-4", "w-5"), selection.Share{}, true, "w-4 w-5 | w-1"},
-		"unchanged wait for none": {true, changes("=cp-1", "=w-1", "w-2"), selection.Share{}, true, "cp-1 w-1 | w-2"},
-		"nothing is activated":    {true, changes("cp-1", "w-1"), selection.Share{}, false, "cp-1 w-1"},
-		"new nodes in one wave":   {true, changes("w-1", "w-4", "w-5"), selection.One, true, "w-4 w-5 | w-1"},
-		"no engine, no limit":     {true, changes("web-1", "w-1", "web-2"), selection.Share{}, true, "web-1 web-2 | w-1"},
-		"no engine, one per wave": {true, changes("web-1", "cp-1", "web-2"), selection.One, true, " | cp-1 | web-1 | web-2"},
-		"recreated machine":       {true, changes("cp-2", "cp-3", "w-1"), selection.Share{}, true, "cp-3 | cp-2 | w-1"},
-		"nothing to do":           {false, nil, selection.Share{}, true, ""},
-	} {
-		cluster := empty
-		if c.l {
-			cluster = running
-		}
-		var nodes []nixeval.Node
-		same := map[string]bool{}
-		for _, t := range c.todo {
-			nodes = append(nodes, t.node)
-			same[t.node.Name] = t.unchanged
-		}
-		waves := cluster.OrderWaves(nodes, func(n string) bool { return same[n] || !c.activates }, c.share)
-		if got := formatWaves(waves); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
-	}
-}
-
-// Members with a lower order change first: a database before the controllers, and these before the other nodes.
-func TestOrderOfRoles(t *testing.T) {
-	e := &enginetest.Fake{}
-	one := engine.Status{OneByOne: true}
-	cluster := Cluster{members: map[string]member{
-		"w-1": {engine: e}, "w-2": {engine: e}, "ctl-1": {engine: e, Status: one}, "ctl-2": {engine: e, Status: one}, "db-1": {engine: e}, "db-2": {engine: e},
-	}, desired: map[string]engine.Member{}}
-	maps.Copy(cluster.desired, desiredMembers(20, "w-1", "w-2", "w-3"))
-	maps.Copy(cluster.desired, desiredMembers(10, "ctl-1", "ctl-2"))
-	maps.Copy(cluster.desired, desiredMembers(0, "db-1", "db-2"))
-	two, _ := selection.ParseShare("2")
-	for name, c := range map[string]struct {
-		nodes string
-		share selection.Share
-		want  string
-	}{
-		"one at a time":      {"w-1 ctl-1 db-1", selection.Share{}, " | db-1 | ctl-1 | w-1"},
-		"two at a time":      {"w-1 w-2 ctl-2 ctl-1 db-1 db-2", two, " | db-1 db-2 | ctl-2 | ctl-1 | w-1 w-2"},
-		"a new node":         {"w-1 w-3 db-1", selection.Share{}, "w-3 | db-1 | w-1"},
-		"without an engine":  {"web-1 w-1 ctl-1", selection.One, " | ctl-1 | web-1 | w-1"},
-		"without the last":   {"web-1 ctl-1 db-1", selection.One, " | db-1 | ctl-1 | web-1"},
-		"only one order":     {"w-2 w-1", selection.Share{}, " | w-2 | w-1"},
-		"none":               {"", selection.Share{}, ""},
-		"all without engine": {"web-1 web-2", selection.Share{}, "web-1 web-2"},
-	} {
-		var nodes []nixeval.Node
-		for _, n := range strings.Fields(c.nodes) {
-			nodes = append(nodes, nixeval.Node{Name: n})
-		}
-		if got := formatWaves(cluster.OrderWaves(nodes, func(string) bool { return false }, c.share)); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
-	}
-}
-
-// formatWaves formats waves, as "w-1 w-2 | w-3".
-func formatWaves(waves [][]nixeval.Node) string {
-	var out []string
-	for _, wave := range waves {
-		var names []string
-		for _, n := range wave {
-			names = append(names, n.Name)
-		}
-		out = append(out, strings.Join(names, " "))
-	}
-	return strings.Join(out, " | ")
-}
 
 // A member is drained before it changes, and uncordoned also after a failed change.
 func TestWithDrain(t *testing.T) {
 	for name, c := range map[string]struct {
-		task    changing
+		noDrain bool
 		refuse  string
 		deploy  error
 		want    []string
 		wantErr string
 	}{
-		"success":          {task: changes("w-1")[0], want: []string{"drain w-1", "deploy", "wait for w-1", "uncordon w-1"}},
-		"deploying failed": {task: changes("w-1")[0], deploy: errors.New("unit failed"), want: []string{"drain w-1", "deploy", "wait for w-1", "uncordon w-1"}, wantErr: "unit failed"},
-		"drain failed":     {task: changes("w-1")[0], refuse: "drain", want: []string{"drain w-1"}, wantErr: "w-1: drain: the engine refuses"},
-		"uncordon failed": {task: changes("w-1")[0], refuse: "wait for", want: []string{"drain w-1", "deploy", "wait for w-1"},
+		"success":          {want: []string{"drain w-1", "deploy", "wait for w-1", "uncordon w-1"}},
+		"deploying failed": {deploy: errors.New("unit failed"), want: []string{"drain w-1", "deploy", "wait for w-1", "uncordon w-1"}, wantErr: "unit failed"},
+		"drain failed":     {refuse: "drain", want: []string{"drain w-1"}, wantErr: "w-1: drain: the engine refuses"},
+		"uncordon failed": {refuse: "wait for", want: []string{"drain w-1", "deploy", "wait for w-1"},
 			wantErr: "w-1: the engine refuses"},
-		"a killed run had drained it": {task: changes("=w-1")[0], want: []string{"deploy", "wait for w-1", "uncordon w-1"}},
+		"a killed run had drained it": {noDrain: true, want: []string{"deploy", "wait for w-1", "uncordon w-1"}},
 	} {
 		e := &enginetest.Fake{Refuse: c.refuse}
-		cluster := Cluster{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Drained: c.task.unchanged}}}}
-		err := cluster.WithDrain(t.Context(), "w-1", c.task.unchanged, func() error { e.Calls = append(e.Calls, "deploy"); return c.deploy })
+		cluster := Cluster{members: map[string]member{"w-1": {engine: e, Member: plan.Member{Status: engine.Status{Drained: c.noDrain}}}}}
+		err := cluster.WithDrain(t.Context(), "w-1", !c.noDrain, func() error { e.Calls = append(e.Calls, "deploy"); return c.deploy })
 		if diff := cmp.Diff(c.want, e.Calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -168,9 +51,9 @@ func TestWithDrain(t *testing.T) {
 // A member whose machine was recreated is removed, so that it can join again.
 func TestRemoveStaleMember(t *testing.T) {
 	e := &enginetest.Fake{}
-	cluster := Cluster{engines: []engine.Engine{e}, members: map[string]member{"cp-1": {engine: e}, "cp-2": {engine: e, recreated: true}}}
+	cluster := Cluster{engines: []engine.Engine{e}, members: map[string]member{"cp-1": {engine: e}, "cp-2": {engine: e, Member: plan.Member{Recreated: true}}}}
 	for _, name := range []string{"cp-1", "cp-2", "w-1"} {
-		if err := cluster.RemoveStaleMember(t.Context(), name); err != nil {
+		if err := cluster.removeStaleMember(t.Context(), name); err != nil {
 			t.Error(err)
 		}
 	}
@@ -239,7 +122,7 @@ func TestVerifyCluster(t *testing.T) {
 				notes = append(notes, e.Text)
 			}
 		}
-		cluster := Cluster{reporter: reporter{send}, engines: []engine.Engine{e}, members: map[string]member{"w-1": {engine: e}, "w-2": {engine: e, recreated: true}}}
+		cluster := Cluster{reporter: reporter{send}, engines: []engine.Engine{e}, members: map[string]member{"w-1": {engine: e}, "w-2": {engine: e, Member: plan.Member{Recreated: true}}}}
 		err := cluster.Verify(t.Context(), hive, c.nodes, 0, nil, c.timeout)
 		if diff := cmp.Diff(c.want, e.Calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -251,5 +134,46 @@ func TestVerifyCluster(t *testing.T) {
 		if name == "all of them" && !slices.Equal(notes, []string{"w-1: label a=b, no label c", "w-2, w-3: label a=b, no label c"}) {
 			t.Errorf("notes: %q", notes)
 		}
+	}
+}
+
+// Only nodes that are not members are admitted, and nodes whose machine was recreated.
+func TestAdmitPending(t *testing.T) {
+	e := &enginetest.Fake{}
+	cluster := NewCluster([]engine.Engine{e}, nil)
+	cluster.members["cp-1"] = member{engine: e}
+	cluster.members["cp-2"] = member{e, plan.Member{Recreated: true}}
+	var nodes []plan.Node
+	for _, name := range []string{"cp-1", "cp-2", "w-1"} {
+		nodes = append(nodes, plan.Node{Observation: plan.Observation{Node: nixeval.Node{Name: name}}, Joins: true})
+	}
+	(&Rollout{Cluster: cluster}).admitPending(t.Context(), nodes)
+	if diff := cmp.Diff([]string{"admit cp-2", "admit w-1"}, e.Calls); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Waves of one node: the second fails, so the third is skipped.
+func TestFailedWaveSkipsRest(t *testing.T) {
+	var nodes []plan.Node
+	for _, name := range []string{"a", "b", "c"} {
+		nodes = append(nodes, plan.Node{Observation: plan.Observation{Node: nixeval.Node{Name: name}}, Action: plan.WouldSwitch})
+	}
+	var reported []string
+	x := Rollout{
+		Done: func(r Result) { reported = append(reported, r.Node.Name+" "+string(r.Outcome)) },
+		Change: func(_ context.Context, n plan.Node, _ func(context.Context)) Result {
+			if n.Node.Name == "b" {
+				return NewResult(n.Node, "", state.Failed, "", errors.New("the unit fails"))
+			}
+			return NewResult(n.Node, "", state.Switched, "", nil)
+		},
+	}
+	results, err := x.Execute(t.Context(), plan.Decide(nodes, nil, plan.Cluster{}, plan.Options{MaxUnavailable: selection.One}))
+	if err == nil || err.Error() != "the unit fails" || len(results) != 3 {
+		t.Errorf("%v, %d results", err, len(results))
+	}
+	if diff := cmp.Diff([]string{"a switched", "b failed", "c skipped"}, reported); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -67,38 +67,24 @@ func (r reporter) sendProgress(node, text string) {
 	r.send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: node, Text: text})
 }
 
-// CheckDrains returns an [engine.BlockedError] if the drain of a member would be blocked. Nodes in change are
-// drained before they change, nodes in remove before they are removed.
-func (cluster Cluster) CheckDrains(ctx context.Context, change, remove []string) error {
+// CheckDrains returns, by node, what the drains of members would delete and what would block them. It returns an
+// [engine.BlockedError] if a drain would be blocked. Nodes in change are drained before they change, nodes in remove before
+// they are removed.
+func (cluster Cluster) CheckDrains(ctx context.Context, change, remove []string) (map[string]engine.DrainCheck, error) {
+	all := map[string]engine.DrainCheck{}
 	o := cluster.drainOptions
-	blocked := &engine.BlockedError{Nodes: map[string][]engine.DrainItem{}}
 	for _, e := range cluster.engines {
-		for _, err := range []error{
-			cluster.checkEngineDrains(ctx, e, cluster.drainableNodes(e, change), o),
-			cluster.checkEngineDrains(ctx, e, cluster.drainableNodes(e, remove), o.ForRemoval()),
-		} {
-			var one *engine.BlockedError
-			switch {
-			case errors.As(err, &one):
-				maps.Copy(blocked.Nodes, one.Nodes)
-			case err != nil:
-				return err
-			}
-		}
+		maps.Copy(all, cluster.checkEngineDrains(ctx, e, cluster.drainableNodes(e, change), o))
+		maps.Copy(all, cluster.checkEngineDrains(ctx, e, cluster.drainableNodes(e, remove), o.ForRemoval()))
 	}
 	for _, l := range cluster.leaving {
-		var one *engine.BlockedError
 		leave := l.membersAmong(change)
-		if err := cluster.checkEngineDrains(ctx, l.engine, leave, l.drainOptions(leave, o)); errors.As(err, &one) {
-			maps.Copy(blocked.Nodes, one.Nodes)
-		} else if err != nil {
-			return err
-		}
+		maps.Copy(all, cluster.checkEngineDrains(ctx, l.engine, leave, l.drainOptions(leave, o)))
 	}
-	if len(blocked.Nodes) > 0 {
-		return blocked
+	if ctx.Err() != nil {
+		return all, context.Cause(ctx)
 	}
-	return nil
+	return all, newBlockedError(all)
 }
 
 // drainableNodes returns the nodes that are members of e and can be drained: e answers, and the node's machine
@@ -106,77 +92,44 @@ func (cluster Cluster) CheckDrains(ctx context.Context, change, remove []string)
 func (cluster Cluster) drainableNodes(e engine.Engine, nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool {
 		m, isMember := cluster.members[node]
-		return !isMember || m.engine != e || m.recreated || m.unreachable
+		return !isMember || m.engine != e || m.Recreated || m.Unreachable
 	})
 }
 
-// checkEngineDrains returns an [engine.BlockedError] if the drain of a member of e would be blocked. Otherwise
-// it sends a note for each workload that the drains delete. If the check itself fails, it sends only a warning,
-// because the drain checks again.
-func (r reporter) checkEngineDrains(ctx context.Context, e engine.Engine, nodes []string, o engine.DrainOptions) error {
+// checkEngineDrains returns, by node, what the drains of members of e would delete and what would block them. If the check
+// itself fails, it sends only a warning, because the drain checks again.
+func (r reporter) checkEngineDrains(ctx context.Context, e engine.Engine, nodes []string, o engine.DrainOptions) map[string]engine.DrainCheck {
 	checker, ok := e.(engine.DrainChecker)
-	if !ok || len(nodes) == 0 {
+	if !ok || len(nodes) == 0 || ctx.Err() != nil {
 		return nil
 	}
 	checks, err := checker.CheckDrain(ctx, nodes, o)
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil:
+	if err != nil && ctx.Err() == nil {
 		r.warn("", err)
-		return nil
 	}
+	maps.DeleteFunc(checks, func(_ string, c engine.DrainCheck) bool { return len(c.Blocked)+len(c.Deleted) == 0 })
+	return checks
+}
+
+// newBlockedError returns an [engine.BlockedError] if something blocks a drain, otherwise nil.
+func newBlockedError(checks map[string]engine.DrainCheck) error {
 	blocked := &engine.BlockedError{Nodes: map[string][]engine.DrainItem{}}
-	for _, node := range slices.Sorted(maps.Keys(checks)) {
-		if items := checks[node].Blocked; len(items) > 0 {
-			blocked.Nodes[node] = items
+	for node, check := range checks {
+		if len(check.Blocked) > 0 {
+			blocked.Nodes[node] = check.Blocked
 		}
 	}
-	if len(blocked.Nodes) > 0 {
-		return blocked
+	if len(blocked.Nodes) == 0 {
+		return nil
 	}
+	return blocked
+}
+
+// announceDeletions sends a note for each workload that drains delete.
+func (r reporter) announceDeletions(checks map[string]engine.DrainCheck) {
 	for _, node := range slices.Sorted(maps.Keys(checks)) {
 		for _, item := range checks[node].Deleted {
 			r.send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: fmt.Sprintf("%s: the drain deletes %s, which %s", node, item.Work, item.Reason)})
 		}
 	}
-	return nil
-}
-
-// PreviewDrains returns, by node name, the data that drains would delete and the workloads that would block
-// them. It returns an [engine.BlockedError] if a drain would be blocked. It adds nothing for an engine that
-// does not answer.
-func PreviewDrains(ctx context.Context, engines []engine.Engine, change, remove []string, o engine.DrainOptions, send event.Sink) (map[string]engine.DrainCheck, error) {
-	out := map[string]engine.DrainCheck{}
-	blocked := &engine.BlockedError{Nodes: map[string][]engine.DrainItem{}}
-	for _, e := range engines {
-		checker, ok := e.(engine.DrainChecker)
-		if !ok {
-			continue
-		}
-		for _, c := range []struct {
-			nodes   []string
-			options engine.DrainOptions
-		}{{change, o}, {remove, o.ForRemoval()}} {
-			if len(c.nodes) == 0 {
-				continue
-			}
-			checks, err := checker.CheckDrain(ctx, c.nodes, c.options)
-			if err != nil && ctx.Err() == nil {
-				reporter{send}.warn("", err)
-			}
-			for node, check := range checks {
-				if len(check.Blocked)+len(check.Deleted) > 0 {
-					out[node] = check
-				}
-				if len(check.Blocked) > 0 {
-					blocked.Nodes[node] = check.Blocked
-				}
-			}
-		}
-	}
-	if len(blocked.Nodes) > 0 {
-		return out, blocked
-	}
-	return out, nil
 }

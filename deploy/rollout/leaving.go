@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -124,11 +125,11 @@ func (cluster Cluster) WithLeaving() Cluster {
 		for node, m := range l.desired {
 			cluster.desired[node] = m
 			if l.err != nil {
-				cluster.members[node] = member{engine: l.engine, Status: engine.Status{OneByOne: m.OneByOne}, unreachable: true}
+				cluster.members[node] = member{l.engine, plan.Member{Status: engine.Status{OneByOne: m.OneByOne}, Unreachable: true}}
 			}
 		}
 		for node, status := range l.members {
-			cluster.AddMember(node, l.engine, status)
+			cluster.members[node] = member{l.engine, plan.Member{Status: status}}
 		}
 	}
 	cluster.leaving = nil

@@ -22,33 +22,6 @@ func (r reporter) warn(node string, err error) {
 	r.send.Send(event.Event{Kind: event.Message, Level: "warning", Node: node, Text: err.Error()})
 }
 
-// RemoveStaleMember removes the former member of a node whose machine was recreated, so that the node can join
-// as a new member. It does nothing for other nodes.
-func (cluster Cluster) RemoveStaleMember(ctx context.Context, name string) error {
-	m := cluster.members[name]
-	f, ok := m.engine.(engine.MemberRemover)
-	if !m.recreated || !ok {
-		return nil
-	}
-	if err := f.RemoveMember(ctx, name); err != nil {
-		return &fleet.NodeError{Node: name, Step: event.Drain, Err: err}
-	}
-	return nil
-}
-
-// Admit asks each engine once to admit a node.
-func (cluster Cluster) Admit(ctx context.Context, node string) error {
-	wait := cluster.send.Wait(event.Event{Node: node, Text: "the cluster to admit it"})
-	defer wait.End()
-	var errs []error
-	for _, e := range cluster.engines {
-		if admitter, ok := e.(engine.Admitter); ok {
-			errs = append(errs, cluster.watch(ctx, e, []string{node}, func(ctx context.Context) error { return admitter.Admit(ctx, node) }))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // RemoveMembers removes nodes from the cluster of engines, see [Cluster.RemoveMembers].
 func RemoveMembers(ctx context.Context, engines []engine.Engine, nodes []string, withoutDrain bool, o engine.DrainOptions, send event.Sink) error {
 	return NewCluster(engines, send).RemoveMembers(ctx, nodes, withoutDrain, o)
@@ -108,9 +81,11 @@ func (cluster Cluster) RemoveMembers(ctx context.Context, nodes []string, withou
 		remove := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { _, isMember := members[n]; return !isMember })
 		undrained := slices.DeleteFunc(slices.Clone(remove), func(n string) bool { return cluster.removing[n] != nil })
 		if !withoutDrain && len(undrained) > 0 {
-			if err := cluster.checkEngineDrains(ctx, e, undrained, o.ForRemoval()); err != nil {
+			checks := cluster.checkEngineDrains(ctx, e, undrained, o.ForRemoval())
+			if err := newBlockedError(checks); err != nil {
 				return err
 			}
+			cluster.announceDeletions(checks)
 			if err := cluster.drainMembers(ctx, e, undrained, "is drained before its removal", o.ForRemoval()); err != nil {
 				return errors.Join(err, cluster.UncordonRemaining(ctx))
 			}

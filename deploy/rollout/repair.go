@@ -104,7 +104,7 @@ func (r repair) uncordon(ctx context.Context, e engine.Engine) {
 
 // outOfService returns the members that an administrator or the engine had taken out of service before the run.
 func (cluster Cluster) outOfService() []string {
-	return slices.DeleteFunc(cluster.Members(), func(node string) bool {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(cluster.members)), func(node string) bool {
 		m := cluster.members[node]
 		return !m.Cordoned || m.Drained
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -66,10 +67,10 @@ func TestRepair(t *testing.T) {
 				e := &repairable{enginetest.Fake{Stopped: test.stopped, Registered: map[string]engine.Status{"head": {Ready: true, OneByOne: true}}}}
 				var said []string
 				cluster := NewCluster([]engine.Engine{e}, func(e event.Event) { said = append(said, e.Text) })
-				cluster.AddMember("head", e, e.Registered["head"])
+				cluster.members["head"] = member{e, plan.Member{Status: e.Registered["head"]}}
 				for node, status := range test.members {
 					e.Registered[node] = status
-					cluster.AddMember(node, e, status)
+					cluster.members[node] = member{e, plan.Member{Status: status}}
 				}
 				var nodes []nixeval.Node
 				for _, n := range test.nodes {

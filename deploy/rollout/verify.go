@@ -44,7 +44,7 @@ func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []n
 	case err != nil: // the API may be restarting: the existing members are adjusted again after the wait
 		newMembers = append(members, newMembers...)
 	}
-	conditions := inspect.EngineConditions(cluster.Engines(), nodes, parallel, engine.CheckOptions{Except: cluster.outOfService()}, cluster.newRepair(all).look)
+	conditions := inspect.EngineConditions(cluster.engines, nodes, parallel, engine.CheckOptions{Except: cluster.outOfService()}, cluster.newRepair(all).look)
 	for _, c := range more {
 		c.Within = failedUnitTimeout
 		conditions = append(conditions, c)

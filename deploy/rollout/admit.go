@@ -1,0 +1,62 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+)
+
+// admissions are the nodes that could not be admitted when they were deployed.
+type admissions struct {
+	mu     sync.Mutex
+	failed []string
+}
+
+func (a *admissions) add(node string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failed = append(a.failed, node)
+}
+
+func (a *admissions) hasFailed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.failed) > 0
+}
+
+// Admit asks each engine once to admit a node.
+func (cluster Cluster) Admit(ctx context.Context, node string) error {
+	wait := cluster.send.Wait(event.Event{Node: node, Text: "the cluster to admit it"})
+	defer wait.End()
+	var errs []error
+	for _, e := range cluster.engines {
+		if admitter, ok := e.(engine.Admitter); ok {
+			errs = append(errs, cluster.watch(ctx, e, []string{node}, func(ctx context.Context) error { return admitter.Admit(ctx, node) }))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// admitOrRetry asks the engines to admit a node that runs its new system. If that fails, RetryAdmissions tries again
+// at the end of the run, because the members that admit nodes may still be booting. After a failure, the other nodes are
+// admitted only then, because each of them would wait for the same answer.
+func (cluster Cluster) admitOrRetry(ctx context.Context, node string) {
+	if cluster.admissions.hasFailed() || cluster.Admit(ctx, node) != nil {
+		cluster.admissions.add(node)
+	}
+}
+
+// RetryAdmissions admits the nodes that could not be admitted when they were deployed. A second failure is only
+// a warning, because the check at the end of the run reports missing nodes.
+func (cluster Cluster) RetryAdmissions(ctx context.Context) {
+	_ = fleet.ForAll(cluster.admissions.failed, func(node string) error {
+		if err := cluster.Admit(ctx, node); err != nil && ctx.Err() == nil {
+			cluster.warn(node, err)
+		}
+		return nil
+	})
+}
