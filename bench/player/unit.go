@@ -37,7 +37,7 @@ func (u Unit) RunScript(ctx context.Context, script string) ([]byte, error) {
 
 // Stop runs a script and stops the program, also if ctx has ended. It returns the output of the script. [Player.Clean] reports an error.
 func (u Unit) Stop(ctx context.Context, script string) []byte {
-	ctx, cancel := LastRead(ctx)
+	ctx, cancel := lastContext(ctx)
 	defer cancel()
 	out, _ := u.RunScript(ctx, script+u.StopScript())
 	return out
@@ -57,6 +57,6 @@ func (u Unit) ReadLines(ctx context.Context, offset int) (lines [][]byte, next i
 }
 
 // LastRead returns a context for commands that run after ctx has ended, with a short time limit.
-func LastRead(ctx context.Context) (context.Context, context.CancelFunc) {
+func lastContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), lastRead)
 }

@@ -6,11 +6,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/workload"
-	"github.com/nixbench/nixbench/deploy/engine"
 )
-
-// maxFailures is the number of reads that may fail one after the other.
-const maxFailures = 5
 
 // Play implements [player.Player]. The program on the leader submits the jobs. The events are sent at the end, when the clock of the leader
 // has been read again.
@@ -46,44 +42,30 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 
 // follow reads what the program writes until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial) error {
-	offset, failures := 0, 0
-	active := time.Now() // when the program has written a line, or was seen
-	for len(t.ended) < len(t.jobs) {
-		if !engine.Sleep(ctx, p.poll) {
-			return p.stop(ctx, t, offset)
-		}
-		lines, next, err := p.readLines(ctx, offset)
-		if ctx.Err() != nil {
-			return p.stop(ctx, t, offset)
-		}
-		if err != nil {
-			if failures++; failures == maxFailures {
-				return err
+	offset, active := 0, time.Now() // active: when the program has written a line, or was seen
+	return player.Loop{
+		Poll: p.poll, Done: func() bool { return len(t.ended) == len(t.jobs) },
+		Read: func() func() (func() error, error) {
+			from := offset
+			return func() (func() error, error) {
+				lines, next, err := p.readLines(ctx, from)
+				return func() error {
+					offset = next
+					t.addLines(lines)
+					if len(lines) == 0 && time.Since(active) <= p.quiet {
+						return nil
+					}
+					if active = time.Now(); len(lines) > 0 {
+						return nil
+					}
+					return p.checkProgram(ctx)
+				}, err
 			}
-			continue
-		}
-		failures, offset = 0, next
-		t.addLines(lines)
-		switch {
-		case len(lines) > 0:
-			active = time.Now()
-		case time.Since(active) > p.quiet:
-			if err := p.checkProgram(ctx); err != nil {
-				return err
+		},
+		Last: func(ctx context.Context) {
+			if lines, _, err := p.readLines(ctx, offset); err == nil {
+				t.addLines(lines)
 			}
-			active = time.Now()
-		}
-	}
-	return nil
-}
-
-// stop adds the events until the end of ctx and returns its cause.
-func (p *Player) stop(ctx context.Context, t *trial, offset int) error {
-	cause := context.Cause(ctx)
-	ctx, cancel := player.LastRead(ctx)
-	defer cancel()
-	if lines, _, err := p.readLines(ctx, offset); err == nil {
-		t.addLines(lines)
-	}
-	return cause
+		},
+	}.Run(ctx)
 }

@@ -16,7 +16,6 @@ import (
 const (
 	maxCreates   = 4                // kubectl create commands at the same time
 	maxObjects   = 100              // jobs of one command
-	maxFailures  = 5                // number of reads of the watch that may fail one after the other
 	setupTimeout = 30 * time.Second // of the start of the watch
 	maxDelay     = time.Second      // time from the creation of a pod until the watch receives it; a longer time makes the trial suspect
 )
@@ -101,93 +100,49 @@ type creation struct {
 	at   time.Time // when the command ended
 }
 
-// reading is the result of a read of the watch.
-type reading struct {
-	changes []change
-	offset  int
-	err     error
-}
-
 // follow submits jobs and reads the watch until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial) error {
-	creations := make(chan creation, maxCreates)
-	readings := make(chan reading, 1)
-	creating, failures, offset := 0, 0, 0
-	isReading := false
-	read, active := time.Now(), time.Now()
-	for len(t.ended) < len(t.jobs) {
-		now := time.Now()
-		for creating < maxCreates {
+	offset, active := 0, time.Now()
+	return player.Loop{
+		Poll: p.poll, Tasks: maxCreates, Done: func() bool { return len(t.ended) == len(t.jobs) },
+		Submit: func(now time.Time) (player.Task, time.Time) {
 			jobs := t.take(now)
 			if len(jobs) == 0 {
-				break
+				return nil, t.nextDue(now.Add(p.poll))
 			}
-			creating++
 			t.addSubmission(jobs)
-			go func() {
+			return func() func() error {
 				out, err := p.create(ctx, jobs)
-				creations <- creation{jobs, out, err, time.Now()}
-			}()
-		}
-		wake := t.nextDue(now.Add(p.poll), creating < maxCreates)
-		if !isReading && !now.Before(read.Add(p.poll)) {
-			isReading = true
-			go func() {
-				var r reading
-				r.changes, r.offset, r.err = p.watch.read(ctx, offset)
-				readings <- r
-			}()
-		} else if !isReading && read.Add(p.poll).Before(wake) {
-			wake = read.Add(p.poll)
-		}
-		timer := time.NewTimer(time.Until(wake))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return p.stop(ctx, t, offset)
-		case <-timer.C:
-		case c := <-creations:
-			creating--
-			active = time.Now()
-			if ctx.Err() == nil {
-				if err := t.addCreation(c); err != nil {
-					return err
+				c := creation{jobs, out, err, time.Now()}
+				return func() error {
+					active = time.Now()
+					return t.addCreation(c)
 				}
+			}, now
+		},
+		Read: func() func() (func() error, error) {
+			from := offset
+			return func() (func() error, error) {
+				changes, next, err := p.watch.read(ctx, from)
+				return func() error {
+					if offset = next; len(changes) > 0 {
+						active = time.Now()
+					}
+					t.addChanges(changes)
+					if time.Since(active) <= p.quiet {
+						return nil
+					}
+					active = time.Now()
+					return p.watch.check(ctx)
+				}, err
 			}
-		case r := <-readings:
-			isReading, read = false, time.Now()
-			if r.err != nil {
-				if failures++; failures == maxFailures && ctx.Err() == nil {
-					return r.err
-				}
-				break
+		},
+		Last: func(ctx context.Context) {
+			if changes, _, err := p.watch.read(ctx, offset); err == nil {
+				t.addChanges(changes)
 			}
-			failures, offset = 0, r.offset
-			if len(r.changes) > 0 {
-				active = time.Now()
-			}
-			t.addChanges(r.changes)
-			if time.Since(active) > p.quiet {
-				active = time.Now()
-				if err := p.watch.check(ctx); err != nil && ctx.Err() == nil {
-					return err
-				}
-			}
-		}
-		timer.Stop()
-	}
-	return nil
-}
-
-// stop adds the events up to the end of ctx to the trial, and returns why ctx has ended.
-func (p *Player) stop(ctx context.Context, t *trial, offset int) error {
-	cause := context.Cause(ctx)
-	ctx, cancel := player.LastRead(ctx)
-	defer cancel()
-	if changes, _, err := p.watch.read(ctx, offset); err == nil {
-		t.addChanges(changes)
-	}
-	return cause
+		},
+	}.Run(ctx)
 }
 
 // createProgram runs kubectl and prints all that it prints, because an error would contain only the end of stderr, and its exit status.
@@ -268,9 +223,9 @@ func (t *trial) take(now time.Time) []workload.Job {
 	return jobs
 }
 
-// nextDue returns the time at which the next job is submitted if a command is free, but at most latest.
-func (t *trial) nextDue(latest time.Time, isFree bool) time.Time {
-	if isFree && len(t.due) > 0 && t.due[0].at.Before(latest) {
+// nextDue returns the time at which the next job is submitted, but at most latest.
+func (t *trial) nextDue(latest time.Time) time.Time {
+	if len(t.due) > 0 && t.due[0].at.Before(latest) {
 		return t.due[0].at
 	}
 	return latest

@@ -10,9 +10,6 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// maxFailures is the number of reads of the log that may fail one after the other.
-const maxFailures = 5
-
 // Play implements [player.Player]. Scripts with sbatch commands run one after the other: while one runs, jobs that become due wait and
 // are submitted together by the next one. The events are sent at the end, when the clocks have been read again.
 func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
@@ -61,96 +58,77 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	return err
 }
 
-// submission is the result of a script.
+// submission is the answers to the commands of a script.
 type submission struct {
 	commands []command
 	answers  []answer
-	err      error
-}
-
-// reading is the result of a read of the log.
-type reading struct {
-	records []record
-	cursor  string
-	alive   map[string]bool // if the read looked for missing events: the ids of the jobs that had not ended before the log was read
-	err     error
 }
 
 // follow submits jobs and reads the log until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time.Time, cursor string) error {
-	submissions := make(chan submission, 1)
-	readings := make(chan reading, 1)
-	submitting, isReading := false, false
-	next, failures := 0, 0
-	read := time.Now()  // when the log was read
+	next, submitting := 0, false
 	quiet := time.Now() // when the last event happened, or when the player last looked for missing events
-	for len(t.ended) < len(t.jobs) {
-		now := time.Now()
-		wake := now.Add(p.poll)
-		if !submitting && next < len(t.jobs) {
+	err := player.Loop{
+		Poll: p.poll, Tasks: 1, Done: func() bool { return len(t.ended) == len(t.jobs) },
+		Submit: func(now time.Time) (player.Task, time.Time) {
 			last := next
 			for last < len(t.jobs) && !due(t.jobs[last], start).After(now) {
 				last++
 			}
-			if last > next {
-				cs, rest := commands(t.jobs[next:last], arraySize)
-				text := script(cs, t.openID)
-				next, submitting, quiet = last-len(rest), true, now
-				go func() {
-					out, err := p.RunLong(ctx, p.Place().Commands, strings.NewReader(text), "bash", "-s")
-					s := submission{commands: cs, err: err}
-					if err == nil {
-						s.answers, s.err = parseAnswers(out, len(cs))
+			if last == len(t.jobs) && next == last {
+				return nil, now.Add(p.poll)
+			} else if next == last {
+				return nil, due(t.jobs[next], start)
+			}
+			cs, rest := commands(t.jobs[next:last], arraySize)
+			text := script(cs, t.openID)
+			next, submitting, quiet = last-len(rest), true, now
+			return func() func() error {
+				answers, err := p.submit(ctx, text, len(cs))
+				return func() error {
+					if submitting, quiet = false, time.Now(); err != nil {
+						return fmt.Errorf("slurm: submit jobs: %w", err)
 					}
-					submissions <- s
-				}()
-			} else if d := due(t.jobs[next], start); d.Before(wake) {
-				wake = d
-			}
-		}
-		if !isReading && !now.Before(read.Add(p.poll)) {
-			isReading = true
-			look := now.Sub(quiet) > p.quiet
-			go func() { readings <- p.readNext(ctx, cursor, look) }()
-		} else if !isReading && read.Add(p.poll).Before(wake) {
-			wake = read.Add(p.poll)
-		}
-		timer := time.NewTimer(time.Until(wake))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return p.stop(ctx, t, cursor, submissions, submitting)
-		case <-timer.C:
-		case s := <-submissions:
-			submitting, quiet = false, time.Now()
-			if s.err != nil {
-				if ctx.Err() != nil {
-					return p.stop(ctx, t, cursor, submissions, false)
+					t.addAnswers(submission{cs, answers})
+					return nil
 				}
-				return fmt.Errorf("slurm: submit jobs: %w", s.err)
+			}, now
+		},
+		Read: func() func() (func() error, error) {
+			from, look := cursor, time.Since(quiet) > p.quiet
+			return func() (func() error, error) {
+				r, err := p.readNext(ctx, from, look)
+				return func() error {
+					cursor = r.cursor
+					if t.addRecords(r.records) || look {
+						quiet = time.Now()
+					}
+					if !look || submitting {
+						return nil
+					}
+					return t.checkMissing(r.alive)
+				}, err
 			}
-			t.addAnswers(s)
-		case r := <-readings:
-			isReading, read = false, time.Now()
-			if r.err != nil {
-				if failures++; failures == maxFailures && ctx.Err() == nil {
-					return r.err
-				}
-				break
+		},
+		Last: func(ctx context.Context) {
+			if records, _, err := p.readLog(ctx, cursor); err == nil {
+				t.addRecords(records)
 			}
-			failures, cursor = 0, r.cursor
-			if t.addRecords(r.records) || r.alive != nil {
-				quiet = time.Now()
-			}
-			if r.alive != nil && !submitting {
-				if err := t.checkMissing(r.alive); err != nil {
-					return err
-				}
-			}
-		}
-		timer.Stop()
+		},
+	}.Run(ctx)
+	if err != nil {
+		return err
 	}
 	return t.checkComplete()
+}
+
+// submit runs a script with commands and returns their answers.
+func (p *Player) submit(ctx context.Context, script string, commands int) ([]answer, error) {
+	out, err := p.RunLong(ctx, p.Place().Commands, strings.NewReader(script), "bash", "-s")
+	if err != nil {
+		return nil, err
+	}
+	return parseAnswers(out, commands)
 }
 
 // due returns the time at which a job is submitted.
@@ -158,36 +136,22 @@ func due(j workload.Job, start time.Time) time.Time {
 	return start.Add(time.Duration(j.Submit * float64(time.Second)))
 }
 
-// readNext reads the log. If look is set, it first lists the jobs that have not ended.
-func (p *Player) readNext(ctx context.Context, cursor string, look bool) reading {
-	var r reading
-	if look {
-		if r.alive, r.err = p.listJobs(ctx); r.err != nil {
-			return r
-		}
-	}
-	r.records, r.cursor, r.err = p.readLog(ctx, cursor)
-	return r
+// reading is the result of a read of the log.
+type reading struct {
+	records []record
+	cursor  string
+	alive   map[string]bool // if the read looked for missing events: the ids of the jobs that had not ended before the log was read
 }
 
-// stop adds the events up to the end of ctx to the trial, and returns why ctx has ended.
-func (p *Player) stop(ctx context.Context, t *trial, cursor string, submissions <-chan submission, submitting bool) error {
-	cause := context.Cause(ctx)
-	ctx, cancel := player.LastRead(ctx)
-	defer cancel()
-	if submitting {
-		select {
-		case s := <-submissions:
-			if s.err == nil {
-				t.addAnswers(s)
-			}
-		case <-ctx.Done():
+// readNext reads the log. If look is set, it first lists the jobs that have not ended.
+func (p *Player) readNext(ctx context.Context, cursor string, look bool) (r reading, err error) {
+	if look {
+		if r.alive, err = p.listJobs(ctx); err != nil {
+			return r, err
 		}
 	}
-	if records, _, err := p.readLog(ctx, cursor); err == nil {
-		t.addRecords(records)
-	}
-	return cause
+	r.records, r.cursor, err = p.readLog(ctx, cursor)
+	return r, err
 }
 
 // trial is the state of the jobs of Play.

@@ -1,0 +1,107 @@
+package player
+
+import (
+	"context"
+	"time"
+)
+
+// maxFailures is the number of readings that may fail one after the other.
+const maxFailures = 5
+
+// Task is work that [Loop] does in the background. The function that it returns takes over the result, and runs in the loop.
+type Task func() (takeOver func() error)
+
+// Loop submits the jobs of a workload and reads what happened to them, in the background. It calls all other functions from one goroutine.
+type Loop struct {
+	Poll  time.Duration // between two readings
+	Tasks int           // maximum number of submissions at the same time
+	Done  func() bool   // reports whether all jobs have ended
+	// Submit returns the next submission that is due, or nil and when to ask again.
+	Submit func(now time.Time) (Task, time.Time)
+	// Read returns the next reading. A reading that fails is repeated, and one of [maxFailures] in a row ends the loop.
+	Read func() func() (takeOver func() error, err error)
+	// Last is called when ctx has ended, after the submissions that end shortly after. It takes over what has happened until then.
+	Last func(ctx context.Context)
+}
+
+// Run returns when all jobs have ended. When ctx ends, it returns the cause.
+func (l Loop) Run(ctx context.Context) error {
+	submissions, readings := make(chan func() error, l.Tasks), make(chan reading, 1)
+	submitting, failures, isReading, read := 0, 0, false, time.Now()
+	for !l.Done() {
+		now := time.Now()
+		wake := now.Add(l.Poll)
+		for submitting < l.Tasks {
+			task, due := l.Submit(now)
+			if task == nil {
+				wake = earlier(wake, due)
+				break
+			}
+			submitting++
+			go func() { submissions <- task() }()
+		}
+		if !isReading && now.Before(read.Add(l.Poll)) {
+			wake = earlier(wake, read.Add(l.Poll))
+		} else if !isReading {
+			isReading = true
+			next := l.Read()
+			go func() {
+				takeOver, err := next()
+				readings <- reading{takeOver, err}
+			}()
+		}
+		timer := time.NewTimer(time.Until(wake))
+		var err error
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case takeOver := <-submissions:
+			submitting--
+			err = takeOver()
+		case r := <-readings:
+			isReading, read = false, time.Now()
+			if failures++; r.err == nil {
+				failures, err = 0, r.takeOver()
+			} else if failures == maxFailures {
+				err = r.err
+			}
+		}
+		timer.Stop()
+		switch {
+		case ctx.Err() != nil:
+			return l.stop(ctx, submissions, submitting)
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+type reading struct {
+	takeOver func() error
+	err      error
+}
+
+// stop takes over what has happened until the end of ctx, and returns its cause.
+func (l Loop) stop(ctx context.Context, submissions <-chan func() error, submitting int) error {
+	wait, cancel := lastContext(ctx)
+	defer cancel()
+	for ; submitting > 0 && wait.Err() == nil; submitting-- {
+		select {
+		case takeOver := <-submissions:
+			_ = takeOver() // it failed because ctx has ended
+		case <-wait.Done():
+		}
+	}
+	last, cancel := lastContext(ctx)
+	defer cancel()
+	l.Last(last)
+	return context.Cause(ctx)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
