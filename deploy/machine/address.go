@@ -11,8 +11,8 @@ import (
 // allocator assigns the addresses of a network.
 type allocator struct {
 	net    provider.Network
-	used   map[netip.Addr]string // by address: the node that has the address, or why the address is not available
-	leased map[netip.Addr]string // by address: MAC of this cluster's machine that leased the address
+	used   map[netip.Addr]string // address → the node that has the address, or why the address is not available
+	leased map[netip.Addr]string // address → MAC address of the machine of this cluster that leased the address
 }
 
 func newAllocator(net provider.Network) *allocator {

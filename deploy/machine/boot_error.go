@@ -25,7 +25,7 @@ func (m *Task) newNotReadyError(ctx context.Context, waited time.Duration, err e
 	defer cancel()
 	host := m.plan.providers[m.Change.Hypervisor]
 	if d, ok := host.(provider.Discoverer); ok && m.plan.Network.Mode.Ours() {
-		all, _ := d.Addresses(ctx, m.plan.Cluster, m.Change.Node) // only for the message, so an error is ignored
+		all, _ := d.Addresses(ctx, m.plan.Cluster, m.Change.Node) // an error is ignored, because the addresses are only for the message
 		if a := preferredAddress(all); a.IsValid() && a != m.Change.Address && len(all) == 1 {
 			e.Err = fmt.Errorf("%w; it has the address %s, although %s is reserved for it", e.Err, a, m.Change.Address)
 		}
@@ -47,7 +47,7 @@ func (m *Task) newNotReadyError(ctx context.Context, waited time.Duration, err e
 type BootError struct {
 	Node    string
 	Started bool          // the machine was started, and did not become ready
-	Within  time.Duration // how long nixbench waited until the machine is ready
+	Within  time.Duration // how long nixbench has waited for the machine to become ready
 	Console string        // the end of the machine's console log
 	Err     error
 }
@@ -77,7 +77,7 @@ func (e *BootError) Kind() failure.Kind { return failure.Provision }
 
 func (e *BootError) Unwrap() error { return e.Err }
 
-// Hint returns what to do about the error.
+// Hint returns a text for the user: how to fix the error.
 func (e *BootError) Hint() string {
 	if hint := failure.Hint(e.Err); hint != "" {
 		return hint

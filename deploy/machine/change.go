@@ -21,11 +21,11 @@ type Change struct {
 	Why        string         `json:"why,omitempty"`
 	State      provider.State `json:"-"` // of the machine that is removed
 
-	Lost bool `json:"-"` // the machine was created before, and its disk is missing
+	Lost bool `json:"-"` // whether the machine was created before, and its disk is missing now
 
 	desired Desired
 	place   Place
-	image   provider.Image // the image that the existing machine was created from
+	image   provider.Image // image from which the existing machine was created
 }
 
 // Action is what a change does with the machine.
@@ -36,9 +36,9 @@ const (
 	Keep    Action = "keep"
 	Start   Action = "start"   // the machine is off or has crashed
 	Resume  Action = "resume"  // the machine is paused
-	Finish  Action = "finish"  // a run was interrupted while it created the machine
+	Finish  Action = "finish"  // finish the creation of the machine, in which a run was interrupted
 	Restart Action = "restart" // its definition differs
-	// Reconnect: the machine's interface is connected to no bridge. A container is restarted to reconnect it.
+	// connect the machine to its network again, because its interface is on no bridge; a container is restarted for this
 	Reconnect Action = "reconnect"
 	Recreate  Action = "recreate" // recreating was requested, and the image differs
 	Remove    Action = "remove"   // the hive no longer contains the node
@@ -54,7 +54,7 @@ func (c Change) Disturbs() bool {
 	return c.Action == Remove || c.Action == Restart || c.Action == Recreate || c.Action == Reconnect && c.Kind == provider.Container || c.Lost
 }
 
-// Runs reports whether the machine already runs and the change does not stop or change it.
+// Runs reports whether the machine already runs and this change does not touch it.
 func (c Change) Runs() bool { return c.Action == Keep }
 
 // Spec returns the desired state of the machine. If the change creates the machine's disk, image is

@@ -26,7 +26,7 @@ type Desired struct {
 	Init     string
 	XML      string
 	Method   provider.Method
-	On       []string // hypervisors on which the machine may be created; empty: any
+	On       []string // names of hypervisors on which the machine may be created; empty: any
 }
 
 // makeSpec returns the spec of the machine with this place and this image.

@@ -18,21 +18,21 @@ type Removal struct {
 	Node         string         `json:"node"`
 	Role         string         `json:"role,omitempty"`
 	Hypervisor   string         `json:"hypervisor"`
-	State        provider.State `json:"state,omitempty"` // empty: no hypervisor has a domain or volume of the machine
-	neverCreated bool           // the machine was recorded, and its creation did not begin
-	unrecorded   bool           // the state has no record of the machine
-	duplicate    bool           // the node has another machine, which it keeps
+	State        provider.State `json:"state,omitempty"` // state of the machine; empty if no hypervisor has a domain or volume of the machine
+	neverCreated bool           // whether the machine is only recorded: its creation did not begin
+	unrecorded   bool           // whether the state has no record of the machine
+	duplicate    bool           // whether the node keeps another machine
 	note         string         // message for the user: what is removed from the machine's record; empty unless the hypervisor is lost
 }
 
 // DestroyPlan lists the machines that a destroy removes, and the objects that it does not remove.
 type DestroyPlan struct {
 	Removals     []Removal
-	WholeCluster bool     // all machines of the cluster are removed, so the network and the images are removed too
-	Remaining    []string // messages for the user about objects that are not removed and records that are
+	WholeCluster bool     // whether all machines of the cluster are removed; then the network and the images are removed, too
+	Remaining    []string // messages for the user about objects that destroy does not remove, and about records that it does
 	neverCreated []string // nodes whose machine was recorded and never created: only the record is removed
 	hosts        hypervisors
-	abandoned    string // the lost hypervisor, which is removed from the state with its machines; empty: none
+	abandoned    string // name of the lost hypervisor that is removed from the state with its machines; empty: none
 }
 
 func (d Removal) String() string {

@@ -75,13 +75,13 @@ func (m *Manager) examineHypervisor(ctx context.Context, name string, h state.Hy
 		out = d.Examine(ctx, net)
 	}
 	if slices.ContainsFunc(out, func(f provider.Finding) bool { return f.What == "libvirt" && f.State == provider.FindingError }) {
-		return out, nil // libvirt does not work, so a survey would fail too
+		return out, nil // without a survey, which would fail too, because libvirt does not work
 	}
 	inventory, err := p.Survey(ctx, c, net)
 	if err != nil {
 		for _, f := range out {
 			if f.State == provider.FindingError {
-				return out, nil // the findings already contain an error, so a second one is not added
+				return out, nil // no second finding: the findings already contain an error
 			}
 		}
 		return append(out, newErrorFinding("libvirt", err)), nil
@@ -156,7 +156,7 @@ func (m *Manager) examineImages(ctx context.Context) []provider.Finding {
 		out = append(out, f)
 	}
 	if durable.Exists(string(m.Dir)) {
-		_ = hashes.Save() // an error is ignored: the hashes are only a cache
+		_ = hashes.Save() // an error is ignored, because the hashes are only a cache
 	}
 	return out
 }

@@ -55,7 +55,7 @@ func wrapHypervisorError(err error, name, op string) error {
 func (hs hypervisors) close() {
 	for _, p := range hs {
 		if c, ok := p.(io.Closer); ok {
-			_ = c.Close() // an error is ignored: all requests have ended
+			_ = c.Close() // an error is ignored, because all requests have ended
 		}
 	}
 }

@@ -16,9 +16,9 @@ type Manager struct {
 	Dir   state.Dir
 	Open  Opener
 	Vault *vault.Vault                                 // secrets that nixbench generates
-	Eval  *nixeval.Evaluator                           // builds the images of roles without the option image
-	Keep  func(built map[string]nixeval.Closure) error // creates garbage collector roots for built images, by the root's name; nil: creates none
-	Ask   func(changes []Change) error                 // asks the user to confirm changes that stop running machines; nil: does not ask
+	Eval  *nixeval.Evaluator                           // the evaluator, which builds the images of roles without the option image
+	Keep  func(built map[string]nixeval.Closure) error // creates garbage collector roots for built images, under the given names; nil: no roots
+	Ask   func(changes []Change) error                 // asks the user to confirm changes that stop running machines; nil: the user is not asked
 	Send  event.Sink
 	// APIPort is the port in the facts' endpoint if the hive sets none; 0: the facts then have no port.
 	APIPort int
@@ -39,6 +39,6 @@ type Starter struct {
 	Store       *state.Store
 	RunID       string
 	Parallel    int               // maximum number of machines that are created at once; 0: no limit
-	BootTimeout time.Duration     // how long a machine may take to become ready; 0: see bootTimeLimit
-	Deferred    func(Change) bool // reports whether a change waits until the node's wave begins; nil: no change waits
+	BootTimeout time.Duration     // time limit for a machine to become ready; 0: that of bootTimeLimit
+	Deferred    func(Change) bool // whether a change waits until the node's wave begins; nil: no change waits
 }

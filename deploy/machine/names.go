@@ -12,7 +12,7 @@ import (
 const (
 	maxName   = 200
 	maxDomain = 253 // a DNS name
-	maxLabel  = 63  // a label of a DNS name; a host name is one label
+	maxLabel  = 63  // length of a label of a DNS name; a host name is one label
 	maxLink   = 15  // a Linux network interface
 )
 

@@ -99,7 +99,7 @@ func DescribeDown(ctx context.Context, open Opener, cluster, node string, m stat
 	return downTexts[first[node]]
 }
 
-// downFor is how long a machine must not run until DescribeDown says so.
+// downFor is how long a machine must be off before DescribeDown reports it.
 const downFor = 1500 * time.Millisecond
 
 var downTexts = map[string]string{

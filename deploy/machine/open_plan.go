@@ -96,7 +96,7 @@ func (m *Manager) clusterIdentity(recorded *state.State) provider.Cluster {
 func (m *Manager) clusterNetwork(recorded *state.State, desired bool) (provider.Network, error) {
 	if !desired && recorded.Cluster != nil {
 		n := recorded.Cluster.Network
-		cidr, _ := netip.ParsePrefix(n.CIDR) // CIDR is empty for a network that nixbench does not manage
+		cidr, _ := netip.ParsePrefix(n.CIDR) // the error is ignored: CIDR is empty for a network that nixbench does not manage
 		return provider.Network{Name: n.Name, Mode: provider.Mode(n.Mode), CIDR: cidr, Bridge: n.Bridge, Domain: n.Domain}, nil
 	}
 	return desiredNetwork(m.Hive)

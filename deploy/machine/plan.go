@@ -39,8 +39,8 @@ type Recorded struct {
 	Hypervisor string
 	MAC        string
 	Address    netip.Addr
-	Image      provider.Image // the image that the machine was created from; without a hash the machine was never created
-	Created    bool           // the creation was completed, and no removal has begun since
+	Image      provider.Image // image from which the machine was created; its hash is empty if the machine was never created
+	Created    bool           // whether the creation of the machine was completed, and no removal has begun since
 
 	exists bool // a complete or incomplete machine was observed
 }
@@ -56,11 +56,11 @@ type Options struct {
 	Cluster  provider.Cluster
 	Network  provider.Network
 	Recorded map[string]Recorded
-	Selected func(node string) bool      // reports whether a node is selected; nil: all nodes are selected, and machines of other nodes are removed
+	Selected func(node string) bool      // whether the command changes the machine of a node; nil: those of all nodes, and machines that the hive does not contain are removed
 	Fixed    map[netip.Addr]string       // addresses that no machine may get, and what uses each address
 	Recreate bool                        // recreate machines whose image differs
-	Images   map[ImageKey]provider.Image // the images of roles whose machines may be recreated; empty unless Recreate is set
-	Closed   map[string]bool             // hypervisors that get no new machines, because the hive no longer contains them
+	Images   map[ImageKey]provider.Image // images of the roles whose machines may be recreated; empty unless Recreate is set
+	Closed   map[string]bool             // names of hypervisors that get no new machines, because the hive no longer contains them
 }
 
 // PlanError is the reason why no plan can be made, and how to fix it.

@@ -30,7 +30,7 @@ type Power struct {
 
 	hosts    hypervisors
 	cluster  provider.Cluster
-	machines map[string]poweredMachine // by node name; the machines that the hypervisors report
+	machines map[string]poweredMachine // node → its machine, as its hypervisor reports it
 }
 
 type poweredMachine struct {
@@ -42,7 +42,7 @@ type poweredMachine struct {
 type PowerOptions struct {
 	Parallel int           // maximum number of machines at once; 0: no limit
 	Timeout  time.Duration // maximum time until a machine is off, or ready
-	Force    bool          // Stop ends a machine that is not off after Timeout, as a power failure does
+	Force    bool          // whether Stop ends a machine that is not off after Timeout, as a power failure does
 }
 
 // OpenPower connects to the recorded hypervisors and asks them for the machines of the cluster. The caller closes the
@@ -67,7 +67,7 @@ func (m *Manager) OpenPower(ctx context.Context, f *fleet.Fleet, recorded *state
 	}
 	for name, inventory := range inventories {
 		for _, found := range inventory.Machines {
-			if host := recorded.Machines[found.Node].Hypervisor; host == "" || host == name { // a node with two machines keeps the recorded one
+			if host := recorded.Machines[found.Node].Hypervisor; host == "" || host == name { // of two machines of a node, the recorded one
 				p.machines[found.Node] = poweredMachine{name, found.State}
 			}
 		}
@@ -116,8 +116,8 @@ func powerGroups(hive *nixeval.Hive, nodes []nixeval.Node) [][]nixeval.Node {
 	return out
 }
 
-// Stop shuts the machines of the nodes down: those of workers first, and when they are off, those that they need. If a
-// machine does not shut down, those that it may need run on.
+// Stop shuts down the machines of the nodes: first those of workers, and when these are off, the machines that workers need,
+// such as control planes. If a machine does not shut down, the machines that it may need stay on.
 func (p *Power) Stop(ctx context.Context, nodes []nixeval.Node, record *runs.Recorder, o PowerOptions) ([]state.NodeResult, error) {
 	groups := powerGroups(p.Hive, nodes)
 	slices.Reverse(groups)
@@ -216,8 +216,8 @@ func (p *Power) powerOf(node string) (provider.Power, error) {
 	return power, nil
 }
 
-// change calls f for one group of nodes after the other. f reports whether it has changed the node's machine. After a
-// group in which a node failed, the later nodes are skipped. The results are in the record of the run, too.
+// change calls f for the nodes of one group after the other. f returns whether it has changed the node's machine. If a node of
+// a group fails, the later groups are skipped. The results are also written into the record of the run.
 func (p *Power) change(ctx context.Context, groups [][]nixeval.Node, record *runs.Recorder, parallel int, done state.Outcome, f func(context.Context, nixeval.Node) (bool, error)) ([]state.NodeResult, error) {
 	phase := map[state.Outcome]event.Phase{Stopped: event.Stop, Started: event.Boot}[done]
 	total := 0

@@ -19,7 +19,7 @@ func (m *Manager) preflight(ctx context.Context, g *OpenPlan) error {
 	for _, c := range g.Changes {
 		if path := m.Hive.Roles[c.Role].Image; c.NeedsImage() && path != nil && failed[c.Role] == nil && images[c.Role].Disk == "" {
 			if !durable.Exists(*path) && isStorePath(*path) {
-				continue // the image is built when it is needed
+				continue // nothing to check: the image is built when it is needed
 			}
 			i, err := findImage(*path)
 			if images[c.Role] = i; err != nil {
@@ -28,7 +28,7 @@ func (m *Manager) preflight(ctx context.Context, g *OpenPlan) error {
 		}
 	}
 	type group struct{ role, hypervisor string }
-	checked := map[group]bool{} // the image was checked on the hypervisor, so it is not checked again
+	checked := map[group]bool{} // kinds of machines and images that were checked on the hypervisor, so that each is checked once
 	reported := map[string]bool{}
 	var errs []error
 	for _, role := range slices.Sorted(maps.Keys(failed)) {

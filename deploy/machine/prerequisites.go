@@ -19,9 +19,9 @@ type prerequisites struct {
 	plan             *OpenPlan
 	keys             []ImageKey
 	images           func() (map[ImageKey]provider.Image, error)
-	reserveAddresses map[string]func() error              // by hypervisor: prepares the hypervisor's network at every call
-	prepareNetwork   map[string]func() error              // by hypervisor: prepares the hypervisor's network at the first call only
-	uploadImage      map[string]map[ImageKey]func() error // by hypervisor and image: uploads the image at the first call only
+	reserveAddresses map[string]func() error              // hypervisor → function that prepares the network of the hypervisor at every call
+	prepareNetwork   map[string]func() error              // hypervisor → function that prepares the network of the hypervisor at its first call
+	uploadImage      map[string]map[ImageKey]func() error // hypervisor → image → function that uploads the image at its first call
 }
 
 func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequisites {
@@ -39,7 +39,7 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequ
 		}
 		return all, err
 	})
-	locks := map[string]*sync.Mutex{} // by host: on one host, only one Prepare runs at a time
+	locks := map[string]*sync.Mutex{} // host → lock, with which only one Prepare runs at a time on a host
 	for _, name := range slices.Sorted(maps.Keys(plan.providers)) {
 		lock := locks[plan.inventories[name].Host]
 		if lock == nil || plan.inventories[name].Host == "" {
@@ -117,7 +117,7 @@ func (f *prerequisites) prepareImages() {
 		return
 	}
 	f.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Image, Total: len(f.keys)})
-	go func() { _, _ = f.images() }() // hash the images while the networks are prepared; prepareFor waits for the result
+	go func() { _, _ = f.images() }() // begin to hash the images while the networks are prepared; prepareFor waits for the result
 	var failed bool
 	for _, c := range f.plan.Changes {
 		if c.NeedsImage() && f.prepareFor(c) != nil {

@@ -101,8 +101,8 @@ func waitForSystem(ctx context.Context, h *remote.Host, usesCloudInit bool, send
 	var last error
 	for {
 		if _, err := h.WaitReachable(ctx); err != nil {
-			// cloud-init installs the pinned host key late in the boot. Until then sshd uses the image's host
-			// key, so a wrong key is no failure yet.
+			// With cloud-init, a wrong host key is no failure yet: cloud-init installs the pinned host key late in the boot,
+			// and until then sshd uses the host key of the image.
 			if !usesCloudInit || ctx.Err() != nil {
 				return preferLastError(ctx, err, last)
 			}
@@ -139,7 +139,7 @@ func (m *Task) startAgainIfOff(ctx context.Context) (watched context.Context, en
 		node := m.Change.Node
 		startedAgain := false
 		for sleep(watched, observeEvery) == nil {
-			// An error is ignored, because the machine may become ready all the same.
+			// An error of the hypervisor is ignored, because the machine may become ready all the same.
 			states, _ := power.States(watched, m.plan.Cluster, []string{node})
 			if states[node] != provider.Off || watched.Err() != nil {
 				continue

@@ -17,7 +17,7 @@ import (
 // record and to the state. whole is set if the plan is for all nodes: stale records are then removed.
 func (s *Starter) AskAndRecord(plan *OpenPlan, record *runs.Recorder, whole bool) error {
 	if changes := plan.Disturbing(); len(changes) > 0 && s.Ask != nil {
-		// The time until the answer does not belong to the phase.
+		// End the phase before the question, so that the time until the answer is not part of it.
 		s.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Text: "planned"})
 		err := s.Ask(changes)
 		if failure.KindOf(err) == failure.Declined {
@@ -66,7 +66,7 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 		c, hasChange := plan.ChangeOf(p.Node)
 		if hasChange && c.Action != Create {
 			machine.Hypervisor = p.Hypervisor
-			if machine.Created == nil && !c.NeedsImage() { // a run was interrupted after it had created the machine
+			if machine.Created == nil && !c.NeedsImage() { // the machine exists already: a run was interrupted after it had created the machine
 				when := time.Now().UTC()
 				machine.Created = &when
 			}

@@ -27,7 +27,7 @@ type destroyer struct {
 	parallel int
 	cluster  provider.Cluster
 	hosts    hypervisors
-	outcome  state.Outcome // outcome of each machine that was removed without an error
+	outcome  state.Outcome // the outcome that is recorded for a machine whose removal succeeds
 }
 
 // Destroy removes the machines of a plan, and then the networks, images and files that no machine uses.
@@ -58,7 +58,7 @@ func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]stat
 	}
 	w.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Remove, Total: len(list)})
 	var nodes []nixeval.Node
-	removals := map[string][]Removal{} // removals by node; a node with a duplicate machine has two
+	removals := map[string][]Removal{} // node → its removals; a node with a duplicate machine has two
 	for _, machine := range list {
 		if removals[machine.Node] == nil {
 			nodes = append(nodes, nixeval.Node{Name: machine.Node, Role: machine.Role})
@@ -74,7 +74,7 @@ func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]stat
 		return struct{}{}, err
 	}) {
 		if o.Err != nil && ctx.Err() != nil && errors.Is(o.Err, context.Canceled) {
-			o.Err = context.Cause(ctx) // the error is only that the context was cancelled
+			o.Err = context.Cause(ctx) // report why the context was cancelled; err says only that it was
 		}
 		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: w.outcome}
 		duplicate := removals[o.Node.Name][0].duplicate
@@ -86,7 +86,7 @@ func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]stat
 			r.Outcome, r.Error = state.Failed, o.Err.Error()
 			text = "failed: " + fleet.Brief(o.Node.Name, o.Err)
 		}
-		if !duplicate || o.Err != nil { // the result of the node's other machine is already in the run's record
+		if !duplicate || o.Err != nil { // unless the node's other machine has put the result of the node into the record of the run
 			w.Record.Result(r)
 		}
 		w.Send.Send(event.Event{Kind: event.NodeResult, Phase: event.Remove, Node: o.Node.Name, Text: text, Failed: o.Err != nil})
@@ -125,7 +125,7 @@ func (w *destroyer) removeMachine(ctx context.Context, node string, removals []R
 	for _, p := range removals {
 		host := w.hosts[p.Hypervisor]
 		if host == nil {
-			continue // the machine has no hypervisor, or the hypervisor is no longer recorded
+			continue // nothing to remove: the machine has no hypervisor, or its hypervisor is no longer recorded
 		}
 		if err := host.Remove(ctx, w.cluster, node); err != nil {
 			return &BootError{Node: node, Err: wrapHypervisorError(err, p.Hypervisor, "remove")}
@@ -139,7 +139,7 @@ func (w *destroyer) removeMachine(ctx context.Context, node string, removals []R
 
 // dropNodeRecord removes the host key and the record of a node's machine.
 func (w *destroyer) dropNodeRecord(node string) error {
-	// The host key is removed first: a later run removes only the keys of recorded nodes.
+	// Remove the host key first, because a later run removes only the keys of recorded nodes.
 	if err := keys.RemoveHostKey(w.Dir, node); err != nil {
 		return &BootError{Node: node, Err: err}
 	}
@@ -194,10 +194,10 @@ func (w *destroyer) cleanHypervisors(ctx context.Context) (stillUsed, err error)
 func (w *destroyer) removeLocalFiles(recorded *state.State) error {
 	roots, _ := filepath.Glob(w.Dir.Root("image-*"))
 	for _, root := range roots {
-		_ = os.Remove(root) // an error is ignored: the root is only a link to an image that can be built again
+		_ = os.Remove(root) // an error is ignored: the garbage collector's root is only a link to an image that can be built again
 	}
 	if !w.hasUnmanagedNodes(recorded) {
-		// A cluster that is created later must not have the same secrets.
+		// Remove the secrets, because a cluster that is created later must not have the same ones.
 		if err := keys.RemoveSecrets(w.Dir, w.AccessFiles...); err != nil {
 			return err
 		}

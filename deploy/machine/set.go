@@ -19,16 +19,16 @@ type Set struct {
 	starter        *Starter
 	plan           *OpenPlan
 	results        map[string]*machineResult // by node
-	awaitAddresses sync.WaitGroup            // counts the tasks of machines whose address is not discovered yet
-	pending        sync.WaitGroup            // counts all tasks, and the goroutines that prepare images and report the end of the phase
-	stopWaiting    context.CancelFunc        // ends the wait until started machines are ready
+	awaitAddresses sync.WaitGroup            // waits for the tasks of machines whose address is not discovered yet
+	pending        sync.WaitGroup            // waits for all tasks, and for the goroutines that prepare images and report the end of the phase
+	stopWaiting    context.CancelFunc        // cancels the waits until started machines are ready
 }
 
 // machineResult is the result of a machine's task.
 type machineResult struct {
 	done chan struct{} // closed when the task has ended
 	err  error         // set before done is closed
-	// deferred is the task to execute when the node's wave begins; nil: none. Until then the machine keeps running.
+	// deferred is the task that the node's wave executes later, or nil. Until then the machine keeps running.
 	deferred *Task
 }
 

@@ -33,7 +33,7 @@ func (m *Manager) Status(ctx context.Context, recorded *state.State) (map[string
 		out[n.Name] = &Status{State: "absent", Hypervisor: s.Hypervisor, Address: s.Address}
 	}
 	if recorded.Cluster == nil {
-		return out, nil // there was no apply yet, so all machines are absent
+		return out, nil // all machines are absent, because there was no apply yet
 	}
 	net, err := m.clusterNetwork(recorded, false)
 	if err != nil {

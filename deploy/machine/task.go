@@ -16,10 +16,10 @@ type Task struct {
 	plan          *OpenPlan
 	prerequisites *prerequisites
 	Change        Change
-	slots         chan struct{} // limits how many machines are created at once; a machine that only waits until it is ready has no slot
-	awaitTurn     func()        // waits until the machines of the endpoint's role are created
-	markCreated   func()        // signals that this machine is created or has failed
-	markAddressed func()        // signals that this machine's address is recorded, or that the task has failed
+	slots         chan struct{} // semaphore for the creation of machines; a machine that only waits until it is ready holds no slot
+	awaitTurn     func()        // waits until the machines of the endpoint's role are created, which come first
+	markCreated   func()        // called when this machine is created, or has failed
+	markAddressed func()        // called when the address of this machine is recorded, or the task has failed
 }
 
 // Execute executes the change, and waits until the node can be deployed. The end of waitCtx ends only this wait: the
@@ -37,7 +37,7 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 	if !running || unready {
 		m.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Boot, Node: node, Text: m.Change.String()})
 	}
-	// Warn the user, because another program stopped the machine or its network.
+	// Warn the user that another program has stopped the machine or its network.
 	if a := m.Change.Action; a == Start || a == Resume || a == Reconnect {
 		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: m.Change.String()})
 	}
@@ -53,8 +53,8 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 	return err
 }
 
-// bootUntilReady creates or starts the machine unless running is set, and waits until the machine is ready. A running
-// machine that became ready in an earlier run (unready is false) is ready.
+// bootUntilReady creates or starts the machine unless running is set, and waits until the machine is ready. With running and
+// without unready, the machine runs and has been ready in an earlier run, so there is nothing to wait for.
 func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready bool) error {
 	if !running {
 		m.awaitTurn()
@@ -135,7 +135,7 @@ func (m *Task) createOrStartMachine(ctx context.Context) error {
 	if err := m.Store.Update(func(s *state.State) error { s.Made(node, time.Now().UTC()); return nil }); err != nil {
 		return err
 	}
-	m.Fleet.Drop(node) // an open connection is to the machine as it ran before
+	m.Fleet.Drop(node) // close the connection, which is to the machine as it ran before
 	return nil
 }
 
