@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"strings"
-	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/flux"
@@ -38,17 +37,6 @@ func AccessFiles() []string {
 	for _, k := range EngineKinds() {
 		if k.AccessFile != "" {
 			out = append(out, k.AccessFile)
-		}
-	}
-	return out
-}
-
-// engineNotes returns the notes of the hive's engines for status.
-func (s *Session) engineNotes(now time.Time) []string {
-	var out []string
-	for _, k := range engine.KindsOf(s.Hive, EngineKinds()) {
-		if k.Notes != nil {
-			out = append(out, k.Notes(s.Dir.AccessFile(k.AccessFile), now)...)
 		}
 	}
 	return out

@@ -84,7 +84,7 @@ func Open(ctx context.Context, r Request) (*Session, error) {
 	}
 	s.Machines = &machine.Manager{
 		Hive: s.Hive, Dir: s.Dir, Vault: vault.Open(s.Dir.Vault()), Open: r.Hypervisors(s.Send), Eval: s.Eval, Send: s.Send,
-		Keep:    func(built map[string]nixeval.Closure) error { return s.keep(ctx, built) },
+		Keep:    func(built map[string]nixeval.Closure) error { return keepRoots(ctx, s.Eval, s.Dir, built) },
 		APIPort: defaultAPIPort(s.Hive), AccessFiles: AccessFiles(),
 	}
 	s.Fleet = fleet.New(s.Hive, fleet.Options{
@@ -140,7 +140,7 @@ func (s *Session) survey(ctx context.Context) error {
 }
 
 // warnIfRenamed warns if the hive's cluster has no machines, and the hive was used for a cluster with another name that has.
-func (s *Session) warnIfRenamed() {
+func warnIfRenamed(s *Session) {
 	for _, other := range runs.FormerNames(s.Dir, s.Eval.Source.String()) {
 		event.Sink(s.Send).Warn("the cluster %s has no machines, and %s is the state of another cluster of this hive that has; if meta.name was changed, set it to %q again to use or destroy that cluster's machines: nixbench apply does not rename them",
 			s.Hive.ClusterName(), other, filepath.Base(string(other)))
@@ -222,19 +222,19 @@ func (s *Session) deployer() *Deployer {
 	return d
 }
 
-// keep registers closures that were built on this machine as garbage collector roots.
-func (s *Session) keep(ctx context.Context, built map[string]nixeval.Closure) error {
+// keepRoots registers closures that were built on this machine as garbage collector roots.
+func keepRoots(ctx context.Context, e *nixeval.Evaluator, dir state.Dir, built map[string]nixeval.Closure) error {
 	links := map[string]string{}
 	for unit, c := range built {
-		links[s.Dir.Root(unit)] = c.Out
+		links[dir.Root(unit)] = c.Out
 	}
 	if len(links) == 0 {
 		return nil
 	}
-	if err := s.Dir.Create(); err != nil {
+	if err := dir.Create(); err != nil {
 		return err
 	}
-	if err := s.Eval.Keep(ctx, links); err != nil {
+	if err := e.Keep(ctx, links); err != nil {
 		return fmt.Errorf("gcroots: %w", err)
 	}
 	return nil

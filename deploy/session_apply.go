@@ -47,7 +47,7 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 		d, before := s.deployer(), run.store.State()
 		d.Copier.Substitute = !o.NoSubstitute
 		if before.Cluster == nil && s.Machines.HasMachines(before) {
-			s.warnIfRenamed()
+			warnIfRenamed(s)
 		}
 		o.Plan = &Plan{}
 		if o.Saved != nil {
@@ -74,7 +74,7 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 			}
 		}
 		if out.Results = run.Results(); err == nil && o.Plan.Nodes == nil {
-			out.Changes, _ = s.readChanges(run.ID()) // a run does not fail because of its record
+			out.Changes, _ = readChanges(s.Dir, run.ID()) // a run does not fail because of its record
 		}
 		return err
 	})
@@ -82,8 +82,8 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 }
 
 // readChanges reads what a run has changed in the systems of its nodes from its record.
-func (s *Session) readChanges(id string) ([]packages.Group, error) {
-	run, err := runs.Open(s.Dir, id)
+func readChanges(dir state.Dir, id string) ([]packages.Group, error) {
+	run, err := runs.Open(dir, id)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (s *Session) Build(ctx context.Context, keepGoing bool, results string) ([]
 			links[filepath.Join(results, "result-"+c.Node)] = c.Path
 		}
 	}
-	err := s.keep(ctx, closures)
+	err := s.Machines.Keep(closures)
 	if err == nil && results != "" {
 		err = s.Eval.Keep(ctx, links)
 	}
@@ -169,7 +169,7 @@ func (s *Session) verifyPlan(ctx context.Context, o ApplyOptions) (*Plan, error)
 	if err != nil {
 		return nil, err
 	}
-	if changes := o.Saved.CompareWith(s.newSavedPlan(ctx, made)); len(changes) > 0 {
+	if changes := o.Saved.CompareWith(newSavedPlan(ctx, s, made)); len(changes) > 0 {
 		return nil, &OutdatedPlanError{File: o.File, Made: o.Saved.Made, Changes: changes}
 	}
 	if !made.Changes() && (Plan{Nodes: o.Saved.Nodes}).Changes() {
@@ -181,7 +181,7 @@ func (s *Session) verifyPlan(ctx context.Context, o ApplyOptions) (*Plan, error)
 
 // SavePlan writes a plan to a file, with the arguments with which it was made.
 func (s *Session) SavePlan(ctx context.Context, file string, arguments PlanArguments, made Plan) error {
-	saved := s.newSavedPlan(ctx, made)
+	saved := newSavedPlan(ctx, s, made)
 	saved.Arguments = arguments
 	key, err := keys.MakePlanKey(s.Dir)
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *Session) SavePlan(ctx context.Context, file string, arguments PlanArgum
 }
 
 // newSavedPlan returns a plan in the form in which it is saved, and compared with a saved plan.
-func (s *Session) newSavedPlan(ctx context.Context, made Plan) SavedPlan {
+func newSavedPlan(ctx context.Context, s *Session, made Plan) SavedPlan {
 	source := s.Eval.Source
 	out := SavedPlan{
 		Nixbench: s.request.Version, Made: time.Now().UTC(), Cluster: s.Hive.ClusterName(), Hive: source.String(), IsFlake: source.IsFlake(),

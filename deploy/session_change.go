@@ -14,7 +14,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/deploy/state/keys"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -79,43 +78,23 @@ func (s *Session) ChangePower(ctx context.Context, o machine.PowerOptions, ask f
 	return results, err
 }
 
-// MakeHostKeys returns the public host keys of the machines of roles, by node. It generates missing keys.
-func (s *Session) MakeHostKeys() (map[string]string, error) {
-	recorded, err := s.State()
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]string{}
-	for _, n := range s.Hive.Nodes {
-		if n.Role == "" {
-			continue // not created by nixbench
-		}
-		if out[n.Name] = recorded.Machines[n.Name].HostKey; out[n.Name] == "" {
-			key, err := keys.MakeHostKey(s.Dir, n.Name)
-			if err != nil {
-				return nil, err
-			}
-			out[n.Name] = key.Public
-		}
-	}
-	return out, nil
-}
-
 // RotateSecret generates a new value for a secret, or carries out the next step of the rotation of a key ring.
 func (s *Session) RotateSecret(ctx context.Context, name string) (vault.Step, error) {
-	return s.Machines.Vault.Rotate(name, func(sum string) error { return s.checkKeyDistributed(ctx, name, sum) })
+	return s.Machines.Vault.Rotate(name, func(sum string) error {
+		if len(s.Hive.Broken) > 0 { // units that cannot be evaluated may have nodes that need the new version, too
+			return &nixeval.EvalError{Units: s.Hive.Broken}
+		}
+		engines, err := s.Engines()
+		if err != nil {
+			return err
+		}
+		return checkKeyDistributed(ctx, engines, name, sum)
+	})
 }
 
 // checkKeyDistributed returns an error unless all nodes that share encrypted data use the new version of the key ring called name. sum is
 // the checksum of the new version.
-func (s *Session) checkKeyDistributed(ctx context.Context, name, sum string) error {
-	if len(s.Hive.Broken) > 0 { // units that cannot be evaluated may have nodes that need the new version, too
-		return &nixeval.EvalError{Units: s.Hive.Broken}
-	}
-	engines, err := s.Engines()
-	if err != nil {
-		return err
-	}
+func checkKeyDistributed(ctx context.Context, engines []engine.Engine, name, sum string) error {
 	for _, e := range engines {
 		holder, ok := e.(engine.Keyholder)
 		if !ok {

@@ -29,10 +29,10 @@ func (s *Session) Destroy(ctx context.Context, r DestroyRequest) (done *machine.
 		return nil, nil, err
 	}
 	if recorded.Cluster == nil {
-		s.warnIfRenamed()
+		warnIfRenamed(s)
 		return nil, []state.NodeResult{}, nil
 	}
-	if err := s.checkForget(r.Forget, recorded); err != nil {
+	if err := checkForget(r.Forget, s.Hive, recorded); err != nil {
 		return nil, nil, err
 	}
 	err = s.recorded(ctx, func(run *recordedRun) error {
@@ -63,7 +63,7 @@ func (s *Session) Destroy(ctx context.Context, r DestroyRequest) (done *machine.
 
 // checkForget validates the name of a lost hypervisor. The cluster must have objects on it, and the hive must not contain it, because the
 // next apply would connect to it.
-func (s *Session) checkForget(name string, recorded *state.State) error {
+func checkForget(name string, hive *nixeval.Hive, recorded *state.State) error {
 	if name == "" {
 		return nil
 	}
@@ -71,8 +71,8 @@ func (s *Session) checkForget(name string, recorded *state.State) error {
 		return failure.WithHint(failure.NewUsage("--forget-hypervisor %s: nixbench has created nothing on it", name),
 			"this cluster has objects on "+strings.Join(slices.Sorted(maps.Keys(recorded.Cluster.Hypervisors)), ", "))
 	}
-	if s.Hive.Cluster != nil && len(s.Hive.Nodes) > 0 {
-		if _, named := s.Hive.Cluster.Hypervisors[name]; named {
+	if hive.Cluster != nil && len(hive.Nodes) > 0 {
+		if _, named := hive.Cluster.Hypervisors[name]; named {
 			return failure.WithHint(failure.NewUsage("--forget-hypervisor %s: the hive still contains it", name), "remove it from cluster.hypervisors first")
 		}
 	}

@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
@@ -61,4 +62,36 @@ func (s *Session) RunOnNodes(ctx context.Context, f func(context.Context, *remot
 		}
 		return 0, err
 	})
+}
+
+// StatusOptions are the options of [Session.Status].
+type StatusOptions struct {
+	Drift   bool // also evaluate the systems, and compare the nodes with them
+	Figures bool // also read the use of processors, memory and disk
+	Quiet   bool // send no events about the nodes
+}
+
+// Status observes the selected nodes. The result is nil if nothing was observed.
+func (s *Session) Status(ctx context.Context, o StatusOptions) (*inspect.ClusterStatus, error) {
+	recorded, err := s.State()
+	if err != nil {
+		return nil, err
+	}
+	engines, enginesErr := s.Engines()
+	manager := *s.Machines
+	manager.Open = s.request.Hypervisors(nil)
+	q := inspect.Query{Fleet: s.Fleet, Nodes: s.Nodes, Machines: &manager, Engines: engines, Recorded: recorded, Figures: o.Figures, Parallel: s.request.Parallel}
+	switch {
+	case o.Drift: // show the progress of the evaluation only, which takes longer
+		q.Desired = func() (map[string]nixeval.Closure, error) { return Instantiate(ctx, s.Eval, s.Hive, s.Nodes, true) }
+	case !o.Quiet:
+		q.Send = s.Send
+	}
+	status, err := inspect.Observe(ctx, q)
+	for _, k := range engine.KindsOf(s.Hive, EngineKinds()) {
+		if k.Notes != nil {
+			status.Notes = append(k.Notes(s.Dir.AccessFile(k.AccessFile), time.Now()), status.Notes...)
+		}
+	}
+	return status, errors.Join(enginesErr, err)
 }

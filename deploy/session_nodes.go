@@ -42,7 +42,7 @@ func (s *Session) selectNodes(on selection.Selector) (err error) {
 	case RemoteNodes:
 		return s.SelectRemote()
 	case BootedNodes:
-		s.Nodes, err = s.bootedNodes()
+		s.Nodes, err = bootedNodes(r, s.Hive, s.Nodes)
 	}
 	return err
 }
@@ -102,13 +102,13 @@ func targetAddresses(d nixeval.Deployment) []string {
 
 // bootedNodes returns the selected nodes whose machines nixbench boots. It omits other nodes with a note; if the user has selected them with
 // --on, this is an error.
-func (s *Session) bootedNodes() ([]nixeval.Node, error) {
-	if err := CheckEvaluable(s.Hive, s.Nodes...); err != nil {
+func bootedNodes(r Request, hive *nixeval.Hive, nodes []nixeval.Node) ([]nixeval.Node, error) {
+	if err := CheckEvaluable(hive, nodes...); err != nil {
 		return nil, err
 	}
-	booted := machine.Booted(s.Hive, s.Nodes)
+	booted := machine.Booted(hive, nodes)
 	var others []string
-	for _, n := range s.Nodes {
+	for _, n := range nodes {
 		if !slices.ContainsFunc(booted, func(b nixeval.Node) bool { return b.Name == n.Name }) {
 			others = append(others, n.Name)
 		}
@@ -117,9 +117,9 @@ func (s *Session) bootedNodes() ([]nixeval.Node, error) {
 		return booted, nil
 	}
 	text := "nixbench has not booted the machines of " + strings.Join(others, ", ")
-	if len(s.request.On) > 0 || len(booted) == 0 {
-		return nil, failure.WithHint(failure.NewUsage("%s: %s, so it cannot start them again", s.request.Command, text), "nixbench reboot restarts such nodes; nixbench exec --root -- systemctl poweroff shuts them down")
+	if len(r.On) > 0 || len(booted) == 0 {
+		return nil, failure.WithHint(failure.NewUsage("%s: %s, so it cannot start them again", r.Command, text), "nixbench reboot restarts such nodes; nixbench exec --root -- systemctl poweroff shuts them down")
 	}
-	event.Sink(s.Send).Note("omitted, because %s", text)
+	r.Send.Note("omitted, because %s", text)
 	return booted, nil
 }

@@ -35,26 +35,22 @@ func (a *app) confirm(question string, on []string, yes bool) error {
 	if len(on) > 0 || yes {
 		return nil
 	}
-	answer, asked := make(chan string, 1), time.Now()
+	asked, answer := time.Now(), ""
 	a.view.Pause(func() {
 		fmt.Fprintf(a.view.Stderr(), "%s [y/N] ", question)
-		go func() {
+		var err error
+		if answer, err = readOrCancel(a.ctx, func() (string, error) {
 			line, _ := bufio.NewReader(os.Stdin).ReadString('\n') // end of input counts as no
-			answer <- strings.ToLower(strings.TrimSpace(line))
-		}()
-		select {
-		case text := <-answer:
-			answer <- text
-		case <-a.ctx.Done(): // return although the goroutine still reads: Ctrl-C does not interrupt the read
+			return strings.ToLower(strings.TrimSpace(line)), nil
+		}); err != nil {
 			fmt.Fprintln(a.view.Stderr())
-			answer <- ""
 		}
 	})
 	a.sendEvent(event.Event{Kind: event.Answer, Time: time.Now(), Since: asked})
 	if err := a.ctx.Err(); err != nil {
 		return err
 	}
-	if text := <-answer; text == "y" || text == "yes" {
+	if answer == "y" || answer == "yes" {
 		return nil
 	}
 	return errDeclined

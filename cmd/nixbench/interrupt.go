@@ -89,7 +89,7 @@ func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 		return
 	}
 	if a.paused.Load() {
-		a.giveUp(ended, exit)
+		giveUp(&a.ongoing, ended, exit)
 		return
 	}
 	reported := make(chan struct{})
@@ -110,13 +110,13 @@ func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 		}
 		writeStderr("note: " + text)
 	}
-	a.giveUp(ended, exit)
+	giveUp(&a.ongoing, ended, exit)
 }
 
 // giveUp calls exit if the command does not end within giveUpAfter.
-func (a *app) giveUp(ended <-chan struct{}, exit func(code int)) {
+func giveUp(ongoing *ongoingWork, ended <-chan struct{}, exit func(code int)) {
 	if !waitClosed(ended, giveUpAfter) {
-		writeStderr(fmt.Sprintf("error: interrupted; %s did not end within %v", &a.ongoing, giveUpAfter))
+		writeStderr(fmt.Sprintf("error: interrupted; %s did not end within %v", ongoing, giveUpAfter))
 		exit(exitInterrupted)
 	}
 }

@@ -13,21 +13,18 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// newPrompt returns a function that asks the user on the terminal, one question at a time. It
-// returns nil if there is no terminal.
-func (a *app) newPrompt() remote.Prompt {
-	if a.json || !term.IsTerminal(int(os.Stdin.Fd())) {
+// newPrompt returns a function that asks the user for a secret on the terminal, one question at a time. It returns nil if there is no terminal.
+func newPrompt(a *app) remote.Prompt {
+	if !a.canAsk() {
 		return nil
 	}
 	var mu sync.Mutex
-	return func(ctx context.Context, question string) ([]byte, error) {
+	return func(ctx context.Context, question string) (answer []byte, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err := ctx.Err(); err != nil { // ctx may have ended while another question was open
 			return nil, context.Cause(ctx)
 		}
-		var answer []byte
-		var err error
 		a.view.Pause(func() {
 			fmt.Fprint(a.view.Stderr(), strings.TrimRight(question, ": ")+": ") // most servers end their questions with a colon
 			answer, err = readPassword(ctx, int(os.Stdin.Fd()))
@@ -37,26 +34,33 @@ func (a *app) newPrompt() remote.Prompt {
 	}
 }
 
-// readPassword reads a line without echo. When ctx ends, it restores the terminal's echo and
-// returns, but the goroutine that reads continues, because the read cannot be interrupted.
+// readPassword reads a line without echo. When ctx ends, it restores the terminal's echo.
 func readPassword(ctx context.Context, fd int) ([]byte, error) {
 	before, err := term.GetState(fd)
 	if err != nil {
 		return nil, err
 	}
-	type read struct {
-		answer []byte
-		err    error
+	answer, err := readOrCancel(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
+	if ctx.Err() != nil {
+		err = errors.Join(err, term.Restore(fd, before))
 	}
-	done := make(chan read, 1)
+	return answer, err
+}
+
+// readOrCancel returns the result of read, or the cause of the end of ctx. The goroutine that reads then continues, because a read of a
+// terminal or a pipe cannot be interrupted.
+func readOrCancel[T any](ctx context.Context, read func() (T, error)) (value T, err error) {
+	done := make(chan struct{})
+	var result T
+	var resultErr error
 	go func() {
-		answer, err := term.ReadPassword(fd)
-		done <- read{answer, err}
+		defer close(done)
+		result, resultErr = read()
 	}()
 	select {
-	case r := <-done:
-		return r.answer, r.err
+	case <-done:
+		return result, resultErr
 	case <-ctx.Done():
-		return nil, errors.Join(context.Cause(ctx), term.Restore(fd, before))
+		return value, context.Cause(ctx)
 	}
 }

@@ -35,7 +35,7 @@ func (f *fleetFlags) addWithParallel(set *pflag.FlagSet, parallel int) {
 func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 	r := deploy.Request{
 		File: a.file, Flake: a.flake, Parallel: f.parallel, AcceptNewHostKeys: f.acceptNew, SSHPrograms: a.sshPrograms,
-		Prompt: a.newPrompt(), Hypervisors: a.connect, Send: a.showEvent, Args: os.Args[1:], Version: readBuildVersion().Version,
+		Prompt: newPrompt(a), Hypervisors: a.connect, Send: a.showEvent, Args: os.Args[1:], Version: readBuildVersion().Version,
 		Describe: func(err error) (int, error) {
 			err = a.preferCause(err)
 			return exitCode(err), describeForRecord(err)

@@ -115,7 +115,11 @@ func showHostKeys(a *app) error {
 		return err
 	}
 	defer s.Close()
-	public, err := s.MakeHostKeys()
+	recorded, err := s.State()
+	if err != nil {
+		return err
+	}
+	public, err := s.Machines.MakeHostKeys(recorded)
 	if err != nil {
 		return err
 	}

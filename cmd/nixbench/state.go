@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -184,14 +183,10 @@ func (f passphraseFlags) read(a *app, export string, isNew bool) (string, error)
 }
 
 // askSecret asks for a secret on the terminal, without echo.
-func (a *app) askSecret(question string) (answer []byte, err error) {
-	if !a.canAsk() {
+func (a *app) askSecret(question string) ([]byte, error) {
+	prompt := newPrompt(a)
+	if prompt == nil {
 		return nil, failure.WithHint(newUsageError("this needs the %s and stdin is not a terminal; pass --passphrase-file", question), "--passphrase-file reads the passphrase from a file")
 	}
-	a.view.Pause(func() {
-		fmt.Fprint(a.view.Stderr(), question+": ")
-		answer, err = readPassword(a.ctx, int(os.Stdin.Fd()))
-		fmt.Fprintln(a.view.Stderr())
-	})
-	return answer, err
+	return prompt(a.ctx, question)
 }

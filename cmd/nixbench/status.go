@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/inspect"
 )
 
 const statusLong = `Show the state of nodes: role, address, the running generation and the one that
@@ -102,7 +103,7 @@ func runStatus(a *app, flags statusFlags) error {
 }
 
 // showStatus shows the status of nodes, with notes below the table, and below another table if follows is set.
-func showStatus(a *app, status *deploy.ClusterStatus, wide bool, notes []string, follows bool) {
+func showStatus(a *app, status *inspect.ClusterStatus, wide bool, notes []string, follows bool) {
 	if a.json && status.MembersErr != nil {
 		event.Sink(a.sendEvent).Warn("%v", status.MembersErr)
 	}

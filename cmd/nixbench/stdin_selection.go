@@ -25,11 +25,16 @@ func readSelection(ctx context.Context, on []string) ([]string, error) {
 	if term.IsTerminal(int(os.Stdin.Fd())) {
 		return nil, failure.WithHint(newUsageError("--on -: stdin is a terminal"), "write the nodes to stdin, such as: echo web-1 db | nixbench … --on -")
 	}
-	text, err := readAllOrCancel(ctx, os.Stdin, maxSelection)
-	if err != nil {
+	text, err := readOrCancel(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(os.Stdin, maxSelection+1)) })
+	switch {
+	case ctx.Err() != nil:
 		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("--on -: read stdin: %w", err)
+	case len(text) > maxSelection:
+		return nil, newUsageError("--on -: stdin contains more than %d bytes", maxSelection)
 	}
-	terms := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) })
+	terms := strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) })
 	if len(terms) == 0 {
 		return nil, newUsageError("--on -: stdin contains no nodes")
 	}
@@ -41,30 +46,4 @@ func readSelection(ctx context.Context, on []string) ([]string, error) {
 		out = append(out, value)
 	}
 	return out, nil
-}
-
-// readAllOrCancel reads in to its end, at most limit bytes. When ctx ends, it returns, but the goroutine
-// that reads continues, because the read cannot be interrupted.
-func readAllOrCancel(ctx context.Context, in io.Reader, limit int64) (string, error) {
-	type read struct {
-		data []byte
-		err  error
-	}
-	done := make(chan read, 1)
-	go func() {
-		data, err := io.ReadAll(io.LimitReader(in, limit+1))
-		done <- read{data, err}
-	}()
-	select {
-	case r := <-done:
-		switch {
-		case r.err != nil:
-			return "", fmt.Errorf("--on -: read stdin: %w", r.err)
-		case int64(len(r.data)) > limit:
-			return "", newUsageError("--on -: stdin contains more than %d bytes", limit)
-		}
-		return string(r.data), nil
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
 }

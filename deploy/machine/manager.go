@@ -7,6 +7,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/keys"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -41,4 +42,22 @@ type Starter struct {
 	Parallel    int               // maximum number of machines that are created at once; 0: no limit
 	BootTimeout time.Duration     // time limit for a machine to become ready; 0: that of bootTimeLimit
 	Deferred    func(Change) bool // whether a change waits until the node's wave begins; nil: no change waits
+}
+
+// MakeHostKeys returns the public host keys of the machines of roles, by node. It generates missing keys.
+func (m *Manager) MakeHostKeys(recorded *state.State) (map[string]string, error) {
+	out := map[string]string{}
+	for _, n := range m.Hive.Nodes {
+		if n.Role == "" {
+			continue // not created by nixbench
+		}
+		if out[n.Name] = recorded.Machines[n.Name].HostKey; out[n.Name] == "" {
+			key, err := keys.MakeHostKey(m.Dir, n.Name)
+			if err != nil {
+				return nil, err
+			}
+			out[n.Name] = key.Public
+		}
+	}
+	return out, nil
 }

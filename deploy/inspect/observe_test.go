@@ -1,4 +1,4 @@
-package deploy
+package inspect
 
 import (
 	"errors"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -14,18 +13,18 @@ import (
 func TestCheckStatus(t *testing.T) {
 	slurm := &nixeval.Engine{Kind: "slurm"}
 	unknown := errors.New("no answer")
-	ready := &inspect.Member{Ready: true}
+	ready := &Member{Ready: true}
 	for name, test := range map[string]struct {
 		desired *nixeval.Engine
 		running string
-		member  *inspect.Member
+		member  *Member
 		err     error
 		note    string
 		healthy bool
 	}{
 		"no engine":       {nil, "", nil, nil, "", true},
 		"ready":           {slurm, "slurm", ready, nil, "", true},
-		"not ready":       {slurm, "slurm", &inspect.Member{}, nil, "", false},
+		"not ready":       {slurm, "slurm", &Member{}, nil, "", false},
 		"no member":       {slurm, "slurm", nil, nil, "is no member of its cluster", false},
 		"unknown":         {slurm, "slurm", nil, unknown, "", true}, // the error is reported
 		"no file":         {slurm, "", ready, nil, "", true},
@@ -36,8 +35,8 @@ func TestCheckStatus(t *testing.T) {
 		hive := &nixeval.Hive{Units: []nixeval.Unit{{Name: "c", Deployment: nixeval.Deployment{Engine: test.desired}}}}
 		o := fleet.Outcome[activate.Node]{Node: nixeval.Node{Name: "c-1", Unit: "c"}, Value: activate.Node{Engine: test.running}}
 		note := describeOutside(hive, o, test.member, test.err)
-		row := inspect.Status{Node: "c-1", System: inspect.AsDeployed, State: "running", Member: test.member}
-		status := &ClusterStatus{Rows: []inspect.Status{row}, Outside: map[string]string{"c-1": note}}
+		row := Status{Node: "c-1", System: AsDeployed, State: "running", Member: test.member}
+		status := &ClusterStatus{Rows: []Status{row}, Outside: map[string]string{"c-1": note}}
 		if note != test.note || (status.Unhealthy() == nil) != test.healthy {
 			t.Errorf("%s: %q, %v", name, note, status.Unhealthy())
 		}
