@@ -25,6 +25,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
@@ -489,16 +490,18 @@ func (n *simulatedNode) handle(ctx context.Context, e *sshtest.Exec) int {
 		return 0
 	case argv[0] == "sh" && len(argv) > 4 && argv[3] == "upload-keys":
 		return answerWithoutKeys(e, argv[4])
-	case argv[0] == "sh" && len(argv) > 6 && strings.HasSuffix(argv[4], "/gcroots"):
+	case argv[0] == "ln" && strings.HasPrefix(argv[3], "/run/nixbench/gcroots/"):
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.protected = argv[6]
+		n.protected = argv[2]
 		return 0
-	case argv[0] == "xargs": // which store paths are missing: none
-		_, _ = io.Copy(io.Discard, e.Stdin)
+	case argv[0] == "nix-daemon":
 		if n.onCopy != nil {
-			return n.onCopy(ctx)
+			if status := n.onCopy(ctx); status != 0 {
+				return status
+			}
 		}
+		(&daemontest.Store{AllValid: true}).ServeStdio(e.Stdin, e.Stdout)
 		return 0
 	}
 	fmt.Fprintf(e.Stderr, "no simulated node knows %q\n", argv)

@@ -1,6 +1,7 @@
 package activate
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -179,18 +180,20 @@ func send(t testing.TB, h *remote.Host, paths map[string]string) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	socket := filepath.Join(dir, "s", "nix")
+	socket := filepath.Join(dir, "nix")
 	argv := []string{"copy", "--to", "unix://" + socket, "--no-check-sigs"}
 	for _, p := range paths {
 		argv = append(argv, p)
 	}
 	// On a machine that has just booted, the Nix daemon may not run yet.
 	waitFor(t, 20*time.Second, "the Nix daemon", func() bool {
-		forward, err := conn.ForwardUnix(t.Context(), socket, "/nix/var/nix/daemon-socket/socket")
+		listener, err := net.Listen("unix", socket)
 		if err != nil {
-			return false
+			t.Fatal(err)
 		}
-		defer forward.Close()
+		defer conn.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) {
+			return conn.DialUnix(ctx, "/nix/var/nix/daemon-socket/socket")
+		}).Close()
 		out, err := nix("nix", argv...).CombinedOutput()
 		if err != nil {
 			t.Logf("%v: %s", err, out)

@@ -15,7 +15,6 @@ import (
 // Host connects to a node. *remote.Host implements it.
 type Host interface {
 	Conn(ctx context.Context) (*remote.Conn, error)
-	Config() remote.Config
 }
 
 // Copier copies closures. The zero value works. Its methods may be called concurrently for many
@@ -43,10 +42,9 @@ type Copier struct {
 
 // Stats are the numbers of a copy.
 type Stats struct {
-	Paths    int   // number of paths that the node was missing
-	Bytes    int64 // unpacked size of these paths
-	Closure  int64 // unpacked size of the whole closure; 0 if no path was missing
-	Fallback bool  // the server forbids forwarding, so nix copy has used a second login
+	Paths   int   // number of paths that the node was missing
+	Bytes   int64 // unpacked size of these paths
+	Closure int64 // unpacked size of the whole closure; 0 if no path was missing
 }
 
 // Copy copies the closures of output paths to a node. The error is an [*Error] if Nix failed, and
@@ -66,7 +64,7 @@ func (c *Copier) CopyAndProtect(ctx context.Context, node string, h Host, name, 
 	if err := l.holdPath(ctx, path); err != nil {
 		return Stats{}, err
 	}
-	stats, err := l.copyClosures(ctx, h, []string{path})
+	stats, err := l.copyClosures(ctx, []string{path})
 	if err == nil {
 		err = l.protect(ctx, name, path)
 	}
@@ -92,7 +90,7 @@ func (c *Copier) copyClosures(ctx context.Context, node string, h Host, paths []
 		return Stats{}, err
 	}
 	defer l.close()
-	return l.copyClosures(ctx, h, paths, flags...)
+	return l.copyClosures(ctx, paths, flags...)
 }
 
 // A copy may take copyTimeout, and a second for each slowestCopy bytes.
@@ -101,7 +99,7 @@ const (
 	slowestCopy = 16 << 10
 )
 
-func (l *link) copyClosures(ctx context.Context, h Host, paths []string, flags ...string) (Stats, error) {
+func (l *link) copyClosures(ctx context.Context, paths []string, flags ...string) (Stats, error) {
 	m, err := l.findMissing(ctx, paths)
 	if err != nil || len(m.paths) == 0 {
 		return Stats{}, err
@@ -110,12 +108,10 @@ func (l *link) copyClosures(ctx context.Context, h Host, paths []string, flags .
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the copy has not ended within %v", limit))
 	defer cancel()
 	stats := Stats{Paths: len(m.paths), Bytes: m.bytes, Closure: m.closureSize()}
-	if l.daemon != nil && isReadable(m.paths) {
+	if isReadable(m.paths) {
 		return stats, l.stream(ctx, m)
 	}
-	t := &transfer{link: l, cfg: h.Config(), paths: paths, flags: flags, missing: m}
-	stats.Fallback, err = t.run(ctx)
-	return stats, err
+	return stats, (&transfer{link: l, paths: paths, flags: flags, missing: m}).run(ctx)
 }
 
 // isReadable reports whether the paths of the local store are files here. They are not if Nix is configured with

@@ -3,10 +3,10 @@ package closure
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,15 +17,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
-	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
 func TestCopyBringsWhatIsMissing(t *testing.T) {
 	f := newFakes(t, 300)
-	for _, p := range f.closure[:100] {
-		f.valid[p] = true
-	}
+	f.there.SetValid(f.closure[:100]...)
 	s, h, c, seen := f.node(sshtest.Options{})
 	c.NixOptions = [][2]string{{"cores", "2"}}
 	f.copy = func(_ context.Context, cmd nixeval.Command) error {
@@ -56,10 +53,10 @@ func TestCopyBringsWhatIsMissing(t *testing.T) {
 	nothingLeft(t, c.Dir)
 
 	// Again: one question, and no process.
-	ran, asked := len(f.argvs), s.Commands()
+	ran, asked := len(f.argvs), f.there.Asked(31)
 	got, err = c.Copy(t.Context(), "web-1", h, f.system())
-	if err != nil || got != (Stats{}) || len(f.argvs) != ran || s.Commands() != asked+1 || s.Handshakes() != 1 {
-		t.Errorf("%+v, %v; %d processes, %d commands, %d logins", got, err, len(f.argvs)-ran, s.Commands()-asked, s.Handshakes())
+	if err != nil || got != (Stats{}) || len(f.argvs) != ran || f.there.Asked(31) != asked+1 || s.Commands() != 0 || s.Handshakes() != 1 {
+		t.Errorf("%+v, %v; %d processes, %d questions, %d logins", got, err, len(f.argvs)-ran, f.there.Asked(31)-asked, s.Handshakes())
 	}
 }
 
@@ -141,29 +138,24 @@ func TestFailuresSayWhatToDo(t *testing.T) {
 	}
 }
 
+// If sshd forbids forwarding, the daemon is reached by a program on the node.
 func TestForwardingForbidden(t *testing.T) {
 	f := newFakes(t, 3)
 	_, h, c, seen := f.node(sshtest.Options{ForbidForwarding: true})
-	f.copy = func(_ context.Context, cmd nixeval.Command) error {
-		opts, ok := strings.CutPrefix(cmd.Argv[1], "NIX_SSHOPTS=-F ")
-		text, err := os.ReadFile(opts)
-		if !ok || err != nil || !strings.Contains(string(text), "StrictHostKeyChecking yes") {
-			t.Errorf("%q: %v\n%s", cmd.Argv, err, text)
-		}
-		if !strings.Contains(strings.Join(cmd.Argv, " "), " --to ssh-ng://web-1 ") {
-			t.Errorf("%q", cmd.Argv)
-		}
-		f.arrive(cmd, f.closure...)
-		return nil
-	}
 	got, err := c.Copy(t.Context(), "web-1", h, f.system())
-	if err != nil || !got.Fallback {
+	if err != nil || got.Paths != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if m := seen.of(event.Message); len(m) != 1 || !strings.Contains(m[0].Text, "AllowStreamLocalForwarding") || m[0].Node != "web-1" {
-		t.Errorf("%+v", m)
+	if f.ran("nix copy") != 1 || len(seen.of(event.Message)) > 0 {
+		t.Errorf("%q, %+v", f.argvs, seen.of(event.Message))
 	}
 	nothingLeft(t, c.Dir)
+
+	local := newLocalStore(t, 4, 1_000_000)
+	streaming, _ := local.copier()
+	if got, err := streaming.Copy(t.Context(), "web-1", h, local.system()); err != nil || got.Paths != 4 {
+		t.Errorf("%+v, %v", got, err)
+	}
 }
 
 func TestLostAndCancelled(t *testing.T) {
@@ -226,15 +218,20 @@ func TestUnreachableIsPassedOn(t *testing.T) {
 	}
 }
 
-func TestNodeWithoutNix(t *testing.T) {
-	_, h := startServer(t, sshtest.Options{Handler: func(_ context.Context, e *sshtest.Exec) int {
-		e.Stderr.Write([]byte("xargs: nix-store: No such file or directory\n"))
-		return 127
-	}})
-	_, err := (&Copier{}).Copy(t.Context(), "web-1", h, []string{"/nix/store/x"})
-	var e *Error
-	if !errors.As(err, &e) || !strings.Contains(e.Hint(), "nix-store on the PATH") || strings.Count(err.Error(), "web-1: ") != 1 {
-		t.Errorf("%v", err)
+func TestNodeWithoutDaemon(t *testing.T) {
+	for text, hint := range map[string]string{
+		"sh: nix-daemon: not found": "nix-daemon on the PATH",
+		"error: cannot connect to socket at '/nix/var/nix/daemon-socket/socket': Permission denied": "nix.settings.trusted-users of web-1",
+	} {
+		_, h := startServer(t, sshtest.Options{Handler: func(_ context.Context, e *sshtest.Exec) int {
+			fmt.Fprintln(e.Stderr, text)
+			return 127
+		}})
+		_, err := (&Copier{socket: at("/nowhere")}).Copy(t.Context(), "web-1", h, []string{"/nix/store/x"})
+		var e *Error
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), text) || !strings.Contains(e.Hint(), hint) || strings.Count(err.Error(), "web-1: ") != 1 {
+			t.Errorf("%v", err)
+		}
 	}
 }
 
@@ -275,26 +272,12 @@ func TestProtect(t *testing.T) {
 	if err := c.Protect(t.Context(), "web-1", h, "wanted", system); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"sh", "-c", protectScript, "sh", "/run/nixbench/gcroots", "wanted", system}
-	if !slices.Equal(argv, want) {
+	if want := []string{"ln", "-sfn", system, "/run/nixbench/gcroots/wanted"}; !slices.Equal(argv, want) {
 		t.Errorf("got %q, want %q", argv, want)
 	}
-
-	// The script makes a link that Nix follows: another path under the same name replaces the first.
-	fixture.Require(t, "nix-store", "nix-instantiate")
-	t.Setenv("NIX_CONFIG", fixture.NixConfig)
-	roots := filepath.Join(t.TempDir(), "roots")
-	for _, name := range []string{"protect-one", "protect-two"} {
-		out, _ := build(t, name, 1, 10)
-		cmd := exec.Command(want[0], want[1], want[2], want[3], roots, "wanted", out)
-		if text, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
-		if link, err := os.Readlink(filepath.Join(roots, "wanted")); link != out {
-			t.Errorf("the root is %s, %v; want %s", link, err, out)
-		}
+	if got, want := f.there.Roots(), []string{system, "/run/nixbench/gcroots/wanted"}; !slices.Equal(got, want) {
+		t.Errorf("roots %q, want %q", got, want)
 	}
-
 	status = 1
 	var e *Error
 	if err := c.Protect(t.Context(), "web-1", h, "wanted", system); !errors.As(err, &e) || !strings.HasPrefix(err.Error(), "web-1: protect "+system) {

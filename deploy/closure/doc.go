@@ -10,11 +10,11 @@
 // started. Otherwise one local process describes the closures of all expected paths, and
 // the node's daemon reports which of them are missing.
 //
-// `nix copy` transfers the paths over the forwarded socket, or, if the server forbids forwarding,
-// by running ssh itself, with a generated configuration that includes the pinned host keys. This
-// requires a second login. Where the files of the local store can be read and the daemon can be
-// reached, the copier accelerates this: it writes the files to the daemon itself
-// ([daemon.Conn.AddPaths]), which saves a process for each node.
+// If sshd forbids the connection to the daemon's socket, `nix-daemon --stdio` on the node makes it.
+//
+// `nix copy` transfers the paths through a local socket that is forwarded to the daemon. Where the files of the local store
+// can be read, the copier accelerates this: it writes the files to the daemon itself ([daemon.Conn.AddPaths]), which saves a
+// process for each node.
 //
 // After an interrupted copy there are no incomplete paths on the node: a path becomes
 // valid when it has been received completely, and the next Copy transfers the rest. The

@@ -63,20 +63,6 @@ func (l *link) newError(step string, err error) *Error {
 	return &Error{Node: l.node, Phase: event.Copy, Step: step, Err: err}
 }
 
-// newQueryError returns the error of a failed query for missing paths on the node.
-func (l *link) newQueryError(err error) error {
-	e := l.newError("query the missing paths", err)
-	var failed *remote.RunError
-	switch {
-	case !errors.As(err, &failed):
-	case failed.ExitStatus == 127:
-		e.hint = "a node needs Nix, with nix-store on the PATH of a login that is not interactive"
-	case strings.Contains(failed.Stderr, daemonSocket) && strings.Contains(failed.Stderr, "Permission denied"):
-		e.hint = daemonAccessHint(l.node, l.conn.User())
-	}
-	return e
-}
-
 // daemonAccessHint returns the hint for a user that may not use the node's Nix daemon.
 func daemonAccessHint(node, user string) string {
 	return fmt.Sprintf("log in as root, or let %[1]q use the Nix daemon: it must be in nix.settings.allowed-users and nix.settings.trusted-users of %[2]s, and its socket must be open to it", user, node)

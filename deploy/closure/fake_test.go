@@ -77,7 +77,7 @@ func hostConfig(s *sshtest.Server, port int, key string) remote.Config {
 	}
 }
 
-// fakes is a node and a local Nix without a store: what is valid is a list.
+// fakes is a node and a local Nix without files: what is valid is a list.
 type fakes struct {
 	t       testing.TB
 	closure []string                                           // of everything, the last one is the system
@@ -85,15 +85,14 @@ type fakes struct {
 	query   func(c nixeval.Command) error                      // called before the closure is read, unless nil
 	remote  func(e *sshtest.Exec) (status int, known bool)     // other commands on the node
 	dir     string
+	there   daemontest.Store // of the node
 
 	mu    sync.Mutex
-	valid map[string]bool // on the node
-	argvs []string        // what was run here
-	asked int             // commands on the node
+	argvs []string // what was run here
 }
 
 func newFakes(t testing.TB, n int) *fakes {
-	f := &fakes{t: t, valid: map[string]bool{}, dir: shortDir(t)}
+	f := &fakes{t: t, dir: shortDir(t)}
 	for i := range n {
 		f.closure = append(f.closure, fmt.Sprintf("/nix/store/%032d-path", i))
 	}
@@ -117,16 +116,11 @@ func (f *fakes) node(opts sshtest.Options) (*sshtest.Server, *remote.Host, *Copi
 	opts.Handler = f.exec
 	s, h := startServer(f.t, opts)
 	socket := filepath.Join(f.dir, "daemon")
-	l, err := net.Listen("unix", socket)
-	if err == nil { // the second node shares the daemon
+	if l, err := net.Listen("unix", socket); err == nil { // the second node shares the daemon
 		f.t.Cleanup(func() { l.Close() })
 		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				c.Close()
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				go f.there.Serve(c)
 			}
 		}()
 	}
@@ -135,18 +129,8 @@ func (f *fakes) node(opts sshtest.Options) (*sshtest.Server, *remote.Host, *Copi
 }
 
 func (f *fakes) exec(_ context.Context, e *sshtest.Exec) int {
-	f.mu.Lock()
-	f.asked++
-	f.mu.Unlock()
-	if slices.Equal(e.Argv, []string{"xargs", "nix-store", "--check-validity", "--print-invalid"}) {
-		data, _ := io.ReadAll(e.Stdin)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for _, p := range strings.Fields(string(data)) {
-			if !f.valid[p] {
-				fmt.Fprintln(e.Stdout, p)
-			}
-		}
+	if slices.Equal(e.Argv, []string{"nix-daemon", "--stdio"}) {
+		f.there.ServeStdio(e.Stdin, e.Stdout)
 		return 0
 	}
 	if f.remote != nil {
@@ -197,11 +181,7 @@ func (f *fakes) run(ctx context.Context, c nixeval.Command) ([]byte, error) {
 // arrive makes paths valid on the node, and logs it as Nix does.
 func (f *fakes) arrive(c nixeval.Command, paths ...string) {
 	for i, p := range paths {
-		f.mu.Lock()
-		had := f.valid[p]
-		f.valid[p] = true
-		f.mu.Unlock()
-		if !had {
+		if f.there.SetValid(p) {
 			c.Stderr(fmt.Sprintf(`@nix {"action":"start","id":%d,"type":100,"fields":[%q,"local","there"]}`, i, p))
 			c.Stderr(fmt.Sprintf(`@nix {"action":"result","id":%d,"type":105,"fields":[500,1000,0,0]}`, i))
 			c.Stderr(fmt.Sprintf(`@nix {"action":"stop","id":%d}`, i))

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +21,7 @@ type link struct {
 	c      *Copier
 	node   string
 	conn   *remote.Conn
-	daemon *daemon.Conn // nil if the daemon cannot be reached through the connection, or has an unknown protocol
+	daemon *daemon.Conn
 	stop   func() bool
 	done   *progress // of the copy, if one has started
 	warned int       // number of warnings of the daemon
@@ -39,37 +38,43 @@ const (
 	maxWarnings = 100 // number of a daemon's warnings that are shown for a copy
 )
 
-// openLink connects to the node's Nix daemon. If this is not possible, the link has no daemon. The daemon is
-// disconnected when ctx ends.
+// openLink connects to the node's Nix daemon, which is disconnected when ctx ends.
 func (c *Copier) openLink(ctx context.Context, node string, h Host) (*link, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l := &link{c: c, node: node, conn: conn, stop: func() bool { return true }}
-	socket, err := conn.DialUnix(ctx, c.remoteSocket(node))
+	l := &link{c: c, node: node, conn: conn}
+	socket, err := l.dial(ctx)
 	if err == nil {
 		l.stop = context.AfterFunc(ctx, func() { socket.Close() })
-		err = l.shakeHands(socket)
+		if err = l.shakeHands(socket); err == nil {
+			return l, nil
+		}
+		l.stop()
+		socket.Close()
 	}
-	switch {
-	case err == nil:
-		return l, nil
-	case ctx.Err() != nil:
-		err = context.Cause(ctx)
-	case conn.Err() != nil:
-		err = conn.Err()
-	case errors.As(err, new(*silentError)): // an error and no link without a daemon: the commands that link runs instead would wait for the same daemon
-	default:
-		l.close()
-		l.daemon = nil // link without a daemon: the commands that link runs instead will report what is wrong
-		return l, nil
+	e := l.newError("connect to the Nix daemon", l.explain(ctx, err))
+	switch text := err.Error(); {
+	case strings.Contains(text, "Permission denied"), strings.Contains(text, "not allowed to connect"):
+		e.hint = daemonAccessHint(node, conn.User())
+	case errors.As(err, new(*remote.RunError)):
+		e.hint = "a node needs Nix, with nix-daemon on the PATH of a login that is not interactive; if it has Nix, see systemctl status nix-daemon.socket"
 	}
-	l.close()
-	return nil, l.newError("connect to the Nix daemon", err)
+	return nil, e
 }
 
-func (l *link) shakeHands(socket net.Conn) error {
+// dial connects to the node's Nix daemon: to its socket, or, if that is not possible, to a program that connects to the socket or, as root,
+// opens the store itself. sshd can forbid forwarding (AllowStreamLocalForwarding no).
+func (l *link) dial(ctx context.Context) (io.ReadWriteCloser, error) {
+	socket, err := l.conn.DialUnix(ctx, l.c.remoteSocket(l.node))
+	if err == nil || ctx.Err() != nil || l.conn.Err() != nil {
+		return socket, err
+	}
+	return l.conn.DialCommand(remote.Cmd{Argv: []string{"nix-daemon", "--stdio"}}), nil
+}
+
+func (l *link) shakeHands(socket io.ReadWriteCloser) error {
 	return l.askOn(socket, func() (err error) {
 		if l.daemon, err = daemon.Open(socket, maxReplies); err != nil {
 			return err
@@ -84,13 +89,10 @@ func (l *link) shakeHands(socket net.Conn) error {
 
 func (l *link) close() {
 	l.stop()
-	if l.daemon != nil {
-		l.daemon.Close()
-	}
+	l.daemon.Close()
 }
 
-// ask runs an operation with the node's Nix daemon. If the daemon does not answer in time, ask disconnects it and returns a
-// [silentError].
+// ask calls an operation of the node's daemon. If the daemon does not answer in time, ask disconnects it and returns a [silentError].
 func (l *link) ask(operation func() error) error { return l.askOn(l.daemon, operation) }
 
 func (l *link) askOn(conn io.Closer, operation func() error) error {
@@ -177,8 +179,8 @@ func (l *link) stream(ctx context.Context, m missing) error {
 	return e
 }
 
-// explain returns why an operation with the daemon has failed with err: the run was cancelled, the connection to the node was
-// lost, or the daemon has reported an error or has ended.
+// explain returns the reason for an error of the daemon's connection: the run was cancelled, the connection to the
+// node was lost, or the daemon has reported an error or has ended.
 func (l *link) explain(ctx context.Context, err error) error {
 	var reported *daemon.Error
 	switch {
@@ -189,7 +191,7 @@ func (l *link) explain(ctx context.Context, err error) error {
 	}
 	ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 	if ended {
-		// Wait a moment for the end of the connection: when it is lost, its channels end first.
+		// When the connection to the node is lost, all of its channels end first.
 		select {
 		case <-l.conn.Done():
 		case <-time.After(lostDelay):

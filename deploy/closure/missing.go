@@ -3,10 +3,8 @@ package closure
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/nixbench/nixbench/deploy/closure/daemon"
-	"github.com/nixbench/nixbench/deploy/remote"
 )
 
 // missing is the set of a closure's paths that a node does not have.
@@ -60,9 +58,6 @@ func (l *link) findMissing(ctx context.Context, paths []string) (missing, error)
 
 // queryInvalid returns the paths that are not in the node's store, in their order.
 func (l *link) queryInvalid(ctx context.Context, paths []string) ([]string, error) {
-	if l.daemon == nil {
-		return l.runQuery(ctx, paths)
-	}
 	var valid []string
 	err := l.ask(func() (err error) {
 		valid, err = l.daemon.QueryValidPaths(paths, false)
@@ -76,28 +71,9 @@ func (l *link) queryInvalid(ctx context.Context, paths []string) ([]string, erro
 
 // without returns the elements of paths that are not in drop, in their order.
 func without(paths, drop []string) []string {
-	isDropped := setOf(drop)
+	isDropped := map[string]bool{}
+	for _, p := range drop {
+		isDropped[p] = true
+	}
 	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool { return isDropped[p] })
-}
-
-func setOf(list []string) map[string]bool {
-	set := map[string]bool{}
-	for _, s := range list {
-		set[s] = true
-	}
-	return set
-}
-
-// runQuery is like queryInvalid, with a command on the node. It passes the paths on stdin, since thousands of paths are
-// too long for a command line.
-func (l *link) runQuery(ctx context.Context, paths []string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.c.replyLimit())
-	defer cancel()
-	out, err := l.conn.Output(ctx, remote.Cmd{Argv: []string{"xargs", "nix-store", "--check-validity", "--print-invalid"},
-		Stdin: strings.NewReader(strings.Join(paths, "\n") + "\n"), MaxOutput: maxReplies})
-	if err != nil {
-		return nil, l.newQueryError(err)
-	}
-	isInvalid := setOf(strings.Fields(string(out))) // the node may print other paths, too
-	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool { return !isInvalid[p] }), nil
 }

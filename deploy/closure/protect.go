@@ -11,53 +11,46 @@ import (
 // abandoned deployment protects its closure only until the next boot.
 const rootsDir = "/run/nixbench/gcroots"
 
-const (
-	protectScript = `mkdir -p "$1" && nix-store --realise "$3" --add-root "$1/$2" >/dev/null`
-	linkScript    = `mkdir -p "$1" && ln -sfn "$3" "$1/$2"`
-)
+const linkScript = `mkdir -p "$1" && ln -sfn "$3" "$1/$2"`
 
 // Protect protects a path from the node's garbage collector until Protect is called with the same name
 // and another path, or until the next boot. It is needed because the Nix daemon protects received paths
 // only during the copy, and in a rolling update a profile may refer to them much later. Protect runs a
 // command as root.
 func (c *Copier) Protect(ctx context.Context, node string, h Host, name, path string) error {
-	conn, err := h.Conn(ctx)
+	l, err := c.openLink(ctx, node, h)
 	if err != nil {
 		return err
 	}
-	return (&link{c: c, node: node, conn: conn}).protect(ctx, name, path)
+	defer l.close()
+	if err := l.holdPath(ctx, path); err != nil {
+		return err
+	}
+	return l.protect(ctx, name, path)
 }
 
-// holdPath protects a path until the link is closed. It does nothing if the link has no daemon.
+// holdPath protects a path until the link is closed.
 func (l *link) holdPath(ctx context.Context, path string) error {
-	if l.daemon == nil {
-		return nil
-	}
 	if err := l.ask(func() error { return l.daemon.AddTempRoot(path) }); err != nil {
 		return l.newError("protect "+path, l.explain(ctx, err))
 	}
 	return nil
 }
 
-// protect does what Protect does. With the daemon of the link, it does so with one small program: the path must be held
-// by holdPath, so that a garbage collection that runs at this moment does not delete it.
+// protect does what Protect does, with one small program. The path must be held by holdPath, so that a garbage collection that runs at
+// this moment does not delete it.
 func (l *link) protect(ctx context.Context, name, path string) error {
 	root := rootsDir + "/" + name
 	run := func(argv ...string) error {
 		return l.conn.Run(ctx, remote.Cmd{Argv: argv, Name: "link " + root, Sudo: true})
 	}
-	var err error
-	if l.daemon == nil {
-		err = run("sh", "-c", protectScript, "sh", rootsDir, name, path)
-	} else {
-		err = run("ln", "-sfn", path, root)
-		if errors.As(err, new(*remote.RunError)) { // the folder does not exist
-			err = run("sh", "-c", linkScript, "sh", rootsDir, name, path)
-		}
-		if err == nil {
-			if err = l.ask(func() error { return l.daemon.AddIndirectRoot(root) }); err != nil {
-				err = l.explain(ctx, err)
-			}
+	err := run("ln", "-sfn", path, root)
+	if errors.As(err, new(*remote.RunError)) { // the folder does not exist
+		err = run("sh", "-c", linkScript, "sh", rootsDir, name, path)
+	}
+	if err == nil {
+		if err = l.ask(func() error { return l.daemon.AddIndirectRoot(root) }); err != nil {
+			err = l.explain(ctx, err)
 		}
 	}
 	if err != nil {

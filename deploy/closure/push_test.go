@@ -153,10 +153,6 @@ func TestSizes(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %v", path, got, err, want)
 		}
 	}
-	c.socket = at("/nowhere")
-	if got, err := c.Sizes(t.Context(), "web-1", h, "/nix/store/b-b"); got != nil || err != nil {
-		t.Errorf("without a daemon: %v, %v", got, err)
-	}
 }
 
 // at returns the function that gives every node this socket.

@@ -18,19 +18,16 @@ import (
 
 // storeClosure is the closure of some paths in the local store.
 type storeClosure struct {
-	paths []string // sorted so that each path comes after the paths to which it refers
+	paths []string // a path is behind the paths that it refers to
 	infos map[string]*daemon.PathInfo
 }
 
 // records caches what the local store records about paths, because closures share most of their paths. A valid path
 // has the same record during a run.
 type records struct {
-	mu       sync.Mutex
-	expected []string // paths that will be copied, whose closures are read together with the first path that is asked for
-
-	once  sync.Once
-	turn  chan struct{} // the lock of known, which a cancelled node stops waiting for: one node reads the local store, and the other nodes wait
-	known map[string]*daemon.PathInfo
+	mu       sync.Mutex // held while the store is read, so that nodes that wait use the result
+	expected []string   // paths that are read together with the first path that is asked for
+	known    map[string]*daemon.PathInfo
 }
 
 // Expect announces paths that will be copied. The closures of all expected paths are read together, when the first
@@ -41,41 +38,24 @@ func (c *Copier) Expect(paths []string) {
 	c.records.expected = append(c.records.expected, paths...)
 }
 
-func (r *records) takeExpected() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	expected := r.expected
-	r.expected = nil
-	return expected
-}
-
 // readClosure returns the closure of the paths, from the cache or from the local store. If the read fails or is
 // cancelled for one node, the next waiting node reads again.
 func (c *Copier) readClosure(ctx context.Context, node string, paths []string) (storeClosure, error) {
 	r := &c.records
-	r.once.Do(func() { r.turn, r.known = make(chan struct{}, 1), map[string]*daemon.PathInfo{} })
-	fail := func(err error) (storeClosure, error) {
-		return storeClosure{}, &Error{Node: node, Phase: event.Copy, Step: "read the closure", Err: err}
-	}
-	select {
-	case r.turn <- struct{}{}:
-		defer func() { <-r.turn }()
-	case <-ctx.Done():
-		return fail(context.Cause(ctx))
-	}
-	if slices.ContainsFunc(paths, func(p string) bool { return r.known[p] == nil }) {
-		expected := r.takeExpected()
-		if err := c.readRecords(ctx, slices.Concat(paths, expected)); err != nil {
-			c.Expect(expected)
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			return fail(err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, err := r.sortClosure(paths)
+	if err != nil { // a path is not in the cache
+		if err = c.readRecords(ctx, slices.Concat(paths, r.expected)); err == nil {
+			r.expected = nil
+			all, err = r.sortClosure(paths)
 		}
 	}
-	all, err := r.sortClosure(paths)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
-		return fail(err)
+		return storeClosure{}, &Error{Node: node, Phase: event.Copy, Step: "read the closure", Err: err}
 	}
 	return all, nil
 }
@@ -92,12 +72,15 @@ func (c *Copier) readRecords(ctx context.Context, paths []string) error {
 	if err != nil {
 		return err
 	}
-	maps.Copy(c.records.known, found) // only when everything was read, so that the cache contains the references of each of its paths
+	if c.records.known == nil {
+		c.records.known = found
+	}
+	maps.Copy(c.records.known, found) // only now, so that the cache has the references of every path
 	return nil
 }
 
 // Sizes returns the unpacked size of each path in the closure of path, which is in the local store or only on the node. It returns nil
-// if neither store has the path, or if the node's Nix daemon cannot be reached.
+// if neither store has the path.
 func (c *Copier) Sizes(ctx context.Context, node string, h Host, path string) (map[string]int64, error) {
 	if durable.Exists(path) {
 		if all, err := c.readClosure(ctx, node, []string{path}); err == nil || ctx.Err() != nil {
@@ -109,9 +92,6 @@ func (c *Copier) Sizes(ctx context.Context, node string, h Host, path string) (m
 		return nil, err
 	}
 	defer l.close()
-	if l.daemon == nil {
-		return nil, nil
-	}
 	infos, err := queryClosure(l.daemon, []string{path}, nil)
 	if err != nil {
 		return nil, l.newError("read the closure of the running system", l.explain(ctx, err))

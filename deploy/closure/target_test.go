@@ -18,7 +18,7 @@ func TestLongLinesOfABuildOnTheNode(t *testing.T) {
 	const drv = "/nix/store/00000000000000000000000000000000-hello.drv"
 	longer := strings.Repeat("é", 80<<10) // 160 KiB
 	f := newFakes(t, 1)
-	f.valid[f.closure[0]] = true
+	f.there.SetValid(f.closure[0])
 	f.remote = func(e *sshtest.Exec) (int, bool) {
 		if e.Argv[0] != "env" {
 			return 0, false

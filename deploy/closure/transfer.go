@@ -1,17 +1,16 @@
 package closure
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
@@ -19,7 +18,6 @@ import (
 // transfer is one `nix copy` to one node.
 type transfer struct {
 	*link
-	cfg     remote.Config
 	paths   []string
 	flags   []string
 	missing missing
@@ -27,37 +25,28 @@ type transfer struct {
 	log *nixlog.Reader
 }
 
-// run copies the paths. fallback means that the server forbids forwarding, so a second login was used.
-func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
+// run copies the paths through a local socket that is forwarded to the node's daemon.
+func (t *transfer) run(ctx context.Context) error {
 	dir, err := makePrivateDir(t.c.Dir)
 	if err != nil {
-		return false, t.newError(t.missing.stepName(), err)
+		return t.newError(t.missing.stepName(), err)
 	}
 	defer os.RemoveAll(dir)
 	socket := filepath.Join(dir, "nix")
-	forward, err := t.conn.ForwardUnix(ctx, socket, t.c.remoteSocket(t.node))
-	switch {
-	case err == nil:
-		defer forward.Close()
-		// Close the forward when ctx ends: while Nix waits for the daemon to accept more data, Nix
-		// does not handle signals.
-		defer context.AfterFunc(ctx, func() { forward.Close() })()
-		return false, t.runNixCopy(ctx, "unix://"+socket, nil)
-	case !errors.Is(err, remote.ErrForwardingProhibited):
-		return false, t.newSocketError(err)
-	}
-	t.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: t.node, Level: "warning",
-		Text: t.node + " forbids forwarding of unix sockets, so nix copy logs in once more with ssh; AllowStreamLocalForwarding yes in its sshd configuration (services.openssh.settings) avoids this"})
-	alias, opts, err := writeSSHConfig(dir, t.cfg)
+	listener, err := net.Listen("unix", socket)
 	if err != nil {
-		return true, t.newError(t.missing.stepName(), err)
+		return t.newError(t.missing.stepName(), err)
 	}
-	return true, t.runNixCopy(ctx, "ssh-ng://"+alias, []string{"env", "NIX_SSHOPTS=" + opts})
+	forward := t.conn.Forward(listener, t.dial)
+	defer forward.Close()
+	// Close the forward when ctx ends: while Nix waits for the daemon to accept more data, Nix does not handle signals.
+	defer context.AfterFunc(ctx, func() { forward.Close() })()
+	return t.runNixCopy(ctx, "unix://"+socket)
 }
 
 // runNixCopy runs nix copy to a store URL. It ends nix copy if the connection is lost.
-func (t *transfer) runNixCopy(ctx context.Context, to string, env []string) error {
-	argv := slices.Concat(env, []string{"nix", "copy"}, t.c.nixFlags(), []string{"--to", to, "--no-check-sigs"}, t.flags)
+func (t *transfer) runNixCopy(ctx context.Context, to string) error {
+	argv := slices.Concat([]string{"nix", "copy"}, t.c.nixFlags(), []string{"--to", to, "--no-check-sigs"}, t.flags)
 	if t.c.Substitute {
 		// The flag and the setting are both necessary, so that the daemon fetches paths from caches: older versions of Nix
 		// ignore the flag and send the setting to the daemon.
@@ -86,8 +75,6 @@ func (t *transfer) runNixCopy(ctx context.Context, to string, env []string) erro
 	return t.newCopyError(ctx, argv, err)
 }
 
-var noLoginRE = regexp.MustCompile(`cannot open connection|failed to start SSH`)
-
 // newCopyError returns the error of a failed nix copy, with the number of copied paths, which stay on
 // the node.
 func (t *transfer) newCopyError(ctx context.Context, argv []string, err error) error {
@@ -98,34 +85,17 @@ func (t *transfer) newCopyError(ctx context.Context, argv []string, err error) e
 	}
 	said := t.log.Output()
 	t.addCopyReason(ctx, e, said, t.missing, t.queryRemaining(ctx))
-	if noLoginRE.MatchString(said) && len(t.log.Plain) > 0 {
-		e.Err = fmt.Errorf("ssh: %s", t.log.Plain[len(t.log.Plain)-1])
-	}
 	return e
 }
 
 // queryRemaining returns the paths that are still missing on the node. It asks the node, since Nix's log
 // also counts data in transit.
 func (t *transfer) queryRemaining(ctx context.Context) missing {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	paths, err := t.runQuery(ctx, t.missing.paths)
+	paths, err := t.queryInvalid(ctx, t.missing.paths)
 	if err != nil {
 		return t.missing
 	}
 	return newMissing(t.missing.infos, paths)
-}
-
-// newSocketError returns the error for a daemon socket that cannot be reached.
-func (t *transfer) newSocketError(err error) error {
-	e := t.newError(t.missing.stepName(), err)
-	switch {
-	case errors.Is(err, os.ErrPermission), errors.Is(err, os.ErrNotExist) && t.conn.User() != "root":
-		e.hint = daemonAccessHint(t.node, t.conn.User())
-	case errors.Is(err, os.ErrNotExist):
-		e.hint = "start the Nix daemon on the node: systemctl start nix-daemon.socket"
-	}
-	return e
 }
 
 // maxDir is the maximal length of the folder for sockets in bytes. The path of a Unix socket is limited
@@ -134,22 +104,15 @@ const maxDir = 70
 
 var plainPathRE = regexp.MustCompile(`^/[A-Za-z0-9/._-]*$`)
 
-// makePrivateDir creates a folder with mode 0700 for sockets and the ssh configuration. The folder's
-// path must be short, and must not contain spaces or quotes: Nix splits NIX_SSHOPTS at every space, and
-// some versions of Nix interpret quotes in it.
-func makePrivateDir(preferred string) (string, error) {
-	for _, base := range []string{preferred, os.TempDir(), "/tmp"} {
-		if base == "" || len(base) > maxDir || !plainPathRE.MatchString(base) {
-			continue
-		}
-		if base == preferred {
-			if err := os.MkdirAll(base, 0o700); err != nil {
-				return "", err
-			}
-		}
-		return os.MkdirTemp(base, "nixbench-")
+// makePrivateDir creates a folder with mode 0700 for a socket, whose path must be short.
+func makePrivateDir(base string) (string, error) {
+	if base = cmp.Or(base, os.TempDir()); len(base) > maxDir || !plainPathRE.MatchString(base) {
+		base = "/tmp"
 	}
-	return "", errors.New("there is no folder for sockets: TMPDIR is too long")
+	if err := os.MkdirAll(base, 0o700); err != nil {
+		return "", err
+	}
+	return os.MkdirTemp(base, "nixbench-")
 }
 
 func formatCount(n int, what string) string {

@@ -2,6 +2,7 @@ package remote_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -73,6 +75,16 @@ func askDigest(t testing.TB, conn net.Conn, size int) {
 	}
 }
 
+// forwardUnix forwards a local socket to a socket of the node.
+func forwardUnix(t *testing.T, conn *remote.Conn, local, remotePath string) io.Closer {
+	t.Helper()
+	listener, err := net.Listen("unix", local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) { return conn.DialUnix(ctx, remotePath) })
+}
+
 func testForward(t *testing.T, k kind) {
 	remotePath := digest(t)
 	conn := k.start(t, want{}).dial(t)
@@ -82,14 +94,8 @@ func testForward(t *testing.T, k kind) {
 	}
 	askDigest(t, direct, 1<<20)
 
-	local := filepath.Join(shortDir(t), "new", "s")
-	f, err := conn.ForwardUnix(t.Context(), local, remotePath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(filepath.Dir(local)); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the folder of the socket: %v, %v", info.Mode(), err)
-	}
+	local := filepath.Join(shortDir(t), "s")
+	f := forwardUnix(t, conn, local, remotePath)
 	through, err := net.Dial("unix", local)
 	if err != nil {
 		t.Fatal(err)
@@ -153,21 +159,12 @@ func testForward(t *testing.T, k kind) {
 		}
 		c.Close()
 	}
-
-	open := t.TempDir()
-	os.Chmod(open, 0o755)
-	if _, err := conn.ForwardUnix(t.Context(), filepath.Join(open, "s"), remotePath); err == nil {
-		t.Error("it listens in a folder that is open to others")
-	}
 }
 
 func testForwardMany(t *testing.T, k kind) {
 	conn := k.start(t, want{}).dial(t)
 	local := filepath.Join(shortDir(t), "s")
-	f, err := conn.ForwardUnix(t.Context(), local, digest(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := forwardUnix(t, conn, local, digest(t))
 	var wg sync.WaitGroup
 	for i := range 40 {
 		wg.Go(func() {
@@ -188,34 +185,46 @@ func testForwardMany(t *testing.T, k kind) {
 }
 
 func testForwardForbidden(t *testing.T, k kind) {
-	remotePath := digest(t)
 	conn := k.start(t, want{forbidForwarding: true}).dial(t)
-	if _, err := conn.DialUnix(t.Context(), remotePath); !errors.Is(err, remote.ErrForwardingProhibited) {
-		t.Errorf("error %v", err)
-	}
-	local := filepath.Join(shortDir(t), "s")
-	if _, err := conn.ForwardUnix(t.Context(), local, remotePath); !errors.Is(err, remote.ErrForwardingProhibited) {
-		t.Errorf("error %v", err)
-	}
-	if _, err := os.Lstat(local); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a socket was left: %v", err)
+	if _, err := conn.DialUnix(t.Context(), digest(t)); err == nil {
+		t.Error("the socket was reached")
 	}
 }
 
 func testForwardMissing(t *testing.T, k kind) {
 	conn := k.start(t, want{}).dial(t)
-	if _, err := conn.DialUnix(t.Context(), "/no/such/socket"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := conn.DialUnix(t.Context(), "/no/such/socket"); err == nil || !strings.HasPrefix(err.Error(), "node-1: connect to /no/such/socket: ") {
 		t.Errorf("error %v", err)
 	}
-	// A socket that its daemon has left behind.
-	stale := filepath.Join(shortDir(t), "s")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
+}
+
+// A command is a connection, too: it can be half-closed, its error is that of Read, and Close ends it.
+func testDialCommand(t *testing.T, k kind) {
+	conn := k.start(t, want{}).dial(t)
+	through := conn.DialCommand(remote.Cmd{Argv: sh("cat; echo end")})
+	data := strings.Repeat("x", 1<<20)
+	go func() {
+		io.WriteString(through, data)
+		through.(interface{ CloseWrite() error }).CloseWrite()
+	}()
+	if got, err := io.ReadAll(through); err != nil || string(got) != data+"end\n" {
+		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	l.SetUnlinkOnClose(false)
-	l.Close()
-	if _, err := conn.DialUnix(t.Context(), stale); err == nil || errors.Is(err, remote.ErrForwardingProhibited) {
-		t.Errorf("error %v", err)
+	through.Close()
+
+	failing := conn.DialCommand(remote.Cmd{Argv: sh("echo reason >&2; exit 3")})
+	var failed *remote.RunError
+	if _, err := failing.Read(make([]byte, 1)); !errors.As(err, &failed) || failed.ExitStatus != 3 || failed.Stderr != "reason\n" {
+		t.Errorf("Read: %v", err)
 	}
+	if _, err := failing.Write([]byte("x")); err == nil {
+		t.Error("the command has ended, and takes input")
+	}
+	failing.Close()
+
+	file := filepath.Join(t.TempDir(), "pid")
+	hung := conn.DialCommand(remote.Cmd{Argv: sh("echo $$ >$1; sleep 60; :", file)})
+	pid := readPid(t, file)
+	hung.Close()
+	gone(t, pid, 5*time.Second)
 }

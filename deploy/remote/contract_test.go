@@ -31,6 +31,7 @@ func TestContract(t *testing.T) {
 		"forward":         testForward,
 		"forward many":    testForwardMany,
 		"forward missing": testForwardMissing,
+		"dial command":    testDialCommand,
 		"left behind":     testLeftBehind,
 		"fresh":           testFresh,
 	}

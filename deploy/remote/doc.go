@@ -11,7 +11,7 @@
 //	conn, err := host.Conn(ctx)
 //	out, err := conn.Output(ctx, remote.Cmd{Argv: []string{"nixos-version"}})
 //	err = conn.Run(ctx, remote.Cmd{Argv: []string{"tee", "/etc/motd"}, Stdin: text, Sudo: true})
-//	socket, err := conn.ForwardUnix(ctx, dir+"/nix.sock", "/nix/var/nix/daemon-socket/socket")
+//	socket, err := conn.DialUnix(ctx, "/nix/var/nix/daemon-socket/socket")
 //
 // # Trust
 //
@@ -63,7 +63,6 @@
 //	EscalationError         logged in, but cannot become root: the command was not run
 //	RunError                the command failed: exit status, signal, tail of stderr
 //	LostError               the connection broke: the command may still run
-//	ErrForwardingProhibited the server forbids forwarded sockets, which nix copy needs
 //
 // # Tests
 //

@@ -14,10 +14,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// ErrForwardingProhibited means that the server forbids forwarding of unix
-// sockets, which the transfer of closures needs.
-var ErrForwardingProhibited = errors.New("the server forbids forwarding of unix sockets: set AllowStreamLocalForwarding yes in its sshd configuration (services.openssh.settings)")
-
 // ErrClosed is the error of a connection after Close.
 var ErrClosed = errors.New("connection closed")
 

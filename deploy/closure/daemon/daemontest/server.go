@@ -19,6 +19,8 @@ type Store struct {
 	Version uint64            // of the protocol; 0: 1.35
 	Untrust bool              // the daemon does not trust the client: it refuses paths without signatures
 
+	AllValid bool // all paths are valid
+
 	Substitutes []string // paths that the daemon can fetch
 	// Adding is called for each path that a client adds, before its NAR is read. An error is sent to the client;
 	// io.EOF ends the connection.
@@ -32,16 +34,18 @@ type Store struct {
 	roots []string
 }
 
-// SetValid makes paths valid.
-func (s *Store) SetValid(paths ...string) {
+// SetValid makes paths valid, and reports whether one of them was not.
+func (s *Store) SetValid(paths ...string) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.valid == nil {
 		s.valid = map[string]bool{}
 	}
 	for _, p := range paths {
+		changed = changed || !s.valid[p]
 		s.valid[p] = true
 	}
+	return changed
 }
 
 // Added returns the paths that clients have added, in order.
@@ -78,6 +82,15 @@ type session struct {
 	in  *bufio.Reader
 	out *bufio.Writer
 	err error
+}
+
+// ServeStdio serves a client that has started the daemon as a program.
+func (s *Store) ServeStdio(stdin io.Reader, stdout io.Writer) {
+	s.Serve(struct {
+		io.Reader
+		io.Writer
+		io.Closer
+	}{stdin, stdout, io.NopCloser(nil)})
 }
 
 // Serve serves one connection until it ends.
@@ -142,7 +155,7 @@ func (c *session) serve(op uint64) {
 		c.done()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.putStrings(slices.DeleteFunc(paths, func(p string) bool { return !c.valid[p] }))
+		c.putStrings(slices.DeleteFunc(paths, func(p string) bool { return !c.valid[p] && !c.AllValid }))
 	case 39:
 		c.addToStore()
 	default:
