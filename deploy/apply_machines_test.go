@@ -23,6 +23,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/hostkeys"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
 	"github.com/nixbench/nixbench/nixeval"
@@ -424,8 +426,8 @@ func TestMachinesArePinned(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	o := fleet.Options{Options: remote.Options{DialContext: w.dial}, ClientKey: w.dir.ClientKey()}
-	o.Resolve = func(ctx context.Context, target remote.Target) (remote.Config, error) {
-		return remote.Resolver{Run: func(context.Context, ...string) ([]byte, error) {
+	o.Resolve = func(ctx context.Context, target sshconfig.Target) (sshconfig.Config, error) {
+		return sshconfig.Resolver{Run: func(context.Context, ...string) ([]byte, error) {
 			t.Error("ssh was asked")
 			return nil, errors.New("no ssh")
 		}}.Resolve(ctx, target)
@@ -456,7 +458,7 @@ func TestMachinesArePinned(t *testing.T) {
 	m := recorded.Machines["w-1"]
 	m.HostKey = other.Public
 	o.Recorded = &state.State{Machines: map[string]state.Machine{"w-1": m}}
-	var changed *remote.HostKeyChangedError
+	var changed *hostkeys.ChangedError
 	if err := reach(); !errors.As(err, &changed) {
 		t.Errorf("another key: %v", err)
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/hostkeys"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/selection"
@@ -59,8 +60,8 @@ var exitOrder = []struct {
 	{exitInternal, []error{&state.FolderError{Err: unix.ENOSPC}}},
 	{exitProvision, []error{&machine.BootError{Err: errPlain}, &provider.Error{Err: errPlain}, &machine.PlanError{},
 		&machine.ImageError{Err: errPlain}, &facts.EndpointError{}}},
-	{exitUnreachable, []error{&remote.UnreachableError{Err: errPlain}, &remote.HostKeyUnknownError{Key: hostKey{}},
-		&remote.HostKeyChangedError{Key: hostKey{}}, &remote.AuthError{Err: errPlain}, &remote.AllHostsError{Errs: []error{errPlain}}, &remote.EscalationError{}, &remote.LoginShellError{}, &fleet.NoHostError{},
+	{exitUnreachable, []error{&remote.UnreachableError{Err: errPlain}, &hostkeys.UnknownError{Key: hostKey{}},
+		&hostkeys.ChangedError{Key: hostKey{}}, &remote.AuthError{Err: errPlain}, &remote.AllHostsError{Errs: []error{errPlain}}, &remote.EscalationError{}, &remote.LoginShellError{}, &fleet.NoHostError{},
 		&fleet.NodeError{Step: event.Connect, Err: errPlain}}},
 	{exitCheck, []error{&rollout.ClusterUnavailableError{Err: errPlain}, &inspect.UnknownError{Err: errPlain}, kubernetes.NewAccessError(errPlain)}},
 	{exitCopy, []error{&fleet.NodeError{Step: event.Copy, Err: errPlain}, &fleet.NodeError{Step: event.Keys, Err: errPlain}, &closure.Error{Err: errPlain}}},

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 const sshLong = `Log in to a node with OpenSSH and the hive's deployment.targetHost, targetUser,
@@ -71,7 +71,7 @@ func runSSH(a *app, name string, command []string, acceptNew bool) error {
 // buildSSHArgv returns OpenSSH's command line for a target. known is the file with the host keys of
 // the machines that nixbench has booted. For a target that is such a machine, ssh accepts only the
 // key in this file.
-func buildSSHArgv(t remote.Target, known string, acceptNew bool, command []string) []string {
+func buildSSHArgv(t sshconfig.Target, known string, acceptNew bool, command []string) []string {
 	argv := []string{"ssh"}
 	if t.User != nil {
 		argv = append(argv, "-l", *t.User)
@@ -106,7 +106,7 @@ func quoteForSSH(file string) string {
 }
 
 // formatJumpHost formats a jump host for ssh's option -J: `user@host:port`.
-func formatJumpHost(t remote.Target) string {
+func formatJumpHost(t sshconfig.Target) string {
 	text := t.Host
 	if strings.Contains(text, ":") {
 		text = "[" + text + "]"

@@ -20,6 +20,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 )
 
@@ -129,7 +130,7 @@ func fake(t *testing.T, f *fakeNode) (*sshtest.Server, *remote.Host) {
 	if err := os.WriteFile(key, sshtest.GeneratePrivateKey(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := remote.NewHost(remote.Config{Node: "web-1", HostName: "127.0.0.1", Port: s.Port(), User: "root", Network: "tcp",
+	h := remote.NewHost(sshconfig.Config{Node: "web-1", HostName: "127.0.0.1", Port: s.Port(), User: "root", Network: "tcp",
 		IdentityFiles: []string{key}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{s.Key()}}, remote.Options{})
 	t.Cleanup(func() { h.Close() })
 	return s, h
@@ -307,7 +308,7 @@ func TestCutConnection(t *testing.T) {
 	if err := os.WriteFile(key, sshtest.GeneratePrivateKey(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := remote.NewHost(remote.Config{Node: "web-1", HostName: "127.0.0.1", Port: s.Port(), User: "root", Network: "tcp",
+	h := remote.NewHost(sshconfig.Config{Node: "web-1", HostName: "127.0.0.1", Port: s.Port(), User: "root", Network: "tcp",
 		IdentityFiles: []string{key}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{s.Key()}}, remote.Options{
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if first.Load() != nil && refused > 0 {

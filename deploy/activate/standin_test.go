@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 )
 
@@ -200,7 +201,7 @@ func (n *standIn) connect() {
 		n.t.Fatal(err)
 	}
 	n.write("key", string(sshtest.GeneratePrivateKey()))
-	n.host = remote.NewHost(remote.Config{Node: "web-1", HostName: "127.0.0.1", Port: n.server.Port(), User: "root", Network: "tcp",
+	n.host = remote.NewHost(sshconfig.Config{Node: "web-1", HostName: "127.0.0.1", Port: n.server.Port(), User: "root", Network: "tcp",
 		IdentityFiles: []string{filepath.Join(n.root, "key")}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{n.server.Key()}}, remote.Options{})
 	n.a = &Activator{Send: n.rec.add}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -70,8 +71,8 @@ func startServer(t testing.TB, opts sshtest.Options) (*sshtest.Server, *remote.H
 	return s, h
 }
 
-func hostConfig(s *sshtest.Server, port int, key string) remote.Config {
-	return remote.Config{
+func hostConfig(s *sshtest.Server, port int, key string) sshconfig.Config {
+	return sshconfig.Config{
 		Node: "web-1", Alias: "web-1", HostName: "127.0.0.1", Port: port, User: "root", Network: "tcp",
 		IdentityFiles: []string{key}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{s.Key()},
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/e2e/lab"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -61,7 +62,7 @@ func labHost(t testing.TB, l *lab.Lab, machine, user string, env ...string) *rem
 		t.Fatal(err)
 	}
 	proxy := l.Command(t.Context(), "env", slices.Concat(env, []string{"NIXBENCH_TEST_NETCAT=" + m.IP + ":22", self})...)
-	h := remote.NewHost(remote.Config{
+	h := remote.NewHost(sshconfig.Config{
 		Node: machine, Alias: machine, HostName: m.IP, Port: 22, User: user, Network: "tcp",
 		IdentityFiles: []string{l.KeyFile()}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{key},
 		ProxyCommand: shellescape.QuoteCommand(proxy.Args), Escalation: []string{"sudo", "-n", "-H", "--"},

@@ -14,6 +14,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/hostkeys"
+	"github.com/nixbench/nixbench/deploy/remote/identity"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -40,24 +43,24 @@ type RecordedMachines interface {
 // Options are the options of a [Fleet].
 type Options struct {
 	remote.Options
-	Programs  bool                                                        // deployment.sshOptions may run programs on this computer, such as ProxyCommand
-	SSHConfig string                                                      // the file that is read in place of ~/.ssh/config; sshOptions of a node may name another one
-	Recorded  RecordedMachines                                            // nil: there are no recorded machines
-	ClientKey string                                                      // path of the private key with which nixbench logs in to machines that it has booted
-	Resolve   func(context.Context, remote.Target) (remote.Config, error) // nil: remote.Resolve
+	Programs  bool                                                              // deployment.sshOptions may run programs on this computer, such as ProxyCommand
+	SSHConfig string                                                            // the file that is read in place of ~/.ssh/config; sshOptions of a node may name another one
+	Recorded  RecordedMachines                                                  // nil: there are no recorded machines
+	ClientKey string                                                            // path of the private key with which nixbench logs in to machines that it has booted
+	Resolve   func(context.Context, sshconfig.Target) (sshconfig.Config, error) // nil: sshconfig.Resolve
 }
 
 // New returns a fleet of the hive's nodes. It makes no connection. The caller closes the fleet at the end of
 // the run.
 func New(hive *nixeval.Hive, o Options) *Fleet {
 	if o.Keyring == nil {
-		o.Keyring = &remote.Keyring{} // one keyring for all nodes, so that a passphrase is asked for once and not once per node
+		o.Keyring = &identity.Keyring{} // one keyring for all nodes, so that a passphrase is asked for once and not once per node
 	}
 	if o.KnownHosts == nil {
-		o.KnownHosts = &remote.KnownHosts{Send: o.Send}
+		o.KnownHosts = &hostkeys.KnownHosts{Send: o.Send}
 	}
 	if o.Resolve == nil {
-		o.Resolve = remote.Resolve
+		o.Resolve = sshconfig.Resolve
 	}
 	return &Fleet{hive: hive, options: o, resolving: make(chan struct{}, 2*runtime.NumCPU()), hosts: map[string]*remote.Host{}}
 }
@@ -118,14 +121,14 @@ func (f *Fleet) Drop(node string) {
 
 // Target returns the address, the user and the SSH options of a node: from its deployment options in the hive, or, for a
 // machine that nixbench has booted, from the recorded machine.
-func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
+func (f *Fleet) Target(n nixeval.Node) (sshconfig.Target, error) {
 	var d nixeval.Deployment
 	if u := f.hive.Unit(n.Unit); u != nil { // nil if the hive no longer has the role of the machine
 		d = u.Deployment
 	}
 	if !f.options.Programs {
-		if err := remote.CheckPrograms(d.SSHOptions); err != nil {
-			return remote.Target{}, failure.On(n.Name, failure.WithHint(failure.WithKind(failure.Usage, fmt.Errorf("deployment.sshOptions: %w", err)),
+		if err := sshconfig.CheckPrograms(d.SSHOptions); err != nil {
+			return sshconfig.Target{}, failure.On(n.Name, failure.WithHint(failure.WithKind(failure.Usage, fmt.Errorf("deployment.sshOptions: %w", err)),
 				"move it to your ~/.ssh/config, or use --allow-ssh-programs if you trust the hive"))
 		}
 	}
@@ -133,20 +136,20 @@ func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
 		return f.bootedTarget(n, d)
 	}
 	if len(d.TargetHosts) == 0 {
-		return remote.Target{}, &NoHostError{Node: n}
+		return sshconfig.Target{}, &NoHostError{Node: n}
 	}
 	var config []string
 	if f.options.SSHConfig != "" {
 		config = []string{"-F", f.options.SSHConfig}
 	}
-	return remote.Target{
+	return sshconfig.Target{
 		Name: n.Name, Host: d.TargetHosts[0], Fallbacks: d.TargetHosts[1:], Port: d.TargetPort, User: d.TargetUser,
 		SSHOptions: slices.Concat(config, d.SSHOptions), Escalation: d.PrivilegeEscalationCommand,
 	}, nil
 }
 
 // AnsweringTarget returns the target of a node. If the node has several hosts, it logs in to determine which of them answers.
-func (f *Fleet) AnsweringTarget(ctx context.Context, n nixeval.Node) (remote.Target, error) {
+func (f *Fleet) AnsweringTarget(ctx context.Context, n nixeval.Node) (sshconfig.Target, error) {
 	target, err := f.Target(n)
 	if err != nil || len(target.Fallbacks) == 0 {
 		return target, err
@@ -164,21 +167,21 @@ func (f *Fleet) AnsweringTarget(ctx context.Context, n nixeval.Node) (remote.Tar
 
 // bootedTarget returns the target of a machine that nixbench has booted. A connection to this target accepts
 // only the pinned host key of the machine, and does not read the user's SSH configuration.
-func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (remote.Target, error) {
+func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (sshconfig.Target, error) {
 	m, cluster, err := f.machineOf(n.Name)
 	switch {
 	case err != nil:
-		return remote.Target{}, failure.On(n.Name, err)
+		return sshconfig.Target{}, failure.On(n.Name, err)
 	case m.Created == nil:
-		return remote.Target{}, &NoHostError{Node: n}
+		return sshconfig.Target{}, &NoHostError{Node: n}
 	case !m.Address.IsValid():
-		return remote.Target{}, &NoHostError{Node: n, Booted: true}
+		return sshconfig.Target{}, &NoHostError{Node: n, Booted: true}
 	}
 	user := "root"
 	if d.TargetUser != nil {
 		user = *d.TargetUser
 	}
-	return remote.Target{
+	return sshconfig.Target{
 		Name: n.Name, Host: m.Address.String(), Port: d.TargetPort, User: &user,
 		SSHOptions: d.SSHOptions, Escalation: d.PrivilegeEscalationCommand,
 		IdentityFiles: []string{f.options.ClientKey}, HostKeys: []string{m.HostKey}, Via: jumpHostOf(n.Name, m, cluster),
@@ -194,7 +197,7 @@ func (f *Fleet) machineOf(node string) (state.Machine, *state.Cluster, error) {
 
 // jumpHostOf returns the host of the hypervisor if the machine can be reached only through this host: libvirt reaches the host
 // by SSH, and the machine is on a network of the host that nixbench manages. Otherwise it returns nil.
-func jumpHostOf(node string, m state.Machine, c *state.Cluster) *remote.Target {
+func jumpHostOf(node string, m state.Machine, c *state.Cluster) *sshconfig.Target {
 	if c == nil || !provider.Mode(c.Network.Mode).Ours() {
 		return nil
 	}
@@ -205,7 +208,7 @@ func jumpHostOf(node string, m state.Machine, c *state.Cluster) *remote.Target {
 	if _, transport, _ := strings.Cut(u.Scheme, "+"); !slices.Contains([]string{"ssh", "libssh", "libssh2"}, transport) {
 		return nil
 	}
-	via := &remote.Target{Name: node, Host: u.Hostname()}
+	via := &sshconfig.Target{Name: node, Host: u.Hostname()}
 	if name := u.User.Username(); name != "" {
 		via.User = &name
 	}

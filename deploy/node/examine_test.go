@@ -14,7 +14,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -34,8 +34,8 @@ func TestAddCause(t *testing.T) {
 		t.Fatal(err)
 	}
 	hive := &nixeval.Hive{Nodes: []nixeval.Node{{Name: "a", Unit: "a"}}, Units: []nixeval.Unit{{Name: "a", Deployment: nixeval.Deployment{TargetHosts: []string{"127.0.0.1"}}}}}
-	f := fleet.New(hive, fleet.Options{Resolve: func(context.Context, remote.Target) (remote.Config, error) {
-		return remote.Config{Node: "a", HostName: "127.0.0.1", Port: s.Port(), User: "root", Network: "tcp",
+	f := fleet.New(hive, fleet.Options{Resolve: func(context.Context, sshconfig.Target) (sshconfig.Config, error) {
+		return sshconfig.Config{Node: "a", HostName: "127.0.0.1", Port: s.Port(), User: "root", Network: "tcp",
 			IdentityFiles: []string{key}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{s.Key()}}, nil
 	}})
 	defer f.Close()

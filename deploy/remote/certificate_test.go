@@ -13,6 +13,7 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 // certify signs a public key for a user or a host, and writes the certificate.
@@ -42,9 +43,9 @@ func TestCertificates(t *testing.T) {
 	})
 
 	authority := "@cert-authority * " + authorized(ca.signer.PublicKey())
-	for name, set := range map[string]func(*remote.Config){
-		"KEY-cert.pub": func(*remote.Config) {},
-		"CertificateFile": func(cfg *remote.Config) {
+	for name, set := range map[string]func(*sshconfig.Config){
+		"KEY-cert.pub": func(*sshconfig.Config) {},
+		"CertificateFile": func(cfg *sshconfig.Config) {
 			moved := filepath.Join(t.TempDir(), "cert")
 			data, _ := os.ReadFile(user.file + "-cert.pub")
 			os.WriteFile(moved, data, 0o600)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 // maxSessions is the maximal number of commands that run at the same time on one connection. sshd's
@@ -20,7 +21,7 @@ const maxSessions = 8
 // Conn is one SSH connection. It supports several commands and forwarded sockets at the same time,
 // and its methods may be called concurrently.
 type Conn struct {
-	cfg       Config
+	cfg       sshconfig.Config
 	opts      Options
 	transport transport
 	via       *Conn // the connection to the jump host, used only by this Conn; nil if there is none
@@ -34,7 +35,7 @@ type Conn struct {
 	closed sync.WaitGroup
 }
 
-func newConn(cfg Config, opts Options, t transport, via *Conn) *Conn {
+func newConn(cfg sshconfig.Config, opts Options, t transport, via *Conn) *Conn {
 	c := &Conn{
 		cfg: cfg, opts: opts, transport: t, via: via, sudo: opts.sudo,
 		slots: make(chan struct{}, maxSessions),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 // lively notices a dead server soon: after the interval times three.
@@ -193,7 +194,7 @@ func testJump(t *testing.T, k kind) {
 	last, middle, first := k.start(t, want{}), k.start(t, want{}), k.start(t, want{})
 	target, hop, hop2 := last.target(), middle.target(), first.target()
 	hop.Via, target.Via = &hop2, &hop
-	cfg, err := remote.Resolver{Run: noSSH(t)}.Resolve(t.Context(), target)
+	cfg, err := sshconfig.Resolver{Run: noSSH(t)}.Resolve(t.Context(), target)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,12 @@ import (
 	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
 
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/hostkeys"
+	"github.com/nixbench/nixbench/deploy/remote/identity"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
-func try(t *testing.T, cfg remote.Config, opts remote.Options) error {
+func try(t *testing.T, cfg sshconfig.Config, opts remote.Options) error {
 	t.Helper()
 	conn, err := remote.Dial(t.Context(), cfg, opts)
 	if err == nil {
@@ -36,12 +39,12 @@ func testPinned(t *testing.T, k kind) {
 	}
 	target := s.target()
 	target.HostKeys = []string{authorized(newKey(t).signer.PublicKey())}
-	cfg, err := remote.Resolve(t.Context(), target)
+	cfg, err := sshconfig.Resolve(t.Context(), target)
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = try(t, cfg, remote.Options{AcceptNewHostKeys: true})
-	var changed *remote.HostKeyChangedError
+	var changed *hostkeys.ChangedError
 	if !errors.As(err, &changed) || !strings.Contains(err.Error(), "pinned") {
 		t.Errorf("error %v", err)
 	}
@@ -55,7 +58,7 @@ func testUnknown(t *testing.T, k kind) {
 	s := k.start(t, want{})
 	cfg := s.unpinned(t)
 	err := try(t, cfg, remote.Options{})
-	var unknown *remote.HostKeyUnknownError
+	var unknown *hostkeys.UnknownError
 	if !errors.As(err, &unknown) || !strings.Contains(err.Error(), "--accept-new-host-keys") {
 		t.Errorf("error %v", err)
 	}
@@ -69,7 +72,7 @@ func testChanged(t *testing.T, k kind) {
 	line := s.known(newKey(t))
 	cfg := s.unpinned(t, "# a comment", line)
 	err := try(t, cfg, remote.Options{AcceptNewHostKeys: true})
-	var changed *remote.HostKeyChangedError
+	var changed *hostkeys.ChangedError
 	if !errors.As(err, &changed) || len(changed.Want) != 1 || changed.Want[0].File != cfg.KnownHosts[0] || changed.Want[0].Line != 2 {
 		t.Errorf("error %v", err)
 	}
@@ -87,7 +90,7 @@ func testChanged(t *testing.T, k kind) {
 
 func testAcceptNew(t *testing.T, k kind) {
 	s := k.start(t, want{})
-	known := &remote.KnownHosts{} // what one connection adds, the others see
+	known := &hostkeys.KnownHosts{} // what one connection adds, the others see
 	// The last line has no newline at its end: it must stay a line.
 	cfg := s.unpinned(t, "# ours", "other.example "+authorized(newKey(t).signer.PublicKey()))
 	for range 2 {
@@ -127,7 +130,7 @@ func testAcceptNew(t *testing.T, k kind) {
 func testAcceptNewAtOnce(t *testing.T, k kind) {
 	s := k.start(t, want{})
 	cfg := s.unpinned(t)
-	known := &remote.KnownHosts{}
+	known := &hostkeys.KnownHosts{}
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -166,12 +169,12 @@ func testKnownHostsForms(t *testing.T, k kind) {
 	if err := try(t, cfg, remote.Options{}); err != nil {
 		t.Errorf("alias: %v", err)
 	}
-	var unknown *remote.HostKeyUnknownError
+	var unknown *hostkeys.UnknownError
 	if err := try(t, s.unpinned(t, "127.0.0.1 "+hostKey), remote.Options{}); !errors.As(err, &unknown) {
 		t.Errorf("an entry for port 22: %v", err)
 	}
 	// A revoked key behind a bad line stays revoked.
-	var changed *remote.HostKeyChangedError
+	var changed *hostkeys.ChangedError
 	if err := try(t, s.unpinned(t, "|1|x|y "+hostKey, "@revoked * "+hostKey, addr+" "+hostKey), remote.Options{}); !errors.As(err, &changed) || !changed.Revoked {
 		t.Errorf("revoked: %v", err)
 	}
@@ -204,7 +207,7 @@ func testEncryptedKey(t *testing.T, k kind) {
 	}
 
 	var asked atomic.Int32
-	opts := remote.Options{Keyring: &remote.Keyring{}, Prompt: func(_ context.Context, question string) ([]byte, error) {
+	opts := remote.Options{Keyring: &identity.Keyring{}, Prompt: func(_ context.Context, question string) ([]byte, error) {
 		if !strings.Contains(question, locked.file) {
 			t.Errorf("question %q", question)
 		}

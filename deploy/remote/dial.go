@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,13 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/remote/hostkeys"
+	"github.com/nixbench/nixbench/deploy/remote/identity"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
+
+// Prompt asks the user for a secret.
+type Prompt = identity.Prompt
 
 // Options are settings that all nodes of a run share.
 type Options struct {
@@ -27,10 +34,10 @@ type Options struct {
 	Prompt Prompt
 
 	// Keyring caches decrypted private keys for other nodes. Nil: one Keyring per connection.
-	Keyring *Keyring
+	Keyring *identity.Keyring
 
 	// KnownHosts caches known_hosts files for other nodes. Nil: one KnownHosts per connection.
-	KnownHosts *KnownHosts
+	KnownHosts *hostkeys.KnownHosts
 
 	Timeout           time.Duration // for connecting and logging in; 0: the user's ConnectTimeout, or 15 s; 5 s if the node has another host to try
 	CommandTimeout    time.Duration // of a command whose context has no deadline; 0: 10 minutes
@@ -52,39 +59,30 @@ type Options struct {
 
 // withDefaults returns the options with values for the fields that are not set: from cfg, or the
 // defaults of this package.
-func (o Options) withDefaults(cfg Config) Options {
+func (o Options) withDefaults(cfg sshconfig.Config) Options {
 	if o.Keyring == nil {
-		o.Keyring = &Keyring{}
+		o.Keyring = &identity.Keyring{}
 	}
 	if o.KnownHosts == nil {
-		o.KnownHosts = &KnownHosts{}
+		o.KnownHosts = &hostkeys.KnownHosts{}
 	}
 	if o.DialContext == nil {
 		o.DialContext = (&net.Dialer{}).DialContext
 	}
-	o.Timeout = firstPositive(o.Timeout, cfg.ConnectTimeout, 15*time.Second)
-	o.CommandTimeout = firstPositive(o.CommandTimeout, 10*time.Minute)
-	o.KeepAliveInterval = firstPositive(o.KeepAliveInterval, cfg.KeepAliveInterval, 15*time.Second)
-	o.KeepAliveMax = firstPositive(o.KeepAliveMax, cfg.KeepAliveMax, 3)
+	o.Timeout = cmp.Or(o.Timeout, cfg.ConnectTimeout, 15*time.Second)
+	o.CommandTimeout = cmp.Or(o.CommandTimeout, 10*time.Minute)
+	o.KeepAliveInterval = cmp.Or(o.KeepAliveInterval, cfg.KeepAliveInterval, 15*time.Second)
+	o.KeepAliveMax = cmp.Or(o.KeepAliveMax, cfg.KeepAliveMax, 3)
 	return o
 }
 
-func firstPositive[T int | time.Duration](values ...T) T {
-	for _, v := range values {
-		if v > 0 {
-			return v
-		}
-	}
-	return 0
-}
-
 // Dial opens one SSH connection and logs in. For this machine it does neither.
-func Dial(ctx context.Context, cfg Config, opts Options) (*Conn, error) {
+func Dial(ctx context.Context, cfg sshconfig.Config, opts Options) (*Conn, error) {
 	full := opts.withDefaults(cfg)
 	if cfg.Local {
 		return newConn(cfg, full, newLocalTransport(), nil), nil
 	}
-	hosts, err := loadHostKeys(cfg, full.AcceptNewHostKeys || cfg.AcceptNew, full.KnownHosts)
+	hosts, err := hostkeys.Load(cfg, full.AcceptNewHostKeys || cfg.AcceptNew, full.KnownHosts)
 	if err != nil {
 		return nil, err
 	}
@@ -95,14 +93,7 @@ func Dial(ctx context.Context, cfg Config, opts Options) (*Conn, error) {
 	limited, clock := startClock(ctx, full.Timeout)
 	defer clock.stop()
 
-	id := &identities{cfg: cfg, keyring: full.Keyring, pause: clock.pause}
-	if ask := full.Prompt; ask != nil {
-		id.ask = func(ctx context.Context, question string) ([]byte, error) {
-			defer clock.pause()()
-			return ask(ctx, question)
-		}
-	}
-	closeAgent := id.loadKeys(ctx)
+	id, closeAgent := identity.Load(ctx, cfg, full.Keyring, full.Prompt, clock.pause)
 	defer closeAgent()
 
 	raw, via, err := openTransport(limited, clock, cfg, opts, full)
@@ -114,9 +105,6 @@ func Dial(ctx context.Context, cfg Config, opts Options) (*Conn, error) {
 	client, err := handshake(limited, tracked, cfg, full, hosts, id)
 	if err != nil {
 		raw.Close()
-		if id.banner != "" {
-			err = fmt.Errorf("%w (the server says: %s)", err, quoteText(id.banner))
-		}
 		if proxy, ok := raw.(*proxyConn); ok {
 			if said := proxy.stderrText(); said != "" {
 				err = fmt.Errorf("%w (the proxy command says: %s)", err, said)
@@ -133,17 +121,21 @@ func Dial(ctx context.Context, cfg Config, opts Options) (*Conn, error) {
 }
 
 // handshake exchanges keys with the server, checks the host key and logs in.
-func handshake(ctx context.Context, conn net.Conn, cfg Config, opts Options, hosts *hostKeys, id *identities) (*ssh.Client, error) {
+func handshake(ctx context.Context, conn net.Conn, cfg sshconfig.Config, opts Options, hosts *hostkeys.Checker, id *identity.Login) (*ssh.Client, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
+	var banner string // the last text of the server, such as PAM's reason for a refusal
 	c, channels, requests, err := ssh.NewClientConn(conn, cfg.Addr(), &ssh.ClientConfig{
 		User:              cfg.User,
-		Auth:              []ssh.AuthMethod{ssh.PublicKeys(id.signers...)},
-		HostKeyCallback:   hosts.checkShownKey,
-		HostKeyAlgorithms: hosts.orderAlgorithms(),
+		Auth:              []ssh.AuthMethod{ssh.PublicKeys(id.Signers...)},
+		HostKeyCallback:   hosts.Check,
+		HostKeyAlgorithms: hosts.Algorithms(),
 		ClientVersion:     "SSH-2.0-nixbench",
-		BannerCallback:    func(text string) error { id.banner = text; return nil },
+		BannerCallback:    func(text string) error { banner = text; return nil },
 	})
+	if err != nil && banner != "" {
+		err = fmt.Errorf("%w (the server says: %s)", err, quoteText(banner))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -155,12 +147,12 @@ func handshake(ctx context.Context, conn net.Conn, cfg Config, opts Options, hos
 }
 
 // newDialError returns the error of Dial for a failed openTransport.
-func newDialError(ctx context.Context, cfg Config, clock *loginClock, err error) error {
+func newDialError(ctx context.Context, cfg sshconfig.Config, clock *loginClock, err error) error {
 	if ctx.Err() != nil {
 		return failure.On(cfg.Node, fmt.Errorf("connect to %s: %w", cfg.Addr(), context.Cause(ctx)))
 	}
-	var unknown *HostKeyUnknownError
-	var changed *HostKeyChangedError
+	var unknown *hostkeys.UnknownError
+	var changed *hostkeys.ChangedError
 	var auth *AuthError
 	if errors.As(err, &unknown) || errors.As(err, &changed) || errors.As(err, &auth) {
 		return err // from the jump host; a retry does not solve it
@@ -172,20 +164,20 @@ func newDialError(ctx context.Context, cfg Config, clock *loginClock, err error)
 }
 
 // newLoginError returns the error of Dial for a failed handshake.
-func newLoginError(ctx context.Context, cfg Config, clock *loginClock, hosts *hostKeys, id *identities, err error) error {
+func newLoginError(ctx context.Context, cfg sshconfig.Config, clock *loginClock, hosts *hostkeys.Checker, id *identity.Login, err error) error {
 	var negotiation *ssh.AlgorithmNegotiationError
 	switch {
 	case ctx.Err() != nil:
 		return failure.On(cfg.Node, fmt.Errorf("log in to %s: %w", cfg.Addr(), context.Cause(ctx)))
-	case hosts.err != nil:
-		return hosts.err
+	case hosts.Err != nil:
+		return hosts.Err
 	case clock.hasExpired():
 		return &UnreachableError{Node: cfg.Node, Addr: cfg.Addr(),
 			Err: fmt.Errorf("it accepts connections, but there was no SSH login within %v", clock.limit)}
-	case hosts.accepted && id.signErr != nil:
-		return &AuthError{Node: cfg.Node, Addr: cfg.Addr(), User: cfg.User, Tried: id.tried, Err: id.signErr}
-	case hosts.accepted && isRefusedLogin(err):
-		return &AuthError{Node: cfg.Node, Addr: cfg.Addr(), User: cfg.User, Tried: id.tried, Err: err}
+	case hosts.Accepted && id.SignErr != nil:
+		return &AuthError{Node: cfg.Node, Addr: cfg.Addr(), User: cfg.User, Tried: id.Tried, Err: id.SignErr}
+	case hosts.Accepted && isRefusedLogin(err):
+		return &AuthError{Node: cfg.Node, Addr: cfg.Addr(), User: cfg.User, Tried: id.Tried, Err: err}
 	case errors.As(err, &negotiation):
 		return failure.On(cfg.Node, fmt.Errorf("%s and nixbench have no %s algorithm in common (it offers %s): %w",
 			cfg.Addr(), negotiation.What, strings.Join(negotiation.SupportedAlgorithms, ","), err))

@@ -1,11 +1,10 @@
-// Package remote runs commands on a node over one SSH connection, with an API like
+// Package remote runs commands on a node over one SSH connection, or on this machine, with an API like
 // os/exec.
 //
-// There are three steps. A Target is the requested host. Resolve combines the target with
-// the user's OpenSSH configuration to a Config. A Host connects when a connection is first
-// needed, and again after a connection was lost:
+// Package sshconfig determines how to connect to a node, with the user's OpenSSH configuration. A Host
+// connects when a connection is first needed, and again after a connection was lost:
 //
-//	cfg, err := remote.Resolve(ctx, remote.Target{Name: "web-1", Host: "web-1.example"})
+//	cfg, err := sshconfig.Resolve(ctx, sshconfig.Target{Name: "web-1", Host: "web-1.example"})
 //	host := remote.NewHost(cfg, remote.Options{Prompt: ask})
 //	defer host.Close()
 //	conn, err := host.Conn(ctx)
@@ -13,22 +12,7 @@
 //	err = conn.Run(ctx, remote.Cmd{Argv: []string{"tee", "/etc/motd"}, Stdin: text, Sudo: true})
 //	socket, err := conn.DialUnix(ctx, "/nix/var/nix/daemon-socket/socket")
 //
-// # Trust
-//
-// For a machine that nixbench booted, the host key is pinned, since nixbench generated
-// it. For every other host, known_hosts files are used as with ssh, including hashed
-// names, ports and certificate authorities. An unknown key is refused, unless
-// Options.AcceptNewHostKeys or the user's StrictHostKeyChecking allow it. A changed key
-// is always refused: "StrictHostKeyChecking no" is treated as accept-new. The user is
-// never asked about a key.
-//
-// Options.KnownHosts caches the known_hosts files for other nodes. A changed file is read
-// again.
-//
-// A login needs a key: from an agent, from a file, or with a certificate. A passphrase
-// is asked for when a server accepts the key, and once per Keyring. Passwords and
-// GSSAPI are not supported; Resolve returns an error if a configuration forbids public
-// keys. Other unsupported settings are listed in Config.Warnings.
+// Package hostkeys checks the key that a host shows, and package identity loads the keys that a login offers.
 //
 // # Commands
 //
@@ -56,8 +40,8 @@
 // action of the user, and contains the node, its address and advice:
 //
 //	UnreachableError        no answer, or not from an SSH server: waiting may help
-//	HostKeyUnknownError     verify the key and accept it
-//	HostKeyChangedError     another machine, or a reinstalled machine
+//	hostkeys.UnknownError   verify the key and accept it
+//	hostkeys.ChangedError   another machine, or a reinstalled machine
 //	AuthError               the server accepted no key; lists the tried keys
 //	AllHostsError           a node has several hosts, and each has one of the above errors
 //	EscalationError         logged in, but cannot become root: the command was not run

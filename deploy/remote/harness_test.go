@@ -24,6 +24,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
@@ -151,19 +152,19 @@ func currentUser(t testing.TB) string {
 }
 
 // target pins the server's key, as for a machine that we booted.
-func (s *server) target() remote.Target {
-	return remote.Target{
+func (s *server) target() sshconfig.Target {
+	return sshconfig.Target{
 		Name: "node-1", Host: "127.0.0.1", Port: &s.port, User: &s.login,
 		IdentityFiles: []string{s.user.file}, HostKeys: []string{authorized(s.hostKey.signer.PublicKey())},
 	}
 }
 
-func (s *server) config(t testing.TB) remote.Config {
+func (s *server) config(t testing.TB) sshconfig.Config {
 	t.Helper()
 	if s.local {
-		return remote.Config{Node: "node-1", Local: true, User: currentUser(t)}
+		return sshconfig.Config{Node: "node-1", Local: true, User: currentUser(t)}
 	}
-	cfg, err := remote.Resolver{Run: noSSH(t)}.Resolve(t.Context(), s.target())
+	cfg, err := sshconfig.Resolver{Run: noSSH(t)}.Resolve(t.Context(), s.target())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +172,7 @@ func (s *server) config(t testing.TB) remote.Config {
 }
 
 // unpinned is for tests of known_hosts files.
-func (s *server) unpinned(t testing.TB, lines ...string) remote.Config {
+func (s *server) unpinned(t testing.TB, lines ...string) sshconfig.Config {
 	t.Helper()
 	cfg := s.config(t)
 	cfg.HostKeys = nil
@@ -192,7 +193,7 @@ func (s *server) dial(t testing.TB) *remote.Conn {
 	return dial(t, s.config(t), remote.Options{})
 }
 
-func dial(t testing.TB, cfg remote.Config, opts remote.Options) *remote.Conn {
+func dial(t testing.TB, cfg sshconfig.Config, opts remote.Options) *remote.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -205,7 +206,7 @@ func dial(t testing.TB, cfg remote.Config, opts remote.Options) *remote.Conn {
 }
 
 // noSSH fails the test if ssh is asked.
-func noSSH(t testing.TB) remote.Runner {
+func noSSH(t testing.TB) sshconfig.Runner {
 	return func(_ context.Context, argv ...string) ([]byte, error) {
 		t.Errorf("unexpected call: %q", argv)
 		return nil, errors.New("unexpected call")

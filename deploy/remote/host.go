@@ -12,6 +12,9 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/remote/hostkeys"
+	"github.com/nixbench/nixbench/deploy/remote/identity"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 const (
@@ -26,8 +29,8 @@ const (
 // Host connects to a node. It dials when a connection is first needed, and again after the
 // shared connection was lost.
 type Host struct {
-	cfg    Config
-	chosen atomic.Pointer[Config] // cfg, or the fallback that accepted the first login; nil before the first login
+	cfg    sshconfig.Config
+	chosen atomic.Pointer[sshconfig.Config] // cfg, or the fallback that accepted the first login; nil before the first login
 	opts   Options
 
 	turn       chan struct{} // held while dialing, so that concurrent callers share one connection
@@ -42,12 +45,12 @@ type Host struct {
 }
 
 // NewHost returns a Host. It does not dial.
-func NewHost(cfg Config, opts Options) *Host {
+func NewHost(cfg sshconfig.Config, opts Options) *Host {
 	if opts.Keyring == nil {
-		opts.Keyring = &Keyring{}
+		opts.Keyring = &identity.Keyring{}
 	}
 	if opts.KnownHosts == nil {
-		opts.KnownHosts = &KnownHosts{}
+		opts.KnownHosts = &hostkeys.KnownHosts{}
 	}
 	opts.sudo = &sudoPassword{}
 	return &Host{cfg: cfg, opts: opts, turn: make(chan struct{}, 1), fresh: map[*Conn]bool{}}
@@ -55,7 +58,7 @@ func NewHost(cfg Config, opts Options) *Host {
 
 // Config returns the configuration of the host. After the first login it is the configuration that was used, which
 // may be one of the fallbacks.
-func (h *Host) Config() Config {
+func (h *Host) Config() sshconfig.Config {
 	if chosen := h.chosen.Load(); chosen != nil {
 		return *chosen
 	}
@@ -265,7 +268,7 @@ func (h *Host) sayDown(err error) {
 // boots, the first packets are lost, and the kernel repeats them after 1, 3, 7 and 15 seconds. A new
 // connection succeeds earlier.
 func limitDialTime(opts Options) Options {
-	dial := opts.withDefaults(Config{}).DialContext
+	dial := opts.withDefaults(sshconfig.Config{}).DialContext
 	opts.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, bootingDial)
 		defer cancel()

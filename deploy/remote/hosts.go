@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,24 +10,25 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 // candidates returns the configurations to dial: the one that accepted the first login, or before that all, in
 // the order in which they are tried.
-func (h *Host) candidates() []Config {
+func (h *Host) candidates() []sshconfig.Config {
 	if chosen := h.chosen.Load(); chosen != nil {
-		return []Config{*chosen}
+		return []sshconfig.Config{*chosen}
 	}
-	return append([]Config{h.cfg}, h.cfg.Fallbacks...)
+	return append([]sshconfig.Config{h.cfg}, h.cfg.Fallbacks...)
 }
 
 // earlyTimeout is the time limit for logging in at a host that is not the last candidate.
 const earlyTimeout = 5 * time.Second
 
 // optionsFor returns the options for dialing candidate i.
-func optionsFor(opts Options, candidates []Config, i int) Options {
+func optionsFor(opts Options, candidates []sshconfig.Config, i int) Options {
 	if i < len(candidates)-1 {
-		opts.Timeout = firstPositive(opts.Timeout, candidates[i].ConnectTimeout, earlyTimeout)
+		opts.Timeout = cmp.Or(opts.Timeout, candidates[i].ConnectTimeout, earlyTimeout)
 	}
 	return opts
 }
@@ -57,7 +59,7 @@ func (h *Host) dialInOrder(ctx context.Context, opts Options) (*Conn, error) {
 }
 
 // choose stores the configuration for later connections, and reports why the hosts before it were skipped.
-func (h *Host) choose(cfg Config, failed []error) {
+func (h *Host) choose(cfg sshconfig.Config, failed []error) {
 	if !h.chosen.CompareAndSwap(nil, &cfg) || len(failed) == 0 {
 		return
 	}
@@ -100,7 +102,7 @@ func joinErrors(node string, errs []error) string {
 	return strings.Join(texts, "; ")
 }
 
-func joinAddresses(configs []Config) string {
+func joinAddresses(configs []sshconfig.Config) string {
 	texts := make([]string, len(configs))
 	for i, cfg := range configs {
 		texts[i] = cfg.Addr()

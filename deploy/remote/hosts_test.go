@@ -14,6 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 // silentAddress returns the port of a listener that accepts connections and sends nothing.
@@ -52,7 +53,7 @@ func TestHostsInOrder(t *testing.T) {
 	other := second.config(t)
 	other.HostKeys = first.config(t).HostKeys // another machine answers
 	cfg := first.config(t)
-	cfg.Fallbacks = []remote.Config{silent, other, second.config(t)}
+	cfg.Fallbacks = []sshconfig.Config{silent, other, second.config(t)}
 	var got messages
 	var dialed []string // one dial at a time
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -98,7 +99,7 @@ func TestNoHostAcceptsLogin(t *testing.T) {
 	refused.Port = reservePort(t)
 	silent.Port, silent.ConnectTimeout = silentAddress(t), 200*time.Millisecond
 	stranger.HostKeys = nil // no known_hosts file has the key
-	refused.Fallbacks = []remote.Config{silent, stranger}
+	refused.Fallbacks = []sshconfig.Config{silent, stranger}
 	host := remote.NewHost(refused, remote.Options{})
 	defer host.Close()
 	begin := time.Now()
@@ -126,7 +127,7 @@ func TestHostsCancelled(t *testing.T) {
 	s := kind(inProcess).start(t, want{})
 	silent := s.config(t)
 	silent.Port = silentAddress(t)
-	silent.Fallbacks = []remote.Config{s.config(t)}
+	silent.Fallbacks = []sshconfig.Config{s.config(t)}
 	host := remote.NewHost(silent, remote.Options{})
 	defer host.Close()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -147,7 +148,7 @@ func TestResolveFallbacks(t *testing.T) {
 		host := argv[len(argv)-1]
 		return []byte("hostname " + host + ".example\nport 22\nuser " + host + "-user\nproxyjump none\n"), nil
 	}
-	cfg, err := remote.Resolver{Run: run}.Resolve(t.Context(), remote.Target{Name: "n", Host: "a", Fallbacks: []string{"b"}, Port: &port})
+	cfg, err := sshconfig.Resolver{Run: run}.Resolve(t.Context(), sshconfig.Target{Name: "n", Host: "a", Fallbacks: []string{"b"}, Port: &port})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ func TestResolveFallbacks(t *testing.T) {
 	if len(cfg.Fallbacks) != 1 || cfg.HostName != "a.example" || cfg.Fallbacks[0].HostName != "b.example" || cfg.Fallbacks[0].User != "b-user" {
 		t.Errorf("%+v", cfg)
 	}
-	if _, err := (remote.Resolver{Run: run}).Resolve(t.Context(), remote.Target{Name: "n", Host: "a", Fallbacks: []string{"-b"}}); err == nil || !strings.Contains(err.Error(), "-b") {
+	if _, err := (sshconfig.Resolver{Run: run}).Resolve(t.Context(), sshconfig.Target{Name: "n", Host: "a", Fallbacks: []string{"-b"}}); err == nil || !strings.Contains(err.Error(), "-b") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 // NewLocal returns a Host for this machine. Commands run as the current user, or as root by the escalation command.
@@ -23,7 +24,7 @@ func NewLocal(node string, escalation []string, opts Options) (*Host, error) {
 	if err != nil {
 		return nil, failure.On(node, err)
 	}
-	return NewHost(Config{Node: node, Local: true, User: me.Username, Escalation: escalation}, opts), nil
+	return NewHost(sshconfig.Config{Node: node, Local: true, User: me.Username, Escalation: escalation}, opts), nil
 }
 
 // localTransport runs commands on this machine. Close ends them.

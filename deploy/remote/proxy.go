@@ -11,12 +11,14 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 // openTransport opens the byte stream to the host: directly, through a jump host, or through a proxy
 // command. It returns the connection to the jump host too, or nil. asked are the options without
 // defaults.
-func openTransport(ctx context.Context, clock *loginClock, cfg Config, asked, opts Options) (net.Conn, *Conn, error) {
+func openTransport(ctx context.Context, clock *loginClock, cfg sshconfig.Config, asked, opts Options) (net.Conn, *Conn, error) {
 	switch {
 	case cfg.Via != nil:
 		via, err := dialJumpHost(ctx, clock, *cfg.Via, asked, opts)
@@ -40,7 +42,7 @@ func openTransport(ctx context.Context, clock *loginClock, cfg Config, asked, op
 
 // dialJumpHost connects to a jump host, while the clock of the node is paused. asked has no defaults:
 // the time limit of a jump host may be a setting of its own configuration.
-func dialJumpHost(ctx context.Context, clock *loginClock, via Config, asked, opts Options) (*Conn, error) {
+func dialJumpHost(ctx context.Context, clock *loginClock, via sshconfig.Config, asked, opts Options) (*Conn, error) {
 	defer clock.pause()()
 	asked.DialContext, asked.Keyring, asked.KnownHosts, asked.sudo = opts.DialContext, opts.Keyring, opts.KnownHosts, nil
 	return Dial(ctx, via, asked)

@@ -16,6 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
@@ -70,7 +71,7 @@ func aliceOn(t *testing.T, env []string, opts remote.Options) *remote.Conn {
 	}
 	t.Cleanup(func() { server.Close() })
 	alice, port := "alice", server.Port()
-	cfg, err := remote.Resolve(t.Context(), remote.Target{
+	cfg, err := sshconfig.Resolve(t.Context(), sshconfig.Target{
 		Name: "node-1", Host: "127.0.0.1", Port: &port, User: &alice,
 		IdentityFiles: []string{newKey(t).file}, HostKeys: []string{server.HostKey()},
 		Escalation: []string{"sudo", "-H", "--"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -56,7 +57,7 @@ func connect(t testing.TB, server *sshtest.Server) *remote.Host {
 		t.Fatal(err)
 	}
 	port, login := server.Port(), "root"
-	cfg, err := remote.Resolve(t.Context(), remote.Target{Name: "web-1", Host: "127.0.0.1", Port: &port, User: &login,
+	cfg, err := sshconfig.Resolve(t.Context(), sshconfig.Target{Name: "web-1", Host: "127.0.0.1", Port: &port, User: &login,
 		IdentityFiles: []string{key}, HostKeys: []string{server.HostKey()}})
 	if err != nil {
 		t.Fatal(err)

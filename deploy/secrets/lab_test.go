@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/e2e/lab"
 	"github.com/nixbench/nixbench/nixeval"
@@ -249,7 +250,7 @@ func labHost(t *testing.T, l *lab.Lab, machine string) *remote.Host {
 		t.Fatal(err)
 	}
 	proxy := l.Command(t.Context(), "env", "NIXBENCH_TEST_NETCAT="+m.IP+":22", self)
-	h := remote.NewHost(remote.Config{
+	h := remote.NewHost(sshconfig.Config{
 		Node: machine, Alias: machine, HostName: m.IP, Port: 22, User: "deploy", Network: "tcp",
 		IdentityFiles: []string{l.KeyFile()}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{key},
 		ProxyCommand: shellescape.QuoteCommand(proxy.Args), Escalation: []string{"sudo", "-n", "-H", "--"},

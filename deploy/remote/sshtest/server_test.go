@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 )
 
@@ -39,9 +40,9 @@ func identity(t testing.TB) string {
 	return file
 }
 
-func config(s *sshtest.Server, node, user, identity string) remote.Config {
+func config(s *sshtest.Server, node, user, identity string) sshconfig.Config {
 	port := s.Port()
-	cfg, err := remote.Resolve(context.Background(), remote.Target{
+	cfg, err := sshconfig.Resolve(context.Background(), sshconfig.Target{
 		Name: node, Host: "127.0.0.1", Port: &port, User: &user, IdentityFiles: []string{identity},
 		HostKeys: []string{s.HostKey()}, Escalation: []string{"sudo", "-H", "--"},
 	})

@@ -1,4 +1,4 @@
-package remote
+package hostkeys
 
 import (
 	"bytes"
@@ -17,48 +17,50 @@ import (
 	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
-// hostKeys checks the key that a host shows. If there are pinned keys, only these are accepted.
+// Checker checks the key that a host shows. If there are pinned keys, only these are accepted.
 // Otherwise the key must be in a known_hosts file; an unknown key is refused, or, if accept is set,
 // added to the first file.
-type hostKeys struct {
-	cfg        Config
+type Checker struct {
+	cfg        sshconfig.Config
 	accept     bool
 	known      *KnownHosts
 	*knownKeys // the content of the files
 
 	acceptedKey ssh.PublicKey // the key that the callback has accepted
-	accepted    bool          // the callback has accepted a key
-	err         error         // why the callback refused a key; x/crypto returns only the error's text
+	Accepted    bool          // Check has accepted a key
+	Err         error         // why Check has refused a key; x/crypto returns only the error's text
 }
 
-func loadHostKeys(cfg Config, accept bool, known *KnownHosts) (*hostKeys, error) {
-	h := &hostKeys{cfg: cfg, accept: accept, known: known}
+// Load reads the known_hosts files of a host, unless its keys are pinned. With accept, unknown keys are accepted and saved.
+func Load(cfg sshconfig.Config, accept bool, known *KnownHosts) (*Checker, error) {
+	h := &Checker{cfg: cfg, accept: accept, known: known}
 	if len(cfg.HostKeys) > 0 {
 		return h, nil
 	}
 	return h, h.load()
 }
 
-func (h *hostKeys) load() (err error) {
+func (h *Checker) load() (err error) {
 	if h.knownKeys, err = h.known.read(slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts)); err != nil {
 		return failure.On(h.cfg.Node, fmt.Errorf("read known hosts: %w", err))
 	}
 	return nil
 }
 
-// orderAlgorithms returns the host key algorithms in the order of preference. The algorithms of known
+// Algorithms returns the host key algorithms in the order of preference. The algorithms of known
 // keys are first, so that a server with several keys shows a known key. The other algorithms follow,
 // so that a changed key is reported as changed and not as a failed negotiation.
-func (h *hostKeys) orderAlgorithms() []string {
+func (h *Checker) Algorithms() []string {
 	var first []string
 	if len(h.cfg.HostKeys) > 0 {
 		for _, key := range h.cfg.HostKeys {
 			first = append(first, keyAlgorithms(key.Type())...)
 		}
 	} else {
-		first = h.db.HostKeyAlgorithms(h.cfg.knownHostsName())
+		first = h.db.HostKeyAlgorithms(h.cfg.KnownHostsName())
 	}
 	rest := ssh.SupportedAlgorithms().HostKeys
 	if len(h.cfg.HostKeyAlgos) > 0 {
@@ -82,8 +84,8 @@ func (h *hostKeys) orderAlgorithms() []string {
 }
 
 // hasAuthority reports whether the known_hosts files contain a certificate authority for the host.
-func (h *hostKeys) hasAuthority() bool {
-	return slices.ContainsFunc(h.db.HostKeys(h.cfg.knownHostsName()), func(k knownhosts.PublicKey) bool { return k.Cert })
+func (h *Checker) hasAuthority() bool {
+	return slices.ContainsFunc(h.db.HostKeys(h.cfg.KnownHostsName()), func(k knownhosts.PublicKey) bool { return k.Cert })
 }
 
 func keyAlgorithms(keyType string) []string {
@@ -93,28 +95,28 @@ func keyAlgorithms(keyType string) []string {
 	return []string{keyType}
 }
 
-// checkShownKey returns an error if the host's key is not accepted. It is the ssh.HostKeyCallback.
-func (h *hostKeys) checkShownKey(_ string, _ net.Addr, key ssh.PublicKey) error {
+// Check returns an error if the host's key is not accepted. It is the ssh.HostKeyCallback.
+func (h *Checker) Check(_ string, _ net.Addr, key ssh.PublicKey) error {
 	if h.acceptedKey != nil && bytes.Equal(h.acceptedKey.Marshal(), key.Marshal()) {
 		return nil // a later key exchange of the same connection: the key was checked in the first one
 	}
 	if h.acceptedKey != nil {
-		h.err = &HostKeyChangedError{Node: h.cfg.Node, Addr: h.cfg.Addr(), Key: key, Want: []KnownKey{{Key: h.acceptedKey}}}
-		return h.err
+		h.Err = &ChangedError{Node: h.cfg.Node, Addr: h.cfg.Addr(), Key: key, Want: []KnownKey{{Key: h.acceptedKey}}}
+		return h.Err
 	}
-	h.err = h.compareKey(key)
-	h.accepted = h.err == nil
-	if h.accepted {
+	h.Err = h.compareKey(key)
+	h.Accepted = h.Err == nil
+	if h.Accepted {
 		// An open connection keeps this callback and its data in memory. The known keys are
 		// removed, since they would be a separate copy of the files for each connection.
 		h.acceptedKey, h.knownKeys = key, nil
 	}
-	return h.err
+	return h.Err
 }
 
 // compareKey compares a host's key with the pinned keys or the known_hosts files. It returns nil if the
 // key is accepted, and saves an unknown key if accept is set.
-func (h *hostKeys) compareKey(key ssh.PublicKey) error {
+func (h *Checker) compareKey(key ssh.PublicKey) error {
 	addr := h.cfg.Addr()
 	if len(h.cfg.HostKeys) > 0 {
 		var want []KnownKey
@@ -124,25 +126,25 @@ func (h *hostKeys) compareKey(key ssh.PublicKey) error {
 			}
 			want = append(want, KnownKey{Key: pinned})
 		}
-		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: want}
+		return &ChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: want}
 	}
 	// Like ssh with "CheckHostIP no", check only the host's name and not its IP address.
-	err := h.db.HostKeyCallback()(h.cfg.knownHostsName(), &net.TCPAddr{IP: net.IPv4zero}, key)
+	err := h.db.HostKeyCallback()(h.cfg.KnownHostsName(), &net.TCPAddr{IP: net.IPv4zero}, key)
 	var revoked *xknownhosts.RevokedError
 	var mismatch *xknownhosts.KeyError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &revoked):
-		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.toKnownKeys(revoked.Revoked), Revoked: true}
+		return &ChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.toKnownKeys(revoked.Revoked), Revoked: true}
 	case !errors.As(err, &mismatch):
 		return failure.On(h.cfg.Node, fmt.Errorf("check the host key of %s: %w", addr, err))
 	case len(mismatch.Want) > 0:
-		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.toKnownKeys(mismatch.Want...)}
+		return &ChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.toKnownKeys(mismatch.Want...)}
 	case h.accept:
 		return h.saveKey(key)
 	}
-	return &HostKeyUnknownError{Node: h.cfg.Node, Addr: addr, Key: key, Files: slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts)}
+	return &UnknownError{Node: h.cfg.Node, Addr: addr, Key: key, Files: slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts)}
 }
 
 // toKnownKeys converts the library's keys. If a key was read from a temporary copy in k.names, the result
@@ -162,7 +164,7 @@ func (k *knownKeys) toKnownKeys(keys ...xknownhosts.KnownKey) []KnownKey {
 // saveKey appends the key to the first known_hosts file. With the file locked, it reads the file
 // again, since another connection may have added a key for this host. It never replaces the file,
 // which may be a link to a file in another folder.
-func (h *hostKeys) saveKey(key ssh.PublicKey) error {
+func (h *Checker) saveKey(key ssh.PublicKey) error {
 	if len(h.cfg.KnownHosts) == 0 {
 		return nil // UserKnownHostsFile none: the key is accepted and not saved
 	}
@@ -182,12 +184,12 @@ func (h *hostKeys) saveKey(key ssh.PublicKey) error {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		return failure.On(h.cfg.Node, fmt.Errorf("lock %s: %w", name, err))
 	}
-	again := &hostKeys{cfg: h.cfg, known: h.known}
+	again := &Checker{cfg: h.cfg, known: h.known}
 	if err := again.load(); err != nil {
 		return err
 	}
 	err = again.compareKey(key)
-	var unknown *HostKeyUnknownError
+	var unknown *UnknownError
 	if !errors.As(err, &unknown) {
 		return err // another connection has added this key or another key of the host
 	}
@@ -198,12 +200,12 @@ func (h *hostKeys) saveKey(key ssh.PublicKey) error {
 }
 
 // formatLine returns the line of a known_hosts file for the host and the key.
-func (h *hostKeys) formatLine(key ssh.PublicKey) string {
-	host := knownhosts.Normalize(h.cfg.knownHostsName())
+func (h *Checker) formatLine(key ssh.PublicKey) string {
+	host := knownhosts.Normalize(h.cfg.KnownHostsName())
 	if h.cfg.HashKnownHosts {
 		return xknownhosts.HashHostname(host) + " " + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 	}
-	return knownhosts.Line([]string{h.cfg.knownHostsName()}, key)
+	return knownhosts.Line([]string{h.cfg.KnownHostsName()}, key)
 }
 
 // appendLine appends a line with one write. If only a part of the line was written, appendLine

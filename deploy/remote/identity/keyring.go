@@ -1,4 +1,4 @@
-package remote
+package identity
 
 import (
 	"context"
@@ -15,6 +15,9 @@ import (
 
 // errNoPrompt means that an encrypted key cannot be opened because there is no Prompt.
 var errNoPrompt = errors.New("encrypted, and there is no terminal to ask for its passphrase: add it to your ssh-agent")
+
+// Prompt asks the user for a secret. The caller may overwrite the returned bytes.
+type Prompt func(ctx context.Context, question string) ([]byte, error)
 
 // Keyring caches decrypted private keys, so that the passphrase of a key is asked for once and
 // not once per node. Pass the same Keyring to every Dial. The zero value works.

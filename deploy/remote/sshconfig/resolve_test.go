@@ -1,12 +1,10 @@
-package remote_test
+package sshconfig_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,9 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nixbench/nixbench/deploy/remote"
-
-	"github.com/nixbench/nixbench/e2e/fixture"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 // fakeSSH answers `ssh -G` for the hosts it knows, and records the questions.
@@ -34,9 +30,9 @@ func (f *fakeSSH) run(_ context.Context, argv ...string) ([]byte, error) {
 	return []byte(answer), nil
 }
 
-func (f *fakeSSH) resolver() remote.Resolver {
+func (f *fakeSSH) resolver() sshconfig.Resolver {
 	env := map[string]string{"SSH_AUTH_SOCK": "/run/agent", "KEYS": "/keys", "MINE": "/run/mine"}
-	return remote.Resolver{Run: f.run, Home: "/home/alice", Getenv: func(name string) string { return env[name] }}
+	return sshconfig.Resolver{Run: f.run, Home: "/home/alice", Getenv: func(name string) string { return env[name] }}
 }
 
 const plain = `host node
@@ -67,7 +63,7 @@ forwardagent yes
 proxycommand nc -X 5 %h %p -u %r 100%%
 `}}
 	port, user := 2222, `CORP\alice`
-	cfg, err := ssh.resolver().Resolve(t.Context(), remote.Target{
+	cfg, err := ssh.resolver().Resolve(t.Context(), sshconfig.Target{
 		Name: "node-1", Host: "web", Port: &port, User: &user, SSHOptions: []string{"-o", "Foo=bar"}, IdentityFiles: []string{"/ours"},
 		Escalation: []string{"sudo", "-H", "--"},
 	})
@@ -77,7 +73,7 @@ proxycommand nc -X 5 %h %p -u %r 100%%
 	if want := []string{"ssh", "-G", "-T", "-p", "2222", "-l", `CORP\alice`, "-o", "Foo=bar", "--", "web"}; !slices.Equal(ssh.asked[0], want) {
 		t.Errorf("asked %q", ssh.asked)
 	}
-	want := remote.Config{
+	want := sshconfig.Config{
 		Node: "node-1", Alias: "web", HostName: "web.example", Port: 2222, User: `CORP\alice`, Network: "tcp4",
 		IdentityFiles:    []string{"/ours", "/home/alice/.ssh/id_web.example", "/keys/a b"},
 		CertificateFiles: []string{"/home/alice/.ssh/cert"}, IdentityAgent: "/run/agent", IdentitiesOnly: true,
@@ -99,7 +95,7 @@ func TestResolveAgent(t *testing.T) {
 		"identityagent $MINE": "/run/mine", "identityagent ${MINE}/x": "/run/mine/x", "identityagent ~/a": "/home/alice/a",
 	} {
 		ssh := &fakeSSH{answers: map[string]string{"node": plain + said}}
-		cfg, err := ssh.resolver().Resolve(t.Context(), remote.Target{Host: "node"})
+		cfg, err := ssh.resolver().Resolve(t.Context(), sshconfig.Target{Host: "node"})
 		if err != nil || cfg.IdentityAgent != want {
 			t.Errorf("%q: %q, %v, want %q", said, cfg.IdentityAgent, err, want)
 		}
@@ -115,7 +111,7 @@ func TestResolveJump(t *testing.T) {
 		"inner": host("inner", "proxyjump bob@outer:2022"), // ssh echoes -J
 		"outer": host("outer", ""),
 	}}
-	cfg, err := ssh.resolver().Resolve(t.Context(), remote.Target{Name: "n", Host: "node", SSHOptions: []string{"-F", "other", "-F", "cfg", "-o", "User=x"}})
+	cfg, err := ssh.resolver().Resolve(t.Context(), sshconfig.Target{Name: "n", Host: "node", SSHOptions: []string{"-F", "other", "-F", "cfg", "-o", "User=x"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,21 +128,21 @@ func TestResolveJump(t *testing.T) {
 	}
 
 	ssh = &fakeSSH{answers: map[string]string{"a": host("a", "proxyjump b"), "b": host("b", "proxyjump a")}}
-	if _, err := ssh.resolver().Resolve(t.Context(), remote.Target{Host: "a"}); err == nil || !strings.Contains(err.Error(), "each other") {
+	if _, err := ssh.resolver().Resolve(t.Context(), sshconfig.Target{Host: "a"}); err == nil || !strings.Contains(err.Error(), "each other") {
 		t.Errorf("two hosts that jump through each other: %v", err)
 	}
 }
 
 func TestResolveRefuses(t *testing.T) {
 	bad, zero := "-oProxyCommand=id", 0
-	for name, target := range map[string]remote.Target{
+	for name, target := range map[string]sshconfig.Target{
 		"an option as host": {Host: "-oProxyCommand=id"},
 		"a command as host": {Host: "a;id"},
 		"no host":           {},
 		"an option as user": {Host: "node", User: &bad},
 		"port 0":            {Host: "node", Port: &zero},
 		"a pinned key":      {Host: "node", HostKeys: []string{"ssh-ed25519 nonsense"}},
-		"a bad jump host":   {Host: "node", Via: &remote.Target{Host: "$(id)"}},
+		"a bad jump host":   {Host: "node", Via: &sshconfig.Target{Host: "$(id)"}},
 	} {
 		ssh := &fakeSSH{answers: map[string]string{"node": plain}}
 		if _, err := ssh.resolver().Resolve(t.Context(), target); err == nil {
@@ -168,59 +164,15 @@ func TestResolveRefuses(t *testing.T) {
 			}
 		}
 		ssh := &fakeSSH{answers: map[string]string{"node": strings.Join(append(lines, said), "")}}
-		if cfg, err := ssh.resolver().Resolve(t.Context(), remote.Target{Name: "node-1", Host: "node"}); err == nil {
+		if cfg, err := ssh.resolver().Resolve(t.Context(), sshconfig.Target{Name: "node-1", Host: "node"}); err == nil {
 			t.Errorf("%q was taken: %+v", said, cfg)
 		} else if !strings.HasPrefix(err.Error(), "node-1: ") {
 			t.Errorf("%q: the error does not name the node: %v", said, err)
 		}
 	}
-	missing := remote.Resolver{Run: func(context.Context, ...string) ([]byte, error) { return nil, exec.ErrNotFound }}
-	if _, err := missing.Resolve(t.Context(), remote.Target{Host: "node"}); !errors.Is(err, exec.ErrNotFound) ||
+	missing := sshconfig.Resolver{Run: func(context.Context, ...string) ([]byte, error) { return nil, exec.ErrNotFound }}
+	if _, err := missing.Resolve(t.Context(), sshconfig.Target{Host: "node"}); !errors.Is(err, exec.ErrNotFound) ||
 		!strings.Contains(err.Error(), "install") {
 		t.Errorf("without ssh: %v", err)
-	}
-}
-
-// TestRealSSH asks the installed ssh, about a configuration of our own.
-func TestRealSSH(t *testing.T) {
-	t.Parallel()
-	fixture.Require(t, "ssh")
-	s := kind(inProcess).start(t, want{})
-	dir := t.TempDir()
-	known := filepath.Join(dir, "known_hosts")
-	os.WriteFile(known, []byte("the-node "+authorized(s.hostKey.signer.PublicKey())+"\n"), 0o600)
-	config := filepath.Join(dir, "config")
-	os.WriteFile(config, fmt.Appendf(nil, `Host web
-  HostName 127.0.0.1
-  Port %d
-  User %s
-  IdentityFile %s
-  IdentityAgent none
-  IdentitiesOnly yes
-  UserKnownHostsFile %s
-  HostKeyAlias the-node
-  ProxyJump hop
-Host hop
-  HostName 127.0.0.1
-  Port %[1]d
-  User bob
-  IdentityFile %[3]s
-  UserKnownHostsFile %[4]s
-  HostKeyAlias the-node
-`, s.port, s.login, s.user.file, known), 0o600)
-	cfg, err := remote.Resolve(t.Context(), remote.Target{Name: "node-1", Host: "web", SSHOptions: []string{"-F", config, "-o", "StrictHostKeyChecking=no"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !cfg.AcceptNew || len(cfg.Warnings) != 1 || cfg.Via == nil || cfg.Via.User != "bob" {
-		t.Errorf("%+v", cfg)
-	}
-	cfg.AcceptNew = false
-	if err := try(t, cfg, remote.Options{}); err != nil {
-		t.Error(err)
-	}
-	if _, err := remote.Resolve(t.Context(), remote.Target{Name: "node-1", Host: "web", SSHOptions: []string{"-o", "NoSuchOption=x"}}); err == nil ||
-		!strings.Contains(strings.ToLower(err.Error()), "nosuchoption") {
-		t.Errorf("a bad option: %v", err)
 	}
 }

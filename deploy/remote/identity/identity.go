@@ -1,4 +1,4 @@
-package remote
+package identity
 
 import (
 	"bytes"
@@ -15,26 +15,33 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
-// identities is the list of keys that a login offers, in OpenSSH's order: first the keys of
+// Login is the list of keys that a login offers, in OpenSSH's order: first the keys of
 // IdentityFiles, then the other keys of the agent. The order matters, because sshd refuses a login
 // after six keys.
-type identities struct {
-	cfg     Config
+type Login struct {
+	cfg     sshconfig.Config
 	keyring *Keyring
 	ask     Prompt
 	pause   func() (resume func()) // stops the time limit while the user types or touches a key
 
-	signers []ssh.Signer
-	tried   []string // for AuthError: each offered key, and each configured key with the reason why it is not offered
-	signErr error    // the error of signing with a key that the server has accepted
-	banner  string   // the last text that the server has sent during the login, such as PAM's reason for a refusal
+	Signers []ssh.Signer
+	Tried   []string // each offered key, and each configured key with the reason why it is not offered
+	SignErr error    // the error of signing with a key that the server has accepted
 }
 
-// loadKeys reads the keys into signers. It returns a function that closes the connection to the
-// agent; the keys of the agent need that connection.
-func (id *identities) loadKeys(ctx context.Context) (closeAgent func()) {
+// Load reads the keys that a login at a host offers. ask may be nil. pause is called when the user is asked or touches a key, to stop a
+// time limit. closeAgent closes the connection to the agent, which the keys of the agent need.
+func Load(ctx context.Context, cfg sshconfig.Config, keyring *Keyring, ask Prompt, pause func() (resume func())) (id *Login, closeAgent func()) {
+	id = &Login{cfg: cfg, keyring: keyring, pause: pause}
+	if ask != nil {
+		id.ask = func(ctx context.Context, question string) ([]byte, error) {
+			defer pause()()
+			return ask(ctx, question)
+		}
+	}
 	closeAgent = func() {}
 	var fromAgent []ssh.Signer
 	if socket := id.cfg.IdentityAgent; socket != "" {
@@ -51,7 +58,7 @@ func (id *identities) loadKeys(ctx context.Context) (closeAgent func()) {
 			conn.SetDeadline(time.Now().Add(2 * time.Minute)) // a hardware key may wait for a touch
 		}
 		if err != nil {
-			id.tried = append(id.tried, fmt.Sprintf("agent %s (%v)", socket, err))
+			id.Tried = append(id.Tried, fmt.Sprintf("agent %s (%v)", socket, err))
 		}
 	}
 	certificates := id.readCertificates()
@@ -62,7 +69,7 @@ func (id *identities) loadKeys(ctx context.Context) (closeAgent func()) {
 			continue
 		}
 		if err != nil {
-			id.tried = append(id.tried, fmt.Sprintf("%s (%v)", file, shortKeyError(err)))
+			id.Tried = append(id.Tried, fmt.Sprintf("%s (%v)", file, shortKeyError(err)))
 			continue
 		}
 		for _, cert := range certificates {
@@ -75,20 +82,20 @@ func (id *identities) loadKeys(ctx context.Context) (closeAgent func()) {
 		id.addOffered(signer, from)
 	}
 	if id.cfg.IdentitiesOnly {
-		return closeAgent
+		return id, closeAgent
 	}
 	for i, signer := range fromAgent {
 		if !used[i] {
 			id.addOffered(signer, "agent key "+ssh.FingerprintSHA256(signer.PublicKey()))
 		}
 	}
-	return closeAgent
+	return id, closeAgent
 }
 
 // findKey returns the key of an IdentityFile, from the agent if the agent has the key, and otherwise
 // from the file. It returns a description of the key too, and adds the index of an agent's key to
 // used.
-func (id *identities) findKey(ctx context.Context, file string, fromAgent []ssh.Signer, used map[int]bool) (ssh.Signer, string, error) {
+func (id *Login) findKey(ctx context.Context, file string, fromAgent []ssh.Signer, used map[int]bool) (ssh.Signer, string, error) {
 	public, err := readPublicKey(strings.TrimSuffix(file, ".pub") + ".pub")
 	if err != nil {
 		public, _ = readPublicKey(file) // IdentityFile may be a public key without the suffix .pub
@@ -128,7 +135,7 @@ func readPublicHalf(file string) ssh.PublicKey {
 
 // readCertificates returns the certificates in CertificateFiles and, as ssh does, in KEY-cert.pub of
 // each IdentityFile.
-func (id *identities) readCertificates() []*ssh.Certificate {
+func (id *Login) readCertificates() []*ssh.Certificate {
 	var certs []*ssh.Certificate
 	read := func(file string) error {
 		key, err := readPublicKey(file)
@@ -144,7 +151,7 @@ func (id *identities) readCertificates() []*ssh.Certificate {
 	}
 	for _, file := range id.cfg.CertificateFiles {
 		if err := read(file); err != nil {
-			id.tried = append(id.tried, fmt.Sprintf("certificate %s (%v)", file, shortKeyError(err)))
+			id.Tried = append(id.Tried, fmt.Sprintf("certificate %s (%v)", file, shortKeyError(err)))
 		}
 	}
 	for _, file := range id.cfg.IdentityFiles {
@@ -154,11 +161,11 @@ func (id *identities) readCertificates() []*ssh.Certificate {
 }
 
 // addOffered adds a key to the list of keys that are offered to the server.
-func (id *identities) addOffered(signer ssh.Signer, name string) {
-	id.signers = append(id.signers, &errorKeepingKey{Signer: signer, pause: id.pause, failed: func(err error) {
-		id.signErr = fmt.Errorf("%s: %w", name, err)
+func (id *Login) addOffered(signer ssh.Signer, name string) {
+	id.Signers = append(id.Signers, &errorKeepingKey{Signer: signer, pause: id.pause, failed: func(err error) {
+		id.SignErr = fmt.Errorf("%s: %w", name, err)
 	}})
-	id.tried = append(id.tried, name)
+	id.Tried = append(id.Tried, name)
 }
 
 // errorKeepingKey is a key that passes an error of signing to `failed`, because x/crypto does not
@@ -196,7 +203,7 @@ func shortKeyError(err error) string {
 }
 
 // isDefaultName reports whether ssh tries the key file by default. A missing default file is not
-// listed in AuthError.
+// listed in the error of the login.
 func isDefaultName(file string) bool {
 	for _, name := range []string{"rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss", "dsa"} {
 		if strings.HasSuffix(file, "/.ssh/id_"+name) {

@@ -1,4 +1,4 @@
-package remote
+package sshconfig
 
 import (
 	"context"
@@ -95,9 +95,9 @@ func (c Config) Addr() string {
 	return net.JoinHostPort(c.HostName, strconv.Itoa(c.Port))
 }
 
-// knownHostsName returns the host's name in known_hosts files, as host:port. Like OpenSSH, it
+// KnownHostsName returns the host's name in known_hosts files, as host:port. Like OpenSSH, it
 // replaces the port by 22 if there is a HostKeyAlias.
-func (c Config) knownHostsName() string {
+func (c Config) KnownHostsName() string {
 	if c.HostKeyAlias != "" {
 		return net.JoinHostPort(c.HostKeyAlias, "22")
 	}
@@ -107,9 +107,6 @@ func (c Config) knownHostsName() string {
 // Runner runs a local program and returns its stdout. Its error contains the
 // program's stderr.
 type Runner func(ctx context.Context, argv ...string) ([]byte, error)
-
-// Prompt asks the user for a secret. The caller may overwrite the returned bytes.
-type Prompt func(ctx context.Context, question string) ([]byte, error)
 
 // isPlainUser is like isPlainWord, but also allows single backslashes inside the name, as in
 // `CORP\alice`.
