@@ -28,7 +28,7 @@ func (m *Manager) preflight(ctx context.Context, g *OpenPlan) error {
 		}
 	}
 	type group struct{ role, hypervisor string }
-	checked := map[group]bool{} // kinds of machines and images that were checked on the hypervisor, so that each is checked once
+	checked := map[group]bool{} // roles whose machines were checked on a hypervisor, so that each role is checked there once
 	reported := map[string]bool{}
 	var errs []error
 	for _, role := range slices.Sorted(maps.Keys(failed)) {
