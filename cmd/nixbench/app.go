@@ -20,15 +20,15 @@ import (
 // app contains the flags, the view and the state that all commands use.
 type app struct {
 	ctx      context.Context
-	started  bool // the command's body has started, so later errors are not usage errors
+	started  bool // whether the body of the command has started; later errors are then no usage errors
 	view     *ui.View
 	viewOnce sync.Once
-	sink     event.Sink       // of the session; nil: there is none yet
+	sink     event.Sink       // receives the events after a session was opened; nil: there is no session yet
 	connect  hypervisorOpener // connects to hypervisors
 
-	ongoing   ongoingWork // phases and nodes in progress, shown when Ctrl-C does not end the command at once
-	recording atomic.Bool // a run is being recorded: an interrupt must uncordon its nodes and end its record
-	paused    atomic.Bool // another program uses the terminal: an interrupt must wait, so that it can remove its files
+	ongoing   ongoingWork // phases and nodes in progress, which are shown when Ctrl-C does not end the command at once
+	recording atomic.Bool // whether a run is recorded: after an interrupt, nodes must be uncordoned and the record must be ended
+	paused    atomic.Bool // whether another program uses the terminal: an interrupt must then wait until it has ended
 
 	// flags of all commands
 	file, flake string
@@ -72,7 +72,7 @@ func (a *app) finish(err error) int {
 	code := exitCode(err)
 	switch _, programFailed := err.(*programError); {
 	case err == nil, programFailed: // the program has shown its own error
-	case failure.KindOf(err) == failure.Changes && a.json: // the result, which is the last line, has the changes
+	case failure.KindOf(err) == failure.Changes && a.json: // no error, because the result, which is the last line of --json, contains the changes
 	case failure.KindOf(err) == failure.Declined, failure.KindOf(err) == failure.Changes:
 		event.Sink(a.sendEvent).Note("%v", err)
 	default:
@@ -98,15 +98,17 @@ func (a *app) showEvent(e event.Event) {
 	a.view.Event(e)
 }
 
-// lendTerminal calls f, which uses the terminal, such as another program: nothing is written meanwhile, and an interrupt waits for the end of f.
+// lendTerminal calls f, which uses the terminal, such as another program. Meanwhile nixbench writes nothing, and waits for the
+// end of f after an interrupt.
 func (a *app) lendTerminal(f func()) {
 	a.paused.Store(true)
 	defer a.paused.Store(false)
 	a.view.Pause(f)
 }
 
-// preferCause returns errInterrupted if the command failed after an interrupt signal. If this computer is the probable cause
-// of an error of Nix, or of one without a kind, it adds this cause to err. Otherwise it returns err.
+// preferCause returns errInterrupted if the command failed after an interrupt signal. If this computer is probably the cause
+// of an error of Nix, or of an error without a kind, for example because TMPDIR is full, it adds this cause to err. Otherwise
+// it returns err.
 func (a *app) preferCause(err error) error {
 	if err != nil && errors.Is(context.Cause(a.ctx), errInterrupted) {
 		return errInterrupted

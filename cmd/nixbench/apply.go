@@ -97,7 +97,7 @@ func applyCommand(a *app) *cobra.Command {
 			if len(args) == 1 && isPlanFile(args[0]) {
 				return nil
 			}
-			cmd.ValidArgs = applyGoals // only for the error: a command with ValidArgs completes no files
+			cmd.ValidArgs = applyGoals // set only here, for the message about an invalid goal: a command with ValidArgs completes no files
 			return cobra.OnlyValidArgs(cmd, args)
 		}),
 	}
@@ -272,7 +272,7 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *deploy.SavedPlan,
 	applied, err := s.Apply(a.ctx, deploy.ApplyOptions{
 		Options: options, NoSubstitute: !flags.substitute || flags.noSubstitute, File: file, Saved: saved,
 		Ask: func(changes []machine.Change, makePlan func() (*deploy.Plan, error)) error {
-			if !flags.yes && a.canAsk() && options.Goal == node.Switch { // if some nodes cannot be planned, show the others: apply reports the errors
+			if !flags.yes && a.canAsk() && options.Goal == node.Switch { // also if some nodes cannot be planned: the plan shows the others, and apply reports the errors
 				made, err := makePlan()
 				if made.Nodes == nil {
 					return err
@@ -287,7 +287,7 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *deploy.SavedPlan,
 		},
 	})
 	if applied.Results != nil {
-		a.view.Result(applied.Results, func(w io.Writer) { writeChangedPackages(w, applied.Changes) }) // the view has already shown each node's result
+		a.view.Result(applied.Results, func(w io.Writer) { writeChangedPackages(w, applied.Changes) }) // only the changed packages as text: the view has already shown the result of each node
 	}
 	return err
 }

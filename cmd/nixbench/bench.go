@@ -168,7 +168,7 @@ to the sweep, and are removed at the end.`,
 		if err != nil {
 			return err
 		}
-		a.recording.Store(true) // an interrupt waits until the operation in progress has ended
+		a.recording.Store(true) // an interrupt must wait until the operation in progress has ended
 		st, err := s.Run(a.ctx, b, startNew)
 		return showExecuted(a, st, err)
 	})

@@ -16,7 +16,8 @@ import (
 var colmenaFlags = []string{"parallel", "keep-result", "no-keys", "reboot", "no-substitute", "no-gzip", "gzip", "build-on-target", "no-build-on-target",
 	"force-replace-unknown-profiles", "evaluator"}
 
-// acceptFlags defines those of the flags that the set does not have, without effect. They are hidden: docs/from-colmena.md lists them.
+// acceptFlags defines flags of Colmena without effect, unless the set has a flag of that name already. They are hidden in the
+// help: docs/from-colmena.md lists them.
 func acceptFlags(set *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		if set.Lookup(name) != nil {

@@ -101,7 +101,7 @@ func runDestroy(a *app, flags destroyFlags) error {
 	if results == nil {
 		return err
 	}
-	a.view.Result(results, func(w io.Writer) { // write no results of machines as text, because the view has already shown them
+	a.view.Result(results, func(w io.Writer) { // no results of machines as text, because the view has already shown them
 		if done == nil {
 			fmt.Fprintln(w, "nixbench has booted no machine of this cluster")
 			return

@@ -75,6 +75,6 @@ func writeFindings(w io.Writer, findings []provider.Finding) {
 			fmt.Fprintln(w)
 			first = false
 		}
-		fmt.Fprintf(w, "%s: %s\n", formatFindingTitle(f), f.Fix) // not wrapped, because it may have commands to copy
+		fmt.Fprintf(w, "%s: %s\n", formatFindingTitle(f), f.Fix) // on one line, because the fix may contain commands to copy
 	}
 }

@@ -17,7 +17,7 @@ import (
 // drainFlags configure how members of a running cluster are drained.
 type drainFlags struct {
 	noDrain bool
-	allow   map[string]*bool // the values of the flags in the engines' DrainOptions, by name
+	allow   map[string]*bool // flag of an engine, such as drain-bare-pods → whether it is set
 }
 
 const noDrainHelp = "change nodes of a running cluster without a drain"

@@ -20,7 +20,7 @@ func checkEnvironment() error {
 	}
 	f, err := os.CreateTemp("", "nixbench-")
 	if err == nil {
-		os.Remove(f.Name()) // first, so that nothing is left if the process is killed
+		os.Remove(f.Name()) // removed at once, so that nothing is left if the process is killed
 		_, err = f.Write(make([]byte, 4096))
 		f.Close()
 	}

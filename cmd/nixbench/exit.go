@@ -106,7 +106,7 @@ func splitProblems(err error) []ui.Problem {
 		nix         *nixeval.NixError
 	)
 	whole := []ui.Problem{{Message: err.Error(), Hint: failure.Hint(err)}}
-	if _, ok := err.(*machine.BootError); ok { // show a BootError as one problem, although its cause may be a joined error
+	if _, ok := err.(*machine.BootError); ok { // one problem for a BootError, although its cause may be a joined error
 		return whole
 	}
 	if several := joinedErrors(err); len(several) > 0 {
@@ -117,7 +117,7 @@ func splitProblems(err error) []ui.Problem {
 		return out
 	}
 	switch {
-	case errors.As(err, &unevaluable): // must precede the case of EvalError, because its cause is an EvalError
+	case errors.As(err, &unevaluable): // before the case of EvalError, because its cause is an EvalError
 		return whole
 	case errors.As(err, &eval):
 		return mergeEvalProblems(eval)

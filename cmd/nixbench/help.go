@@ -50,7 +50,7 @@ func addHelp(a *app, root *cobra.Command, group string) {
 		help.Run = nil
 		help.RunE = a.withView(func(args []string) error { return showHelp(root, args) })
 	}
-	root.AddCommand(&cobra.Command{ // without a body, it is a topic of the command help
+	root.AddCommand(&cobra.Command{ // a command without a body is a topic of the command help
 		Use:   "flags",
 		Short: "Flags of all commands",
 		Long:  "Flags of all commands:\n\n" + root.PersistentFlags().FlagUsagesWrapped(helpWidth),

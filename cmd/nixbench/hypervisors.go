@@ -21,7 +21,7 @@ func newHypervisorOpener(send event.Sink) machine.Opener {
 	return func(_ context.Context, name string, h state.Hypervisor) (provider.Provider, error) {
 		p, err := libvirt.Open(name, libvirt.Options{URI: h.URI, Pool: h.Pool, PoolPath: h.PoolPath, Send: send})
 		if err != nil {
-			return nil, err // do not return p: an interface that holds a nil pointer is not nil
+			return nil, err // not p: an interface that holds a nil pointer is not nil
 		}
 		return p, nil
 	}

@@ -144,11 +144,10 @@ func readTemplate(template string, flake bool) (map[string][]byte, error) {
 // writeNewFiles writes all files, or none if one of them exists.
 func writeNewFiles(dir string, files map[string][]byte) error {
 	if _, err := os.Lstat(filepath.Join(dir, ".gitignore")); err == nil {
-		delete(files, ".gitignore") // keep the existing file; the state folder has a .gitignore of its own
+		delete(files, ".gitignore") // an existing .gitignore is kept; the state folder has one of its own
 	}
 	for _, name := range sortedNames(files) {
-		// The folder modules/ may exist with other modules. Fail only if a file would be
-		// overwritten.
+		// Fail only if a file would be overwritten: the folder modules/ may exist with other modules.
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			return newUsageError("init: %s exists, and init overwrites nothing; use another folder with --dir", filepath.Join(dir, name))
 		} else if !errors.Is(err, fs.ErrNotExist) {
@@ -163,7 +162,7 @@ func writeNewFiles(dir string, files map[string][]byte) error {
 			written = append(written, path)
 		}
 		if err != nil {
-			for _, path := range written { // remove the files, because the next init would fail if they exist
+			for _, path := range written { // remove the files that were written, because the next init would fail if they exist
 				_ = os.Remove(path)
 			}
 			return err
@@ -187,7 +186,7 @@ func createFile(path string, data []byte) (created bool, err error) {
 }
 
 func showNextStep(view *ui.View, dir string, files map[string][]byte, next string) {
-	var shown []string // names of files, and each folder once, without its files
+	var shown []string // names to show: files, and folders once in place of their files
 	for _, name := range sortedNames(files) {
 		if top, _, nested := strings.Cut(name, "/"); nested {
 			name = top + "/"

@@ -15,8 +15,8 @@ import (
 // Time limits after an interrupt. A command may have to restore keys, uncordon nodes, or wait for a
 // program before it ends.
 const (
-	reportAfter = 500 * time.Millisecond // then nixbench prints which work it waits for
-	viewGrace   = 200 * time.Millisecond // time limit for the view to show this message
+	reportAfter = 500 * time.Millisecond // after this time, nixbench prints for which work it waits
+	viewGrace   = 200 * time.Millisecond // time limit for the view to show the message about the interrupt
 	giveUpAfter = time.Minute            // then nixbench exits although work is unfinished
 )
 
@@ -25,7 +25,7 @@ type ongoingWork struct {
 	mu    sync.Mutex
 	nodes map[string]event.Phase // node → its current phase
 	order []string               // names of the nodes in the order in which they began
-	phase []event.Phase          // running phases in the order in which they began
+	phase []event.Phase          // phases of the run that have begun and not ended, in the order in which they began
 }
 
 // observe updates the phases and nodes with an event.
@@ -75,10 +75,9 @@ func (u *ongoingWork) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// watchInterrupt waits until the command is interrupted. It then reports the unfinished work, and
-// calls exit if the command does not end within giveUpAfter. The next run then finds the same state
-// as after a killed run. watchInterrupt returns when ended is closed, which means that the command
-// ended. If an engine's command uses the terminal, nothing is reported.
+// watchInterrupt waits until the command is interrupted. It then reports the unfinished work, and calls exit if the command
+// does not end within giveUpAfter; the next run then finds the same state as after a killed run. watchInterrupt returns when
+// the channel ended is closed, because the command has ended. While another program uses the terminal, nothing is reported.
 func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 	select {
 	case <-a.ctx.Done():
@@ -103,8 +102,8 @@ func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 	case <-ended:
 		return
 	case <-reported:
-	case <-time.After(viewGrace): // the view is blocked: no process reads the pipe, or the terminal is stopped
-		if !a.recording.Load() { // exit at once, because no node must be uncordoned and no record must be ended
+	case <-time.After(viewGrace): // the view cannot show the message: no process reads the pipe, or the terminal is stopped
+		if !a.recording.Load() { // exit at once: no run is recorded, so no node must be uncordoned and no record must be ended
 			exit(exitInterrupted)
 			return
 		}

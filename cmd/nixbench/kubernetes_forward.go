@@ -62,7 +62,7 @@ func (t *tunnel) Wait(ctx context.Context) error {
 func (t *tunnel) Close() {
 	t.listener.Close()
 	if t.folder != "" {
-		_ = os.RemoveAll(t.folder) // the next tunnel removes what is left, see removeAbandoned
+		_ = os.RemoveAll(t.folder) // an error is ignored: the next tunnel removes what is left (removeAbandoned)
 	}
 }
 

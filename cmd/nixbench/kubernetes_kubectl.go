@@ -44,7 +44,7 @@ func kubectlCommand(a *app) *cobra.Command {
 	cmd.RunE = a.withView(func(args []string) error { return runKubectl(a, args, flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.SetInterspersed(false) // flags after the first argument are those of kubectl
+	f.SetInterspersed(false) // leave flags after the first argument to kubectl
 	f.BoolVar(&flags.forward, "forward", false, "forward the API through SSH")
 	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, "accept and store the keys of hosts that known_hosts does not contain")
 	return cmd

@@ -32,7 +32,7 @@ func run(args []string, open hypervisorOpener) int {
 	go func() {
 		<-signals
 		cancel(errInterrupted)
-		signal.Stop(signals) // then a second signal ends the process at once
+		signal.Stop(signals) // so that a second signal ends the process at once
 	}()
 
 	app := newApp(ctx, open)
@@ -42,7 +42,7 @@ func run(args []string, open hypervisorOpener) int {
 	root := newRootCommand(app)
 	root.SetArgs(expandFileFlag(root, joinNixOptions(args)))
 	cmd, err := root.ExecuteC()
-	if err != nil && !app.started { // the command line was rejected before the command's body ran
+	if err != nil && !app.started { // the parser has rejected the command line, before the body of the command ran
 		err = suggestCorrection(cmd, err)
 	}
 	return app.finish(app.preferCause(err))

@@ -22,11 +22,11 @@ func newPrompt(a *app) remote.Prompt {
 	return func(ctx context.Context, question string) (answer []byte, err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if err := ctx.Err(); err != nil { // ctx may have ended while another question was open
+		if err := ctx.Err(); err != nil { // do not ask any more if the command was interrupted while another question was open
 			return nil, context.Cause(ctx)
 		}
 		a.view.Pause(func() {
-			fmt.Fprint(a.view.Stderr(), strings.TrimRight(question, ": ")+": ") // most servers end their questions with a colon
+			fmt.Fprint(a.view.Stderr(), strings.TrimRight(question, ": ")+": ") // with exactly one colon, which most servers have at the end of their questions
 			answer, err = readPassword(ctx, int(os.Stdin.Fd()))
 			fmt.Fprintln(a.view.Stderr())
 		})

@@ -30,7 +30,7 @@ Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build,
 const onHelp = "only these `NODES`: names, globs, @tag or @role, between commas; !NAME excludes nodes; -: read them from stdin"
 
 func newRootCommand(a *app) *cobra.Command {
-	cobra.EnableCommandSorting = false // list the commands in the order of AddCommand, which follows the typical workflow
+	cobra.EnableCommandSorting = false // the help lists commands in the order of AddCommand, which follows the typical workflow
 	root := &cobra.Command{
 		Use:           "nixbench",
 		Short:         "Deploy NixOS to existing machines, and to machines that nixbench boots",
@@ -38,7 +38,7 @@ func newRootCommand(a *app) *cobra.Command {
 		SilenceErrors: true, // app.finish shows errors
 		SilenceUsage:  true,
 	}
-	root.SetOut(helpWriter{a}) // before the completion commands are added, which keep their output
+	root.SetOut(helpWriter{a}) // before the completion commands are added, so that their output is not changed
 	var version bool
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if version {

@@ -39,7 +39,7 @@ func sshCommand(a *app) *cobra.Command {
 		return runSSH(a, args[0], command, acceptNew)
 	})
 	f := cmd.Flags()
-	f.SetInterspersed(false) // flags after the node's name are arguments of the remote command
+	f.SetInterspersed(false) // leave flags after the node's name to the remote command
 	f.BoolVar(&acceptNew, "accept-new-host-keys", false, "accept and store the key of a host that known_hosts does not contain")
 	return cmd
 }

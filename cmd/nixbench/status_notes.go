@@ -15,7 +15,7 @@ import (
 func describeStatus(s inspect.Status) []string {
 	var notes []string
 	if s.Error != "" {
-		return nil // finish prints the error of a node that cannot be reached
+		return nil // no notes about a node that cannot be reached, because the command ends with its error
 	}
 	switch s.System {
 	case inspect.OtherSystem:
@@ -50,9 +50,9 @@ func describeReboots(rows []inspect.Status) string {
 }
 
 const (
-	renewalNotice   = 30 * 24 * time.Hour  // how long before its end a certificate is reported
-	authorityNotice = 365 * 24 * time.Hour // how long before its end an authority is reported; replacing an authority takes longer
-	renewalGrace    = 3 * 24 * time.Hour   // how long a certificate's renewal may be overdue
+	renewalNotice   = 30 * 24 * time.Hour  // how long before its end status reports a certificate that is not renewed by itself
+	authorityNotice = 365 * 24 * time.Hour // how long before its end status reports an authority, whose replacement takes long
+	renewalGrace    = 3 * 24 * time.Hour   // how long the renewal of a certificate may be overdue before status reports the certificate
 )
 
 // describeCertificates returns a note about the certificate that expires first, if the user has to renew it or if always

@@ -14,8 +14,8 @@ import (
 // statusColumn is a column of the table of status.
 type statusColumn struct {
 	title    string
-	format   func(inspect.Status) string // returns "-" if the node has no value
-	optional bool                        // the table has the column only if a node has a value
+	format   func(inspect.Status) string // the text of the cell; "-" if the node has no value
+	optional bool                        // whether the table has the column only if a node has a value in it
 	wide     bool                        // only with -o wide
 }
 

@@ -33,7 +33,7 @@ func watchStatus(a *app, s *deploy.Session, flags statusFlags) error {
 		if a.view.Err() != nil {
 			return nil // finish reports it
 		}
-		for _, row := range status.Rows { // its machine may be created again, with another address and another host key
+		for _, row := range status.Rows { // connect to an unreachable node again, because its machine may be created again, with another address and another host key
 			if row.System == inspect.Unreachable {
 				s.Fleet.Drop(row.Node)
 			}

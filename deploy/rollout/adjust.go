@@ -21,7 +21,7 @@ func (e *AdjustError) Error() string { return e.Err.Error() }
 func (e *AdjustError) Kind() failure.Kind { return failure.Check }
 func (e *AdjustError) Unwrap() error      { return e.Err }
 
-// Hint returns what to do about the error.
+// Hint returns a text for the user: how to fix the error.
 func (e *AdjustError) Hint() string {
 	return "run nixbench apply again; it changes only these settings"
 }

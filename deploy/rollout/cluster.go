@@ -23,13 +23,13 @@ type Cluster struct {
 	reporter
 	engines      []engine.Engine
 	members      map[string]member        // by node name
-	desired      map[string]engine.Member // the members according to the hive, by node name
+	desired      map[string]engine.Member // node → member, as the hive describes it
 	drainOptions engine.DrainOptions
 	kinds        map[engine.Engine]string // the kind of each engine
-	store        *state.Store             // nil for a cluster that was not observed
-	leaving      []leaving                // the engines that nodes run and leave, see DrainLeaving
-	left         map[string]string        // the kinds of the engines of the nodes that DrainLeaving has drained, by node name
-	removing     map[string]engine.Engine // the engines of the nodes that DrainForRemoval has drained, by node name
+	store        *state.Store             // the store of the state; nil for a cluster that was not observed
+	leaving      []leaving                // engines that nodes run now and that the hive no longer gives them; see DrainLeaving
+	left         map[string]string        // node → kind of the engine from which DrainLeaving has drained it
+	removing     map[string]engine.Engine // node → engine from which DrainForRemoval has drained it
 	admissions   *admissions
 }
 
@@ -54,8 +54,8 @@ type Observer struct {
 	Hive      *nixeval.Hive
 	Store     *state.Store
 	Report    func(node string) Report
-	Recreated func(node string) bool // whether the machine of a member was recreated; nil: none
-	MayStart  bool                   // units of an engine that does not answer are started on the nodes that have reported
+	Recreated func(node string) bool // whether the machine of a member was recreated; nil: no machine was
+	MayStart  bool                   // whether units of an engine that does not answer may be started, on the nodes that have reported
 	Drain     engine.DrainOptions
 	Send      event.Sink
 }
@@ -103,7 +103,7 @@ func (o Observer) Observe(ctx context.Context) (Cluster, error) {
 		case ctx.Err() != nil:
 			return cluster, context.Cause(ctx)
 		case err != nil:
-			// Without an answer no member can be drained. The run continues, because it may repair the engine.
+			// If the engine does not answer, no member can be drained. The run continues, because it may repair the engine.
 			cluster.warn("", fmt.Errorf("nodes whose member state is unknown are changed one after the other, without a drain: %w", err))
 			for _, m := range deployed {
 				cluster.members[m.Node] = member{t.engine, plan.Member{Status: engine.Status{OneByOne: m.OneByOne}, Unreachable: true}}
@@ -176,7 +176,7 @@ func (cluster Cluster) changeMember(ctx context.Context, m member, node string, 
 	}
 	uncordonCtx := ctx
 	if err != nil {
-		// After a failed change the node usually runs its previous system, and is ready at once.
+		// Limit the wait after a failed change: the node usually runs its previous system, and is ready at once.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), UncordonTimeout)
 		defer cancel()
 		uncordonCtx = limited
@@ -184,7 +184,7 @@ func (cluster Cluster) changeMember(ctx context.Context, m member, node string, 
 	return errors.Join(err, cluster.waitAndUncordon(uncordonCtx, m, node))
 }
 
-// hasLeft reports whether a node runs another engine than before its change, such as after a rollback.
+// hasLeft reports whether a node runs another engine than the one of kind, for example after a rollback.
 func (cluster Cluster) hasLeft(node, kind string) bool {
 	now := cluster.recordedState().Nodes[node].Engine
 	return now != "" && kind != "" && now != kind

@@ -45,8 +45,8 @@ type Rollout struct {
 	// Ready has a channel for each node that is closed when the node may be changed. A node without a channel may be changed at once.
 	Ready    map[string]<-chan struct{}
 	Parallel int          // maximum number of nodes of a wave that change at once; 0: all
-	Slots    Slots        // limits the nodes that are changed at once, together with other work on nodes
-	Done     func(Result) // is called with the result of each node
+	Slots    Slots        // limits how many nodes are changed at once, together with other work on nodes
+	Done     func(Result) // called with the result of each node
 }
 
 // Slots limits how many nodes are worked on at once. Nil: there is no limit.
@@ -159,7 +159,7 @@ func (r *Rollout) changeWave(ctx context.Context, wave []plan.Node, earlier []Re
 		r.Done(result)
 		return result, nil
 	}) {
-		if o.Err != nil { // the run was cancelled before the change began, or the change has panicked
+		if o.Err != nil { // the change of the node was not begun, because the run was cancelled, or it has panicked
 			o.Value = newResult(byName[o.Node.Name], state.Skipped, "skipped: not started", nil)
 			r.Done(o.Value)
 			o.Value.Err = o.Err
@@ -199,7 +199,7 @@ func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result)
 	})
 	switch {
 	case result.Err != nil || !n.Joins || admitted || cluster.Running() && !cluster.IsUnreachable(name):
-	case cluster.Running() && n.Noop: // only a change could have repaired the engine
+	case cluster.Running() && n.Noop: // the engine still does not answer, because only a change could have repaired it
 		cluster.admissions.add(name)
 	default:
 		cluster.admitOrRetry(ctx, name)

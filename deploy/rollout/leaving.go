@@ -19,7 +19,7 @@ import (
 // Report is what a node has reported about itself in this run.
 type Report struct {
 	Deployed bool   // nixbench has deployed a system to it
-	Engine   string // the kind of the engine of its running system; empty if the node does not report one
+	Engine   string // kind of the engine of the node's running system; empty if the node does not report one
 }
 
 // runningEngine returns the kind of the engine that a node runs, or an empty string if it is unknown. The node's own
@@ -31,14 +31,14 @@ func runningEngine(report Report, recorded state.Node) string {
 	return recorded.Engine
 }
 
-// leaving is the nodes that run an engine and that have no engine or another one in the hive.
+// leaving contains the nodes that run an engine and to which the hive gives another engine or none.
 type leaving struct {
 	kind    string
-	engine  engine.Engine            // uses the recorded memberships, because the hive has no more settings of it
+	engine  engine.Engine            // the engine, made of the recorded memberships, because the hive has no settings of it any more
 	desired map[string]engine.Member // the recorded memberships of the nodes
 	members map[string]engine.Status // the nodes that are registered members
-	err     error                    // why the engine does not answer, or nil
-	remains bool                     // other nodes of the hive stay members of the engine
+	err     error                    // the error of an engine that does not answer; nil if it does
+	remains bool                     // whether other nodes of the hive stay members of the engine
 }
 
 // findLeaving returns the engines that nodes of the hive run and leave, ordered by kind. Their members are asked.
@@ -136,9 +136,9 @@ func (cluster Cluster) WithLeaving() Cluster {
 	return cluster
 }
 
-// DrainLeaving drains those of the nodes that leave an engine. It is called before the first node changes, so that no
-// work is moved to a node that changes later. The state contains each mark of a drain before it is set. If a drain
-// fails, all nodes accept work as before.
+// DrainLeaving drains the given nodes that leave an engine. It is called before the first node changes, so that no work is
+// moved to a node that changes later. Each drain is recorded in the state before it begins. If a drain fails, all nodes accept
+// work as before.
 func (cluster Cluster) DrainLeaving(ctx context.Context, nodes []string) error {
 	for _, l := range cluster.leaving {
 		leave := l.membersAmong(nodes)
@@ -162,7 +162,7 @@ func (cluster Cluster) DrainLeaving(ctx context.Context, nodes []string) error {
 	return nil
 }
 
-// membersAmong returns those of the nodes that are registered members and leave the engine.
+// membersAmong returns the nodes that are registered members of the engine and leave it.
 func (l leaving) membersAmong(nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { _, isMember := l.members[node]; return !isMember })
 }
@@ -282,7 +282,7 @@ func (e *LeaveError) Unwrap() error { return e.Err }
 // Kind implements [failure.Classified].
 func (e *LeaveError) Kind() failure.Kind { return failure.Cluster }
 
-// Hint returns what to do about the error.
+// Hint returns a text for the user: how to fix the error.
 func (e *LeaveError) Hint() string {
 	return "repair it, or use --no-drain: then the work on these nodes ends when they change"
 }

@@ -137,8 +137,8 @@ func (r reporter) runMemberStep(ctx context.Context, e engine.Engine, node, text
 	return nil
 }
 
-// watch calls step, which waits for members. If this takes long, it looks at the members, and sends what is wrong there. The error of step contains what is
-// wrong.
+// watch calls step, which waits for members. If step takes long, watch looks at the members, and sends what does not work
+// there. The error of step contains this, too.
 func (r reporter) watch(ctx context.Context, e engine.Engine, nodes []string, step func(context.Context) error) error {
 	seen, err := engine.LookAt(e, nodes...).While(ctx, func(text string) { r.sendProgress(nodes[0], "waits: "+text) }, step)
 	if err != nil && seen != "" && ctx.Err() == nil {
@@ -171,7 +171,7 @@ func (e *ClusterUnavailableError) Error() string {
 func (e *ClusterUnavailableError) Kind() failure.Kind { return failure.Cluster }
 func (e *ClusterUnavailableError) Unwrap() error      { return e.Err }
 
-// Hint returns what to do about the error.
+// Hint returns a text for the user: how to fix the error.
 func (e *ClusterUnavailableError) Hint() string {
 	return "--no-drain removes the machines without this step; the other members still list them"
 }

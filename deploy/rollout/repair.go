@@ -13,17 +13,19 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// repair changes what keeps the cluster from working at the end of a run, if waiting does not mend it.
+// repair solves problems that keep the cluster from working at the end of a run, and that waiting does not solve, such as a
+// systemd unit that is down.
 type repair struct {
 	reporter
-	nodes   []string        // the nodes of the run that have an engine in the hive
-	started map[string]bool // the units that were started, by node and unit
+	nodes   []string        // names of the nodes of the run that have an engine in the hive
+	started map[string]bool // node and systemd unit → whether it was started
 }
 
 func (r reporter) newRepair(nodes []string) repair { return repair{r, nodes, map[string]bool{}} }
 
-// look returns a look at the nodes of the run. It starts units of the engine that are down there, each once. If the units work, it uncordons members
-// that nixbench has drained: the end of a drain may be lost if a controller is killed.
+// look returns a function that looks at the nodes of the run. It starts systemd units of the engine that are down there, each
+// once. If all of them work, it uncordons members that nixbench has drained: the end of a drain may be lost if a controller is
+// killed.
 func (r repair) look(e engine.Engine) check.Look {
 	i, ok := e.(engine.Inspector)
 	if !ok {
@@ -40,7 +42,7 @@ func (r repair) look(e engine.Engine) check.Look {
 	}
 }
 
-// startUnits starts the units that are down on nodes of the run, and reports whether it has started one.
+// startUnits starts the systemd units that are down on nodes of the run. It returns true if it has started one.
 func (r repair) startUnits(ctx context.Context, e engine.Inspector, faults []engine.NodeFaults) bool {
 	started := false
 	for _, n := range faults {
@@ -94,7 +96,7 @@ const uncordonTime = 5 * time.Second
 func (r repair) uncordon(ctx context.Context, e engine.Engine) {
 	ctx, cancel := context.WithTimeout(ctx, uncordonTime)
 	defer cancel()
-	members, _ := e.Members(ctx) // the conditions report an engine that does not answer
+	members, _ := e.Members(ctx) // an error is ignored: the conditions report an engine that does not answer
 	for _, node := range slices.Sorted(maps.Keys(members)) {
 		if members[node].Drained && slices.Contains(r.nodes, node) && e.Uncordon(ctx, node) == nil {
 			r.warn(node, failure.On(node, errors.New("it was still drained by nixbench, and takes work again")))

@@ -20,7 +20,7 @@ func (e *UnevaluableMembersError) Error() string {
 }
 func (e *UnevaluableMembersError) Unwrap() error { return e.Err }
 
-// Hint returns what to do about the error.
+// Hint returns a text for the user: how to fix the error.
 func (e *UnevaluableMembersError) Hint() string {
 	return "fix their configuration in the hive; nixbench eval shows the errors"
 }
