@@ -231,6 +231,32 @@ func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 	if name := h.ClusterName(); len(name) > maxNodeName {
 		return nil, newHiveError("the cluster's name %q… is longer than %d bytes; set a shorter meta.name or cluster.name", name[:20], maxNodeName)
 	}
+	var err error
+	if h.Nodes, err = listNodes(s); err != nil {
+		return nil, err
+	}
+	unitAt := map[string]int{}
+	for i := range h.Nodes {
+		n := &h.Nodes[i]
+		d := s.Deployments[n.Unit]
+		n.Tags = append(slices.Clone(d.Tags), s.Roles[n.Role].Tags...)
+		slices.Sort(n.Tags)
+		n.Tags = slices.Compact(n.Tags)
+		at, seen := unitAt[n.Unit]
+		if !seen {
+			at = len(h.Units)
+			unitAt[n.Unit] = at
+			h.Units = append(h.Units, Unit{Name: n.Unit, Deployment: d})
+		}
+		h.Units[at].Nodes = append(h.Units[at].Nodes, n.Name)
+	}
+	h.markBroken()
+	return h, nil
+}
+
+// listNodes returns the named nodes and the nodes of roles in natural order, without their tags.
+func listNodes(s surveyResult) ([]Node, error) {
+	var nodes []Node
 	owner := map[string]string{} // name → the node or role with that name, for messages
 	claim := func(name, who string) error {
 		if other, taken := owner[name]; taken {
@@ -249,7 +275,7 @@ func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 		if err := claim(name, fmt.Sprintf("node %q", name)); err != nil {
 			return nil, err
 		}
-		h.Nodes = append(h.Nodes, Node{Name: name, Unit: name})
+		nodes = append(nodes, Node{Name: name, Unit: name})
 	}
 	for _, role := range slices.Sorted(maps.Keys(s.Roles)) {
 		if !roleNameRE.MatchString(role) {
@@ -270,30 +296,11 @@ func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 			if r.PerNode {
 				n.Unit = n.Name
 			}
-			h.Nodes = append(h.Nodes, n)
+			nodes = append(nodes, n)
 		}
 	}
-	slices.SortFunc(h.Nodes, func(a, b Node) int { return CompareNatural(a.Name, b.Name) })
-	unitAt := map[string]int{}
-	for i := range h.Nodes {
-		n := &h.Nodes[i]
-		d := s.Deployments[n.Unit]
-		n.Tags = slices.Clone(d.Tags)
-		if n.Role != "" {
-			n.Tags = append(n.Tags, s.Roles[n.Role].Tags...)
-		}
-		slices.Sort(n.Tags)
-		n.Tags = slices.Compact(n.Tags)
-		at, seen := unitAt[n.Unit]
-		if !seen {
-			at = len(h.Units)
-			unitAt[n.Unit] = at
-			h.Units = append(h.Units, Unit{Name: n.Unit, Deployment: d})
-		}
-		h.Units[at].Nodes = append(h.Units[at].Nodes, n.Name)
-	}
-	h.markBroken()
-	return h, nil
+	slices.SortFunc(nodes, func(a, b Node) int { return CompareNatural(a.Name, b.Name) })
+	return nodes, nil
 }
 
 // markBroken adds units to Broken whose deployment options have valid types but invalid values,
