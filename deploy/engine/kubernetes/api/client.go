@@ -20,7 +20,7 @@ import (
 
 const (
 	requestTimeout = 15 * time.Second // of one request of kubectl to its API server
-	attemptTimeout = 15 * time.Second // time limit of kubectl on one control plane, if another control plane can be tried afterwards
+	attemptTimeout = 10 * time.Second // time limit of kubectl on one control plane, if another control plane can be tried afterwards
 	// Timeout is the time limit of kubectl on all control planes together.
 	Timeout = 30 * time.Second
 )
