@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -62,8 +61,7 @@ func (e joiner) sendCredentials(ctx context.Context, node, file string) error {
 	if err != nil {
 		return err
 	}
-	encode := base64.StdEncoding.EncodeToString
-	a := Access{Cluster: e.Name, authority: encode(authority), certificate: encode(certificate), key: encode(key)}
+	a := Access{Cluster: e.Name, Authority: authority, credentials: credentials{Certificate: certificate, Key: key}}
 	kubeconfig, err := a.Kubeconfig()
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -94,8 +93,8 @@ func TestCertificates(t *testing.T) {
 // The expiry of the certificate can be read from the written kubeconfig.
 func TestAccessEnds(t *testing.T) {
 	ends := time.Date(2027, 3, 4, 5, 6, 7, 0, time.UTC)
-	a := &Access{Cluster: "bench", Server: "https://192.0.2.1:6443", key: "S0VZ",
-		certificate: base64.StdEncoding.EncodeToString([]byte(leaf(t, ends.AddDate(-1, 0, 0), ends)))}
+	a := &Access{Cluster: "bench", Server: "https://192.0.2.1:6443",
+		credentials: credentials{Key: []byte("KEY"), Certificate: []byte(leaf(t, ends.AddDate(-1, 0, 0), ends))}}
 	config, err := a.Kubeconfig()
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +102,7 @@ func TestAccessEnds(t *testing.T) {
 	if read := ParseKubeconfig(config); read == nil || read.Cluster != "bench" || !read.Ends().Equal(ends) {
 		t.Errorf("%+v", read)
 	}
-	a.certificate, a.token = "", "abc"
+	a.credentials = credentials{Token: "abc"}
 	if !a.Ends().IsZero() || ParseKubeconfig([]byte("apiVersion: v1")) != nil || ParseKubeconfig([]byte("{}")) != nil {
 		t.Error("a certificate where there is none")
 	}

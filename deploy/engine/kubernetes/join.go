@@ -54,22 +54,19 @@ func (e *kubeadm) describeJoin(ctx context.Context, node string) string {
 func (k *kubeadm) describeCertificateRequest(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout/3)
 	defer cancel()
-	requests, _ := k.List(ctx, "get", "certificatesigningrequests")
+	requests, _ := k.List(ctx, "get", "certificatesigningrequests", "--sort-by=.metadata.creationTimestamp")
 	var last gjson.Result
 	times := 0
 	for _, r := range requests {
 		if r.Get("spec.signerName").String() != "kubernetes.io/kube-apiserver-client-kubelet" || r.Get("spec.username").String() != nodeUser+node {
 			continue
 		}
-		times++
-		if !last.Exists() || creationTime(r).After(creationTime(last)) {
-			last = r
-		}
+		times, last = times+1, r
 	}
 	if times == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("its kubelet has asked for a certificate %s, last %v ago: ", api.Count(times, "time"), time.Since(creationTime(last)).Round(time.Second))
+	text := fmt.Sprintf("its kubelet has asked for a certificate %s, last %v ago: ", api.Count(times, "time"), time.Since(last.Get("metadata.creationTimestamp").Time()).Round(time.Second))
 	condition := func(kind string) gjson.Result {
 		return last.Get(`status.conditions.#(type=="` + kind + `").message`)
 	}
@@ -109,5 +106,3 @@ func (k *kubeadm) describeSigners(ctx context.Context) string {
 	}
 	return text
 }
-
-func creationTime(r gjson.Result) time.Time { return r.Get("metadata.creationTimestamp").Time() }

@@ -3,14 +3,11 @@ package kubernetes
 import (
 	"context"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -19,13 +16,20 @@ import (
 // Access contains the address of a cluster's API and the credentials of the cluster's administrator. It
 // is secret, because the credentials allow every operation on the cluster.
 type Access struct {
-	Cluster string
-	Server  string // URL
+	Cluster   string `json:"-"`
+	Authority []byte `json:"certificate-authority-data,omitempty"`
+	Server    string `json:"server"` // URL
 	// ServerName is the name to expect in the certificate of the API server. It is empty if that name is
 	// the host in Server.
-	ServerName         string
-	authority, key     string // in base64, as in a kubeconfig, except the token
-	certificate, token string
+	ServerName  string `json:"tls-server-name,omitempty"`
+	credentials credentials
+}
+
+// credentials are those of a user in a kubeconfig.
+type credentials struct {
+	Certificate []byte `json:"client-certificate-data,omitempty"`
+	Key         []byte `json:"client-key-data,omitempty"`
+	Token       string `json:"token,omitempty"`
 }
 
 // ReadAdminAccess reads the credentials of the administrator from the first control plane that has them.
@@ -58,22 +62,25 @@ func NewAccessError(err error) error {
 // newAccess returns the first cluster and the first user of a kubeconfig in JSON, or nil if the kubeconfig
 // has no server or no credentials.
 func newAccess(cluster string, config []byte) *Access {
-	c, u := gjson.GetBytes(config, "clusters.0.cluster"), gjson.GetBytes(config, "users.0.user")
-	a := &Access{
-		Cluster: cluster, Server: c.Get("server").String(), authority: c.Get("certificate-authority-data").String(),
-		certificate: u.Get("client-certificate-data").String(), key: u.Get("client-key-data").String(), token: u.Get("token").String(),
+	var c struct {
+		Clusters []struct{ Cluster *Access }
+		Users    []struct{ User credentials }
 	}
-	if a.Server == "" || a.key == "" && a.token == "" {
+	if err := json.Unmarshal(config, &c); err != nil || len(c.Clusters) == 0 || len(c.Users) == 0 {
 		return nil
 	}
+	a := c.Clusters[0].Cluster
+	if u := c.Users[0].User; a == nil || a.Server == "" || u.Key == nil && u.Token == "" {
+		return nil
+	}
+	a.Cluster, a.credentials = cluster, c.Users[0].User
 	return a
 }
 
 // Ends returns the time at which the certificate of the administrator expires. It returns the zero time if
 // the credentials are a token.
 func (a *Access) Ends() time.Time {
-	text, _ := base64.StdEncoding.DecodeString(a.certificate)
-	if block, _ := pem.Decode(text); block != nil {
+	if block, _ := pem.Decode(a.credentials.Certificate); block != nil {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
 			return cert.NotAfter.UTC()
 		}
@@ -84,10 +91,11 @@ func (a *Access) Ends() time.Time {
 // ParseKubeconfig parses a kubeconfig that [Access.Kubeconfig] has returned. It returns nil if the text is
 // not valid.
 func ParseKubeconfig(kubeconfig []byte) *Access {
-	if !json.Valid(kubeconfig) {
-		return nil
+	var c struct {
+		Context string `json:"current-context"`
 	}
-	return newAccess(gjson.GetBytes(kubeconfig, "current-context").String(), kubeconfig)
+	_ = json.Unmarshal(kubeconfig, &c) // newAccess returns nil if the text is not valid
+	return newAccess(c.Context, kubeconfig)
 }
 
 // User returns the name of the user in the kubeconfig.
@@ -96,20 +104,10 @@ func (a *Access) User() string { return a.Cluster + "-admin" }
 // Kubeconfig returns a kubeconfig in JSON, which is valid YAML. The kubeconfig has one context, with the
 // name of the cluster.
 func (a *Access) Kubeconfig() ([]byte, error) {
-	cluster := api.Object{"server": a.Server, "certificate-authority-data": a.authority}
-	if a.ServerName != "" {
-		cluster["tls-server-name"] = a.ServerName
-	}
-	user := api.Object{}
-	for name, value := range map[string]string{"client-certificate-data": a.certificate, "client-key-data": a.key, "token": a.token} {
-		if value != "" {
-			user[name] = value
-		}
-	}
 	data, err := json.MarshalIndent(api.Object{
 		"apiVersion": "v1", "kind": "Config", "current-context": a.Cluster, "preferences": api.Object{},
-		"clusters": []api.Object{{"name": a.Cluster, "cluster": cluster}},
-		"users":    []api.Object{{"name": a.User(), "user": user}},
+		"clusters": []api.Object{{"name": a.Cluster, "cluster": a}},
+		"users":    []api.Object{{"name": a.User(), "user": a.credentials}},
 		"contexts": []api.Object{{"name": a.Cluster, "context": api.Object{"cluster": a.Cluster, "user": a.User()}}},
 	}, "", "  ")
 	if err != nil {
