@@ -38,6 +38,8 @@ type Options struct {
 	// facts. Otherwise, Apply evaluates the hive again; if the plan is that of a file, the hive must still have its systems.
 	Plan *Plan
 
+	Units bool // for Preview: also compute the unit changes; this copies the closures, because a program of the new system computes them
+
 	RebootNodes   bool          // reboot the deployed nodes that have not booted the system of their profile
 	RebootTimeout time.Duration // maximum time until a node has booted
 }
@@ -66,17 +68,18 @@ type Deployer struct {
 // still being evaluated or built. Nothing else is changed on any node before all systems are built and the plan is decided.
 // A run without waves does not wait for a node that does not answer, unless that node may be a member of the running cluster.
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
-	r := &run{Deployer: d, Options: o, hive: hive, systems: newSystems(d, hive, nodes, o), slots: rollout.NewSlots(o.Parallel)}
-	set, facts, err := r.startMachines(ctx, nodes)
+	r := &run{deployment: deployment{d, o, hive, nodes}, slots: rollout.NewSlots(o.Parallel)}
+	r.systems = newSystems(r.deployment)
+	set, facts, err := r.startMachines(ctx)
 	r.machines = set
 	defer set.Finish()
 	if err != nil {
 		d.recordSkipped(nodes, err)
 		return err
 	}
-	prepared := r.prepareNodes(ctx, nodes)
+	prepared := r.prepareNodes(ctx)
 	defer prepared.stop()
-	closures, buildErr := r.buildIfVersionAllowed(ctx, r.Eval.WithFacts(facts), nodes, prepared)
+	closures, buildErr := r.buildIfVersionAllowed(ctx, r.Eval.WithFacts(facts), prepared)
 	if buildErr != nil && (!o.KeepGoing || rollout.IsVersionRefused(buildErr) || ctx.Err() != nil) {
 		prepared.stopCopies()
 		set.AbandonWaits()
@@ -84,21 +87,30 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		d.recordSkipped(nodes, buildErr)
 		return errors.Join(buildErr, set.CreationErrors())
 	}
-	r.changes = r.startSystemChanges(ctx, len(nodes))
-	results, cluster, err := r.deploy(ctx, nodes, closures, prepared)
+	r.changes = newSystemChanges(ctx, r.deployment)
+	results, cluster, err := r.deploy(ctx, closures, prepared)
 	if err == nil && buildErr == nil {
-		err = r.removeObsoleteAndVerify(ctx, nodes, results, cluster)
+		err = r.removeObsoleteAndVerify(ctx, results, cluster)
 	} else {
 		err = errors.Join(err, cluster.UncordonRemaining(ctx))
 	}
-	return errors.Join(buildErr, err, r.recordSystemChanges(results))
+	return errors.Join(buildErr, err, r.changes.record(d.Record, results))
 }
 
-// run has the tools and the options of one call of Apply.
-type run struct {
+// deployment is what is to be deployed, and the tools for it.
+type deployment struct {
 	*Deployer
 	Options
-	hive     *nixeval.Hive
+	hive  *nixeval.Hive
+	nodes []nixeval.Node
+}
+
+// nodeOptions returns the options for the change of a single node.
+func (d deployment) nodeOptions() node.Options { return d.Options.Options.Options }
+
+// run is one call of Apply.
+type run struct {
+	deployment
 	machines *machine.Set
 	systems  *systems
 	slots    rollout.Slots // limits the nodes that are copied to or changed at once
@@ -106,16 +118,16 @@ type run struct {
 }
 
 // deploy decides the plan and executes it. With --rollback-all-on-failure, it restores all changed nodes if a node fails.
-func (r *run) deploy(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, prepared *preparations) ([]rollout.Result, rollout.Cluster, error) {
-	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
+func (r *run) deploy(ctx context.Context, closures map[string]nixeval.Closure, prepared *preparations) ([]rollout.Result, rollout.Cluster, error) {
+	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(r.nodes)})
 	r.systems.finish(closures)
 	var results []rollout.Result
 	cluster, err := r.observeCluster(ctx, closures, prepared)
 	if err != nil {
 		prepared.waitInspected()
-		r.recordSkipped(nodes, err)
+		r.recordSkipped(r.nodes, err)
 	} else {
-		results, err = r.execute(ctx, cluster, nodes, closures, prepared)
+		results, err = r.execute(ctx, cluster, closures, prepared)
 	}
 	cluster.RetryAdmissions(ctx)
 	if r.RebootNodes && ctx.Err() == nil {
@@ -133,15 +145,15 @@ func (r *run) deploy(ctx context.Context, nodes []nixeval.Node, closures map[str
 	if err != nil {
 		err = errors.Join(err, cluster.UncordonLeaving(ctx))
 	}
-	err = errors.Join(err, r.uncordonReturned(ctx, nodes))
-	r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: formatCounts(results, r.outcomeWord)})
+	err = errors.Join(err, r.uncordonReturned(ctx, r.nodes))
+	r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(r.nodes), Failed: err != nil, Text: formatCounts(results, r.Goal)})
 	return results, cluster, err
 }
 
 // execute decides what the run does to the nodes, and does it. If all nodes may change at once, each node is changed
 // as soon as its preparation has ended, because no node depends on the plan of another one: waiting for a node that does not
 // answer would only delay the others. Otherwise the plan orders the waves by which nodes will change, and so waits for all inspections.
-func (r *run) execute(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node, closures map[string]nixeval.Closure, prepared *preparations) ([]rollout.Result, error) {
+func (r *run) execute(ctx context.Context, cluster rollout.Cluster, closures map[string]nixeval.Closure, prepared *preparations) ([]rollout.Result, error) {
 	deploy := func(ctx context.Context, nodes []nixeval.Node, removed []string) ([]rollout.Result, error) {
 		var all []plan.Node
 		tasks := map[string]node.Task{}
@@ -158,12 +170,12 @@ func (r *run) execute(ctx context.Context, cluster rollout.Cluster, nodes []nixe
 		}
 		return x.Execute(ctx, plan.Decide(all, removed, cluster.Observed(), r.Options.Options))
 	}
-	if r.MaxUnavailable.Of(len(nodes)) < len(nodes) || cluster.Running() || cluster.HasLeaving() {
-		return deploy(ctx, nodes, r.machines.RemovedNodes())
+	if r.MaxUnavailable.Of(len(r.nodes)) < len(r.nodes) || cluster.Running() || cluster.HasLeaving() {
+		return deploy(ctx, r.nodes, r.machines.RemovedNodes())
 	}
 	var results []rollout.Result
 	var errs []error
-	for _, o := range fleet.EachReady(ctx, nodes, prepared.ready(), r.Parallel, func(ctx context.Context, n nixeval.Node) ([]rollout.Result, error) {
+	for _, o := range fleet.EachReady(ctx, r.nodes, prepared.ready(), r.Parallel, func(ctx context.Context, n nixeval.Node) ([]rollout.Result, error) {
 		return deploy(ctx, []nixeval.Node{n}, nil)
 	}) {
 		if len(o.Value) == 0 { // the run was cancelled before
@@ -193,7 +205,7 @@ func (r *run) changeNode(ctx context.Context, n plan.Node, t node.Task) rollout.
 }
 
 // removeObsoleteAndVerify removes the machines that are no longer in the hive, and then verifies the cluster.
-func (r *run) removeObsoleteAndVerify(ctx context.Context, nodes []nixeval.Node, results []rollout.Result, cluster rollout.Cluster) error {
+func (r *run) removeObsoleteAndVerify(ctx context.Context, results []rollout.Result, cluster rollout.Cluster) error {
 	if err := r.removeObsoleteMachines(ctx, cluster); err != nil || !r.Goal.ActivatesNow() && !r.RebootNodes {
 		return err
 	}
@@ -203,14 +215,11 @@ func (r *run) removeObsoleteAndVerify(ctx context.Context, nodes []nixeval.Node,
 			before[result.Node.Name] = result.Task.Observed
 		}
 	}
-	conditions := inspect.NodeConditions(r.Fleet, nodes, r.Parallel, before, r.Send)
-	return cluster.Verify(ctx, r.hive, nodes, r.Parallel, conditions, r.CheckTimeout)
+	conditions := inspect.NodeConditions(r.Fleet, r.nodes, r.Parallel, before, r.Send)
+	return cluster.Verify(ctx, r.hive, r.nodes, r.Parallel, conditions, r.CheckTimeout)
 }
 
 // nodeChanger returns a Changer with the connections and the state of the Deployer.
 func (d *Deployer) nodeChanger() *node.Changer {
 	return &node.Changer{Fleet: d.Fleet, Copier: d.Copier, Uploader: d.Uploader, Activator: d.Activator, Store: d.Store, RunID: d.Record.ID(), Send: d.Send}
 }
-
-// nodeOptions returns the options for the change of a single node.
-func (r *run) nodeOptions() node.Options { return r.Options.Options.Options }

@@ -42,7 +42,7 @@ func TestChangesOnRecord(t *testing.T) {
 		o := Options{Options: plan.Options{Options: node.Options{Goal: test.goal, Confirm: time.Minute}}, BootTimeout: 10 * time.Second}
 		var applyErr error
 		w.must(w.session(t.Context(), "apply", func(d *Deployer) error {
-			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})
+			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
 			for i := range made.Nodes {
 				made.Nodes[i].Diff = &packages.SystemDiff{Bytes: 1}
 			}

@@ -22,62 +22,62 @@ import (
 //
 // On a network that nixbench manages, nixbench assigns the addresses, so the facts are complete before the
 // machines boot. On any other network, startMachines waits until every machine has an address.
-func (r *run) startMachines(ctx context.Context, nodes []nixeval.Node) (*machine.Set, string, error) {
-	m := r.Machines
+func (d deployment) startMachines(ctx context.Context) (*machine.Set, string, error) {
+	m := d.Machines
 	if m == nil {
 		return nil, "", nil
 	}
-	if !m.HasMachines(r.Store.State()) {
-		if !m.GeneratesSecrets() || r.Goal == node.UploadKeys {
+	if !m.HasMachines(d.Store.State()) {
+		if !m.GeneratesSecrets() || d.Goal == node.UploadKeys {
 			return nil, "", nil
 		}
-		err := m.WriteFacts(r.Store.State())
-		return nil, r.factsFile(), err
+		err := m.WriteFacts(d.Store.State())
+		return nil, d.factsFile(), err
 	}
-	selected := r.selectMachines(nodes)
-	if !r.Goal.Activates() || selected != nil && len(selected) == 0 {
-		return nil, r.factsFile(), nil
+	selected := d.selectMachines()
+	if !d.Goal.Activates() || selected != nil && len(selected) == 0 {
+		return nil, d.factsFile(), nil
 	}
-	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(machine.Booted(r.hive, nodes))})
-	starter := &machine.Starter{Manager: m, Fleet: r.Fleet, Store: r.Store, RunID: r.Record.ID(), Parallel: r.Parallel, BootTimeout: r.BootTimeout, Deferred: r.mustWaitForTurn}
-	set, err := r.startPlannedMachines(ctx, starter, selected)
+	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(machine.Booted(d.hive, d.nodes))})
+	starter := &machine.Starter{Manager: m, Fleet: d.Fleet, Store: d.Store, RunID: d.Record.ID(), Parallel: d.Parallel, BootTimeout: d.BootTimeout, Deferred: d.mustWaitForTurn}
+	set, err := d.startPlannedMachines(ctx, starter, selected)
 	if err != nil {
 		if failure.KindOf(err) != failure.Declined { // the phase had ended before the question
-			r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Failed: true})
+			d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Failed: true})
 		}
 		return nil, "", err
 	}
 	if !set.AssignsAddresses() {
 		err := set.AwaitAddresses()
-		if err == nil || r.KeepGoing && ctx.Err() == nil {
-			err = m.WriteFacts(r.Store.State()) // the facts leave out nodes without an address
+		if err == nil || d.KeepGoing && ctx.Err() == nil {
+			err = m.WriteFacts(d.Store.State()) // the facts leave out nodes without an address
 		}
 		if err != nil {
 			set.AbandonWaits()
 			return set, "", err
 		}
 	}
-	return set, r.factsFile(), nil
+	return set, d.factsFile(), nil
 }
 
 // factsFile returns the path of the facts file for the evaluation, or "" if the user has selected another facts
 // file.
-func (r *run) factsFile() string {
-	if r.Eval.Facts != "" {
+func (d deployment) factsFile() string {
+	if d.Eval.Facts != "" {
 		return ""
 	}
-	return r.Machines.FactsFile()
+	return d.Machines.FactsFile()
 }
 
 // startPlannedMachines makes the machine plan, asks the user to approve the plan if it stops running machines,
 // writes the plan to the state, and starts its changes.
-func (r *run) startPlannedMachines(ctx context.Context, starter *machine.Starter, selected []nixeval.Node) (*machine.Set, error) {
-	changes, err := r.planMachines(ctx, r.Store.State(), selected, r.Recreate)
+func (d deployment) startPlannedMachines(ctx context.Context, starter *machine.Starter, selected []nixeval.Node) (*machine.Set, error) {
+	changes, err := d.planMachines(ctx, d.Store.State(), selected, d.Recreate)
 	if err != nil {
 		return nil, err
 	}
-	if err = r.checkRecreate(changes); err == nil {
-		err = starter.AskAndRecord(changes, r.Record, selected == nil)
+	if err = d.checkRecreate(changes); err == nil {
+		err = starter.AskAndRecord(changes, d.Record, selected == nil)
 	}
 	if err != nil {
 		changes.Close()
@@ -98,12 +98,12 @@ func (d *Deployer) planMachines(ctx context.Context, recorded *state.State, sele
 
 // selectMachines returns the nodes whose machines may change; nil means all machines. A node that cannot be
 // evaluated is left out, so that no machine is created for it.
-func (r *run) selectMachines(nodes []nixeval.Node) []nixeval.Node {
-	selected := slices.DeleteFunc(machine.Booted(r.hive, nodes), func(n nixeval.Node) bool { return r.hive.Broken[n.Unit] != nil })
+func (d deployment) selectMachines() []nixeval.Node {
+	selected := slices.DeleteFunc(machine.Booted(d.hive, d.nodes), func(n nixeval.Node) bool { return d.hive.Broken[n.Unit] != nil })
 	switch {
-	case len(r.hive.Broken) > 0 && !r.KeepGoing:
+	case len(d.hive.Broken) > 0 && !d.KeepGoing:
 		return []nixeval.Node{} // the evaluation reports the reason
-	case r.Partial || len(r.hive.Broken) > 0:
+	case d.Partial || len(d.hive.Broken) > 0:
 		return append([]nixeval.Node{}, selected...)
 	}
 	return nil
@@ -112,10 +112,10 @@ func (r *run) selectMachines(nodes []nixeval.Node) []nixeval.Node {
 // mustWaitForTurn reports whether the change of a machine has to wait for its node's turn in the rolling update:
 // the change restarts or recreates the machine of a member that was deployed. If all these machines changed at the
 // start of the run, the running cluster would be interrupted.
-func (r *run) mustWaitForTurn(c machine.Change) bool {
-	recorded := r.Store.State()
-	return (c.Action == machine.Restart || c.Action == machine.Recreate) && r.Engines != nil &&
-		desiredMember(r.hive, c.Node) != nil && recorded.Nodes[c.Node].LastConfirmed != nil && !recorded.Unready(c.Node)
+func (d deployment) mustWaitForTurn(c machine.Change) bool {
+	recorded := d.Store.State()
+	return (c.Action == machine.Restart || c.Action == machine.Recreate) && d.Engines != nil &&
+		desiredMember(d.hive, c.Node) != nil && recorded.Nodes[c.Node].LastConfirmed != nil && !recorded.Unready(c.Node)
 }
 
 // desiredMember returns the cluster member that the hive declares for a node, or nil.
@@ -130,11 +130,11 @@ func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
 
 // checkRecreate returns an error if the machine of a member would be recreated and the goal of the run does not
 // activate systems. The member would be removed from the cluster and could not join again.
-func (r *run) checkRecreate(g *machine.OpenPlan) error {
+func (d deployment) checkRecreate(g *machine.OpenPlan) error {
 	for _, c := range g.Changes {
-		if c.Action == machine.Recreate && r.mustWaitForTurn(c) && !r.Goal.ActivatesNow() {
+		if c.Action == machine.Recreate && d.mustWaitForTurn(c) && !d.Goal.ActivatesNow() {
 			return &machine.PlanError{
-				Text: fmt.Sprintf("%s: apply %s cannot recreate its machine: as a member of a cluster it would be removed, and could join again only after its next boot", c.Node, r.Goal),
+				Text: fmt.Sprintf("%s: apply %s cannot recreate its machine: as a member of a cluster it would be removed, and could join again only after its next boot", c.Node, d.Goal),
 				Fix:  "use nixbench apply --recreate, which also switches the node",
 			}
 		}

@@ -471,7 +471,7 @@ func TestPreviewOfMachines(t *testing.T) {
 		var out []string
 		_, err := w.session(t.Context(), "plan", func(d *Deployer) error {
 			recorded := d.Store.State()
-			all, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, recorded, PreviewOptions{})
+			all, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, recorded, Options{Options: plan.Options{WithoutKeys: true}})
 			for _, p := range all.Nodes {
 				text := p.Node + " " + p.Action
 				if p.Machine != nil {

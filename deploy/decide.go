@@ -16,7 +16,7 @@ import (
 // accept the new versions. If an engine refuses a version, the build is cancelled and the refusal is returned.
 // If the evaluation or the build fails first, the request to the engines is cancelled, because it may wait for
 // machines that are still booting.
-func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator, nodes []nixeval.Node, prepared *preparations) (map[string]nixeval.Closure, error) {
+func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator, prepared *preparations) (map[string]nixeval.Closure, error) {
 	if !r.Goal.Activates() {
 		return r.systems.build(ctx, eval)
 	}
@@ -28,7 +28,7 @@ func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator
 	go func() {
 		var err error
 		if r.hasDeployedMember(askCtx, prepared) && askCtx.Err() == nil {
-			_, err = rollout.VersionChanges(askCtx, r.Engines, r.Fleet, r.hive, nodes)
+			_, err = rollout.VersionChanges(askCtx, r.Engines, r.Fleet, r.hive, r.nodes)
 		}
 		if askCtx.Err() != nil {
 			err = nil // the error is about the cancellation
@@ -60,7 +60,7 @@ func (r *run) observeCluster(ctx context.Context, closures map[string]nixeval.Cl
 	}
 	r.waitForPreviousRuns(ctx, closures, prepared)
 	o := r.observer(r.hive, prepared.report, r.Drain)
-	o.Recreated = func(node string) bool { return r.wasRecreated(node, prepared) }
+	o.Recreated = func(node string) bool { return prepared.wasRecreated(node, r.Store.State()) }
 	return o.Observe(ctx)
 }
 
@@ -84,18 +84,6 @@ func (r *run) hasDeployedMember(ctx context.Context, prepared *preparations) boo
 		deployed = deployed || confirmed || prepared.report(n.Name).Deployed
 	}
 	return deployed
-}
-
-// wasRecreated reports whether the machine of a node was recreated and the node has not been deployed since.
-// Both the state and the node must have no deployment, because a true result makes the engine remove the old
-// member.
-func (r *run) wasRecreated(node string, prepared *preparations) bool {
-	recorded, p := r.Store.State(), prepared.byNode[node]
-	if _, ours := recorded.Machines[node]; !ours || recorded.Nodes[node].LastConfirmed != nil || p == nil {
-		return false
-	}
-	<-p.inspected
-	return p.err == nil && !prepared.report(node).Deployed
 }
 
 // waitForPreviousRuns waits for activations of killed runs that are still running on members. Such an
@@ -129,21 +117,15 @@ func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixev
 func (r *run) decide(n nixeval.Node, c nixeval.Closure, built bool, p *preparation) (plan.Node, error) {
 	o := plan.Observation{Node: n, Observed: p.observed, Err: p.err, Closure: c, Built: built, Recorded: r.Store.Node(n.Name)}
 	var err error
-	if o.Deployment, err = r.deploymentOf(n); err != nil {
+	if r.Machines == nil {
+		o.Deployment = r.hive.Unit(n.Unit).Deployment
+	} else if o.Deployment, err = r.Machines.NodeDeployment(n, r.Store.State()); err != nil { // adds the keys of nixbench
 		return plan.Node{Observation: o, Action: plan.WouldRefuse}, &fleet.NodeError{Node: n.Name, Step: event.Keys, Err: err}
 	}
 	if task := r.machines.DeferredTask(n.Name); task != nil {
 		o.Machine = task.Change.Action
 	}
 	return plan.DecideNode(o, r.Options.Options), nil
-}
-
-// deploymentOf returns the deployment options of a node, with the keys that nixbench adds.
-func (r *run) deploymentOf(n nixeval.Node) (nixeval.Deployment, error) {
-	if r.Machines == nil {
-		return r.hive.Unit(n.Unit).Deployment, nil
-	}
-	return r.Machines.NodeDeployment(n, r.Store.State())
 }
 
 // newTask waits for the inspection of a node, decides what the run does to the node, and loads its keys. So an error in a key is found before
@@ -161,7 +143,7 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, c nixeval.Closure, bu
 		return decided, node.Task{}
 	}
 	if r.Goal != node.UploadKeys {
-		r.changes.add(n.Name, p.observed.Current, c.Out)
+		r.changes.add(systemChange{n.Name, p.observed.Current, c.Out})
 	}
 	t := node.Task{
 		Node: n, Deployment: decided.Deployment, Closure: c, BuildOnTarget: r.systems.buildsOnTarget(n.Unit),

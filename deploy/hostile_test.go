@@ -10,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -35,7 +36,7 @@ func TestHostileNode(t *testing.T) {
 				}
 				if command == "" {
 					_, err := w.session(t.Context(), "reboot", func(d *Deployer) error {
-						_, _ = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})
+						_, _ = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
 						inspect.ReadFigures(t.Context(), d.Fleet, w.hive.Nodes, 0)
 						_, err := d.Reboot(t.Context(), inspect.Nodes(t.Context(), d.Fleet, w.hive.Nodes[:1], 0, nil), RebootOptions{Timeout: 2 * time.Second})
 						return err

@@ -15,6 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine/fake"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -35,7 +36,7 @@ func (w *world) warnings() []string {
 func (w *world) preview() ([]string, error) {
 	var out []string
 	_, err := w.session(w.t.Context(), "plan", func(d *Deployer) error {
-		all, err := d.Preview(w.t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})
+		all, err := d.Preview(w.t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
 		for _, p := range all.Nodes {
 			out = append(out, p.Node+" "+p.Action+", "+string(p.Machine.Action)+", "+p.Machine.Why)
 		}

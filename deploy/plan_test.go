@@ -36,7 +36,7 @@ func TestApplyExecutesPlan(t *testing.T) {
 	planned := 0
 	_, err := w.session(t.Context(), "apply", func(d *Deployer) error {
 		var err error
-		if made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{MaxUnavailable: two}); err != nil {
+		if made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{MaxUnavailable: two}}); err != nil {
 			return err
 		}
 		planned = evaluations()
@@ -63,7 +63,7 @@ func TestApplyExecutesPlan(t *testing.T) {
 	}
 	// The plan is executed. Nodes without a change have no wave.
 	if _, err := w.session(t.Context(), "plan", func(d *Deployer) error {
-		made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})
+		made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
 		return err
 	}); err != nil || made.Nodes[0].Action != plan.WouldNothing || made.Nodes[0].Wave != 0 {
 		t.Errorf("after apply: %+v, %v", made.Nodes, err)
@@ -77,7 +77,7 @@ func TestPlanOfUnknownCluster(t *testing.T) {
 		e.Refuse, e.Stopped = refuse, map[string]string{"cp-1": "d.service"}
 		var made Plan
 		if _, err := w.session(t.Context(), "plan", func(d *Deployer) (err error) {
-			made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})
+			made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
 			return err
 		}); err != nil {
 			t.Fatal(err)
@@ -96,7 +96,7 @@ func TestPlanOfUnknownCluster(t *testing.T) {
 func TestApplyEvaluatesWithNewFacts(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	_, err := w.session(t.Context(), "apply", func(d *Deployer) error {
-		made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})
+		made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func TestHiveChangesWhilePlanIsExecuted(t *testing.T) {
 	for _, changes := range []bool{false, true} {
 		w := newWorld(t, map[string]int{"w": 2})
 		results, err := w.session(t.Context(), "apply", func(d *Deployer) error {
-			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})
+			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
 			if err != nil {
 				return err
 			}
@@ -299,7 +299,7 @@ func TestPlanInQuestion(t *testing.T) {
 		o := Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}}, BootTimeout: 10 * time.Second, Plan: &Plan{}}
 		ask := d.Machines.Ask
 		d.Machines.Ask = func(changes []machine.Change) error {
-			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})
+			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
 			if err != nil {
 				return err
 			}

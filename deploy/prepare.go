@@ -8,6 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/rollout"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -31,11 +32,11 @@ type preparations struct {
 // system of its node: so a system is copied while other systems are evaluated and built. A copy changes nothing that runs.
 // If the run fails afterwards, the copied paths stay on the node: a root in /run protects them until the next boot, so that
 // the next run does not copy them again. A copy that fails is repeated by the deployment of the node, which reports the error.
-func (r *run) prepareNodes(ctx context.Context, nodes []nixeval.Node) *preparations {
+func (r *run) prepareNodes(ctx context.Context) *preparations {
 	copyCtx, stopCopies := context.WithCancel(ctx)
 	all := &preparations{byNode: map[string]*preparation{}, stopCopies: stopCopies}
 	inspections := rollout.NewSlots(r.Parallel)
-	for _, n := range nodes {
+	for _, n := range r.nodes {
 		p := &preparation{inspected: make(chan struct{}), ready: make(chan struct{})}
 		all.byNode[n.Name] = p
 		all.all.Go(func() {
@@ -79,16 +80,16 @@ func (r *run) inspectWhenReady(ctx context.Context, n nixeval.Node, slots rollou
 }
 
 // mayHaveEngine reports whether an engine may verify the nodes after the run. It then compares their failed units.
-func (r *run) mayHaveEngine() bool {
-	if len(r.hive.Broken) > 0 {
+func (d deployment) mayHaveEngine() bool {
+	if len(d.hive.Broken) > 0 {
 		return true
 	}
-	for _, u := range r.hive.Units {
+	for _, u := range d.hive.Units {
 		if u.Deployment.Engine != nil {
 			return true
 		}
 	}
-	for _, n := range r.Store.State().Nodes {
+	for _, n := range d.Store.State().Nodes {
 		if n.Engine != "" {
 			return true
 		}
@@ -142,4 +143,16 @@ func (l *preparations) report(name string) rollout.Report {
 		return newReport(p.observed)
 	}
 	return rollout.Report{}
+}
+
+// wasRecreated reports whether the machine of a node was recreated and the node has not been deployed since.
+// Both the state and the node must have no deployment, because a true result makes the engine remove the old
+// member.
+func (l *preparations) wasRecreated(node string, recorded *state.State) bool {
+	p := l.byNode[node]
+	if _, ours := recorded.Machines[node]; !ours || recorded.Nodes[node].LastConfirmed != nil || p == nil {
+		return false
+	}
+	<-p.inspected
+	return p.err == nil && !l.report(node).Deployed
 }

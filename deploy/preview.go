@@ -21,7 +21,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets"
-	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -97,32 +96,19 @@ type Plan struct {
 	Made time.Time
 }
 
-// PreviewOptions are the options of Preview.
-type PreviewOptions struct {
-	Parallel  int
-	Units     bool // also compute the unit changes; this copies the closures, because a program of the new system computes them
-	Keys      bool
-	KeepGoing bool
-	Partial   bool // only some of the hive's nodes are selected, so no machine would be removed
-	Recreate  bool
-
-	WithoutDrain   bool
-	Drain          engine.DrainOptions
-	MaxUnavailable selection.Share // nodes that may change in one wave
+// preview is one call of Preview.
+type preview struct {
+	deployment
+	recorded *state.State
+	diffs    *diffs
 }
 
-// options returns the options of the Apply that o previews.
-func (o PreviewOptions) options() Options {
-	return Options{
-		Options:  plan.Options{Options: node.Options{Goal: node.Switch}, WithoutKeys: !o.Keys, WithoutDrain: o.WithoutDrain, MaxUnavailable: o.MaxUnavailable},
-		Parallel: o.Parallel, KeepGoing: o.KeepGoing,
-	}
-}
-
-// Preview returns what Apply would do with each node. It builds the systems on this computer. If o.Units is set,
-// Preview also copies the closures to the nodes; otherwise it writes nothing to the nodes.
-func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o PreviewOptions) (Plan, error) {
-	machines, done, err := d.previewMachines(ctx, recorded, nodes, o)
+// Preview returns what Apply would do with each node, with the goal switch. It builds the systems on this computer. If
+// o.Units is set, Preview also copies the closures to the nodes; otherwise it writes nothing to the nodes.
+func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o Options) (Plan, error) {
+	o.Options.Options, o.Plan = node.Options{Goal: node.Switch}, nil
+	r := preview{deployment: deployment{d, o, hive, nodes}, recorded: recorded, diffs: newDiffs(d.Copier)}
+	machines, done, err := r.planMachines(ctx)
 	defer done()
 	if err != nil {
 		return Plan{}, err
@@ -140,7 +126,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	}()
 	eval := d.Eval.WithFacts(machines.facts)
 	facts := readFacts(eval)
-	closures, buildErr := newSystems(d, hive, nodes, o.options()).build(ctx, eval)
+	closures, buildErr := newSystems(r.deployment).build(ctx, eval)
 	observed := map[string]fleet.Outcome[activate.Node]{}
 	for _, l := range <-inspecting {
 		observed[l.Node.Name] = l
@@ -149,7 +135,6 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 		return Plan{}, buildErr
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(nodes)})
-	diffs := newDiffs(d.Copier)
 	results := fleet.Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
 		c, built := closures[n.Unit]
 		observation := plan.Observation{
@@ -159,7 +144,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 		if m := machines.byNode[n.Name]; m != nil {
 			observation.Machine = m.Action
 		}
-		p := d.previewNode(ctx, plan.DecideNode(observation, o.options().Options), diffs, o)
+		p := r.describeNode(ctx, plan.DecideNode(observation, o.Options))
 		p.Machine = machines.byNode[n.Name]
 		if v, ok := versions[n.Name]; ok {
 			p.Version = &v
@@ -176,9 +161,9 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 			changed++
 		}
 	}
-	unknown, adjustErr := d.previewAdjustments(ctx, hive, out)
+	unknown, adjustErr := r.addAdjustments(ctx, out)
 	out = append(out, machines.removed...)
-	errs = append(errs, adjustErr, d.previewOrder(ctx, hive, recorded, observed, out, machines.obsolete, o))
+	errs = append(errs, adjustErr, r.addOrder(ctx, observed, out, machines.obsolete))
 	err = errors.Join(errs...)
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: describePreview(len(machines.removed), changed, len(nodes))})
 	return Plan{Nodes: out, Unknown: unknown, closures: closures, facts: facts}, err
@@ -193,14 +178,14 @@ func describePreview(removed, changed, nodes int) string {
 	return text
 }
 
-// previewNode returns what apply would do with one node.
-func (d *Deployer) previewNode(ctx context.Context, n plan.Node, diffs *diffs, o PreviewOptions) Preview {
+// describeNode returns what apply would do with one node.
+func (r preview) describeNode(ctx context.Context, n plan.Node) Preview {
 	p := Preview{
 		Node: n.Node.Name, Unit: n.Node.Unit, From: n.Observed.Current, To: n.Closure.Out, Drv: n.Closure.Drv,
 		Generation: n.Observed.Generation, Profile: n.Observed.Profile, Action: n.Action, plan: n, err: n.Err,
 	}
 	if n.Err == nil && n.Built && n.Observation.Err == nil && !isDown(n.Observation.Machine) {
-		p.err = node.AddCause(ctx, d.Fleet, p.Node, d.addPreviewDetails(ctx, &p, diffs, o))
+		p.err = node.AddCause(ctx, r.Fleet, p.Node, r.addDetails(ctx, &p))
 	}
 	if p.err != nil {
 		p.Error = p.err.Error()
@@ -208,10 +193,10 @@ func (d *Deployer) previewNode(ctx context.Context, n plan.Node, diffs *diffs, o
 	return p
 }
 
-// addPreviewDetails adds to p the paths to copy, the packages that change, whether a reboot is needed, and the changes of keys and units.
-func (d *Deployer) addPreviewDetails(ctx context.Context, p *Preview, diffs *diffs, o PreviewOptions) error {
+// addDetails adds to p the paths to copy, the packages that change, whether a reboot is needed, and the changes of keys and units.
+func (r preview) addDetails(ctx context.Context, p *Preview) error {
 	c, dep, recorded, observed := p.plan.Closure, p.plan.Deployment, p.plan.Recorded, p.plan.Observed
-	h, err := d.Fleet.Host(ctx, p.plan.Node)
+	h, err := r.Fleet.Host(ctx, p.plan.Node)
 	if err != nil {
 		return err
 	}
@@ -220,13 +205,13 @@ func (d *Deployer) addPreviewDetails(ctx context.Context, p *Preview, diffs *dif
 	case p.Action == plan.WouldNothing:
 		p.Copy = &CopyPreview{}
 	case isLocal:
-		missing, bytes, err := d.Copier.Missing(ctx, p.Node, h, []string{c.Out})
+		missing, bytes, err := r.Copier.Missing(ctx, p.Node, h, []string{c.Out})
 		if err != nil {
 			return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
 		}
 		p.Copy = &CopyPreview{Paths: len(missing), Bytes: bytes}
-		if p.Diff, err = diffs.compare(ctx, p.Node, h, p.From, p.To); err != nil { // apply does not need the difference
-			d.Send.Send(event.Event{Kind: event.Message, Level: "warning", Node: p.Node, Time: time.Now(), Text: "the packages that change are unknown: " + err.Error()})
+		if p.Diff, err = r.diffs.compare(ctx, p.Node, h, p.From, p.To); err != nil { // apply does not need the difference
+			r.Send.Send(event.Event{Kind: event.Message, Level: "warning", Node: p.Node, Time: time.Now(), Text: "the packages that change are unknown: " + err.Error()})
 		}
 	}
 	if isLocal || p.Action == plan.WouldNothing {
@@ -241,23 +226,23 @@ func (d *Deployer) addPreviewDetails(ctx context.Context, p *Preview, diffs *dif
 	// If the node runs the last confirmed system and the hive has no keys for the node, there are no keys to
 	// remove.
 	if runsConfirmed := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == observed.Current; p.plan.Keys == plan.ReplaceKeys && (len(dep.Keys) > 0 || !runsConfirmed) {
-		if err := d.previewKeys(ctx, p, h, dep); err != nil {
+		if err := r.addKeys(ctx, p, h, dep); err != nil {
 			return &fleet.NodeError{Node: p.Node, Step: event.Keys, Err: err}
 		}
 	}
-	if o.Units && isLocal && (p.Action == plan.WouldSwitch || p.Action == plan.WouldFirst) {
-		return d.previewUnits(ctx, p, h, c)
+	if r.Units && isLocal && (p.Action == plan.WouldSwitch || p.Action == plan.WouldFirst) {
+		return r.addUnits(ctx, p, h, c)
 	}
 	return nil
 }
 
-func (d *Deployer) previewKeys(ctx context.Context, p *Preview, h secrets.Host, dep nixeval.Deployment) error {
-	set, err := d.Uploader.Load(ctx, p.Node, dep, secrets.All)
+func (r preview) addKeys(ctx context.Context, p *Preview, h secrets.Host, dep nixeval.Deployment) error {
+	set, err := r.Uploader.Load(ctx, p.Node, dep, secrets.All)
 	if err != nil {
 		return err
 	}
 	set.Restart = true
-	result, err := d.Uploader.Plan(ctx, h, set)
+	result, err := r.Uploader.Plan(ctx, h, set)
 	if err != nil {
 		return err
 	}
@@ -268,14 +253,14 @@ func (d *Deployer) previewKeys(ctx context.Context, p *Preview, h secrets.Host, 
 	return nil
 }
 
-func (d *Deployer) previewUnits(ctx context.Context, p *Preview, h *remote.Host, c nixeval.Closure) error {
-	d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: p.Node})
-	stats, err := d.Copier.Copy(ctx, p.Node, h, []string{c.Out})
-	d.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: p.Node, Text: fmt.Sprintf("%d paths", stats.Paths), Failed: err != nil})
+func (r preview) addUnits(ctx context.Context, p *Preview, h *remote.Host, c nixeval.Closure) error {
+	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: p.Node})
+	stats, err := r.Copier.Copy(ctx, p.Node, h, []string{c.Out})
+	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: p.Node, Text: fmt.Sprintf("%d paths", stats.Paths), Failed: err != nil})
 	if err != nil {
 		return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
 	}
-	result, err := d.Activator.Activate(ctx, p.Node, h, activate.Request{Path: c.Out, Goal: activate.DryActivate})
+	result, err := r.Activator.Activate(ctx, p.Node, h, activate.Request{Path: c.Out, Goal: activate.DryActivate})
 	if err != nil {
 		return &fleet.NodeError{Node: p.Node, Step: event.Activate, Err: err}
 	}

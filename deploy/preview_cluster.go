@@ -11,12 +11,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
-// previewOrder adds to the preview of each node that would change its wave, whether it would be drained, and what the drain would delete.
+// addOrder adds to the preview of each node that would change its wave, whether it would be drained, and what the drain would delete.
 // removed are the nodes whose machines would be removed at the end.
-func (d *Deployer) previewOrder(ctx context.Context, hive *nixeval.Hive, recorded *state.State, observed map[string]fleet.Outcome[activate.Node], previews []Preview, removed []string, o PreviewOptions) error {
+func (r preview) addOrder(ctx context.Context, observed map[string]fleet.Outcome[activate.Node], previews []Preview, removed []string) error {
 	changes, canAsk := len(removed) > 0, false
 	var nodes []plan.Node
 	byName := map[string]*Preview{}
@@ -31,8 +30,8 @@ func (d *Deployer) previewOrder(ctx context.Context, hive *nixeval.Hive, recorde
 	if !changes {
 		return nil
 	}
-	cluster := rollout.NewCluster(nil, d.Send)
-	if canAsk && d.Engines != nil {
+	cluster := rollout.NewCluster(nil, r.Send)
+	if canAsk && r.Engines != nil {
 		report := func(name string) rollout.Report {
 			if one, ok := observed[name]; ok && one.Err == nil {
 				return newReport(one.Value)
@@ -40,12 +39,12 @@ func (d *Deployer) previewOrder(ctx context.Context, hive *nixeval.Hive, recorde
 			return rollout.Report{}
 		}
 		var err error
-		observer := rollout.Observer{Engines: d.Engines, Fleet: d.Fleet, Hive: hive, Store: state.ReadOnly(recorded), Report: report, Drain: o.Drain, Send: d.Send}
+		observer := rollout.Observer{Engines: r.Engines, Fleet: r.Fleet, Hive: r.hive, Store: state.ReadOnly(r.recorded), Report: report, Drain: r.Drain, Send: r.Send}
 		if cluster, err = observer.Observe(ctx); err != nil {
 			return err
 		}
 	}
-	decided := plan.Decide(nodes, removed, cluster.Observed(), o.options().Options)
+	decided := plan.Decide(nodes, removed, cluster.Observed(), r.Options.Options)
 	number := 0
 	for _, wave := range decided.Waves {
 		wave = slices.DeleteFunc(wave, func(n plan.Node) bool { return !byName[n.Node.Name].isInWave() })
@@ -66,27 +65,27 @@ func (d *Deployer) previewOrder(ctx context.Context, hive *nixeval.Hive, recorde
 	return err
 }
 
-// previewAdjustments adds to each preview the changes that [rollout.Cluster.AdjustMembers] would make. It adds
+// addAdjustments adds to each preview the changes that [rollout.Cluster.AdjustMembers] would make. It adds
 // nothing before the first deployment, because no engine runs yet. unknown is why an engine does not answer, or nil.
-func (d *Deployer) previewAdjustments(ctx context.Context, hive *nixeval.Hive, previews []Preview) (unknown, _ error) {
+func (r preview) addAdjustments(ctx context.Context, previews []Preview) (unknown, _ error) {
 	var nodes []string
 	deployed := false
 	for _, p := range previews {
 		nodes = append(nodes, p.Node)
 		deployed = deployed || p.err == nil && p.From != "" && p.Action != plan.WouldFirst
 	}
-	if !deployed || d.Engines == nil {
+	if !deployed || r.Engines == nil {
 		return nil, nil
 	}
-	engines, err := d.Engines.Of(hive, d.Fleet)
+	engines, err := r.Engines.Of(r.hive, r.Fleet)
 	if err != nil {
 		return nil, err
 	}
 	if _, unknown := inspect.Members(ctx, engines); unknown != nil {
-		d.warn("", unknown)
+		r.warn("", unknown)
 		return unknown, nil
 	}
-	changes := rollout.PreviewAdjustments(ctx, engines, nodes, d.Send)
+	changes := rollout.PreviewAdjustments(ctx, engines, nodes, r.Send)
 	for i, p := range previews {
 		previews[i].Adjust = changes[p.Node]
 	}

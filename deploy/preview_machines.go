@@ -3,13 +3,10 @@ package deploy
 import (
 	"context"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/plan"
-	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -40,23 +37,23 @@ func isDown(a machine.Action) bool {
 	return slices.Contains([]machine.Action{machine.Create, machine.Finish, machine.Start, machine.Resume, machine.Reconnect}, a)
 }
 
-// previewMachines returns what apply would do with machines. out.facts is a temporary file with the facts as
+// planMachines returns what apply would do with machines. out.facts is a temporary file with the facts as
 // they would be after apply, without the host keys that do not exist yet. The caller removes the file with
 // done.
-func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, nodes []nixeval.Node, o PreviewOptions) (out machinePreviews, done func(), err error) {
+func (r preview) planMachines(ctx context.Context) (out machinePreviews, done func(), err error) {
 	out.byNode = map[string]*MachinePreview{}
 	done = func() {}
-	m := d.Machines
-	if m == nil || !m.HasMachines(recorded) {
+	m := r.Machines
+	if m == nil || !m.HasMachines(r.recorded) {
 		return out, done, nil
 	}
 	var selected []nixeval.Node
-	if o.Partial {
-		if selected = append([]nixeval.Node{}, machine.Booted(m.Hive, nodes)...); len(selected) == 0 {
+	if r.Partial {
+		if selected = append([]nixeval.Node{}, machine.Booted(m.Hive, r.nodes)...); len(selected) == 0 {
 			return out, done, nil
 		}
 	}
-	machinePlan, err := d.planMachines(ctx, recorded, selected, o.Recreate)
+	machinePlan, err := r.Deployer.planMachines(ctx, r.recorded, selected, r.Recreate)
 	if err != nil {
 		return out, done, err
 	}
@@ -72,23 +69,19 @@ func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, n
 			out.byNode[c.Node] = p
 		}
 	}
-	if !machinePlan.Network.Mode.Ours() || d.Eval.Facts != "" && d.Eval.Facts != m.Dir.Facts() {
+	if !machinePlan.Network.Mode.Ours() || r.Eval.Facts != "" && r.Eval.Facts != m.Dir.Facts() {
 		return out, done, nil
 	}
-	next := recorded.Clone()
+	next := r.recorded.Clone()
 	for _, p := range machinePlan.Places {
 		machine := next.Machines[p.Node]
 		machine.MAC, machine.Address = p.MAC, p.Address
 		next.Machines[p.Node] = machine
 	}
 	data, err := m.EncodeFacts(next)
-	if err != nil || data == nil {
-		return out, done, err
-	}
-	dir, err := os.MkdirTemp("", "nixbench-plan-")
 	if err != nil {
 		return out, done, err
 	}
-	out.facts = filepath.Join(dir, "runtime.json")
-	return out, func() { _ = os.RemoveAll(dir) }, os.WriteFile(out.facts, data, 0o600)
+	out.facts, done, err = writeFacts(data)
+	return out, done, err
 }

@@ -48,7 +48,7 @@ func (d *Deployer) Reboot(ctx context.Context, inspected []fleet.Outcome[activat
 		return d.rebootNode(ctx, n, observed[n.Name].BootID, o.Timeout)
 	})
 	results, err = append(results, rebooted...), errors.Join(append(errs, err)...)
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(inspected), Failed: err != nil, Text: formatCounts(results, formatOutcome)})
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(inspected), Failed: err != nil, Text: formatCounts(results, node.Switch)})
 	return toNodeResults(results), err
 }
 
@@ -91,6 +91,10 @@ func (r *run) rebootDeployed(ctx context.Context, results []rollout.Result) ([]r
 	rebooted, err := r.update(ctx, todo, observed, options, func(ctx context.Context, n nixeval.Node) rollout.Result {
 		return r.rebootAndVerify(ctx, byNode[n.Name], observed[n.Name].BootID)
 	})
+	for i, result := range rebooted {
+		before := byNode[result.Node.Name]
+		rebooted[i].Task, rebooted[i].Activation = before.Task, before.Activation
+	}
 	return append(failed, rebooted...), errors.Join(append(errs, err)...)
 }
 
@@ -99,7 +103,7 @@ func (r *run) rebootDeployed(ctx context.Context, results []rollout.Result) ([]r
 func (r *run) rebootAndVerify(ctx context.Context, deployed rollout.Result, boot string) rollout.Result {
 	name := deployed.Node.Name
 	result := r.rebootNode(ctx, deployed.Node, boot, r.RebootTimeout)
-	result.Task, result.Activation, result.Before = deployed.Task, deployed.Activation, deployed.Before
+	result.Before = deployed.Before
 	if result.Err != nil {
 		return result
 	}

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,29 +69,26 @@ func formatFailure(r rollout.Result) string {
 	return "failed: " + text
 }
 
-// formatCounts formats the number of nodes per outcome: `2 switched, 1 failed`. word returns the word for an outcome.
-func formatCounts(results []rollout.Result, word func(state.Outcome) string) string {
-	order := []state.Outcome{state.Switched, node.Rebooted, state.Unchanged, state.RolledBack, state.Failed, state.Skipped}
+// formatCounts formats the number of nodes per outcome of a run with a goal: `2 switched, 1 failed`.
+func formatCounts(results []rollout.Result, goal node.Goal) string {
+	words := map[state.Outcome]string{}
+	switch goal {
+	case node.Push:
+		words[state.Switched] = "copied"
+	case node.UploadKeys:
+		words[state.Switched] = "updated"
+	case node.DryActivate:
+		words[state.Unchanged] = "looked at"
+	}
 	counts := map[state.Outcome]int{}
 	for _, r := range results {
 		counts[r.Outcome]++
 	}
 	var parts []string
-	for _, o := range order {
+	for _, o := range []state.Outcome{state.Switched, node.Rebooted, state.Unchanged, state.RolledBack, state.Failed, state.Skipped} {
 		if counts[o] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[o], word(o)))
+			parts = append(parts, fmt.Sprintf("%d %s", counts[o], cmp.Or(words[o], string(o))))
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-// outcomeWord returns the word for an outcome in the summary of a run with this goal.
-func (r *run) outcomeWord(o state.Outcome) string {
-	if o == state.Switched && !r.Goal.Activates() {
-		return map[node.Goal]string{node.Push: "copied", node.UploadKeys: "updated"}[r.Goal]
-	}
-	if o == state.Unchanged && r.Goal == node.DryActivate {
-		return "looked at"
-	}
-	return string(o)
 }

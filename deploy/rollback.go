@@ -170,7 +170,7 @@ func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions
 		return d.rollBackNode(ctx, byName[n.Name], o)
 	})
 	results, err = append(results, done...), errors.Join(append(errs, err)...)
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: formatCounts(results, formatOutcome)})
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: formatCounts(results, node.Switch)})
 	return toNodeResults(results), err
 }
 

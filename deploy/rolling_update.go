@@ -83,5 +83,3 @@ func toNodeResults(results []rollout.Result) []state.NodeResult {
 	}
 	return out
 }
-
-func formatOutcome(o state.Outcome) string { return string(o) }

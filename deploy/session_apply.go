@@ -59,7 +59,7 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 			if o.Plan.Nodes != nil {
 				return o.Plan, nil
 			}
-			made, err := s.preview(ctx, o.preview())
+			made, err := s.preview(ctx, o.Options)
 			if made.Nodes != nil {
 				*o.Plan = made
 			}
@@ -131,7 +131,7 @@ func (s *Session) Build(ctx context.Context, keepGoing bool, results string) ([]
 }
 
 // Plan returns what Apply would do. If units are requested, their systems are copied to the nodes, and a run is recorded.
-func (s *Session) Plan(ctx context.Context, o PreviewOptions) (made Plan, err error) {
+func (s *Session) Plan(ctx context.Context, o Options) (made Plan, err error) {
 	if !o.Units {
 		return s.preview(ctx, o)
 	}
@@ -143,7 +143,7 @@ func (s *Session) Plan(ctx context.Context, o PreviewOptions) (made Plan, err er
 }
 
 // preview makes a plan. It creates no secrets and no garbage collector roots: apply rebuilds a closure that was garbage-collected.
-func (s *Session) preview(ctx context.Context, o PreviewOptions) (Plan, error) {
+func (s *Session) preview(ctx context.Context, o Options) (Plan, error) {
 	recorded, err := s.State()
 	if err != nil {
 		return Plan{}, err
@@ -155,17 +155,9 @@ func (s *Session) preview(ctx context.Context, o PreviewOptions) (Plan, error) {
 	return d.Preview(ctx, s.Hive, s.Nodes, recorded, o)
 }
 
-// preview returns the options of the plan that Apply executes with these options.
-func (o Options) preview() PreviewOptions {
-	return PreviewOptions{
-		Parallel: o.Parallel, Keys: !o.WithoutKeys, KeepGoing: o.KeepGoing, Partial: o.Partial, Recreate: o.Recreate,
-		WithoutDrain: o.WithoutDrain, Drain: o.Drain, MaxUnavailable: o.MaxUnavailable,
-	}
-}
-
 // verifyPlan makes the plan of a plan file again, and returns an [OutdatedPlanError] if it differs.
 func (s *Session) verifyPlan(ctx context.Context, o ApplyOptions) (*Plan, error) {
-	made, err := s.preview(ctx, o.preview())
+	made, err := s.preview(ctx, o.Options)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -15,10 +17,7 @@ import (
 
 // systems evaluates and builds the systems of nodes. A goroutine can wait for each system.
 type systems struct {
-	*Deployer
-	Options
-	hive   *nixeval.Hive
-	nodes  []nixeval.Node
+	deployment
 	byUnit map[string]*system
 
 	builds *nixeval.Builds // set, as ctx, before the first system is evaluated
@@ -32,9 +31,9 @@ type system struct {
 	isBuilt          bool
 }
 
-func newSystems(d *Deployer, hive *nixeval.Hive, nodes []nixeval.Node, o Options) *systems {
-	s := &systems{Deployer: d, Options: o, hive: hive, nodes: nodes, byUnit: map[string]*system{}}
-	for _, unit := range selection.Units(nodes) {
+func newSystems(d deployment) *systems {
+	s := &systems{deployment: d, byUnit: map[string]*system{}}
+	for _, unit := range selection.Units(d.nodes) {
 		s.byUnit[unit] = &system{evaluated: make(chan struct{}), built: make(chan struct{})}
 	}
 	return s
@@ -164,6 +163,35 @@ func (s *systems) plannedClosures(eval *nixeval.Evaluator) map[string]nixeval.Cl
 	return maps.Clone(s.Plan.closures)
 }
 
+// checkPlanFile returns an [OutdatedPlanError] if the hive no longer has the systems of the plan file that Apply executes: the hive
+// may have changed since it was compared with the file, for example while the user read the question about machines. checkPlanFile
+// evaluates the systems again with the facts of the plan, and builds nothing. It is called after the evaluation with the facts of
+// this run, and so also notices a change during that evaluation.
+func (s *systems) checkPlanFile(ctx context.Context) error {
+	file, remove, err := writeFacts(s.Plan.facts)
+	defer remove()
+	if err != nil {
+		return err
+	}
+	wait := s.Send.Wait(event.Event{Phase: event.Evaluate, Text: "Nix, to compare the hive with the plan " + s.Plan.File})
+	defer wait.End()
+	eval := s.Eval.WithoutFacts(nil).WithFacts(file) // its warnings were in the events already
+	closures, err := Instantiate(ctx, eval, s.hive, s.nodes, false)
+	if err != nil {
+		return err
+	}
+	var changes []string
+	for _, n := range s.nodes {
+		if now, planned := closures[n.Unit], s.Plan.closures[n.Unit]; now.Drv != planned.Drv {
+			changes = append(changes, n.Name+": "+describeOtherSystem(now.Out, planned.Out))
+		}
+	}
+	if len(changes) > 0 {
+		return &OutdatedPlanError{File: s.Plan.File, Made: s.Plan.Made, Changes: changes, Executing: true}
+	}
+	return nil
+}
+
 // keep protects closures that were built on this computer from its garbage collector, and prepares their copies.
 func (s *systems) keep(built map[string]nixeval.Closure) error {
 	wait := s.Send.Wait(event.Event{Phase: event.Build, Text: "Nix, to keep what was built from its garbage collector"})
@@ -184,4 +212,30 @@ func (s *systems) buildsOnTarget(unit string) bool {
 		return *s.BuildOnTarget
 	}
 	return s.hive.Unit(unit).Deployment.BuildOnTarget
+}
+
+// readFacts returns the facts that an evaluator passes to the hive. It returns nil if there are none, or if they cannot be read,
+// which the evaluation reports.
+func readFacts(e *nixeval.Evaluator) []byte {
+	if e.Facts == "" {
+		return nil
+	}
+	data, err := os.ReadFile(e.Facts)
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// writeFacts writes facts to a temporary file, which remove removes. It returns an empty path if there are none.
+func writeFacts(facts []byte) (file string, remove func(), err error) {
+	if facts == nil {
+		return "", func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", "nixbench-plan-")
+	if err != nil {
+		return "", func() {}, err
+	}
+	file = filepath.Join(dir, "runtime.json")
+	return file, func() { _ = os.RemoveAll(dir) }, os.WriteFile(file, facts, 0o600)
 }

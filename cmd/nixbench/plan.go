@@ -14,6 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/selection"
 )
@@ -73,11 +74,11 @@ func planCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// toOptions validates the flags and converts them to the options of a preview.
-func (f *planFlags) toOptions() (deploy.PreviewOptions, error) {
-	o := deploy.PreviewOptions{
-		Parallel: f.parallel, Units: f.units, Keys: !f.noKeys, KeepGoing: f.keepGoing,
-		Partial: len(f.on) > 0, Recreate: f.recreate, WithoutDrain: f.drain.noDrain,
+// toOptions validates the flags and converts them to the options of the apply that is planned.
+func (f *planFlags) toOptions() (deploy.Options, error) {
+	o := deploy.Options{
+		Options:  plan.Options{WithoutKeys: f.noKeys, WithoutDrain: f.drain.noDrain},
+		Parallel: f.parallel, Units: f.units, KeepGoing: f.keepGoing, Partial: len(f.on) > 0, Recreate: f.recreate,
 	}
 	var err error
 	if o.Drain, err = f.drain.toOptions(); err != nil {

@@ -102,15 +102,13 @@ func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Re
 	return Result{Outcome: state.Unchanged, Text: "unchanged"}, nil
 }
 
-// uploadKeys uploads the keys for the given moment of a deployment. If the hive has no keys for the node, the keys of the old system are removed after the old system has
-// stopped. A node that has no keys according to the state is not contacted.
+// uploadKeys uploads the keys for the given moment of a deployment. If the hive has no keys for the node, the keys of the old system are
+// removed after the old system has stopped. A node whose system does not change has none then, and is not asked.
 func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, when secrets.When) (secrets.Result, error) {
 	if t.Keys == nil {
 		return secrets.Result{}, nil
 	}
-	none := len(t.Keys.Keys) == 0
-	if none && (when == secrets.Pre || o.Goal == Boot || o.Goal == Test ||
-		when == secrets.All && o.Goal != UploadKeys && c.runsConfirmedSystem(t)) {
+	if len(t.Keys.Keys) == 0 && (when == secrets.Pre || o.Goal == Boot || o.Goal == Test || when == secrets.All && o.Goal != UploadKeys) {
 		return secrets.Result{}, nil
 	}
 	set := t.Keys.At(when)
@@ -158,11 +156,4 @@ func hasKeysAfterSwitch(t Task, o Options, before secrets.Result, after activate
 	}
 	early := len(t.Keys.At(secrets.Pre).Keys)
 	return o.Goal != Switch || early == 0 || early < len(t.Keys.Keys) || len(before.Stale) > 0
-}
-
-// runsConfirmedSystem reports whether the node runs the last confirmed system. If the hive has no keys for such
-// a node, the node has no keys from nixbench that must be removed.
-func (c *Changer) runsConfirmedSystem(t Task) bool {
-	confirmed := c.Store.Node(t.Node.Name).LastConfirmed
-	return confirmed != nil && (confirmed.Path == t.Observed.Current || t.Unchanged && confirmed.Path == t.Closure.Out) // or a specialisation of that system
 }
