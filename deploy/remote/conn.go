@@ -24,7 +24,7 @@ type Conn struct {
 	cfg       sshconfig.Config
 	opts      Options
 	transport transport
-	via       *Conn // the connection to the jump host, used only by this Conn; nil if there is none
+	via       *Conn // the connection to the jump host, which only this Conn uses; nil if there is none
 	sudo      *sudoPassword
 
 	slots chan struct{} // taken by running commands
@@ -86,8 +86,8 @@ func (c *Conn) end(reason error) {
 		if c.opts.sudo == nil {
 			c.sudo.forget()
 		}
-		// Close the jump host's connection first: if the jump host does not answer, closing
-		// this connection, which is a channel over it, would block.
+		// Close the connection to the jump host first: if the jump host does not answer, it would block to close this
+		// connection, which is a channel over the jump host's.
 		if c.via != nil {
 			c.via.end(ErrClosed)
 		}
@@ -136,7 +136,7 @@ func (c *Conn) sendKeepAlives(tracked *trackedConn) {
 			if asked.IsZero() {
 				asked = time.Now()
 				go func() {
-					// Sending may block too, if the network drops packets.
+					// Send in a goroutine, because also sending may block if the network drops packets.
 					if err := c.transport.ping(); err == nil {
 						answered <- struct{}{}
 					}

@@ -39,10 +39,10 @@ type Options struct {
 	// KnownHosts caches known_hosts files for other nodes. Nil: one KnownHosts per connection.
 	KnownHosts *hostkeys.KnownHosts
 
-	Timeout           time.Duration // for connecting and logging in; 0: the user's ConnectTimeout, or 15 s; 5 s if the node has another host to try
+	Timeout           time.Duration // time limit of connecting and logging in; 0: the user's ConnectTimeout, or 15 s; 5 s if the node has another host to try
 	CommandTimeout    time.Duration // of a command whose context has no deadline; 0: 10 minutes
 	KeepAliveInterval time.Duration // 0: the user's ServerAliveInterval, or 15 s
-	KeepAliveMax      int           // unanswered keepalives before the connection is closed; 0: ServerAliveCountMax, or 3
+	KeepAliveMax      int           // number of keepalives without an answer after which the connection is closed; 0: ServerAliveCountMax, or 3
 
 	// Down returns what the node's hypervisor reports if its machine does not run: "off (libvirt: shut off)". It returns "" if the
 	// machine runs, or that is unknown. May be nil.
@@ -139,7 +139,7 @@ func handshake(ctx context.Context, conn net.Conn, cfg sshconfig.Config, opts Op
 	if err != nil {
 		return nil, err
 	}
-	if !stop() { // the time limit expired at the end of the handshake
+	if !stop() { // the time limit expired at the end of the handshake, so the connection is not used
 		c.Close()
 		return nil, context.Cause(ctx)
 	}
@@ -155,7 +155,7 @@ func newDialError(ctx context.Context, cfg sshconfig.Config, clock *loginClock, 
 	var changed *hostkeys.ChangedError
 	var auth *AuthError
 	if errors.As(err, &unknown) || errors.As(err, &changed) || errors.As(err, &auth) {
-		return err // from the jump host; a retry does not solve it
+		return err // unchanged, because the error is from the jump host, and a retry does not solve it
 	}
 	if clock.hasExpired() {
 		err = fmt.Errorf("no answer within %v: %w", clock.limit, err)
@@ -201,7 +201,7 @@ type loginClock struct {
 
 	mu     sync.Mutex
 	timer  *time.Timer
-	paused int // number of pauses that have not been resumed
+	paused int // number of pauses that have not ended yet
 }
 
 func startClock(ctx context.Context, limit time.Duration) (context.Context, *loginClock) {

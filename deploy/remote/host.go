@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	dialAttempts = 3                      // attempts of Conn and Fresh; a restarting server refuses the first ones
+	dialAttempts = 3                      // number of attempts of Conn and Fresh; a server that restarts refuses the first ones
 	firstWait    = 100 * time.Millisecond // between the first two attempts
 	longestWait  = 500 * time.Millisecond // between later attempts
 	longestTry   = 5 * time.Minute        // time limit of WaitReachable if its context has no deadline
@@ -30,10 +30,10 @@ const (
 // shared connection was lost.
 type Host struct {
 	cfg    sshconfig.Config
-	chosen atomic.Pointer[sshconfig.Config] // cfg, or the fallback that accepted the first login; nil before the first login
+	chosen atomic.Pointer[sshconfig.Config] // the configuration of the host that accepted the first login: cfg or one of its fallbacks; nil before the first login
 	opts   Options
 
-	turn       chan struct{} // held while dialing, so that concurrent callers share one connection
+	turn       chan struct{} // held while a connection is made, so that concurrent callers share it
 	conn       *Conn         // guarded by turn
 	handshakes atomic.Int64
 
@@ -197,7 +197,7 @@ func (h *Host) dialRetrying(ctx context.Context, attempts int, failed func(error
 	for try, wait := 1, firstWait; ; try, wait = try+1, min(2*wait, longestWait) {
 		begin := time.Now()
 		dial := h.dialUnlessDown
-		if attempts == 0 { // a machine that boots may be off for a moment
+		if attempts == 0 { // try again until ctx ends: a machine that boots may be off for a moment
 			dial = h.dialInOrder
 		}
 		conn, err := dial(ctx, opts)
@@ -254,7 +254,8 @@ func (h *Host) dialUnlessDown(ctx context.Context, opts Options) (*Conn, error) 
 	return nil, err
 }
 
-// sayDown sends a message, once until the next login, if the machine does not run: a caller of Fresh may try again for minutes.
+// sayDown sends a message if the machine does not run, but only once until the next login: a caller of Fresh may try again for
+// minutes.
 func (h *Host) sayDown(err error) {
 	var unreachable *UnreachableError
 	if !errors.As(err, &unreachable) || unreachable.Down == "" || !h.saidDown.CompareAndSwap(false, true) {

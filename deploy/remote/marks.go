@@ -11,7 +11,7 @@ import (
 // kind, a colon, and for the first two kinds a process id and a line end.
 const (
 	pidMark  = "pid"   // the shell that executes the escalation command has started
-	runMark  = "run"   // the shell that executes the command itself has started
+	runMark  = "run"   // the shell that executes the command itself, as root if necessary, has started
 	passMark = "pass:" // sudo asks for the password; this is sudo's prompt
 )
 
@@ -28,7 +28,7 @@ type markWriter struct {
 	w      io.Writer
 
 	mu             sync.Mutex
-	pending        []byte // received bytes that may be the start of a mark, and are not written yet
+	pending        []byte // received bytes that may be the beginning of a mark, and so are not written yet
 	commandStarted bool
 }
 

@@ -67,7 +67,7 @@ func startProxy(command string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// StdoutPipe cannot be used: Wait would close the pipe before all data is read.
+	// Use a pipe of our own and not StdoutPipe, which Wait would close before all data is read.
 	stdout, stdoutW, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (p *proxyConn) stderrText() string {
 	return strings.TrimSpace(p.stderr.String())
 }
 
-// Deadlines are not supported: Dial closes the connection instead.
+// Deadlines are not supported: Dial closes the connection when its time is over.
 func (p *proxyConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
 func (p *proxyConn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
 func (p *proxyConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }

@@ -38,16 +38,16 @@ const (
 type Cmd struct {
 	Argv   []string
 	Name   string    // replaces Argv in errors, for example if Argv contains a script; may be empty
-	Env    []string  // NAME=value, added to the environment that sshd sets
+	Env    []string  // variables NAME=value that are added to the environment that sshd sets
 	Stdin  io.Reader // nil: empty
 	Stdout io.Writer // nil: discarded
-	Stderr io.Writer // nil: discarded; an error contains the tail in any case
+	Stderr io.Writer // nil: stderr is discarded; an error contains the end of it in any case
 	Sudo   bool      // run as root: with the escalation command, unless the login user is root
 
 	// A command that exceeds a limit is ended. MaxOutput is the maximal number of bytes of stdout and stderr
 	// together; 0: 4 MiB. A command whose context has no deadline may take Options.CommandTimeout.
 	MaxOutput int64
-	Unlimited bool // neither limit applies, because the user reads the output and decides when it ends
+	Unlimited bool // whether neither limit applies, because the user reads the output and decides when the command ends
 }
 
 // String returns the text of the command for errors.
@@ -135,19 +135,19 @@ type runningCommand struct {
 	session session
 	marks   *markWriter
 	tail    *tailBuffer   // the end of the command's stderr
-	before  *tailBuffer   // the end of what was printed before the command has started
-	started chan struct{} // closed when the command itself has started; stdin then belongs to it
-	leader  chan struct{} // closed when the first process, the leader of the process group, has started
-	prompts chan struct{} // receives a value for each password prompt of sudo
+	before  *tailBuffer   // the end of the text that was printed before the command started, such as by the login shell
+	started chan struct{} // closed when the command itself has started, and not only the shell around it; stdin then belongs to the command
+	leader  chan struct{} // closed when the first process on the node, the leader of the process group, has started
+	prompts chan struct{} // receives a value each time that sudo asks for the password
 	ended   chan struct{} // closed when the session has ended
 	first   string        // process id of the first process; valid after leader is closed
 	second  string        // process id of the command itself; valid after started is closed
 	wait    *event.Wait   // the wait for the first process
-	mayAsk  bool          // Prompt may ask the user for the sudo password
+	mayAsk  bool          // whether Options.Prompt may ask the user for the sudo password
 }
 
-// run is Run without a slot. If stop is set and ctx ends, it ends the command's processes over
-// separate sessions.
+// run is Run, but needs no slot of the connection. If stop is set and ctx ends, it ends the command's processes over separate
+// sessions.
 func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
@@ -214,7 +214,7 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	}
 	close(r.ended)
 	closed := make(chan struct{})
-	go func() { // Close blocks if the network drops all packets
+	go func() { // in a goroutine, because Close blocks if the network drops all packets
 		session.Close()
 		<-fed
 		close(closed)

@@ -49,9 +49,9 @@ func (r *runningCommand) answerPrompts(ctx context.Context, stdin io.Writer) err
 			_, err = stdin.Write(line)
 			clear(line)
 			if err != nil {
-				return nil // the session has ended; its status contains the error
+				return nil // no error here: the session has ended, and its status contains the error
 			}
-			wrong = password // sudo asks again only if the password was wrong
+			wrong = password // sudo asks a second time only if the password was wrong
 		}
 	}
 }
@@ -69,7 +69,7 @@ func (r *runningCommand) newEscalationError() error {
 // sudoPassword is the sudo password of a host. The user is asked once, and the password is stored only
 // in memory.
 type sudoPassword struct {
-	mu    sync.Mutex // held while asking, so that commands that start at the same time ask once
+	mu    sync.Mutex // held while the user is asked, so that commands that start at the same time ask only once
 	value []byte
 }
 

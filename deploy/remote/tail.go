@@ -20,7 +20,7 @@ func (t *tailBuffer) Write(p []byte) (int, error) {
 		p, t.cut = p[n-t.limit:], true
 	}
 	t.data = append(t.data, p...)
-	// The data is shortened only at twice the limit, so that few writes copy it.
+	// Drop old data only at twice the limit, so that few writes copy the data.
 	if len(t.data) > 2*t.limit {
 		t.data, t.cut = append([]byte(nil), t.data[len(t.data)-t.limit:]...), true
 	}

@@ -98,7 +98,7 @@ func keyAlgorithms(keyType string) []string {
 // Check returns an error if the host's key is not accepted. It is the ssh.HostKeyCallback.
 func (h *Checker) Check(_ string, _ net.Addr, key ssh.PublicKey) error {
 	if h.acceptedKey != nil && bytes.Equal(h.acceptedKey.Marshal(), key.Marshal()) {
-		return nil // a later key exchange of the same connection: the key was checked in the first one
+		return nil // nothing to check in a later key exchange of the same connection: the key was checked in the first one
 	}
 	if h.acceptedKey != nil {
 		h.Err = &ChangedError{Node: h.cfg.Node, Addr: h.cfg.Addr(), Key: key, Want: []KnownKey{{Key: h.acceptedKey}}}
@@ -166,7 +166,7 @@ func (k *knownKeys) toKnownKeys(keys ...xknownhosts.KnownKey) []KnownKey {
 // which may be a link to a file in another folder.
 func (h *Checker) saveKey(key ssh.PublicKey) error {
 	if len(h.cfg.KnownHosts) == 0 {
-		return nil // UserKnownHostsFile none: the key is accepted and not saved
+		return nil // the key is accepted and not saved, because UserKnownHostsFile is none
 	}
 	name := h.cfg.KnownHosts[0]
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
@@ -191,7 +191,7 @@ func (h *Checker) saveKey(key ssh.PublicKey) error {
 	err = again.compareKey(key)
 	var unknown *UnknownError
 	if !errors.As(err, &unknown) {
-		return err // another connection has added this key or another key of the host
+		return err // nothing to save: another connection has added this key or another key of the host
 	}
 	if err := appendLine(f, h.formatLine(key)); err != nil {
 		return failure.On(h.cfg.Node, fmt.Errorf("save the host key in %s: %w", name, err))

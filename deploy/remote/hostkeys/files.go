@@ -22,7 +22,7 @@ import (
 type KnownHosts struct {
 	Send event.Sink // receives warnings about lines that cannot be read
 
-	mu   sync.Mutex            // held while reading, so that concurrent callers share the result
+	mu   sync.Mutex            // held while a file is read, so that concurrent callers share the result
 	keys map[string]*knownKeys // names of files, joined with NUL → content of these files
 }
 
@@ -91,7 +91,7 @@ func readKnownHosts(names []string) (*knownKeys, error) {
 	k := &knownKeys{names: map[string]string{}}
 	var files []string
 	for _, name := range names {
-		if name == os.DevNull { // users configure /dev/null to have no known_hosts file
+		if name == os.DevNull { // no keys in /dev/null, which users configure to have no known_hosts file
 			continue
 		}
 		data, err := durable.Read(name, durable.ConfigSize)

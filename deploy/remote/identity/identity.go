@@ -25,11 +25,11 @@ type Login struct {
 	cfg     sshconfig.Config
 	keyring *Keyring
 	ask     Prompt
-	pause   func() (resume func()) // stops the time limit while the user types or touches a key
+	pause   func() (resume func()) // stops the clock of the time limit while the user types a passphrase or touches a key
 
 	Signers []ssh.Signer
 	Tried   []string // each offered key, and each configured key with the reason why it is not offered
-	SignErr error    // the error of signing with a key that the server has accepted
+	SignErr error    // the error of a signature with a key that the server has accepted
 }
 
 // Load reads the keys that a login at a host offers. ask may be nil. pause is called when the user is asked or touches a key, to stop a
@@ -55,7 +55,7 @@ func Load(ctx context.Context, cfg sshconfig.Config, keyring *Keyring, ask Promp
 			closeAgent = func() { stop(); conn.Close() }
 			conn.SetDeadline(time.Now().Add(5 * time.Second))
 			fromAgent, err = agent.NewClient(conn).Signers()
-			conn.SetDeadline(time.Now().Add(2 * time.Minute)) // a hardware key may wait for a touch
+			conn.SetDeadline(time.Now().Add(2 * time.Minute)) // a long time limit, because a hardware key may wait for a touch
 		}
 		if err != nil {
 			id.Tried = append(id.Tried, fmt.Sprintf("agent %s (%v)", socket, err))
@@ -98,7 +98,7 @@ func Load(ctx context.Context, cfg sshconfig.Config, keyring *Keyring, ask Promp
 func (id *Login) findKey(ctx context.Context, file string, fromAgent []ssh.Signer, used map[int]bool) (ssh.Signer, string, error) {
 	public, err := readPublicKey(strings.TrimSuffix(file, ".pub") + ".pub")
 	if err != nil {
-		public, _ = readPublicKey(file) // IdentityFile may be a public key without the suffix .pub
+		public, _ = readPublicKey(file) // IdentityFile may itself be a public key, without the suffix .pub
 	}
 	if public == nil {
 		public = readPublicHalf(file)

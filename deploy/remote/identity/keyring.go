@@ -22,7 +22,7 @@ type Prompt func(ctx context.Context, question string) ([]byte, error)
 // Keyring caches decrypted private keys, so that the passphrase of a key is asked for once and
 // not once per node. Pass the same Keyring to every Dial. The zero value works.
 type Keyring struct {
-	mu   sync.Mutex            // held while asking for a passphrase: one question at a time
+	mu   sync.Mutex            // held while the user is asked for a passphrase, so that there is one question at a time
 	keys map[string]ssh.Signer // file → decrypted key
 }
 

@@ -14,7 +14,7 @@ import (
 // machine. Resolve returns the Config of a target.
 type Target struct {
 	Name string // the node, for messages
-	Host string // a name, an address, or a Host alias of the user's OpenSSH configuration
+	Host string // name or address of the host, or a Host alias of the user's OpenSSH configuration
 
 	// Fallbacks are other hosts of the same node. They are tried in order if Host does not accept a login.
 	Fallbacks []string
@@ -50,7 +50,7 @@ func (t Target) isComplete() bool {
 // Config describes how to connect to one host. It is the input of Dial.
 type Config struct {
 	Node     string // for messages
-	Local    bool   // the node is this machine: of the other fields, only User and Escalation have a meaning
+	Local    bool   // whether the node is this machine; of the other fields, only User and Escalation then have a meaning
 	Alias    string // the requested host
 	HostName string // the name or address to connect to
 	Port     int
@@ -60,18 +60,18 @@ type Config struct {
 	IdentityFiles    []string
 	CertificateFiles []string
 	IdentityAgent    string // the agent's socket; "" for none
-	IdentitiesOnly   bool   // offer only those keys of the agent that IdentityFiles contains
+	IdentitiesOnly   bool   // whether only those keys of the agent are offered that IdentityFiles contains
 
 	HostKeys         []ssh.PublicKey // pinned: only these are accepted
-	KnownHosts       []string        // known_hosts files; a newly accepted key is added to the first file
+	KnownHosts       []string        // known_hosts files; a key that is accepted for the first time is added to the first file
 	GlobalKnownHosts []string
 	HostKeyAlias     string // the host's name in known_hosts files; "": HostName and Port
-	HashKnownHosts   bool   // hash the host's name in new entries of known_hosts
+	HashKnownHosts   bool   // whether the host's name is hashed in new entries of known_hosts
 	AcceptNew        bool   // the user's configuration accepts unknown host keys
 	HostKeyAlgos     []string
 
 	Via          *Config // the jump host
-	ProxyCommand string  // a line for sh; the program's stdin and stdout are the connection
+	ProxyCommand string  // command line for sh; the stdin and stdout of the program are the connection
 
 	Escalation []string
 

@@ -39,7 +39,7 @@ func CheckPrograms(options []string) error {
 			if keyword := findProgram(value); keyword != "" {
 				return fmt.Errorf("%s runs a program on this computer", keyword)
 			}
-		case 'I', 'E': // a library that is loaded, and a file that is written
+		case 'I', 'E': // -I loads a library, and -E writes a file
 			return fmt.Errorf("-%c %s can run a program on this computer", flag, value)
 		case 'F':
 			if err := checkConfigFile(value); err != nil {
