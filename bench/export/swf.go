@@ -37,27 +37,7 @@ func SWF(w io.Writer, s Sweep, t Trial) error {
 	}
 
 	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "; Version: 2.2\n; Computer: nixbench, cell %s\n; Note: sweep %s (%s), block %d, order %d, attempt %d, %s\n",
-		oneLine(t.Cell), oneLine(s.Name), oneLine(s.ID), t.Block, t.Order, t.Attempt, oneLine(t.Verdict))
-	if t.Events != "" {
-		fmt.Fprintf(b, "; Note: times are rounded to seconds; %s has the times in microseconds\n", oneLine(t.Events))
-	}
-	fmt.Fprintf(b, "; MaxJobs: %d\n; MaxRecords: %d\n; Preemption: No\n", len(jobs), len(jobs))
-	if !t.Started.IsZero() {
-		fmt.Fprintf(b, "; UnixStartTime: %d\n; TimeZoneString: UTC\n; StartTime: %s\n", t.Started.Unix(), t.Started.UTC().Format(time.UnixDate))
-	}
-	if !t.Ended.IsZero() {
-		fmt.Fprintf(b, "; EndTime: %s\n", t.Ended.UTC().Format(time.UnixDate))
-	}
-	if len(queueNames) > 0 {
-		fmt.Fprintf(b, "; MaxQueues: %d\n", len(queueNames))
-	}
-	for i, q := range queueNames {
-		fmt.Fprintf(b, "; Queue: %d %s\n", i+1, oneLine(q))
-	}
-	for i, u := range userNames {
-		fmt.Fprintf(b, "; Note: user %d is %s\n", i+1, oneLine(u))
-	}
+	writeHeader(b, s, t, queueNames, userNames)
 	for i, j := range jobs {
 		r := j.record()
 		r[0] = i + 1
@@ -80,6 +60,31 @@ func SWF(w io.Writer, s Sweep, t Trial) error {
 		b.WriteByte('\n')
 	}
 	return b.Flush()
+}
+
+// writeHeader writes the comments at the beginning. The numbers of queues and users are their positions in the lists, from 1.
+func writeHeader(b io.Writer, s Sweep, t Trial, queues, users []string) {
+	fmt.Fprintf(b, "; Version: 2.2\n; Computer: nixbench, cell %s\n; Note: sweep %s (%s), block %d, order %d, attempt %d, %s\n",
+		oneLine(t.Cell), oneLine(s.Name), oneLine(s.ID), t.Block, t.Order, t.Attempt, oneLine(t.Verdict))
+	if t.Events != "" {
+		fmt.Fprintf(b, "; Note: times are rounded to seconds; %s has the times in microseconds\n", oneLine(t.Events))
+	}
+	fmt.Fprintf(b, "; MaxJobs: %d\n; MaxRecords: %d\n; Preemption: No\n", len(t.Jobs), len(t.Jobs))
+	if !t.Started.IsZero() {
+		fmt.Fprintf(b, "; UnixStartTime: %d\n; TimeZoneString: UTC\n; StartTime: %s\n", t.Started.Unix(), t.Started.UTC().Format(time.UnixDate))
+	}
+	if !t.Ended.IsZero() {
+		fmt.Fprintf(b, "; EndTime: %s\n", t.Ended.UTC().Format(time.UnixDate))
+	}
+	if len(queues) > 0 {
+		fmt.Fprintf(b, "; MaxQueues: %d\n", len(queues))
+	}
+	for i, q := range queues {
+		fmt.Fprintf(b, "; Queue: %d %s\n", i+1, oneLine(q))
+	}
+	for i, u := range users {
+		fmt.Fprintf(b, "; Note: user %d is %s\n", i+1, oneLine(u))
+	}
 }
 
 // submit returns the time at which the job was submitted; if it was not, the time in the workload.

@@ -16,9 +16,6 @@ import (
 // curve is a line of many points in the drawing area of a plot. Its points are in thousandths of the area.
 type curve struct{ Class, Points, Title string }
 
-// bar is a rectangle of a plot.
-type bar struct{ X, Y, Width, Height, Class, Title string }
-
 // maxSteps is the maximum number of steps of a curve.
 const maxSteps = 150
 

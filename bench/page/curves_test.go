@@ -97,15 +97,15 @@ func TestProgress(t *testing.T) {
 func TestNoise(t *testing.T) {
 	page := render(t, example(t))
 	for _, want := range []string{
-		`aria-label="foreign by number of the trial"`, `<rect class="v-invalid"`, `: foreign 90.0 %, invalid</title></rect>`, `class="line limit"`,
+		`aria-label="foreign by number of the trial"`, `<circle class="v-invalid"`, `: foreign 90.0 %, invalid</title></circle>`, `class="line limit"`,
 		`<td>90.0 %</td>`, `<td>suspect</td><td>the clock of worker-3 was 40 ms late</td>`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not contain %s", want)
 		}
 	}
-	if bars := len(regexp.MustCompile(`<rect class="v-`).FindAllString(page, -1)); bars != 4*len(example(t).Trials) {
-		t.Errorf("%d bars", bars)
+	if points := len(regexp.MustCompile(`<circle class="v-`).FindAllString(page, -1)); points != 4*len(example(t).Trials) {
+		t.Errorf("%d points", points)
 	}
 	in := example(t)
 	in.Quiet = Noise{Steal: new(-1.0)}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-
-	"github.com/nixbench/nixbench/deploy/report/frame"
 )
 
 // Noise contains what was measured beside a trial, as shares. A figure that was not measured is nil.
@@ -33,52 +31,24 @@ var noiseFigures = []struct {
 func (v *view) addNoise(in Input) {
 	trials := sortByTime(in.Trials)
 	for _, f := range noiseFigures {
-		low, high, any := 0.0, 0.0, false
-		for _, t := range trials {
-			if x := f.of(t.Noise); x != nil {
-				low, high, any = min(low, *x), max(high, *x), true
+		var limits []float64
+		if limit := f.of(in.Quiet); limit != nil && *limit >= 0 {
+			limits = []float64{100 * *limit}
+			if f.both && slices.ContainsFunc(trials, func(t Trial) bool { x := f.of(t.Noise); return x != nil && *x < -*limit }) {
+				limits = append(limits, -100**limit)
 			}
 		}
-		if !any {
-			continue
-		}
-		p := plot{Title: f.name, Unit: "%", XName: "number of the trial"}
-		limit := f.of(in.Quiet)
-		if limit != nil && *limit >= 0 {
-			high = max(high, *limit)
-		}
-		y, ticks := heights(100*low, 100*high)
-		p.YTicks = ticks
-		if limit != nil && *limit >= 0 {
-			at := y.at(100 * *limit)
-			p.Lines = append(p.Lines, line{X1: percent(left), X2: percent(right), Y1: at, Y2: at, Class: "limit"})
-			if at := y.at(-100 * *limit); f.both && low < -*limit {
-				p.Lines = append(p.Lines, line{X1: percent(left), X2: percent(right), Y1: at, Y2: at, Class: "limit"})
-			}
-		}
-		width := float64(right-left) / float64(len(trials))
-		for i, t := range trials {
+		p, ok := plotByTime(trials, plot{Title: f.name, Unit: "%"}, limits, func(t Trial) (float64, point, bool) {
 			x := f.of(t.Noise)
 			if x == nil {
-				continue
+				return 0, point{}, false
 			}
-			from, to := y.position(0), y.position(100**x)
-			top, height := min(from, to), max(from-to, to-from)
-			if height < 1 { // an amount of 0 remains visible
-				top, height = from-0.5, 1
-			}
-			p.Bars = append(p.Bars, bar{
-				X: percent(left + width*(float64(i)+0.1)), Width: percent(width * 0.8), Y: percent(top), Height: percent(height), Class: verdictClass(t.Verdict),
-				Title: fmt.Sprintf("trial %d, block %d, %s: %s %s, %s", t.Order, t.Block, nameCell(t.Cell), f.name, formatShare(x), t.Verdict),
-			})
+			title := fmt.Sprintf("trial %d, block %d, %s: %s %s, %s", t.Order, t.Block, nameCell(t.Cell), f.name, formatShare(x), t.Verdict)
+			return 100 * *x, point{Class: verdictClass(t.Verdict), Title: title}, true
+		})
+		if ok {
+			v.Noise = append(v.Noise, p)
 		}
-		step := int(max(roundStep(float64(len(trials)), 6), 1))
-		for i, t := range trials {
-			if t.Order%step == 0 {
-				p.XTicks = append(p.XTicks, frame.Tick{At: percent(left + width*(float64(i)+0.5)), Anchor: "middle", Text: strconv.Itoa(t.Order)})
-			}
-		}
-		v.Noise = append(v.Noise, p)
 	}
 	if len(v.Noise) == 0 {
 		return

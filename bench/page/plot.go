@@ -18,7 +18,6 @@ type plot struct {
 	Lines              []line
 	Points             []point
 	Curves             []curve
-	Bars               []bar
 }
 
 type line struct{ X1, Y1, X2, Y2, Class string }
@@ -179,25 +178,43 @@ func (a analysis) plotScaling(f factor, metric string, names []series) (plot, bo
 
 // plotDrift draws a metric by the order of the trials.
 func (a analysis) plotDrift(metric string, names []series) (plot, bool) {
-	low, high, any := valueRange(a.all, metric)
-	if !any {
-		return plot{}, false
-	}
-	p := plot{Title: metric, Unit: describe(metric).Unit, XName: "number of the trial"}
-	y, ticks := heights(low, high)
-	p.YTicks = ticks
+	return plotByTime(a.all, plot{Title: metric, Unit: describe(metric).Unit}, nil, func(t Trial) (float64, point, bool) {
+		v, have := t.Metrics[metric]
+		return v, point{Class: pointClass(classOf(names, nameCell(t.Cell)), t), Title: pointTitle(t, metric)}, have
+	})
+}
+
+// plotByTime draws a value of each trial by the order of the trials, and limits as lines. value returns false for a trial without a value. plotByTime returns
+// false if no trial has one.
+func plotByTime(trials []Trial, p plot, limits []float64, value func(Trial) (float64, point, bool)) (plot, bool) {
+	low, high := math.Inf(1), math.Inf(-1)
 	first, last := math.Inf(1), math.Inf(-1)
-	for _, t := range a.all {
+	for _, t := range trials {
 		first, last = min(first, float64(t.Order)), max(last, float64(t.Order))
+		if v, _, have := value(t); have {
+			low, high = min(low, v), max(high, v)
+		}
 	}
+	if low > high {
+		return p, false
+	}
+	for _, l := range limits {
+		low, high = min(low, l), max(high, l)
+	}
+	y, ticks := heights(low, high)
+	p.XName, p.YTicks = "number of the trial", ticks
 	x := scale{from: first, to: last, begin: left + 2, end: right - 2}
 	step := max(roundStep(last-first, 6), 1)
 	for i := math.Ceil(first / step); i*step <= last; i++ {
 		p.XTicks = append(p.XTicks, frame.Tick{At: x.at(i * step), Anchor: "middle", Text: formatTick(i * step)})
 	}
-	for _, t := range a.all {
-		if v, have := t.Metrics[metric]; have {
-			p.Points = append(p.Points, point{x.at(float64(t.Order)), y.at(v), pointClass(classOf(names, nameCell(t.Cell)), t), pointTitle(t, metric)})
+	for _, l := range limits {
+		p.Lines = append(p.Lines, line{X1: percent(left), X2: percent(right), Y1: y.at(l), Y2: y.at(l), Class: "limit"})
+	}
+	for _, t := range trials {
+		if v, at, have := value(t); have {
+			at.X, at.Y = x.at(float64(t.Order)), y.at(v)
+			p.Points = append(p.Points, at)
 		}
 	}
 	return p, true

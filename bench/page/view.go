@@ -106,22 +106,7 @@ func newView(in Input) view {
 	}
 	v.Cells = makeSeries(names)
 	v.addMedians(a)
-	for _, f := range a.factors {
-		if f.numbers == nil {
-			continue
-		}
-		var names []string
-		for _, g := range stats.GroupBy(a.base, f.name) {
-			names = append(names, nameCell(g.Cell))
-		}
-		s := scaling{Factor: f.name, Legend: makeSeries(names)}
-		for _, m := range a.metrics {
-			if p, ok := a.plotScaling(f, m, s.Legend); ok {
-				s.Plots = append(s.Plots, p)
-			}
-		}
-		v.Scaling = append(v.Scaling, s)
-	}
+	v.addScaling(a)
 	for _, m := range a.metrics {
 		if p, ok := a.plotDrift(m, v.Cells); ok {
 			v.Drift = append(v.Drift, p)
@@ -152,6 +137,26 @@ func newView(in Input) view {
 	}
 	v.Requests = viewRequests(in)
 	return v
+}
+
+// addScaling draws the metrics by the levels of each factor whose levels are numbers.
+func (v *view) addScaling(a analysis) {
+	for _, f := range a.factors {
+		if f.numbers == nil {
+			continue
+		}
+		var names []string
+		for _, g := range stats.GroupBy(a.base, f.name) {
+			names = append(names, nameCell(g.Cell))
+		}
+		s := scaling{Factor: f.name, Legend: makeSeries(names)}
+		for _, m := range a.metrics {
+			if p, ok := a.plotScaling(f, m, s.Legend); ok {
+				s.Plots = append(s.Plots, p)
+			}
+		}
+		v.Scaling = append(v.Scaling, s)
+	}
 }
 
 func listFacts(in Input) []frame.Fact {

@@ -51,12 +51,6 @@ func readAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
 		Sweep: s.ID, Started: s.Created, Revision: s.Revision, Order: s.Benchmark.Order, Seed: s.Benchmark.Seed, Cells: s.Benchmark.Cells,
 		Quiet: page.Noise{Steal: &q.Steal, Foreign: &q.ForeignCPU, PSI: &q.PSICPU, Canary: &q.Canary},
 	}
-	if s.Benchmark.Order == bench.Cheap {
-		in.Notes = append(in.Notes, "Order \"cheap\": differences between configurations are confounded with time.")
-	}
-	if s.Benchmark.Reset != bench.Fresh {
-		in.Notes = append(in.Notes, "Reset \"clean\": trials on the same machines are not independent.")
-	}
 	limits := map[string][]page.Limit{} // by the levels of their configuration
 	var counted []bench.Attempt         // of each of in.Trials
 	var missing []int                   // numbers of the trials that have no result
@@ -89,38 +83,55 @@ func readAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
 			}
 		}
 	}
-	if len(missing) > 0 {
-		in.Notes = append(in.Notes, fmt.Sprintf("%d of %d trials have no result: %s.", len(missing), measured, formatNumbers(missing)))
+	for _, key := range slices.Sorted(maps.Keys(limits)) {
+		in.Limits = append(in.Limits, limits[key]...)
 	}
 	orderByTime(in.Trials, counted)
+	in.Notes = listNotes(s.Benchmark, counted, missing, measured)
+	return in, counted, addComparisons(&in, st)
+}
+
+// listNotes returns what readers of the results must know. missing are the numbers of the trials without a result, of so many that were measured.
+func listNotes(b bench.Benchmark, counted []bench.Attempt, missing []int, measured int) (notes []string) {
+	if b.Order == bench.Cheap {
+		notes = append(notes, "Order \"cheap\": differences between configurations are confounded with time.")
+	}
+	if b.Reset != bench.Fresh {
+		notes = append(notes, "Reset \"clean\": trials on the same machines are not independent.")
+	}
+	if len(missing) > 0 {
+		notes = append(notes, fmt.Sprintf("%d of %d trials have no result: %s.", len(missing), measured, formatNumbers(missing)))
+	}
+	notes = append(notes, bench.DescribePlaces(counted)...)
+	if slices.ContainsFunc(counted, func(a bench.Attempt) bool { return slices.Contains(a.Reasons, bench.EmulatedDoubt) }) {
+		notes = append(notes, bench.EmulatedDoubt)
+	}
+	return notes
+}
+
+// addComparisons adds the differences between the systems of the levels, and the results of the claims.
+func addComparisons(in *page.Input, st *bench.Store) error {
 	differences, err := st.CompareLevels()
 	if err != nil {
-		return in, counted, err
+		return err
 	}
 	for _, d := range differences {
 		in.Closures = append(in.Closures, page.Closure{
 			A: bench.FormatCell(d.A), B: bench.FormatCell(d.B), Summary: d.String(), Lines: d.Packages, Undeclared: d.Undeclared,
 		})
 	}
-	for _, key := range slices.Sorted(maps.Keys(limits)) {
-		in.Limits = append(in.Limits, limits[key]...)
-	}
-	in.Notes = append(in.Notes, bench.DescribePlaces(counted)...)
-	if slices.ContainsFunc(counted, func(a bench.Attempt) bool { return slices.Contains(a.Reasons, bench.EmulatedDoubt) }) {
-		in.Notes = append(in.Notes, bench.EmulatedDoubt)
-	}
-	parts, err := splitHollow(s, in)
+	parts, err := splitHollow(st.Sweep, *in)
 	if err != nil {
-		return in, counted, err
+		return err
 	}
 	for _, part := range parts { // evaluate the claims in each part, so that no claim compares hollow nodes with machines
-		claims, err := evaluateClaims(s.Benchmark, part.Trials)
+		claims, err := evaluateClaims(st.Sweep.Benchmark, part.Trials)
 		if err != nil {
-			return in, counted, err
+			return err
 		}
 		in.Claims = append(in.Claims, claims...)
 	}
-	return in, counted, nil
+	return nil
 }
 
 // newTrial returns an attempt of a trial with its noise, and without the times of its jobs.

@@ -22,30 +22,18 @@ type Times struct {
 // ListTimes returns the times of the jobs of a trial. Its arguments are those of [Measure].
 func ListTimes(jobs []workload.Job, began time.Time, events []player.Event) Times {
 	known := collect(jobs, events, &Result{Began: began})
-	ends := map[string]float64{}
-	out := Times{Jobs: len(jobs)}
-	for i, j := range jobs {
-		if end := known[i].end(); end < never {
-			ends[j.ID] = end
-		}
-	}
-	for i, j := range jobs {
-		h, intended := known[i], intendedSubmission(j, ends)
-		add := func(to *[]float64, v float64) {
-			if v < never {
-				*to = append(*to, v)
-			}
-		}
-		add(&out.Created, h.first(player.Created))
-		add(&out.Bound, h.last(player.Bound))
+	d := listDurations(jobs, known)
+	out := Times{Jobs: len(jobs), Wait: d.wait, Schedule: d.schedule}
+	for _, h := range known {
+		out.Created = append(out.Created, h.first(player.Created))
+		out.Bound = append(out.Bound, h.last(player.Bound))
 		if h.finished() {
-			add(&out.Finished, h.end())
+			out.Finished = append(out.Finished, h.end())
 		}
-		add(&out.Wait, between(intended, h.begin()))
-		add(&out.Schedule, between(max(h.first(player.Created), intended), h.last(player.Bound)))
 	}
-	for _, list := range [][]float64{out.Created, out.Bound, out.Finished, out.Wait, out.Schedule} {
-		slices.Sort(list)
+	for _, list := range []*[]float64{&out.Created, &out.Bound, &out.Finished, &out.Wait, &out.Schedule} {
+		*list = slices.DeleteFunc(*list, func(v float64) bool { return v == never })
+		slices.Sort(*list)
 	}
 	return out
 }

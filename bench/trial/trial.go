@@ -76,88 +76,101 @@ func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event,
 		Began: began, Ended: began, Metrics: map[string]float64{},
 	}
 	known := collect(jobs, events, &r)
-
-	var wait, admit, schedule, start, slowdown, skew, late, created, bound []float64
+	var created, bound []float64
 	first, last, work := never, -never, 0.0
-	ends := map[string]float64{} // when each job has ended
 	for i, j := range jobs {
 		h := known[i]
 		switch {
 		case h.finished():
 			r.Finished++
-			ends[j.ID] = h.last(player.Finish)
-			last = max(last, ends[j.ID])
+			last = max(last, h.end())
 			work += float64(j.Tasks) * float64(max(j.CPUs, 1)) * j.Runtime
 		case h.failed():
 			r.Failed++
-			ends[j.ID] = h.first(player.Failed)
 		}
 		first = min(first, j.Submit)
 		created = append(created, h.all(player.Created)...)
 		bound = append(bound, h.all(player.Bound)...)
 	}
-	for i, j := range jobs {
-		h := known[i]
-		intended := intendedSubmission(j, ends)
-		if t := h.first(player.Submit); t < never && intended < never {
-			late = append(late, t-intended)
-		}
-		begin := h.begin()
-		waited := between(intended, begin)
-		wait = append(wait, waited)
-		exists := max(h.first(player.Created), intended) // from the intended submission on, because the job may be created before the jobs for which it waits have ended
-		admit = append(admit, between(exists, h.last(player.Admitted)))
-		schedule = append(schedule, between(exists, h.last(player.Bound)))
-		isLost := func(starts float64) bool { return starts == never && h.finished() } // whether the job has started, although the scheduler has not reported when
-		if started := between(h.last(player.Bound), h.last(player.Start)); !isLost(started) {
-			start = append(start, started)
-		}
-		slow := never
-		if h.finished() {
-			run := between(begin, h.last(player.Finish))
-			slow = boundedSlowdown(waited, run)
-		}
-		slowdown = append(slowdown, slow)
-		if s := h.skew(); j.Gang && j.Tasks > 1 && !isLost(s) {
-			skew = append(skew, s)
-		}
-	}
 	r.Complete = r.Finished == r.Jobs && r.Jobs > 0
-
-	set := func(name string, value float64) {
-		if !math.IsNaN(value) && !math.IsInf(value, 0) {
-			r.Metrics[name] = value
-		}
-	}
-	percentiles := func(name string, values []float64, shares ...int) {
-		slices.Sort(values)
-		for _, p := range shares {
-			set(name+shareName[p], percentile(values, p))
-		}
-	}
 	stop := last
 	if !r.Complete {
 		stop = max(last, ended.Sub(began).Seconds()) // until the time limit: otherwise, a trial would seem faster if its slowest jobs did not finish
 	}
 	if stop > first {
-		set("throughput", float64(r.Finished)/(stop-first))
+		r.set("throughput", float64(r.Finished)/(stop-first))
 	}
 	if r.Complete {
-		set("makespan", last-first)
+		r.set("makespan", last-first)
 		if cpus > 0 && last > first {
-			set("utilisation", work/(float64(cpus)*(last-first)))
+			r.set("utilisation", work/(float64(cpus)*(last-first)))
 		}
 	}
-	set("create_rate", middleRate(created))
-	set("bind_rate", middleRate(bound))
-	percentiles("submit_error", late, 100)
-	percentiles("wait", wait, 50, 90, 99, 100)
-	percentiles("admit", admit, 50, 99)
-	percentiles("schedule", schedule, 50, 90, 99, 100)
-	percentiles("start", start, 50, 99)
-	percentiles("slowdown", slowdown, 50, 99)
-	percentiles("gang_skew", skew, 50, 100)
+	r.set("create_rate", middleRate(created))
+	r.set("bind_rate", middleRate(bound))
+	d := listDurations(jobs, known)
+	r.setPercentiles("submit_error", d.late, 100)
+	r.setPercentiles("wait", d.wait, 50, 90, 99, 100)
+	r.setPercentiles("admit", d.admit, 50, 99)
+	r.setPercentiles("schedule", d.schedule, 50, 90, 99, 100)
+	r.setPercentiles("start", d.start, 50, 99)
+	r.setPercentiles("slowdown", d.slowdown, 50, 99)
+	r.setPercentiles("gang_skew", d.skew, 50, 100)
 	return r
+}
+
+// set sets a metric, unless its value is none.
+func (r Result) set(name string, value float64) {
+	if !math.IsNaN(value) && !math.IsInf(value, 0) {
+		r.Metrics[name] = value
+	}
+}
+
+// setPercentiles sets the metrics of the percentiles of values.
+func (r Result) setPercentiles(name string, values []float64, shares ...int) {
+	slices.Sort(values)
+	for _, p := range shares {
+		r.set(name+shareName[p], percentile(values, p))
+	}
+}
+
+// durations contains a value of each job, in seconds; it is never if the job did not get so far. late, start and skew leave out
+// the jobs that have no such value.
+type durations struct{ late, wait, admit, schedule, start, slowdown, skew []float64 }
+
+func listDurations(jobs []workload.Job, known []history) (d durations) {
+	ends := map[string]float64{} // when each job has ended
+	for i, j := range jobs {
+		if end := known[i].end(); end < never {
+			ends[j.ID] = end
+		}
+	}
+	for i, j := range jobs {
+		h := known[i]
+		intended := intendedSubmission(j, ends)
+		if t := h.first(player.Submit); t < never && intended < never {
+			d.late = append(d.late, t-intended)
+		}
+		begin := h.begin()
+		waited := between(intended, begin)
+		d.wait = append(d.wait, waited)
+		exists := max(h.first(player.Created), intended) // from the intended submission on, because the job may be created before the jobs for which it waits have ended
+		d.admit = append(d.admit, between(exists, h.last(player.Admitted)))
+		d.schedule = append(d.schedule, between(exists, h.last(player.Bound)))
+		isLost := func(starts float64) bool { return starts == never && h.finished() } // whether the job has started, although the scheduler has not reported when
+		if started := between(h.last(player.Bound), h.last(player.Start)); !isLost(started) {
+			d.start = append(d.start, started)
+		}
+		slow := never
+		if h.finished() {
+			slow = boundedSlowdown(waited, between(begin, h.end()))
+		}
+		d.slowdown = append(d.slowdown, slow)
+		if s := h.skew(); j.Gang && j.Tasks > 1 && !isLost(s) {
+			d.skew = append(d.skew, s)
+		}
+	}
+	return d
 }
 
 // shareName contains the ends of the names of percentiles.

@@ -460,6 +460,3 @@ func TestObjects(t *testing.T) {
 		}
 	}
 }
-
-// Without kubectl, whose share BenchmarkKubectl measures, the player submits and observes jobs faster than any scheduler places them.
-func TestPlayerRate(t *testing.T) { playertest.TestRate(t, newFake(t).player(Options{}), 1000) }

@@ -271,9 +271,6 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A job array is one request, so its jobs are submitted and observed faster than any scheduler places them.
-func TestPlayerRate(t *testing.T) { playertest.TestRate(t, newFake(t).player(), 1000) }
-
 // BenchmarkPlay measures how many jobs per second the player submits and observes with bash and a stand-in for sbatch, if the cluster takes no
 // time: equal jobs, which are an array, and different ones, each with a command of its own.
 func BenchmarkPlay(b *testing.B) {

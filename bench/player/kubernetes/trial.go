@@ -1,0 +1,263 @@
+package kubernetes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/workload"
+)
+
+// trial is the state of the jobs of Play.
+type trial struct {
+	jobs    map[string]*job
+	sorted  []*job // in the order of the workload
+	due     []*job // jobs that wait for their time of submission, in the order of these times
+	ready   []*job // jobs that can be submitted
+	waiting map[string][]*job
+	ended   map[string]bool
+	events  []player.Event // events of pods, with times of the node's clock
+	watched bool           // the watch has begun
+	broken  time.Time      // the time at which the watch has ended, while no new one has begun
+	gaps    []time.Duration
+	delay   time.Duration // the longest time from the creation of a pod until the watch received it, without the fraction of a second
+	send    func(player.Event)
+}
+
+// job is the state of a job.
+type job struct {
+	workload.Job
+	at       time.Time // when it is to be submitted
+	started  time.Time // when its command started, or 0
+	ended    time.Time // when its command ended, or 0
+	isDue    bool
+	blockers int                     // jobs of After that have not ended
+	seen     map[string]map[int]bool // for each kind of event, the numbers of the tasks that have had it
+	last     map[string]time.Time    // for each kind of event, the time at which the last task had it
+}
+
+func newTrial(jobs []workload.Job, start time.Time, send func(player.Event)) *trial {
+	t := &trial{jobs: map[string]*job{}, waiting: map[string][]*job{}, ended: map[string]bool{}, send: send}
+	for _, w := range jobs {
+		j := &job{Job: w, at: start.Add(time.Duration(w.Submit * float64(time.Second))), blockers: len(w.After),
+			seen: map[string]map[int]bool{}, last: map[string]time.Time{}}
+		t.jobs[w.ID] = j
+		t.sorted = append(t.sorted, j)
+		for _, a := range w.After {
+			t.waiting[a] = append(t.waiting[a], j)
+		}
+	}
+	t.due = t.sorted
+	return t
+}
+
+// take returns the jobs that are due, and that the next kubectl command submits.
+func (t *trial) take(now time.Time) []workload.Job {
+	for ; len(t.due) > 0 && !t.due[0].at.After(now); t.due = t.due[1:] {
+		t.due[0].isDue = true
+		if t.due[0].blockers == 0 {
+			t.ready = append(t.ready, t.due[0])
+		}
+	}
+	var jobs []workload.Job
+	for ; len(t.ready) > 0 && len(jobs) < maxObjects; t.ready = t.ready[1:] {
+		jobs = append(jobs, t.ready[0].Job)
+	}
+	return jobs
+}
+
+// nextDue returns the time at which the next job is submitted, but at most latest.
+func (t *trial) nextDue(latest time.Time) time.Time {
+	if len(t.due) > 0 && t.due[0].at.Before(latest) {
+		return t.due[0].at
+	}
+	return latest
+}
+
+// addSubmission records that a command starts.
+func (t *trial) addSubmission(jobs []workload.Job) {
+	now := time.Now()
+	for _, j := range jobs {
+		t.jobs[j.ID].started = now
+	}
+	if len(jobs) == 1 {
+		t.jobs[jobs[0].ID].ended = now
+	}
+}
+
+// sendEvents sends the events of pods and of submissions.
+func (t *trial) sendEvents(clocks player.Clocks) {
+	created := map[string]time.Time{}
+	for _, e := range t.events {
+		e.Time = clocks.Local(e.Time)
+		if first, ok := created[e.Job]; e.Kind == player.Created && (!ok || e.Time.Before(first)) {
+			created[e.Job] = e.Time
+		}
+		t.send(e)
+	}
+	now := time.Now()
+	for _, j := range t.sorted {
+		if j.started.IsZero() {
+			continue
+		}
+		at := j.ended
+		if at.IsZero() { // the command did not end
+			at = now
+		}
+		if first, ok := created[j.ID]; ok && first.Before(at) {
+			at = first
+		}
+		if at.Before(j.started) { // by the error of the clock
+			at = j.started
+		}
+		t.send(player.Event{Time: at, Kind: player.Submit, Job: j.ID})
+	}
+}
+
+// addCreation records the end of a command, and sends the events of jobs that it has not created. kubectl creates the other objects of a list, and prints a line with the
+// name of each created object, and one for each error. addCreation returns an error if kubectl failed and that concerns no job in particular.
+func (t *trial) addCreation(c creation) error {
+	if c.err != nil {
+		return fmt.Errorf("kubernetes: create jobs: %w", c.err)
+	}
+	text := strings.TrimSpace(string(c.out))
+	lines := strings.Split(text, "\n")
+	last := lines[len(lines)-1]
+	if !strings.HasPrefix(last, exitStatus) {
+		return fmt.Errorf("kubernetes: create jobs: the output of kubectl is incomplete: %.500q", text)
+	}
+	created := map[string]bool{}
+	var messages []string
+	for _, line := range lines[:len(lines)-1] {
+		if job, ok := strings.CutPrefix(line, "job.batch/"); ok {
+			created[job] = true
+		} else if strings.Contains(line, " ") { // no name of another object
+			messages = append(messages, strings.TrimSpace(line))
+		}
+	}
+	refused := 0
+	for _, j := range c.jobs {
+		if len(c.jobs) > 1 {
+			t.jobs[j.ID].ended = c.at
+		}
+		i := slices.IndexFunc(messages, func(m string) bool { return strings.Contains(m, `"`+j.ID+`"`) })
+		if i < 0 && created[j.ID] {
+			continue
+		}
+		e := player.Event{Time: c.at, Kind: player.Failed, Job: j.ID, Text: "kubectl has not created the Job, and printed no error"}
+		if i >= 0 {
+			e.Text = messages[i]
+		} else if len(messages) > 0 {
+			e.Text = messages[len(messages)-1]
+		}
+		if i >= 0 || len(created) > 0 {
+			refused++
+			if !t.ended[j.ID] {
+				t.send(e)
+				t.end(t.jobs[j.ID])
+			}
+		}
+	}
+	if refused == 0 && last != exitStatus+"0" {
+		return fmt.Errorf("kubernetes: create jobs: kubectl failed with %s: %.500s", last, strings.Join(messages, "\n"))
+	}
+	return nil
+}
+
+// watchDoubts returns why the times that the watch received the changes may be much later than the changes: it was interrupted, or slow.
+func (t *trial) watchDoubts() []string {
+	var out []string
+	if len(t.gaps) > 0 {
+		out = append(out, fmt.Sprintf("the API server ended the watch of the pods %d times during the workload, so that times may be up to %v late",
+			len(t.gaps), slices.Max(t.gaps).Round(time.Millisecond)))
+	}
+	if t.delay > maxDelay {
+		out = append(out, fmt.Sprintf("the watch received a pod %v after its creation: the node of the commands has too little processor time, and times are late",
+			t.delay.Truncate(100*time.Millisecond)))
+	}
+	return out
+}
+
+// addChanges adds the events of changes of pods, and the interruptions between two watches.
+func (t *trial) addChanges(changes []change) {
+	for _, c := range changes {
+		t.watched = t.watched || !c.ended
+		switch {
+		case c.ended && t.watched && t.broken.IsZero():
+			t.broken = c.at
+		case !c.ended && !t.broken.IsZero():
+			t.gaps = append(t.gaps, c.at.Sub(t.broken))
+			t.broken = time.Time{}
+		}
+		if j := t.jobs[c.job]; j != nil && c.task <= j.Tasks {
+			t.addChange(j, c)
+		}
+	}
+}
+
+// addChange adds the events that follow from the state of a pod, unless its task has had them. The completion index of a pod without
+// one is 0: such a job has one task.
+func (t *trial) addChange(j *job, c change) {
+	if !c.created.IsZero() && !j.seen[player.Created][c.task] {
+		t.delay = max(t.delay, c.at.Sub(c.created.Add(time.Second)))
+	}
+	t.report(j, c, player.Created)
+	if c.node != "" {
+		t.report(j, c, player.Bound)
+	}
+	switch {
+	case c.phase == "Running" && !c.deleted:
+		t.report(j, c, player.Start)
+	case c.phase == "Succeeded":
+		t.report(j, c, player.Finish)
+	case c.phase == "Failed", c.deleted:
+		if c.text == "" {
+			c.text = "pod " + c.pod + " was deleted"
+		}
+		t.report(j, c, player.Failed)
+	}
+}
+
+// report adds an event of a task, and the event of the job that follows: the job is created with its first task, has failed with the first
+// failed task, and has another event with its last task. A job with one task has only events of the job.
+func (t *trial) report(j *job, c change, kind string) {
+	if t.ended[j.ID] || j.seen[kind][c.task] || j.seen[player.Finish][c.task] {
+		return
+	}
+	if j.seen[kind] == nil {
+		j.seen[kind] = map[int]bool{}
+	}
+	j.seen[kind][c.task] = true
+	if c.at.After(j.last[kind]) {
+		j.last[kind] = c.at
+	}
+	e := player.Event{Time: c.at, Kind: kind, Job: j.ID, Node: c.node}
+	if kind == player.Failed {
+		e.Text = c.text
+	}
+	if j.Tasks > 1 {
+		e.Task = c.task
+		t.events = append(t.events, e)
+		e.Task, e.Node, e.Time = 0, "", j.last[kind]
+	}
+	switch n := len(j.seen[kind]); {
+	case kind == player.Created && n > 1, kind != player.Created && kind != player.Failed && n < j.Tasks:
+	default:
+		t.events = append(t.events, e)
+		if kind == player.Finish || kind == player.Failed {
+			t.end(j)
+		}
+	}
+}
+
+// end marks a job as ended. Jobs that have waited only for this job, and whose time has come, become ready to be submitted.
+func (t *trial) end(j *job) {
+	t.ended[j.ID] = true
+	for _, w := range t.waiting[j.ID] {
+		if w.blockers--; w.blockers == 0 && w.isDue {
+			t.ready = append(t.ready, w)
+		}
+	}
+}

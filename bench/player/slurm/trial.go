@@ -1,0 +1,159 @@
+package slurm
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/workload"
+)
+
+// trial is the state of the jobs of Play.
+type trial struct {
+	jobs        []workload.Job
+	submissions []player.Event      // submissions and refusals, with times of the clock of the node on which sbatch runs
+	events      []player.Event      // with the times of the controller's clock
+	jobsOf      map[string][]string // id in SLURM → names of the jobs; for the id of an array, all of its jobs
+	idOf        map[string]string
+	early       map[string][]record // id in SLURM → records of jobs whose ids sbatch has not printed yet, or which belong to other users
+	seen        map[string]map[int]bool
+	status      map[string]string // how a job has ended, before it has
+	ended       map[string]bool
+	missing     map[string]bool // jobs that the last call of checkMissing has found
+}
+
+func newTrial(jobs []workload.Job) *trial {
+	return &trial{jobs: jobs, jobsOf: map[string][]string{}, idOf: map[string]string{}, early: map[string][]record{},
+		seen: map[string]map[int]bool{}, status: map[string]string{}, ended: map[string]bool{}}
+}
+
+// openID returns the id in SLURM of a job that has not ended, or an empty string. SLURM refuses a dependency on a job that it has
+// removed from its list, and it removes ended jobs.
+func (t *trial) openID(job string) string {
+	if t.ended[job] {
+		return ""
+	}
+	return t.idOf[job]
+}
+
+// addAnswers stores the ids of jobs, and adds the events of their submission, and of refused ones.
+func (t *trial) addAnswers(s submission) {
+	for i, a := range s.answers {
+		c := s.commands[i]
+		for k, j := range c.jobs {
+			t.submissions = append(t.submissions, player.Event{Time: a.at, Kind: player.Submit, Job: j.ID})
+			if a.refusal != "" {
+				t.ended[j.ID] = true
+				t.submissions = append(t.submissions, player.Event{Time: a.at, Kind: player.Failed, Job: j.ID, Text: a.refusal})
+				continue
+			}
+			id := c.taskID(a.id, k)
+			t.idOf[j.ID] = id
+			t.jobsOf[id] = []string{j.ID}
+			if id != a.id {
+				t.jobsOf[a.id] = append(t.jobsOf[a.id], j.ID)
+			}
+		}
+		if a.id == "" {
+			continue
+		}
+		t.addEarly(a.id)
+		if len(c.jobs) > 1 {
+			for k := range c.jobs {
+				t.addEarly(c.taskID(a.id, k))
+			}
+		}
+	}
+}
+
+func (t *trial) addEarly(id string) {
+	records := t.early[id]
+	delete(t.early, id)
+	t.addRecords(records)
+}
+
+// addRecords adds the events of records. It reports whether a record belongs to a job of the workload.
+func (t *trial) addRecords(records []record) bool {
+	found := false
+	for _, r := range records {
+		jobs, ok := t.jobsOf[r.id]
+		if !ok {
+			t.early[r.id] = append(t.early[r.id], r)
+			continue
+		}
+		found = true
+		for _, job := range jobs {
+			t.addRecord(job, r)
+		}
+	}
+	return found
+}
+
+// addRecord adds the event of a record of a job, unless the job has had that event.
+func (t *trial) addRecord(job string, r record) {
+	if t.ended[job] || t.seen[job][r.kind] {
+		return
+	}
+	if t.seen[job] == nil {
+		t.seen[job] = map[int]bool{}
+	}
+	t.seen[job][r.kind] = true
+	switch r.kind {
+	case created:
+		t.add(player.Event{Time: r.at, Kind: player.Created, Job: job})
+	case placed:
+		t.add(player.Event{Time: r.at, Kind: player.Bound, Job: job, Node: r.text})
+		t.add(player.Event{Time: r.at, Kind: player.Start, Job: job, Node: r.text})
+	case status:
+		t.status[job] = r.text
+	case killed:
+		t.fail(job, r.at, r.text)
+	case ended:
+		if text := t.status[job]; text != success && text != "" {
+			t.fail(job, r.at, text)
+			return
+		}
+		t.ended[job] = true
+		t.add(player.Event{Time: r.at, Kind: player.Finish, Job: job})
+	}
+}
+
+func (t *trial) add(e player.Event) { t.events = append(t.events, e) }
+
+func (t *trial) fail(job string, at time.Time, text string) {
+	t.ended[job] = true
+	t.add(player.Event{Time: at, Kind: player.Failed, Job: job, Text: text})
+}
+
+// checkMissing returns an error if a job has ended and the log does not contain its end. alive has the ids of the jobs that had not ended
+// before the log was read. The job must be missing twice, because a message takes some time until it is in the journal.
+func (t *trial) checkMissing(alive map[string]bool) error {
+	before := t.missing
+	t.missing = map[string]bool{}
+	for job, id := range t.idOf {
+		if t.ended[job] || alive[id] {
+			continue
+		}
+		if before[job] {
+			return newMissingError(job, id)
+		}
+		t.missing[job] = true
+	}
+	return nil
+}
+
+// checkComplete returns an error if the log did not contain all events of a finished job.
+func (t *trial) checkComplete() error {
+	for job, id := range t.idOf {
+		if seen := t.seen[job]; seen[ended] && (!seen[created] || !seen[placed] && t.status[job] == success || !seen[status]) {
+			return newMissingError(job, id)
+		}
+	}
+	return nil
+}
+
+// newMissingError returns the error for a job whose events the log does not contain.
+func newMissingError(job, id string) error {
+	return fmt.Errorf("slurm: the journal of the controller does not contain all events of job %s (%s in SLURM): "+
+		"the job was cancelled, or messages are missing; set LogRateLimitIntervalSec=0 for slurmctld.service, SlurmctldDebug=info, and no SlurmctldLogFile", job, id)
+}
