@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machine/imagehash"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -135,7 +136,7 @@ func describeCapacity(p Plan) string {
 // examineImages returns a finding for the image of each role. An image that is not built yet is no error.
 func (m *Manager) examineImages(ctx context.Context) []provider.Finding {
 	var out []provider.Finding
-	hashes := state.ReadHashes(m.Dir)
+	hashes := imagehash.Read(m.Dir)
 	for _, role := range slices.Sorted(maps.Keys(m.Hive.Roles)) {
 		path := m.Hive.Roles[role].Image
 		f := provider.Finding{What: "image", State: provider.FindingOK, Where: "role " + role, Text: "it will be built when it is needed"}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine/imagehash"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
-	"github.com/nixbench/nixbench/deploy/state"
 )
 
 // findImage finds the image that a role boots from: a disk image, or a folder with a disk image
@@ -44,7 +44,7 @@ func findImage(path string) (provider.Image, error) {
 }
 
 // loadImage finds the image that a role boots from, and computes its hash.
-func loadImage(ctx context.Context, path string, hashes *state.Hashes) (provider.Image, error) {
+func loadImage(ctx context.Context, path string, hashes *imagehash.Cache) (provider.Image, error) {
 	i, err := findImage(path)
 	if err != nil {
 		return i, err

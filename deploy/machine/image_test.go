@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/machine/imagehash"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -24,7 +25,7 @@ func TestImages(t *testing.T) {
 		}
 		return file
 	}
-	hashes := state.ReadHashes(state.Dir(dir))
+	hashes := imagehash.Read(state.Dir(dir))
 	write("full/disk.qcow2", "QFI\xfb…")
 	write("full/kernel", "k")
 	write("full/cmdline", "quiet\n")
@@ -60,7 +61,7 @@ func TestImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A cached hash is used as long as the file's size and time are the same.
-	again := state.ReadHashes(state.Dir(dir))
+	again := imagehash.Read(state.Dir(dir))
 	kernel := filepath.Join(dir, "full/kernel")
 	before, _ := again.Of(t.Context(), kernel)
 	write("full/kernel", "K2")

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/machine/imagehash"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
-	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -16,7 +16,7 @@ import (
 // It stores the hashes of the images in the state folder, and creates the folder if it is missing.
 func (m *Manager) loadImages(ctx context.Context, keys []ImageKey) (map[ImageKey]provider.Image, error) {
 	out := map[ImageKey]provider.Image{}
-	hashes := state.ReadHashes(m.Dir)
+	hashes := imagehash.Read(m.Dir)
 	var errs []error
 	for _, key := range keys {
 		given := m.Hive.Roles[key.Role].Image
@@ -45,7 +45,7 @@ func (m *Manager) loadImages(ctx context.Context, keys []ImageKey) (map[ImageKey
 }
 
 // loadGivenImage loads the image that a role's option image names. It builds the image if it is a missing store path.
-func (m *Manager) loadGivenImage(ctx context.Context, role, path string, hashes *state.Hashes) (provider.Image, error) {
+func (m *Manager) loadGivenImage(ctx context.Context, role, path string, hashes *imagehash.Cache) (provider.Image, error) {
 	if !durable.Exists(path) && isStorePath(path) {
 		if err := m.Eval.WithoutFacts(m.Send).RealiseImage(ctx, role); err != nil {
 			return provider.Image{}, err
@@ -65,7 +65,7 @@ func setImageErrorRole(err error, role string) error {
 }
 
 // buildImages builds and loads the images of roles for a kind of hypervisor.
-func (m *Manager) buildImages(ctx context.Context, kind provider.Kind, roles []string, hashes *state.Hashes) (map[ImageKey]provider.Image, error) {
+func (m *Manager) buildImages(ctx context.Context, kind provider.Kind, roles []string, hashes *imagehash.Cache) (map[ImageKey]provider.Image, error) {
 	if len(roles) == 0 {
 		return nil, nil
 	}

@@ -1,9 +1,11 @@
-package state
+package imagehash
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/nixbench/nixbench/deploy/state"
 )
 
 // The hash depends on contents and offsets, and not on holes.
@@ -29,7 +31,7 @@ func TestSparseHash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := ReadHashes(Dir(dir)).Of(t.Context(), path)
+		h, err := Read(state.Dir(dir)).Of(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,5 @@
-package state
+// Package imagehash hashes the images from which machines are created, and caches the hashes in the state folder.
+package imagehash
 
 import (
 	"bytes"
@@ -16,12 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Hashes caches the hashes of large files, so that nixbench does not read an image in every run.
+// Cache contains the hashes of files, so that nixbench does not read an image in every run.
 // A file whose size and modification time are the same as before is considered unchanged.
-type Hashes struct {
-	dir Dir
+type Cache struct {
+	dir state.Dir
 
 	mu      sync.Mutex
 	known   map[string]fileHash // by the path of the file
@@ -34,13 +36,13 @@ type fileHash struct {
 	SHA256 string `json:"sha256"` // in hex, see sparseHash
 }
 
-func hashesFile(d Dir) string { return filepath.Join(string(d), "images.json") }
+func cacheFile(d state.Dir) string { return filepath.Join(string(d), "images.json") }
 
-// ReadHashes reads the cache. If the cache file cannot be read, the cache is empty, and all files are
+// Read reads the cache. If the cache file cannot be read, the cache is empty, and all files are
 // hashed again.
-func ReadHashes(d Dir) *Hashes {
-	h := &Hashes{dir: d, known: map[string]fileHash{}}
-	if data, err := durable.Read(hashesFile(d), durable.ConfigSize); err == nil {
+func Read(d state.Dir) *Cache {
+	h := &Cache{dir: d, known: map[string]fileHash{}}
+	if data, err := durable.Read(cacheFile(d), durable.ConfigSize); err == nil {
 		if json.Unmarshal(data, &h.known) != nil || h.known == nil {
 			h.known = map[string]fileHash{}
 		}
@@ -50,7 +52,7 @@ func ReadHashes(d Dir) *Hashes {
 
 // Of returns the hash of a file in hex. It uses the cached hash if the file is unchanged, and
 // otherwise computes the hash with sparseHash.
-func (h *Hashes) Of(ctx context.Context, file string) (string, error) {
+func (h *Cache) Of(ctx context.Context, file string) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f, info, err := durable.Open(file)
@@ -107,7 +109,7 @@ func sparseHash(ctx context.Context, f *os.File, size int64) (string, error) {
 }
 
 // Save writes the cache if the cache has changed. It removes the entries of files that do not exist.
-func (h *Hashes) Save() error {
+func (h *Cache) Save() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.changed {
@@ -123,5 +125,5 @@ func (h *Hashes) Save() error {
 		return err
 	}
 	h.changed = false
-	return h.dir.Write(hashesFile(h.dir), append(data, '\n'))
+	return h.dir.Write(cacheFile(h.dir), append(data, '\n'))
 }
