@@ -245,14 +245,14 @@ func TestPreflight(t *testing.T) {
 		"range": {func(w *world) {
 			w.h.AddNetwork("office", netip.MustParsePrefix("10.0.0.0/8"))
 		}, "hypervisor default: the address range is taken: network net needs 10.0.0.0/24, and network office has 10.0.0.0/8"},
-		"network":      {func(w *world) { w.hive.Cluster.Network.Name = "a/b" }, `cluster.network.name: "a/b" cannot be a network of libvirt: it contains a /`},
-		"long network": {func(w *world) { w.hive.Cluster.Network.Name = strings.Repeat("n", 201) }, "cannot be a network of libvirt: it has 201 bytes, and may have 200"},
+		"network":      {func(w *world) { w.hive.Cluster.Network.Name = "a/b" }, `cluster.network.name: "a/b" cannot be a network: it contains a character that such a name cannot have`},
+		"long network": {func(w *world) { w.hive.Cluster.Network.Name = strings.Repeat("n", 201) }, "cannot be a network: it has 201 bytes, and may have 200"},
 		"bridge": {func(w *world) {
 			long := "abcdefghijklmnop"
 			w.hive.Cluster.Network.Mode, w.hive.Cluster.Network.Bridge = "bridge", &long
 		}, `cluster.network.bridge: "abcdefghijklmnop" cannot be an interface of Linux: it has 16 bytes, and may have 15`},
 		"domain":      {func(w *world) { w.hive.Cluster.Network.Domain = "a..b" }, `cluster.network.domain: "a..b" cannot be a DNS domain`},
-		"long domain": {func(w *world) { w.hive.Meta.Name = strings.Repeat("c", 200) }, "cannot be a machine of libvirt: it has 204 bytes, and may have 200"},
+		"long domain": {func(w *world) { w.hive.Meta.Name = strings.Repeat("c", 200) }, "cannot be a machine: it has 204 bytes, and may have 200"},
 		"long node": {func(w *world) {
 			w.scale(map[string]int{strings.Repeat("w", 62): 1})
 		}, "its name has 64 bytes, and a host name at most 63"},

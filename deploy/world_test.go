@@ -300,7 +300,7 @@ func (w *world) nix(ctx context.Context, c nixeval.Command) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-func (w *world) open(_ context.Context, name string, _ state.Hypervisor) (provider.Provider, error) {
+func (w *world) open(_ context.Context, name string, _ provider.Hypervisor) (provider.Provider, error) {
 	if w.unreachable[name] {
 		return nil, &provider.Error{Hypervisor: name, Op: "connect", Err: provider.ErrUnreachable, Fix: "see that it is on"}
 	}

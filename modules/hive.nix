@@ -324,6 +324,11 @@ in
       hypervisors = mkOption {
         type = types.attrsOf (
           types.submodule {
+            options.kind = mkOption {
+              type = types.str;
+              default = "libvirt";
+              description = "Program that runs the machines. This nixbench has only `libvirt`.";
+            };
             options.uri = mkOption {
               type = types.str;
               example = "qemu+ssh://root@host/system";

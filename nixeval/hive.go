@@ -45,7 +45,7 @@ type Cluster struct {
 	Hypervisors map[string]Hypervisor `json:"hypervisors"`
 }
 
-// Network is the libvirt network of the cluster's machines.
+// Network is the network of the cluster's machines.
 type Network struct {
 	Name   string  `json:"name"`
 	CIDR   string  `json:"cidr"`
@@ -61,8 +61,9 @@ type Endpoint struct {
 	Port    int     `json:"port"`
 }
 
-// Hypervisor is one libvirt host.
+// Hypervisor is a host that runs machines.
 type Hypervisor struct {
+	Kind     string `json:"kind"`
 	URI      string `json:"uri"`
 	Pool     string `json:"pool"`
 	PoolPath string `json:"poolPath"`

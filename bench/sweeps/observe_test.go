@@ -14,6 +14,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/noise"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/nixeval"
@@ -23,7 +24,7 @@ import (
 func TestDoubts(t *testing.T) {
 	hive := &nixeval.Hive{}
 	recorded := &state.State{
-		Cluster:  &state.Cluster{Hypervisors: map[string]state.Hypervisor{"here": {URI: "qemu:///system"}, "there": {URI: "qemu+ssh://there/system"}}},
+		Cluster:  &state.Cluster{Hypervisors: map[string]provider.Hypervisor{"here": {URI: "qemu:///system"}, "there": {URI: "qemu+ssh://there/system"}}},
 		Machines: map[string]state.Machine{"w-1": {Hypervisor: "here"}},
 	}
 	if got := doubts(hive, recorded, nil); len(got) > 0 {

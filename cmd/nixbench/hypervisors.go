@@ -1,28 +1,33 @@
-//go:build cgo
-
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
-	"github.com/nixbench/nixbench/deploy/machine/libvirt"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
-	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// hasLibvirt reports whether this program can create machines.
-const hasLibvirt = true
-
-// newHypervisorOpener returns an opener of libvirt hosts. A host is connected with the first
+// hypervisorKinds are the constructors of providers, by the values of cluster.hypervisors.<name>.kind. A provider connects with the first
 // request to it.
+var hypervisorKinds = map[string]func(name string, h provider.Hypervisor, send event.Sink) (provider.Provider, error){
+	"libvirt": openLibvirt,
+}
+
+// newHypervisorOpener returns an opener of hypervisors that send their events to send.
 func newHypervisorOpener(send event.Sink) machine.Opener {
-	return func(_ context.Context, name string, h state.Hypervisor) (provider.Provider, error) {
-		p, err := libvirt.Open(name, libvirt.Options{URI: h.URI, Pool: h.Pool, PoolPath: h.PoolPath, Send: send})
-		if err != nil {
-			return nil, err // not p: an interface that holds a nil pointer is not nil
+	return func(_ context.Context, name string, h provider.Hypervisor) (provider.Provider, error) {
+		open := hypervisorKinds[cmp.Or(h.Kind, "libvirt")]
+		if open == nil {
+			return nil, failure.WithKind(failure.Usage, fmt.Errorf("cluster.hypervisors.%s.kind = %q: this nixbench has no such kind of hypervisor, only %s",
+				name, h.Kind, strings.Join(slices.Sorted(maps.Keys(hypervisorKinds)), ", ")))
 		}
-		return p, nil
+		return open(name, h, send)
 	}
 }

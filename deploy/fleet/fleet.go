@@ -12,7 +12,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/hostkeys"
 	"github.com/nixbench/nixbench/deploy/remote/identity"
@@ -198,7 +197,7 @@ func (f *Fleet) machineOf(node string) (state.Machine, *state.Cluster, error) {
 // jumpHostOf returns the host of the hypervisor if the machine can be reached only through this host: libvirt reaches the host
 // by SSH, and the machine is on a network of the host that nixbench manages. Otherwise it returns nil.
 func jumpHostOf(node string, m state.Machine, c *state.Cluster) *sshconfig.Target {
-	if c == nil || !provider.Mode(c.Network.Mode).Ours() {
+	if c == nil || !c.Network.Mode.Ours() {
 		return nil
 	}
 	u, err := url.Parse(c.Hypervisors[m.Hypervisor].URI)

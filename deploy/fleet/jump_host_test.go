@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -19,7 +20,7 @@ func TestJumpHost(t *testing.T) {
 		{"qemu+tls://kvm1/system", "nat", ""},
 	} {
 		got := ""
-		if v := jumpHostOf("n", m, &state.Cluster{Network: state.Network{Mode: test.mode}, Hypervisors: map[string]state.Hypervisor{"h": {URI: test.uri}}}); v != nil {
+		if v := jumpHostOf("n", m, &state.Cluster{Network: provider.Network{Mode: provider.Mode(test.mode)}, Hypervisors: map[string]provider.Hypervisor{"h": {URI: test.uri}}}); v != nil {
 			got = v.Host
 			if v.User != nil {
 				got = *v.User + "@" + got

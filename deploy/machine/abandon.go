@@ -1,13 +1,11 @@
 package machine
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -52,7 +50,7 @@ func (m *Manager) describeRemaining(recorded *state.State, d *DestroyPlan) []str
 		}
 	}
 	out := []string{fmt.Sprintf("left on %s, at %s: %s, with their disks in pool %s", d.abandoned, h.URI, strings.Join(domains, ", "), h.Pool)}
-	if n := recorded.Cluster.Network; provider.Mode(n.Mode).Ours() {
+	if n := recorded.Cluster.Network; n.Mode.Ours() {
 		out[0] += ", and network " + n.Name
 	}
 	if len(keys) > 0 {
@@ -69,28 +67,4 @@ func (w *destroyer) abandonHypervisor(hypervisor string) error {
 		return err
 	}
 	return w.WriteFacts(w.Store.State())
-}
-
-// addForgetHint adds, to each error about an unreachable hypervisor that is recorded in the state, the command
-// that removes the hypervisor from the state.
-func addForgetHint(err error, recorded *state.State) error {
-	if recorded.Cluster == nil {
-		return err
-	}
-	switch e := err.(type) {
-	case interface{ Unwrap() []error }:
-		var all []error
-		for _, one := range e.Unwrap() {
-			all = append(all, addForgetHint(one, recorded))
-		}
-		return errors.Join(all...)
-	case *provider.Error:
-		if _, ours := recorded.Cluster.Hypervisors[e.Hypervisor]; ours && errors.Is(e, provider.ErrUnreachable) {
-			with := *e
-			with.Fix += fmt.Sprintf("; if it is permanently lost, remove it from cluster.hypervisors, then: nixbench destroy --forget-hypervisor %s", e.Hypervisor)
-			with.Fix = strings.TrimPrefix(with.Fix, "; ")
-			return &with
-		}
-	}
-	return err
 }

@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/state"
 	"maps"
 	"net/netip"
 	"slices"
@@ -51,29 +52,31 @@ func (a *allocator) nextFree(node, mac string) (netip.Addr, error) {
 // allocateAddresses returns an address for each node of a managed network: its existing or recorded address,
 // or the lowest free address. It does not use addresses that are reserved for other machines or leased to other
 // machines. It returns an error if an existing machine cannot keep its address.
-func allocateAddresses(desired []Desired, o Options, inventories map[string]provider.Inventory, macs map[string]string, recorded map[string]Recorded) (map[string]netip.Addr, error) {
+func allocateAddresses(desired []Desired, o Options, inventories map[string]provider.Inventory, macs map[string]string, recorded map[string]state.Machine, existing map[string]locatedMachine) (map[string]netip.Addr, error) {
 	a := newAllocator(o.Network)
-	for _, node := range slices.Sorted(maps.Keys(recorded)) {
-		k := recorded[node]
-		if !k.exists || !k.Address.IsValid() {
+	kept := map[string]netip.Addr{} // addresses of existing machines, by node
+	for _, node := range slices.Sorted(maps.Keys(existing)) {
+		addr := recorded[node].Address
+		if !addr.IsValid() {
 			continue
 		}
-		if _, isDesired := macs[node]; isDesired && !o.Network.CIDR.Contains(k.Address) {
+		if _, isDesired := macs[node]; isDesired && !o.Network.CIDR.Contains(addr) {
 			return nil, &PlanError{
-				Text: fmt.Sprintf("%s: its machine has the address %s, which is not in %s, the range of network %s", node, k.Address, o.Network.CIDR.Masked(), o.Network.Name),
+				Text: fmt.Sprintf("%s: its machine has the address %s, which is not in %s, the range of network %s", node, addr, o.Network.CIDR.Masked(), o.Network.Name),
 				Fix:  "put the old cluster.network.cidr back, or recreate the machines: nixbench destroy, then nixbench apply",
 			}
 		}
-		a.reserve(k.Address, node)
+		kept[node] = addr
+		a.reserve(addr, node)
 	}
-	if err := a.reserveForeignAddresses(o, inventories, macs, recorded); err != nil {
+	if err := a.reserveForeignAddresses(o, inventories, macs, recorded, kept); err != nil {
 		return nil, err
 	}
 	out := map[string]netip.Addr{}
 	for _, w := range desired {
-		if k := recorded[w.Node]; k.exists && k.Address.IsValid() || a.isFree(k.Address, macs[w.Node]) {
-			out[w.Node] = k.Address
-			a.reserve(k.Address, w.Node)
+		if addr := recorded[w.Node].Address; kept[w.Node].IsValid() || a.isFree(addr, macs[w.Node]) {
+			out[w.Node] = addr
+			a.reserve(addr, w.Node)
 		}
 	}
 	for _, w := range desired {
@@ -92,7 +95,7 @@ func allocateAddresses(desired []Desired, o Options, inventories map[string]prov
 
 // reserveForeignAddresses marks the addresses that other machines have as used. It returns an error if an existing
 // machine of this cluster has one of these addresses.
-func (a *allocator) reserveForeignAddresses(o Options, inventories map[string]provider.Inventory, macs map[string]string, recorded map[string]Recorded) error {
+func (a *allocator) reserveForeignAddresses(o Options, inventories map[string]provider.Inventory, macs map[string]string, recorded map[string]state.Machine, kept map[string]netip.Addr) error {
 	ours := map[string]bool{}
 	for _, mac := range macs {
 		ours[mac] = true
@@ -101,7 +104,7 @@ func (a *allocator) reserveForeignAddresses(o Options, inventories map[string]pr
 		ours[k.MAC] = true
 	}
 	taken := func(addr netip.Addr, why string) error {
-		if node := a.used[addr]; recorded[node].exists && recorded[node].Address == addr {
+		if node := a.used[addr]; node != "" && kept[node] == addr {
 			return newClashError(o.Network, addr, node, why)
 		}
 		a.reserve(addr, why)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/state"
 )
 
 // A machine may still use a leased address although another address is reserved for it now. No other machine
@@ -15,7 +16,7 @@ func TestLeasedAddressIsKept(t *testing.T) {
 	mac := func(node string) string { return provider.MAC("c", node, nil) }
 	for name, test := range map[string]struct {
 		leases []provider.Lease
-		known  map[string]Recorded
+		known  map[string]state.Machine
 		want   []string
 	}{
 		"a lease of another machine of ours": {
@@ -24,17 +25,17 @@ func TestLeasedAddressIsKept(t *testing.T) {
 		},
 		"the address on record is leased to another machine of ours": {
 			leases: []provider.Lease{{MAC: mac("w-3"), Address: addr("10.0.0.2")}},
-			known:  map[string]Recorded{"w-1": {Address: addr("10.0.0.2")}},
+			known:  map[string]state.Machine{"w-1": {Address: addr("10.0.0.2")}},
 			want:   []string{"create w-1 on a 10.0.0.3", "create w-2 on a 10.0.0.4", "create w-3 on a 10.0.0.2"},
 		},
 		"a lease of a machine that the hive no longer has": {
 			leases: []provider.Lease{{MAC: "52:54:00:00:00:01", Address: addr("10.0.0.2")}},
-			known:  map[string]Recorded{"w-9": {MAC: "52:54:00:00:00:01", Address: addr("10.0.0.9")}},
+			known:  map[string]state.Machine{"w-9": {MAC: "52:54:00:00:00:01", Address: addr("10.0.0.9")}},
 			want:   []string{"create w-1 on a 10.0.0.3", "create w-2 on a 10.0.0.4", "create w-3 on a 10.0.0.5"},
 		},
 		"its own lease": {
 			leases: []provider.Lease{{MAC: mac("w-1"), Address: addr("10.0.0.7")}},
-			known:  map[string]Recorded{"w-1": {Address: addr("10.0.0.7")}},
+			known:  map[string]state.Machine{"w-1": {Address: addr("10.0.0.7")}},
 			want:   []string{"create w-1 on a 10.0.0.7", "create w-2 on a 10.0.0.2", "create w-3 on a 10.0.0.3"},
 		},
 	} {

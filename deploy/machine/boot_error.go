@@ -23,7 +23,7 @@ func (m *Task) newNotReadyError(ctx context.Context, waited time.Duration, err e
 	e := &BootError{Node: m.Change.Node, Started: true, Within: waited, Err: err}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	host := m.plan.providers[m.Change.Hypervisor]
+	host := m.plan.hosts[m.Change.Hypervisor]
 	if d, ok := host.(provider.Discoverer); ok && m.plan.Network.Mode.Ours() {
 		all, _ := d.Addresses(ctx, m.plan.Cluster, m.Change.Node) // an error is ignored, because the addresses are only for the message
 		if a := preferredAddress(all); a.IsValid() && a != m.Change.Address && len(all) == 1 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/state"
 	"maps"
 	"net/netip"
 	"slices"
@@ -23,9 +24,7 @@ type Change struct {
 
 	Lost bool `json:"-"` // whether the machine was created before, and its disk is missing now
 
-	desired Desired
-	place   Place
-	image   provider.Image // image from which the existing machine was created
+	spec provider.Spec // with the image that the existing machine was created from
 }
 
 // Action is what a change does with the machine.
@@ -60,23 +59,19 @@ func (c Change) Runs() bool { return c.Action == Keep }
 // Spec returns the desired state of the machine. If the change creates the machine's disk, image is
 // the image of the disk and id must be complete. Otherwise both may be empty.
 func (c Change) Spec(image provider.Image, id provider.Identity) provider.Spec {
-	if !c.NeedsImage() {
-		image = c.image
+	s := c.spec
+	if s.NewDisks = c.NeedsImage(); s.NewDisks {
+		s.Image = image
 	}
-	s := c.desired.makeSpec(c.place, image)
-	s.NewDisks = c.NeedsImage()
 	id.Method = s.Identity.Method
 	s.Identity = id
 	return s
 }
 
-// MAC returns the machine's hardware address.
-func (c Change) MAC() string { return c.place.MAC }
-
 // Disk returns the maximum size of the machine's disks in bytes.
 func (c Change) Disk() uint64 {
-	n := c.desired.Disk
-	for _, d := range c.desired.Disks {
+	n := c.spec.Disk
+	for _, d := range c.spec.Disks {
 		n += d
 	}
 	return n
@@ -93,16 +88,24 @@ func (c Change) String() string {
 	return text
 }
 
+// creation returns the change that creates the machine of a node.
+func creation(w Desired, place Place, known state.Machine) Change {
+	c := Change{Node: w.Node, Role: w.Role, Action: Create, Hypervisor: known.Hypervisor, Address: place.Address, spec: w.specAt(place, provider.Image{})}
+	if known.Created != nil {
+		c.markLost()
+	}
+	return c
+}
+
 // decideChange returns the change that brings an existing machine to its desired state.
-func decideChange(w Desired, place Place, f locatedMachine, kind provider.Kind, known Recorded, o Options) Change {
-	image := known.Image
+func decideChange(w Desired, place Place, f locatedMachine, kind provider.Kind, known state.Machine, o Options) Change {
+	image := *known.Image
 	c := Change{
-		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.hypervisor, Kind: kind, Address: place.Address,
-		desired: w, place: place, image: image,
+		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.hypervisor, Kind: kind, Address: place.Address, spec: w.specAt(place, image),
 	}
 	wanted := o.Images[ImageKey{w.Role, kind}]
 	switch {
-	case f.State == provider.Incomplete && !known.Created:
+	case f.State == provider.Incomplete && known.Created == nil:
 		c.Action, c.Why = Finish, "a run was interrupted while it created or removed the machine"
 	case f.State == provider.Incomplete && !f.HasDisk:
 		c.markLost()
@@ -110,7 +113,7 @@ func decideChange(w Desired, place Place, f locatedMachine, kind provider.Kind, 
 		c.Action, c.Why = Recreate, fmt.Sprintf("image %s → %s", cmp.Or(f.Image, image.Hash), wanted.Hash)
 	case f.State == provider.Incomplete:
 		c.Action, c.Why = Start, fmt.Sprintf("its domain was removed from hypervisor %s, and is defined again around its disk", f.hypervisor)
-	case f.Definition != w.makeSpec(place, image).Definition():
+	case f.Definition != c.spec.Definition():
 		c.Action, c.Why = Restart, describeDifference(w, f.Actual)
 		if f.State == provider.Off || f.State == provider.Crashed { // no running guest is stopped
 			c.Action = Start
@@ -160,7 +163,7 @@ func describeDifference(w Desired, f provider.Actual) string {
 }
 
 // findRemovals returns the changes that remove machines of nodes that the hive does not contain, and duplicates.
-func findRemovals(desired []Desired, existing map[string]locatedMachine, duplicates []locatedMachine, recorded map[string]Recorded) []Change {
+func findRemovals(desired []Desired, existing map[string]locatedMachine, duplicates []locatedMachine, recorded map[string]state.Machine) []Change {
 	isDesired := map[string]bool{}
 	for _, w := range desired {
 		isDesired[w.Node] = true

@@ -25,7 +25,7 @@ func (m *Manager) OpenConsole(ctx context.Context, recorded *state.State, node s
 	if !exists || recorded.Cluster == nil {
 		return nil, &provider.Error{Node: node, Op: "connect to the console", Err: errors.New("its machine has not been booted yet"), Fix: "nixbench apply boots it"}
 	}
-	where := map[string]state.Hypervisor{machine.Hypervisor: recorded.Cluster.Hypervisors[machine.Hypervisor]}
+	where := map[string]provider.Hypervisor{machine.Hypervisor: recorded.Cluster.Hypervisors[machine.Hypervisor]}
 	hosts, err := connectHypervisors(ctx, m.Open, where, m.Send)
 	if err != nil {
 		hosts.close()

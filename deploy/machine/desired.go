@@ -10,32 +10,18 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Desired is the desired state of one node's machine in the hive. It does not contain the hypervisor, the MAC and
-// the address, which [Make] chooses, nor the image and the keys, which are added when the plan is executed.
+// Desired is the desired state of one node's machine in the hive. The MAC and the address are missing in its spec, because [Make] chooses
+// them, and so are the image and the keys, which are added when the plan is executed.
 type Desired struct {
-	Node  string
-	Role  string
-	Index int
-
-	VCPUs    int
-	Memory   uint64   // bytes
-	Disk     uint64   // bytes of the root disk
-	Disks    []uint64 // bytes of each additional disk
-	Pins     []string // host CPUs for each virtual CPU
-	Firmware provider.Firmware
-	Init     string
-	XML      string
-	Method   provider.Method
-	On       []string // names of hypervisors on which the machine may be created; empty: any
+	provider.Spec
+	On []string // names of hypervisors on which the machine may be created; empty: any
 }
 
-// makeSpec returns the spec of the machine with this place and this image.
-func (w Desired) makeSpec(p Place, image provider.Image) provider.Spec {
-	return provider.Spec{
-		Node: w.Node, Role: w.Role, Index: w.Index, MAC: p.MAC, Address: p.Address,
-		VCPUs: w.VCPUs, Memory: w.Memory, Disk: w.Disk, Disks: w.Disks, Pins: w.Pins,
-		Firmware: w.Firmware, Init: w.Init, XML: w.XML, Image: image, Identity: provider.Identity{Method: w.Method},
-	}
+// specAt returns the spec of the machine with this place and this image.
+func (w Desired) specAt(p Place, image provider.Image) provider.Spec {
+	s := w.Spec
+	s.MAC, s.Address, s.Image = p.MAC, p.Address, image
+	return s
 }
 
 // Boots reports whether nixbench boots the node's machine. A node of a role that has a
@@ -69,10 +55,10 @@ func desiredMachines(hive *nixeval.Hive) ([]Desired, error) {
 }
 
 func toDesiredMachine(n nixeval.Node, r nixeval.Role) (Desired, error) {
-	w := Desired{
+	w := Desired{On: r.Hypervisors, Spec: provider.Spec{
 		Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins,
-		Firmware: provider.Firmware(r.Firmware), Init: r.Init, XML: r.XML, Method: provider.Method(r.Identity), On: r.Hypervisors,
-	}
+		Firmware: provider.Firmware(r.Firmware), Init: r.Init, XML: r.XML, Identity: provider.Identity{Method: provider.Method(r.Identity)},
+	}}
 	var err error
 	size := func(option, text string) uint64 {
 		n, bad := provider.ParseSize(text)

@@ -76,27 +76,18 @@ func (m *Manager) PlanDestroy(ctx context.Context, recorded *state.State, select
 	if recorded.Cluster == nil {
 		return &DestroyPlan{}, nil
 	}
-	net, err := m.clusterNetwork(recorded, false)
+	o, err := m.observeRecorded(ctx, recorded)
 	if err != nil {
 		return nil, err
 	}
-	d := &DestroyPlan{}
-	if d.hosts, err = connectHypervisors(ctx, m.Open, recorded.Cluster.Hypervisors, m.Send); err != nil {
-		d.Close()
-		return nil, addForgetHint(err, recorded)
-	}
-	sites, err := d.hosts.survey(ctx, m.clusterIdentity(recorded), net, m.Send)
-	if err != nil {
-		d.Close()
-		return nil, addForgetHint(err, recorded)
-	}
+	d := &DestroyPlan{hosts: o.hosts}
 	seen := map[string]bool{}
 	var all []Removal
-	for _, name := range slices.Sorted(maps.Keys(sites)) {
-		for _, c := range sites[name].Copies {
-			d.Remaining = append(d.Remaining, CopyText(name, c))
+	for _, name := range slices.Sorted(maps.Keys(o.inventories)) {
+		for _, c := range o.inventories[name].Copies {
+			d.Remaining = append(d.Remaining, describeCopy(name, c))
 		}
-		for _, f := range sites[name].Machines {
+		for _, f := range o.inventories[name].Machines {
 			_, remembered := recorded.Machines[f.Node]
 			all = append(all, Removal{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, unrecorded: !remembered})
 			seen[f.Node] = true

@@ -1,12 +1,12 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -23,37 +23,31 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provider
 	if !m.HasMachines(recorded) {
 		return nil
 	}
-	var out []provider.Finding
 	all, err := desiredMachines(m.Hive)
-	net, netErr := m.clusterNetwork(recorded, len(all) > 0)
+	seen := observed{cluster: m.clusterIdentity(recorded), inventories: map[string]provider.Inventory{}}
+	var netErr error
+	seen.network, netErr = m.clusterNetwork(recorded, len(all) > 0)
 	if err := errors.Join(err, netErr); err != nil {
-		return append(out, newErrorFinding("hive", err))
+		return []provider.Finding{newErrorFinding("hive", err)}
 	}
-	out = append(out, m.examineImages(ctx)...)
+	out := m.examineImages(ctx)
 	where := m.hypervisorConfigs(recorded, len(all) > 0)
-	findings := map[string][]provider.Finding{}
-	inventories := map[string]provider.Inventory{}
-	var mu sync.Mutex
-	_ = fleet.ForAll(slices.Sorted(maps.Keys(where)), func(name string) error { // examineHypervisor returns errors as findings
-		list, inventory := m.examineHypervisor(ctx, name, where[name], m.clusterIdentity(recorded), net)
-		mu.Lock()
-		defer mu.Unlock()
-		findings[name] = list
-		if inventory != nil {
-			inventories[name] = *inventory
-		}
-		return nil
+	names := slices.Sorted(maps.Keys(where))
+	// examineHypervisor returns errors as findings.
+	examined, _ := forHypervisors(names, "examine", func(name string) (examination, error) {
+		return m.examineHypervisor(ctx, name, where[name], seen), nil
 	})
-	for _, name := range slices.Sorted(maps.Keys(findings)) {
-		for _, f := range findings[name] {
-			if f.Where == "" {
-				f.Where = name
-			}
+	for _, name := range names {
+		for _, f := range examined[name].findings {
+			f.Where = cmp.Or(f.Where, name)
 			out = append(out, f)
 		}
+		if inventory := examined[name].inventory; inventory != nil {
+			seen.inventories[name] = *inventory
+		}
 	}
-	if len(inventories) == len(where) {
-		out = append(out, m.examineCapacity(ctx, recorded, all, inventories)...)
+	if len(seen.inventories) == len(where) {
+		out = append(out, m.examineCapacity(all, seen.inventories, m.planOptions(seen, where, recorded))...)
 	}
 	return out
 }
@@ -63,48 +57,49 @@ func newErrorFinding(what string, err error) provider.Finding {
 	return provider.Finding{What: what, State: provider.FindingError, Text: err.Error(), Fix: failure.Hint(err), Err: err}
 }
 
-func (m *Manager) examineHypervisor(ctx context.Context, name string, h state.Hypervisor, c provider.Cluster, net provider.Network) ([]provider.Finding, *provider.Inventory) {
+// examination is what was found on a hypervisor. inventory is nil if the hypervisor cannot be used.
+type examination struct {
+	findings  []provider.Finding
+	inventory *provider.Inventory
+}
+
+func (m *Manager) examineHypervisor(ctx context.Context, name string, h provider.Hypervisor, seen observed) examination {
 	wait := m.Send.Wait(event.Event{Phase: event.Check, Text: fmt.Sprintf("hypervisor %s: an answer from %s", name, h.URI)})
 	defer wait.End()
 	p, err := m.Open(ctx, name, h)
 	if err != nil {
-		return []provider.Finding{newErrorFinding("libvirt", err)}, nil
+		return examination{findings: []provider.Finding{newErrorFinding("hypervisor", err)}}
 	}
 	defer hypervisors{name: p}.close()
-	var out []provider.Finding
-	if d, ok := p.(provider.Checker); ok {
-		out = d.Examine(ctx, net)
+	var out examination
+	if c, ok := p.(provider.Checker); ok {
+		out.findings = c.Examine(ctx, seen.network)
 	}
-	if slices.ContainsFunc(out, func(f provider.Finding) bool { return f.What == "libvirt" && f.State == provider.FindingError }) {
-		return out, nil // without a survey, which would fail too, because libvirt does not work
+	if slices.ContainsFunc(out.findings, func(f provider.Finding) bool { return f.State == provider.FindingError }) {
+		return out // a survey would find the same problem
 	}
-	inventory, err := p.Survey(ctx, c, net)
+	inventory, err := p.Survey(ctx, seen.cluster, seen.network)
 	if err != nil {
-		for _, f := range out {
-			if f.State == provider.FindingError {
-				return out, nil // no second finding: the findings already contain an error
-			}
-		}
-		return append(out, newErrorFinding("libvirt", err)), nil
+		out.findings = append(out.findings, newErrorFinding("hypervisor", err))
+		return out
 	}
-	return out, &inventory
+	out.inventory = &inventory
+	return out
 }
 
 // examineCapacity compares the memory and disk space that new machines need with the free memory and disk space of
 // the hypervisors.
-func (m *Manager) examineCapacity(ctx context.Context, recorded *state.State, all []Desired, inventories map[string]provider.Inventory) []provider.Finding {
-	net, _ := m.clusterNetwork(recorded, len(all) > 0) // Examine has already reported the error
-	plan, err := Make(all, inventories, Options{Cluster: m.clusterIdentity(recorded), Network: net, Recorded: recordedMachines(recorded), Fixed: fixedAddresses(m.Hive), Closed: m.findClosedHypervisors(m.hypervisorConfigs(recorded, len(all) > 0))})
+func (m *Manager) examineCapacity(all []Desired, inventories map[string]provider.Inventory, o Options) []provider.Finding {
+	plan, err := Make(all, inventories, o)
 	if err != nil {
 		return []provider.Finding{newErrorFinding("room", err)}
 	}
 	out := []provider.Finding{{What: "memory", State: provider.FindingOK, Text: describeCapacity(plan)}}
-	disks, pins := map[string]uint64{}, 0
+	disks := map[string]uint64{}
 	for _, c := range plan.Changes {
 		if c.NeedsImage() {
 			disks[c.Hypervisor] += c.Disk()
 		}
-		pins += len(m.Hive.Roles[c.Role].CPUPins)
 	}
 	for _, name := range slices.Sorted(maps.Keys(disks)) {
 		if inventories[name].FreeDisk == 0 {

@@ -34,7 +34,7 @@ const nodeFilePath = "/var/lib/nixbench/node.json"
 func (m *Manager) NodeDeployment(n nixeval.Node, recorded *state.State) (nixeval.Deployment, error) {
 	d := m.Hive.Unit(n.Unit).Deployment
 	machine := recorded.Machines[n.Name]
-	if d.Engine == nil || recorded.Cluster == nil || provider.Mode(recorded.Cluster.Network.Mode).Ours() || !machine.Address.IsValid() {
+	if d.Engine == nil || recorded.Cluster == nil || recorded.Cluster.Network.Mode.Ours() || !machine.Address.IsValid() {
 		return d, nil
 	}
 	data, err := json.Marshal(nodeFile{Version: 1, Cluster: m.Hive.ClusterName(), Name: n.Name, Role: n.Role, Index: n.Index, Address: machine.Address})

@@ -29,7 +29,7 @@ func Observe(ctx context.Context, open Opener, name string, recorded *state.Stat
 		return o, nil
 	}
 	o.cluster = provider.Cluster{Name: name, ID: recorded.Cluster.ID}
-	where := map[string]state.Hypervisor{}
+	where := map[string]provider.Hypervisor{}
 	for node, m := range recorded.Machines {
 		where[m.Hypervisor] = recorded.Cluster.Hypervisors[m.Hypervisor]
 		o.nodes[m.Hypervisor] = append(o.nodes[m.Hypervisor], node)

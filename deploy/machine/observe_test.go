@@ -17,7 +17,7 @@ func TestObserve(t *testing.T) {
 	kvm, tcg := fake.New(), fake.New()
 	tcg.NoKVM = true
 	hosts := map[string]*fake.Hypervisor{"kvm": kvm, "tcg": tcg}
-	recorded := &state.State{Cluster: &state.Cluster{ID: "1", Hypervisors: map[string]state.Hypervisor{"kvm": {}, "tcg": {}}}, Machines: map[string]state.Machine{}}
+	recorded := &state.State{Cluster: &state.Cluster{ID: "1", Hypervisors: map[string]provider.Hypervisor{"kvm": {}, "tcg": {}}}, Machines: map[string]state.Machine{}}
 	c := provider.Cluster{Name: "c", ID: "1"}
 	for node, name := range map[string]string{"a": "kvm", "b": "kvm", "d": "tcg", "gone": "tcg"} {
 		recorded.Machines[node] = state.Machine{Hypervisor: name}
@@ -32,7 +32,7 @@ func TestObserve(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	open := func(_ context.Context, name string, _ state.Hypervisor) (provider.Provider, error) {
+	open := func(_ context.Context, name string, _ provider.Hypervisor) (provider.Provider, error) {
 		return hosts[name], nil
 	}
 	o, err := Observe(t.Context(), open, "c", recorded, nil)

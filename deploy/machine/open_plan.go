@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
@@ -15,48 +13,45 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// OpenPlan contains the planned changes to machines, and the hypervisors and inventories that the plan was computed
-// from.
+// OpenPlan contains the planned changes to machines, the observation that the plan was computed from, and the connections that execute it.
 type OpenPlan struct {
 	Plan
-	hypervisors map[string]state.Hypervisor
-	providers   hypervisors
-	inventories map[string]provider.Inventory
+	observed
+	hypervisors map[string]provider.Hypervisor
 	images      map[ImageKey]provider.Image // images that MakePlan loaded, so that they are not loaded again
 	clientKey   keys.Key                    // SSH key that logs in to the machines; created when the plan is recorded
 }
 
-func (plan *OpenPlan) Close() { plan.providers.close() }
+func (plan *OpenPlan) Close() { plan.hosts.close() }
 
 // MakePlan surveys the hypervisors and plans the changes to the machines of the selected nodes; nil selects all
 // nodes. Only a plan for all nodes removes machines.
 func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*OpenPlan, error) {
-	o := Options{Cluster: m.clusterIdentity(recorded), Recorded: recordedMachines(recorded), Recreate: recreate, Fixed: fixedAddresses(m.Hive)}
 	all, err := desiredMachines(m.Hive)
 	if err != nil {
 		return nil, err
 	}
-	if o.Network, err = m.clusterNetwork(recorded, len(all) > 0); err != nil {
+	net, err := m.clusterNetwork(recorded, len(all) > 0)
+	if err != nil {
 		return nil, err
 	}
-	if selected != nil {
-		o.Selected = func(node string) bool {
-			return slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == node })
-		}
-	}
-	if err := validateNetworkUnchanged(o.Network, recorded); err != nil {
+	if err := validateNetworkUnchanged(net, recorded); err != nil {
 		return nil, err
 	}
 	plan := &OpenPlan{hypervisors: m.hypervisorConfigs(recorded, len(all) > 0)}
 	if err := m.validatePools(plan.hypervisors, recorded); err != nil {
 		return nil, err
 	}
-	o.Closed = m.findClosedHypervisors(plan.hypervisors)
-	if plan.providers, err = connectHypervisors(ctx, m.Open, plan.hypervisors, m.Send); err == nil {
-		plan.inventories, err = plan.providers.survey(ctx, o.Cluster, o.Network, m.Send)
+	if plan.observed, err = m.observe(ctx, recorded, plan.hypervisors, net); err != nil {
+		return nil, err
 	}
-	err = addForgetHint(err, recorded)
-	if err == nil && recreate {
+	o := m.planOptions(plan.observed, plan.hypervisors, recorded)
+	if selected != nil {
+		o.Selected = func(node string) bool {
+			return slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == node })
+		}
+	}
+	if o.Recreate = recreate; recreate {
 		o.Images, err = m.loadImages(ctx, findImagesToCompare(all, plan.inventories, o))
 		plan.images = o.Images
 	}
@@ -79,62 +74,62 @@ func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected 
 	return plan, nil
 }
 
+// planOptions returns the options of a plan for all nodes.
+func (m *Manager) planOptions(seen observed, where map[string]provider.Hypervisor, recorded *state.State) Options {
+	o := Options{Cluster: seen.cluster, Network: seen.network, Recorded: maps.Clone(recorded.Machines), Fixed: fixedAddresses(m.Hive), Closed: map[string]bool{}}
+	for node, s := range o.Recorded {
+		if recorded.Removing(node) {
+			s.Created = nil
+			o.Recorded[node] = s
+		}
+	}
+	open := hypervisorsOf(m.Hive)
+	for name := range where {
+		_, isOpen := open[name]
+		o.Closed[name] = !isOpen
+	}
+	return o
+}
+
 // clusterIdentity returns the cluster's name and id, which mark the cluster's machines on hypervisors. Before the
 // first apply the state has no id, and clusterIdentity returns a random id, which no machine has.
 func (m *Manager) clusterIdentity(recorded *state.State) provider.Cluster {
-	id := ""
-	if recorded.Cluster != nil {
-		id = recorded.Cluster.ID
-	} else {
-		id = state.NewCluster().ID
+	c := recorded.Cluster
+	if c == nil {
+		c = state.NewCluster()
 	}
-	return provider.Cluster{Name: m.Hive.ClusterName(), ID: id}
+	return provider.Cluster{Name: m.Hive.ClusterName(), ID: c.ID}
 }
 
 // clusterNetwork returns the network in the hive. If desired is false, because the hive has no machines, it returns
 // the recorded network.
 func (m *Manager) clusterNetwork(recorded *state.State, desired bool) (provider.Network, error) {
 	if !desired && recorded.Cluster != nil {
-		n := recorded.Cluster.Network
-		cidr, _ := netip.ParsePrefix(n.CIDR) // the error is ignored: CIDR is empty for a network that nixbench does not manage
-		return provider.Network{Name: n.Name, Mode: provider.Mode(n.Mode), CIDR: cidr, Bridge: n.Bridge, Domain: n.Domain}, nil
+		return recorded.Cluster.Network, nil
 	}
 	return desiredNetwork(m.Hive)
 }
 
+// hypervisorsOf returns the hypervisors of the hive.
+func hypervisorsOf(hive *nixeval.Hive) map[string]provider.Hypervisor {
+	out := map[string]provider.Hypervisor{}
+	if hive.Cluster != nil {
+		for name, h := range hive.Cluster.Hypervisors {
+			out[name] = provider.Hypervisor(h)
+		}
+	}
+	return out
+}
+
 // hypervisorConfigs returns the hypervisors in the hive, if the hive has machines, and the recorded hypervisors, which
 // may have machines of the cluster.
-func (m *Manager) hypervisorConfigs(recorded *state.State, desired bool) map[string]state.Hypervisor {
-	out := map[string]state.Hypervisor{}
+func (m *Manager) hypervisorConfigs(recorded *state.State, desired bool) map[string]provider.Hypervisor {
+	out := map[string]provider.Hypervisor{}
 	if recorded.Cluster != nil {
 		maps.Copy(out, recorded.Cluster.Hypervisors)
 	}
 	if desired {
 		maps.Copy(out, hypervisorsOf(m.Hive))
-	}
-	return out
-}
-
-// findClosedHypervisors reports for each hypervisor whether it gets no new machines, because the hive no longer
-// contains the hypervisor.
-func (m *Manager) findClosedHypervisors(where map[string]state.Hypervisor) map[string]bool {
-	out, open := map[string]bool{}, hypervisorsOf(m.Hive)
-	for name := range where {
-		_, ok := open[name]
-		out[name] = !ok
-	}
-	return out
-}
-
-// recordedMachines returns the machines in the state.
-func recordedMachines(recorded *state.State) map[string]Recorded {
-	out := map[string]Recorded{}
-	for node, s := range recorded.Machines {
-		k := Recorded{Hypervisor: s.Hypervisor, MAC: s.MAC, Address: s.Address, Created: s.Created != nil && !recorded.Removing(node)}
-		if i := s.Image; i != nil {
-			k.Image = provider.Image{Hash: i.Hash, Format: provider.Format(i.Format), Kernel: i.Kernel, Initrd: i.Initrd, Cmdline: i.Cmdline}
-		}
-		out[node] = k
 	}
 	return out
 }
@@ -182,7 +177,7 @@ func (m *Manager) validateHypervisorURIs(plan *OpenPlan, recorded *state.State) 
 
 // validatePools returns an error if the hive names another pool for a hypervisor that has machines.
 // Without this error nixbench would not find the machines' disks in the new pool, and would recreate the machines.
-func (m *Manager) validatePools(where map[string]state.Hypervisor, recorded *state.State) error {
+func (m *Manager) validatePools(where map[string]provider.Hypervisor, recorded *state.State) error {
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		s := recorded.Machines[node]
 		if s.Image == nil || recorded.Cluster == nil {
@@ -204,36 +199,17 @@ func validateNetworkUnchanged(wanted provider.Network, recorded *state.State) er
 	if recorded.Cluster == nil {
 		return nil
 	}
-	old, now := recorded.Cluster.Network, toStateNetwork(wanted)
+	old, now := recorded.Cluster.Network, wanted
 	if !wanted.Mode.Ours() { // nixbench does not configure the domain of a network that it does not manage
 		old.Domain, now.Domain = "", ""
 	}
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		if recorded.Machines[node].Created != nil && old != now {
 			return &PlanError{
-				Text: fmt.Sprintf("%s and perhaps others are on network %s, and the hive sets network %s", node, formatNetwork(old), formatNetwork(now)),
+				Text: fmt.Sprintf("%s and perhaps others are on network %s, and the hive sets network %s", node, old, now),
 				Fix:  "restore cluster.network, or recreate the cluster: nixbench destroy, then nixbench apply",
 			}
 		}
 	}
 	return nil
-}
-
-// formatNetwork formats a network: `net (nat, 10.0.0.0/24, internal)`.
-func formatNetwork(n state.Network) string {
-	var about []string
-	for _, text := range []string{n.Mode, n.CIDR, n.Bridge, n.Domain} {
-		if text != "" {
-			about = append(about, text)
-		}
-	}
-	return fmt.Sprintf("%s (%s)", n.Name, strings.Join(about, ", "))
-}
-
-func toStateNetwork(n provider.Network) state.Network {
-	out := state.Network{Name: n.Name, Mode: string(n.Mode), Bridge: n.Bridge, Domain: n.Domain}
-	if n.CIDR.IsValid() {
-		out.CIDR = n.CIDR.String()
-	}
-	return out
 }

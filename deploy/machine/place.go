@@ -37,7 +37,7 @@ func placeMachines(created []Desired, kept []Change, inventories map[string]prov
 		r := capacities[c.Hypervisor]
 		r.roles[c.Role]++
 		if c.Action == Start || c.Action == Finish || c.Action == Create {
-			*r.memory -= min(*r.memory, c.desired.Memory)
+			*r.memory -= min(*r.memory, c.spec.Memory)
 		}
 	}
 	order := slices.DeleteFunc(slices.Sorted(maps.Keys(capacities)), func(name string) bool { return closed[name] })
@@ -87,21 +87,4 @@ func newNoCapacityError(w Desired, left int, order []string, capacities map[stri
 // isAllowedOn reports whether the machine may be created on a hypervisor.
 func (w Desired) isAllowedOn(hypervisor string) bool {
 	return len(w.On) == 0 || slices.Contains(w.On, hypervisor)
-}
-
-// validateAllowedHypervisors returns an error if a role names a hypervisor that the hive does not contain.
-func validateAllowedHypervisors(desired []Desired, inventories map[string]provider.Inventory, closed map[string]bool) error {
-	for _, w := range desired {
-		for _, name := range w.On {
-			if _, ok := inventories[name]; ok && !closed[name] {
-				continue
-			}
-			open := slices.DeleteFunc(slices.Sorted(maps.Keys(inventories)), func(name string) bool { return closed[name] })
-			return &PlanError{
-				Text: fmt.Sprintf("roles.%s.hypervisors: cluster.hypervisors has no %s, only %s", w.Role, name, strings.Join(open, ", ")),
-				Fix:  "use one of these names, or add it to cluster.hypervisors",
-			}
-		}
-	}
-	return nil
 }

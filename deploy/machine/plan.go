@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/state"
 )
 
 // Plan contains all changes that bring the machines to their desired state.
@@ -22,7 +23,7 @@ type Plan struct {
 	// Warnings are messages for the user about clones of machines. The plan contains no change for them.
 	Warnings []string `json:"warnings,omitempty"`
 
-	hosts   map[string]string // host of each hypervisor, see Inventory.Host
+	hostOf  map[string]string // host of each hypervisor, see Inventory.Host
 	removed []Place           // places of machines of nodes that the hive does not contain; they keep their addresses until they are removed
 }
 
@@ -32,17 +33,6 @@ type Place struct {
 	MAC        string     `json:"mac"`
 	Address    netip.Addr `json:"address,omitzero"` // invalid if the address is discovered after the boot
 	Hypervisor string     `json:"hypervisor,omitempty"`
-}
-
-// Recorded is what the state records of a node's machine.
-type Recorded struct {
-	Hypervisor string
-	MAC        string
-	Address    netip.Addr
-	Image      provider.Image // image from which the machine was created; its hash is empty if the machine was never created
-	Created    bool           // whether the creation of the machine was completed, and no removal has begun since
-
-	exists bool // a complete or incomplete machine was observed
 }
 
 // ImageKey identifies the image that a role boots from on hypervisors of a kind.
@@ -55,7 +45,7 @@ type ImageKey struct {
 type Options struct {
 	Cluster  provider.Cluster
 	Network  provider.Network
-	Recorded map[string]Recorded
+	Recorded map[string]state.Machine    // a machine whose removal has begun is not Created
 	Selected func(node string) bool      // whether the command changes the machine of a node; nil: those of all nodes, and machines that the hive does not contain are removed
 	Fixed    map[netip.Addr]string       // addresses that no machine may get, and what uses each address
 	Recreate bool                        // recreate machines whose image differs
@@ -77,32 +67,20 @@ func (e *PlanError) Hint() string { return e.Fix }
 // Make compares the desired machines with the inventories of all hypervisors and returns the plan. It does
 // no I/O.
 func Make(desired []Desired, inventories map[string]provider.Inventory, o Options) (Plan, error) {
-	p := Plan{Cluster: o.Cluster, Network: o.Network, Changes: []Change{}, Places: []Place{}, hosts: map[string]string{}}
+	p := Plan{Cluster: o.Cluster, Network: o.Network, Changes: []Change{}, Places: []Place{}, hostOf: map[string]string{}}
 	for name, s := range inventories {
-		p.hosts[name] = s.Host
+		p.hostOf[name] = s.Host
 	}
-	if err := validateDistinctHosts(inventories, o.Closed); err != nil {
-		return p, err
-	}
-	if err := validateAllowedHypervisors(desired, inventories, o.Closed); err != nil {
-		return p, err
-	}
-	if err := validateNetwork(o.Network); err != nil {
-		return p, err
-	}
-	if err := validateNetworkOwner(inventories, o); err != nil {
+	if err := validate(desired, inventories, o); err != nil {
 		return p, err
 	}
 	existing, duplicates := indexMachines(inventories, o.Recorded)
-	if err := validateRecordedHypervisors(desired, inventories, o.Recorded); err != nil {
-		return p, err
-	}
-	recorded := mergeRecorded(o.Recorded, existing)
+	recorded := completeRecords(o.Recorded, existing)
 	macs := assignMACs(desired, o.Cluster.Name, recorded)
 	var addrs map[string]netip.Addr
 	if o.Network.Mode.Ours() {
 		var err error
-		if addrs, err = allocateAddresses(desired, o, inventories, macs, recorded); err != nil {
+		if addrs, err = allocateAddresses(desired, o, inventories, macs, recorded, existing); err != nil {
 			return p, err
 		}
 	}
@@ -111,8 +89,8 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 	var kept []Change
 	for _, w := range desired {
 		place := Place{Node: w.Node, MAC: macs[w.Node], Address: addrs[w.Node]}
-		if f, ok := existing[w.Node]; ok {
-			place.Hypervisor = f.hypervisor
+		f, exists := existing[w.Node]
+		if place.Hypervisor = f.hypervisor; exists {
 			c := decideChange(w, place, f, inventories[f.hypervisor].Kind, recorded[w.Node], o)
 			kept = append(kept, c)
 			if o.isSelected(w.Node) {
@@ -120,11 +98,7 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 			}
 		} else if o.isSelected(w.Node) {
 			created = append(created, w)
-			c := Change{Node: w.Node, Role: w.Role, Action: Create, Hypervisor: recorded[w.Node].Hypervisor, Address: place.Address, desired: w, place: place}
-			if recorded[w.Node].Created {
-				c.markLost()
-			}
-			p.Changes = append(p.Changes, c)
+			p.Changes = append(p.Changes, creation(w, place, recorded[w.Node]))
 		}
 		p.Places = append(p.Places, place)
 	}
@@ -134,28 +108,11 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 		}
 	}
 	where, err := placeMachines(created, kept, inventories, o.Closed)
+	if err == nil {
+		err = p.setPlaces(where, inventories)
+	}
 	if err != nil {
 		return p, err
-	}
-	for i := range p.Changes {
-		if c := &p.Changes[i]; where[c.Node] != "" {
-			c.Hypervisor = where[c.Node]
-			c.place.Hypervisor, c.Kind = c.Hypervisor, inventories[c.Hypervisor].Kind
-			if err := validateNames(o.Cluster, c.Node); err != nil {
-				return p, err
-			}
-			if domain := o.Cluster.MachineName(c.Node); slices.Contains(inventories[c.Hypervisor].Foreign, domain) {
-				return p, &PlanError{
-					Text: fmt.Sprintf("%s: hypervisor %s already has a machine %s, which does not belong to this cluster", c.Node, c.Hypervisor, domain),
-					Fix:  "choose another cluster.name, or remove that machine; if it belongs to this cluster, the state folder was lost: restore it",
-				}
-			}
-		}
-	}
-	for i := range p.Places {
-		if at := where[p.Places[i].Node]; at != "" {
-			p.Places[i].Hypervisor = at
-		}
 	}
 	if o.Selected == nil {
 		p.Changes = append(p.Changes, findRemovals(desired, existing, duplicates, o.Recorded)...)
@@ -164,7 +121,122 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 	return p, p.validateRange(inventories)
 }
 
+// setPlaces sets the hypervisors of new machines.
+func (p *Plan) setPlaces(where map[string]string, inventories map[string]provider.Inventory) error {
+	for i := range p.Places {
+		if at := where[p.Places[i].Node]; at != "" {
+			p.Places[i].Hypervisor = at
+		}
+	}
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if where[c.Node] == "" {
+			continue
+		}
+		c.Hypervisor = where[c.Node]
+		c.Kind = inventories[c.Hypervisor].Kind
+		if err := validateMachineName(p.Cluster, c.Node); err != nil {
+			return err
+		}
+		if name := p.Cluster.MachineName(c.Node); slices.Contains(inventories[c.Hypervisor].Foreign, name) {
+			return &PlanError{
+				Text: fmt.Sprintf("%s: hypervisor %s already has a machine %s, which does not belong to this cluster", c.Node, c.Hypervisor, name),
+				Fix:  "choose another cluster.name, or remove that machine; if it belongs to this cluster, the state folder was lost: restore it",
+			}
+		}
+	}
+	return nil
+}
+
 func (o Options) isSelected(node string) bool { return o.Selected == nil || o.Selected(node) }
+
+// locatedMachine is an observed machine and the hypervisor that it is on.
+type locatedMachine struct {
+	provider.Actual
+	hypervisor string
+}
+
+// indexMachines returns the observed machines by node. If a node has machines on several hypervisors, the
+// machine on the recorded hypervisor is in the map, and the other machines are returned as duplicates.
+func indexMachines(inventories map[string]provider.Inventory, recorded map[string]state.Machine) (map[string]locatedMachine, []locatedMachine) {
+	out := map[string]locatedMachine{}
+	var duplicates []locatedMachine
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		for _, m := range inventories[name].Machines {
+			f := locatedMachine{m, name}
+			old, twice := out[m.Node]
+			switch {
+			case !twice:
+				out[m.Node] = f
+			case recorded[m.Node].Hypervisor == name:
+				out[m.Node] = f
+				duplicates = append(duplicates, old)
+			default:
+				duplicates = append(duplicates, f)
+			}
+		}
+	}
+	return out, duplicates
+}
+
+// completeRecords returns the recorded machines. A value that the record does not have is taken from the observed
+// machine.
+func completeRecords(recorded map[string]state.Machine, existing map[string]locatedMachine) map[string]state.Machine {
+	out := map[string]state.Machine{}
+	maps.Copy(out, recorded)
+	for node, f := range existing {
+		k := out[node]
+		if k.MAC == "" {
+			k.MAC = f.MAC
+		}
+		if !k.Address.IsValid() {
+			k.Address = f.Address
+		}
+		if k.Image == nil {
+			k.Image = &provider.Image{Hash: f.Image}
+		}
+		out[node] = k
+	}
+	return out
+}
+
+// assignMACs returns the hardware address of each node.
+func assignMACs(desired []Desired, cluster string, recorded map[string]state.Machine) map[string]string {
+	out := map[string]string{}
+	taken := map[string]bool{}
+	for _, k := range recorded {
+		taken[k.MAC] = true
+	}
+	for _, w := range desired {
+		mac := recorded[w.Node].MAC
+		if mac == "" {
+			mac = provider.MAC(cluster, w.Node, func(m string) bool { return taken[m] })
+		}
+		taken[mac] = true
+		out[w.Node] = mac
+	}
+	return out
+}
+
+// describeCopies returns a warning for each domain that is a clone of one of this cluster's machines, so that
+// the user does not mistake the clone for the machine. A clone with the same MAC gets the machine's address.
+func describeCopies(inventories map[string]provider.Inventory, macs map[string]string) []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		for _, c := range inventories[name].Copies {
+			text := describeCopy(name, c)
+			if c.MAC != "" && c.MAC == macs[c.Node] {
+				text += fmt.Sprintf("; it also has the MAC of %s, so both get the same address: change its MAC, or remove it", c.Node)
+			}
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+func describeCopy(hypervisor string, c provider.Copy) string {
+	return fmt.Sprintf("hypervisor %s: machine %s is a copy of %s's machine that nixbench did not create; nixbench does not change it", hypervisor, c.Domain, c.Node)
+}
 
 // Images returns the keys of all images that the plan's changes need.
 func (p Plan) Images() []ImageKey {
@@ -177,27 +249,63 @@ func (p Plan) Images() []ImageKey {
 	return out
 }
 
-// HasChanges reports whether the plan changes anything.
-func (p Plan) HasChanges() bool {
-	return len(p.UnpreparedHosts) > 0 || slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Action != Keep })
-}
-
-// Disturbing returns the changes that stop a running machine, see [Change.Disturbs].
-func (p Plan) Disturbing() []Change {
-	return slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return !c.Disturbs() })
-}
-
 // HasMachine reports whether the node has a machine after the plan was executed.
 func (p Plan) HasMachine(node string) bool {
 	return slices.ContainsFunc(p.Places, func(at Place) bool { return at.Node == node })
 }
 
-// ChangeOf returns the change of a node's machine, and false if the plan has no change for the node or only a removal.
-func (p Plan) ChangeOf(node string) (Change, bool) {
+// changeOf returns the change of a node's machine, and false if the plan has no change for the node or only a removal.
+func (p Plan) changeOf(node string) (Change, bool) {
 	for _, c := range p.Changes {
 		if c.Node == node && c.Action != Remove {
 			return c, true
 		}
 	}
 	return Change{}, false
+}
+
+// findUnpreparedHosts returns the hypervisors that have machines of the plan and whose managed network is missing, inactive or
+// undefined, or does not have all reservations. Other reservations may be those of machines to be removed.
+func (p Plan) findUnpreparedHosts(inventories map[string]provider.Inventory) []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		net := inventories[name].Network
+		lacksReservation := func() bool {
+			return slices.ContainsFunc(listReservations(p.Places, name), func(r provider.Reservation) bool {
+				return !slices.ContainsFunc(net.Reservations, func(h provider.Reservation) bool { return h.MAC == r.MAC && h.Address == r.Address })
+			})
+		}
+		if p.Network.Mode.Ours() && p.usesHypervisor(name) && (net == nil || !net.Active || net.Transient || lacksReservation()) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func (p Plan) usesHypervisor(hypervisor string) bool {
+	return slices.ContainsFunc(p.Places, func(pl Place) bool { return pl.Hypervisor == hypervisor })
+}
+
+// Reservations returns the reservations of all machines on a hypervisor, including machines to be
+// removed, which keep their addresses until they are removed. Hypervisors of one host share the network, so the
+// machines of all hypervisors of the host are included.
+func (p Plan) Reservations(hypervisor string) []provider.Reservation {
+	var out []provider.Reservation
+	for _, name := range slices.Sorted(maps.Keys(p.hostOf)) {
+		if name == hypervisor || p.hostOf[name] != "" && p.hostOf[name] == p.hostOf[hypervisor] {
+			out = append(out, listReservations(p.Places, name)...)
+			out = append(out, listReservations(p.removed, name)...)
+		}
+	}
+	return out
+}
+
+func listReservations(places []Place, hypervisor string) []provider.Reservation {
+	var out []provider.Reservation
+	for _, pl := range places {
+		if pl.Hypervisor == hypervisor && pl.Address.IsValid() && pl.MAC != "" {
+			out = append(out, provider.Reservation{Node: pl.Node, MAC: pl.MAC, Address: pl.Address})
+		}
+	}
+	return out
 }

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/state"
 )
 
 const gib = 1 << 30
@@ -24,7 +26,7 @@ func someNetwork(cidr string) provider.Network {
 func desired(role string, n int) []Desired {
 	var out []Desired
 	for i := 1; i <= n; i++ {
-		out = append(out, Desired{Node: fmt.Sprintf("%s-%d", role, i), Role: role, Index: i, VCPUs: 2, Memory: gib, Disk: 10 * gib})
+		out = append(out, Desired{Spec: provider.Spec{Node: fmt.Sprintf("%s-%d", role, i), Role: role, Index: i, VCPUs: 2, Memory: gib, Disk: 10 * gib}})
 	}
 	return out
 }
@@ -37,10 +39,10 @@ func on(all []Desired, hypervisors ...string) []Desired {
 	return all
 }
 
-// observed returns the observed machine that matches w, at that address.
-func observed(w Desired, at string, change ...func(*provider.Actual)) provider.Actual {
+// observedAs returns the observed machine that matches w, at that address.
+func observedAs(w Desired, at string, change ...func(*provider.Actual)) provider.Actual {
 	f := provider.Actual{Node: w.Node, Role: w.Role, MAC: provider.MAC("c", w.Node, nil), Address: addr(at), VCPUs: w.VCPUs, Memory: w.Memory, Image: "old", State: provider.Running}
-	f.Definition = w.makeSpec(Place{MAC: f.MAC}, provider.Image{Hash: "old"}).Definition()
+	f.Definition = w.specAt(Place{MAC: f.MAC}, provider.Image{Hash: "old"}).Definition()
 	for _, c := range change {
 		c(&f)
 	}
@@ -48,18 +50,18 @@ func observed(w Desired, at string, change ...func(*provider.Actual)) provider.A
 }
 
 // recorded returns what the state records of machines.
-func recorded(at string, found ...provider.Actual) map[string]Recorded {
-	out := map[string]Recorded{}
+func recorded(at string, found ...provider.Actual) map[string]state.Machine {
+	out := map[string]state.Machine{}
 	for _, f := range found {
-		out[f.Node] = Recorded{Hypervisor: at, MAC: f.MAC, Address: f.Address, Image: provider.Image{Hash: f.Image}}
+		out[f.Node] = state.Machine{Hypervisor: at, MAC: f.MAC, Address: f.Address, Image: &provider.Image{Hash: f.Image}}
 	}
 	return out
 }
 
 // created marks the machines as completely created.
-func created(all map[string]Recorded) map[string]Recorded {
+func created(all map[string]state.Machine) map[string]state.Machine {
 	for node, k := range all {
-		k.Created = true
+		k.Created = &time.Time{}
 		all[node] = k
 	}
 	return all
@@ -67,7 +69,7 @@ func created(all map[string]Recorded) map[string]Recorded {
 
 func TestMake(t *testing.T) {
 	w := desired("w", 3)
-	one, two := observed(w[0], "10.0.0.2"), observed(w[1], "10.0.0.3")
+	one, two := observedAs(w[0], "10.0.0.2"), observedAs(w[1], "10.0.0.3")
 	ready := &provider.ActualNetwork{Ours: true, Active: true, CIDR: netip.MustParsePrefix("10.0.0.0/24"), Reservations: []provider.Reservation{
 		{Node: "w-1", MAC: one.MAC, Address: one.Address}, {Node: "w-2", MAC: two.MAC, Address: two.Address},
 	}}
@@ -78,7 +80,7 @@ func TestMake(t *testing.T) {
 		name        string
 		desired     []Desired
 		inventories map[string]provider.Inventory
-		known       map[string]Recorded
+		known       map[string]state.Machine
 		options     func(*Options)
 		want        []string
 		ground      []string
@@ -131,7 +133,7 @@ func TestMake(t *testing.T) {
 		{
 			name: "off, incomplete", desired: w[:2],
 			inventories: map[string]provider.Inventory{"a": {FreeMemory: 8 * gib, Network: ready, Machines: []provider.Actual{
-				observed(w[0], "10.0.0.2", off), {Node: "w-2", State: provider.Incomplete},
+				observedAs(w[0], "10.0.0.2", off), {Node: "w-2", State: provider.Incomplete},
 			}}},
 			known: recorded("a", one, two),
 			want:  []string{"start w-1 on a 10.0.0.2: it is off", "finish w-2 on a 10.0.0.3: a run was interrupted while it created or removed the machine"},
@@ -141,7 +143,7 @@ func TestMake(t *testing.T) {
 			inventories: map[string]provider.Inventory{"a": {FreeMemory: 8 * gib, Network: ready, Machines: []provider.Actual{
 				{Node: "w-1", State: provider.Incomplete, HasDisk: true}, {Node: "w-2", State: provider.Incomplete},
 			}}},
-			known: created(recorded("a", one, two, observed(w[2], "10.0.0.4"))),
+			known: created(recorded("a", one, two, observedAs(w[2], "10.0.0.4"))),
 			want: []string{
 				"start w-1 on a 10.0.0.2: its domain was removed from hypervisor a, and is defined again around its disk",
 				"create w-2 on a 10.0.0.3: its disk is no longer on hypervisor a, so it is created again without its data (asks)",
@@ -150,10 +152,10 @@ func TestMake(t *testing.T) {
 			ground: []string{"a"},
 		},
 		{
-			name: "paused, crashed, crashed with other sizes", desired: append(slices.Clone(w[:2]), Desired{Node: "w-3", Role: "w", VCPUs: 3, Memory: gib}),
+			name: "paused, crashed, crashed with other sizes", desired: append(slices.Clone(w[:2]), Desired{Spec: provider.Spec{Node: "w-3", Role: "w", VCPUs: 3, Memory: gib}}),
 			inventories: map[string]provider.Inventory{"a": {FreeMemory: 8 * gib, Network: ready, Machines: []provider.Actual{
-				observed(w[0], "10.0.0.2", func(f *provider.Actual) { f.State = provider.Paused }), observed(w[1], "10.0.0.3", func(f *provider.Actual) { f.State = provider.Crashed }),
-				observed(w[2], "10.0.0.4", func(f *provider.Actual) { f.State = provider.Crashed }),
+				observedAs(w[0], "10.0.0.2", func(f *provider.Actual) { f.State = provider.Paused }), observedAs(w[1], "10.0.0.3", func(f *provider.Actual) { f.State = provider.Crashed }),
+				observedAs(w[2], "10.0.0.4", func(f *provider.Actual) { f.State = provider.Crashed }),
 			}}},
 			want:   []string{"resume w-1 on a 10.0.0.2: it is paused", "start w-2 on a 10.0.0.3: it has crashed", "start w-3 on a 10.0.0.4: vcpus 2 → 3"},
 			ground: []string{"a"},
@@ -235,7 +237,7 @@ func TestMake(t *testing.T) {
 		{
 			name: "a recorded address of a node without a machine is replaced", desired: w[:2],
 			inventories: map[string]provider.Inventory{"a": {FreeMemory: 8 * gib, Network: &provider.ActualNetwork{Ours: true, Leases: []provider.Lease{{MAC: "52:54:00:00:00:08", Address: addr("10.0.0.2")}}}}},
-			known:       map[string]Recorded{"w-1": {Address: addr("10.0.0.2")}, "w-2": {Address: addr("10.0.0.9")}},
+			known:       map[string]state.Machine{"w-1": {Address: addr("10.0.0.2")}, "w-2": {Address: addr("10.0.0.9")}},
 			want:        []string{"create w-1 on a 10.0.0.3", "create w-2 on a 10.0.0.9"},
 		},
 		{
@@ -274,7 +276,7 @@ func TestMake(t *testing.T) {
 					t.Error(diff)
 				}
 			}
-			if test.name == "nothing to do" && p.HasChanges() {
+			if test.name == "nothing to do" && (len(p.UnpreparedHosts) > 0 || slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Action != Keep })) {
 				t.Errorf("it does: %v", p)
 			}
 		})
@@ -283,12 +285,12 @@ func TestMake(t *testing.T) {
 
 func TestMakeRefuses(t *testing.T) {
 	w := desired("w", 8)
-	one := observed(w[0], "10.0.0.2")
+	one := observedAs(w[0], "10.0.0.2")
 	for _, test := range []struct {
 		name        string
 		desired     []Desired
 		inventories map[string]provider.Inventory
-		known       map[string]Recorded
+		known       map[string]state.Machine
 		cidr        string
 		closed      string
 		want        string
@@ -404,7 +406,7 @@ func TestSizes(t *testing.T) {
 
 // Scaling up and down in any order gives the remaining nodes the same addresses.
 func TestAddressesAreStable(t *testing.T) {
-	known := map[string]Recorded{}
+	known := map[string]state.Machine{}
 	var machines []provider.Actual
 	for _, n := range []int{3, 5, 2, 4} {
 		all := desired("w", n)
@@ -417,7 +419,7 @@ func TestAddressesAreStable(t *testing.T) {
 			if want := addr(fmt.Sprintf("10.0.0.%d", i+2)); place.Address != want {
 				t.Errorf("%d nodes: %s has %s, want %s", n, place.Node, place.Address, want)
 			}
-			machines = append(machines, observed(all[i], place.Address.String()))
+			machines = append(machines, observedAs(all[i], place.Address.String()))
 		}
 		known = recorded("a", machines...)
 	}
@@ -427,7 +429,7 @@ func TestAddressesAreStable(t *testing.T) {
 // duplicates.
 func TestRenamedHypervisor(t *testing.T) {
 	w := desired("w", 1)
-	one := observed(w[0], "10.0.0.2")
+	one := observedAs(w[0], "10.0.0.2")
 	inventory := provider.Inventory{Host: "h 1", Kind: provider.VM, Machines: []provider.Actual{one}}
 	_, err := Make(w, map[string]provider.Inventory{"old": inventory, "new": inventory}, Options{
 		Cluster: provider.Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Recorded: recorded("old", one), Closed: map[string]bool{"old": true},
@@ -442,7 +444,7 @@ func TestRenamedHypervisor(t *testing.T) {
 // driver on another host has only its own.
 func TestReservationsOfOneHost(t *testing.T) {
 	all := desired("w", 3)
-	one, two, three := observed(all[0], "10.0.0.2"), observed(all[1], "10.0.0.3"), observed(all[2], "10.0.0.4")
+	one, two, three := observedAs(all[0], "10.0.0.2"), observedAs(all[1], "10.0.0.3"), observedAs(all[2], "10.0.0.4")
 	p, err := Make(all, map[string]provider.Inventory{
 		"a": {Host: "h 1", Kind: provider.VM, Machines: []provider.Actual{one}}, "b": {Host: "h 1", Kind: provider.Container, Machines: []provider.Actual{two}},
 		"c": {Host: "i 2", Kind: provider.VM, Machines: []provider.Actual{three}},

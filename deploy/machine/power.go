@@ -28,8 +28,7 @@ type Power struct {
 	*Manager
 	Fleet *fleet.Fleet // logs in to machines that have started
 
-	hosts    hypervisors
-	cluster  provider.Cluster
+	observed
 	machines map[string]poweredMachine // node → its machine, as its hypervisor reports it
 }
 
@@ -48,24 +47,15 @@ type PowerOptions struct {
 // OpenPower connects to the recorded hypervisors and asks them for the machines of the cluster. The caller closes the
 // result.
 func (m *Manager) OpenPower(ctx context.Context, f *fleet.Fleet, recorded *state.State) (*Power, error) {
-	p := &Power{Manager: m, Fleet: f, cluster: m.clusterIdentity(recorded), machines: map[string]poweredMachine{}}
+	p := &Power{Manager: m, Fleet: f, machines: map[string]poweredMachine{}}
 	if recorded.Cluster == nil { // there was no apply yet
 		return p, nil
 	}
-	net, err := m.clusterNetwork(recorded, false)
-	if err != nil {
+	var err error
+	if p.observed, err = m.observeRecorded(ctx, recorded); err != nil {
 		return nil, err
 	}
-	if p.hosts, err = connectHypervisors(ctx, m.Open, recorded.Cluster.Hypervisors, m.Send); err != nil {
-		p.Close()
-		return nil, addForgetHint(err, recorded)
-	}
-	inventories, err := p.hosts.survey(ctx, p.cluster, net, m.Send)
-	if err != nil {
-		p.Close()
-		return nil, addForgetHint(err, recorded)
-	}
-	for name, inventory := range inventories {
+	for name, inventory := range p.inventories {
 		for _, found := range inventory.Machines {
 			if host := recorded.Machines[found.Node].Hypervisor; host == "" || host == name { // of two machines of a node, the recorded one
 				p.machines[found.Node] = poweredMachine{name, found.State}

@@ -35,7 +35,7 @@ func (m *Manager) preflight(ctx context.Context, g *OpenPlan) error {
 		errs = append(errs, failed[role])
 	}
 	for _, c := range g.Changes {
-		host, ok := g.providers[c.Hypervisor].(provider.Checker)
+		host, ok := g.hosts[c.Hypervisor].(provider.Checker)
 		if !ok || c.Action == Remove || c.Action == Keep || failed[c.Role] != nil {
 			continue
 		}

@@ -40,7 +40,7 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequ
 		return all, err
 	})
 	locks := map[string]*sync.Mutex{} // host → lock, with which only one Prepare runs at a time on a host
-	for _, name := range slices.Sorted(maps.Keys(plan.providers)) {
+	for _, name := range slices.Sorted(maps.Keys(plan.hosts)) {
 		lock := locks[plan.inventories[name].Host]
 		if lock == nil || plan.inventories[name].Host == "" {
 			lock = &sync.Mutex{}
@@ -51,7 +51,7 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequ
 			defer wait.End()
 			lock.Lock()
 			defer lock.Unlock()
-			err := plan.providers[name].Prepare(ctx, plan.Cluster, provider.HostSetup{Network: plan.Network, Reservations: plan.Reservations(name), Images: images})
+			err := plan.hosts[name].Prepare(ctx, plan.Cluster, provider.HostSetup{Network: plan.Network, Reservations: plan.Reservations(name), Images: images})
 			if err != nil {
 				return wrapHypervisorError(err, name, "prepare")
 			}

@@ -21,7 +21,7 @@ import (
 // the machine became ready in an earlier run, and the hypervisor reports no address, the machine keeps its recorded
 // address.
 func (m *Task) discoverAddress(ctx context.Context, wasReady bool) error {
-	d, ok := m.plan.providers[m.Change.Hypervisor].(provider.Discoverer)
+	d, ok := m.plan.hosts[m.Change.Hypervisor].(provider.Discoverer)
 	if !ok {
 		return &provider.Error{Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address", Err: errors.New("this kind of hypervisor does not report addresses")}
 	}
@@ -128,7 +128,7 @@ func waitForSystem(ctx context.Context, h *remote.Host, usesCloudInit bool, send
 // the machine is started once more. If it shuts down again, the returned context is cancelled, so that no caller waits until the
 // time limit. endWatch must be called when the machine is ready, or the wait has ended.
 func (m *Task) startAgainIfOff(ctx context.Context) (watched context.Context, endWatch func()) {
-	host := m.plan.providers[m.Change.Hypervisor]
+	host := m.plan.hosts[m.Change.Hypervisor]
 	power, ok := host.(provider.Power)
 	if !ok {
 		return ctx, func() {}

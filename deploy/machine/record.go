@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
 	"github.com/nixbench/nixbench/deploy/state/runs"
@@ -16,7 +17,8 @@ import (
 // AskAndRecord asks the user to confirm the changes that stop running machines, and writes the plan to the run's
 // record and to the state. whole is set if the plan is for all nodes: stale records are then removed.
 func (s *Starter) AskAndRecord(plan *OpenPlan, record *runs.Recorder, whole bool) error {
-	if changes := plan.Disturbing(); len(changes) > 0 && s.Ask != nil {
+	changes := slices.DeleteFunc(slices.Clone(plan.Changes), func(c Change) bool { return !c.Disturbs() })
+	if len(changes) > 0 && s.Ask != nil {
 		// End the phase before the question, so that the time until the answer is not part of it.
 		s.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Text: "planned"})
 		err := s.Ask(changes)
@@ -51,9 +53,9 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 	now := s.Store.State()
 	next := s.Store.State()
 	if next.Cluster == nil {
-		next.Cluster = &state.Cluster{ID: plan.Cluster.ID, Hypervisors: map[string]state.Hypervisor{}}
+		next.Cluster = &state.Cluster{ID: plan.Cluster.ID, Hypervisors: map[string]provider.Hypervisor{}}
 	}
-	next.Cluster.Network = toStateNetwork(plan.Network)
+	next.Cluster.Network = plan.Network
 	for _, p := range plan.Places {
 		if p.Hypervisor != "" {
 			next.Cluster.Hypervisors[p.Hypervisor] = plan.hypervisors[p.Hypervisor]
@@ -63,7 +65,7 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 		if p.Address.IsValid() {
 			machine.Address = p.Address
 		}
-		c, hasChange := plan.ChangeOf(p.Node)
+		c, hasChange := plan.changeOf(p.Node)
 		if hasChange && c.Action != Create {
 			machine.Hypervisor = p.Hypervisor
 			if machine.Created == nil && !c.NeedsImage() { // the machine exists already: a run was interrupted after it had created the machine

@@ -106,7 +106,7 @@ func (b *Set) Obsolete() (obsolete []Removal, unused bool) {
 
 // RemoveObsolete removes machines, and then the images and networks that no machine uses.
 func (b *Set) RemoveObsolete(ctx context.Context, record *runs.Recorder, obsolete []Removal) error {
-	w := &destroyer{Manager: b.starter.Manager, Store: b.starter.Store, Record: record, parallel: b.starter.Parallel, cluster: b.plan.Cluster, hosts: b.plan.providers, outcome: Removed}
+	w := &destroyer{Manager: b.starter.Manager, Store: b.starter.Store, Record: record, parallel: b.starter.Parallel, cluster: b.plan.Cluster, hosts: b.plan.hosts, outcome: Removed}
 	if _, err := w.executeRemovals(ctx, obsolete); err != nil {
 		return err
 	}

@@ -35,27 +35,19 @@ func (m *Manager) Status(ctx context.Context, recorded *state.State) (map[string
 	if recorded.Cluster == nil {
 		return out, nil // all machines are absent, because there was no apply yet
 	}
-	net, err := m.clusterNetwork(recorded, false)
+	o, err := m.observeRecorded(ctx, recorded)
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := connectHypervisors(ctx, m.Open, recorded.Cluster.Hypervisors, m.Send)
-	defer hosts.close()
-	if err != nil {
-		return nil, addForgetHint(err, recorded)
-	}
-	inventories, err := hosts.survey(ctx, m.clusterIdentity(recorded), net, m.Send)
-	if err != nil {
-		return nil, addForgetHint(err, recorded)
-	}
-	for _, name := range slices.Sorted(maps.Keys(inventories)) {
-		for _, f := range inventories[name].Machines {
+	defer o.hosts.close()
+	for _, name := range slices.Sorted(maps.Keys(o.inventories)) {
+		for _, f := range o.inventories[name].Machines {
 			if s := out[f.Node]; s != nil {
 				s.State, s.Hypervisor = string(f.State), name
 			}
 			if f.Detached && out[f.Node] != nil {
 				m.Send.Send(event.Event{Kind: event.Message, Node: f.Node, Level: "warning",
-					Text: fmt.Sprintf("network %s was stopped or removed while %s ran, so it cannot be reached; nixbench apply connects it again", net.Name, f.Node)})
+					Text: fmt.Sprintf("network %s was stopped or removed while %s ran, so it cannot be reached; nixbench apply connects it again", o.network.Name, f.Node)})
 			}
 		}
 	}

@@ -105,7 +105,7 @@ func (m *Task) createOrStartMachine(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	host := m.plan.providers[m.Change.Hypervisor]
+	host := m.plan.hosts[m.Change.Hypervisor]
 	image, err := m.prerequisites.imageOf(m.Change)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (m *Task) createOrStartMachine(ctx context.Context) error {
 	if err := m.Store.Update(func(s *state.State) error {
 		s.Begin(state.Intent{Run: m.RunID, Node: node, Step: state.MakeMachine, Path: string(m.Change.Action), Since: time.Now().UTC()})
 		if m.Change.NeedsImage() {
-			s.Making(node, m.Change.Hypervisor, toStateImage(spec.Image))
+			s.Making(node, m.Change.Hypervisor, spec.Image)
 		}
 		return nil
 	}); err != nil {
@@ -137,8 +137,4 @@ func (m *Task) createOrStartMachine(ctx context.Context) error {
 	}
 	m.Fleet.Drop(node) // close the connection, which is to the machine as it ran before
 	return nil
-}
-
-func toStateImage(i provider.Image) state.Image {
-	return state.Image{Hash: i.Hash, Format: string(i.Format), Kernel: i.Kernel, Initrd: i.Initrd, Cmdline: i.Cmdline}
 }

@@ -6,58 +6,35 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
 // Cluster records the network and the hypervisors of the cluster's machines. The record does not
 // depend on the hive, so that nixbench can remove machines that are no longer in the hive.
 type Cluster struct {
-	ID          string                `json:"id"` // 16 hex digits, which mark every object of the cluster on a hypervisor
-	Network     Network               `json:"network"`
-	Hypervisors map[string]Hypervisor `json:"hypervisors"` // name in the hive → hypervisor, for all hypervisors that may have objects of the cluster
-}
-
-// Network is the libvirt network of the machines.
-type Network struct {
-	Name   string `json:"name"`
-	Mode   string `json:"mode"`
-	CIDR   string `json:"cidr,omitempty"`
-	Bridge string `json:"bridge,omitempty"`
-	Domain string `json:"domain,omitempty"`
-}
-
-// Hypervisor contains the libvirt URI and the storage pool of a hypervisor.
-type Hypervisor struct {
-	URI      string `json:"uri"`
-	Pool     string `json:"pool"`
-	PoolPath string `json:"poolPath"`
+	ID          string                         `json:"id"` // 16 hex digits, which mark every object of the cluster on a hypervisor
+	Network     provider.Network               `json:"network"`
+	Hypervisors map[string]provider.Hypervisor `json:"hypervisors"` // name in the hive → hypervisor, for all hypervisors that may have objects of the cluster
 }
 
 // Machine is the record of a node's machine. The address and the host key are recorded before the
 // machine is created, and kept until the machine is removed.
 type Machine struct {
-	Role       string     `json:"role,omitempty"`
-	Hypervisor string     `json:"hypervisor,omitempty"`
-	MAC        string     `json:"mac"`
-	Address    netip.Addr `json:"address,omitzero"`
-	HostKey    string     `json:"hostKey"`           // the machine's public host key
-	Image      *Image     `json:"image,omitempty"`   // the image from which the machine was created; nil until nixbench begins to create it
-	Created    *time.Time `json:"created,omitempty"` // nil until the machine has been created
-}
-
-// Image is the image from which a machine was created.
-type Image struct {
-	Hash    string `json:"hash"`
-	Format  string `json:"format,omitempty"`
-	Kernel  string `json:"kernel,omitempty"` // path of the kernel, if the machine boots a kernel directly; Initrd and Cmdline belong to it
-	Initrd  string `json:"initrd,omitempty"`
-	Cmdline string `json:"cmdline,omitempty"`
+	Role       string          `json:"role,omitempty"`
+	Hypervisor string          `json:"hypervisor,omitempty"`
+	MAC        string          `json:"mac"`
+	Address    netip.Addr      `json:"address,omitzero"`
+	HostKey    string          `json:"hostKey"`           // the machine's public host key
+	Image      *provider.Image `json:"image,omitempty"`   // the image from which the machine was created; nil until nixbench begins to create it
+	Created    *time.Time      `json:"created,omitempty"` // nil until the machine has been created
 }
 
 // NewCluster returns an empty cluster with a random id.
 func NewCluster() *Cluster {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
-	return &Cluster{ID: hex.EncodeToString(id[:]), Hypervisors: map[string]Hypervisor{}}
+	return &Cluster{ID: hex.EncodeToString(id[:]), Hypervisors: map[string]provider.Hypervisor{}}
 }
 
 // Steps of intents that create, start or remove a machine.
@@ -81,7 +58,7 @@ func (s *State) hasIntent(node, step string) bool {
 
 // Making records the hypervisor and the image of the node's machine before the machine is created. It
 // deletes the record of the deployments to an earlier machine of the node.
-func (s *State) Making(node, hypervisor string, image Image) {
+func (s *State) Making(node, hypervisor string, image provider.Image) {
 	m := s.Machines[node]
 	m.Hypervisor, m.Image, m.Created = hypervisor, &image, nil
 	s.Machines[node] = m

@@ -5,30 +5,39 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
 func TestMachinesAreRecorded(t *testing.T) {
 	s := (&State{Version: version}).Clone()
 	s.Cluster = NewCluster()
-	s.Cluster.Hypervisors["a"] = Hypervisor{URI: "qemu:///system"}
+	s.Cluster.Network = provider.Network{Name: "n", Mode: provider.NAT, CIDR: netip.MustParsePrefix("10.0.0.0/24")}
+	s.Cluster.Hypervisors["a"] = provider.Hypervisor{URI: "qemu:///system"}
 	s.Machines["w-1"] = Machine{Role: "w", MAC: "52:54:01:00:00:01", Address: netip.MustParseAddr("10.0.0.2"), HostKey: "ssh-ed25519 A"}
 	s.Begin(Intent{Run: "r", Node: "w-1", Step: MakeMachine})
-	s.Making("w-1", "a", Image{Hash: "h", Kernel: "k"})
+	s.Making("w-1", "a", provider.Image{Hash: "h", Kernel: "k"})
 	s.Made("w-1", time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC))
 	data, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, want := range []string{`"network":{"name":"n","mode":"nat","cidr":"10.0.0.0/24"}`, `"image":{"hash":"h","kernel":"k"}`} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("%s has no %s", data, want)
+		}
+	}
 	var again State
 	if err := DecodeFile("x", data, version, &again); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(s, again.Clone(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+	if diff := cmp.Diff(s, again.Clone(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 		t.Error(diff)
 	}
 	if !again.Unready("w-1") || len(s.Cluster.ID) != 16 {
@@ -36,7 +45,7 @@ func TestMachinesAreRecorded(t *testing.T) {
 	}
 	again.MachineReady("w-1")
 	copied := again.Clone()
-	copied.Cluster.Hypervisors["b"] = Hypervisor{}
+	copied.Cluster.Hypervisors["b"] = provider.Hypervisor{}
 	copied.Removed("w-1")
 	if again.Unready("w-1") || len(again.Machines) != 1 || len(again.Cluster.Hypervisors) != 1 || len(copied.Machines) != 0 {
 		t.Errorf("%+v\n%+v", again, copied)

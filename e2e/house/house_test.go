@@ -27,8 +27,8 @@ var layers = []string{
 	"deploy/inspect deploy/explain deploy/packages deploy/archive deploy/support",
 	"deploy/node deploy/machine deploy/engine",
 	"deploy/fleet deploy/activate deploy/closure deploy/secrets deploy/check deploy/facts deploy/selection",
-	"deploy/state deploy/machine/provider deploy/remote",
-	"nixeval",
+	"deploy/state deploy/remote",
+	"nixeval deploy/machine/provider",
 	"deploy/durable deploy/event deploy/failure deploy/child modules templates",
 }
 

@@ -149,7 +149,7 @@ func TestPlanRefuses(t *testing.T) {
 		"roles.w.image=" + vm:         "it is a qcow2",
 		"roles.w.xml=this is no <xml": "role w: the option xml: ",
 		"roles.w.identity=cloud-init": "role w: a container cannot get its identity by cloud-init",
-		"cluster.network.name=a/b":    `cluster.network.name: "a/b" cannot be a network of libvirt`,
+		"cluster.network.name=a/b":    `cluster.network.name: "a/b" cannot be a network`,
 		"cluster.network.domain=a..b": "cannot be a DNS domain",
 	} {
 		args := []string{"--set", "cluster.network.cidr=192.168.223.0/24", "--set", set}

@@ -8,12 +8,16 @@ import (
 	"time"
 
 	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
 // connection is the connection to one hypervisor. It is opened when it is needed, and again when it has broken.
 type connection struct {
 	name string
-	o    Options
+	o    provider.Hypervisor
+	send event.Sink
 
 	// connectTimeout is how long connecting may take. libvirt itself has no limit.
 	connectTimeout time.Duration

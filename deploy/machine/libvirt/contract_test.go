@@ -41,9 +41,9 @@ type testHost struct {
 	cut *atomic.Int32 // operations are interrupted before the change with this number; 0: no interruption
 }
 
-func hypervisorAt(t *testing.T, o Options) testHost {
+func hypervisorAt(t *testing.T, o provider.Hypervisor) testHost {
 	t.Helper()
-	h, err := Open("test", o)
+	h, err := Open("test", o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func describeObjects(t *testing.T, c *libvirt.Connect) []string {
 func TestContractTestDriver(t *testing.T) {
 	machinetest.Run(t, machinetest.Setup{
 		Open: func(t *testing.T) machinetest.Host {
-			return hypervisorAt(t, Options{URI: testURI(t), Pool: "nixbench", PoolPath: filepath.Join(t.TempDir(), "pool")})
+			return hypervisorAt(t, provider.Hypervisor{URI: testURI(t), Pool: "nixbench", PoolPath: filepath.Join(t.TempDir(), "pool")})
 		},
 		Images: [2]provider.Image{
 			{Hash: "1111111111111111", Disk: "/nowhere", Format: provider.QCOW2},

@@ -43,7 +43,7 @@ func TestFirstBoot(t *testing.T) {
 	t.Parallel()
 	l := lab.Hypervisor(t)
 	image := provider.Image{Hash: "1111111111111111", Format: provider.Raw, Disk: filepath.Join(lab.Image(t, "container"), "disk.raw")}
-	h, err := Open("lab", Options{URI: l.URI("lxc"), Pool: "nixbench", PoolPath: l.PoolPath()})
+	h, err := Open("lab", provider.Hypervisor{URI: l.URI("lxc"), Pool: "nixbench", PoolPath: l.PoolPath()}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

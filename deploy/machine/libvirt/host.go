@@ -42,7 +42,7 @@ func (c *connection) examineHost(conn *libvirt.Connect) (host, error) {
 		if _, err := conn.GetDomainCapabilities("", node.Model, "", "kvm", 0); err == nil {
 			about.xml.Type = "kvm"
 		} else {
-			c.o.Send.Send(event.Event{Kind: event.Message, Level: "warning",
+			c.send.Send(event.Event{Kind: event.Message, Level: "warning",
 				Text: fmt.Sprintf("hypervisor %s has no KVM: its machines are emulated, which is many times slower", c.name)})
 		}
 	case "test":

@@ -14,14 +14,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Options are the settings of a hypervisor in the hive.
-type Options struct {
-	URI      string
-	Pool     string // name of the storage pool
-	PoolPath string // the hypervisor's folder in which the pool is created
-	Send     event.Sink
-}
-
 // Hypervisor implements [provider.Provider] and all its optional interfaces.
 type Hypervisor struct {
 	connection
@@ -50,9 +42,9 @@ var (
 )
 
 // Open validates the options and returns the hypervisor. The first operation opens the connection.
-func Open(name string, o Options) (*Hypervisor, error) {
+func Open(name string, o provider.Hypervisor, send event.Sink) (*Hypervisor, error) {
 	h := &Hypervisor{
-		connection: connection{name: name, o: o, connectTimeout: time.Minute, callTimeout: 2 * time.Minute}, shutdownTimeout: time.Minute,
+		connection: connection{name: name, o: o, send: send, connectTimeout: time.Minute, callTimeout: 2 * time.Minute}, shutdownTimeout: time.Minute,
 		volumeTimeout: 2 * time.Minute, uploads: make(chan struct{}, 2),
 	}
 	u, err := url.Parse(o.URI)

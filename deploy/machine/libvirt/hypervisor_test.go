@@ -25,7 +25,7 @@ func TestOpenRefuses(t *testing.T) {
 	for uri, why := range map[string]string{
 		"qemu:///session": "no networks", "qemu:///embed?root=/x": "no networks", "nonsense": "not a libvirt URI", "": "not a libvirt URI",
 	} {
-		_, err := Open("default", Options{URI: uri, Pool: "p", PoolPath: "/p"})
+		_, err := Open("default", provider.Hypervisor{URI: uri, Pool: "p", PoolPath: "/p"}, nil)
 		if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "default") {
 			t.Errorf("%s: %v", uri, err)
 		}
@@ -35,7 +35,7 @@ func TestOpenRefuses(t *testing.T) {
 		"qemu+ssh://h/system?no_tty=1&Command=/x": "parameter Command", "qemu+ssh://h/system?c%6fmmand=/x": "parameter command", "qemu+ssh://h/system?no_tty=1;command=/x": "semicolon",
 		"qemu+unix:///system?name=qemu%2bext:///": "parameter name", "qemu+ssh://h/system?netcat=/x": "parameter netcat", "xen:///": "driver xen",
 	} {
-		_, err := Open("rack1", Options{URI: uri, Pool: "p", PoolPath: "/p"})
+		_, err := Open("rack1", provider.Hypervisor{URI: uri, Pool: "p", PoolPath: "/p"}, nil)
 		if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "cluster.hypervisors.rack1.uri") || failure.KindOf(err) != failure.Usage {
 			t.Errorf("%s: %v", uri, err)
 		}
@@ -43,14 +43,14 @@ func TestOpenRefuses(t *testing.T) {
 	for _, uri := range []string{
 		"qemu:///system", "lxc:///system", "qemu+ssh://root@host/system", "qemu+unix:///system?socket=/x", "lxc+unix:///system?socket=/x",
 	} {
-		if _, err := Open("default", Options{URI: uri, Pool: "p", PoolPath: "/p"}); err != nil {
+		if _, err := Open("default", provider.Hypervisor{URI: uri, Pool: "p", PoolPath: "/p"}, nil); err != nil {
 			t.Errorf("%s: %v", uri, err)
 		}
 	}
 }
 
 func TestUnreachable(t *testing.T) {
-	h, err := Open("far", Options{URI: "qemu+unix:///system?socket=" + filepath.Join(t.TempDir(), "none"), Pool: "p", PoolPath: "/p"})
+	h, err := Open("far", provider.Hypervisor{URI: "qemu+unix:///system?socket=" + filepath.Join(t.TempDir(), "none"), Pool: "p", PoolPath: "/p"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func hangingSocket(t *testing.T) string {
 // A hypervisor that accepts the connection and never answers is given up after a timeout, or at once when
 // the caller's context ends. Close does not block on it.
 func TestConnectTimeout(t *testing.T) {
-	h, err := Open("far", Options{URI: hangingSocket(t), Pool: "p", PoolPath: "/p"})
+	h, err := Open("far", provider.Hypervisor{URI: hangingSocket(t), Pool: "p", PoolPath: "/p"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestConnectTimeout(t *testing.T) {
 
 // Close during an abandoned operation does not free the connection that the operation uses.
 func TestCloseDuringOperation(t *testing.T) {
-	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
+	h, err := Open("test", provider.Hypervisor{URI: testURI(t), Pool: "p", PoolPath: "/p"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestCloseDuringOperation(t *testing.T) {
 
 // A call to libvirt that hangs does not block the caller.
 func TestHangingCallIsAbandoned(t *testing.T) {
-	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
+	h, err := Open("test", provider.Hypervisor{URI: testURI(t), Pool: "p", PoolPath: "/p"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestHangingCallIsAbandoned(t *testing.T) {
 // A call that is never answered is retried on a new connection; if it is not answered there either, the
 // result is an error. An abandoned operation that gets its answer later makes no more changes.
 func TestCallWithoutAnswer(t *testing.T) {
-	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
+	h, err := Open("test", provider.Hypervisor{URI: testURI(t), Pool: "p", PoolPath: "/p"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestCallWithoutAnswer(t *testing.T) {
 }
 
 func TestExamine(t *testing.T) {
-	h, err := Open("test", Options{URI: testURI(t), Pool: "nixbench", PoolPath: filepath.Join(t.TempDir(), "pool")})
+	h, err := Open("test", provider.Hypervisor{URI: testURI(t), Pool: "nixbench", PoolPath: filepath.Join(t.TempDir(), "pool")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestEffects(t *testing.T) {
 // preparedForTest returns a hypervisor of libvirt's test driver on which a network and an image are prepared.
 func preparedForTest(t *testing.T) (*Hypervisor, provider.Cluster, provider.HostSetup) {
 	t.Helper()
-	h, err := Open("test", Options{URI: testURI(t), Pool: "nixbench", PoolPath: filepath.Join(t.TempDir(), "pool")})
+	h, err := Open("test", provider.Hypervisor{URI: testURI(t), Pool: "nixbench", PoolPath: filepath.Join(t.TempDir(), "pool")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func TestVolumeModes(t *testing.T) {
 // Clean keeps a pool that nixbench did not create, although it is empty.
 func TestForeignPoolIsKept(t *testing.T) {
 	folder := t.TempDir()
-	h, err := Open("test", Options{URI: testURI(t), Pool: "theirs", PoolPath: folder})
+	h, err := Open("test", provider.Hypervisor{URI: testURI(t), Pool: "theirs", PoolPath: folder}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func (p *pool) ensureImage(c provider.Cluster, i provider.Image, op string) erro
 		return err
 	}
 	if p.host.kind == provider.VM {
-		p.h.o.Send.Send(event.Event{Kind: event.Message, Level: "info", Text: fmt.Sprintf("hypervisor %s: %s", p.h.name, op)})
+		p.h.send.Send(event.Event{Kind: event.Message, Level: "info", Text: fmt.Sprintf("hypervisor %s: %s", p.h.name, op)})
 		for _, part := range []struct{ name, file string }{{"kernel", i.Kernel}, {"initrd", i.Initrd}, {"disk", i.Disk}} {
 			if part.file == "" {
 				continue

@@ -33,7 +33,7 @@ var pools atomic.Int32
 // when the test ends.
 func inLab(t *testing.T, l *lab.Lab, driver string) machinetest.Host {
 	t.Helper()
-	o := Options{URI: uriOf(l, driver), Pool: "nixbench", PoolPath: filepath.Join(l.Dir, fmt.Sprintf("pool%d", pools.Add(1)))}
+	o := provider.Hypervisor{URI: uriOf(l, driver), Pool: "nixbench", PoolPath: filepath.Join(l.Dir, fmt.Sprintf("pool%d", pools.Add(1)))}
 	h := hypervisorAt(t, o)
 	if driver == "qemu" { // the guests do not react to a shutdown
 		h.shutdownTimeout = time.Second
@@ -191,10 +191,10 @@ func grandchildren(t *testing.T, pid string) []string {
 }
 
 // faultLab returns a lab with an image, and the spec of one machine in it.
-func faultLab(t *testing.T) (*lab.Lab, Options, provider.Cluster, provider.HostSetup, provider.Spec) {
+func faultLab(t *testing.T) (*lab.Lab, provider.Hypervisor, provider.Cluster, provider.HostSetup, provider.Spec) {
 	t.Helper()
 	l := lab.Hypervisor(t)
-	o := Options{URI: uriOf(l, "lxc"), Pool: "nixbench", PoolPath: filepath.Join(l.Dir, "pool")}
+	o := provider.Hypervisor{URI: uriOf(l, "lxc"), Pool: "nixbench", PoolPath: filepath.Join(l.Dir, "pool")}
 	net := provider.Network{Name: "nbfault", Mode: provider.NAT, CIDR: netip.MustParsePrefix("192.168.240.0/24"), Domain: "internal"}
 	image := provider.Image{Hash: "1111111111111111", Disk: smallRoot(t, "fault"), Format: provider.Raw}
 	s := provider.Spec{
@@ -209,7 +209,7 @@ func faultLab(t *testing.T) (*lab.Lab, Options, provider.Cluster, provider.HostS
 func TestLibvirtdIsRestarted(t *testing.T) {
 	t.Parallel()
 	l, o, c, g, s := faultLab(t)
-	h, err := Open("lab", o)
+	h, err := Open("lab", o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestFullPool(t *testing.T) {
 	if out, err := exec.Command("nsenter", mount...).CombinedOutput(); err != nil {
 		t.Fatalf("mount: %v\n%s", err, out)
 	}
-	h, err := Open("lab", o)
+	h, err := Open("lab", o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestTwoDrivers(t *testing.T) {
 	hs := map[string]*Hypervisor{}
 	for driver, s := range map[string]provider.Spec{"lxc": container, "qemu": vm} {
 		o.URI = uriOf(l, driver)
-		h, err := Open(driver, o)
+		h, err := Open(driver, o, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -371,7 +371,7 @@ func TestFirmwareWithoutSecureBoot(t *testing.T) {
 	s.Firmware = provider.UEFI
 	s.Image = provider.Image{Hash: "2222222222222222", Disk: emptyDisk(t), Format: provider.QCOW2}
 	g.Images = []provider.Image{s.Image}
-	h, err := Open("lab", o)
+	h, err := Open("lab", o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 // The removal of a volume that stays in use fails after volumeTimeout, although the operation has no deadline.
 func TestRemovalOfUsedVolumeHasDeadline(t *testing.T) {
 	busy := libvirt.Error{Code: libvirt.ERR_OPERATION_INVALID, Message: "volume 'v' is still in use."}
-	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
+	h, err := Open("test", provider.Hypervisor{URI: testURI(t), Pool: "p", PoolPath: "/p"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestPoolFolder(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			h, err := Open("lab", Options{URI: uriOf(l, "lxc"), Pool: "nixbench", PoolPath: folder})
+			h, err := Open("lab", provider.Hypervisor{URI: uriOf(l, "lxc"), Pool: "nixbench", PoolPath: folder}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

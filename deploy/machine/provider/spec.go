@@ -1,6 +1,10 @@
 package provider
 
-import "net/netip"
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
 
 // Cluster identifies the owner of machines. The id is generated once and kept in the state, so that two
 // clusters with the same name do not change each other's machines.
@@ -11,6 +15,14 @@ type Cluster struct {
 
 // MachineName returns the name that the machine of a node has on its hypervisor.
 func (c Cluster) MachineName(node string) string { return c.Name + "-" + node }
+
+// Hypervisor contains the settings of a hypervisor in the hive.
+type Hypervisor struct {
+	Kind     string `json:"kind,omitempty"` // the kind of provider; empty: libvirt
+	URI      string `json:"uri"`
+	Pool     string `json:"pool"`     // name of the storage pool
+	PoolPath string `json:"poolPath"` // the hypervisor's folder in which the pool is created
+}
 
 // Spec is the complete desired state of one machine. A provider needs no other input to create it.
 type Spec struct {
@@ -49,12 +61,13 @@ const (
 // Image is what a role's machines boot from. An image is named after the hash of its content, so it is
 // uploaded to a hypervisor only once.
 type Image struct {
-	Hash   string // 16 hex digits; hash of disk, kernel, initrd and command line
-	Disk   string // path of a local file
-	Format Format
+	Hash   string `json:"hash"` // 16 hex digits; hash of disk, kernel, initrd and command line
+	Disk   string `json:"-"`    // path of a local file
+	Format Format `json:"format,omitempty"`
 	// Local paths, for direct kernel boot; empty if the image has a boot loader.
-	Kernel, Initrd string
-	Cmdline        string
+	Kernel  string `json:"kernel,omitempty"`
+	Initrd  string `json:"initrd,omitempty"`
+	Cmdline string `json:"cmdline,omitempty"`
 }
 
 // Format is the format of an image's disk.
@@ -87,11 +100,25 @@ const (
 
 // Network is the desired state of the machines' network.
 type Network struct {
-	Name   string
-	Mode   Mode
-	CIDR   netip.Prefix
-	Bridge string // name of the host's bridge, for mode bridge
-	Domain string // DNS domain of the nodes
+	Name   string       `json:"name"`
+	Mode   Mode         `json:"mode"`
+	CIDR   netip.Prefix `json:"cidr,omitzero"`    // invalid for a network that nixbench does not manage
+	Bridge string       `json:"bridge,omitempty"` // name of the host's bridge, for mode bridge
+	Domain string       `json:"domain,omitempty"` // DNS domain of the nodes
+}
+
+// String formats the network: `net (nat, 10.0.0.0/24, internal)`.
+func (n Network) String() string {
+	about := []string{string(n.Mode)}
+	if n.CIDR.IsValid() {
+		about = append(about, n.CIDR.String())
+	}
+	for _, text := range []string{n.Bridge, n.Domain} {
+		if text != "" {
+			about = append(about, text)
+		}
+	}
+	return fmt.Sprintf("%s (%s)", n.Name, strings.Join(about, ", "))
 }
 
 // Mode is the kind of a network.
@@ -100,7 +127,7 @@ type Mode string
 const (
 	NAT      Mode = "nat"      // managed by nixbench: machines reach other networks through the hypervisor
 	Isolated Mode = "isolated" // managed by nixbench: machines reach each other and the hypervisor
-	Existing Mode = "existing" // an existing libvirt network, which nixbench does not change
+	Existing Mode = "existing" // an existing network of the hypervisor, which nixbench does not change
 	Bridge   Mode = "bridge"   // a bridge of the host, on which another DHCP server runs
 )
 
