@@ -90,11 +90,11 @@ func (r *Rollout) Execute(ctx context.Context, p plan.Plan) ([]Result, error) {
 	}
 	skip := func(nodes []plan.Node, why string) {
 		for _, n := range nodes {
-			add(newResult(n, state.Skipped, "skipped: "+why, nil))
+			add(newResult(n, state.Skipped, why, nil))
 		}
 	}
 	if err := r.drainFirst(ctx, p.Drains); err != nil {
-		skip(slices.Concat(p.Waves...), "members cannot be drained")
+		skip(slices.Concat(p.Waves...), "skipped: members cannot be drained")
 		return results, errors.Join(append(errorsOf(results), err)...)
 	}
 	var joining []plan.Node
@@ -103,7 +103,7 @@ func (r *Rollout) Execute(ctx context.Context, p plan.Plan) ([]Result, error) {
 		results = append(results, done...)
 		later := p.Waves[i+1:]
 		if len(errorsOf(done)) > 0 {
-			skip(slices.Concat(later...), "a node of an earlier wave failed")
+			skip(slices.Concat(later...), "skipped: a node of an earlier wave failed")
 			break
 		}
 		if i == 0 {
