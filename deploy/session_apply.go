@@ -30,7 +30,7 @@ type ApplyOptions struct {
 	File  string     // the plan file to execute; empty: none
 	Saved *SavedPlan // its content
 
-	// Ask asks the user to confirm changes that stop running machine. plan makes the plan, which Apply then executes. Nil: Apply does not ask.
+	// Ask asks the user to confirm changes that stop running machines. plan makes the plan, which Apply then executes. Nil: Apply does not ask.
 	Ask func(changes []machine.Change, plan func() (*Plan, error)) error
 }
 
