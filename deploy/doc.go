@@ -1,7 +1,6 @@
-// Package deploy builds, previews, deploys, rolls back, reboots and destroys the nodes of a hive. It does not
-// print: it sends events. Every stage takes the value of the stage before it:
+// Package deploy is the door to everything that nixbench does with a hive. [Open] takes a [Request], which is made of the flags of a command,
+// and returns a [Session]: the hive and the selected nodes, the cluster's state, and the connections to nodes and hypervisors. A session has a
+// method for each use case, such as [Session.Apply], [Session.Plan] and [Session.Status].
 //
-//	hive ──Survey──▶ nodes ──Selector.Select──▶ units ──Instantiate──▶ derivations ──Build──▶ closures
-//
-// A stage processes every unit, also after the failure of another unit, and its error contains all failures.
+// Only Open locates and surveys a hive, checks its state folder and takes the cluster's lock; only a session records runs.
 package deploy

@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
 	"github.com/nixbench/nixbench/nixeval"
@@ -109,8 +110,8 @@ func OpenEvaluator(ctx context.Context, r Request) (*nixeval.Evaluator, error) {
 
 // ReadPlan reads a plan file. It must be written with the state of the hive of the request: a plan that somebody else has made does not
 // choose the hive, because a hive can run programs.
-func (r Request) ReadPlan(file string) (SavedPlan, error) {
-	return ReadPlan(file, func(saved SavedPlan) ([]byte, error) {
+func (r Request) ReadPlan(file string) (stages.SavedPlan, error) {
+	return stages.ReadPlan(file, func(saved stages.SavedPlan) ([]byte, error) {
 		here, err := r.locate()
 		if err != nil {
 			return nil, err

@@ -24,6 +24,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
@@ -209,8 +210,8 @@ func (s *Session) recorded(ctx context.Context, f func(run *recordedRun) error) 
 }
 
 // deployer returns a Deployer with everything that a session has. Its Store and Record are nil if no run is recorded.
-func (s *Session) deployer() *Deployer {
-	d := &Deployer{
+func (s *Session) deployer() *stages.Deployer {
+	d := &stages.Deployer{
 		Eval: s.Eval, Fleet: s.Fleet, Machines: s.Machines, Keep: s.Machines.Keep, Engines: newEngines(s.Dir), Send: s.Send,
 		Copier:    &closure.Copier{Send: s.Send, NixOptions: s.Eval.NixOptions, Substitute: true},
 		Uploader:  &secrets.Uploader{Send: s.Send, Generated: s.Machines.Vault.Part},

@@ -16,6 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
 	"github.com/nixbench/nixbench/deploy/state/runs"
@@ -24,14 +25,14 @@ import (
 
 // ApplyOptions are the options of [Session.Apply].
 type ApplyOptions struct {
-	Options
+	stages.Options
 	NoSubstitute bool // copy all store paths from this computer, also those that nodes could fetch
 
-	File  string     // the plan file to execute; empty: none
-	Saved *SavedPlan // its content
+	File  string            // the plan file to execute; empty: none
+	Saved *stages.SavedPlan // its content
 
 	// Ask asks the user to confirm changes that stop running machines. plan makes the plan, which Apply then executes. Nil: Apply does not ask.
-	Ask func(changes []machine.Change, plan func() (*Plan, error)) error
+	Ask func(changes []machine.Change, plan func() (*stages.Plan, error)) error
 }
 
 // Applied is the result of [Session.Apply].
@@ -49,13 +50,13 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 		if before.Cluster == nil && s.Machines.HasMachines(before) {
 			warnIfRenamed(s)
 		}
-		o.Plan = &Plan{}
+		o.Plan = &stages.Plan{}
 		if o.Saved != nil {
 			if o.Plan, err = s.verifyPlan(ctx, o); err != nil {
 				return err
 			}
 		}
-		makePlan := func() (*Plan, error) {
+		makePlan := func() (*stages.Plan, error) {
 			if o.Plan.Nodes != nil {
 				return o.Plan, nil
 			}
@@ -99,7 +100,7 @@ func readChanges(dir state.Dir, id string) ([]packages.Group, error) {
 }
 
 // ApplyLocal deploys the selected node, which is this computer. escalation is the command with which commands become root, or nothing.
-func (s *Session) ApplyLocal(ctx context.Context, escalation []string, o Options) error {
+func (s *Session) ApplyLocal(ctx context.Context, escalation []string, o stages.Options) error {
 	local, err := fleet.NewLocal(s.Hive, s.Nodes[0], escalation, remote.Options{Prompt: s.request.Prompt, Send: s.Send})
 	if err != nil {
 		return err
@@ -114,8 +115,8 @@ func (s *Session) ApplyLocal(ctx context.Context, escalation []string, o Options
 
 // Build builds the systems of the selected nodes, and registers them as garbage collector roots. With a folder for results, it also creates
 // links result-NODE in the folder.
-func (s *Session) Build(ctx context.Context, keepGoing bool, results string) ([]Closure, error) {
-	built, buildErr := Build(ctx, s.Eval, s.Hive, s.Nodes, keepGoing)
+func (s *Session) Build(ctx context.Context, keepGoing bool, results string) ([]stages.Closure, error) {
+	built, buildErr := stages.Build(ctx, s.Eval, s.Hive, s.Nodes, keepGoing)
 	closures, links := map[string]nixeval.Closure{}, map[string]string{}
 	for _, c := range built {
 		if c.Built {
@@ -131,7 +132,7 @@ func (s *Session) Build(ctx context.Context, keepGoing bool, results string) ([]
 }
 
 // Plan returns what Apply would do. If units are requested, their systems are copied to the nodes, and a run is recorded.
-func (s *Session) Plan(ctx context.Context, o Options) (made Plan, err error) {
+func (s *Session) Plan(ctx context.Context, o stages.Options) (made stages.Plan, err error) {
 	if !o.Units {
 		return s.preview(ctx, o)
 	}
@@ -143,10 +144,10 @@ func (s *Session) Plan(ctx context.Context, o Options) (made Plan, err error) {
 }
 
 // preview makes a plan. It creates no secrets and no garbage collector roots: apply rebuilds a closure that was garbage-collected.
-func (s *Session) preview(ctx context.Context, o Options) (Plan, error) {
+func (s *Session) preview(ctx context.Context, o stages.Options) (stages.Plan, error) {
 	recorded, err := s.State()
 	if err != nil {
-		return Plan{}, err
+		return stages.Plan{}, err
 	}
 	d, manager := s.deployer(), *s.Machines
 	manager.Vault = vault.OpenReadOnly(s.Dir.Vault())
@@ -155,16 +156,16 @@ func (s *Session) preview(ctx context.Context, o Options) (Plan, error) {
 	return d.Preview(ctx, s.Hive, s.Nodes, recorded, o)
 }
 
-// verifyPlan makes the plan of a plan file again, and returns an [OutdatedPlanError] if it differs.
-func (s *Session) verifyPlan(ctx context.Context, o ApplyOptions) (*Plan, error) {
+// verifyPlan makes the plan of a plan file again, and returns an [stages.OutdatedPlanError] if it differs.
+func (s *Session) verifyPlan(ctx context.Context, o ApplyOptions) (*stages.Plan, error) {
 	made, err := s.preview(ctx, o.Options)
 	if err != nil {
 		return nil, err
 	}
 	if changes := o.Saved.CompareWith(newSavedPlan(ctx, s, made)); len(changes) > 0 {
-		return nil, &OutdatedPlanError{File: o.File, Made: o.Saved.Made, Changes: changes}
+		return nil, &stages.OutdatedPlanError{File: o.File, Made: o.Saved.Made, Changes: changes}
 	}
-	if !made.Changes() && (Plan{Nodes: o.Saved.Nodes}).Changes() {
+	if !made.Changes() && (stages.Plan{Nodes: o.Saved.Nodes}).Changes() {
 		event.Sink(s.Send).Note("the plan %s was applied already; there is nothing to change", o.File)
 	}
 	made.File, made.Made = o.File, o.Saved.Made
@@ -172,7 +173,7 @@ func (s *Session) verifyPlan(ctx context.Context, o ApplyOptions) (*Plan, error)
 }
 
 // SavePlan writes a plan to a file, with the arguments with which it was made.
-func (s *Session) SavePlan(ctx context.Context, file string, arguments PlanArguments, made Plan) error {
+func (s *Session) SavePlan(ctx context.Context, file string, arguments stages.PlanArguments, made stages.Plan) error {
 	saved := newSavedPlan(ctx, s, made)
 	saved.Arguments = arguments
 	key, err := keys.MakePlanKey(s.Dir)
@@ -187,15 +188,15 @@ func (s *Session) SavePlan(ctx context.Context, file string, arguments PlanArgum
 }
 
 // newSavedPlan returns a plan in the form in which it is saved, and compared with a saved plan.
-func newSavedPlan(ctx context.Context, s *Session, made Plan) SavedPlan {
+func newSavedPlan(ctx context.Context, s *Session, made stages.Plan) stages.SavedPlan {
 	source := s.Eval.Source
-	out := SavedPlan{
+	out := stages.SavedPlan{
 		Nixbench: s.request.Version, Made: time.Now().UTC(), Cluster: s.Hive.ClusterName(), Hive: source.String(), IsFlake: source.IsFlake(),
-		Source: hashSource(source), Revision: ReadGitRevision(ctx, source.Dir), Scheduler: s.Hive.Scheduler(),
+		Source: stages.HashSource(source), Revision: ReadGitRevision(ctx, source.Dir), Scheduler: s.Hive.Scheduler(),
 		Deployments: map[string]string{}, Nodes: made.Nodes,
 	}
 	for _, n := range s.Nodes {
-		out.Deployments[n.Name] = hashDeployment(s.Hive, n)
+		out.Deployments[n.Name] = stages.HashDeployment(s.Hive, n)
 	}
 	return out
 }

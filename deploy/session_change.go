@@ -13,6 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
@@ -20,8 +21,8 @@ import (
 
 // PlanRollback returns what a rollback does with each selected node. to is a generation, the name of a run, or empty for the systems before
 // the last run that changed one of the nodes. A run's name begins with a date, and no generation has as many digits as a date.
-func (s *Session) PlanRollback(ctx context.Context, to string) ([]Step, error) {
-	var target RollbackTo
+func (s *Session) PlanRollback(ctx context.Context, to string) ([]stages.Step, error) {
+	var target stages.RollbackTo
 	n, err := strconv.Atoi(to)
 	switch {
 	case to == "":
@@ -38,11 +39,11 @@ func (s *Session) PlanRollback(ctx context.Context, to string) ([]Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return PlanRollback(s.Inspect(ctx), recorded.Nodes, target)
+	return stages.PlanRollback(s.Inspect(ctx), recorded.Nodes, target)
 }
 
 // Rollback carries out the steps of a rollback.
-func (s *Session) Rollback(ctx context.Context, steps []Step, o RollbackOptions) (results []state.NodeResult, err error) {
+func (s *Session) Rollback(ctx context.Context, steps []stages.Step, o stages.RollbackOptions) (results []state.NodeResult, err error) {
 	err = s.recorded(ctx, func(*recordedRun) error {
 		results, err = s.deployer().Rollback(ctx, steps, o)
 		return err
@@ -51,7 +52,7 @@ func (s *Session) Rollback(ctx context.Context, steps []Step, o RollbackOptions)
 }
 
 // Reboot reboots inspected nodes.
-func (s *Session) Reboot(ctx context.Context, inspected []fleet.Outcome[activate.Node], o RebootOptions) (results []state.NodeResult, err error) {
+func (s *Session) Reboot(ctx context.Context, inspected []fleet.Outcome[activate.Node], o stages.RebootOptions) (results []state.NodeResult, err error) {
 	err = s.recorded(ctx, func(*recordedRun) error {
 		results, err = s.deployer().Reboot(ctx, inspected, o)
 		return err

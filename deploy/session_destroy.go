@@ -9,13 +9,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
 // DestroyRequest says which machines [Session.Destroy] removes, and how.
 type DestroyRequest struct {
-	DestroyOptions
+	stages.DestroyOptions
 	Machines selection.Selector // of all machines that exist, also those of nodes that the hive no longer contains
 	Forget   string             // the lost hypervisor whose machines are abandoned; empty: none
 

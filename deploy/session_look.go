@@ -13,6 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -83,7 +84,9 @@ func (s *Session) Status(ctx context.Context, o StatusOptions) (*inspect.Cluster
 	q := inspect.Query{Fleet: s.Fleet, Nodes: s.Nodes, Machines: &manager, Engines: engines, Recorded: recorded, Figures: o.Figures, Parallel: s.request.Parallel}
 	switch {
 	case o.Drift: // show the progress of the evaluation only, which takes longer
-		q.Desired = func() (map[string]nixeval.Closure, error) { return Instantiate(ctx, s.Eval, s.Hive, s.Nodes, true) }
+		q.Desired = func() (map[string]nixeval.Closure, error) {
+			return stages.Instantiate(ctx, s.Eval, s.Hive, s.Nodes, true)
+		}
 	case !o.Quiet:
 		q.Send = s.Send
 	}

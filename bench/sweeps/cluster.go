@@ -21,6 +21,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -112,13 +113,13 @@ func (c *cluster) freeze(ctx context.Context, configuration *bench.Configuration
 	if err != nil {
 		return err
 	}
-	repeated, err := deploy.Build(ctx, s.Eval.WithFacts(facts), s.Hive.WithKeys(s.Nodes), s.Nodes, false)
+	repeated, err := stages.Build(ctx, s.Eval.WithFacts(facts), s.Hive.WithKeys(s.Nodes), s.Nodes, false)
 	if err != nil {
 		return err
 	}
 	built := repeated
 	if facts != "" && facts != c.state.Facts() {
-		if built, err = deploy.Build(ctx, s.Eval.WithFacts(c.state.Facts()), s.Hive.WithKeys(s.Nodes), s.Nodes, false); err != nil {
+		if built, err = stages.Build(ctx, s.Eval.WithFacts(c.state.Facts()), s.Hive.WithKeys(s.Nodes), s.Nodes, false); err != nil {
 			return err
 		}
 	}
@@ -233,7 +234,7 @@ func (c *cluster) Remove(ctx context.Context, log io.Writer) error {
 		return err
 	}
 	if hasMachines(recorded) {
-		if _, _, err := s.Destroy(ctx, deploy.DestroyRequest{DestroyOptions: deploy.DestroyOptions{Parallel: parallel, Drain: c.Apply.Drain}}); err != nil {
+		if _, _, err := s.Destroy(ctx, deploy.DestroyRequest{DestroyOptions: stages.DestroyOptions{Parallel: parallel, Drain: c.Apply.Drain}}); err != nil {
 			return err
 		}
 	}

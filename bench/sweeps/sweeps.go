@@ -15,6 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -22,7 +23,7 @@ import (
 type Sweeps struct {
 	Request    deploy.Request       // of the hive
 	Sets       []string             // the arguments of --set in the request
-	Apply      deploy.Options       // how configurations are deployed
+	Apply      stages.Options       // how configurations are deployed
 	Schedulers map[string]Scheduler // by the kind of their engine
 	// Log returns a sink that writes events as text, and a function that ends it.
 	Log func(io.Writer) (send event.Sink, end func())

@@ -13,6 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/deploy/stages"
 )
 
 const applyLong = `Evaluate and build the systems of nodes, copy them to the nodes, and switch to
@@ -166,8 +167,8 @@ hive no longer contains. Systems are neither evaluated nor switched.`,
 }
 
 // toOptions validates the flags and converts them to the options of an apply.
-func (f *applyFlags) toOptions(goal node.Goal) (deploy.Options, error) {
-	o := deploy.Options{
+func (f *applyFlags) toOptions(goal node.Goal) (stages.Options, error) {
+	o := stages.Options{
 		Options: plan.Options{
 			Options:     node.Options{Goal: goal, RollbackAll: f.rollbackAll, Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown},
 			WithoutKeys: f.noKeys, WithoutDrain: f.drain.noDrain,
@@ -246,7 +247,7 @@ func (f *applyFlags) validateReboot(goal node.Goal) error {
 }
 
 // runApply deploys the nodes that the flags select. saved is the plan to execute, or nil, and file its name.
-func runApply(a *app, goal node.Goal, flags applyFlags, saved *deploy.SavedPlan, file string) error {
+func runApply(a *app, goal node.Goal, flags applyFlags, saved *stages.SavedPlan, file string) error {
 	options, err := flags.toOptions(goal)
 	if err != nil {
 		return err
@@ -271,7 +272,7 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *deploy.SavedPlan,
 	defer s.Close()
 	applied, err := s.Apply(a.ctx, deploy.ApplyOptions{
 		Options: options, NoSubstitute: !flags.substitute || flags.noSubstitute, File: file, Saved: saved,
-		Ask: func(changes []machine.Change, makePlan func() (*deploy.Plan, error)) error {
+		Ask: func(changes []machine.Change, makePlan func() (*stages.Plan, error)) error {
 			if !flags.yes && a.canAsk() && options.Goal == node.Switch { // also if some nodes cannot be planned: the plan shows the others, and apply reports the errors
 				made, err := makePlan()
 				if made.Nodes == nil {

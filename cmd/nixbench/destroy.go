@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/deploy/stages"
 )
 
 const destroyLong = `Remove the machines that nixbench has booted, with all data on their disks. With
@@ -88,7 +89,7 @@ func runDestroy(a *app, flags destroyFlags) error {
 	}
 	defer s.Close()
 	done, results, err := s.Destroy(a.ctx, deploy.DestroyRequest{
-		DestroyOptions: deploy.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain, Drain: drain},
+		DestroyOptions: stages.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain, Drain: drain},
 		Machines:       selector, Forget: flags.forget,
 		Ask: func(p *machine.DestroyPlan) error {
 			question := "remove %s, with all data on their disks?"

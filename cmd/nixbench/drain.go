@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/stages"
 )
 
 // drainFlags configure how members of a running cluster are drained.
@@ -50,7 +51,7 @@ func (f *drainFlags) toOptions() (engine.DrainOptions, error) {
 }
 
 // writeDrains prints what each drain would delete permanently, and what blocks it.
-func writeDrains(w io.Writer, previews []deploy.Preview) {
+func writeDrains(w io.Writer, previews []stages.Preview) {
 	for _, p := range previews {
 		if p.Drain == nil {
 			continue

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -113,7 +114,7 @@ func evalHive(a *app, on []string, instantiate, keepGoing bool) error {
 		showHive(a.view, s.Hive, s.Nodes)
 		return deploy.CheckEvaluable(s.Hive.WithKeys(s.Nodes), s.Nodes...)
 	}
-	closures, err := deploy.Instantiate(a.ctx, s.Eval, s.Hive, s.Nodes, keepGoing)
+	closures, err := stages.Instantiate(a.ctx, s.Eval, s.Hive, s.Nodes, keepGoing)
 	if len(closures) > 0 {
 		showDrvs(a.view, s.Nodes, closures)
 	}

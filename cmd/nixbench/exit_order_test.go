@@ -10,7 +10,6 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
 
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/closure"
@@ -31,6 +30,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
@@ -52,7 +52,7 @@ var exitOrder = []struct {
 }{
 	{exitInterrupted, []error{errInterrupted}},
 	{exitUsage, []error{newUsageError("usage"), errDeclined, &runs.RefError{}, &nixeval.SourceError{}, &nixeval.SetError{}, &selection.SelectError{},
-		&deploy.NoPredecessorError{}, &state.TrustError{Err: errPlain}, &vault.RefusedError{}}},
+		&stages.NoPredecessorError{}, &state.TrustError{Err: errPlain}, &vault.RefusedError{}}},
 	{exitInternal, []error{failure.WithKind(failure.Environment, errPlain)}},
 	{exitEvaluation, []error{&nixeval.EvalError{}, &rollout.UnevaluableMembersError{Err: &nixeval.EvalError{}}}},
 	{exitBuild, []error{&nixeval.BuildError{}}},

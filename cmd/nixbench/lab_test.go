@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/e2e/lab"
 )
@@ -101,10 +101,10 @@ func (b *labHive) status(code int, args ...string) map[string]inspect.Status {
 	return out
 }
 
-func (b *labHive) plan(args ...string) map[string]deploy.Preview {
+func (b *labHive) plan(args ...string) map[string]stages.Preview {
 	b.t.Helper()
-	out := map[string]deploy.Preview{}
-	for _, p := range runJSON[[]deploy.Preview](b, 0, append([]string{"plan"}, args...)...) {
+	out := map[string]stages.Preview{}
+	for _, p := range runJSON[[]stages.Preview](b, 0, append([]string{"plan"}, args...)...) {
 		out[p.Node] = p
 	}
 	return out

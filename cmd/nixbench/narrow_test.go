@@ -10,12 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
@@ -89,19 +89,19 @@ func TestNarrowPlan(t *testing.T) {
 	for i := range 14 {
 		files.Changed = append(files.Changed, fmt.Sprintf("service-%d.service", i))
 	}
-	var previews []deploy.Preview
+	var previews []stages.Preview
 	for i := range 3 {
-		previews = append(previews, deploy.Preview{
-			Node: fmt.Sprintf("control-plane-%d", i+1), Action: plan.WouldFirst, Copy: &deploy.CopyPreview{Paths: 312, Bytes: 1 << 30}, Reboot: &no, Wave: i/2 + 1, Drained: true,
-			Keys:    &deploy.KeysPreview{Upload: []string{"a", "b"}},
-			Machine: &deploy.MachinePreview{Action: machine.Create, Hypervisor: "default", Address: netip.MustParseAddr("192.168.222.102")},
+		previews = append(previews, stages.Preview{
+			Node: fmt.Sprintf("control-plane-%d", i+1), Action: plan.WouldFirst, Copy: &stages.CopyPreview{Paths: 312, Bytes: 1 << 30}, Reboot: &no, Wave: i/2 + 1, Drained: true,
+			Keys:    &stages.KeysPreview{Upload: []string{"a", "b"}},
+			Machine: &stages.MachinePreview{Action: machine.Create, Hypervisor: "default", Address: netip.MustParseAddr("192.168.222.102")},
 		})
 	}
 	for i := range 7 {
-		previews = append(previews, deploy.Preview{
+		previews = append(previews, stages.Preview{
 			Node: fmt.Sprintf("a-long-name-of-a-worker-%d", i+1), Action: plan.WouldSwitch, Wave: 3, Drained: true, Version: &engine.Change{From: "1.34.3", To: "1.34.4"},
 			Diff:  &packages.SystemDiff{Bytes: 2 << 20, Units: &files},
-			Units: &deploy.UnitsPreview{Restart: files.Changed[:6]},
+			Units: &stages.UnitsPreview{Restart: files.Changed[:6]},
 		})
 	}
 	var s display

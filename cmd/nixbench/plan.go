@@ -17,6 +17,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/deploy/stages"
 )
 
 const planLong = `Show what nixbench apply would do, node by node: whether the system changes,
@@ -75,8 +76,8 @@ func planCommand(a *app) *cobra.Command {
 }
 
 // toOptions validates the flags and converts them to the options of the apply that is planned.
-func (f *planFlags) toOptions() (deploy.Options, error) {
-	o := deploy.Options{
+func (f *planFlags) toOptions() (stages.Options, error) {
+	o := stages.Options{
 		Options:  plan.Options{WithoutKeys: f.noKeys, WithoutDrain: f.drain.noDrain},
 		Parallel: f.parallel, Units: f.units, KeepGoing: f.keepGoing, Partial: len(f.on) > 0, Recreate: f.recreate,
 	}
@@ -111,7 +112,7 @@ func runPlan(a *app, flags planFlags) error {
 	defer s.Close()
 	made, err := s.Plan(a.ctx, options)
 	if err == nil && flags.out != "" {
-		err = s.SavePlan(a.ctx, flags.out, deploy.PlanArguments{
+		err = s.SavePlan(a.ctx, flags.out, stages.PlanArguments{
 			On: append([]string{}, r.On...), Sets: append([]string{}, a.sets...), NoKeys: flags.noKeys, Recreate: flags.recreate, // the terms of stdin are in r.On
 			NoDrain: flags.drain.noDrain, DrainAllowed: append([]string{}, flags.drain.allowed()...), MaxUnavailable: flags.maxUnavailable,
 		}, made)
@@ -132,18 +133,18 @@ func runPlan(a *app, flags planFlags) error {
 // errChanges is the error of plan --exit-code if apply would change anything.
 var errChanges = failure.WithKind(failure.Changes, errors.New("apply would make these changes"))
 
-func writePreviews(w io.Writer, previews []deploy.Preview) {
+func writePreviews(w io.Writer, previews []stages.Preview) {
 	rows := []ui.Row{{"NODE", "WOULD", "COPY", "REBOOT", "KEYS"}}
 	for _, p := range previews {
 		rows = append(rows, ui.Row{p.Node, p.Action, formatCopy(p), formatReboot(p), formatKeyChanges(p.Keys)})
 	}
-	if slices.ContainsFunc(previews, func(p deploy.Preview) bool { return p.Machine != nil }) {
+	if slices.ContainsFunc(previews, func(p stages.Preview) bool { return p.Machine != nil }) {
 		rows[0] = append(rows[0], "MACHINE")
 		for i, p := range previews {
 			rows[i+1] = append(rows[i+1], formatMachineChange(p.Machine))
 		}
 	}
-	if slices.ContainsFunc(previews, func(p deploy.Preview) bool { return p.Version != nil }) {
+	if slices.ContainsFunc(previews, func(p stages.Preview) bool { return p.Version != nil }) {
 		rows[0] = append(rows[0], "VERSION")
 		for i, p := range previews {
 			rows[i+1] = append(rows[i+1], formatVersionChange(p.Version))
@@ -181,7 +182,7 @@ func formatVersionChange(v *engine.Change) string {
 }
 
 // formatMachineChange formats the change of a node's machine: `create on default, 192.168.222.4`.
-func formatMachineChange(m *deploy.MachinePreview) string {
+func formatMachineChange(m *stages.MachinePreview) string {
 	if m == nil {
 		return "-"
 	}
@@ -195,7 +196,7 @@ func formatMachineChange(m *deploy.MachinePreview) string {
 	return text
 }
 
-func formatCopy(p deploy.Preview) string {
+func formatCopy(p stages.Preview) string {
 	switch {
 	case p.Copy == nil:
 		return "?"
@@ -207,7 +208,7 @@ func formatCopy(p deploy.Preview) string {
 	return fmt.Sprintf("%d paths, %s", p.Copy.Paths, ui.FormatSize(p.Copy.Bytes))
 }
 
-func formatReboot(p deploy.Preview) string {
+func formatReboot(p stages.Preview) string {
 	switch {
 	case p.Reboot == nil:
 		return "?"
@@ -217,7 +218,7 @@ func formatReboot(p deploy.Preview) string {
 	return "-"
 }
 
-func formatKeyChanges(k *deploy.KeysPreview) string {
+func formatKeyChanges(k *stages.KeysPreview) string {
 	if k == nil {
 		return "-"
 	}
@@ -237,7 +238,7 @@ func formatKeyChanges(k *deploy.KeysPreview) string {
 }
 
 // writeUnitChanges writes the units that the switch of a node changes, if the plan has them.
-func writeUnitChanges(w io.Writer, p deploy.Preview) {
+func writeUnitChanges(w io.Writer, p stages.Preview) {
 	u := p.Units
 	if u == nil {
 		return

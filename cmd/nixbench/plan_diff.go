@@ -7,12 +7,12 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/packages"
+	"github.com/nixbench/nixbench/deploy/stages"
 )
 
 // writeDiffs writes the packages that change, once for all nodes on which the same ones change.
-func writeDiffs(w io.Writer, previews []deploy.Preview) {
+func writeDiffs(w io.Writer, previews []stages.Preview) {
 	var diffs []packages.NodeDiff
 	for _, p := range previews {
 		diffs = append(diffs, packages.NodeDiff{Node: p.Node, Diff: p.Diff})

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/packages"
+	"github.com/nixbench/nixbench/deploy/stages"
 )
 
 func TestWriteDiffs(t *testing.T) {
@@ -22,7 +22,7 @@ func TestWriteDiffs(t *testing.T) {
 			Etc: &packages.Files{Added: []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14"}}}
 	}
 	var b strings.Builder
-	writeDiffs(&b, []deploy.Preview{{Node: "web-1", Diff: diff()}, {Node: "idle"}, {Node: "db", Diff: &packages.SystemDiff{Bytes: -3}}, {Node: "web-2", Diff: diff()}})
+	writeDiffs(&b, []stages.Preview{{Node: "web-1", Diff: diff()}, {Node: "idle"}, {Node: "db", Diff: &packages.SystemDiff{Bytes: -3}}, {Node: "web-2", Diff: diff()}})
 	want := `
 web-1, web-2: closure +2.0 MiB
   ~ curl 8.9 → 8.10, 8.9, +1.9 MiB

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
@@ -28,7 +28,7 @@ func checkPlanFile(a *app, flags planFlags) error {
 		return failure.WithHint(newUsageError("--out: --flake %s contains a secret, and a plan file must not", safe),
 			"Nix's option access-tokens, and ~/.netrc, contain the credentials of flakes")
 	}
-	return checkOutput("--out", flags.out, deploy.IsPlan)
+	return checkOutput("--out", flags.out, stages.IsPlan)
 }
 
 // checkOutput returns an error if a command cannot write the file of a flag, or if the file exists and must not be replaced. An empty

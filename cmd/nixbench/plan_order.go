@@ -6,16 +6,16 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/stages"
 )
 
 // maxOrderLines is the number of waves that plan lists.
 const maxOrderLines = 20
 
 // writeOrder writes the order in which nodes change, with their drains. It writes nothing if all nodes change at once.
-func writeOrder(w io.Writer, previews []deploy.Preview) {
+func writeOrder(w io.Writer, previews []stages.Preview) {
 	var waves [][]string
 	var removed []string
 	drains := false
@@ -53,7 +53,7 @@ func writeOrder(w io.Writer, previews []deploy.Preview) {
 }
 
 // describeChanges returns the summary of a plan. What cannot be undone comes first.
-func describeChanges(previews []deploy.Preview) string {
+func describeChanges(previews []stages.Preview) string {
 	nodes, machines := map[string]int{}, map[machine.Action]int{}
 	for _, p := range previews {
 		nodes[p.Action]++

@@ -6,31 +6,31 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/stages"
 )
 
 func TestWriteOrder(t *testing.T) {
-	write := func(previews ...deploy.Preview) string {
+	write := func(previews ...stages.Preview) string {
 		var b strings.Builder
 		writeOrder(&b, previews)
 		return b.String()
 	}
-	waves := func(n int) (out []deploy.Preview) {
+	waves := func(n int) (out []stages.Preview) {
 		for i := range n {
-			out = append(out, deploy.Preview{Node: "w", Wave: i + 1})
+			out = append(out, stages.Preview{Node: "w", Wave: i + 1})
 		}
 		return out
 	}
-	gone := deploy.Preview{Node: "old", Action: plan.WouldRemove}
+	gone := stages.Preview{Node: "old", Action: plan.WouldRemove}
 	for name, test := range map[string]struct{ got, want string }{
-		"all at once":      {write(deploy.Preview{Node: "a", Wave: 1}, deploy.Preview{Node: "b", Wave: 1}), ""},
-		"only unchanged":   {write(deploy.Preview{Node: "a"}), ""},
+		"all at once":      {write(stages.Preview{Node: "a", Wave: 1}, stages.Preview{Node: "b", Wave: 1}), ""},
+		"only unchanged":   {write(stages.Preview{Node: "a"}), ""},
 		"only a removal":   {write(gone), ""},
-		"one, drained":     {write(deploy.Preview{Node: "a", Wave: 1, Drained: true}), "\norder:\n  1. a (drained)\n"},
-		"one and removal":  {write(deploy.Preview{Node: "a", Wave: 1}, gone), "\norder:\n  1. a\n  at the end: old removed\n"},
-		"several per wave": {write(deploy.Preview{Node: "c", Wave: 2}, deploy.Preview{Node: "a", Wave: 1}, deploy.Preview{Node: "b", Wave: 2, Drained: true}), "\norder:\n  1. a\n  2. c, b (drained)\n"},
+		"one, drained":     {write(stages.Preview{Node: "a", Wave: 1, Drained: true}), "\norder:\n  1. a (drained)\n"},
+		"one and removal":  {write(stages.Preview{Node: "a", Wave: 1}, gone), "\norder:\n  1. a\n  at the end: old removed\n"},
+		"several per wave": {write(stages.Preview{Node: "c", Wave: 2}, stages.Preview{Node: "a", Wave: 1}, stages.Preview{Node: "b", Wave: 2, Drained: true}), "\norder:\n  1. a\n  2. c, b (drained)\n"},
 	} {
 		if diff := cmp.Diff(test.want, test.got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -45,10 +45,10 @@ func TestWriteOrder(t *testing.T) {
 }
 
 func TestDescribeChanges(t *testing.T) {
-	withMachine := func(action string, a machine.Action) deploy.Preview {
-		return deploy.Preview{Action: action, Machine: &deploy.MachinePreview{Action: a}}
+	withMachine := func(action string, a machine.Action) stages.Preview {
+		return stages.Preview{Action: action, Machine: &stages.MachinePreview{Action: a}}
 	}
-	got := describeChanges([]deploy.Preview{
+	got := describeChanges([]stages.Preview{
 		withMachine(plan.WouldNothing, machine.Keep), withMachine(plan.WouldFirst, machine.Create), withMachine(plan.WouldFirst, machine.Recreate),
 		{Action: plan.WouldSwitch}, withMachine(plan.WouldRemove, machine.Remove), withMachine(plan.WouldSwitch, machine.Restart),
 	})

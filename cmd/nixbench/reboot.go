@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -56,8 +57,8 @@ func rebootCommand(a *app) *cobra.Command {
 }
 
 func runReboot(a *app, flags rebootFlags) error {
-	o := deploy.RebootOptions{
-		RollingOptions: deploy.RollingOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain},
+	o := stages.RebootOptions{
+		RollingOptions: stages.RollingOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain},
 		Timeout:        flags.timeout, IfNeeded: flags.ifNeeded,
 	}
 	if flags.timeout <= 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -62,8 +63,8 @@ func rollbackCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func (f *rollbackFlags) toOptions() (deploy.RollbackOptions, error) {
-	o := deploy.RollbackOptions{RollingOptions: deploy.RollingOptions{Parallel: f.parallel, WithoutDrain: f.drain.noDrain}}
+func (f *rollbackFlags) toOptions() (stages.RollbackOptions, error) {
+	o := stages.RollbackOptions{RollingOptions: stages.RollingOptions{Parallel: f.parallel, WithoutDrain: f.drain.noDrain}}
 	var err error
 	if o.Confirm, o.SettleTime, err = f.validateArming(); err != nil {
 		return o, err
@@ -120,7 +121,7 @@ func runRollback(a *app, flags rollbackFlags) error {
 	return err
 }
 
-func countChanges(steps []deploy.Step) int {
+func countChanges(steps []stages.Step) int {
 	n := 0
 	for _, s := range steps {
 		if s.ChangesNode() {
@@ -130,7 +131,7 @@ func countChanges(steps []deploy.Step) int {
 	return n
 }
 
-func joinStepErrors(steps []deploy.Step) error {
+func joinStepErrors(steps []stages.Step) error {
 	var errs []error
 	for _, s := range steps {
 		errs = append(errs, s.Err)
@@ -138,7 +139,7 @@ func joinStepErrors(steps []deploy.Step) error {
 	return errors.Join(errs...)
 }
 
-func writeSteps(w io.Writer, steps []deploy.Step) {
+func writeSteps(w io.Writer, steps []stages.Step) {
 	var rows []ui.Row
 	for _, s := range steps {
 		rows = append(rows, ui.Row{s.Node.Name, s.String()})
@@ -156,7 +157,7 @@ type stepView struct {
 	Error      string `json:"error,omitempty"`
 }
 
-func stepViewsOf(steps []deploy.Step) []stepView {
+func stepViewsOf(steps []stages.Step) []stepView {
 	out := []stepView{}
 	for _, s := range steps {
 		shown := stepView{Node: s.Node.Name, From: s.From.Current, To: s.Path, Generation: s.Generation, Stays: s.SkipReason}

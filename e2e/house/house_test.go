@@ -22,6 +22,7 @@ var layers = []string{
 	"cmd",
 	"bench",
 	"deploy",
+	"deploy/stages",
 	"deploy/rollout deploy/report",
 	"deploy/plan",
 	"deploy/inspect deploy/explain deploy/packages deploy/archive deploy/support",

@@ -1,0 +1,225 @@
+package stages
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/rollout"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Options are the options of Apply.
+type Options struct {
+	plan.Options
+	Parallel      int   // maximum number of nodes at once; 0: all
+	KeepGoing     bool  // deploy the other nodes if some cannot be evaluated or built
+	BuildOnTarget *bool // overrides the hive's deployment.buildOnTarget; nil: not overridden
+
+	Drain        engine.DrainOptions
+	CheckTimeout time.Duration // maximum time until the cluster is healthy; 0: the cluster is not checked
+	Partial      bool          // only some of the hive's nodes are selected, so no machine is removed
+	Recreate     bool          // recreate machines whose image differs from the hive's
+	BootTimeout  time.Duration // maximum time until a machine is ready; 0: a default for the kind of machine
+
+	// Plan is the plan to execute; nil: Apply evaluates the systems. Its systems are used if the evaluation would see the same
+	// facts. Otherwise, Apply evaluates the hive again; if the plan is that of a file, the hive must still have its systems.
+	Plan *Plan
+
+	Units bool // for Preview: also compute the unit changes; this copies the closures, because a program of the new system computes them
+
+	RebootNodes   bool          // reboot the deployed nodes that have not booted the system of their profile
+	RebootTimeout time.Duration // maximum time until a node has booted
+}
+
+// Deployer carries out the commands that change nodes and machines. It holds the evaluator, the connections to
+// nodes, the state and the engines.
+type Deployer struct {
+	Eval      *nixeval.Evaluator
+	Fleet     *fleet.Fleet
+	Copier    *closure.Copier
+	Uploader  *secrets.Uploader
+	Activator *activate.Activator
+	Store     *state.Store
+	Record    *runs.Recorder
+	Keep      func(map[string]nixeval.Closure) error // adds garbage collector roots for closures that were built
+	Engines   rollout.Engines                        // nil: nodes are deployed without inspecting their cluster
+	Machines  *machine.Manager                       // nil: no machines are booted
+	Send      event.Sink
+}
+
+// Apply evaluates, builds and deploys nodes. The record of the run contains the result of each node; the
+// returned error joins all failures.
+//
+// Missing machines boot during evaluation and build, because the evaluation needs only their addresses. A node
+// waits only for its own machine and its own system: it is inspected, and its system is copied, while other systems are
+// still being evaluated or built. Nothing else is changed on any node before all systems are built and the plan is decided.
+// A run without waves does not wait for a node that does not answer, unless that node may be a member of the running cluster.
+func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
+	r := &run{deployment: deployment{d, o, hive, nodes}, slots: rollout.NewSlots(o.Parallel)}
+	r.systems = newSystems(r.deployment)
+	set, facts, err := r.startMachines(ctx)
+	r.machines = set
+	defer set.Finish()
+	if err != nil {
+		d.recordSkipped(nodes, err)
+		return err
+	}
+	prepared := r.prepareNodes(ctx)
+	defer prepared.stop()
+	closures, buildErr := r.buildIfVersionAllowed(ctx, r.Eval.WithFacts(facts), prepared)
+	if buildErr != nil && (!o.KeepGoing || rollout.IsVersionRefused(buildErr) || ctx.Err() != nil) {
+		prepared.stopCopies()
+		set.AbandonWaits()
+		prepared.stop()
+		d.recordSkipped(nodes, buildErr)
+		return errors.Join(buildErr, set.CreationErrors())
+	}
+	r.changes = newSystemChanges(ctx, r.deployment)
+	results, cluster, err := r.deploy(ctx, closures, prepared)
+	if err == nil && buildErr == nil {
+		err = r.removeObsoleteAndVerify(ctx, results, cluster)
+	} else {
+		err = errors.Join(err, cluster.UncordonRemaining(ctx))
+	}
+	return errors.Join(buildErr, err, r.changes.record(d.Record, results))
+}
+
+// deployment is what is to be deployed, and the tools for it.
+type deployment struct {
+	*Deployer
+	Options
+	hive  *nixeval.Hive
+	nodes []nixeval.Node
+}
+
+// nodeOptions returns the options for the change of a single node.
+func (d deployment) nodeOptions() node.Options { return d.Options.Options.Options }
+
+// run is one call of Apply.
+type run struct {
+	deployment
+	machines *machine.Set
+	systems  *systems
+	slots    rollout.Slots // limits the nodes that are copied to or changed at once
+	changes  *systemChanges
+}
+
+// deploy decides the plan and executes it. With --rollback-all-on-failure, it restores all changed nodes if a node fails.
+func (r *run) deploy(ctx context.Context, closures map[string]nixeval.Closure, prepared *preparations) ([]rollout.Result, rollout.Cluster, error) {
+	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(r.nodes)})
+	r.systems.finish(closures)
+	var results []rollout.Result
+	cluster, err := r.observeCluster(ctx, closures, prepared)
+	if err != nil {
+		prepared.waitInspected()
+		r.recordSkipped(r.nodes, err)
+	} else {
+		results, err = r.execute(ctx, cluster, closures, prepared)
+	}
+	cluster.RetryAdmissions(ctx)
+	if r.RebootNodes && ctx.Err() == nil {
+		rebooted, rebootErr := r.rebootDeployed(ctx, results)
+		results, err = replaceResults(results, rebooted), errors.Join(err, rebootErr)
+	}
+	switch {
+	case !r.RollbackAll || !r.Goal.Activates() || ctx.Err() != nil:
+	case err != nil:
+		restored, restoreErr := r.restoreChanged(ctx, cluster, results)
+		results, err = replaceResults(results, restored), errors.Join(err, restoreErr)
+	default:
+		err = r.dropKeyBackups(ctx, results)
+	}
+	if err != nil {
+		err = errors.Join(err, cluster.UncordonLeaving(ctx))
+	}
+	err = errors.Join(err, r.uncordonReturned(ctx, r.nodes))
+	r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(r.nodes), Failed: err != nil, Text: formatCounts(results, r.Goal)})
+	return results, cluster, err
+}
+
+// execute decides what the run does to the nodes, and does it. If all nodes may change at once, each node is changed
+// as soon as its preparation has ended, because no node depends on the plan of another one: waiting for a node that does not
+// answer would only delay the others. Otherwise the plan orders the waves by which nodes will change, and so waits for all inspections.
+func (r *run) execute(ctx context.Context, cluster rollout.Cluster, closures map[string]nixeval.Closure, prepared *preparations) ([]rollout.Result, error) {
+	deploy := func(ctx context.Context, nodes []nixeval.Node, removed []string) ([]rollout.Result, error) {
+		var all []plan.Node
+		tasks := map[string]node.Task{}
+		for _, n := range nodes {
+			c, built := closures[n.Unit]
+			decided, task := r.newTask(ctx, n, c, built, prepared.byNode[n.Name])
+			all, tasks[n.Name] = append(all, decided), task
+		}
+		x := rollout.Rollout{Cluster: cluster, Ready: prepared.ready(), Parallel: r.Parallel, Slots: r.slots, Done: r.report}
+		x.Change = func(ctx context.Context, n plan.Node, afterLogin func(context.Context)) rollout.Result {
+			t := tasks[n.Node.Name]
+			t.AfterLogin, t.Transferred = afterLogin, t.Closure.Out != "" && prepared.byNode[n.Node.Name].copied == t.Closure.Out
+			return r.changeNode(ctx, n, t)
+		}
+		return x.Execute(ctx, plan.Decide(all, removed, cluster.Observed(), r.Options.Options))
+	}
+	if r.MaxUnavailable.Of(len(r.nodes)) < len(r.nodes) || cluster.Running() || cluster.HasLeaving() {
+		return deploy(ctx, r.nodes, r.machines.RemovedNodes())
+	}
+	var results []rollout.Result
+	var errs []error
+	for _, o := range fleet.EachReady(ctx, r.nodes, prepared.ready(), r.Parallel, func(ctx context.Context, n nixeval.Node) ([]rollout.Result, error) {
+		return deploy(ctx, []nixeval.Node{n}, nil)
+	}) {
+		if len(o.Value) == 0 { // the run was cancelled before
+			o.Value = []rollout.Result{rollout.NewResult(o.Node, "", state.Skipped, "skipped: not started", nil)}
+			r.report(o.Value[0])
+		}
+		results, errs = append(results, o.Value...), append(errs, o.Err)
+	}
+	return results, errors.Join(errs...)
+}
+
+// changeNode changes the machine of a node if its change was deferred to the node's turn, and then deploys the node.
+func (r *run) changeNode(ctx context.Context, n plan.Node, t node.Task) rollout.Result {
+	if n.Restarts() {
+		var err error
+		if t, err = r.changeMachine(ctx, n); err != nil {
+			return rollout.NewResult(n.Node, n.Closure.Out, state.Failed, "", err)
+		}
+	}
+	done, err := r.nodeChanger().Deploy(ctx, t, r.nodeOptions())
+	result := rollout.NewResult(t.Node, t.Closure.Out, done.Outcome, done.Text, err)
+	result.Task, result.Activation = &t, done.Activation
+	if a := done.Activation; a != nil {
+		result.Before, result.After = node.GenerationOf(a.Before, a.Before.Current), done.After()
+	}
+	return result
+}
+
+// removeObsoleteAndVerify removes the machines that are no longer in the hive, and then verifies the cluster.
+func (r *run) removeObsoleteAndVerify(ctx context.Context, results []rollout.Result, cluster rollout.Cluster) error {
+	if err := r.removeObsoleteMachines(ctx, cluster); err != nil || !r.Goal.ActivatesNow() && !r.RebootNodes {
+		return err
+	}
+	before := map[string]activate.Node{}
+	for _, result := range results {
+		if result.Task != nil {
+			before[result.Node.Name] = result.Task.Observed
+		}
+	}
+	conditions := inspect.NodeConditions(r.Fleet, r.nodes, r.Parallel, before, r.Send)
+	return cluster.Verify(ctx, r.hive, r.nodes, r.Parallel, conditions, r.CheckTimeout)
+}
+
+// nodeChanger returns a Changer with the connections and the state of the Deployer.
+func (d *Deployer) nodeChanger() *node.Changer {
+	return &node.Changer{Fleet: d.Fleet, Copier: d.Copier, Uploader: d.Uploader, Activator: d.Activator, Store: d.Store, RunID: d.Record.ID(), Send: d.Send}
+}

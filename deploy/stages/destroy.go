@@ -1,0 +1,60 @@
+package stages
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/rollout"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// DestroyOptions are the options of Destroy.
+type DestroyOptions struct {
+	Parallel     int
+	WithoutDrain bool // nodes of a running cluster are removed without a drain
+	Drain        engine.DrainOptions
+}
+
+// Destroy removes the machines of a plan. The record of the run has the result of each machine.
+func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machine.DestroyPlan, o DestroyOptions) ([]state.NodeResult, error) {
+	if d.Store.State().Cluster == nil {
+		return []state.NodeResult{}, nil
+	}
+	if d.Engines != nil && (!destroyPlan.WholeCluster || d.hasRemainingMembers(destroyPlan.RemovedNodes())) {
+		if err := d.removeDestroyedMembers(ctx, destroyPlan, o.WithoutDrain, o.Drain); err != nil {
+			return nil, err
+		}
+	}
+	return d.Machines.Destroy(ctx, destroyPlan, d.Store, d.Record, o.Parallel)
+}
+
+// hasRemainingMembers reports whether a deployed node that may be a cluster member remains after the nodes in
+// removed are removed. Such a node exists if nixbench does not manage the machine of a member.
+func (d *Deployer) hasRemainingMembers(removed []string) bool {
+	hive, recorded := d.Machines.Hive, d.Store.State()
+	return slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool {
+		u := hive.Unit(n.Unit)
+		member := hive.Broken[n.Unit] != nil || u != nil && u.Deployment.Engine != nil
+		return member && recorded.Nodes[n.Name].LastConfirmed != nil && !slices.Contains(removed, n.Name)
+	})
+}
+
+// removeDestroyedMembers removes the nodes of a destroy plan from their cluster. The engines run commands only
+// on the nodes that remain. If no node remains, it does nothing.
+func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *machine.DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
+	nodes := destroyPlan.RemovedNodes()
+	engines, err := d.Engines.Without(d.Machines.Hive, d.Fleet, nodes)
+	if err != nil {
+		return err
+	}
+	if err := rollout.CheckMembersEvaluable(d.Machines.Hive, func(node string) bool { return d.Store.Node(node).LastConfirmed != nil }); err != nil && !withoutDrain {
+		return err
+	} else if err != nil {
+		d.warn("", fmt.Errorf("machines are removed, and other members may still list their nodes: %w", err))
+	}
+	return rollout.RemoveMembers(ctx, engines, nodes, withoutDrain, o, d.Send)
+}

@@ -1,0 +1,398 @@
+package stages
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine/fake"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// warnings returns the warnings of the last run.
+func (w *world) warnings() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []string
+	for _, e := range w.events {
+		if e.Kind == event.Message && e.Level == "warning" {
+			out = append(out, e.Text)
+		}
+	}
+	return out
+}
+
+// preview returns what plan shows for each node, and its error.
+func (w *world) preview() ([]string, error) {
+	var out []string
+	_, err := w.session(w.t.Context(), "plan", func(d *Deployer) error {
+		all, err := d.Preview(w.t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
+		for _, p := range all.Nodes {
+			out = append(out, p.Node+" "+p.Action+", "+string(p.Machine.Action)+", "+p.Machine.Why)
+		}
+		return err
+	})
+	return out, err
+}
+
+// A network with a foreign machine on it is not removed, and that is an error. The cluster's id stays, so that
+// the next apply or destroy can continue.
+func TestDestroyKeepsNetworkInUse(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.must(w.apply())
+	id := w.state().Cluster.ID
+	w.h.AddGuest("guest", "net")
+	inUse := func(err error) {
+		t.Helper()
+		var e *provider.Error
+		if !errors.Is(err, provider.ErrInUse) || !errors.As(err, &e) || !strings.Contains(err.Error(), "remove network net: it is in use: used by machine guest") {
+			t.Errorf("destroy: %v", err)
+		} else if !strings.Contains(e.Fix, "nixbench destroy again") {
+			t.Errorf("hint: %s", e.Fix)
+		}
+		s := w.state()
+		if s.Cluster == nil || s.Cluster.ID != id || len(s.Machines) > 0 || len(s.Intents) > 0 {
+			t.Errorf("state: %+v", s)
+		}
+		if diff := cmp.Diff([]string{"domain guest", "network net"}, slices.DeleteFunc(w.h.Objects(), func(s string) bool { return strings.HasPrefix(s, "reservation") })); diff != "" {
+			t.Error(diff)
+		}
+	}
+	inUse(w.destroy(nil))
+	inUse(w.destroy(nil))
+	results, err := w.apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	inUse(w.destroy(nil))
+	w.h.RemoveDomain("guest")
+	if err := w.destroy(nil); err != nil {
+		t.Error(err)
+	}
+	w.checkEmpty()
+}
+
+// The same for an apply of a hive that has no machines any more.
+func TestApplyKeepsNetworkInUse(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 1, "x": 1})
+	w.must(w.apply())
+	w.h.AddGuest("guest", "net")
+	w.scale(map[string]int{"x": 1})
+	w.must(w.apply()) // x-1 is on it as well
+	w.hive.Nodes, w.hive.Units, w.hive.Roles = nil, nil, nil
+	if _, err := w.apply(); !errors.Is(err, provider.ErrInUse) || w.state().Cluster == nil {
+		t.Errorf("apply: %v; state: %+v", err, w.state())
+	}
+	w.h.RemoveDomain("guest")
+	if err := w.destroy(nil); err != nil {
+		t.Error(err)
+	}
+	w.checkEmpty()
+}
+
+// Machines whose network was stopped or removed are connected to it again. Containers have to be restarted for
+// it, so the user is asked first.
+func TestNetworkStopped(t *testing.T) {
+	const why = "network net was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again"
+	for _, keep := range []bool{true, false} {
+		for kind, how := range map[provider.Kind]string{provider.VM: why + " while it runs", provider.Container: why + " by a restart"} {
+			w := newWorld(t, map[string]int{"w": 2})
+			w.h.Kind = kind
+			w.must(w.apply())
+			boot := w.h.Boot("demo-w-1")
+			w.h.StopNetwork("net", keep)
+			w.h.PowerOff("demo-w-2")
+			plan, err := w.preview()
+			if diff := cmp.Diff([]string{"w-1 unreachable, reconnect, " + how, "w-2 not running, start, it is off"}, plan); diff != "" || err != nil {
+				t.Error(diff, err)
+			}
+			w.decline = true
+			if _, err := w.apply(); (err != nil) != (kind == provider.Container) {
+				t.Errorf("%s: declined: %v", kind, err)
+			}
+			w.decline = false
+			if kind == provider.VM { // the declined apply has already reconnected the VM
+				w.h.StopNetwork("net", keep)
+			}
+			results, err := w.apply()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
+				t.Error(diff)
+			}
+			if want := "reconnect w-1 on default: " + how; !slices.Contains(w.warnings(), want) || (kind == provider.Container) != slices.Contains(w.questions, want) {
+				t.Errorf("%s: asked %q, warned of %q", kind, w.questions, w.warnings())
+			}
+			if again := w.h.Boot("demo-w-1"); (again != boot) != (kind == provider.Container) {
+				t.Errorf("%s: boot %d, then %d", kind, boot, again)
+			}
+			steps := len(w.h.Log())
+			w.must(w.apply())
+			if did := w.effects(steps); len(did) > 0 {
+				t.Errorf("%s: second apply: %q", kind, did)
+			}
+		}
+	}
+}
+
+// A running network that was undefined is defined again, and its machines do not change.
+func TestNetworkUndefined(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 1})
+	w.must(w.apply())
+	boot := w.h.Boot("demo-w-1")
+	w.h.UndefineNetwork("net")
+	steps := len(w.h.Log())
+	w.must(w.apply())
+	if did := w.effects(steps); len(did) == 0 || !strings.HasPrefix(did[0], "prepare  network") || w.h.Boot("demo-w-1") != boot {
+		t.Errorf("apply did %q", did)
+	}
+	steps = len(w.h.Log())
+	w.must(w.apply())
+	if did := w.effects(steps); len(did) > 0 {
+		t.Errorf("second apply: %q", did)
+	}
+}
+
+// A machine that was planned and never created is removed from the state, and not counted as removed.
+func TestDestroyNeverCreated(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.h.OnStep(failAtStep(fake.Step{Op: "ensure", Node: "w-2", Name: "seed"}))
+	if _, err := w.apply(); err == nil {
+		t.Fatal("nothing failed")
+	}
+	w.h.OnStep(nil)
+	results, err := w.session(t.Context(), "destroy", func(d *Deployer) error {
+		destroyPlan, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), nil)
+		if err != nil {
+			return err
+		}
+		defer destroyPlan.Close()
+		if diff := cmp.Diff([]string{"w-1 on default", "w-2: it was never created; its record is removed"}, destroyPlan.Lines()); diff != "" {
+			t.Error(diff)
+		}
+		_, err = d.Destroy(t.Context(), destroyPlan, DestroyOptions{})
+		return err
+	})
+	if diff := cmp.Diff([]string{"w-1 removed"}, outcomes(results)); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Phase == event.Remove && e.Text == "1 machine removed" }) {
+		t.Error("it counts wrong")
+	}
+	w.checkEmpty()
+}
+
+// apply counts the machines that it removes.
+func TestApplyCountsRemovedMachines(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 3})
+	w.must(w.apply())
+	w.scale(map[string]int{"w": 1})
+	w.must(w.apply())
+	if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Phase == event.Remove && e.Text == "2 machines removed" }) {
+		t.Error("it counts wrong")
+	}
+}
+
+// A machine that was removed by hand is not counted either, and its record is removed.
+func TestDestroyRemovedByHand(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.must(w.apply())
+	if err := w.h.Remove(t.Context(), provider.Cluster{Name: "demo", ID: w.state().Cluster.ID}, "w-2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.destroy(nil); err != nil {
+		t.Error(err)
+	}
+	if !slices.ContainsFunc(w.events, func(e event.Event) bool {
+		return e.Phase == event.Remove && e.Text == "1 machine removed, 1 no longer existed"
+	}) {
+		t.Error("it counts wrong")
+	}
+	w.checkEmpty()
+}
+
+// plan and apply refuse a machine that cannot be created before they create anything.
+func TestPreflight(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func(*world)
+		want  string
+	}{
+		"image": {func(w *world) {
+			nowhere := "/nowhere.raw"
+			r := w.hive.Roles["w"]
+			r.Image = &nowhere
+			w.hive.Roles["w"] = r
+		}, "role w: image /nowhere.raw: no such file or directory"},
+		"xml": {func(w *world) {
+			r := w.hive.Roles["w"]
+			r.XML = "this is no <xml"
+			w.hive.Roles["w"] = r
+		}, "role w: the option xml is not a <domain>"},
+		"range": {func(w *world) {
+			w.h.AddNetwork("office", netip.MustParsePrefix("10.0.0.0/8"))
+		}, "hypervisor default: the address range is taken: network net needs 10.0.0.0/24, and network office has 10.0.0.0/8"},
+		"network":      {func(w *world) { w.hive.Cluster.Network.Name = "a/b" }, `cluster.network.name: "a/b" cannot be a network: it contains a character that such a name cannot have`},
+		"long network": {func(w *world) { w.hive.Cluster.Network.Name = strings.Repeat("n", 201) }, "cannot be a network: it has 201 bytes, and may have 200"},
+		"bridge": {func(w *world) {
+			long := "abcdefghijklmnop"
+			w.hive.Cluster.Network.Mode, w.hive.Cluster.Network.Bridge = "bridge", &long
+		}, `cluster.network.bridge: "abcdefghijklmnop" cannot be an interface of Linux: it has 16 bytes, and may have 15`},
+		"domain":      {func(w *world) { w.hive.Cluster.Network.Domain = "a..b" }, `cluster.network.domain: "a..b" cannot be a DNS domain`},
+		"long domain": {func(w *world) { w.hive.Meta.Name = strings.Repeat("c", 200) }, "cannot be a machine: it has 204 bytes, and may have 200"},
+		"long node": {func(w *world) {
+			w.scale(map[string]int{strings.Repeat("w", 62): 1})
+		}, "its name has 64 bytes, and a host name at most 63"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, map[string]int{"w": 2})
+			test.spoil(w)
+			things := w.h.Objects()
+			_, planned := w.preview()
+			_, applied := w.apply()
+			for command, err := range map[string]error{"plan": planned, "apply": applied} {
+				if err == nil || strings.Count(err.Error(), test.want) != 1 {
+					t.Errorf("%s: %v", command, err)
+				}
+				var hinted interface{ Hint() string }
+				if name != "xml" && (!errors.As(err, &hinted) || hinted.Hint() == "") {
+					t.Errorf("%s: the error has no hint", command)
+				}
+			}
+			if s := w.state(); s.Cluster != nil || len(s.Machines) > 0 || !slices.Equal(w.h.Objects(), things) {
+				t.Errorf("something was created: %q, %+v", w.h.Objects(), s)
+			}
+		})
+	}
+}
+
+// A copy of a machine is reported. It is neither used as the machine nor removed.
+func TestCopiedMachine(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 1})
+	w.must(w.apply())
+	w.h.CopyMachine("demo-w-1", "zz-copy")
+	const text = "hypervisor default: machine zz-copy is a copy of w-1's machine that nixbench did not create; nixbench does not change it"
+	results, err := w.apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"w-1 unchanged"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if said := w.warnings(); !slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, text+"; it also has the MAC of w-1") }) {
+		t.Errorf("warnings: %q", said)
+	}
+	_, err = w.session(t.Context(), "destroy", func(d *Deployer) error {
+		destroyPlan, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), nil)
+		if err != nil {
+			return err
+		}
+		defer destroyPlan.Close()
+		if diff := cmp.Diff([]string{"w-1 on default", text}, destroyPlan.Lines()); diff != "" {
+			t.Error(diff)
+		}
+		_, err = d.Destroy(t.Context(), destroyPlan, DestroyOptions{})
+		return err
+	})
+	if !errors.Is(err, provider.ErrInUse) || !slices.Contains(w.h.Objects(), "domain zz-copy") {
+		t.Errorf("destroy: %v; there is %q", err, w.h.Objects())
+	}
+	w.h.RemoveDomain("zz-copy")
+	if err := w.destroy(nil); err != nil {
+		t.Error(err)
+	}
+	w.checkEmpty()
+}
+
+// A destroy that is interrupted while it cleans up keeps the cluster's id, too.
+func TestDestroyInterruptedDuringCleanup(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 1})
+	w.must(w.apply())
+	ctx, cancel := context.WithCancel(t.Context())
+	w.h.OnStep(func(_ context.Context, s fake.Step) error {
+		if s.Op == "clean" {
+			cancel()
+		}
+		return nil
+	})
+	if err := w.destroyIn(ctx, nil); !errors.Is(err, context.Canceled) || w.state().Cluster == nil {
+		t.Errorf("%v; %+v", err, w.state())
+	}
+	w.h.OnStep(nil)
+	if err := w.destroy(nil); err != nil {
+		t.Error(err)
+	}
+	w.checkEmpty()
+}
+
+// A machine whose domain another program removed is defined again around its disk, without a question. If the disk is missing too, apply
+// asks before it creates the machine again.
+func TestVanishedMachines(t *testing.T) {
+	w, _ := newRunningCluster(t, 1, 2)
+	before := w.state()
+	lose := func(node string, disk bool) {
+		w.h.PowerOff("demo-" + node)
+		w.h.RemoveDomain("demo-" + node)
+		if disk {
+			w.h.RemoveDisk(provider.Cluster{Name: "demo", ID: before.Cluster.ID}, node)
+		}
+	}
+	lose("w-1", false)
+	since := len(w.h.Log())
+	shown, err := w.preview()
+	if want := "w-1 not running, start, its domain was removed from hypervisor default, and is defined again around its disk"; err != nil || !slices.Contains(shown, want) {
+		t.Errorf("plan shows %q, %v", shown, err)
+	}
+	w.must(w.apply())
+	if len(w.questions) > 0 || slices.ContainsFunc(w.effects(since), func(s string) bool { return strings.HasPrefix(s, "ensure w-1 disk") }) {
+		t.Errorf("asked %q, changes %q", w.questions, w.effects(since))
+	}
+	if now := w.state(); now.Nodes["w-1"].LastConfirmed == nil || !cmp.Equal(now.Machines["w-1"], before.Machines["w-1"], cmpopts.EquateComparable(netip.Addr{})) {
+		t.Errorf("recorded: %+v, %+v", now.Machines["w-1"], now.Nodes["w-1"])
+	}
+
+	lose("cp-1", true)
+	lose("w-2", true)
+	w.decline = true
+	if _, err := w.apply(); failure.KindOf(err) != failure.Declined || len(w.questions) != 2 ||
+		!strings.Contains(w.questions[0], "create cp-1 on default: its disk is no longer on hypervisor default, so it is created again without its data; it is the only member") ||
+		!strings.HasSuffix(w.questions[1], "without its data") {
+		t.Errorf("asked %q: %v", w.questions, err)
+	}
+	w.decline = false
+	w.must(w.apply())
+
+	// A removal that was interrupted is not questioned again.
+	w.questions = nil
+	w.h.OnStep(func(_ context.Context, s fake.Step) error {
+		if s.Op == "remove" && s.Name == "disk" {
+			return errors.New("killed")
+		}
+		return nil
+	})
+	if w.destroy(func(all []nixeval.Node) ([]nixeval.Node, error) { return all[2:], nil }) == nil {
+		t.Error("the removal was not interrupted")
+	}
+	w.h.OnStep(nil)
+	shown, err = w.preview()
+	if want := "w-2 first deployment, finish, a run was interrupted while it created or removed the machine"; err != nil || !slices.Contains(shown, want) {
+		t.Errorf("plan shows %q, %v", shown, err)
+	}
+	w.must(w.apply())
+	if len(w.questions) > 0 {
+		t.Errorf("asked %q", w.questions)
+	}
+}

@@ -1,0 +1,325 @@
+package stages
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/selection"
+)
+
+// Apply changes the members in the order that the plan shows, with the systems of the plan: it does not evaluate them again.
+func TestApplyExecutesPlan(t *testing.T) {
+	w, _ := newRunningCluster(t, 2, 3)
+	w.revision++
+	two, _ := selection.ParseShare("2")
+	var shown []string
+	var made Plan
+	evaluations := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.facts)
+	}
+	planned := 0
+	_, err := w.session(t.Context(), "apply", func(d *Deployer) error {
+		var err error
+		if made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{MaxUnavailable: two}}); err != nil {
+			return err
+		}
+		planned = evaluations()
+		for _, p := range made.Nodes {
+			shown = append(shown, fmt.Sprintf("%s %s %d %t", p.Node, p.Action, p.Wave, p.Drained))
+		}
+		o := Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, MaxUnavailable: two}, BootTimeout: 10 * time.Second, Plan: &made}
+		return d.Apply(t.Context(), w.hive, w.hive.Nodes, o)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"cp-1 switch 1 true", "cp-2 switch 2 true", "w-1 switch 3 true", "w-2 switch 3 true", "w-3 switch 4 true"}, shown); diff != "" {
+		t.Error(diff)
+	}
+	if got := w.changeOrder(); !strings.HasPrefix(got, "cp-1 cp-2 w-") || !strings.HasSuffix(got, " w-3") {
+		t.Errorf("apply changed %s", got)
+	}
+	if more := evaluations() - planned; more != 0 {
+		t.Errorf("apply evaluated %d times", more)
+	}
+	if !made.Changes() {
+		t.Error("the plan has no changes")
+	}
+	// The plan is executed. Nodes without a change have no wave.
+	if _, err := w.session(t.Context(), "plan", func(d *Deployer) error {
+		made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
+		return err
+	}); err != nil || made.Nodes[0].Action != plan.WouldNothing || made.Nodes[0].Wave != 0 {
+		t.Errorf("after apply: %+v, %v", made.Nodes, err)
+	}
+}
+
+// A plan says if the cluster does not answer, because changes of the cluster may be missing then.
+func TestPlanOfUnknownCluster(t *testing.T) {
+	w, e := newRunningCluster(t, 1, 1)
+	for _, refuse := range []string{"", "members"} {
+		e.Refuse, e.Stopped = refuse, map[string]string{"cp-1": "d.service"}
+		var made Plan
+		if _, err := w.session(t.Context(), "plan", func(d *Deployer) (err error) {
+			made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		const want = "the state of the members is unknown: the engine does not answer\ncp-1: d.service is stopped"
+		if err := made.Unknown; (err != nil) != (refuse != "") || err != nil && (err.Error() != want || failure.KindOf(err) != failure.Cluster) {
+			t.Errorf("refuse %q: %v, want %q", refuse, err, want)
+		}
+	}
+	if slices.ContainsFunc(e.Calls, func(what string) bool { return strings.HasPrefix(what, "start ") }) {
+		t.Errorf("a plan has started a unit: %q", e.Calls)
+	}
+}
+
+// A plan whose machines do not exist yet is evaluated without their host keys, so apply evaluates again with all facts.
+func TestApplyEvaluatesWithNewFacts(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 1})
+	_, err := w.session(t.Context(), "apply", func(d *Deployer) error {
+		made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
+		if err != nil {
+			return err
+		}
+		o := Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}}, BootTimeout: 10 * time.Second, Plan: &made}
+		return d.Apply(t.Context(), w.hive, w.hive.Nodes, o)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.facts) != 2 || w.facts[0] == w.facts[1] || !strings.Contains(w.facts[1], "ssh-ed25519") {
+		t.Errorf("the evaluations saw %q", w.facts)
+	}
+}
+
+// If the hive changes after it was compared with a plan file, such as during the question about machines, apply deploys no system.
+func TestHiveChangesWhilePlanIsExecuted(t *testing.T) {
+	for _, changes := range []bool{false, true} {
+		w := newWorld(t, map[string]int{"w": 2})
+		results, err := w.session(t.Context(), "apply", func(d *Deployer) error {
+			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
+			if err != nil {
+				return err
+			}
+			if changes {
+				w.revision++
+			}
+			made.File = "w.plan"
+			o := Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}}, BootTimeout: 10 * time.Second, Plan: &made}
+			return d.Apply(t.Context(), w.hive, w.hive.Nodes, o)
+		})
+		if !changes {
+			w.must(results, err)
+			if len(w.facts) != 3 || w.facts[2] != w.facts[0] {
+				t.Errorf("the evaluations saw %q", w.facts)
+			}
+			continue
+		}
+		var outdated *OutdatedPlanError
+		if !errors.As(err, &outdated) || !outdated.Executing || len(outdated.Changes) != 2 || !strings.HasPrefix(outdated.Changes[1], "w-2: the hive has another system now: /nix/store/") {
+			t.Errorf("err = %v", err)
+		}
+		if diff := cmp.Diff([]string{"w-1 skipped", "w-2 skipped"}, outcomes(results)); diff != "" {
+			t.Error(diff)
+		}
+		for name, m := range w.machines {
+			if len(m.effects) > 0 {
+				t.Errorf("%s: %q", name, m.effects)
+			}
+		}
+	}
+}
+
+func TestComparePlans(t *testing.T) {
+	preview := func(name string, change func(*Preview)) Preview {
+		p := Preview{Node: name, Action: plan.WouldSwitch, From: "/old", To: "/new", Drv: "/new.drv", Generation: 3, Profile: "/old",
+			Machine: &MachinePreview{Action: machine.Keep}, Keys: &KeysPreview{Upload: []string{"a"}}}
+		change(&p)
+		return p
+	}
+	same := func(*Preview) {}
+	saved := func(nodes ...Preview) SavedPlan {
+		s := SavedPlan{Cluster: "demo", Hive: "/hive.nix", Source: "1", Deployments: map[string]string{}, Nodes: nodes}
+		for _, n := range nodes {
+			s.Deployments[n.Node] = "options"
+		}
+		return s
+	}
+	withMachine := func(a machine.Action) func(*Preview) {
+		return func(p *Preview) { p.Machine = &MachinePreview{Action: a} }
+	}
+	for name, test := range map[string]struct {
+		was, is SavedPlan
+		want    []string
+	}{
+		"same":               {saved(preview("a", same)), saved(preview("a", same)), nil},
+		"other cluster":      {SavedPlan{Cluster: "one"}, SavedPlan{Cluster: "two"}, []string{"the plan is for the cluster one, and the hive is that of two"}},
+		"executed":           {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.From, p.Generation, p.Action, p.Keys = "/new", 4, plan.WouldNothing, nil })), nil},
+		"only the profile":   {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Generation, p.Profile = 4, "/new" })), nil},
+		"fewer keys":         {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Keys = &KeysPreview{} })), nil},
+		"machine was made":   {saved(preview("a", withMachine(machine.Create))), saved(preview("a", withMachine(machine.Finish))), nil},
+		"machine restarted":  {saved(preview("a", withMachine(machine.Restart))), saved(preview("a", withMachine(machine.Keep))), nil},
+		"machine removed":    {saved(preview("a", same), Preview{Node: "b", Action: plan.WouldRemove}), saved(preview("a", same)), nil},
+		"another system":     {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.To = "/other" })), []string{"a: the hive has another system now: /other, planned /new"}},
+		"another generation": {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Generation = 5 })), []string{"a: its profile has generation 5 now, when the plan was made 3"}},
+		"node changed":       {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.From = "/hand" })), []string{"a: it runs another system now: /hand, when the plan was made /old"}},
+		"more keys": {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Keys = &KeysPreview{Upload: []string{"a", "b"}, Remove: []string{"/run/keys/c"}} })),
+			[]string{"a: more keys differ now: b, /run/keys/c"}},
+		"version": {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Version = &engine.Change{From: "1", To: "2"} })),
+			[]string{"a: its cluster would go from version 1 to 2 now"}},
+		"labels":           {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Adjust = []string{"label x=1"} })), []string{"a: its cluster member would change more: label x=1"}},
+		"machine":          {saved(preview("a", same)), saved(preview("a", withMachine(machine.Recreate))), []string{"a: its machine: planned keep, now recreate"}},
+		"removal":          {saved(preview("a", same)), saved(preview("a", same), Preview{Node: "b", Action: plan.WouldRemove}), []string{"b: its machine would be removed now"}},
+		"new node":         {saved(preview("a", same)), saved(preview("a", same), preview("b", same)), []string{"b: the plan does not contain the node"}},
+		"node disappeared": {saved(preview("a", same), preview("b", same)), saved(preview("a", same)), []string{"b: the hive, or the selection of the plan, does not contain the node any more"}},
+	} {
+		if diff := cmp.Diff(test.want, test.was.CompareWith(test.is)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	changed := saved(preview("a", same))
+	changed.Deployments["a"], changed.Source = "other options", "2"
+	want := []string{"the source of the hive has changed: /hive.nix", "a: its options in the hive have changed: deployment, its role, or cluster"}
+	if diff := cmp.Diff(want, saved(preview("a", same)).CompareWith(changed)); diff != "" {
+		t.Error(diff)
+	}
+	if kind := failure.KindOf(&OutdatedPlanError{}); kind != failure.Outdated {
+		t.Errorf("kind %d", kind)
+	}
+}
+
+// A plan file contains the whole plan, and only its owner can read it.
+func TestPlanFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.plan")
+	want := SavedPlan{Version: planVersion, Hive: "/hive.nix", Cluster: "demo", Made: time.Date(2026, 11, 23, 1, 2, 3, 0, time.UTC),
+		Arguments: PlanArguments{On: []string{"a"}, Sets: []string{"x=1"}, NoKeys: true}, Deployments: map[string]string{"a": "1"},
+		Nodes: []Preview{{Node: "a", Action: plan.WouldSwitch, From: "/old", To: "/new", Wave: 2, Drained: true, Machine: &MachinePreview{Action: machine.Keep}}}}
+	key := []byte("key")
+	keyOf := func(SavedPlan) ([]byte, error) { return key, nil }
+	if err := want.Write(file, key); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadPlan(file, keyOf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := func(s SavedPlan) string {
+		data, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	if diff := cmp.Diff(encode(want), encode(got)); diff != "" {
+		t.Error(diff)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || !IsPlan(file) {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	written, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ old, new, key string }{
+		"changed":                {`"noKeys": true`, `"noKeys": false`, "key"},
+		"a field more":           {`"arguments"`, `"ARGUMENTS": {"noKeys": false}, "arguments"`, "key"},
+		"no MAC":                 {`"mac"`, `"revision": "x", "source"`, "key"},
+		"another state":          {"", "", "other"},
+		"a state without a plan": {"", "", ""},
+	} {
+		key = []byte(c.key)
+		if err := os.WriteFile(file, []byte(strings.Replace(string(written), c.old, c.new, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadPlan(file, keyOf); err == nil || !strings.Contains(err.Error(), "the state of cluster demo here has not written it") || failure.KindOf(err) != failure.Usage {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                        "the file is not a plan",
+		"{}":                      "the file is not a plan",
+		`{"version":2}`:           "the plan has version 2, and this nixbench reads version 1",
+		`{"version":1}`:           "the hive, or the name or the action of a node is missing",
+		`{"version":1,"hive":3}`:  "the file is damaged: json",
+		`{"version":1,"other":3}`: "the file is damaged: json: unknown field",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadPlan(file, keyOf); err == nil || IsPlan(file) || !strings.Contains(err.Error(), want) || failure.KindOf(err) != failure.Usage {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func FuzzReadPlan(f *testing.F) {
+	f.Add([]byte(`{"version":1,"made":"2026-11-23T01:02:03Z","cluster":"demo","hive":"/hive.nix","arguments":{"on":["a"]},"deployments":{"a":"1"},"nodes":[{"node":"a","action":"switch"}],"mac":"00"}`))
+	f.Add([]byte(`{"version":1,"hive":"x","hive":"y","nodes":null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file := filepath.Join(t.TempDir(), "a.plan")
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := ReadPlan(file, func(SavedPlan) ([]byte, error) { return []byte("key"), nil }); err == nil {
+			t.Errorf("a plan without the key is accepted: %+v", s)
+		}
+	})
+}
+
+// A plan can be made while apply asks about machines. Apply then uses its systems.
+func TestPlanInQuestion(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 3})
+	w.must(w.apply())
+	w.scale(map[string]int{"w": 2})
+	w.revision++
+	var shown []string
+	before := len(w.facts)
+	_, err := w.session(t.Context(), "apply", func(d *Deployer) error {
+		o := Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}}, BootTimeout: 10 * time.Second, Plan: &Plan{}}
+		ask := d.Machines.Ask
+		d.Machines.Ask = func(changes []machine.Change) error {
+			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
+			if err != nil {
+				return err
+			}
+			for _, p := range made.Nodes {
+				shown = append(shown, p.Node+" "+p.Action)
+			}
+			*o.Plan = made
+			return ask(changes)
+		}
+		return d.Apply(t.Context(), w.hive, w.hive.Nodes, o)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"w-1 switch", "w-2 switch", "w-3 removed"}, shown); diff != "" {
+		t.Error(diff)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.questions) != 1 || len(w.facts) > before+2 {
+		t.Errorf("questions %q, %d evaluations", w.questions, len(w.facts)-before)
+	}
+}

@@ -1,0 +1,291 @@
+package stages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/packages"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/rollout"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Preview is what apply would do with one node.
+type Preview struct {
+	Node   string `json:"node"`
+	Unit   string `json:"unit"`
+	Action string `json:"action"` // an action of package plan, such as plan.WouldSwitch
+	From   string `json:"from,omitempty"`
+	To     string `json:"to,omitempty"`
+	Drv    string `json:"drv,omitempty"` // derivation of To
+	// Generation is the current generation of the system profile before apply; 0: the node has none, or does not answer.
+	Generation int    `json:"generation,omitempty"`
+	Profile    string `json:"profile,omitempty"` // system of this generation
+	// Wave is the position of the node in the order of changes, from 1; 0: the node does not change, or it is removed at the end.
+	Wave    int                  `json:"wave,omitempty"`
+	Drained bool                 `json:"drained,omitempty"` // whether the node is a member that is drained before the change
+	Copy    *CopyPreview         `json:"copy,omitempty"`    // nil: unknown
+	Reboot  *bool                `json:"reboot,omitempty"`  // whether the node needs a reboot to run another kernel; nil: unknown
+	Diff    *packages.SystemDiff `json:"diff,omitempty"`    // nil: the system is the same, or unknown
+	Keys    *KeysPreview         `json:"keys,omitempty"`    // nil: not requested
+	Units   *UnitsPreview        `json:"units,omitempty"`   // nil: not requested
+	// Version is nil if the cluster keeps its version or does not answer.
+	Version *engine.Change `json:"version,omitempty"`
+	// Machine is nil if nixbench does not manage the node's machine.
+	Machine *MachinePreview `json:"machine,omitempty"`
+	// Adjust lists the changes to the node's cluster member, such as labels.
+	Adjust []string `json:"adjust,omitempty"`
+	// Drain lists the data that a drain of the node would delete and the workloads that would block the drain;
+	// nil: none.
+	Drain *engine.DrainCheck `json:"drain,omitempty"`
+	Error string             `json:"error,omitempty"`
+
+	plan plan.Node
+	err  error // why the node cannot be deployed or compared, or nil
+}
+
+// CopyPreview is the number and size of the paths that the node lacks.
+type CopyPreview struct {
+	Paths int   `json:"paths"`
+	Bytes int64 `json:"bytes"` // size of the unpacked paths
+}
+
+// KeysPreview contains the names of the keys to upload or to adjust, and the paths of the keys to remove.
+type KeysPreview struct {
+	Upload []string `json:"upload"`
+	Adjust []string `json:"adjust"` // keys whose owner or mode would change
+	Remove []string `json:"remove"`
+	// Restart are the units that have read another key than the one on the disk.
+	Restart []string `json:"restart"`
+}
+
+// UnitsPreview is what switch-to-configuration dry-activate reports.
+type UnitsPreview struct {
+	Stop    []string `json:"stop"`
+	Restart []string `json:"restart"`
+	Reload  []string `json:"reload"`
+	Start   []string `json:"start"`
+	Skip    []string `json:"skip"` // units that changed, but would not be restarted
+}
+
+// Plan is what apply would do. [Deployer.Preview] makes it, and [Deployer.Apply] executes it if Options.Plan is set.
+type Plan struct {
+	Nodes    []Preview
+	Unknown  error                      // why an engine does not answer, so that changes of the cluster may be missing; nil: all answer
+	closures map[string]nixeval.Closure // by unit
+	facts    []byte                     // the facts that the evaluation saw; nil: none
+
+	// File is the plan file with which the caller has compared this plan, and Made the time in it; "": none. Apply deploys no
+	// other systems than those of the file, except that they may contain the facts of machines that it has created.
+	File string
+	Made time.Time
+}
+
+// preview is one call of Preview.
+type preview struct {
+	deployment
+	recorded *state.State
+	diffs    *diffs
+}
+
+// Preview returns what Apply would do with each node, with the goal switch. It builds the systems on this computer. If
+// o.Units is set, Preview also copies the closures to the nodes; otherwise it writes nothing to the nodes.
+func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o Options) (Plan, error) {
+	o.Options.Options, o.Plan = node.Options{Goal: node.Switch}, nil
+	r := preview{deployment: deployment{d, o, hive, nodes}, recorded: recorded, diffs: newDiffs(d.Copier)}
+	machines, done, err := r.planMachines(ctx)
+	defer done()
+	if err != nil {
+		return Plan{}, err
+	}
+	running := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines.isDown(n.Name) })
+	inspecting := make(chan []fleet.Outcome[activate.Node], 1)
+	var versions map[string]engine.Change
+	var refused error
+	go func() {
+		observed := inspect.Nodes(ctx, d.Fleet, running, o.Parallel, nil)
+		if slices.ContainsFunc(observed, func(o fleet.Outcome[activate.Node]) bool { return o.Err == nil }) {
+			versions, refused = rollout.VersionChanges(ctx, d.Engines, d.Fleet, hive, nodes)
+		}
+		inspecting <- observed
+	}()
+	eval := d.Eval.WithFacts(machines.facts)
+	facts := readFacts(eval)
+	closures, buildErr := newSystems(r.deployment).build(ctx, eval)
+	observed := map[string]fleet.Outcome[activate.Node]{}
+	for _, l := range <-inspecting {
+		observed[l.Node.Name] = l
+	}
+	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
+		return Plan{}, buildErr
+	}
+	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(nodes)})
+	results := fleet.Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
+		c, built := closures[n.Unit]
+		observation := plan.Observation{
+			Node: n, Deployment: hive.Unit(n.Unit).Deployment, Observed: observed[n.Name].Value, Err: observed[n.Name].Err,
+			Closure: c, Built: built, Recorded: recorded.Nodes[n.Name],
+		}
+		if m := machines.byNode[n.Name]; m != nil {
+			observation.Machine = m.Action
+		}
+		p := r.describeNode(ctx, plan.DecideNode(observation, o.Options))
+		p.Machine = machines.byNode[n.Name]
+		if v, ok := versions[n.Name]; ok {
+			p.Version = &v
+		}
+		return p, nil
+	})
+	out := make([]Preview, len(results))
+	errs := []error{buildErr, refused}
+	changed := 0
+	for i, res := range results {
+		out[i] = res.Value
+		errs = append(errs, res.Err, res.Value.err)
+		if slices.Contains([]string{plan.WouldKeys, plan.WouldDefault, plan.WouldSwitch, plan.WouldFirst}, res.Value.Action) {
+			changed++
+		}
+	}
+	unknown, adjustErr := r.addAdjustments(ctx, out)
+	out = append(out, machines.removed...)
+	errs = append(errs, adjustErr, r.addOrder(ctx, observed, out, machines.obsolete))
+	err = errors.Join(errs...)
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: describePreview(len(machines.removed), changed, len(nodes))})
+	return Plan{Nodes: out, Unknown: unknown, closures: closures, facts: facts}, err
+}
+
+// describePreview returns the numbers of nodes that would be removed or changed, the removals first.
+func describePreview(removed, changed, nodes int) string {
+	text := fmt.Sprintf("%d of %s would change", changed, fleet.Count(nodes, "node"))
+	if removed > 0 {
+		text = fleet.Count(removed, "node") + " would be removed, " + text
+	}
+	return text
+}
+
+// describeNode returns what apply would do with one node.
+func (r preview) describeNode(ctx context.Context, n plan.Node) Preview {
+	p := Preview{
+		Node: n.Node.Name, Unit: n.Node.Unit, From: n.Observed.Current, To: n.Closure.Out, Drv: n.Closure.Drv,
+		Generation: n.Observed.Generation, Profile: n.Observed.Profile, Action: n.Action, plan: n, err: n.Err,
+	}
+	if n.Err == nil && n.Built && n.Observation.Err == nil && !isDown(n.Observation.Machine) {
+		p.err = node.AddCause(ctx, r.Fleet, p.Node, r.addDetails(ctx, &p))
+	}
+	if p.err != nil {
+		p.Error = p.err.Error()
+	}
+	return p
+}
+
+// addDetails adds to p the paths to copy, the packages that change, whether a reboot is needed, and the changes of keys and units.
+func (r preview) addDetails(ctx context.Context, p *Preview) error {
+	c, dep, recorded, observed := p.plan.Closure, p.plan.Deployment, p.plan.Recorded, p.plan.Observed
+	h, err := r.Fleet.Host(ctx, p.plan.Node)
+	if err != nil {
+		return err
+	}
+	isLocal := durable.Exists(c.Out) // otherwise the node builds the system
+	switch {
+	case p.Action == plan.WouldNothing:
+		p.Copy = &CopyPreview{}
+	case isLocal:
+		missing, bytes, err := r.Copier.Missing(ctx, p.Node, h, []string{c.Out})
+		if err != nil {
+			return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
+		}
+		p.Copy = &CopyPreview{Paths: len(missing), Bytes: bytes}
+		if p.Diff, err = r.diffs.compare(ctx, p.Node, h, p.From, p.To); err != nil { // apply does not need the difference
+			r.Send.Send(event.Event{Kind: event.Message, Level: "warning", Node: p.Node, Time: time.Now(), Text: "the packages that change are unknown: " + err.Error()})
+		}
+	}
+	if isLocal || p.Action == plan.WouldNothing {
+		desired := observed.ProfileKernel
+		if p.Action != plan.WouldNothing {
+			desired = kernelOf(c.Out)
+		}
+		none, booted := activate.Kernel{}, observed.BootedKernel
+		needed := booted != none && desired != none && desired != booted
+		p.Reboot = &needed
+	}
+	// If the node runs the last confirmed system and the hive has no keys for the node, there are no keys to
+	// remove.
+	if runsConfirmed := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == observed.Current; p.plan.Keys == plan.ReplaceKeys && (len(dep.Keys) > 0 || !runsConfirmed) {
+		if err := r.addKeys(ctx, p, h, dep); err != nil {
+			return &fleet.NodeError{Node: p.Node, Step: event.Keys, Err: err}
+		}
+	}
+	if r.Units && isLocal && (p.Action == plan.WouldSwitch || p.Action == plan.WouldFirst) {
+		return r.addUnits(ctx, p, h, c)
+	}
+	return nil
+}
+
+func (r preview) addKeys(ctx context.Context, p *Preview, h secrets.Host, dep nixeval.Deployment) error {
+	set, err := r.Uploader.Load(ctx, p.Node, dep, secrets.All)
+	if err != nil {
+		return err
+	}
+	set.Restart = true
+	result, err := r.Uploader.Plan(ctx, h, set)
+	if err != nil {
+		return err
+	}
+	p.Keys = &KeysPreview{Upload: nonNil(result.Uploaded), Adjust: nonNil(result.Adjusted), Remove: nonNil(result.Stale), Restart: nonNil(result.Restarted)}
+	if p.Action == plan.WouldNothing && result.Changes() {
+		p.Action = plan.WouldKeys
+	}
+	return nil
+}
+
+func (r preview) addUnits(ctx context.Context, p *Preview, h *remote.Host, c nixeval.Closure) error {
+	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: p.Node})
+	stats, err := r.Copier.Copy(ctx, p.Node, h, []string{c.Out})
+	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: p.Node, Text: fmt.Sprintf("%d paths", stats.Paths), Failed: err != nil})
+	if err != nil {
+		return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
+	}
+	result, err := r.Activator.Activate(ctx, p.Node, h, activate.Request{Path: c.Out, Goal: activate.DryActivate})
+	if err != nil {
+		return &fleet.NodeError{Node: p.Node, Step: event.Activate, Err: err}
+	}
+	if u := result.Dry; u != nil {
+		p.Units = &UnitsPreview{Stop: nonNil(u.Stop), Restart: nonNil(u.Restart), Reload: nonNil(u.Reload), Start: nonNil(u.Start), Skip: nonNil(u.Skip)}
+	}
+	return nil
+}
+
+// maxKernelParams is the maximum size of the file with the kernel parameters.
+const maxKernelParams = 64 << 10
+
+// kernelOf returns the kernel, the initrd, the modules and the kernel parameters of a system in the local
+// store, in the form in which a node reports them. Only a reboot changes them on a node.
+func kernelOf(system string) activate.Kernel {
+	resolve := func(name string) string {
+		path, _ := filepath.EvalSymlinks(filepath.Join(system, name)) // a container has no kernel
+		return path
+	}
+	params, _ := durable.Read(filepath.Join(system, "kernel-params"), maxKernelParams)
+	line, _, _ := strings.Cut(string(params), "\n")
+	return activate.Kernel{
+		Kernel: resolve("kernel"), Initrd: resolve("initrd"), Modules: resolve("kernel-modules"), Params: strings.Trim(line, " \t"),
+	}
+}
+
+// nonNil returns a copy of names that is not nil, so that it is [] in JSON and not null.
+func nonNil(names []string) []string { return append([]string{}, names...) }

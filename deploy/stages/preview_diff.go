@@ -1,0 +1,77 @@
+package stages
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/packages"
+)
+
+// diffs compares the closures of systems. Many nodes change from one system to the same other system, so each
+// difference is computed once.
+type diffs struct {
+	copier *closure.Copier
+
+	mu        sync.Mutex
+	bySystems map[[2]string]*knownDiff
+}
+
+func newDiffs(copier *closure.Copier) *diffs {
+	return &diffs{copier: copier, bySystems: map[[2]string]*knownDiff{}}
+}
+
+// diffTimeout limits the questions to a node's Nix daemon, for which other nodes with the same systems wait.
+const diffTimeout = 20 * time.Second
+
+// knownDiff is a difference that is computed when the first node asks for it.
+type knownDiff struct {
+	mu   sync.Mutex
+	diff *packages.SystemDiff
+}
+
+// compare returns the difference between the system that the node runs and another one, which is in the local
+// store. It returns nil if they are the same, if the node runs none, or if the closure of its system is unknown.
+func (d *diffs) compare(ctx context.Context, node string, h closure.Host, from, to string) (*packages.SystemDiff, error) {
+	if from == "" || from == to {
+		return nil, nil
+	}
+	known := d.entry(from, to)
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	if known.diff != nil {
+		return known.diff, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, diffTimeout)
+	defer cancel()
+	before, err := d.copier.Sizes(ctx, node, h, from)
+	if err != nil || before == nil {
+		return nil, err
+	}
+	after, err := d.copier.Sizes(ctx, node, h, to)
+	if err != nil || after == nil {
+		return nil, err
+	}
+	diff := &packages.SystemDiff{Packages: append([]packages.Change{}, packages.Diff(before, after)...), Bytes: packages.Growth(before, after)}
+	if durable.Exists(from) {
+		units, etc, err := packages.DiffConfig(from, to)
+		if err != nil {
+			return nil, err
+		}
+		diff.Units, diff.Etc = &units, &etc
+	}
+	known.diff = diff
+	return diff, nil
+}
+
+func (d *diffs) entry(from, to string) *knownDiff {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	key := [2]string{from, to}
+	if d.bySystems[key] == nil {
+		d.bySystems[key] = &knownDiff{}
+	}
+	return d.bySystems[key]
+}

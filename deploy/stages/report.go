@@ -1,0 +1,94 @@
+package stages
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/rollout"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// report writes a node's result to the record of the run, and sends it as an event.
+func (d *Deployer) report(r rollout.Result) {
+	text := r.Text
+	if r.Err != nil {
+		text = formatFailure(r)
+	}
+	d.Record.Result(toNodeResult(r))
+	d.Send.Send(event.Event{
+		Kind: event.NodeResult, Phase: event.Deploy, Node: r.Node.Name, Text: text,
+		Failed: r.Err != nil || r.Outcome == state.Skipped,
+	})
+}
+
+// toNodeResult returns a result as it is in the record of the run.
+func toNodeResult(r rollout.Result) state.NodeResult {
+	if r.Err != nil {
+		r.Error = r.Err.Error()
+	}
+	return r.NodeResult
+}
+
+// recordSkipped writes to the record of the run that all nodes were skipped because of err.
+func (d *Deployer) recordSkipped(nodes []nixeval.Node, err error) {
+	for _, n := range nodes {
+		d.Record.Result(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped, Error: err.Error()})
+	}
+}
+
+// replaceResults returns results with those of now in place of earlier results of the same nodes.
+func replaceResults(results, now []rollout.Result) []rollout.Result {
+	byNode := map[string]rollout.Result{}
+	for _, r := range now {
+		byNode[r.Node.Name] = r
+	}
+	out := slices.Clone(results)
+	for i, r := range out {
+		if other, found := byNode[r.Node.Name]; found {
+			out[i] = other
+		}
+	}
+	return out
+}
+
+// formatFailure formats a failed result in one line: `rolled back: unit nginx.service failed (exit 4)`.
+func formatFailure(r rollout.Result) string {
+	text := fleet.Brief(r.Node.Name, r.Err)
+	switch r.Outcome {
+	case state.RolledBack:
+		return "rolled back: " + text
+	case state.Skipped:
+		return "skipped: " + strings.TrimPrefix(text, "skipped: ")
+	}
+	return "failed: " + text
+}
+
+// formatCounts formats the number of nodes per outcome of a run with a goal: `2 switched, 1 failed`.
+func formatCounts(results []rollout.Result, goal node.Goal) string {
+	words := map[state.Outcome]string{}
+	switch goal {
+	case node.Push:
+		words[state.Switched] = "copied"
+	case node.UploadKeys:
+		words[state.Switched] = "updated"
+	case node.DryActivate:
+		words[state.Unchanged] = "looked at"
+	}
+	counts := map[state.Outcome]int{}
+	for _, r := range results {
+		counts[r.Outcome]++
+	}
+	var parts []string
+	for _, o := range []state.Outcome{state.Switched, node.Rebooted, state.Unchanged, state.RolledBack, state.Failed, state.Skipped} {
+		if counts[o] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[o], cmp.Or(words[o], string(o))))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

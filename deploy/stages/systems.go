@@ -1,0 +1,241 @@
+package stages
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// systems evaluates and builds the systems of nodes. A goroutine can wait for each system.
+type systems struct {
+	deployment
+	byUnit map[string]*system
+
+	builds *nixeval.Builds // set, as ctx, before the first system is evaluated
+	ctx    context.Context // ends when the builds are stopped
+}
+
+// system is the system of a unit. closure is valid once evaluated is closed, and isBuilt once built is closed.
+type system struct {
+	evaluated, built chan struct{}
+	closure          nixeval.Closure
+	isBuilt          bool
+}
+
+func newSystems(d deployment) *systems {
+	s := &systems{deployment: d, byUnit: map[string]*system{}}
+	for _, unit := range selection.Units(d.nodes) {
+		s.byUnit[unit] = &system{evaluated: make(chan struct{}), built: make(chan struct{})}
+	}
+	return s
+}
+
+// build evaluates the systems, and builds them on this computer. It does not build units with the option buildOnTarget,
+// which are built later on their nodes. It returns the closure of each unit that did not fail, by the unit's name.
+func (s *systems) build(ctx context.Context, eval *nixeval.Evaluator) (map[string]nixeval.Closure, error) {
+	if s.Goal == node.UploadKeys {
+		return nil, nil
+	}
+	ctx, stopBuilds := context.WithCancel(ctx)
+	defer stopBuilds()
+	units := slices.DeleteFunc(selection.Units(s.nodes), s.buildsOnTarget)
+	s.ctx, s.builds = ctx, eval.NewBuilds(len(units), s.hive.BuildersFile(), s.addBuilt)
+	all, evalErr := s.plannedClosures(eval), error(nil)
+	if all == nil {
+		all, evalErr = instantiateEach(ctx, eval, s.hive, s.nodes, s.KeepGoing, s.addEvaluated)
+		if evalErr == nil && s.Plan != nil && s.Plan.File != "" {
+			evalErr = s.checkPlanFile(ctx)
+		}
+	}
+	if len(all) == 0 || evalErr != nil && !s.KeepGoing {
+		stopBuilds()
+		_, err := s.builds.Finish(ctx, nil)
+		var failed *nixeval.BuildError
+		if errors.As(err, &failed) { // other errors say that the builds were stopped
+			return nil, errors.Join(evalErr, err)
+		}
+		return nil, evalErr
+	}
+	local := maps.Clone(all)
+	maps.DeleteFunc(local, func(unit string, _ nixeval.Closure) bool { return s.buildsOnTarget(unit) })
+	if len(local) == 0 {
+		return all, evalErr
+	}
+	built, buildErr := s.builds.Finish(ctx, local)
+	for unit := range local {
+		if !slices.Contains(built, unit) {
+			delete(all, unit)
+			delete(local, unit)
+		}
+	}
+	if err := s.keep(local); err != nil {
+		return nil, errors.Join(evalErr, buildErr, err)
+	}
+	return all, errors.Join(evalErr, buildErr)
+}
+
+// addEvaluated is called with systems while others are still being evaluated.
+func (s *systems) addEvaluated(part map[string]nixeval.Closure) {
+	for unit, c := range part {
+		s.byUnit[unit].closure = c
+		close(s.byUnit[unit].evaluated)
+	}
+}
+
+// addBuilt is called with systems that were built while others are still being evaluated or built. err is the error of other
+// builds of the same batch.
+func (s *systems) addBuilt(built map[string]nixeval.Closure, err error) {
+	if err != nil && !s.KeepGoing || s.keep(built) != nil {
+		return // the run will fail, and report the error when everything is built
+	}
+	for unit := range built {
+		s.byUnit[unit].isBuilt = true
+		close(s.byUnit[unit].built)
+	}
+}
+
+// finish makes the other systems known. It is called when the run begins to deploy.
+func (s *systems) finish(closures map[string]nixeval.Closure) {
+	for unit, one := range s.byUnit {
+		if !isClosed(one.evaluated) {
+			one.closure = closures[unit]
+			close(one.evaluated)
+		}
+		if !isClosed(one.built) {
+			_, one.isBuilt = closures[unit]
+			close(one.built)
+		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// waitEvaluated waits until the system of a unit is evaluated. It returns false if ctx ends before.
+func (s *systems) waitEvaluated(ctx context.Context, unit string) (nixeval.Closure, bool) {
+	one := s.byUnit[unit]
+	select {
+	case <-one.evaluated:
+		return one.closure, one.closure != nixeval.Closure{}
+	case <-ctx.Done():
+		return nixeval.Closure{}, false
+	}
+}
+
+// waitBuilt builds the evaluated system of a unit now, and waits until it is built. It returns false if the system is not built.
+func (s *systems) waitBuilt(ctx context.Context, unit string) bool {
+	one := s.byUnit[unit]
+	s.builds.Add(s.ctx, map[string]nixeval.Closure{unit: one.closure})
+	select {
+	case <-one.built:
+		return one.isBuilt
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// plannedClosures returns the systems of the plan that Apply executes. It returns nil if there is no plan, if a system is missing in
+// it, or if it was evaluated with other facts: those of machines that the plan creates are complete only now.
+func (s *systems) plannedClosures(eval *nixeval.Evaluator) map[string]nixeval.Closure {
+	if s.Plan == nil || !bytes.Equal(s.Plan.facts, readFacts(eval)) {
+		return nil
+	}
+	for unit := range s.byUnit {
+		if _, found := s.Plan.closures[unit]; !found {
+			return nil
+		}
+	}
+	return maps.Clone(s.Plan.closures)
+}
+
+// checkPlanFile returns an [OutdatedPlanError] if the hive no longer has the systems of the plan file that Apply executes: the hive
+// may have changed since it was compared with the file, for example while the user read the question about machines. checkPlanFile
+// evaluates the systems again with the facts of the plan, and builds nothing. It is called after the evaluation with the facts of
+// this run, and so also notices a change during that evaluation.
+func (s *systems) checkPlanFile(ctx context.Context) error {
+	file, remove, err := writeFacts(s.Plan.facts)
+	defer remove()
+	if err != nil {
+		return err
+	}
+	wait := s.Send.Wait(event.Event{Phase: event.Evaluate, Text: "Nix, to compare the hive with the plan " + s.Plan.File})
+	defer wait.End()
+	eval := s.Eval.WithoutFacts(nil).WithFacts(file) // its warnings were in the events already
+	closures, err := Instantiate(ctx, eval, s.hive, s.nodes, false)
+	if err != nil {
+		return err
+	}
+	var changes []string
+	for _, n := range s.nodes {
+		if now, planned := closures[n.Unit], s.Plan.closures[n.Unit]; now.Drv != planned.Drv {
+			changes = append(changes, n.Name+": "+describeOtherSystem(now.Out, planned.Out))
+		}
+	}
+	if len(changes) > 0 {
+		return &OutdatedPlanError{File: s.Plan.File, Made: s.Plan.Made, Changes: changes, Executing: true}
+	}
+	return nil
+}
+
+// keep protects closures that were built on this computer from its garbage collector, and prepares their copies.
+func (s *systems) keep(built map[string]nixeval.Closure) error {
+	wait := s.Send.Wait(event.Event{Phase: event.Build, Text: "Nix, to keep what was built from its garbage collector"})
+	defer wait.End()
+	if err := s.Keep(built); err != nil {
+		return err
+	}
+	var paths []string
+	for _, c := range built {
+		paths = append(paths, c.Out)
+	}
+	s.Copier.Expect(paths)
+	return nil
+}
+
+func (s *systems) buildsOnTarget(unit string) bool {
+	if s.BuildOnTarget != nil {
+		return *s.BuildOnTarget
+	}
+	return s.hive.Unit(unit).Deployment.BuildOnTarget
+}
+
+// readFacts returns the facts that an evaluator passes to the hive. It returns nil if there are none, or if they cannot be read,
+// which the evaluation reports.
+func readFacts(e *nixeval.Evaluator) []byte {
+	if e.Facts == "" {
+		return nil
+	}
+	data, err := os.ReadFile(e.Facts)
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// writeFacts writes facts to a temporary file, which remove removes. It returns an empty path if there are none.
+func writeFacts(facts []byte) (file string, remove func(), err error) {
+	if facts == nil {
+		return "", func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", "nixbench-plan-")
+	if err != nil {
+		return "", func() {}, err
+	}
+	file = filepath.Join(dir, "runtime.json")
+	return file, func() { _ = os.RemoveAll(dir) }, os.WriteFile(file, facts, 0o600)
+}

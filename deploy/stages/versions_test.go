@@ -1,0 +1,130 @@
+package stages
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/enginetest"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/rollout"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// versionedEngine is an engine that can refuse a version.
+type versionedEngine struct {
+	enginetest.Fake
+	asked  [][]string
+	refuse *engine.VersionError
+}
+
+func (p *versionedEngine) Versions(_ context.Context, nodes []string) (map[string]engine.Change, error) {
+	p.asked = append(p.asked, nodes)
+	changes := map[string]engine.Change{"w-1": {From: "1", To: "3"}}
+	if p.refuse != nil {
+		return changes, p.refuse
+	}
+	return changes, nil
+}
+
+// If an engine refuses a version, the evaluation is cancelled and no node changes.
+func TestRefusedVersion(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	p := &versionedEngine{}
+	w.hive.Units[0].Deployment.Engine = &nixeval.Engine{Kind: "picky", Role: "w"}
+	w.engines = rollout.Engines{"picky": func(engine.Cluster) engine.Engine { return p }}
+	w.must(w.apply())
+	if len(p.asked) > 0 {
+		t.Errorf("before the first deployment the engine was asked about %q", p.asked)
+	}
+	for _, goal := range []node.Goal{node.Push, node.UploadKeys} {
+		w.must(w.apply(func(o *Options) { o.Goal = goal }))
+	}
+	if len(p.asked) > 0 {
+		t.Errorf("for goals that activate nothing the engine was asked about %q", p.asked)
+	}
+
+	p.refuse, p.Calls = &engine.VersionError{Text: "1 is not 3", Remedy: "2 first"}, nil
+	for _, keepGoing := range []bool{false, true} {
+		steps, began := len(w.h.Log()), time.Now()
+		w.evaluate = time.Minute
+		results, err := w.apply(func(o *Options) { o.KeepGoing = keepGoing })
+		if err == nil || err.Error() != "1 is not 3" || time.Since(began) > 30*time.Second {
+			t.Errorf("keep going %v: %v after %v", keepGoing, err, time.Since(began))
+		}
+		if diff := cmp.Diff([]string{"w-1 skipped", "w-2 skipped"}, outcomes(results)); diff != "" {
+			t.Error(diff)
+		}
+		if did := slices.Concat(p.Calls, w.effects(steps)); len(did) > 0 {
+			t.Errorf("keep going %v: the run did %q", keepGoing, did)
+		}
+	}
+
+	p.refuse, p.asked, w.evaluate = nil, nil, 0
+	w.must(w.apply())
+	if len(p.asked) != 1 || strings.Join(p.asked[0], " ") != "w-1 w-2" {
+		t.Errorf("asked %q", p.asked)
+	}
+}
+
+// A hive that does not evaluate fails before a booting machine is ready.
+func TestBrokenHiveFailsBeforeBoot(t *testing.T) {
+	w, _ := newRunningCluster(t, 0, 2)
+	w.h.PowerOff("demo-w-1")
+	w.boot["w-1"], w.evaluationFails = 30*time.Second, true
+	began := time.Now()
+	_, err := w.apply(func(o *Options) { o.BootTimeout = time.Minute })
+	if err == nil || !strings.Contains(err.Error(), "it does not evaluate") || time.Since(began) > 20*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+}
+
+// An activation that a killed run has left running on a member is over before its engine is asked.
+func TestWaitForPreviousRuns(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.hive.Units[0].Deployment.Engine = &nixeval.Engine{Kind: "slow", Role: "w"}
+	going := ""
+	e := &observingEngine{ask: func() {
+		for _, node := range []string{"w-1", "w-2"} {
+			m := w.machines[node]
+			m.mu.Lock()
+			if slices.Contains(m.run, "alive=yes") {
+				going += node
+			}
+			m.mu.Unlock()
+		}
+	}}
+	w.engines = rollout.Engines{"slow": func(engine.Cluster) engine.Engine { return e }}
+	w.must(w.apply())
+	m := w.machines["w-1"]
+	m.mu.Lock()
+	m.run = append(slices.DeleteFunc(m.run, func(l string) bool { return strings.HasPrefix(l, "phase=") || strings.HasPrefix(l, "outcome=") }),
+		"phase=waiting", "alive=yes", "seen=60")
+	m.mu.Unlock()
+	e.asked = 0
+	results, err := w.apply()
+	if err != nil || e.asked == 0 || going != "" {
+		t.Errorf("%v; the engine was asked %d times, while a run was active on %q", err, e.asked, going)
+	}
+	if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// observingEngine is an engine that calls a function when it is asked for its members.
+type observingEngine struct {
+	enginetest.Fake
+	asked int
+	ask   func()
+}
+
+func (s *observingEngine) Members(context.Context) (map[string]engine.Status, error) {
+	s.asked++
+	s.ask()
+	return s.Registered, nil
+}
