@@ -22,7 +22,7 @@ func (e remover) RemoveMember(ctx context.Context, node string) error {
 	}
 	n, registered := nodes[node]
 	if !registered || isControlPlane(n) || e.IsControlPlane(node) {
-		if err := (etcd{e.kubeadm}).removeMember(ctx, node); err != nil {
+		if err := etcd(e).removeMember(ctx, node); err != nil {
 			return failure.On(node, fmt.Errorf("etcd: %w", err))
 		}
 	}

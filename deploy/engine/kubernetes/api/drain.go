@@ -93,7 +93,7 @@ func (d Drainer) Drain(ctx context.Context, names []string, o engine.DrainOption
 		}
 		cordoned = append(cordoned, name)
 		marks[name] = markOf(n) // also if cordon fails, since it may already have set the mark
-		if err := retryUnavailable(ctx, func() error { return d.setMark(ctx, name, marks[name], true) }); err != nil {
+		if err := retryUnavailable(ctx, func() error { return d.mark(ctx, name, marks[name]) }); err != nil {
 			return undo(name, Shorten(ctx, err))
 		}
 	}
@@ -117,16 +117,22 @@ func markOf(n gjson.Result) string {
 	return mark
 }
 
-// setMark cordons a node and sets DrainedAnnotation, or uncordons the node and removes the annotation. A node that was
-// already cordoned before the drain, according to mark, stays cordoned.
-func (d Drainer) setMark(ctx context.Context, node, mark string, drained bool) error {
-	annotations, spec := Object{DrainedAnnotation: nil}, Object{}
-	if drained {
-		annotations[DrainedAnnotation] = mark
+// mark cordons a node and sets DrainedAnnotation.
+func (d Drainer) mark(ctx context.Context, node, mark string) error {
+	return d.patchNode(ctx, node, Object{DrainedAnnotation: mark}, Object{"unschedulable": true})
+}
+
+// unmark uncordons a node and removes DrainedAnnotation, whose value is mark. A node that was already cordoned before the
+// drain stays cordoned.
+func (d Drainer) unmark(ctx context.Context, node, mark string) error {
+	spec := Object{"unschedulable": false}
+	if strings.HasSuffix(mark, cordonedSuffix) {
+		spec = Object{}
 	}
-	if drained || !strings.HasSuffix(mark, cordonedSuffix) {
-		spec["unschedulable"] = drained
-	}
+	return d.patchNode(ctx, node, Object{DrainedAnnotation: nil}, spec)
+}
+
+func (d Drainer) patchNode(ctx context.Context, node string, annotations, spec Object) error {
 	patch, err := json.Marshal(Object{"metadata": Object{"annotations": annotations}, "spec": spec})
 	if err == nil {
 		_, err = d.client.Kubectl(ctx, "", "patch", "node", node, "--type=merge", "-p", string(patch))
@@ -144,7 +150,7 @@ func (d Drainer) Uncordon(ctx context.Context, node string) error {
 		if err != nil || mark == "" {
 			return err
 		}
-		return d.setMark(ctx, node, mark, false)
+		return d.unmark(ctx, node, mark)
 	})
 	if err == nil || errors.Is(err, ErrNoControlPlane) {
 		return nil
@@ -160,7 +166,7 @@ func (d Drainer) undoDrain(ctx context.Context, marks map[string]string, err err
 	errs := []error{err}
 	for _, name := range slices.Sorted(maps.Keys(marks)) {
 		mark := marks[name]
-		undo := retryUnavailable(ctx, func() error { return d.setMark(ctx, name, mark, false) })
+		undo := retryUnavailable(ctx, func() error { return d.unmark(ctx, name, mark) })
 		if undo == nil || strings.HasSuffix(mark, cordonedSuffix) {
 			continue
 		}
