@@ -143,7 +143,7 @@ func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting f
 		}
 	}
 	seen, err := c.Look.While(ctx, func(text string) { say(&found, text) }, func(ctx context.Context) error {
-		return probeUntil(ctx, c, func(text string) { say(&missing, text) })
+		return Until(ctx, c, func(err error) { say(&missing, err.Error()) })
 	})
 	took := time.Since(begin)
 	if err == nil {
@@ -163,16 +163,19 @@ func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting f
 	return r
 }
 
-// probeUntil probes the condition c until it holds or ctx ends, and at least once. It calls missing with the error of each
+// Until probes the condition c until it holds or ctx ends, and at least once. It calls missing with the error of each
 // probe.
-func probeUntil(ctx context.Context, c Condition, missing func(string)) error {
+func Until(ctx context.Context, c Condition, missing func(error)) error {
 	for first := true; ; first = false {
-		err := probeOnce(ctx, c)
+		limited, cancel := context.WithTimeout(ctx, cmp.Or(c.Limit, defaultLimit))
+		err := c.Probe(limited)
+		cancel()
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil || first { // leave out the error of a probe that was cancelled, which says only that it was cancelled
-			missing(err.Error())
+		end, limits := ctx.Deadline()
+		if first || ctx.Err() == nil && !(limits && time.Now().After(end)) { // leave out the error of a probe that was cancelled, which says only that it was cancelled
+			missing(err)
 		}
 		if errors.As(err, new(*finalError)) {
 			return err
@@ -196,10 +199,4 @@ func appendText(text, separator, more string) string {
 		return cmp.Or(text, more)
 	}
 	return text + separator + more
-}
-
-func probeOnce(ctx context.Context, c Condition) error {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Limit, defaultLimit))
-	defer cancel()
-	return c.Probe(ctx)
 }

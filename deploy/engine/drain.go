@@ -100,18 +100,21 @@ func (e *BlockedError) Error() string { return failure.Message(e) }
 func (e *BlockedError) OnNode() (first, text string) {
 	var lines []string
 	for _, node := range slices.Sorted(maps.Keys(e.Nodes)) {
-		name := node + ": "
-		if first == "" {
-			first, name = node, ""
-		}
 		items := e.Nodes[node]
 		for i, item := range items {
-			if i == maxShownItems && len(items) > maxShownItems+1 {
-				lines = append(lines, fmt.Sprintf("%sdrain: and %d more; nixbench plan lists them", name, len(items)-i))
+			text := "drain: " + item.Work + " " + item.Reason
+			last := i == maxShownItems && len(items) > maxShownItems+1
+			if last {
+				text = fmt.Sprintf("drain: and %d more; nixbench plan lists them", len(items)-i)
+			}
+			if len(lines) == 0 {
+				first = node
+			} else {
+				text = node + ": " + text
+			}
+			if lines = append(lines, text); last {
 				break
 			}
-			lines = append(lines, name+"drain: "+item.Work+" "+item.Reason)
-			name = node + ": "
 		}
 	}
 	return first, strings.Join(lines, "\n")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -28,36 +29,30 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// AwaitReady waits until check returns nil: until a node works after a change. It reports the error of check whenever it
+// AwaitReady waits until probe returns nil: until a node works after a change. It reports the error of probe whenever it
 // changes. If the node does not work within five minutes, it returns a [NotReadyError] with what readLog returns.
-func AwaitReady(ctx context.Context, node string, report Report, check func(context.Context) error, readLog func(context.Context) string) error {
+func AwaitReady(ctx context.Context, node string, report Report, probe func(context.Context) error, readLog func(context.Context) string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	begin := time.Now()
-	end, _ := ctx.Deadline()
 	var missing error
 	reported := ""
-	for {
-		now := check(ctx)
-		if now == nil {
-			return nil
-		}
-		if missing == nil || ctx.Err() == nil && time.Until(end) > 0 { // keep the earlier reason after the deadline, when an error of check only reports that the time is over
-			missing = now
-		}
-		if text := LastLine(missing).Error(); text != reported && (ctx.Err() == nil || reported == "") {
+	err := check.Until(ctx, check.Condition{Every: PollInterval, Limit: readyTimeout, Probe: probe}, func(err error) {
+		missing = err
+		if text := LastLine(err).Error(); text != reported {
 			reported = text
 			report(node, "waits: "+text)
 		}
-		if !Sleep(ctx, PollInterval) {
-			if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-				return context.Cause(ctx)
-			}
-			late, stop := context.WithTimeout(context.WithoutCancel(ctx), CommandTimeout)
-			defer stop()
-			return &NotReadyError{Node: node, After: time.Since(begin), Missing: missing, Log: readLog(late)}
-		}
+	})
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+		return context.Cause(ctx)
 	}
+	late, stop := context.WithTimeout(context.WithoutCancel(ctx), CommandTimeout)
+	defer stop()
+	return &NotReadyError{Node: node, After: time.Since(begin), Missing: missing, Log: readLog(late)}
 }
 
 // NotReadyError is returned if a node does not work in the cluster after a change of the node.

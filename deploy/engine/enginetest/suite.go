@@ -58,31 +58,24 @@ func quiet(_, _ string) {}
 // stranger is the name of a node that is neither a member nor in the hive.
 const stranger = "stranger"
 
-// wantMembers fails the test unless the members of the cluster are exactly the given nodes.
-func (s *suite) wantMembers(nodes ...string) {
+// want fails the test unless the members of the cluster that is selects are exactly the given nodes.
+func (s *suite) want(what string, is func(engine.Status) bool, nodes []string) {
 	s.Helper()
 	all, err := s.Engine.Members(s.Context())
+	maps.DeleteFunc(all, func(_ string, status engine.Status) bool { return !is(status) })
 	if got := slices.Sorted(maps.Keys(all)); err != nil || !slices.Equal(got, slices.Sorted(slices.Values(nodes))) {
-		s.Errorf("members: %q, want %q; %v", got, nodes, err)
+		s.Errorf("%s: %q, want %q; %v", what, got, nodes, err)
 	}
 }
 
-// wantDrained fails the test unless the drained members are exactly the given nodes.
+func (s *suite) wantMembers(nodes ...string) {
+	s.Helper()
+	s.want("members", func(engine.Status) bool { return true }, nodes)
+}
+
 func (s *suite) wantDrained(nodes ...string) {
 	s.Helper()
-	all, err := s.Engine.Members(s.Context())
-	if err != nil {
-		s.Fatal(err)
-	}
-	var drained []string
-	for _, node := range slices.Sorted(maps.Keys(all)) {
-		if all[node].Drained {
-			drained = append(drained, node)
-		}
-	}
-	if !slices.Equal(drained, slices.Sorted(slices.Values(nodes))) {
-		s.Errorf("drained: %q, want %q", drained, nodes)
-	}
+	s.want("drained", func(status engine.Status) bool { return status.Drained }, nodes)
 }
 
 func (s *suite) must(err error) {
@@ -110,12 +103,7 @@ func (s *suite) waitReady(node string) {
 func members(s *suite) {
 	s.wantMembers(s.Nodes[:]...)
 	s.wantDrained()
-	all, _ := s.Engine.Members(s.Context())
-	for node, status := range all {
-		if !status.Ready {
-			s.Errorf("%s is not ready", node)
-		}
-	}
+	s.want("ready", func(status engine.Status) bool { return status.Ready }, s.Nodes[:])
 }
 
 func drain(s *suite) {
