@@ -35,13 +35,22 @@ of nixbench.
 The cluster has the name of the folder, and an address range that depends on the
 name, so that clusters from different folders can be on one hypervisor.`
 
-// initTemplates are the templates of init. dir is the template's folder in [templates.Files], next
-// the hint about the next step.
-var initTemplates = []struct{ name, dir, next string }{
+// template is a template of init. dir is its folder in [templates.Files], next the hint about the next step.
+type template struct{ name, dir, next string }
+
+var initTemplates = []template{
 	{"kubernetes", "kubernetes", "review hive.nix, then: nixbench doctor && nixbench plan"},
 	{"schedulers", "schedulers", "review hive.nix, then: nixbench plan --set scheduler=slurm"},
 	{"machines", "existing-machines", "add your machines to hive.nix, then: nixbench plan"},
 	{"empty", "empty", "add nodes to hive.nix, then: nixbench eval"},
+}
+
+func templateNames() []string {
+	var names []string
+	for _, t := range initTemplates {
+		names = append(names, t.name)
+	}
+	return names
 }
 
 func initCommand(a *app) *cobra.Command {
@@ -55,10 +64,8 @@ func initCommand(a *app) *cobra.Command {
   nixbench init machines --flake
   nixbench init empty --dir lab
   nixbench init --update`,
-		Args: cobra.MaximumNArgs(1),
-	}
-	for _, s := range initTemplates {
-		cmd.ValidArgs = append(cmd.ValidArgs, s.name)
+		Args:      cobra.MaximumNArgs(1),
+		ValidArgs: templateNames(),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if update && (flake || len(args) > 0) {
@@ -71,37 +78,7 @@ func initCommand(a *app) *cobra.Command {
 		if len(args) == 1 {
 			name = args[0]
 		}
-		i := slices.IndexFunc(initTemplates, func(s struct{ name, dir, next string }) bool { return s.name == name })
-		if i < 0 {
-			return newUsageError("init: there is no template %q; there are %s", name, strings.Join(cmd.ValidArgs, ", "))
-		}
-		if flake && name == "empty" {
-			return newUsageError("init: the template empty has no flake; use the template machines")
-		}
-		files, err := readTemplate(initTemplates[i].dir, flake)
-		if err != nil {
-			return err
-		}
-		cluster, err := clusterNameOf(dir)
-		if err != nil {
-			return err
-		}
-		files["hive.nix"] = nameCluster(files["hive.nix"], cluster)
-		if err := writeNewFiles(dir, files); err != nil {
-			return err
-		}
-		next := initTemplates[i].next
-		if flake {
-			source, err := nixeval.ParseFileSource(filepath.Join(dir, "flake.nix"))
-			if err != nil {
-				return err
-			}
-			if !source.Copied { // Nix reads the files that git knows
-				next = "git add ., " + next
-			}
-		}
-		showNextStep(a.view, dir, files, next)
-		return nil
+		return writeTemplate(a.view, name, dir, flake)
 	})
 	cmd.Flags().BoolVar(&flake, "flake", false, "write a flake, too")
 	cmd.Flags().BoolVar(&update, "update", false, "write the files in modules/ again, and show what changes")
@@ -109,9 +86,44 @@ func initCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// writeTemplate writes the files of a template into a folder, with flake also a flake.nix.
+func writeTemplate(view *ui.View, name, dir string, flake bool) error {
+	i := slices.IndexFunc(initTemplates, func(t template) bool { return t.name == name })
+	if i < 0 {
+		return newUsageError("init: there is no template %q; there are %s", name, strings.Join(templateNames(), ", "))
+	}
+	if flake && name == "empty" {
+		return newUsageError("init: the template empty has no flake; use the template machines")
+	}
+	files, err := readTemplate(initTemplates[i].dir, flake)
+	if err != nil {
+		return err
+	}
+	cluster, err := clusterNameOf(dir)
+	if err != nil {
+		return err
+	}
+	files["hive.nix"] = nameCluster(files["hive.nix"], cluster)
+	if err := writeNewFiles(dir, files); err != nil {
+		return err
+	}
+	next := initTemplates[i].next
+	if flake {
+		source, err := nixeval.ParseFileSource(filepath.Join(dir, "flake.nix"))
+		if err != nil {
+			return err
+		}
+		if !source.Copied { // Nix reads the files that git knows
+			next = "git add ., " + next
+		}
+	}
+	showNextStep(view, dir, files, next)
+	return nil
+}
+
 // readTemplate returns the content of each file of a template, by path. With flake, the files
 // include flake.nix.
-func readTemplate(template string, flake bool) (map[string][]byte, error) {
+func readTemplate(folder string, flake bool) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	add := func(from fs.FS, below, to string, skip func(string) bool) error {
 		return fs.WalkDir(from, below, func(path string, d fs.DirEntry, err error) error {
@@ -128,12 +140,12 @@ func readTemplate(template string, flake bool) (map[string][]byte, error) {
 		})
 	}
 	none := func(string) bool { return false }
-	if err := add(templates.Files, template, "", func(f string) bool { return f == "flake.nix" && !flake }); err != nil {
+	if err := add(templates.Files, folder, "", func(f string) bool { return f == "flake.nix" && !flake }); err != nil {
 		return nil, err
 	}
 	// A flake gets nixbench's modules as an input. Without a flake, init writes them beside the
 	// hive.
-	if (template == "kubernetes" || template == "schedulers") && !flake {
+	if (folder == "kubernetes" || folder == "schedulers") && !flake {
 		if err := add(modules.Files, ".", deploy.ModulesFolder, none); err != nil {
 			return nil, err
 		}
