@@ -28,7 +28,7 @@ func (c *cluster) findClient(hive *nixeval.Hive, kind engine.Kind) (string, erro
 	n := hive.Nodes[index]
 	unit := hive.Unit(n.Unit)
 	if unit == nil {
-		return n.Name, nil // its evaluation has failed, which the build reports
+		return n.Name, nil // the evaluation of the client's node has failed; the build reports the error
 	}
 	if m := unit.Deployment.Engine; m != nil {
 		return "", failure.WithHint(failure.NewUsage("client = %q of the benchmark: %s is a member of the cluster (%s %s), and a client must not be one", role, n.Name, kind.Title, m.Role),

@@ -26,17 +26,18 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// cluster deploys the configurations of a sweep from the sweep's copy of the hive. The cluster has its own state folder, beside that
-// copy, so it never changes the machines of a cluster that runs from the original.
+// cluster deploys the configurations of a sweep from the sweep's copy of the hive. The cluster has its own state folder, next
+// to that copy, so the sweep never changes the machines of the cluster that a user deploys from the original hive.
 type cluster struct {
 	*Sweeps
 	folder string // of the sweep
 	sweep  bench.Sweep
 	source string // the hive in the copy: a file, or a flake reference
-	// shared is the folder with the addresses and keys of the last sweep of the hive. Sweeps of one hive have the same ones, so that
-	// their systems differ only in what was changed. It is empty for a repetition, which is independent of the hive.
+	// shared is the folder with the addresses and keys of the hive's last sweep. Sweeps of one hive use the same addresses and
+	// keys, so that their systems differ only in what a user has changed. It is empty for a repetition of an archive, which
+	// does not depend on the hive's state.
 	shared string
-	state  state.Dir // of the cluster; empty until a session was opened
+	state  state.Dir // state folder of the cluster; empty until a session was opened
 }
 
 // newCluster returns the cluster of a sweep.
@@ -49,7 +50,8 @@ func (s *Sweeps) newCluster(folder string, sweep bench.Sweep) *cluster {
 		c.shared = filepath.Join(filepath.Dir(folder), "reservation")
 	}
 	if sweep.Flake && !sweep.Git {
-		// Not a path alone: Nix would look for the flake in the git repository that contains the folder of the sweep.
+		// A flake reference and not a plain path: for a path, Nix would look for the flake in the git repository that contains
+		// the folder of the sweep.
 		c.source = "path:" + (&url.URL{Path: c.source}).EscapedPath()
 	}
 	if sweep.Flake && sweep.Attr != "" {
@@ -58,12 +60,14 @@ func (s *Sweeps) newCluster(folder string, sweep bench.Sweep) *cluster {
 	return c
 }
 
-// sets returns the arguments of --set for a configuration.
+// sets returns the arguments of the option --set for a configuration: the user's, and the levels of the configuration's
+// factors.
 func (c *cluster) sets(configuration bench.Configuration) []string {
 	return append(slices.Clone(c.sweep.Sets), configuration.Sets()...)
 }
 
-// open opens a session on the copy with a configuration, which writes its events to log. command is empty if the session only reads.
+// open opens a session on the sweep's copy of the hive, with the factors of a configuration. The session writes its events to
+// log. command is empty if the session only reads.
 func (c *cluster) open(ctx context.Context, configuration bench.Configuration, command string, log io.Writer) (*deploy.Session, func(), error) {
 	r := c.Request
 	r.File, r.Flake = c.source, ""
@@ -153,7 +157,8 @@ func (c *cluster) freeze(ctx context.Context, configuration *bench.Configuration
 	return err
 }
 
-// check returns an error if a hive cannot be benchmarked: a trial creates all its machines, and submits jobs to one scheduler.
+// check returns an error for a hive that cannot be benchmarked, such as a hive without a machine that nixbench creates, or
+// with two schedulers.
 func (c *cluster) check(hive *nixeval.Hive) error {
 	if !hive.Meta.AllowApplyAll {
 		return failure.NewUsage("meta.allowApplyAll is false in the hive, and a benchmark deploys all its nodes")
@@ -179,8 +184,8 @@ func (c *cluster) check(hive *nixeval.Hive) error {
 	return err
 }
 
-// findOutside returns the paths outside of the sweep's folder and of the store from which the hive's systems are made, as far as they are known: nixpkgs
-// and nixbench's modules. Each has the path to which it points.
+// findOutside returns the known paths from which the hive's systems are made and that are neither in the sweep's folder nor in
+// the Nix store: those of nixpkgs and of nixbench's modules. The value of each path is the target of its links.
 func (c *cluster) findOutside(ctx context.Context, s *deploy.Session) (map[string]string, error) {
 	data, err := s.Eval.Introspect(ctx, nixeval.Expression{Text: "{ pkgs, ... }: toString pkgs.path"})
 	if err != nil {
@@ -202,8 +207,9 @@ func (c *cluster) findOutside(ctx context.Context, s *deploy.Session) (map[strin
 	return out, nil
 }
 
-// keepFacts returns the file with the facts from which the closure of a configuration is built: addresses, and hashes of keys. In a
-// repetition they are the facts of the original sweep. Otherwise they are those of the sweep's cluster, which keepFacts copies into the sweep.
+// keepFacts returns the file with the facts from which the closure of a configuration is built: addresses, and hashes of keys.
+// In a repetition these are the facts of the original sweep. Otherwise keepFacts copies the facts of the sweep's cluster into
+// the sweep's folder.
 func (c *cluster) keepFacts(configuration *bench.Configuration) (string, error) {
 	kept := filepath.Join(c.folder, "facts", configuration.FactsFile())
 	if durable.Exists(kept) {
@@ -224,7 +230,7 @@ func (c *cluster) keepFacts(configuration *bench.Configuration) (string, error) 
 
 // Remove implements [bench.Cluster].
 func (c *cluster) Remove(ctx context.Context, log io.Writer) error {
-	s, end, err := c.open(ctx, c.sweep.Configurations[0], "destroy", log) // with the first configuration, the hive can be evaluated
+	s, end, err := c.open(ctx, c.sweep.Configurations[0], "destroy", log) // any configuration serves to remove machines
 	if err != nil {
 		return err
 	}
@@ -241,7 +247,7 @@ func (c *cluster) Remove(ctx context.Context, log io.Writer) error {
 	return copyState(filepath.Join(c.folder, ".nixbench", "reservation"), string(c.state))
 }
 
-// parallel is the number of machines that are removed at once.
+// parallel is how many machines Remove removes at the same time.
 const parallel = 10
 
 // Deploy implements [bench.Cluster].
@@ -249,7 +255,7 @@ func (c *cluster) Deploy(ctx context.Context, configuration bench.Configuration,
 	if err := c.apply(ctx, configuration, log); err != nil {
 		return nil, err
 	}
-	s, end, err := c.open(ctx, configuration, "", log) // without a lock: the program of a workload may run other commands
+	s, end, err := c.open(ctx, configuration, "", log) // without taking the state folder's lock, because the program of a workload may run other nixbench commands
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +282,7 @@ func (c *cluster) apply(ctx context.Context, configuration bench.Configuration, 
 	return err
 }
 
-// describe returns the running cluster of a session. Its Close closes what describe has opened.
+// describe returns the running cluster of a session. The caller must call its Close.
 func (c *cluster) describe(ctx context.Context, s *deploy.Session, configuration bench.Configuration) (*bench.Running, error) {
 	recorded, err := s.State()
 	if err != nil {
@@ -363,7 +369,8 @@ func (c *cluster) commandLine(configuration bench.Configuration) ([]string, erro
 	return out, nil
 }
 
-// doubts returns why no result of a cluster is valid without reservations. emulated are the nodes whose machines are emulated, as libvirt reports.
+// doubts returns reasons why all results of a cluster are doubtful, such as emulated CPUs. emulated are the nodes whose
+// machines are emulated, as libvirt reports.
 func doubts(hive *nixeval.Hive, recorded *state.State, emulated []string) []string {
 	var out []string
 	if len(emulated) > 0 {

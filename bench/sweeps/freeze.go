@@ -22,7 +22,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-// freeze copies the source of the hive, and builds the systems of all configurations. folder is that of the sweeps.
+// freeze copies the source of the hive, and builds the systems of all configurations. folder is the folder that contains all
+// sweeps of the hive.
 func (s *Sweeps) freeze(ctx context.Context, folder string, b *Subject) (*bench.Store, error) {
 	now := time.Now()
 	sweep := bench.Sweep{
@@ -64,7 +65,7 @@ func (s *Sweeps) freezeInto(ctx context.Context, folder string, b *Subject, swee
 	if sweep.Flake, sweep.Git, sweep.Attr = src.IsFlake(), inGit, src.Attr; !sweep.Flake {
 		sweep.Source = filepath.Join(copied.Folder, filepath.Base(src.File))
 	}
-	roots := map[string]string{} // derivations and store paths of the programs of workloads, by the links that keep them
+	roots := map[string]string{} // derivations and store paths of the programs of workloads, by the links that protect them from the garbage collector
 	for name, w := range b.Workloads {
 		for i, path := range w.ProgramInputs {
 			roots[filepath.Join(folder, "gcroots", fmt.Sprintf("program-%s-%d", name, i))] = path

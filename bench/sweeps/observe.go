@@ -14,17 +14,18 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// noiseReference is what the canaries of a sweep's trials are compared with. It is measured once per sweep, so that a change of this computer between
-// two trials is seen, too.
+// noiseReference contains the measurements of an undisturbed computer, with which each trial's canaries are compared. They are
+// made once per sweep, so that a change of this computer between two trials is seen, too.
 type noiseReference struct {
 	Canary     noise.Canary          `json:"canary"`     // of this computer before the first trial
-	RoundTrips map[int]time.Duration `json:"roundTrips"` // to a node, before the first trial of each configuration
+	RoundTrips map[int]time.Duration `json:"roundTrips"` // the round trip time to a node, measured before the first trial of each configuration
 }
 
-// referenceFile returns the file with the reference of a sweep. Archives do not contain it, because a repetition has a computer of its own.
+// referenceFile returns the path of the sweep's noise reference. Archives do not contain the file, because a sweep may be
+// repeated on another computer.
 func referenceFile(store *bench.Store) string { return filepath.Join(store.Folder, "reference.json") }
 
-// loadReference reads the reference of a sweep, or measures it before the first trial.
+// loadReference reads the noise reference of a sweep. Before the first trial there is none, so loadReference measures it.
 func loadReference(ctx context.Context, store *bench.Store) (*noiseReference, error) {
 	r := &noiseReference{RoundTrips: map[int]time.Duration{}}
 	data, err := durable.Read(referenceFile(store), durable.RecordSize)
@@ -51,7 +52,7 @@ func (r *noiseReference) save(store *bench.Store) error {
 	return durable.Write(referenceFile(store), append(data, '\n'))
 }
 
-// thresholds returns the limits of a benchmark. One that it does not have is not judged.
+// thresholds returns the limits for noise that a benchmark sets. A measure without a limit is not judged.
 func thresholds(q bench.Quiet) noise.Thresholds {
 	value := func(v *float64) float64 {
 		if v == nil {

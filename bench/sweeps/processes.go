@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// findMachineProcesses returns the processes of the libvirt domains of nodes, by node. Each is the parent of all processes of its machine.
+// findMachineProcesses returns the id of the process of each node's machine: QEMU or libvirt_lxc, from which all other
+// processes of the machine descend. domains are the names of the libvirt domains of the nodes.
 func findMachineProcesses(proc string, domains map[string]string) map[string]int {
 	out := map[string]int{}
 	files, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "cmdline"))

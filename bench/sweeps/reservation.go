@@ -10,7 +10,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// keepReservation copies the cluster's state before its first machine, with addresses and keys. Remove restores it.
+// keepReservation copies the cluster's state, with addresses and keys, before the cluster has a machine. Remove restores the
+// copy.
 func (c *cluster) keepReservation() error {
 	err := copyState(string(c.state), filepath.Join(c.folder, ".nixbench", "reservation"))
 	if err == nil && c.shared != "" {
@@ -54,7 +55,7 @@ func copyState(from, to string) error {
 	})
 }
 
-// hasMachines reports whether machines of the sweep may exist.
+// hasMachines reports whether machines of the sweep may exist, by the sweep's state folder.
 func (c *cluster) hasMachines() (bool, error) {
 	source, err := nixeval.ParseFileSource(c.source)
 	if c.sweep.Flake {

@@ -25,7 +25,7 @@ func (s *Sweeps) Run(ctx context.Context, b *Subject, startNew bool) (*bench.Sto
 	if err != nil {
 		return nil, err
 	}
-	if hasMachines(recorded) { // those of a sweep would have the same names
+	if hasMachines(recorded) { // the machines of another sweep would have the names of the new machines
 		return nil, failure.WithHint(failure.NewUsage("the cluster %s is deployed from this hive, and the machines of a benchmark would have the same names", session.Hive.ClusterName()),
 			"remove it first: nixbench destroy; or benchmark a copy of the hive with another cluster.name and cluster.network")
 	}
@@ -57,7 +57,8 @@ func (s *Sweeps) Run(ctx context.Context, b *Subject, startNew bool) (*bench.Sto
 	return store, s.execute(ctx, store)
 }
 
-// removeMachines removes the machines of all sweeps in a folder but one, whose id may be empty. Machines of several sweeps would have the same names.
+// removeMachines removes the machines of all sweeps in a folder, except the sweep with the id except, which may be empty. The
+// machines of several sweeps would have the same names.
 func (s *Sweeps) removeMachines(ctx context.Context, folder, except string) error {
 	all, err := bench.List(folder)
 	if err != nil {
@@ -82,7 +83,8 @@ func (s *Sweeps) removeMachines(ctx context.Context, folder, except string) erro
 	return nil
 }
 
-// findUnfinished returns the last sweep of the benchmark if it is not complete, and nil if a new one must begin.
+// findUnfinished returns the last sweep of a benchmark if that sweep is not complete and startNew is not set, and otherwise
+// nil.
 func (s *Sweeps) findUnfinished(folder string, b *Subject, startNew bool) (*bench.Store, error) {
 	all, err := bench.List(folder)
 	if err != nil {

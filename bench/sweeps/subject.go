@@ -14,9 +14,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Selection selects a benchmark of the hive, or describes one that is not in the hive.
+// Selection says which benchmark to run: one of the hive, or one that the command line describes.
 type Selection struct {
-	Name        string   // of a benchmark in the hive; empty: the only one
+	Name        string   // name of a benchmark in the hive; if empty, the hive must have only one benchmark
 	Vary        []string // factors with their levels, FACTOR=LEVEL,…
 	Workloads   []string // levels of the factor workload
 	Repetitions int      // 0: those of the benchmark
@@ -63,7 +63,7 @@ func (s *Sweeps) Load(ctx context.Context, selected Selection) (*Subject, error)
 	return b, b.CheckLevels(ctx, e, b.Name)
 }
 
-// isDescribed reports whether the selection describes a benchmark that is not in the hive.
+// isDescribed reports whether the command line describes the benchmark, so that it need not be in the hive.
 func (s Selection) isDescribed() bool { return len(s.Vary) > 0 || len(s.Workloads) > 0 }
 
 // find returns the name and the value of the selected benchmark.
@@ -111,7 +111,7 @@ func (s Selection) findInHive(ctx context.Context, e *nixeval.Evaluator) (string
 	return name, b, nil
 }
 
-// matrix returns the matrix of a benchmark that is not in the hive.
+// matrix returns the factors and their values of a benchmark that the command line describes.
 func (s Selection) matrix() (map[string][]string, error) {
 	matrix := map[string][]string{}
 	for _, v := range s.Vary {
@@ -135,7 +135,8 @@ func (s Selection) matrix() (map[string][]string, error) {
 	return matrix, nil
 }
 
-// checkSets returns an error if an argument of --set names the path of a factor: the matrix sets it, too.
+// checkSets returns an error if an argument of --set names the path of a factor, because the benchmark sets the values of
+// factors itself.
 func checkSets(sets []string, factors map[string][]string) error {
 	for _, text := range sets {
 		set, err := nixeval.ParseSet(text)
@@ -153,7 +154,8 @@ func checkSets(sets []string, factors map[string][]string) error {
 	return nil
 }
 
-// check checks what the options of a benchmark do not, and makes the jobs of its workloads.
+// check checks what the option types of a benchmark cannot check, such as claims, and makes the jobs of the benchmark's
+// workloads.
 func (b *Subject) check() error {
 	if err := bench.Check(b.Name, b.Benchmark); err != nil {
 		return err

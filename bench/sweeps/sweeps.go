@@ -25,16 +25,17 @@ type Sweeps struct {
 	Sets       []string             // the arguments of --set in the request
 	Apply      stages.Options       // how configurations are deployed
 	Schedulers map[string]Scheduler // by the kind of their engine
-	// Log returns a sink that writes events as text, and a function that ends it.
+	// Log returns a sink that writes events as text, and a function to call after the last event.
 	Log func(io.Writer) (send event.Sink, end func())
 }
 
 // Scheduler is a scheduler that benchmarks can measure.
 type Scheduler struct {
-	// NewPlayer returns the player for a cluster, with its settings in a workload. client is the node on which the player's commands run; if it is empty, they
-	// run on the node of the scheduler.
+	// NewPlayer returns the player for a cluster. settings are the player's settings in a workload. client is the node on
+	// which the player's commands run; if it is empty, the commands run on the scheduler's node.
 	NewPlayer func(c engine.Cluster, client string, settings json.RawMessage) (player.Player, error)
-	// Client is the NixOS module of a client from which the player submits jobs. Empty: it submits jobs only on the scheduler's node.
+	// Client is the NixOS module of a client node, from which the player submits jobs. If it is empty, the player submits jobs
+	// only on the scheduler's node.
 	Client string
 }
 
@@ -43,7 +44,7 @@ func (s *Sweeps) open(ctx context.Context) (*deploy.Session, error) {
 	return deploy.Open(ctx, s.Request)
 }
 
-// folderOf returns the folder of the sweeps of a hive with a state folder.
+// folderOf returns the folder in which the sweeps of a hive are, inside the hive's state folder.
 func folderOf(dir state.Dir) string { return filepath.Join(string(dir), "benchmarks") }
 
 // List opens the sweeps of the hive.
@@ -56,7 +57,7 @@ func (s *Sweeps) List(ctx context.Context) ([]*bench.Store, error) {
 	return bench.List(folderOf(session.Dir))
 }
 
-// Find opens a sweep: the folder of one, the beginning of the id of a sweep of the hive, or "last".
+// Find opens a sweep. ref is the folder of a sweep, the beginning of a sweep's id, or "last".
 func (s *Sweeps) Find(ctx context.Context, ref string) (*bench.Store, error) {
 	if strings.Contains(ref, "/") {
 		return openFolder(ref)
@@ -78,7 +79,7 @@ func openFolder(folder string) (*bench.Store, error) {
 	return st, nil
 }
 
-// usage returns an error as one of the command line.
+// usage marks an error as an error of the command line.
 func usage(err error) error {
 	if err == nil {
 		return nil
@@ -86,7 +87,8 @@ func usage(err error) error {
 	return failure.WithKind(failure.Usage, err)
 }
 
-// Destroy removes the machines of the hive's sweeps that were interrupted, or of the sweep in a folder, if it is not empty.
+// Destroy removes the machines that interrupted sweeps of the hive have left. If folder is not empty, it removes only the
+// machines of the sweep in this folder.
 func (s *Sweeps) Destroy(ctx context.Context, folder string) error {
 	if folder != "" {
 		st, err := openFolder(folder)

@@ -66,7 +66,7 @@ func (c *Changer) Deploy(ctx context.Context, t Task, o Options) (Result, error)
 	result, err := c.runDeploySteps(ctx, t, o)
 	var lost *activate.LostSightError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &lost) {
-		// The cause of the cancellation explains more than the failure that followed from it.
+		// report why the run was cancelled, and not the failure that the cancellation caused
 		err = &fleet.NodeError{Node: t.Node.Name, Step: event.Deploy, Err: context.Cause(ctx)}
 	}
 	return result, AddCause(ctx, c.Fleet, t.Node.Name, err)
@@ -171,7 +171,7 @@ func (c *Changer) transferClosure(ctx context.Context, h host, t Task, o Options
 		}
 		text = fmt.Sprintf("%d paths", stats.Paths)
 		if err != nil {
-			stats = closure.Stats{} // after an error, stats counts the paths to copy and not the copied paths
+			stats = closure.Stats{} // after an error, stats counts the paths that were to be copied, and not the copied paths
 		}
 	}
 	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: name, Text: text, Failed: err != nil,

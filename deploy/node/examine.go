@@ -26,7 +26,7 @@ done`
 
 // Limits below which examine reports a file system or a clock.
 const (
-	littleSpace = 16 << 10 // KiB; systemd does not reload if /run has less
+	littleSpace = 16 << 10 // in KiB; systemd refuses to reload its units if /run has less space left
 	wrongClock  = 5 * time.Minute
 )
 
@@ -89,7 +89,8 @@ func readFindings(out string, now time.Time) []string {
 	return found
 }
 
-// parseNumber returns a number of df, or the largest one for "-", which means that there is no limit.
+// parseNumber returns a number that df has printed, or the largest int64 for "-", which df prints for a file system without a
+// limit.
 func parseNumber(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {

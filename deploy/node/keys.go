@@ -42,16 +42,16 @@ func (o Options) keyBackupMode(when secrets.When) secrets.Aside {
 	return secrets.Drop
 }
 
-// restoreKeys restores the previous keys of a node after its activation failed. It changes nothing if the node
-// has restored the keys itself, or if a failed switch is not rolled back. It also changes nothing while an
-// activation still runs on the node: if the node rolls back that activation, the node also restores the keys.
+// restoreKeys restores the previous keys of a node after its activation failed. The keys stay as they are in three cases: the
+// node has restored the keys itself; the failed switch stays, because no rollback was armed; an activation still runs on the
+// node, which restores the keys itself if it rolls back.
 func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, why error) error {
 	var lost *activate.LostSightError
 	var busy *activate.BusyError
 	if t.Keys == nil || len(t.Keys.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
 		return nil
 	}
-	// The keys are also restored after Ctrl-C, while the user waits, so the time is limited.
+	// The keys are also restored after Ctrl-C. The user then waits for nixbench to end, so undoTimeout limits the time.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoTimeout, fmt.Errorf("no answer within %v", undoTimeout))
 	defer cancel()
 	err := c.Uploader.Undo(ctx, t.Node.Name, h)
@@ -60,7 +60,7 @@ func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, wh
 	case err == nil:
 		return nil
 	case errors.As(why, &failed) && failed.Result.RolledBack():
-		// The node has rolled back its system and its keys. Undo only has to restore keys that the node could
+		// The node has already rolled back its system and its keys by itself. Undo here only restores keys that the node could
 		// not restore.
 		return fmt.Errorf("the node has restored the previous keys with its previous system, but this could not be verified: %w", err)
 	}
@@ -102,8 +102,9 @@ func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Re
 	return Result{Outcome: state.Unchanged, Text: "unchanged"}, nil
 }
 
-// uploadKeys uploads the keys for the given moment of a deployment. If the hive has no keys for the node, the keys of the old system are
-// removed after the old system has stopped. A node whose system does not change has none then, and is not asked.
+// uploadKeys uploads the keys that are due at a moment of a deployment, such as before the activation. If the hive has no keys
+// for the node, it removes the keys of the old system after the switch. For a node without keys in the hive whose system does
+// not change, it does nothing.
 func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, when secrets.When) (secrets.Result, error) {
 	if t.Keys == nil {
 		return secrets.Result{}, nil
@@ -113,7 +114,7 @@ func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, whe
 	}
 	set := t.Keys.At(when)
 	set.Aside = o.keyBackupMode(when)
-	set.KeepOld = o.Goal == Boot || o.Goal == Test // the node also runs or boots another system, which needs the old keys
+	set.KeepOld = o.Goal == Boot || o.Goal == Test // after boot and test, the node runs one system and boots another, and the other system needs the old keys
 	set.Restart = when != secrets.Pre && o.Goal != Boot
 	result, err := c.Uploader.Upload(ctx, h, set)
 	if err != nil {
@@ -122,10 +123,11 @@ func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, whe
 	return result, err
 }
 
-// uploadLateKeys uploads the keys for the time after the switch while the node waits for its first confirmation. So the
-// services that wait for these keys are watched before the system is permanent, and a rollback restores the keys. It
-// reports whether keys may have changed. An error is not reported: the upload after the switch finds and reports it again.
-// The connection is a new one: the switch may have cut the open one, which would deliver the keys after the rollback.
+// uploadLateKeys uploads the keys that are due after a switch, while the node still waits for its first confirmation. The node
+// then watches the services that wait for these keys before it makes the system permanent, and a rollback restores the keys.
+// It reports whether keys may have changed. It ignores errors, because the upload after the confirmation reports them. It
+// opens a new connection: the switch may have cut the old connection, and keys sent over the old connection could arrive after
+// the rollback.
 func (c *Changer) uploadLateKeys(ctx context.Context, h host, set secrets.Set, o Options) bool {
 	ctx, cancel := context.WithTimeout(ctx, o.Confirm/2)
 	defer cancel()
@@ -147,9 +149,9 @@ type connection struct{ conn *remote.Conn }
 
 func (c connection) Conn(context.Context) (*remote.Conn, error) { return c.conn, nil }
 
-// hasKeysAfterSwitch reports whether keys must be uploaded or removed after a switch. before is the result of the
-// upload before the switch, which found the keys to remove. If nothing was uploaded before, this is only known if the
-// node has reported after the switch that it has no keys. The node deletes the backup of replaced keys itself.
+// hasKeysAfterSwitch reports whether keys must be uploaded or removed after a switch. before is the result of the upload
+// before the switch, which lists the keys to remove. Without such an upload it returns false only if the hive has no keys for
+// the node, and the node has reported that it has none.
 func hasKeysAfterSwitch(t Task, o Options, before secrets.Result, after activate.Node) bool {
 	if t.Keys == nil || len(t.Keys.Keys) == 0 && after.NoKeys {
 		return false

@@ -75,7 +75,7 @@ func (c *Changer) waitForPreviousReboot(ctx context.Context, node string, h acti
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		c.Fleet.Drop(node) // the old connection was made to the system before the reboot
+		c.Fleet.Drop(node) // close the connection to the system that ran before the reboot
 	}
 	return c.Store.Update(func(s *state.State) error { s.Rebooted(node); return nil })
 }

@@ -40,7 +40,7 @@ func (c *Changer) restoreSystem(ctx context.Context, t Task, h host, o Options, 
 	if generation == 0 {
 		return errors.New("it had no earlier generation")
 	}
-	if t.Keys != nil { // before the activation, because the units of the earlier system start with the previous keys
+	if t.Keys != nil { // restore the keys before the system, because the units of the earlier system start with the previous keys
 		if err := c.Uploader.PutBack(ctx, name, h); err != nil {
 			return AddCause(ctx, c.Fleet, name, err)
 		}

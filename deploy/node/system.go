@@ -14,13 +14,13 @@ import (
 // Target is a system that a node is to run or to boot, and the request that activates it.
 type Target struct {
 	Before  activate.Node    // state of the node when it was inspected
-	Request activate.Request // has the path of the system, even if Generation is set
+	Request activate.Request // the request to activate the system; its Path is set even if Generation is set
 
 	// Generation is the existing generation of the node's profile to activate; 0: the system becomes a new
 	// generation.
 	Generation int
-	// Restores is set if the node had the system before. If the node no longer has it, the error is a
-	// [GoneError].
+	// Restores is set if the node had the system before, such as for a rollback. If the node no longer has the system, the
+	// error is a [GoneError].
 	Restores bool
 	// Kind and Membership are the engine of the system and the membership of the node in it. Membership is nil if the
 	// system has no engine, and if it is an earlier system, whose engine only the node can report.
@@ -57,9 +57,9 @@ func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host,
 	}
 	if stateErr := c.Store.Update(func(s *state.State) error {
 		s.Finish(run, node, intent.Step)
-		// An activation with an outcome has finished or undone the activations of killed runs on the node, so
-		// their intents are removed. Without an outcome their intents stay, because another run may be
-		// switching the node.
+		// When the result of the activation is known, the node has also finished or undone the activations of earlier, killed
+		// runs, so the intents of those runs are removed. When the result is not known, another run may be switching the node,
+		// so the intents stay.
 		if err == nil || t.Recovered || result.PreviousRun != nil || result.Outcome != "" {
 			s.DropOpenIntents(run, node)
 		}

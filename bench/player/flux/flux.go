@@ -19,9 +19,9 @@ const cleanTimeout = 5 * time.Minute
 // Player implements [player.Player].
 type Player struct {
 	player.Remote
-	program player.Unit   // submits jobs on the leader, and writes their events
-	poll    time.Duration // time between two reads of the program's lines
-	quiet   time.Duration // time without lines after which the player looks whether the program runs
+	program player.Unit   // program.py, which submits jobs on the leader and writes their events to a file
+	poll    time.Duration // time between two reads of the lines that program.py has written
+	quiet   time.Duration // time without new lines after which the player checks that program.py still runs
 }
 
 // New returns the player of a cluster. It runs no command.
@@ -34,16 +34,16 @@ func New(c engine.Cluster) player.Player {
 	return p
 }
 
-// cancelScript cancels the jobs of the player that have not ended, and prints their ids. Without -A, flux jobs lists those of root, and the owner of
-// the instance has submitted them. flux cancel starts Python, so a call cancels many jobs. It fails for a job that has ended meanwhile: the next call
-// does not find it.
+// cancelScript cancels the jobs of the player that have not ended, and prints their ids. Without -A, flux jobs lists the jobs
+// of the user who calls it: the owner of the instance, who has submitted all jobs. flux cancel starts Python, so one call
+// cancels many jobs. The call fails for a job that has ended meanwhile; the next call does not list that job.
 const cancelScript = `jobs=$(flux jobs --no-header -A --count=0 --filter=pending,running --name=` + jobName + ` --format='{id.dec}') || exit
 [ -z "$jobs" ] || echo "$jobs" | xargs -n 1000 flux cancel > /dev/null 2>&1 || :
 echo "$jobs"
 `
 
-// Clean implements [player.Player]. It stops the program, which may still submit jobs. A job that does not react to its end is killed by Flux
-// after some time.
+// Clean implements [player.Player]. It first stops program.py, which may still submit jobs, and then cancels the jobs. Flux
+// kills a cancelled job that does not end by itself after some time.
 func (p *Player) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("the jobs have not ended within %v", cleanTimeout))
 	defer cancel()
@@ -66,8 +66,8 @@ func (p *Player) Clean(ctx context.Context) error {
 	}
 }
 
-// programs are the names of Flux' processes. A broker has its rank in its name, and the job manager and the other modules in C are threads of
-// it. Schedulers in Python are processes of their own, and so are the programs that check requests.
+// programs are the names of Flux' processes. A broker's name ends with its rank. The job manager and the other modules in C
+// are threads of the broker. Schedulers in Python and the programs that check requests are processes of their own.
 var programs = []string{"flux-broker-*", "sched-simple", "sched-fifo", "sched-backfill", "job-validator", "job-frobnicator"}
 
 // Usage implements [player.Player]. The usage of the broker does not contain the programs of jobs.

@@ -10,10 +10,10 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// startTime is added to the run time of a job, for the start of its tasks, and is its time limit. In seconds.
+// startTime is how many seconds the time limit of a job is longer than its run time, for the start of the job's tasks.
 const startTime = 300
 
-// request is a line of the file with the jobs that the program reads.
+// request is a line of the file with jobs, which program.py reads.
 type request struct {
 	Job    string   `json:"job"`
 	Submit float64  `json:"submit"`

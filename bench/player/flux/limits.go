@@ -16,7 +16,7 @@ import (
 const limitsScript = `flux module list && echo && flux config get && echo && { flux modprobe show sched 2> /dev/null || :; }
 `
 
-// queueDepth is the number of jobs that the schedulers in Python consider, unless an argument sets it.
+// queueDepth is the number of jobs that Flux' schedulers in Python consider at once, unless the argument queue-depth sets it.
 const queueDepth = "8 (default)"
 
 // fluxionSettings are the settings of Fluxion that limit how many jobs are placed, with the defaults in flux-config-sched-fluxion-qmanager(5).
@@ -25,13 +25,13 @@ var fluxionSettings = []struct{ table, name, byDefault string }{
 	{"", "queue-policy", "fcfs"},
 	{"queue-params", "queue-depth", "32"},          // pending jobs that a cycle considers
 	{"queue-params", "max-queue-depth", "1000000"}, // the largest queue-depth
-	{"policy-params", "reservation-depth", "64"},   // pending jobs of a higher priority whose start hybrid must not delay
+	{"policy-params", "reservation-depth", "64"},   // number of pending jobs with a higher priority whose start the policy hybrid must not delay
 }
 
 // settingsTables are the tables of the configuration that limit the rate of jobs, or refuse jobs.
 var settingsTables = []string{"ingest", "job-manager", "policy", "queues", "sched-fluxion-qmanager", "sched-fluxion-resource"}
 
-// Limits implements [player.Player]. No limit is a rate.
+// Limits implements [player.Player]. None of Flux' limits is a rate, such as jobs per second.
 func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	out, err := p.program.RunScript(ctx, limitsScript)
 	if err != nil {
@@ -80,7 +80,8 @@ func findScheduler(modules string) string {
 	return ""
 }
 
-// findQueueDepth returns the argument queue-depth of a scheduler in Python, or the older mode.
+// findQueueDepth returns the argument queue-depth with which a scheduler in Python was loaded, or the argument mode of older
+// versions.
 func findQueueDepth(scheduler, module string) string {
 	var m struct {
 		Name string
@@ -118,7 +119,8 @@ func fluxionLimits(table map[string]any) []player.Limit {
 	return limits
 }
 
-// flatten returns a limit for each setting in a table, with the names of the tables before its own.
+// flatten returns a limit for each setting in a table of the configuration. The name of a limit is the setting's name after
+// the names of the tables that contain it.
 func flatten(name string, value any) []player.Limit {
 	switch v := value.(type) {
 	case nil:

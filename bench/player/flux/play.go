@@ -40,9 +40,9 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	return err
 }
 
-// follow reads what the program writes until all jobs have ended.
+// follow reads the lines that program.py writes until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial) error {
-	offset, active := 0, time.Now() // active: when the program has written a line, or was seen
+	offset, active := 0, time.Now() // active is when program.py last wrote a line or was seen running
 	return player.Loop{
 		Poll: p.poll, Done: func() bool { return len(t.ended) == len(t.jobs) },
 		Read: func() func() (func() error, error) {

@@ -25,11 +25,12 @@ const (
 	errorFile = folder + "/errors"
 )
 
-// unit is the program, without the function that runs commands.
+// unit is the transient systemd unit in which program.py runs; its field with the function that runs commands is not set.
 var unit = player.Unit{Name: "nixbench-bench-flux.service", Folder: folder, File: folder + "/lines"}
 
-// runScript starts the program in a transient unit of systemd, because commands over SSH end with their connection. It runs as the owner of
-// the instance: Flux accepts jobs of others, such as root, only with flux-security's program and MUNGE.
+// runScript starts program.py on the leader in a transient systemd unit, because a command over SSH ends with its connection.
+// The program runs as the owner of the Flux instance: Flux accepts jobs of other users, such as root, only with
+// flux-security's program and MUNGE.
 var runScript = `set -e
 owner=$(flux getattr security.owner)
 mkfifo -m 0600 ` + startPipe + `
@@ -39,10 +40,10 @@ chown "$owner" ` + startPipe + `
 systemd-run --quiet --collect --unit=` + unit.Name + ` --uid="$owner" --setenv=PATH --property=StandardOutput=append:` + unit.File + ` \
 	--property=StandardError=append:` + errorFile + ` flux python ` + folder + `/program.py ` + jobsFile + " " + startPipe + "\n"
 
-// setupTimeout is the time limit for the program to receive events.
+// setupTimeout is how long program.py may take until it receives events of Flux.
 const setupTimeout = 30 * time.Second
 
-// startProgram starts the program and waits until it is ready.
+// startProgram starts program.py on the leader, and waits until it is ready.
 func (p *Player) startProgram(ctx context.Context, jobs []workload.Job) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout, fmt.Errorf("the program that submits jobs is not ready after %v", setupTimeout))
 	defer cancel()
@@ -74,7 +75,7 @@ func (p *Player) startProgram(ctx context.Context, jobs []workload.Job) error {
 	}
 }
 
-// begin gives the program the start of the workload, on the clock of the leader.
+// begin tells program.py when the workload starts, on the clock of the leader.
 func (p *Player) begin(ctx context.Context, onNode time.Time) error {
 	us := onNode.UnixMicro()
 	if _, err := p.Run(ctx, strings.NewReader(fmt.Sprintf("%d.%06d\n", us/1e6, us%1e6)), "sh", "-c", "cat > "+startPipe); err != nil {
@@ -83,7 +84,8 @@ func (p *Player) begin(ctx context.Context, onNode time.Time) error {
 	return nil
 }
 
-// checkProgram returns an error if the program does not run. A check that does not reach the leader says nothing; the next read of lines reports it.
+// checkProgram returns an error if program.py does not run. If the leader cannot be reached, it returns nil, because the next
+// read of lines reports that.
 func (p *Player) checkProgram(ctx context.Context) error {
 	ended, err := p.program.RunScript(ctx, "systemctl --quiet is-active "+unit.Name+" || echo ended\n")
 	if err != nil || len(ended) == 0 {
@@ -97,7 +99,7 @@ func (p *Player) checkProgram(ctx context.Context) error {
 	return fmt.Errorf("flux: the program that submits jobs has ended on the leader: %s", text)
 }
 
-// line is a line of the program, see program.py.
+// line is a line of the output of program.py.
 type line struct {
 	Ready   bool
 	Job     string

@@ -13,11 +13,11 @@ type trial struct {
 	jobs     []workload.Job
 	events   []player.Event    // with the times of the leader's clock
 	jobOf    map[uint64]string // by id in Flux
-	early    map[uint64][]line // events of ids that are not known yet, and of jobs of others
+	early    map[uint64][]line // events whose job id the player does not know yet, or that belong to a job of another user
 	ended    map[string]bool
 	admitted map[string]bool
 	nodes    map[string]string // on which jobs were placed
-	problem  map[string]string // why a job has not ended by itself
+	problem  map[string]string // why a job has failed or was cancelled, by job
 }
 
 func newTrial(jobs []workload.Job) *trial {
@@ -25,7 +25,7 @@ func newTrial(jobs []workload.Job) *trial {
 		admitted: map[string]bool{}, nodes: map[string]string{}, problem: map[string]string{}}
 }
 
-// addLines adds the events of lines. The events of a job may come before the answer with its id.
+// addLines adds the events in lines of program.py. The events of a job may come before the line with the job's id.
 func (t *trial) addLines(lines []line) {
 	for _, l := range lines {
 		switch {
@@ -49,7 +49,8 @@ func (t *trial) addLines(lines []line) {
 	}
 }
 
-// addEvent adds an event of RFC 21 of Flux. A job that is cancelled before it runs has no event finish.
+// addEvent adds an event of a job's event log, which Flux' RFC 21 describes. A job that is cancelled before it runs has no
+// event finish.
 func (t *trial) addEvent(job string, l line) {
 	if t.ended[job] {
 		return
@@ -57,7 +58,7 @@ func (t *trial) addEvent(job string, l line) {
 	switch l.Event {
 	case "submit":
 		t.add(job, player.Created, l.Time)
-	case "priority": // the dependencies have ended, and the scheduler gets the job; later ones change its priority
+	case "priority": // the first event priority means that the job's dependencies have ended and the scheduler gets the job; later ones only change its priority
 		if !t.admitted[job] {
 			t.admitted[job] = true
 			t.add(job, player.Admitted, l.Time)

@@ -62,12 +62,12 @@ func (n null) Play(ctx context.Context, jobs []workload.Job, begin func() time.T
 	return nil
 }
 
-// trial is the state of the jobs of Play.
+// trial is the state of the jobs during one call of Play.
 type trial struct {
 	null
 	start time.Time
 	send  func(player.Event)
-	slot  time.Time            // when the rate allows to place the next job
+	slot  time.Time            // the earliest time at which the next job may be placed, by Options.Rate
 	ends  map[string]time.Time // when a job that was placed ends
 	ended map[string]bool
 }

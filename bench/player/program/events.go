@@ -16,7 +16,7 @@ import (
 // beginEvent is the first event.
 const beginEvent = "begin"
 
-// kinds are the events after the first one.
+// kinds are the events that the program may print after the event begin.
 var kinds = []string{player.Submit, player.Created, player.Admitted, player.Bound, player.Start, player.Finish, player.Failed}
 
 // clockError is how far the time of an event may be before the beginning, or after the event was read.
@@ -53,7 +53,7 @@ type check struct {
 	start   time.Time
 	seen    map[string]map[eventKey]bool // by job
 	ended   map[string]bool
-	waiting map[string]int // tasks that have not ended, of jobs whose tasks have events of their end
+	waiting map[string]int // number of tasks that have not ended, by job; only of jobs whose tasks have events of their own
 }
 
 type eventKey struct {
@@ -72,7 +72,7 @@ func newCheck(jobs []workload.Job, start time.Time) *check {
 	return c
 }
 
-// event returns the event of a line that was read at a time.
+// event returns the event in a line of output. read is when the line was read.
 func (c *check) event(l line, read time.Time) (player.Event, error) {
 	at := time.UnixMicro(l.Time)
 	key := eventKey{l.Event, l.Task}
@@ -114,7 +114,8 @@ func (c *check) end(l line) {
 	}
 }
 
-// complete returns an error unless the program has reported the end of all jobs. Without a list of jobs, those with an event count.
+// complete returns an error unless the program has reported the end of all jobs. If the workload has no list of jobs, one
+// event of a job is enough.
 func (c *check) complete() error {
 	var missing []string
 	if c.jobs == nil {

@@ -35,13 +35,13 @@ type Options struct {
 	Log    string // a file to which stderr is appended
 }
 
-// Player implements [player.Player]. Limits, Usage and Clean are those of the scheduler's own player, which also counts requests.
+// Player implements [player.Player]. Its methods Limits, Usage and Clean are the methods of the scheduler's own player.
 type Player struct {
 	player.Player
 	o Options
 }
 
-// New returns the player. scheduler is the player of the cluster.
+// New returns the player of a user's program. scheduler is the player of the cluster's scheduler.
 func New(scheduler player.Player, o Options) *Player { return &Player{scheduler, o} }
 
 // Play implements [player.Player]. The program runs in a session of its own, so that Ctrl-C reaches nixbench alone, which ends all processes of
@@ -105,7 +105,7 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 // jobsFile returns the file with the jobs.
 func (p *Player) jobsFile() string { return filepath.Join(p.o.Folder, "jobs.jsonl") }
 
-// run runs the program until it ends, or ctx does, and then ends what remains of its process group.
+// run runs the user's program until it ends or ctx ends. It then kills what remains of the program's process group.
 func (p *Player) run(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) error {
 	cmd := exec.CommandContext(ctx, p.o.Argv[0], p.o.Argv[1:]...)
 	cmd.Env = append(slices.Clip(p.o.Env), "NIXBENCH_JOBS="+p.jobsFile())
@@ -124,7 +124,7 @@ func (p *Player) run(ctx context.Context, stdin *os.File, stdout, stderr io.Writ
 	return err
 }
 
-// read reads the events. It returns nil as check if the program has not begun.
+// read reads the events that the program prints. It returns no check if the program has not printed the event begin.
 func (p *Player) read(output io.Reader, jobs []workload.Job, begin func() time.Time, send func(player.Event)) (*check, error) {
 	var c *check
 	lines := bufio.NewScanner(output)
@@ -159,7 +159,7 @@ func (p *Player) read(output io.Reader, jobs []workload.Job, begin func() time.T
 	return c, nil
 }
 
-// lastLine returns the last line of a file after a colon, or an empty string.
+// lastLine returns ": " and the last line of a file, or an empty string for an empty file.
 func lastLine(file string) string {
 	data, err := os.ReadFile(file)
 	text := strings.TrimSpace(string(data))
@@ -170,7 +170,8 @@ func lastLine(file string) string {
 	return ": " + text[:min(len(text), 3*shown)]
 }
 
-// WriteCommand writes a script into a folder that runs a command line with the arguments of the script after it.
+// WriteCommand writes an executable script into a folder. The script runs a command line, followed by the arguments of the
+// script.
 func WriteCommand(folder, name, quoted string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err

@@ -33,11 +33,11 @@ func (e joiner) Admit(ctx context.Context, node string) error {
 	}
 	_, err = e.Nodes(ctx)
 	switch {
-	case err == nil: // the unit is stopped if the node was reset and its machine was not recreated
+	case err == nil: // the join unit must be started if the node was reset and its machine was not recreated
 		_, err = e.Command(ctx, node, "systemctl", "start", "--no-block", setupUnit)
 		return err
 	case errors.Is(err, api.ErrNoControlPlane) && (node == all[0] || e.phaseOf(ctx, all[0]) == phaseWaiting):
-		// Permit the first control plane to create the cluster, even if another node is being admitted now. The
+		// Permit the first control plane to create the cluster, even when Admit was called for another node: an earlier
 		// admission of the first control plane may have failed because other control planes were unreachable. The permission
 		// is a file in a tmpfs, so a machine that is recreated later does not have it.
 		if _, err = e.Command(ctx, all[0], "install", "-D", "-m", "0600", "/dev/null", s.Permit); err != nil {
@@ -50,12 +50,13 @@ func (e joiner) Admit(ctx context.Context, node string) error {
 	return failure.On(node, fmt.Errorf("it cannot join: %w", err))
 }
 
-// nodeUser is the beginning of the name of the user that a node is in the API.
+// nodeUser is the prefix of the user name with which a node authenticates to the API: system:node:NAME.
 const nodeUser = "system:node:"
 
-// sendCredentials writes a kubeconfig to a file on the node, with which it can join. Its user is the node itself: the API
-// allows this user to request a certificate for the kubelet of this node, and for no other. A bootstrap token would allow
-// every node that has it to become any other node. The node adds the address of the API server.
+// sendCredentials writes a kubeconfig to a file on the node, with which the node can join. The user in the kubeconfig is the
+// node itself: the API allows this user to request a certificate for the kubelet of this node, and for no other node. A
+// bootstrap token would allow every node that has it to become any other node. The node adds the address of the API server to
+// the file.
 func (e joiner) sendCredentials(ctx context.Context, node, file string) error {
 	authority, certificate, key, err := e.Issue("cluster-ca", nodeUser+node, "system:nodes")
 	if err != nil {
@@ -73,8 +74,8 @@ func (e joiner) sendCredentials(ctx context.Context, node, file string) error {
 	return err
 }
 
-// isBeingCreated reports whether a control plane is creating the cluster. A control plane in phaseWaiting
-// does not count, because it may still wait for the permission.
+// isBeingCreated reports whether a control plane is creating the cluster now. A control plane in phaseWaiting does not count,
+// because it may still wait for nixbench's permission to create the cluster.
 func (e joiner) isBeingCreated(ctx context.Context) bool {
 	return slices.ContainsFunc(e.NodesOf(ControlPlane), func(node string) bool {
 		phase := e.phaseOf(ctx, node)

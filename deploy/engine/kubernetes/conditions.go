@@ -22,7 +22,7 @@ func (e checker) Conditions(o engine.CheckOptions) []check.Condition {
 		{Name: api.Count(len(e.Cluster.Members), "node") + " Ready", Probe: e.checkNodesReady, Explain: e.explainNodes},
 		{Name: "system pods run", Probe: e.checkSystemPods, Explain: e.explainSystemPods},
 	}
-	s, err := e.settings() // every probe above returns an error of the settings
+	s, err := e.settings() // no condition for objects is added, because every probe above already fails with the error of settings
 	for _, name := range slices.Sorted(maps.Keys(s.Checks)) {
 		o := s.Checks[name]
 		conditions = append(conditions, check.Condition{Name: o.String(), Probe: func(ctx context.Context) error { return e.CheckObject(ctx, o) }})
@@ -126,7 +126,7 @@ func (e checker) checkSystemPods(ctx context.Context) error {
 // explainSystemPods returns the last lines of the logs of pods in kube-system that are not ready, for at most
 // maxExplained pods.
 func (e checker) explainSystemPods(ctx context.Context) string {
-	_, waiting, _ := e.UnreadySystemPods(ctx) // without an answer, there is nothing to explain
+	_, waiting, _ := e.UnreadySystemPods(ctx) // ignore the error: if the API does not answer, there is nothing to explain
 	var texts []string
 	for _, p := range waiting[:min(maxExplained, len(waiting))] {
 		name := api.NodeName(p)
@@ -153,14 +153,14 @@ func (e checker) explainNodes(ctx context.Context) string {
 }
 
 const (
-	// maxExplained is the maximum number of nodes or pods whose logs an explanation contains. Further ones
-	// usually have the same problem.
+	// maxExplained is the maximum number of nodes or pods whose logs an error quotes. Further nodes or pods usually have the
+	// same problem.
 	maxExplained = 3
 	logLines     = "15" // the number of lines from each log
 )
 
-// explainMembers returns a function that returns the phases and the last log lines of the members for which
-// which returns true, for at most maxExplained members.
+// explainMembers returns a function that quotes the phases and the last log lines of members. It quotes the members for which
+// the argument which returns true, and at most maxExplained members.
 func (k *kubeadm) explainMembers(which func(node string) bool) func(context.Context) string {
 	return func(ctx context.Context) string {
 		var texts []string
@@ -190,7 +190,7 @@ func (k *kubeadm) explainMember(ctx context.Context, node string) []string {
 	for _, unit := range []string{setupUnit, kubeletUnit} {
 		out, err := k.Run(ctx, node, nil, "journalctl", "--no-pager", "-q", "-o", "cat", "-n", logLines, "-u", unit)
 		if err != nil {
-			return append(texts, "  "+engine.LastLine(err).Error()) // the node cannot be reached, so its other log cannot be read either
+			return append(texts, "  "+engine.LastLine(err).Error()) // stop after the first log: the node cannot be reached, so its other log cannot be read either
 		}
 		texts = append(texts, indent("  "+strings.TrimSuffix(unit, ".service")+": ", out)...)
 	}

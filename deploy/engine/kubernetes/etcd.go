@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	etcdctlTimeout     = 10 * time.Second // of one request; shorter than [engine.CommandTimeout], so that etcdctl's error reaches the user
-	etcdRemovalTimeout = time.Minute      // of the retries while etcd refuses the removal of a member
+	etcdctlTimeout     = 10 * time.Second // the time limit of one call of etcdctl; shorter than [engine.CommandTimeout], so that etcdctl's error reaches the user
+	etcdRemovalTimeout = time.Minute      // how long the removal of a member is repeated while etcd refuses the removal
 )
 
 // etcd is the etcd cluster of the control planes.
@@ -73,7 +73,7 @@ func (e etcd) tryRemoveMember(ctx context.Context, node string) (mayAcceptLater 
 		if down := e.listFailedMembers(ctx, other, node, members); len(down) > 0 {
 			return false, fmt.Errorf("removing its member would lose quorum, because etcd is down on %s; repair that one first: %w", engine.Abbreviate(down, ", "), err)
 		}
-		return strings.Contains(err.Error(), "unhealthy cluster"), err // it counts a restarted member as healthy only after some seconds
+		return strings.Contains(err.Error(), "unhealthy cluster"), err // etcd counts a restarted member as healthy only after some seconds
 	}
 	return false, err
 }

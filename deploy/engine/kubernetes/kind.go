@@ -35,11 +35,11 @@ is also removed from etcd.`,
 	},
 }
 
-// accessNotice is how long before its end the certificate of the administrator is reported.
+// accessNotice is how long before the expiry of the administrator's certificate nixbench starts to report the expiry.
 const accessNotice = 30 * 24 * time.Hour
 
-// accessNotes returns a note if the certificate in a kubeconfig ends within accessNotice. It returns none if the
-// file is missing or not readable: the command kubeconfig writes it again.
+// accessNotes returns a note if the certificate in a kubeconfig expires within accessNotice. It returns no note if the file is
+// missing or unreadable, because `nixbench kubeconfig` writes the file again.
 func accessNotes(kubeconfig string, now time.Time) []string {
 	data, err := durable.Read(kubeconfig, durable.KeySize)
 	if err != nil {

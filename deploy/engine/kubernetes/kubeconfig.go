@@ -25,7 +25,7 @@ type Access struct {
 	credentials credentials
 }
 
-// credentials are those of a user in a kubeconfig.
+// credentials are the credentials of a user in a kubeconfig.
 type credentials struct {
 	Certificate []byte `json:"client-certificate-data,omitempty"`
 	Key         []byte `json:"client-key-data,omitempty"`

@@ -16,8 +16,8 @@ const (
 	maxLeaseAge = 20 * time.Second
 )
 
-// Look implements [engine.Inspector]. A kubelet that was never started is no fault, because the node has not joined yet: its unit has a condition. Nor is the
-// container runtime that the node does not have.
+// Look implements [engine.Inspector]. A kubelet that was never started is no fault, because a node that has not joined yet
+// does not start its kubelet. A missing container runtime is no fault either, because a node has only one of the runtimes.
 func (e *kubeadm) Look(ctx context.Context, node string) ([]engine.Fault, error) {
 	if !e.Has(node) {
 		return nil, nil

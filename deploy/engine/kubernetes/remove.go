@@ -36,7 +36,7 @@ func (e remover) RemoveMember(ctx context.Context, node string) error {
 		return context.Cause(ctx)
 	}
 	if registered {
-		// With api.ErrNoControlPlane, the removed node was the only control plane, and the cluster no longer exists.
+		// api.ErrNoControlPlane means that the removed node was the only control plane, so the cluster no longer exists.
 		if _, err := e.Kubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil && !errors.Is(err, api.ErrNoControlPlane) {
 			return errors.Join(resetErr, failure.On(node, fmt.Errorf("delete from the cluster: %w", err)))
 		}

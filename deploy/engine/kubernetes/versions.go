@@ -27,7 +27,7 @@ func (e upgrader) Versions(ctx context.Context, nodes []string) (map[string]engi
 	defer cancel()
 	observed, err := e.Nodes(ctx)
 	if err != nil {
-		return nil, nil // not an error: this may be the first deployment, or a deployment that repairs the cluster
+		return nil, nil // No error, although no API server answers: this may be the first deployment, or a deployment that repairs the cluster.
 	}
 	var members []member
 	different := false
@@ -67,7 +67,7 @@ type member struct {
 	deployed bool    // by this run
 	desired  release // in the hive
 	kubelet  release // unknown if the node is not registered
-	api      release // of the running API server of a control plane
+	api      release // version of the API server that runs on the member, if the member is a control plane
 }
 
 // readAPIVersions reads the versions of the API servers, and reports whether one has answered.
@@ -137,7 +137,8 @@ func apiVersions(members []member) (oldest, newest release) {
 	return oldest, newest
 }
 
-// upgradeSteps describes the steps of an upgrade over several minor releases, of which none may be left out.
+// upgradeSteps describes the versions that an upgrade over several minor releases goes through. No minor release may be
+// skipped.
 func upgradeSteps(from, to release) string {
 	text := fmt.Sprintf("set nixbench.kubernetes.package to release %d.%d and apply", from.major, from.minor+1)
 	for minor := from.minor + 2; minor < to.minor; minor++ {
@@ -152,7 +153,7 @@ type release struct {
 	pre                 string // the pre-release, such as rc.1, or final
 }
 
-// final is greater than the name of any pre-release.
+// final is the pre-release of a final version. It is greater than the name of any pre-release.
 const final = "~"
 
 var releaseForm = regexp.MustCompile(`^v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([^+]*))?(?:\+.*)?$`)

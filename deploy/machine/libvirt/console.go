@@ -154,7 +154,7 @@ func copyConsole(ctx context.Context, stream consoleStream, in <-chan []byte, ou
 		if len(pending) > maxConsoleInput {
 			receive = nil
 		}
-		select { // also while there is output, or input that the console does not take, so that the user can leave it
+		select { // check for the end of ctx in each round, so that a user can leave a console that prints all the time or takes no input
 		case data, open := <-receive:
 			if !open {
 				return nil

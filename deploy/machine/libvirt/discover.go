@@ -55,7 +55,7 @@ func (d *domain) findAddresses() []netip.Addr {
 		}
 		links, err := d.d.ListAllInterfaceAddresses(source)
 		if err != nil {
-			continue // no agent answers, or the driver does not support the source
+			continue // the guest runs no agent, or the driver does not support this source of addresses
 		}
 		for _, l := range links {
 			if !strings.EqualFold(l.Hwaddr, d.MAC) {

@@ -82,7 +82,7 @@ func (d *domain) isMachineOfNode(c provider.Cluster, node string) bool {
 	return d.IsMachineOf(c) && d.Mark.Node == node
 }
 
-// stateOf returns the run state of a domain. It returns Running for a domain that libvirt pauses briefly,
+// stateOf returns whether a domain runs, is paused, or is off. It returns Running for a domain that libvirt pauses briefly,
 // for instance during a save or a migration.
 func stateOf(d *libvirt.Domain) (provider.State, error) {
 	state, reason, err := d.GetState()
@@ -199,8 +199,9 @@ func (d *domain) askToShutDown(limit time.Duration) error {
 	return d.askUntilOff(ways, func() (bool, error) { return isActive(d.d) }, limit)
 }
 
-// askUntilOff asks the guest in one way after the other until the domain is not active, or the time limit has passed. A way fails if the
-// guest has just shut down, or does not support it. If all of them fail and the domain is active a second later, it returns [provider.ErrRefused].
+// askUntilOff asks the guest to shut down, in one way after the other, until the domain is not active or the time limit has
+// passed. A way fails if the guest has just shut down, or does not support the way. If all ways fail and the domain is active
+// a second later, askUntilOff returns [provider.ErrRefused].
 func (s *session) askUntilOff(ways []func() error, isActive func() (bool, error), limit time.Duration) error {
 	var refusals []string
 	var lastAsked time.Time
@@ -299,7 +300,7 @@ func (d *domain) isDetached(nets []*network) (bool, error) {
 		return false, err
 	}
 	if now.Link == nil || now.Link.Network != d.Link.Network {
-		return true, nil // a run was interrupted between the two steps of reconnect
+		return true, nil // a run was killed between the two changes of the interface that reconnect makes
 	}
 	return !slices.ContainsFunc(n.ports, func(p domainxml.Port) bool { return p.UUID == now.Link.Port }), nil
 }

@@ -131,7 +131,7 @@ func (p *pool) ensureSeed(m *domainxml.Machine, method provider.Method, keep boo
 func (p *pool) ensureDisks(m *domainxml.Machine, d *domain, keep bool) error {
 	node, image := m.Spec.Node, m.Spec.Image
 	if p.host.kind == provider.VM && image.Kernel != "" {
-		// m.Image, not image: an existing machine keeps the kernel of the image that it was created from.
+		// Use m.Image and not spec.Image: an existing machine keeps the kernel of the image from which it was created.
 		m.Files.Kernel = p.pathOf(imageVolumeName(m.Image, "kernel"))
 		if image.Initrd != "" {
 			m.Files.Initrd = p.pathOf(imageVolumeName(m.Image, "initrd"))
@@ -230,7 +230,7 @@ func (h *Hypervisor) Check(ctx context.Context, c provider.Cluster, net provider
 			return h.wrapError("", "check the machine", err, "")
 		}
 		if spec.Image.Disk == "" && spec.Image.Hash == "" {
-			spec.Firmware = provider.UEFI // the image is not known yet, and without it the check for a BIOS may fail wrongly
+			spec.Firmware = provider.UEFI // the image is not known yet, and the check of a machine with a BIOS could fail only for this reason
 		}
 		if _, err := domainxml.Domain(domainxml.Machine{Cluster: c, Network: net, Spec: spec, Host: s.host.xml}); err != nil {
 			fix := ""

@@ -5,8 +5,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/libvirt/seed"
 )
 
-// libvirt has no call to create a folder with files on its host, so createFolder defines a temporary pool in the
-// folder. The pool has the name of the folder, so that a pool of an interrupted operation is found.
+// libvirt has no call that creates a folder with files, so createFolder defines a temporary storage pool in the folder. The
+// pool has the name of the folder, so that a later run finds the pool of an interrupted operation.
 
 // createFolder creates a folder in the pool with exactly these files, readable by root only. An existing folder is
 // replaced.
@@ -63,7 +63,7 @@ func (p *pool) removeFolder(name string) error {
 	if err != nil {
 		return err
 	}
-	if !there { // the temporary pool of an interrupted operation may exist without the folder
+	if !there { // an interrupted operation may have left the folder's temporary pool without the folder
 		inner, err := p.conn.LookupStoragePoolByName(name)
 		if isNotFound(err) {
 			return nil

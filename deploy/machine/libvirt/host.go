@@ -17,7 +17,7 @@ type host struct {
 	xml  domainxml.Host
 	cpus int
 	id   string // identifies the host; all libvirt drivers of the host have the same id
-	test bool   // the driver is libvirt's test driver, whose volumes have no content
+	test bool   // whether the driver is libvirt's test driver, whose volumes have no content
 }
 
 func (c *connection) examineHost(conn *libvirt.Connect) (host, error) {

@@ -22,7 +22,7 @@ type Hypervisor struct {
 	shutdownTimeout time.Duration
 	// volumeTimeout is how long the removal of a volume waits while the volume is being written.
 	volumeTimeout time.Duration
-	// onChange, if set, is called before each change on the hypervisor. Tests use it to interrupt operations.
+	// onChange, if set, is called before each change on the hypervisor. Tests set it to interrupt operations.
 	onChange func(what string) error
 
 	storage sync.Mutex // held while the pool or a network is created or removed
@@ -64,15 +64,15 @@ func Open(name string, o provider.Hypervisor, send event.Sink) (*Hypervisor, err
 	return h, nil
 }
 
-// Parts of the URIs with which nixbench connects. A hive chooses its URIs, and others make libvirt run a program here, such as the
-// transport ext and the parameter command, or let the libvirt of another host open another URI, such as the parameter name.
+// Parts that the URI of a hypervisor may have. The URI comes from the hive. Other parts would let the hive run programs on
+// this computer, such as the transport ext with the parameter command.
 var (
 	drivers    = []string{"qemu", "lxc", "test"}
 	transports = []string{"", "unix", "ssh", "libssh", "libssh2", "tcp", "tls"}
 	parameters = []string{"socket", "mode", "proxy", "keyfile", "known_hosts", "known_hosts_verify", "sshauth", "no_tty", "no_verify", "no_sanity", "pkipath", "tls_priority"}
 )
 
-// checkURI returns an error if a URI has another part.
+// checkURI returns an error if a URI has a part that is not in these lists.
 func checkURI(u *url.URL) error {
 	driver, transport, _ := strings.Cut(u.Scheme, "+")
 	switch {

@@ -22,7 +22,7 @@ type network struct {
 	transient bool // the network is active but not defined
 
 	portsRead  bool             // portsKnown and ports are set
-	portsKnown bool             // this libvirt can list ports (5.5 and later)
+	portsKnown bool             // whether this version of libvirt can list the ports of a network (5.5 and later)
 	ports      []domainxml.Port // interfaces connected to the network
 }
 
@@ -111,7 +111,8 @@ func (s *session) prepareNetwork(c provider.Cluster, want provider.Network, rese
 	return there.prepare(c, want, reservations)
 }
 
-// prepare starts a network of the cluster, and defines it again if it was undefined while it was active. Then its reservations can be changed.
+// prepare starts a network of the cluster, defines the network again if it was undefined while it was active, and updates its
+// reservations.
 func (n *network) prepare(c provider.Cluster, want provider.Network, reservations []provider.Reservation) error {
 	if !n.active {
 		if err := n.beforeChange("start the network"); err != nil {
@@ -225,7 +226,8 @@ func (n *network) updateReservations(want []provider.Reservation) error {
 	return nil
 }
 
-// removeUnused removes a network of the cluster whose settings have changed. It returns an error if machines use the network.
+// removeUnused removes a network of the cluster so that it can be created with changed settings. It returns an error if
+// machines use the network.
 func (n *network) removeUnused(c provider.Cluster, want provider.Network) error {
 	users, err := n.listUsers(c, nil)
 	if err == nil && len(users) > 0 {

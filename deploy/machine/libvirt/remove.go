@@ -37,7 +37,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string
 }
 
 func (p *pool) removeMachineVolumes(c provider.Cluster, node string) error {
-	if err := p.refresh(); err != nil { // before a refresh, libvirt does not list the console log
+	if err := p.refresh(); err != nil { // libvirt lists the console log, which QEMU has written into the pool's folder, only after a refresh of the pool
 		return err
 	}
 	names, err := p.p.ListStorageVolumes()
@@ -131,8 +131,8 @@ func (s *session) cleanPool(c provider.Cluster) ([]provider.Remaining, error) {
 // imageUsers are the users of the images in a pool, by the hash of the image.
 type imageUsers struct {
 	parts   map[string][]string // the volumes of each image, such as disk and ok
-	user    map[string]string   // a volume or machine that was made from the image
-	current map[string]bool     // whether a machine of the cluster has the image
+	user    map[string]string   // a volume or a machine that was made from the image, as an example for messages
+	current map[string]bool     // images from which a machine of this cluster was made
 }
 
 func (p *pool) listImageUsers(c provider.Cluster) (imageUsers, error) {

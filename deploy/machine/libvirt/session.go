@@ -74,7 +74,7 @@ func (s *session) acquireSlot(places chan struct{}) error {
 		case <-s.ctx.Done():
 			return s.ctx.Err()
 		case <-time.After(time.Second):
-			s.reportProgress() // waiting is progress: each operation with a slot has its own timeout
+			s.reportProgress() // waiting for a slot counts as progress: the operations that have the slots end by their own timeouts
 		}
 	}
 }

@@ -119,10 +119,10 @@ func surveyNetworks(all []*network, c provider.Cluster, want provider.Network, i
 
 // poolContents is the content of the pool, read from the names of volumes and folders.
 type poolContents struct {
-	machines  map[string]map[string]bool // nodes with a volume or folder, by the short id of the cluster
+	machines  map[string]map[string]bool // the nodes that have a volume or a folder in the pool, by the short id of their cluster
 	names     map[string]bool            // names of all volumes
 	images    map[string]bool            // hashes of the complete images
-	active    bool                       // the pool is active; otherwise its content is unknown
+	active    bool                       // whether the pool is active; the content of an inactive pool is unknown
 	available uint64                     // free bytes
 }
 
@@ -154,7 +154,7 @@ func (s *session) readPool() (poolContents, error) {
 		add(n)
 		all.names[n] = true
 	}
-	// The temporary pool of a folder exists if an operation was interrupted while it wrote the folder.
+	// A temporary pool for a machine's folder remains if an operation was interrupted while it wrote the folder.
 	pools, err := s.conn.ListAllStoragePools(0)
 	if err != nil {
 		return all, err
