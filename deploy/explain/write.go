@@ -14,25 +14,28 @@ import (
 
 const (
 	maxShownNodes = 20 // maximum number of rows for nodes; one more line contains the number of hidden nodes
-	maxShownSteps = 12 // maximum number of steps of the critical path that are shown with their names
+	maxShownSteps = 12 // number of steps of a long critical path that are shown with their names; more if they took the same time
 	maxName       = 20 // columns for the name of a node
 	timeWidth     = 8  // columns for a time
 )
 
-// shades contains the character for each phase in the bar of a node.
-var shades = map[event.Phase]rune{
-	event.Boot:     '▄',
-	event.Connect:  '·',
-	event.Copy:     '▒',
-	event.Keys:     '▪',
-	event.Activate: '█',
-	event.Confirm:  '▓',
-	event.Check:    '░',
-	event.Remove:   '×',
+// shades are the characters for the phases in the bar of a node, in the order of the legend.
+var shades = []struct {
+	phase event.Phase
+	shade rune
+}{
+	{event.Boot, '▄'}, {event.Connect, '·'}, {event.Copy, '▒'}, {event.Keys, '▪'}, {event.Activate, '█'}, {event.Confirm, '▓'}, {event.Check, '░'}, {event.Remove, '×'},
 }
 
-// otherShade is the character in the bar of a node for phases that are not in shades.
-const otherShade = '▬'
+// shadeOf returns the character for a phase, and its position in the legend, which begins with the phases that are not in shades.
+func shadeOf(p event.Phase) (shade rune, position int) {
+	for i, s := range shades {
+		if s.phase == p {
+			return s.shade, i
+		}
+	}
+	return '▬', -1
+}
 
 // Write writes the report as text in lines of at most width columns. If width is 0, it is 80; a smaller
 // width than 40 becomes 40.
@@ -61,7 +64,7 @@ func (r Report) Write(w io.Writer, width int) error {
 			b.WriteString("\n")
 		}
 		for _, n := range nodes {
-			c.writeRow(&b, n.Node, n.Spans, n.Busy, func(s Span) rune { return phaseShade(s.Phase) })
+			c.writeRow(&b, n.Node, n.Spans, n.Busy, func(s Span) rune { shade, _ := shadeOf(s.Phase); return shade })
 		}
 		if more > 0 {
 			fmt.Fprintf(&b, "… and %d more nodes\n", more)
@@ -187,32 +190,25 @@ func padOrCut(s string, n int) string {
 	return string(r) + strings.Repeat(" ", n-len(r))
 }
 
-func phaseShade(p event.Phase) rune {
-	if s, ok := shades[p]; ok {
-		return s
-	}
-	return otherShade
-}
-
 // describeShades returns the legend of the chart: the character and the name of each phase of the nodes.
 func describeShades(nodes []Node) []string {
-	used := map[event.Phase]bool{}
-	var order []event.Phase
+	var phases []event.Phase
 	for _, n := range nodes {
 		for _, s := range n.Spans {
-			if !used[s.Phase] {
-				used[s.Phase] = true
-				order = append(order, s.Phase)
+			if !slices.Contains(phases, s.Phase) {
+				phases = append(phases, s.Phase)
 			}
 		}
 	}
-	known := []event.Phase{event.Boot, event.Connect, event.Copy, event.Keys, event.Activate, event.Confirm, event.Check, event.Remove}
-	slices.SortStableFunc(order, func(a, b event.Phase) int {
-		return slices.Index(known, a) - slices.Index(known, b)
+	slices.SortStableFunc(phases, func(a, b event.Phase) int {
+		_, first := shadeOf(a)
+		_, second := shadeOf(b)
+		return first - second
 	})
 	var out []string
-	for _, p := range order {
-		out = append(out, fmt.Sprintf("%c %s", phaseShade(p), p))
+	for _, p := range phases {
+		shade, _ := shadeOf(p)
+		out = append(out, fmt.Sprintf("%c %s", shade, p))
 	}
 	return out
 }
@@ -220,21 +216,17 @@ func describeShades(nodes []Node) []string {
 // describePath returns the steps of the critical path as texts. In a long path, the shorter steps between
 // two long steps are replaced by their number and their total time.
 func (r Report) describePath() []string {
-	order := make([]int, len(r.Critical))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.Critical[b].Took, r.Critical[a].Took) })
-	show := map[int]bool{}
-	for _, i := range order[:min(len(order), maxShownSteps)] {
-		show[i] = true
+	var shortest Seconds // that is shown with its name
+	if len(r.Critical) > maxShownSteps {
+		longest := slices.SortedFunc(slices.Values(r.Critical), func(a, b Span) int { return cmp.Compare(b.Took, a.Took) })
+		shortest = longest[maxShownSteps-1].Took
 	}
 	var out []string
 	node := ""
 	for i := 0; i < len(r.Critical); i++ {
 		s, next := r.Critical[i], i+1
 		sum := s.Took
-		for ; !show[i] && next < len(r.Critical) && !show[next]; next++ {
+		for ; s.Took < shortest && next < len(r.Critical) && r.Critical[next].Took < shortest; next++ {
 			sum += r.Critical[next].Took
 		}
 		if n := next - i; n > 1 {
