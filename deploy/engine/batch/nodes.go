@@ -15,13 +15,13 @@ import (
 
 // Node is a node as its batch system reports it. The zero value is a node that does not exist.
 type Node interface {
+	// Status returns the status of the node as a member, with a reason if an administrator, or the batch system because of a
+	// failure of the node, has taken it out of service. isMember is false for a node that was removed or does not exist.
+	Status() (status engine.Status, isMember bool)
 	// IsDrained reports whether the node gets no new jobs, and IsDrainedByUs whether nixbench has drained it. Nodes that
 	// an administrator or the batch system itself has drained stay drained.
 	IsDrained() bool
 	IsDrainedByUs() bool
-	// IsOutOfService reports whether an administrator, or the batch system because of a failure of the node, has taken the
-	// node out of service.
-	IsOutOfService() bool
 	IsBusy() bool // jobs run on the node, or are ending
 	// Problem returns a text that follows the name of a node that takes no jobs, such as " is offline". It is empty if the
 	// node takes jobs.
@@ -40,6 +40,9 @@ type System[N Node] interface {
 	Unmark(ctx context.Context, all map[string]N, nodes []string) error
 	// Jobs returns the ids of the jobs on a node, or nil if they cannot be listed.
 	Jobs(ctx context.Context, node string, n N) []string
+	// Remove removes a node whose program was stopped. stopErr is the error of that: the machine may be lost, or new and
+	// without the program.
+	Remove(ctx context.Context, node string, n N, stopErr error) error
 	// LogOf returns the filter of journalctl for the log of the system's program on a node.
 	LogOf(node string) string
 }
@@ -48,6 +51,7 @@ type System[N Node] interface {
 type Pool[N Node] struct {
 	Head   *Head
 	System System[N]
+	Unit   string // the systemd unit of the system's program on the compute nodes
 	Absent string // a text that follows the name of a compute node of the hive that the batch system does not have
 	// Extra returns a text that follows the name of a node of the batch system that is not in the hive. It is empty if the
 	// node does not exist.
@@ -61,6 +65,45 @@ const (
 	// answerTimeout is the maximum time for which a drain waits for an answer of the batch system.
 	answerTimeout = time.Minute
 )
+
+// Members implements [engine.Engine].
+func (p Pool[N]) Members(ctx context.Context) (map[string]engine.Status, error) {
+	all, err := p.System.Nodes(ctx)
+	if errors.Is(err, p.Head.Absent) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Head.Kind, err)
+	}
+	members := map[string]engine.Status{}
+	for name, n := range all {
+		if status, isMember := n.Status(); isMember {
+			members[name] = status
+		}
+	}
+	return members, nil
+}
+
+// RemoveMember implements [engine.MemberRemover]. It stops the program of a compute node, which would register again. If the
+// removal fails, the program runs as before.
+func (p Pool[N]) RemoveMember(ctx context.Context, node string) error {
+	all, err := p.System.Nodes(ctx)
+	n := all[node]
+	_, isMember := n.Status()
+	switch {
+	case errors.Is(err, p.Head.Absent):
+		return nil
+	case err != nil:
+		return failure.On(node, err)
+	case !isMember || node == p.Head.Node():
+		return nil
+	}
+	stopErr := p.Head.ControlUnit(ctx, node, "stop", p.Unit)
+	if err = p.System.Remove(ctx, node, n, stopErr); err != nil && stopErr == nil {
+		err = errors.Join(err, p.Head.ControlUnit(context.WithoutCancel(ctx), node, "start", p.Unit))
+	}
+	return failure.On(node, err)
+}
 
 // Drain implements [engine.Engine]. It waits for the jobs of all members, also of those that an administrator has drained.
 func (p Pool[N]) Drain(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
@@ -241,7 +284,7 @@ func (p Pool[N]) compare(ctx context.Context, except []string) (unready, problem
 		if exists {
 			problem = n.Problem()
 		}
-		if problem == "" || n.IsOutOfService() && slices.Contains(except, name) {
+		if status, _ := n.Status(); problem == "" || status.Reason != "" && slices.Contains(except, name) {
 			continue
 		}
 		unready = append(unready, name)

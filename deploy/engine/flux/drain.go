@@ -14,11 +14,13 @@ const reason = drainReason + "it is about to change"
 // Nodes implements [batch.System]. The leader is busy if any job runs.
 func (c *client) Nodes(ctx context.Context) (map[string]node, error) {
 	s, err := c.readStatus(ctx)
-	if leader, configured := s.nodes[c.Node()]; configured {
-		leader.leads, leader.busy = &s, s.isBusy()
-		s.nodes[c.Node()] = leader
+	if err != nil {
+		return nil, err
 	}
-	return s.nodes, err
+	leader := s.nodes[c.Node()]
+	leader.leads, leader.busy = &s, s.isBusy()
+	s.nodes[c.Node()] = leader
+	return s.nodes, nil
 }
 
 // MustDrain implements [batch.System]. It also selects nodes of the hive that are offline: after a change of the leader

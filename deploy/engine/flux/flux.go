@@ -7,9 +7,7 @@
 package flux
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"regexp"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -35,7 +33,7 @@ type client struct{ batch.Head }
 func New(c engine.Cluster) *Engine {
 	leader := &client{batch.Head{Cluster: c, Kind: "flux", Role: Leader, Absent: errNoLeader, NotSetUp: notSetUpError, Owner: asOwner,
 		List: "flux jobs -A", Cancel: "flux cancel"}}
-	return &Engine{leader, batch.Pool[node]{Head: &leader.Head, System: leader, Absent: " is not configured on the leader", Extra: node.describeExtra}}
+	return &Engine{leader, batch.Pool[node]{Head: &leader.Head, System: leader, Unit: unit, Absent: " is not configured on the leader", Extra: node.describeExtra}}
 }
 
 // asOwner begins a command that runs as the owner of the instance, who may submit jobs.
@@ -48,26 +46,3 @@ var errNoLeader = errors.New("no leader is set up yet")
 // notSetUpError matches the messages of shells and sudo if Flux is not installed, so that the node is no leader yet. A
 // broker that does not answer is another error.
 var notSetUpError = regexp.MustCompile(`flux: (command )?not found`)
-
-// Members implements [engine.Engine].
-func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
-	s, err := e.readStatus(ctx)
-	if errors.Is(err, errNoLeader) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("flux: %w", err)
-	}
-	out := map[string]engine.Status{}
-	for name, n := range s.nodes {
-		if n.online || n.drained {
-			status := engine.Status{Ready: n.isReady(), Drained: n.IsDrainedByUs(), Cordoned: n.drained}
-			if n.IsOutOfService() {
-				status.Reason = n.describe()
-			}
-			out[name] = status
-		}
-	}
-	out[e.Node()] = engine.Status{Ready: true, Drained: s.isStoppedByUs(), OneByOne: true, Cordoned: s.isStoppedByUs()}
-	return out, nil
-}

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 // status is what the leader reports about the instance.
@@ -127,8 +129,19 @@ func (n node) IsDrainedByUs() bool {
 	return n.drained && strings.HasPrefix(n.reason, drainReason)
 }
 
-// IsOutOfService implements [batch.Node].
-func (n node) IsOutOfService() bool { return n.drained && !n.IsDrainedByUs() }
+// Status implements [batch.Node]. All nodes that the instance may ever have are configured; those that do not exist are
+// offline.
+func (n node) Status() (engine.Status, bool) {
+	if n.leads != nil {
+		stopped := slices.ContainsFunc(n.leads.queues, queue.isStoppedByUs)
+		return engine.Status{Ready: true, Drained: stopped, OneByOne: true, Cordoned: stopped}, true
+	}
+	status := engine.Status{Ready: n.isReady(), Drained: n.IsDrainedByUs(), Cordoned: n.drained}
+	if n.drained && !status.Drained {
+		status.Reason = n.describe()
+	}
+	return status, n.online || n.drained
+}
 
 // IsBusy implements [batch.Node].
 func (n node) IsBusy() bool { return n.busy }
@@ -165,9 +178,6 @@ func (q queue) key() string {
 
 // noScheduler is the reason of all queues until Flux has loaded the scheduler, after the start of the leader's broker.
 const noScheduler = "Scheduler is offline"
-
-// isStoppedByUs reports whether nixbench has stopped a queue.
-func (s status) isStoppedByUs() bool { return slices.ContainsFunc(s.queues, queue.isStoppedByUs) }
 
 // isBusy reports whether jobs run on any node.
 func (s status) isBusy() bool {

@@ -1,12 +1,15 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 // node is a node as `scontrol show nodes` reports it: the values by their names.
@@ -146,9 +149,19 @@ func (n node) isSetDown() bool {
 	return n.has("DOWN") && !isJoined && n["Reason"] != "" && !strings.HasPrefix(n["Reason"], "nixbench: ") && !strings.HasPrefix(n["ReasonSetBy"], "[slurm@")
 }
 
-// IsOutOfService implements [batch.Node]. A machine is out of service if some of its hollow nodes are.
-func (n node) IsOutOfService() bool {
+// isOutOfService reports whether an administrator, or SLURM because of a failure of the node, has taken the node out of
+// service. A machine is out of service if some of its hollow nodes are.
+func (n node) isOutOfService() bool {
 	return n.IsDrained() && !n.IsDrainedByUs() || n.isSetDown() || n["Drained"] != ""
+}
+
+// Status implements [batch.Node].
+func (n node) Status() (engine.Status, bool) {
+	status := engine.Status{Ready: n.isReady(), Drained: n.IsDrainedByUs(), Cordoned: n.IsDrained() || n.isOutOfService(), Version: n["Version"]}
+	if n.isOutOfService() {
+		status.Reason = cmp.Or(n["Drained"], n.describe())
+	}
+	return status, n != nil && !n.isRemoved()
 }
 
 // Problem implements [batch.Node].

@@ -6,7 +6,6 @@
 package slurm
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +36,7 @@ type client struct{ batch.Head }
 func New(c engine.Cluster) *Engine {
 	controller := &client{batch.Head{Cluster: c, Kind: "slurm", Role: Controller, Absent: errNoController, NotSetUp: notSetUpError, Owner: asNobody,
 		List: "squeue", Cancel: "scancel"}}
-	return &Engine{controller, batch.Pool[node]{Head: &controller.Head, System: controller, Absent: " has not registered",
+	return &Engine{controller, batch.Pool[node]{Head: &controller.Head, System: controller, Unit: "slurmd.service", Absent: " has not registered",
 		Extra: func(node) string { return " is registered and is not in the hive" }}}
 }
 
@@ -89,34 +88,21 @@ func (c *client) readConfig(ctx context.Context) (config, error) {
 
 // Members implements [engine.Engine].
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
-	nodes, err := e.Nodes(ctx)
-	if errors.Is(err, errNoController) {
-		return nil, nil
+	members, err := e.Pool.Members(ctx)
+	if members == nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("slurm: %w", err)
-	}
-	out := map[string]engine.Status{e.Node(): {Ready: true, OneByOne: true}}
+	members[e.Node()] = engine.Status{Ready: true, OneByOne: true}
 	if name := e.accountingNode(); name != "" && name != e.Node() {
 		config, err := e.readConfig(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("slurm: %w", err)
 		}
 		if config.usesAccounting() {
-			out[name] = engine.Status{Ready: true, OneByOne: true}
+			members[name] = engine.Status{Ready: true, OneByOne: true}
 		}
 	}
-	for name, n := range nodes {
-		if n.isRemoved() {
-			continue
-		}
-		status := engine.Status{Ready: n.isReady(), Drained: n.IsDrainedByUs(), Cordoned: n.IsDrained() || n.IsOutOfService(), Version: n["Version"]}
-		if n.IsOutOfService() {
-			status.Reason = cmp.Or(n["Drained"], n.describe())
-		}
-		out[name] = status
-	}
-	return out, nil
+	return members, nil
 }
 
 // isComputeNode reports whether the hive has a compute node of this name.

@@ -472,7 +472,7 @@ func TestAdministratorsDown(t *testing.T) {
 		}
 	}
 	down := node{"State": "DOWN+DYNAMIC_NORM", "Reason": "Not responding", "ReasonSetBy": "[slurm@1795363543]"}
-	if down.IsOutOfService() {
+	if down.isOutOfService() {
 		t.Error("a node that does not respond is out of service")
 	}
 }
