@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -28,7 +29,7 @@ type Benchmark struct {
 	Reset       string                     `json:"reset"`
 	Pause       float64                    `json:"pause"` // in seconds, before a workload starts
 	Retries     int                        `json:"retries"`
-	Quiet       Quiet                      `json:"quiet"`
+	Quiet       noise.Thresholds           `json:"quiet"`
 	Limits      string                     `json:"limits,omitempty"` // HighLimits, or those of the hive
 	Client      string                     `json:"client,omitempty"` // the role on whose first node the player's commands run; empty: on the scheduler's node
 	Claims      map[string]string          `json:"claims"`
@@ -37,22 +38,6 @@ type Benchmark struct {
 // HighLimits is the value of limits with which the clients of the scheduler may send many requests; see
 // [Benchmark.ExtraModules].
 const HighLimits = "high"
-
-// Quiet contains the limits of noise up to which a trial is valid. A limit that is nil is not judged.
-type Quiet struct {
-	Steal      float64 `json:"steal"`
-	ForeignCPU float64 `json:"foreignCpu"`
-	PSICPU     float64 `json:"psiCpu"`
-	Canary     float64 `json:"canary"`
-
-	Throttled      *float64 `json:"throttled,omitempty"`
-	SwapPages      *float64 `json:"swapPages,omitempty"`      // per second
-	KernelMessages *float64 `json:"kernelMessages,omitempty"` // their number
-	Fsync          *float64 `json:"fsync,omitempty"`
-	RoundTrip      *float64 `json:"roundTrip,omitempty"`
-	Clock          *float64 `json:"clock,omitempty"` // in seconds
-	Frequency      *float64 `json:"frequency,omitempty"`
-}
 
 // WorkloadOptions is a workload of a benchmark.
 type WorkloadOptions struct {

@@ -60,7 +60,7 @@ func TestBenchmarks(t *testing.T) {
 	if got, want := string(w.Jobs[1]), `{"cpus":1,"gang":true,"id":"j2","nodes":3,"runtime":0.25}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if d := all["defaults"]; len(d.Cells) != 1 || d.Cells[0]["workload"] != "null" || len(d.Workloads["null"].Jobs) != 100 || d.Repetitions != 6 || d.Quiet.ForeignCPU != 0.05 || d.Quiet.Clock == nil || *d.Quiet.Clock != 0.01 || *d.Quiet.KernelMessages != 0 || d.Pause != 5 || d.Limits != HighLimits {
+	if d := all["defaults"]; len(d.Cells) != 1 || d.Cells[0]["workload"] != "null" || len(d.Workloads["null"].Jobs) != 100 || d.Repetitions != 6 || d.Quiet.ForeignCPU != 0.05 || d.Quiet.Clock != 0.01 || d.Quiet.Kernel != 0 || d.Pause != 5 || d.Limits != HighLimits {
 		t.Errorf("%+v", d)
 	}
 	if o := all["own"]; len(o.Cells) != 1 || len(o.Workloads["mixed"].Jobs) != 3 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/trial"
 )
@@ -53,11 +54,12 @@ func TestCompareBenchmarks(t *testing.T) {
 		return map[string]WorkloadOptions{"w": {TimeLimit: limit, Players: map[string]json.RawMessage{"slurm": json.RawMessage(players)}}}
 	}
 	a := Sweep{Host: Host{Nix: "nix (Nix) 2.28"}, Workloads: map[string]Workload{"w": {}}, Benchmark: Benchmark{Reset: "fresh", Repetitions: 6, Pause: 1, Workloads: w(60, `{}`)}}
-	b := Sweep{Host: Host{Nix: "nix (Nix) 2.31"}, Workloads: map[string]Workload{"w": {}}, Benchmark: Benchmark{Reset: "clean", Repetitions: 12, Pause: 2, Warmup: 1, Quiet: Quiet{Steal: 0.5}, Workloads: w(90, `{"a":1}`)}}
+	b := Sweep{Host: Host{Nix: "nix (Nix) 2.31"}, Workloads: map[string]Workload{"w": {}}, Benchmark: Benchmark{Reset: "clean", Repetitions: 12, Pause: 2, Warmup: 1, Quiet: noise.Thresholds{Steal: 0.5}, Workloads: w(90, `{"a":1}`)}}
+	const rest = `"foreignCpu":0,"psiCpu":0,"canary":0,"throttled":0,"swapPages":0,"kernelMessages":0,"fsync":0,"roundTrip":0,"clock":0,"frequency":0`
 	want := []Difference{
 		{What: "the version of Nix", A: "nix (Nix) 2.28", B: "nix (Nix) 2.31"},
 		{What: "the seconds of the pause before a workload", A: "1", B: "2"},
-		{What: "the thresholds of noise", A: `{"steal":0,"foreignCpu":0,"psiCpu":0,"canary":0}`, B: `{"steal":0.5,"foreignCpu":0,"psiCpu":0,"canary":0}`},
+		{What: "the thresholds of noise", A: `{"steal":0,` + rest + `}`, B: `{"steal":0.5,` + rest + `}`},
 		{What: "the reset", A: "fresh", B: "clean"},
 		{What: "the number of warm-up blocks", A: "0", B: "1"},
 		{What: "the time limit of the workload w", A: "1m0s", B: "1m30s"}, {What: "the players of the workload w", A: `{"slurm":{}}`, B: `{"slurm":{"a":1}}`},

@@ -14,7 +14,7 @@ type Host struct {
 	CPU    string `json:"cpu"`
 	CPUs   int    `json:"cpus"`
 	Memory int    `json:"memory"` // MiB
-	// Nix is what nix --version printed when the sweep was built. It is empty in sweeps of earlier versions.
+	// Nix is what nix --version printed when the sweep was built. It is empty if Nix did not answer.
 	Nix string `json:"nix,omitempty"`
 }
 

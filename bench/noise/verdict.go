@@ -17,7 +17,7 @@ const (
 	Invalid State = "invalid" // the trial is to be repeated
 )
 
-// Thresholds are the limits of noise of a trial, as shares. They are declared before the first trial. A verdict depends on them and on the
+// Thresholds are the limits of noise of a trial, as shares, which a benchmark declares before the first trial. A verdict depends on them and on the
 // observation of the machine only, never on the results of the trial. A negative threshold is not judged.
 //
 // PSICPU alone makes a trial suspect, and never invalid. The kernel counts pressure for all processes together, so that on a machine that
@@ -30,17 +30,17 @@ const (
 //
 // A machine of the benchmark that did not run makes a trial invalid without a threshold.
 type Thresholds struct {
-	Steal      float64 `json:"steal"`      // processor time that the hypervisor of this machine used for other machines, of all processor time
-	ForeignCPU float64 `json:"foreignCPU"` // processor time of processes outside of the benchmark, of all processor time
-	PSICPU     float64 `json:"psiCPU"`     // time in which a process waited for a processor, of the duration of the trial
-	Canary     float64 `json:"canary"`     // share by which a fixed computation took longer than in the reference
-	Throttled  float64 `json:"throttled"`  // periods in which a limit stopped a cgroup of nixbench or of a machine, of all periods
-	SwapPages  float64 `json:"swapPages"`  // pages per second that were swapped in or out
-	Kernel     float64 `json:"kernel"`     // number of messages of the kernel about memory, tasks that hang, and the hardware
-	Fsync      float64 `json:"fsync"`      // share by which a write to the disk took longer than in the reference
-	RoundTrip  float64 `json:"roundTrip"`  // share by which a request to a node took longer than in the reference
-	Clock      float64 `json:"clock"`      // seconds by which the clock was set, or by which it was wrong
-	Frequency  float64 `json:"frequency"`  // the lowest share of the maximum frequency of a processor when the processors were busy
+	Steal      float64 `json:"steal"`          // processor time that the hypervisor of this machine used for other machines, of all processor time
+	ForeignCPU float64 `json:"foreignCpu"`     // processor time of processes outside of the benchmark, of all processor time
+	PSICPU     float64 `json:"psiCpu"`         // time in which a process waited for a processor, of the duration of the trial
+	Canary     float64 `json:"canary"`         // share by which a fixed computation took longer than in the reference
+	Throttled  float64 `json:"throttled"`      // periods in which a limit stopped a cgroup of nixbench or of a machine, of all periods
+	SwapPages  float64 `json:"swapPages"`      // pages per second that were swapped in or out
+	Kernel     float64 `json:"kernelMessages"` // number of messages of the kernel about memory, tasks that hang, and the hardware
+	Fsync      float64 `json:"fsync"`          // share by which a write to the disk took longer than in the reference
+	RoundTrip  float64 `json:"roundTrip"`      // share by which a request to a node took longer than in the reference
+	Clock      float64 `json:"clock"`          // seconds by which the clock was set, or by which it was wrong
+	Frequency  float64 `json:"frequency"`      // the lowest share of the maximum frequency of a processor when the processors were busy
 }
 
 // A write or a request is not judged if it takes less than this much longer than in the reference, because short times vary

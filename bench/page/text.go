@@ -35,6 +35,17 @@ func Text(in Input) []Table {
 			r.Metric, r.factor + "=" + r.a, r.factor + "=" + r.b, stats.Name(r.cell), formatRatio(r.Ratio), formatInterval(r.Interval), r.Answer,
 		})
 	}
+	var out []Table
+	for _, t := range []Table{medians, textNoise(a), ratios, listClaims(in), textLimits(in, a), textClosures(in)} {
+		if len(t.Rows) > 0 || t.Note != "" {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// listClaims returns the verdict of each claim for each combination of the other factors' levels.
+func listClaims(in Input) Table {
 	claims := Table{Title: "Claims", Head: []string{"claim", "where", "ratio", "95 % interval", "verdict"}}
 	for _, c := range in.Claims {
 		for _, p := range c.Parts {
@@ -46,13 +57,7 @@ func Text(in Input) []Table {
 			claims.Rows = append(claims.Rows, []string{c.Claim.Text, "", "", "", c.Verdict + ": " + c.Reason})
 		}
 	}
-	var out []Table
-	for _, t := range []Table{medians, textNoise(a), ratios, claims, textLimits(in, a), textClosures(in)} {
-		if len(t.Rows) > 0 || t.Note != "" {
-			out = append(out, t)
-		}
-	}
-	return out
+	return claims
 }
 
 // textLimits returns a table of the limits that are rates. Cells with the same limits share a row.

@@ -19,7 +19,7 @@ type view struct {
 	Facts        []frame.Fact
 	Counts       []count
 	Notes        []string
-	Claims       []claimView
+	Claims       Table
 	Metrics      []trial.Metric // of the table of medians
 	Medians      []medianRow
 	All          Table // all metrics of all cells
@@ -48,13 +48,6 @@ type count struct {
 	N       int
 	Verdict string
 }
-
-type claimView struct {
-	Text, Verdict, Class, Reason string
-	Parts                        []claimPart
-}
-
-type claimPart struct{ Cell, Ratio, Interval, Verdict string }
 
 type medianRow struct {
 	Cell, Class, Trials string
@@ -93,10 +86,7 @@ func newView(in Input) view {
 	a := analyse(in)
 	v := view{
 		Sweep: in.Sweep, Facts: listFacts(in), Counts: countVerdicts(in.Trials), Notes: in.Notes, Closures: in.Closures,
-		Margin: fmt.Sprintf("±%.0f %%", 100*stats.Margin),
-	}
-	for _, c := range in.Claims {
-		v.Claims = append(v.Claims, viewClaim(c))
+		Margin: fmt.Sprintf("±%.0f %%", 100*stats.Margin), Claims: listClaims(in),
 	}
 	var names []string
 	for _, t := range a.all {
@@ -186,20 +176,6 @@ func countVerdicts(trials []Trial) []count {
 		if n[verdict] > 0 {
 			out = append(out, count{n[verdict], verdict})
 		}
-	}
-	return out
-}
-
-// verdictClasses are the CSS classes of claims that are not unclear.
-var verdictClasses = map[string]string{stats.Holds: "good", stats.Refuted: "bad"}
-
-func viewClaim(c stats.ClaimResult) claimView {
-	out := claimView{Text: c.Claim.Text, Verdict: c.Verdict, Class: verdictClasses[c.Verdict], Reason: c.Reason}
-	for _, p := range c.Parts {
-		out.Parts = append(out.Parts, claimPart{
-			Cell: nameCell(p.Cell), Ratio: formatRatio(p.Comparison.Ratio), Interval: formatInterval(p.Comparison.Interval),
-			Verdict: describeVerdict(p),
-		})
 	}
 	return out
 }

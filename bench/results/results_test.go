@@ -13,6 +13,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/page"
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/trial"
@@ -104,7 +105,7 @@ func sizes() bench.Sweep {
 			Factors: map[string][]string{"roles.node.count": {"2", "4"}, "workload": {"null"}},
 			Cells:   []map[string]string{{"roles.node.count": "2", "workload": "null"}, {"roles.node.count": "4", "workload": "null"}},
 			Claims:  map[string]string{"faster": "ratio(throughput, roles.node.count, 4, 2) > 1.5"},
-			Quiet:   bench.Quiet{Steal: 0.01, ForeignCPU: 0.05, PSICPU: 0.05, Canary: 0.05}, Order: "blocks", Reset: bench.Fresh,
+			Quiet:   noise.Thresholds{Steal: 0.01, ForeignCPU: 0.05, PSICPU: 0.05, Canary: 0.05}, Order: "blocks", Reset: bench.Fresh,
 		},
 		Configurations: []bench.Configuration{
 			{Closure: []string{"/nix/store/a1-slurm-25.05", "/nix/store/b1-hosts"}}, {Closure: []string{"/nix/store/a2-slurm-25.05", "/nix/store/b1-hosts"}},

@@ -52,23 +52,8 @@ func (r *noiseReference) save(store *bench.Store) error {
 	return durable.Write(referenceFile(store), append(data, '\n'))
 }
 
-// thresholds returns the limits for noise that a benchmark sets. A measure without a limit is not judged.
-func thresholds(q bench.Quiet) noise.Thresholds {
-	value := func(v *float64) float64 {
-		if v == nil {
-			return -1
-		}
-		return *v
-	}
-	return noise.Thresholds{
-		Steal: q.Steal, ForeignCPU: q.ForeignCPU, PSICPU: q.PSICPU, Canary: q.Canary, Throttled: value(q.Throttled), SwapPages: value(q.SwapPages),
-		Kernel: value(q.KernelMessages), Fsync: value(q.Fsync), RoundTrip: value(q.RoundTrip), Clock: value(q.Clock), Frequency: value(q.Frequency),
-	}
-}
-
 // newObserver returns an observer of this computer, which compares each trial with the reference of the sweep.
 func newObserver(store *bench.Store, reference *noiseReference) bench.Observer {
-	limits := thresholds(store.Sweep.Benchmark.Quiet)
 	return func(ctx context.Context, t bench.Trial, r *bench.Running) func() bench.Observation {
 		whole := reference.Canary
 		whole.RoundTrip = reference.RoundTrips[t.Configuration]
@@ -88,7 +73,7 @@ func newObserver(store *bench.Store, reference *noiseReference) bench.Observer {
 					report.Notes = append(report.Notes, "the reference of the sweep: "+err.Error())
 				}
 			}
-			verdict := limits.Judge(report)
+			verdict := store.Sweep.Benchmark.Quiet.Judge(report)
 			data, _ := json.Marshal(report) // it has only numbers and texts
 			return bench.Observation{State: string(verdict.State), Reasons: verdict.Reasons, Report: data}
 		}

@@ -39,23 +39,11 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
-// A limit that a sweep of an earlier version does not have is not judged.
-func TestThresholds(t *testing.T) {
-	var q bench.Quiet
-	if err := json.Unmarshal([]byte(`{"steal":1,"foreignCpu":1,"psiCpu":1,"canary":1,"clock":0.5}`), &q); err != nil {
-		t.Fatal(err)
-	}
-	want := noise.Thresholds{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 1, Throttled: -1, SwapPages: -1, Kernel: -1, Fsync: -1, RoundTrip: -1, Clock: 0.5, Frequency: -1}
-	if got := thresholds(q); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
 // All trials of a sweep are compared with the canary before the first one, also when the sweep is continued, and with the first round trip of their
 // configuration.
 func TestReference(t *testing.T) {
 	store := &bench.Store{Folder: t.TempDir()}
-	store.Sweep.Benchmark.Quiet = bench.Quiet{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 0.5}
+	store.Sweep.Benchmark.Quiet = noise.Thresholds{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 0.5}
 	reference, err := loadReference(t.Context(), store)
 	if err != nil || reference.Canary.Spin <= 0 || reference.Canary.Fsync <= 0 {
 		t.Fatalf("%+v, %v", reference, err)
@@ -99,7 +87,7 @@ func TestReference(t *testing.T) {
 // A machine that its hypervisor reports as paused makes a trial invalid, whatever the thresholds are.
 func TestPausedMachineIsInvalid(t *testing.T) {
 	store := &bench.Store{Folder: t.TempDir()}
-	store.Sweep.Benchmark.Quiet = bench.Quiet{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 1000}
+	store.Sweep.Benchmark.Quiet = noise.Thresholds{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 1000}
 	state := "running"
 	running := &bench.Running{States: func(context.Context) (map[string]string, error) { return map[string]string{"w-1": state}, nil }}
 	for _, want := range []string{"", "the machine w-1 was paused"} {
