@@ -31,8 +31,8 @@ func newEngines(dir state.Dir) rollout.Engines {
 	return out
 }
 
-// AccessFiles returns the names of the files in the state folder to which commands of engines write credentials.
-func AccessFiles() []string {
+// accessFiles returns the names of the files in the state folder to which commands of engines write credentials.
+func accessFiles() []string {
 	var out []string
 	for _, k := range EngineKinds() {
 		if k.AccessFile != "" {

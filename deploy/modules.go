@@ -29,10 +29,10 @@ func ImportedModules(hive *nixeval.Hive) []string {
 	return folders
 }
 
-// WarnAboutModules sends a warning for each folder of modules that differ from those of this program, which has the given version: before
+// warnAboutModules sends a warning for each folder of modules that differ from those of this program, which has the given version: before
 // the survey of a hive, when hive is nil, for the folder beside the hive, which may break the survey, and then for the others that its nodes
 // import.
-func WarnAboutModules(source nixeval.Source, hive *nixeval.Hive, version string, send event.Sink) {
+func warnAboutModules(source nixeval.Source, hive *nixeval.Hive, version string, send event.Sink) {
 	beside := filepath.Join(source.Dir, ModulesFolder)
 	var folders []string
 	if !source.IsFlake() && durable.Exists(filepath.Join(beside, "runtime.nix")) && durable.Exists(filepath.Join(beside, "image.nix")) {

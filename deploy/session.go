@@ -74,7 +74,6 @@ func Open(ctx context.Context, r Request) (*Session, error) {
 	if err := s.survey(ctx); err != nil {
 		return nil, err
 	}
-	_, _ = s.State() // remembers an error for what needs the state
 	if err := s.selectNodes(on); err != nil {
 		return nil, err
 	}
@@ -83,10 +82,11 @@ func Open(ctx context.Context, r Request) (*Session, error) {
 			return nil, err
 		}
 	}
+	_, _ = s.State() // remembers the state or the error for MachineOf
 	s.Machines = &machine.Manager{
 		Hive: s.Hive, Dir: s.Dir, Vault: vault.Open(s.Dir.Vault()), Open: r.Hypervisors(s.Send), Eval: s.Eval, Send: s.Send,
 		Keep:    func(built map[string]nixeval.Closure) error { return keepRoots(ctx, s.Eval, s.Dir, built) },
-		APIPort: defaultAPIPort(s.Hive), AccessFiles: AccessFiles(),
+		APIPort: defaultAPIPort(s.Hive), AccessFiles: accessFiles(),
 	}
 	s.Fleet = fleet.New(s.Hive, fleet.Options{
 		Options: remote.Options{AcceptNewHostKeys: r.AcceptNewHostKeys, Prompt: r.Prompt, Send: s.Send, Down: func(ctx context.Context, node string) string {
@@ -115,13 +115,13 @@ func (s *Session) Close() {
 // names none, it passes these facts to later evaluations. The survey itself gets no facts, because the set of nodes and their addresses must
 // not depend on which machines run.
 func (s *Session) survey(ctx context.Context) error {
-	WarnAboutModules(s.Eval.Source, nil, s.request.Version, s.Send)
+	warnAboutModules(s.Eval.Source, nil, s.request.Version, s.Send)
 	hive, err := s.Eval.Survey(ctx)
 	if err != nil {
 		return err
 	}
 	s.Hive = hive
-	WarnAboutModules(s.Eval.Source, hive, s.request.Version, s.Send)
+	warnAboutModules(s.Eval.Source, hive, s.request.Version, s.Send)
 	if s.Dir, err = state.Locate(s.Eval.Source, hive.ClusterName()); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
@@ -178,19 +179,19 @@ func (f *applyFlags) toOptions(goal node.Goal) (stages.Options, error) {
 		RebootNodes: f.reboot, RebootTimeout: f.rebootTimeout,
 	}
 	if f.checkTimeout < 0 {
-		return o, newUsageError("--check-timeout must be greater than 0 (it is %v), such as 5m; use --no-check to omit the check", f.checkTimeout)
+		return o, failure.NewUsage("--check-timeout must be greater than 0 (it is %v), such as 5m; use --no-check to omit the check", f.checkTimeout)
 	}
 	if !f.noCheck {
 		o.CheckTimeout = f.checkTimeout
 	}
 	if f.bootTimeout < 0 {
-		return o, newUsageError("--boot-timeout must not be negative (it is %v)", f.bootTimeout)
+		return o, failure.NewUsage("--boot-timeout must not be negative (it is %v)", f.bootTimeout)
 	}
 	if goal == "keys" {
 		o.Goal = node.UploadKeys
 	}
 	if o.Goal == node.UploadKeys && f.noKeys {
-		return o, newUsageError("--no-keys and the goal upload-keys exclude each other")
+		return o, failure.NewUsage("--no-keys and the goal upload-keys exclude each other")
 	}
 	if err := f.validateReboot(o.Goal); err != nil {
 		return o, err
@@ -201,16 +202,16 @@ func (f *applyFlags) toOptions(goal node.Goal) (stages.Options, error) {
 	}
 	o.NoReboot = f.noReboot
 	if o.Specialisation != "" && o.Goal != node.Switch && o.Goal != node.Test {
-		return o, newUsageError("--specialisation requires the goal switch or test: boot loaders select generations, not specialisations")
+		return o, failure.NewUsage("--specialisation requires the goal switch or test: boot loaders select generations, not specialisations")
 	}
 	if f.parallel < 0 {
-		return o, newUsageError("--parallel must not be negative (it is %d); 0 means all at once", f.parallel)
+		return o, failure.NewUsage("--parallel must not be negative (it is %d); 0 means all at once", f.parallel)
 	}
 	if o.Confirm == 0 && f.rollbackAll {
-		return o, newUsageError("--rollback-all-on-failure requires rollback, which --no-rollback and --confirm-timeout 0 disable")
+		return o, failure.NewUsage("--rollback-all-on-failure requires rollback, which --no-rollback and --confirm-timeout 0 disable")
 	}
 	if f.buildOnTarget && f.noBuildThere {
-		return o, newUsageError("--build-on-target and --no-build-on-target exclude each other")
+		return o, failure.NewUsage("--build-on-target and --no-build-on-target exclude each other")
 	}
 	if f.buildOnTarget || f.noBuildThere {
 		o.BuildOnTarget = &f.buildOnTarget
@@ -220,7 +221,7 @@ func (f *applyFlags) toOptions(goal node.Goal) (stages.Options, error) {
 	case activate.NixosRebuild:
 		o.ActivateWith = f.activator
 	default:
-		return o, newUsageError("--activator must be switch-to-configuration or nixos-rebuild (it is %s)", f.activator)
+		return o, failure.NewUsage("--activator must be switch-to-configuration or nixos-rebuild (it is %s)", f.activator)
 	}
 	if o.Drain, err = f.drain.toOptions(); err != nil {
 		return o, err
@@ -235,13 +236,13 @@ func (f *applyFlags) validateReboot(goal node.Goal) error {
 	case !f.reboot:
 		return nil
 	case goal != node.Boot && goal != node.Switch:
-		return newUsageError("--reboot requires the goal boot or switch (it is %s): a node boots the system of its profile", goal)
+		return failure.NewUsage("--reboot requires the goal boot or switch (it is %s): a node boots the system of its profile", goal)
 	case f.specialisation != "":
-		return newUsageError("--reboot and --specialisation exclude each other: boot loaders select generations, not specialisations")
+		return failure.NewUsage("--reboot and --specialisation exclude each other: boot loaders select generations, not specialisations")
 	case f.rollbackAll:
-		return newUsageError("--reboot and --rollback-all-on-failure exclude each other: a reboot is not rolled back")
+		return failure.NewUsage("--reboot and --rollback-all-on-failure exclude each other: a reboot is not rolled back")
 	case f.rebootTimeout <= 0:
-		return newUsageError("--reboot-timeout must be greater than 0 (it is %v)", f.rebootTimeout)
+		return failure.NewUsage("--reboot-timeout must be greater than 0 (it is %v)", f.rebootTimeout)
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func runApplyLocal(a *app, goal node.Goal, flags localFlags) error {
 			return n, nil
 		}
 		if !flags.sudo {
-			return n, failure.WithHint(newUsageError("apply-local: switching needs root"), "--sudo evaluates and builds as the current user, and switches as root")
+			return n, failure.WithHint(failure.NewUsage("apply-local: switching needs root"), "--sudo evaluates and builds as the current user, and switches as root")
 		}
 		escalation = hive.Unit(n.Unit).Deployment.PrivilegeEscalationCommand
 		return n, nil
@@ -118,7 +118,7 @@ func checkLocalSystem(goos string) error {
 	if goos == "linux" {
 		return nil
 	}
-	return failure.WithHint(newUsageError("apply-local: switching this machine needs Linux, and this machine runs %s", goos),
+	return failure.WithHint(failure.NewUsage("apply-local: switching this machine needs Linux, and this machine runs %s", goos),
 		"nixbench apply deploys to other machines, and nixbench build only builds")
 }
 
@@ -137,12 +137,12 @@ func findLocalNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 			}
 		}
 		if name == "" {
-			return nixeval.Node{}, failure.WithHint(newUsageError("apply-local: the host name of this machine is %s, and the hive has no node with this name", host), fmt.Sprintf("--node selects the node; the hive has %d", len(hive.Nodes)))
+			return nixeval.Node{}, failure.WithHint(failure.NewUsage("apply-local: the host name of this machine is %s, and the hive has no node with this name", host), fmt.Sprintf("--node selects the node; the hive has %d", len(hive.Nodes)))
 		}
 	}
 	n, err := deploy.NodeNamed(name)(hive)
 	if err == nil && !hive.Unit(n.Unit).Deployment.AllowLocalDeployment {
-		err = failure.WithHint(newUsageError("%s: deployment.allowLocalDeployment is false", n.Name), "to deploy this machine, set it to true for "+n.Name)
+		err = failure.WithHint(failure.NewUsage("%s: deployment.allowLocalDeployment is false", n.Name), "to deploy this machine, set it to true for "+n.Name)
 	}
 	return n, err
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/node"
 )
 
@@ -23,7 +24,7 @@ var fixedByPlan = []string{"on", "set", "no-keys", "recreate", "no-drain", "max-
 func runApplyPlan(a *app, file string, flags applyFlags, set *pflag.FlagSet) error {
 	for _, name := range append(flags.drain.names(), fixedByPlan...) {
 		if f := set.Lookup(name); f != nil && f.Changed {
-			return newUsageError("apply %s: --%s and a plan exclude each other: the plan has its own arguments", file, name)
+			return failure.NewUsage("apply %s: --%s and a plan exclude each other: the plan has its own arguments", file, name)
 		}
 	}
 	r, err := a.newRequest(flags.fleetFlags)

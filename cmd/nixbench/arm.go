@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // armFlags configure the armed rollback, in which a node activates its previous system unless
@@ -27,11 +29,11 @@ func (f *armFlags) addArming(set *pflag.FlagSet) {
 func (f *armFlags) validateArming() (confirm, settleTime time.Duration, err error) {
 	switch {
 	case f.settleTime < 0 || f.settleTime > 10*time.Minute:
-		return 0, 0, newUsageError("--settle-time must be between 0s and 10m (it is %v)", f.settleTime)
+		return 0, 0, failure.NewUsage("--settle-time must be between 0s and 10m (it is %v)", f.settleTime)
 	case f.noRollback:
 		return 0, f.settleTime, nil
 	case f.confirm != 0 && f.confirm < 5*time.Second:
-		return 0, 0, newUsageError("--confirm-timeout must be at least 5s (it is %v); use --no-rollback to disable the rollback", f.confirm)
+		return 0, 0, failure.NewUsage("--confirm-timeout must be at least 5s (it is %v); use --no-rollback to disable the rollback", f.confirm)
 	}
 	return f.confirm, f.settleTime, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nixbench/nixbench/bench/results"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 func benchCompareCommand(a *app) *cobra.Command {
@@ -77,7 +78,7 @@ Formats:
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if (format == "swf") != (trial > 0) {
-			return newUsageError("bench export: --trial NUMBER and --format swf require each other")
+			return failure.NewUsage("bench export: --trial NUMBER and --format swf require each other")
 		}
 		st, err := findSweep(a, args...)
 		if err != nil {
@@ -95,7 +96,7 @@ Formats:
 
 func exportSweep(a *app, st *bench.Store, format, out string, trial int) error {
 	if out == "" && format == "archive" && term.IsTerminal(int(os.Stdout.Fd())) {
-		return newUsageError("bench export: an archive is binary and stdout is a terminal; use -o FILE")
+		return failure.NewUsage("bench export: an archive is binary and stdout is a terminal; use -o FILE")
 	}
 	if untracked := st.Sweep.Untracked; format == "archive" && len(untracked) > 0 {
 		event.Sink(a.sendEvent).Note("the archive contains %d files that git does not track: %s", len(untracked), strings.Join(untracked, ", "))

@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/bench/page"
 	"github.com/nixbench/nixbench/bench/results"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 func benchListCommand(a *app) *cobra.Command {
@@ -84,7 +85,7 @@ sweep.`,
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if !html && out != "" {
-			return newUsageError("bench show: -o requires --html")
+			return failure.NewUsage("bench show: -o requires --html")
 		}
 		st, err := findSweep(a, args...)
 		if err != nil {

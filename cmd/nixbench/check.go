@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 const checkLong = `Check that every node is up without failed units and runs the engine of the
@@ -47,7 +48,7 @@ func checkCommand(a *app) *cobra.Command {
 
 func runCheck(a *app, flags checkFlags) error {
 	if flags.timeout <= 0 {
-		return newUsageError("--timeout must be greater than 0 (it is %v), such as 30s", flags.timeout)
+		return failure.NewUsage("--timeout must be greater than 0 (it is %v), such as 30s", flags.timeout)
 	}
 	s, err := a.openNodes(flags.fleetFlags, deploy.RemoteNodes)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -70,7 +71,7 @@ func parseNodeLimit(text string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
-		return 0, newUsageError("--eval-node-limit must be a number of nodes, auto or unlimited (it is %q)", text)
+		return 0, failure.NewUsage("--eval-node-limit must be a number of nodes, auto or unlimited (it is %q)", text)
 	}
 	return n, nil
 }

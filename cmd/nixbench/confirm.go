@@ -26,7 +26,7 @@ func (a *app) requireConfirmation(command string, on []string, yes bool) error {
 	if len(on) > 0 || yes || a.canAsk() {
 		return nil
 	}
-	return failure.WithHint(newUsageError("%s: this needs confirmation and stdin is not a terminal; pass --yes, or select nodes with --on", command), "without --on, the command changes all nodes")
+	return failure.WithHint(failure.NewUsage("%s: this needs confirmation and stdin is not a terminal; pass --yes, or select nodes with --on", command), "without --on, the command changes all nodes")
 }
 
 // confirm asks the user the question, unless --on or --yes is set. It returns
@@ -70,7 +70,7 @@ func (a *app) canAsk() bool { return !a.json && term.IsTerminal(int(os.Stdin.Fd(
 // it requires yes.
 func (a *app) askAboutList(command, question string, list []string, yes bool) error {
 	if !yes && !a.canAsk() {
-		return failure.WithHint(newUsageError("%s: this needs confirmation and stdin is not a terminal; pass --yes:\n%s", command, strings.Join(list, "\n")), "check the list, then run the command again with --yes")
+		return failure.WithHint(failure.NewUsage("%s: this needs confirmation and stdin is not a terminal; pass --yes:\n%s", command, strings.Join(list, "\n")), "check the list, then run the command again with --yes")
 	}
 	a.announce(func(w io.Writer) {
 		for _, line := range list {

@@ -46,7 +46,7 @@ func runConsole(a *app, name string) error {
 	}
 	defer s.Close()
 	if !machine.Boots(s.Hive, s.Nodes[0]) {
-		return failure.WithHint(newUsageError("console: nixbench has not booted the machine of %s, so its hypervisor is unknown", name), "nixbench ssh "+name)
+		return failure.WithHint(failure.NewUsage("console: nixbench has not booted the machine of %s, so its hypervisor is unknown", name), "nixbench ssh "+name)
 	}
 	recorded, err := s.State()
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/selection"
@@ -65,10 +66,10 @@ func destroyCommand(a *app) *cobra.Command {
 
 func runDestroy(a *app, flags destroyFlags) error {
 	if flags.parallel < 0 {
-		return newUsageError("--parallel must not be negative (it is %d); 0 means all at once", flags.parallel)
+		return failure.NewUsage("--parallel must not be negative (it is %d); 0 means all at once", flags.parallel)
 	}
 	if flags.forget != "" && len(flags.on) > 0 {
-		return newUsageError("--forget-hypervisor abandons all machines of a hypervisor, so it excludes --on")
+		return failure.NewUsage("--forget-hypervisor abandons all machines of a hypervisor, so it excludes --on")
 	}
 	drain, err := flags.drain.toOptions()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/stages"
 )
 
@@ -45,7 +46,7 @@ func (f *drainFlags) allowed() []string {
 func (f *drainFlags) toOptions() (engine.DrainOptions, error) {
 	allowed := f.allowed()
 	if f.noDrain && len(allowed) > 0 {
-		return engine.DrainOptions{}, newUsageError("--no-drain excludes --%s, because nothing is drained", strings.Join(f.names(), " and --"))
+		return engine.DrainOptions{}, failure.NewUsage("--no-drain excludes --%s, because nothing is drained", strings.Join(f.names(), " and --"))
 	}
 	return engine.DrainOptions{Allowed: allowed}, nil
 }

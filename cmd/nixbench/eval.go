@@ -11,6 +11,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -44,11 +45,11 @@ func evalCommand(a *app) *cobra.Command {
 	cmd.RunE = a.withView(func(args []string) error {
 		exprGiven := cmd.Flags().Changed("expr")
 		if exprGiven && strings.TrimSpace(x.Text) == "" {
-			return newUsageError("eval: -E needs an expression, such as '{ nodes, ... }: builtins.attrNames nodes'")
+			return failure.NewUsage("eval: -E needs an expression, such as '{ nodes, ... }: builtins.attrNames nodes'")
 		}
 		if len(args) == 1 {
 			if exprGiven {
-				return newUsageError("eval: -E and a file exclude each other")
+				return failure.NewUsage("eval: -E and a file exclude each other")
 			}
 			x.File = args[0]
 		}
@@ -56,7 +57,7 @@ func evalCommand(a *app) *cobra.Command {
 			return evalHive(a, on, instantiate, keepGoing)
 		}
 		if len(on) > 0 {
-			return newUsageError("eval: --on and an expression exclude each other: the expression gets all nodes and can select some")
+			return failure.NewUsage("eval: --on and an expression exclude each other: the expression gets all nodes and can select some")
 		}
 		r, err := a.newRequest(fleetFlags{})
 		if err != nil {

@@ -30,30 +30,6 @@ const (
 	exitInterrupted = 130
 )
 
-// usageError means that the command line is invalid.
-type usageError struct {
-	err     error
-	command string // the command whose --help the hint names
-}
-
-func (e *usageError) Error() string { return e.err.Error() }
-
-// Kind implements [failure.Classified].
-func (e *usageError) Kind() failure.Kind { return failure.Usage }
-func (e *usageError) Unwrap() error      { return e.err }
-
-// Hint returns the command that shows the valid arguments.
-func (e *usageError) Hint() string {
-	if e.command == "" {
-		return ""
-	}
-	return "see " + e.command + " --help"
-}
-
-func newUsageError(format string, args ...any) error {
-	return &usageError{err: fmt.Errorf(format, args...)}
-}
-
 // exitCodes contains the exit code for each kind of error.
 var exitCodes = map[failure.Kind]int{
 	failure.Interrupted: exitInterrupted,

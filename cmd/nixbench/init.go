@@ -14,6 +14,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/modules"
 	"github.com/nixbench/nixbench/nixeval"
 	"github.com/nixbench/nixbench/templates"
@@ -69,7 +70,7 @@ func initCommand(a *app) *cobra.Command {
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if update && (flake || len(args) > 0) {
-			return newUsageError("init --update takes no template and no --flake; it writes the modules again")
+			return failure.NewUsage("init --update takes no template and no --flake; it writes the modules again")
 		}
 		if update {
 			return updateModules(a.view, dir)
@@ -90,10 +91,10 @@ func initCommand(a *app) *cobra.Command {
 func writeTemplate(view *ui.View, name, dir string, flake bool) error {
 	i := slices.IndexFunc(initTemplates, func(t template) bool { return t.name == name })
 	if i < 0 {
-		return newUsageError("init: there is no template %q; there are %s", name, strings.Join(templateNames(), ", "))
+		return failure.NewUsage("init: there is no template %q; there are %s", name, strings.Join(templateNames(), ", "))
 	}
 	if flake && name == "empty" {
-		return newUsageError("init: the template empty has no flake; use the template machines")
+		return failure.NewUsage("init: the template empty has no flake; use the template machines")
 	}
 	files, err := readTemplate(initTemplates[i].dir, flake)
 	if err != nil {
@@ -161,7 +162,7 @@ func writeNewFiles(dir string, files map[string][]byte) error {
 	for _, name := range sortedNames(files) {
 		// Fail only if a file would be overwritten: the folder modules/ may exist with other modules.
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return newUsageError("init: %s exists, and init overwrites nothing; use another folder with --dir", filepath.Join(dir, name))
+			return failure.NewUsage("init: %s exists, and init overwrites nothing; use another folder with --dir", filepath.Join(dir, name))
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -23,7 +23,7 @@ func updateModules(view *ui.View, dir string) error {
 	folder := filepath.Join(dir, deploy.ModulesFolder)
 	updated, err := modules.Compare(os.DirFS(folder))
 	if errors.Is(err, fs.ErrNotExist) {
-		return failure.WithHint(newUsageError("init: there is no %s, so there is nothing to update", folder),
+		return failure.WithHint(failure.NewUsage("init: there is no %s, so there is nothing to update", folder),
 			"a flake gets the modules from its input: nix flake update nixbench")
 	}
 	var changes bytes.Buffer

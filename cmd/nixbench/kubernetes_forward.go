@@ -16,6 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -32,7 +33,7 @@ type tunnel struct {
 func forwardAPI(ctx context.Context, s *deploy.Session, cluster engine.Cluster, access *kubernetes.Access, port int) (*tunnel, error) {
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
-		return nil, newUsageError("--port: %w", err)
+		return nil, failure.NewUsage("--port: %w", err)
 	}
 	t := &tunnel{listener: listener}
 	if t.folder, err = makeForwardFolder(s.Dir); err == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -57,7 +58,7 @@ func kubeconfigCommand(a *app) *cobra.Command {
 
 func runKubeconfig(a *app, flags kubeconfigFlags) error {
 	if flags.port != 0 && !flags.forward {
-		return newUsageError("--port requires --forward")
+		return failure.NewUsage("--port requires --forward")
 	}
 	s, err := a.openNodes(fleetFlags{acceptNew: flags.acceptNew}, deploy.SelectedNodes)
 	if err != nil {

@@ -52,7 +52,7 @@ func kubectlCommand(a *app) *cobra.Command {
 
 func runKubectl(a *app, args []string, flags kubectlFlags) error {
 	if a.json {
-		return newUsageError("kubectl: --json is not supported; use nixbench kubectl -- ARGUMENT… -o json")
+		return failure.NewUsage("kubectl: --json is not supported; use nixbench kubectl -- ARGUMENT… -o json")
 	}
 	path, err := exec.LookPath("kubectl")
 	if err != nil {

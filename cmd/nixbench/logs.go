@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -46,12 +47,12 @@ func logsCommand(a *app) *cobra.Command {
 		on, unit := flags.on, args
 		if len(on) == 0 {
 			if len(args) == 0 {
-				return newUsageError("logs: name a node, or select several with --on")
+				return failure.NewUsage("logs: name a node, or select several with --on")
 			}
 			on, unit = args[:1], args[1:]
 		}
 		if len(unit) > 1 {
-			return newUsageError("logs: with --on, the only argument is a unit (got %s)", unit[0]+" "+unit[1])
+			return failure.NewUsage("logs: with --on, the only argument is a unit (got %s)", unit[0]+" "+unit[1])
 		}
 		argv, err := flags.journalctl(append(unit, "")[0])
 		if err != nil {
@@ -74,7 +75,7 @@ func logsCommand(a *app) *cobra.Command {
 func (f logsFlags) journalctl(unit string) ([]string, error) {
 	lines := f.lines
 	if n, err := strconv.Atoi(lines); lines != "" && lines != "all" && (err != nil || n < 0) {
-		return nil, newUsageError("--lines must be a number or all (it is %s)", lines)
+		return nil, failure.NewUsage("--lines must be a number or all (it is %s)", lines)
 	}
 	if lines == "" && f.since == "" {
 		lines = "100"

@@ -16,16 +16,16 @@ func checkPlanFile(a *app, flags planFlags) error {
 		return nil
 	}
 	if flags.keepGoing {
-		return newUsageError("--out and --keep-going exclude each other: a plan file contains all selected nodes")
+		return failure.NewUsage("--out and --keep-going exclude each other: a plan file contains all selected nodes")
 	}
 	for _, set := range a.sets {
 		if runs.SafeArgs([]string{set})[0] != set {
 			path, _, _ := strings.Cut(set, "=")
-			return newUsageError("--out: --set %s seems to contain a secret, and a plan file must not; use deployment.keys", path)
+			return failure.NewUsage("--out: --set %s seems to contain a secret, and a plan file must not; use deployment.keys", path)
 		}
 	}
 	if safe := runs.SafeURLs(a.flake); safe != a.flake {
-		return failure.WithHint(newUsageError("--out: --flake %s contains a secret, and a plan file must not", safe),
+		return failure.WithHint(failure.NewUsage("--out: --flake %s contains a secret, and a plan file must not", safe),
 			"Nix's option access-tokens, and ~/.netrc, contain the credentials of flakes")
 	}
 	return checkOutput("--out", flags.out, stages.IsPlan)
@@ -37,11 +37,11 @@ func checkOutput(flag, file string, isReplaceable func(file string) bool) error 
 	info, err := os.Stat(file)
 	switch dir := filepath.Dir(file); {
 	case err == nil && !info.Mode().IsRegular():
-		return newUsageError("%s %s: it exists and is not a file", flag, file)
+		return failure.NewUsage("%s %s: it exists and is not a file", flag, file)
 	case err == nil && info.Size() > 0 && !isReplaceable(file):
-		return failure.WithHint(newUsageError("%s %s: the file exists, and nixbench does not replace it", flag, file), "choose another name, or remove the file")
+		return failure.WithHint(failure.NewUsage("%s %s: the file exists, and nixbench does not replace it", flag, file), "choose another name, or remove the file")
 	case !isFolder(dir):
-		return newUsageError("%s %s: there is no folder %s", flag, file, dir)
+		return failure.NewUsage("%s %s: there is no folder %s", flag, file, dir)
 	}
 	return nil
 }

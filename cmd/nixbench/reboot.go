@@ -10,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/stages"
@@ -62,7 +63,7 @@ func runReboot(a *app, flags rebootFlags) error {
 		Timeout:        flags.timeout, IfNeeded: flags.ifNeeded,
 	}
 	if flags.timeout <= 0 {
-		return newUsageError("--timeout must be greater than 0 (it is %v)", flags.timeout)
+		return failure.NewUsage("--timeout must be greater than 0 (it is %v)", flags.timeout)
 	}
 	var err error
 	if o.Drain, err = flags.drain.toOptions(); err != nil {

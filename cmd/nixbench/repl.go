@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 func replCommand(a *app) *cobra.Command {
@@ -18,7 +19,7 @@ are the configuration of each node, pkgs and lib are those of meta.nixpkgs.`,
 	}
 	cmd.RunE = a.withView(func([]string) error {
 		if a.json {
-			return newUsageError("repl: --json is not supported")
+			return failure.NewUsage("repl: --json is not supported")
 		}
 		r, err := a.newRequest(fleetFlags{})
 		if err != nil {

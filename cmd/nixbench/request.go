@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -43,7 +44,7 @@ func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 		Eval: nixeval.Options{ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers, Facts: a.factsFile},
 	}
 	if a.evalWorkers < 0 {
-		return r, newUsageError("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", a.evalWorkers)
+		return r, failure.NewUsage("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", a.evalWorkers)
 	}
 	var err error
 	if r.Eval.ChunkSize, err = parseNodeLimit(a.evalNodeLimit); err != nil {
@@ -55,7 +56,7 @@ func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 	for _, pair := range a.nixOptions {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return r, newUsageError("--nix-option needs a name and a value: --nix-option NAME VALUE (got %s)", pair)
+			return r, failure.NewUsage("--nix-option needs a name and a value: --nix-option NAME VALUE (got %s)", pair)
 		}
 		r.Eval.NixOptions = append(r.Eval.NixOptions, [2]string{name, value})
 	}

@@ -43,7 +43,7 @@ each node in one of them. RUN is the beginning of a run's name, or "last".`,
 		defer s.Close()
 		if len(args) == 0 {
 			if log != "" {
-				return newUsageError("runs: --log needs a run, such as last")
+				return failure.NewUsage("runs: --log needs a run, such as last")
 			}
 			return listRuns(a.view, s.Dir)
 		}
@@ -117,7 +117,7 @@ func showLog(a *app, run *runs.Run, node string) error {
 	log, err := run.NodeLog(node)
 	if errors.Is(err, fs.ErrNotExist) {
 		if !slices.ContainsFunc(run.Nodes, func(n state.NodeResult) bool { return n.Node == node }) {
-			return failure.WithHint(newUsageError("node %[2]s was not part of run %[1]s", run.ID, node), "nixbench runs "+run.ID+" lists its nodes")
+			return failure.WithHint(failure.NewUsage("node %[2]s was not part of run %[1]s", run.ID, node), "nixbench runs "+run.ID+" lists its nodes")
 		}
 		event.Sink(a.sendEvent).Note("%s has no log of run %s", node, run.ID)
 		a.view.Result("", func(io.Writer) {})

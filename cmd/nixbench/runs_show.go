@@ -10,6 +10,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/report"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
@@ -29,7 +30,7 @@ first with the second.`,
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if !html && (len(args) > 1 || out != "") {
-			return newUsageError("runs show: a second run and -o require --html")
+			return failure.NewUsage("runs show: a second run and -o require --html")
 		}
 		s, err := a.openNodes(fleetFlags{}, deploy.NoNodes)
 		if err != nil {

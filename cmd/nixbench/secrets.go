@@ -124,7 +124,7 @@ func showHostKeys(a *app) error {
 		return err
 	}
 	if len(public) == 0 {
-		return failure.WithHint(newUsageError("the hive has no roles, so nixbench creates no machines and no host keys"), "ssh-keyscan HOST prints the keys of an existing machine")
+		return failure.WithHint(failure.NewUsage("the hive has no roles, so nixbench creates no machines and no host keys"), "ssh-keyscan HOST prints the keys of an existing machine")
 	}
 	a.view.Result(public, func(w io.Writer) {
 		for _, name := range sortedNames(public) {

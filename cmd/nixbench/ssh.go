@@ -30,7 +30,7 @@ func sshCommand(a *app) *cobra.Command {
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if a.json {
-			return newUsageError("ssh: --json is not supported; use nixbench exec --json to run a command")
+			return failure.NewUsage("ssh: --json is not supported; use nixbench exec --json to run a command")
 		}
 		command := args[1:]
 		if len(command) > 0 && command[0] == "--" {

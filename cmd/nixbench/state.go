@@ -61,7 +61,7 @@ sweeps of bench, and roots of the garbage collector.`,
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if len(recipients)+len(files) > 0 == pass.isSet() {
-			return newUsageError("state export: either recipients (--recipient, --recipients-file) or a passphrase (--passphrase, --passphrase-file) is required, and not both")
+			return failure.NewUsage("state export: either recipients (--recipient, --recipients-file) or a passphrase (--passphrase, --passphrase-file) is required, and not both")
 		}
 		passphrase, err := pass.read(a, args[0], true)
 		if err != nil {
@@ -112,7 +112,7 @@ your team.`,
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if len(files) == 0 && !pass.isSet() {
-			return newUsageError("state import: --identity, --passphrase or --passphrase-file is required")
+			return failure.NewUsage("state import: --identity, --passphrase or --passphrase-file is required")
 		}
 		passphrase, err := pass.read(a, args[0], false)
 		if err != nil {
@@ -173,11 +173,11 @@ func (f passphraseFlags) read(a *app, export string, isNew bool) (string, error)
 	if err == nil && isNew {
 		var again []byte
 		if again, err = a.askSecret("the same passphrase again"); err == nil && string(again) != string(secret) {
-			err = newUsageError("the two passphrases differ; nothing was exported")
+			err = failure.NewUsage("the two passphrases differ; nothing was exported")
 		}
 	}
 	if err == nil && len(secret) == 0 {
-		err = newUsageError("the passphrase is empty")
+		err = failure.NewUsage("the passphrase is empty")
 	}
 	return string(secret), err
 }
@@ -186,7 +186,7 @@ func (f passphraseFlags) read(a *app, export string, isNew bool) (string, error)
 func (a *app) askSecret(question string) ([]byte, error) {
 	prompt := newPrompt(a)
 	if prompt == nil {
-		return nil, failure.WithHint(newUsageError("this needs the %s and stdin is not a terminal; pass --passphrase-file", question), "--passphrase-file reads the passphrase from a file")
+		return nil, failure.WithHint(failure.NewUsage("this needs the %s and stdin is not a terminal; pass --passphrase-file", question), "--passphrase-file reads the passphrase from a file")
 	}
 	return prompt(a.ctx, question)
 }

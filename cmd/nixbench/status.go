@@ -76,9 +76,9 @@ func statusCommand(a *app) *cobra.Command {
 func runStatus(a *app, flags statusFlags) error {
 	switch {
 	case flags.watch < 0:
-		return newUsageError("--watch must be greater than 0 (it is %v)", flags.watch)
+		return failure.NewUsage("--watch must be greater than 0 (it is %v)", flags.watch)
 	case flags.watch > 0 && (flags.check || flags.drift):
-		return newUsageError("status: --watch runs until Ctrl-C, so it cannot be used with --check or --drift")
+		return failure.NewUsage("status: --watch runs until Ctrl-C, so it cannot be used with --check or --drift")
 	}
 	s, err := a.openNodes(flags.fleetFlags, deploy.RemoteNodes)
 	if err != nil {

@@ -23,7 +23,7 @@ func readSelection(ctx context.Context, on []string) ([]string, error) {
 		return on, nil
 	}
 	if term.IsTerminal(int(os.Stdin.Fd())) {
-		return nil, failure.WithHint(newUsageError("--on -: stdin is a terminal"), "write the nodes to stdin, such as: echo web-1 db | nixbench … --on -")
+		return nil, failure.WithHint(failure.NewUsage("--on -: stdin is a terminal"), "write the nodes to stdin, such as: echo web-1 db | nixbench … --on -")
 	}
 	text, err := readOrCancel(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(os.Stdin, maxSelection+1)) })
 	switch {
@@ -32,11 +32,11 @@ func readSelection(ctx context.Context, on []string) ([]string, error) {
 	case err != nil:
 		return nil, fmt.Errorf("--on -: read stdin: %w", err)
 	case len(text) > maxSelection:
-		return nil, newUsageError("--on -: stdin contains more than %d bytes", maxSelection)
+		return nil, failure.NewUsage("--on -: stdin contains more than %d bytes", maxSelection)
 	}
 	terms := strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) })
 	if len(terms) == 0 {
-		return nil, newUsageError("--on -: stdin contains no nodes")
+		return nil, failure.NewUsage("--on -: stdin contains no nodes")
 	}
 	var out []string
 	for _, value := range on {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -78,7 +79,7 @@ func changePower(a *app, command string, flags powerFlags, ask func(*machine.Pow
 	change func(*machine.Power, context.Context, []nixeval.Node, *runs.Recorder, machine.PowerOptions) ([]state.NodeResult, error),
 ) error {
 	if flags.timeout <= 0 {
-		return newUsageError("--timeout must be greater than 0 (it is %v)", flags.timeout)
+		return failure.NewUsage("--timeout must be greater than 0 (it is %v)", flags.timeout)
 	}
 	r, err := a.newRequest(flags.fleetFlags)
 	if err != nil {

@@ -16,12 +16,12 @@ var mistypedRE = regexp.MustCompile(`^(unknown flag: --|unknown command "|invali
 // suggestCorrection converts an error of the command-line parser to a usage error. If a command,
 // flag or argument is mistyped, the error has a hint with the most similar valid word.
 func suggestCorrection(cmd *cobra.Command, err error) error {
-	usage := &usageError{err: err, command: cmd.CommandPath()}
+	see := cmd.CommandPath() + " --help"
 	// Remove the suggestion of cobra, which follows the first line.
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	m := mistypedRE.FindStringSubmatch(text)
 	if m == nil || strings.Contains(text, `" flag: `) { // the value of a flag is invalid
-		return usage
+		return failure.WithHint(failure.WithKind(failure.Usage, err), "see "+see)
 	}
 	var words []string
 	prefix := ""
@@ -43,15 +43,14 @@ func suggestCorrection(cmd *cobra.Command, err error) error {
 			text = fmt.Sprintf("%s: there is no %q; there are %s", cmd.Name(), m[2], strings.Join(words, ", "))
 		}
 	}
-	usage.err = fmt.Errorf("%s", text)
+	hint := "see " + see
 	if near := findNearestWord(m[2], words); near != "" {
-		see := cmd.CommandPath() + " --help"
 		if prefix != "" && cmd.Root().PersistentFlags().Lookup(near) != nil {
 			see = "nixbench help flags"
 		}
-		return failure.WithHint(usage, fmt.Sprintf("did you mean %s%s? See %s", prefix, near, see))
+		hint = fmt.Sprintf("did you mean %s%s? See %s", prefix, near, see)
 	}
-	return usage
+	return failure.WithHint(failure.NewUsage("%s", text), hint)
 }
 
 // findNearestWord returns the word that is most similar to typed, or an empty string if no word is
