@@ -18,7 +18,8 @@ type LevelDifference struct {
 	Changed  int               `json:"changed"`            // number of store paths that only one of the two has
 	Paths    int               `json:"paths"`              // number of all store paths of the two
 	Packages []string          `json:"packages,omitempty"` // as DescribeClosures returns them
-	// Undeclared has what differs although the levels of the factors do not declare it.
+	// Undeclared are the store paths and limits that differ between the systems, although the levels of the factors do not
+	// declare the difference.
 	Undeclared []string `json:"undeclared,omitempty"`
 }
 

@@ -16,7 +16,7 @@ type flakeOutput struct {
 	attr string
 }
 
-// current returns the output, and whether it is the last of flakeAttrs.
+// current returns the attribute of the flake that is evaluated now, and whether it is the last one in flakeAttrs.
 func (o *flakeOutput) current() (attr string, last bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -38,7 +38,7 @@ const (
 	Answer Kind = "answer" // the user has answered a question that was asked at Since; this time does not count as time of the run
 )
 
-// Phase is a stage of a run, in the order in which they run.
+// Phase is a part of a run, such as the evaluation. The constants are in the order in which the phases begin.
 type Phase string
 
 const (
@@ -46,7 +46,7 @@ const (
 	Evaluate Phase = "evaluate"
 	Build    Phase = "build"
 
-	// Provision and Image run while systems are evaluated and built.
+	// The phases Provision and Image take place while systems are evaluated and built.
 	Provision Phase = "provision" // all machines, from the first inspection until all machines are ready
 	Image     Phase = "image"     // the images that new machines boot from
 	Boot      Phase = "boot"      // one machine, until the machine is ready

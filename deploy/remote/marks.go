@@ -15,7 +15,7 @@ const (
 	passMark = "pass:" // sudo asks for the password; this is sudo's prompt
 )
 
-// maxMark is the maximal length of a mark after its prefix, in bytes.
+// maxMark is the maximum length of the part of a mark after its prefix, in bytes.
 const maxMark = 24
 
 // markWriter removes the marks from a stream. What precedes the runMark was printed by the login shell or the

@@ -236,9 +236,9 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	return err
 }
 
-// wrappedArgv returns the argv that the login shell executes. A script that prints a runMark runs the
-// command; with escalation, a script that prints a pidMark runs the escalation command, which runs the
-// former.
+// wrappedArgv returns the argv that the login shell executes: a script that prints a runMark and then runs the command. With
+// escalation this script is an argument of the escalation command, such as sudo, and another script prints a pidMark before it
+// runs the escalation command.
 func (r *runningCommand) wrappedArgv(mark string) []string {
 	argv := r.cmd.Argv
 	if len(r.cmd.Env) > 0 {

@@ -37,7 +37,7 @@ func replaceFiles(l *Lock, obsolete []string, write func(string, []byte) error) 
 		err = write(filepath.Join(staging, obsoleteList), list)
 	}
 	if err == nil {
-		err = os.Rename(staging, committedFolder(l.dir)) // the new name is on the disk at the latest when a file of the same folder is written
+		err = os.Rename(staging, committedFolder(l.dir)) // finishReplacement writes a file beside this folder, with which the new name gets onto the disk
 	}
 	if err != nil {
 		return &FolderError{l.dir, err}

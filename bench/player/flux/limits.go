@@ -69,7 +69,8 @@ func parseLimits(out string) ([]player.Limit, error) {
 	return limits, nil
 }
 
-// findScheduler returns the module with the service sched. The last field of a line has the services.
+// findScheduler returns the Flux module that provides the service sched, from the output of `flux module list`. The last field
+// of each line has the services of a module.
 func findScheduler(modules string) string {
 	for line := range strings.Lines(modules) {
 		fields := strings.Fields(line)

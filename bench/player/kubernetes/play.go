@@ -19,9 +19,9 @@ const (
 	maxDelay     = time.Second      // time from the creation of a pod until the watch receives it; a longer time makes the trial suspect
 )
 
-// Play implements [player.Player]. Each time of submission has its own kubectl create command, and more for many jobs. While all commands
-// are in use, jobs that become due wait. The events of submissions and pods are sent at the end, when the clock of the node has been read
-// again.
+// Play implements [player.Player]. For each time at which jobs are submitted, it runs one kubectl create command, or several
+// if there are many jobs. At most maxCreates commands run at once; other due jobs wait. The events of submissions and pods are
+// sent at the end, when the clock of the node has been read again.
 func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	if err := p.objects.check(jobs); err != nil {
 		return err

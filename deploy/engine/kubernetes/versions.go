@@ -49,7 +49,7 @@ func (e upgrader) Versions(ctx context.Context, nodes []string) (map[string]engi
 	}
 	changes := map[string]engine.Change{}
 	for _, m := range members {
-		// An interrupted upgrade may have upgraded only one of the two programs.
+		// An interrupted upgrade may have upgraded the kubelet and not the API server, or the reverse.
 		from := m.kubelet
 		if !m.api.isUnknown() && m.api.compare(from) < 0 {
 			from = m.api
