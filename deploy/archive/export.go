@@ -53,7 +53,7 @@ func Export(ctx context.Context, lock *state.Lock, cluster, file string, runs bo
 	if s, err := dir.Load(); err != nil { // also if state.json is damaged
 		return nil, err
 	} else if len(names) == 0 || s.Cluster == nil && len(s.Nodes) == 0 {
-		return nil, failure.WithHint(usage("there is no state of %s in %s", cluster, dir), "nixbench apply creates it")
+		return nil, failure.WithHint(failure.NewUsage("there is no state of %s in %s", cluster, dir), "nixbench apply creates it")
 	}
 	holder := state.Self("state export")
 	r := &Result{Changed: true}
@@ -86,7 +86,7 @@ func checkTarget(file string) error {
 	defer f.Close()
 	intro := make([]byte, len(ageIntro))
 	if _, err := io.ReadFull(f, intro); err != nil || string(intro) != ageIntro {
-		return usage("%s exists and is not encrypted with age, so it is not overwritten", file)
+		return failure.NewUsage("%s exists and is not encrypted with age, so it is not overwritten", file)
 	}
 	return nil
 }
@@ -129,8 +129,4 @@ func (r *Result) count(name string) {
 	} else {
 		r.Files++
 	}
-}
-
-func usage(format string, args ...any) error {
-	return failure.WithKind(failure.Usage, fmt.Errorf(format, args...))
 }

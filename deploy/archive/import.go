@@ -65,7 +65,7 @@ func Import(ctx context.Context, lock *state.Lock, cluster, file string, force b
 func (r *Result) stage(ctx context.Context, in *tar.Reader, imported state.Dir, cluster, file string) error {
 	left, written := int64(maxBytes), map[string]bool{}
 	refuse := func(err error) error {
-		return failure.WithHint(usage("%s: %w; nothing was imported", file, err), failure.Hint(err))
+		return failure.WithHint(failure.NewUsage("%s: %w; nothing was imported", file, err), failure.Hint(err))
 	}
 	for count := 0; ; count++ {
 		if err := ctx.Err(); err != nil {
@@ -79,7 +79,7 @@ func (r *Result) stage(ctx context.Context, in *tar.Reader, imported state.Dir, 
 			return damaged(file, err)
 		}
 		if left -= h.Size; h.Typeflag != tar.TypeReg || count > maxFiles || left < 0 {
-			return usage("%s: it contains %q, which is not a regular file, or more than %d files or %d GiB; nothing was imported", file, h.Name, maxFiles, maxBytes>>30)
+			return failure.NewUsage("%s: it contains %q, which is not a regular file, or more than %d files or %d GiB; nothing was imported", file, h.Name, maxFiles, maxBytes>>30)
 		}
 		data, err := durable.ReadAll(in, durable.RecordSize)
 		if err != nil {
@@ -144,7 +144,7 @@ func (r *Result) readHeader(name string, data []byte, cluster string) error {
 func (r *Result) decide(old, imported state.Dir, file string, force bool) error {
 	newest := r.States[len(r.States)-1]
 	if digest, err := computeDigest(imported); err != nil || digest != newest {
-		return errors.Join(err, usage("%s: its files do not have the digest that it contains; nothing was imported", file))
+		return errors.Join(err, failure.NewUsage("%s: its files do not have the digest that it contains; nothing was imported", file))
 	}
 	now, err := computeDigest(old)
 	if err != nil {
@@ -178,24 +178,24 @@ func missingRecords(old, imported state.Dir) (bool, error) {
 
 // newConflict returns the error for an import that would lose changes of the state in the folder.
 func newConflict(format string, args ...any) error {
-	return failure.WithHint(usage(format+"; nothing was imported", args...),
+	return failure.WithHint(failure.NewUsage(format+"; nothing was imported", args...),
 		"nixbench state export saves the state here; --force replaces it, and machines that only it has are then unknown")
 }
 
 func damaged(file string, err error) error {
-	return failure.WithHint(usage("%s is damaged: %w; nothing was imported", file, err), "copy it again, or export it again")
+	return failure.WithHint(failure.NewUsage("%s is damaged: %w; nothing was imported", file, err), "copy it again, or export it again")
 }
 
 // describeDecrypt returns the error for a file that cannot be decrypted.
 func describeDecrypt(file string, err error) error {
 	var none *age.NoIdentityMatchError
 	if !errors.As(err, &none) {
-		return usage("%s cannot be decrypted: %w", file, err)
+		return failure.NewUsage("%s cannot be decrypted: %w", file, err)
 	}
 	if slices.Contains(none.StanzaTypes, "scrypt") {
-		return failure.WithHint(usage("%s cannot be decrypted: it is encrypted with a passphrase, and the given one is another or none was given", file),
+		return failure.WithHint(failure.NewUsage("%s cannot be decrypted: it is encrypted with a passphrase, and the given one is another or none was given", file),
 			"--passphrase asks for it, --passphrase-file reads it")
 	}
-	return failure.WithHint(usage("%s cannot be decrypted: it is not encrypted to any of the given identities, but to %d others (%s)",
+	return failure.WithHint(failure.NewUsage("%s cannot be decrypted: it is not encrypted to any of the given identities, but to %d others (%s)",
 		file, len(none.StanzaTypes), strings.Join(none.StanzaTypes, ", ")), "--identity names the file of your private key; the exporter needs its public key as --recipient")
 }

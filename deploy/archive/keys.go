@@ -19,7 +19,7 @@ func Recipients(keys, files []string, passphrase string) (out []age.Recipient, e
 	for _, key := range keys {
 		r, err := parseRecipient(key)
 		if err != nil {
-			return nil, usage("--recipient: %w", err)
+			return nil, failure.NewUsage("--recipient: %w", err)
 		}
 		out = append(out, r)
 	}
@@ -73,12 +73,12 @@ func appendRecipients(out []age.Recipient, file string) ([]age.Recipient, error)
 		}
 		r, err := parseRecipient(line)
 		if err != nil {
-			return nil, usage("%s, line %d: %w", file, number, err)
+			return nil, failure.NewUsage("%s, line %d: %w", file, number, err)
 		}
 		out = append(out, r)
 	}
 	if len(out) == before {
-		return nil, usage("%s contains no recipient", file)
+		return nil, failure.NewUsage("%s contains no recipient", file)
 	}
 	return out, nil
 }
@@ -111,7 +111,7 @@ func readIdentities(file string, ask func() ([]byte, error)) ([]age.Identity, er
 	if !bytes.HasPrefix(data, []byte("-----BEGIN")) {
 		ids, err := age.ParseIdentities(bytes.NewReader(data))
 		if err != nil { // err is not included: it could quote a private key
-			return nil, usage("%s contains no identity of age (AGE-SECRET-KEY-…) and no private key of SSH; plugins of age are not supported", file)
+			return nil, failure.NewUsage("%s contains no identity of age (AGE-SECRET-KEY-…) and no private key of SSH; plugins of age are not supported", file)
 		}
 		return ids, nil
 	}
@@ -121,7 +121,7 @@ func readIdentities(file string, ask func() ([]byte, error)) ([]age.Identity, er
 		id, err = agessh.NewEncryptedSSHIdentity(locked.PublicKey, data, ask)
 	}
 	if err != nil {
-		return nil, usage("%s is no private key of SSH of the types ed25519 and rsa that nixbench can read", file)
+		return nil, failure.NewUsage("%s is no private key of SSH of the types ed25519 and rsa that nixbench can read", file)
 	}
 	return []age.Identity{id}, nil
 }
@@ -134,7 +134,7 @@ func ReadPassphrase(file string) (string, error) {
 	}
 	line, _, _ := strings.Cut(string(data), "\n")
 	if line = strings.TrimRight(line, "\r"); line == "" {
-		return "", fmt.Errorf("%w: it is empty", usage("%s: the first line is the passphrase", file))
+		return "", fmt.Errorf("%w: it is empty", failure.NewUsage("%s: the first line is the passphrase", file))
 	}
 	return line, nil
 }

@@ -38,31 +38,16 @@ func (s Summary) Took() (time.Duration, bool) {
 	return max(0, s.Ended.Sub(s.Started)-time.Duration(s.Answers*float64(time.Second))), true
 }
 
-// RefError means that a reference to a run matches no run, or several runs.
-type RefError struct {
-	Ref   string
-	Among []string // the matching runs if there are several
-}
-
-func (e *RefError) Error() string {
+// newRefError returns the error for a reference to a run that matches no run, or the runs in among.
+func newRefError(ref string, among []string) error {
+	const list = "nixbench runs lists them"
 	switch {
-	case len(e.Among) > 0:
-		return fmt.Sprintf("%q may be any of the runs %s", e.Ref, strings.Join(e.Among, ", "))
-	case e.Ref == "last":
-		return "there are no runs yet"
+	case len(among) > 0:
+		return failure.WithHint(failure.NewUsage("%q may be any of the runs %s", ref, strings.Join(among, ", ")), list)
+	case ref == "last":
+		return failure.WithHint(failure.NewUsage("there are no runs yet"), "nixbench apply makes one")
 	}
-	return fmt.Sprintf("there is no run %q", e.Ref)
-}
-
-// Kind implements [failure.Classified].
-func (e *RefError) Kind() failure.Kind { return failure.Usage }
-
-// Hint returns what the user can do.
-func (e *RefError) Hint() string {
-	if len(e.Among) == 0 && e.Ref == "last" {
-		return "nixbench apply makes one"
-	}
-	return "nixbench runs lists them"
+	return failure.WithHint(failure.NewUsage("there is no run %q", ref), list)
 }
 
 // Prefixes of the folders of runs while they are being removed or created.
@@ -209,11 +194,11 @@ func Open(d state.Dir, ref string) (*Run, error) {
 		}
 	}
 	if len(found) != 1 {
-		e := &RefError{Ref: ref}
+		var among []string
 		for _, r := range found {
-			e.Among = append(e.Among, r.ID)
+			among = append(among, r.ID)
 		}
-		return nil, e
+		return nil, newRefError(ref, among)
 	}
 	if err := errs[found[0].ID]; err != nil {
 		return nil, err
