@@ -203,15 +203,7 @@ func (e *BuildError) Error() string {
 // Kind implements [failure.Classified].
 func (e *BuildError) Kind() failure.Kind { return failure.Build }
 
-// SetError means that the argument of --set is invalid, or that the hive does not have its path.
-type SetError struct{ msg string }
-
-func (e *SetError) Error() string { return e.msg }
-
-// Kind implements [failure.Classified].
-func (e *SetError) Kind() failure.Kind { return failure.Usage }
-
-// toSetError converts an error of Nix about --set to a [*SetError]. It returns other errors
+// toSetError converts an error of Nix about --set to a usage error. It returns other errors
 // unchanged.
 func toSetError(err error) error {
 	var ne *NixError
@@ -219,10 +211,10 @@ func toSetError(err error) error {
 		return err
 	}
 	if msg, ok := strings.CutPrefix(ne.Raw, ourPrefix+"--set "); ok {
-		return &SetError{"--set " + strings.TrimSpace(msg)}
+		return failure.NewUsage("--set %s", strings.TrimSpace(msg))
 	}
 	if strings.Contains(ne.Raw, "`--set ") {
-		return &SetError{strings.TrimSpace(ne.Raw)}
+		return failure.NewUsage("%s", strings.TrimSpace(ne.Raw))
 	}
 	return err
 }

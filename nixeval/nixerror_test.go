@@ -1,11 +1,12 @@
 package nixeval
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 func TestErrorText(t *testing.T) {
@@ -76,16 +77,15 @@ func TestHints(t *testing.T) {
 }
 
 func TestSetErrorsAreUsage(t *testing.T) {
-	var set *SetError
 	for _, raw := range []string{
 		"nixbench: --set roles.x.count=1: there is no roles.x",
 		"A definition for option `roles.w.count' is not of type `int'. Definition values:\n- In `--set roles.w.count=x': \"x\"",
 	} {
-		if err := toSetError(&NixError{Raw: raw}); !errors.As(err, &set) {
+		if err := toSetError(&NixError{Raw: raw}); failure.KindOf(err) != failure.Usage {
 			t.Errorf("%q is not taken for an error of --set", raw)
 		}
 	}
-	if err := toSetError(&NixError{Raw: "A definition for option `roles.w.count' … In `/h/hive.nix': 3"}); errors.As(err, &set) {
+	if err := toSetError(&NixError{Raw: "A definition for option `roles.w.count' … In `/h/hive.nix': 3"}); failure.KindOf(err) == failure.Usage {
 		t.Error("the hive's own error is taken for one of --set")
 	}
 }

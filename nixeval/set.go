@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Set is one --set PATH=VALUE. Nix parses VALUE, because the type of the hive's value at PATH
@@ -23,7 +25,7 @@ var bareAttrRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_'-]*`)
 // `cluster.scheduler`.
 func ParseSet(arg string) (Set, error) {
 	bad := func(format string, args ...any) (Set, error) {
-		return Set{}, &SetError{fmt.Sprintf("--set %s: %s", arg, fmt.Sprintf(format, args...))}
+		return Set{}, failure.NewUsage("--set %s: %s", arg, fmt.Sprintf(format, args...))
 	}
 	var s Set
 	rest := arg

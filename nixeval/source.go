@@ -2,7 +2,6 @@ package nixeval
 
 import (
 	"cmp"
-	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -56,7 +55,7 @@ func (s Source) String() string {
 // IsFlake reports whether the hive is a flake output, which Nix evaluates in pure mode.
 func (s Source) IsFlake() bool { return s.Flake != "" }
 
-// FindSource returns the nearest hive in dir or a folder above it. It returns a [*SourceError] if
+// FindSource returns the nearest hive in dir or a folder above it. It returns a usage error if
 // no folder contains a hive, or if other users could have written the hive.
 func FindSource(dir string) (Source, error) {
 	dir, err := filepath.Abs(dir)
@@ -74,7 +73,7 @@ func FindSource(dir string) (Source, error) {
 			break
 		}
 	}
-	return Source{}, newSourceError("there is no hive.nix or flake.nix in %s or a folder above it; select one with -f FILE or --flake REF", dir)
+	return Source{}, failure.NewUsage("there is no hive.nix or flake.nix in %s or a folder above it; select one with -f FILE or --flake REF", dir)
 }
 
 // findSourceIn returns the hive in one folder, and whether the folder has one. If the folder has
@@ -110,20 +109,20 @@ func ParseFileSource(path string) (Source, error) {
 	case err != nil && strings.Contains(path, ":"): // a flake reference, as in Colmena
 		return ParseFlakeSource(path)
 	case err != nil && strings.Contains(path, "#"):
-		return Source{}, newSourceError("-f %s: no such file; for a flake reference use --flake %s", path, path)
+		return Source{}, failure.NewUsage("-f %s: no such file; for a flake reference use --flake %s", path, path)
 	case err != nil:
-		return Source{}, newSourceError("-f %s: %v", path, unwrapPathError(err))
+		return Source{}, failure.NewUsage("-f %s: %v", path, unwrapPathError(err))
 	case info.IsDir():
 		s, ok, err := findSourceIn(abs)
 		if err == nil && !ok {
-			err = newSourceError("-f %s: the folder has neither hive.nix nor flake.nix", path)
+			err = failure.NewUsage("-f %s: the folder has neither hive.nix nor flake.nix", path)
 		}
 		return s, err
 	case filepath.Base(abs) == "flake.nix":
 		return ParseFlakeSource(filepath.Dir(abs))
 	}
 	if err := durable.CheckRegular(info); err != nil { // an error for a pipe, which Nix would read without end
-		return Source{}, newSourceError("-f %s: %v", path, err)
+		return Source{}, failure.NewUsage("-f %s: %v", path, err)
 	}
 	return Source{File: abs, Dir: filepath.Dir(abs)}, nil
 }
@@ -157,16 +156,16 @@ func ParseFlakeSource(ref string) (Source, error) {
 		return parseFolderQuery(s, dir, query)
 	}
 	if err != nil {
-		return Source{}, newSourceError("--flake %s: %v", ref, unwrapPathError(err))
+		return Source{}, failure.NewUsage("--flake %s: %v", ref, unwrapPathError(err))
 	}
 	if !info.IsDir() {
-		return Source{}, newSourceError("--flake %s: use the folder of the flake, not a file in it", ref)
+		return Source{}, failure.NewUsage("--flake %s: use the folder of the flake, not a file in it", ref)
 	}
 	if s.Dir, err = filepath.Abs(ref); err != nil {
 		return Source{}, err
 	}
 	if !isFile(filepath.Join(s.Dir, "flake.nix")) {
-		return Source{}, newSourceError("--flake %s: the folder has no flake.nix", ref)
+		return Source{}, failure.NewUsage("--flake %s: the folder has no flake.nix", ref)
 	}
 	s.Flake, s.Copied = flakeRefOfFolder(s.Dir)
 	return s, nil
@@ -178,7 +177,7 @@ func parseFolderQuery(s Source, dir, query string) (Source, error) {
 	params, err := url.ParseQuery(query)
 	sub := params.Get("dir")
 	if err != nil || len(params) != 1 || sub == "" {
-		return Source{}, newSourceError("--flake %s?%s: for a folder, only ?dir= is supported; use path:… or git+file:…", dir, query)
+		return Source{}, failure.NewUsage("--flake %s?%s: for a folder, only ?dir= is supported; use path:… or git+file:…", dir, query)
 	}
 	of, err := ParseFlakeSource("./" + filepath.Join(dir, sub))
 	if filepath.IsAbs(dir) {
@@ -220,16 +219,4 @@ func unwrapPathError(err error) error {
 		return pe.Err
 	}
 	return err
-}
-
-// SourceError means that the location that the user selected contains no hive.
-type SourceError struct{ msg string }
-
-func (e *SourceError) Error() string { return e.msg }
-
-// Kind implements [failure.Classified].
-func (e *SourceError) Kind() failure.Kind { return failure.Usage }
-
-func newSourceError(format string, args ...any) error {
-	return &SourceError{fmt.Sprintf(format, args...)}
 }

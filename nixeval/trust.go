@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// checkTrust returns a [*SourceError] if another user could have written a hive that the user has not named, because a hive chooses
+// checkTrust returns a usage error if another user could have written a hive that the user has not named, because a hive chooses
 // programs that run here. The file, its folder and all folders above must belong to the user, to root, or to the user who has
 // called sudo, and others must not be able to write to them. In a folder with the sticky bit, others cannot replace such files.
 func checkTrust(file string) error {
@@ -35,7 +35,7 @@ func checkTrust(file string) error {
 				err = checkWriters(info, trusted)
 			}
 			if err != nil {
-				return failure.WithHint(newSourceError("%s is not used: %s: %v", file, path, err), "if you trust it, name it: -f "+file)
+				return failure.WithHint(failure.NewUsage("%s is not used: %s: %v", file, path, err), "if you trust it, name it: -f "+file)
 			}
 			if path == filepath.Dir(path) {
 				break

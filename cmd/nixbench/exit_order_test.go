@@ -50,7 +50,7 @@ var exitOrder = []struct {
 	errs []error
 }{
 	{exitInterrupted, []error{errInterrupted}},
-	{exitUsage, []error{failure.NewUsage("usage"), errDeclined, &nixeval.SourceError{}, &nixeval.SetError{}, &selection.SelectError{},
+	{exitUsage, []error{failure.NewUsage("usage"), errDeclined, &selection.SelectError{},
 		&stages.NoPredecessorError{}, &state.TrustError{Err: errPlain}, &vault.RefusedError{}}},
 	{exitInternal, []error{failure.WithKind(failure.Environment, errPlain)}},
 	{exitEvaluation, []error{&nixeval.EvalError{}, &rollout.UnevaluableMembersError{Err: &nixeval.EvalError{}}}},
