@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/bench/workload"
@@ -80,9 +81,9 @@ type Clock struct {
 
 // States of attempts. Results with the first two states count.
 const (
-	Valid   = "valid"
-	Suspect = "suspect"
-	Invalid = "invalid"
+	Valid   = noise.Valid
+	Suspect = noise.Suspect
+	Invalid = noise.Invalid
 	Failed  = "failed"
 )
 

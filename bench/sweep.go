@@ -19,8 +19,8 @@ import (
 
 // Factors that do not change the configuration of the cluster.
 const (
-	workloadFactor = "workload"
-	repeatFactor   = "repeat"
+	WorkloadFactor = "workload"
+	RepeatFactor   = "repeat"
 )
 
 // Orders and resets of a benchmark.
@@ -96,7 +96,7 @@ type Trial struct {
 func (t Trial) String() string { return FormatCell(t.Cell) }
 
 // Workload returns the name of the trial's workload.
-func (t Trial) Workload() string { return t.Cell[workloadFactor] }
+func (t Trial) Workload() string { return t.Cell[WorkloadFactor] }
 
 // FormatCell returns `roles.worker.count=2 scheduler=slurm workload=null`.
 func FormatCell(cell map[string]string) string {
@@ -110,8 +110,8 @@ func FormatCell(cell map[string]string) string {
 // configurationOf returns the levels of a cell that determine machines and systems.
 func configurationOf(cell map[string]string) map[string]string {
 	out := maps.Clone(cell)
-	delete(out, workloadFactor)
-	delete(out, repeatFactor)
+	delete(out, WorkloadFactor)
+	delete(out, RepeatFactor)
 	return out
 }
 
@@ -208,7 +208,7 @@ func Check(name string, b Benchmark) error {
 		}
 		switch _, err := nixeval.ParseSet(f + "=" + b.Factors[f][0]); {
 		case b.Modules[f] != "":
-			if err == nil || f == workloadFactor || f == repeatFactor || !nameForm.MatchString(f) {
+			if err == nil || f == WorkloadFactor || f == RepeatFactor || !nameForm.MatchString(f) {
 				return fmt.Errorf("benchmarks.%s: the factor %s has modules as levels, and its name is that of a path, scheduler, workload or repeat, or has other characters than A-Z, a-z, 0-9, - and _; choose another name", name, f)
 			}
 			for _, level := range b.Factors[f] {
@@ -216,7 +216,7 @@ func Check(name string, b Benchmark) error {
 					return fmt.Errorf("benchmarks.%s: the factor %s has the level %q; the name of a level with modules has the characters A-Z, a-z, 0-9, - and _", name, f, level)
 				}
 			}
-		case err != nil && f != workloadFactor && f != repeatFactor:
+		case err != nil && f != WorkloadFactor && f != RepeatFactor:
 			return fmt.Errorf("benchmarks.%s: the factor %s: %v; a factor is a path that --set accepts, scheduler, workload or repeat, or has modules as levels", name, f, err)
 		}
 	}

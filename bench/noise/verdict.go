@@ -7,14 +7,11 @@ import (
 	"time"
 )
 
-// State is whether the result of a trial can be used.
-type State string
-
 // The states of a trial, from the best to the worst.
 const (
-	Valid   State = "valid"
-	Suspect State = "suspect" // the result is kept, but shown with its reasons
-	Invalid State = "invalid" // the trial is to be repeated
+	Valid   = "valid"
+	Suspect = "suspect" // the result is kept, but shown with its reasons
+	Invalid = "invalid" // the trial is to be repeated
 )
 
 // Thresholds are the limits of noise of a trial, as shares, which a benchmark declares before the first trial. A verdict depends on them and on the
@@ -52,13 +49,13 @@ const (
 
 // Verdict is whether a trial was disturbed, and why.
 type Verdict struct {
-	State   State    `json:"state"`
+	State   string   `json:"state"`
 	Reasons []string `json:"reasons,omitempty"` // of a state other than valid
 }
 
-func (v *Verdict) add(s State, format string, args ...any) {
+func (v *Verdict) add(state string, format string, args ...any) {
 	if v.State != Invalid {
-		v.State = s
+		v.State = state
 	}
 	v.Reasons = append(v.Reasons, fmt.Sprintf(format, args...))
 }

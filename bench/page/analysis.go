@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 )
@@ -19,7 +20,7 @@ type analysis struct {
 	base    []stats.Sample
 	all     []Trial  // all trials in the order of their cells; those of a cell in the order of time
 	metrics []string // names of the metrics that are drawn and compared, and that at least one trial has
-	factors []factor // factors with several levels, without Repeat
+	factors []factor // factors with several levels, without the factor repeat
 	ratios  []ratio  // comparisons of levels
 	floor   []ratio  // comparisons of what is equal
 	kind    string   // what floor compares: floorCells, floorBlocks, or an empty string if nothing
@@ -27,7 +28,7 @@ type analysis struct {
 
 // What the noise floor compares.
 const (
-	floorCells  = "cells"  // the noise floor compares equal cells, which differ only in the factor Repeat
+	floorCells  = "cells"  // the noise floor compares equal cells, which differ only in the factor repeat
 	floorBlocks = "blocks" // the noise floor compares one half of the blocks of each cell with the other one
 )
 
@@ -50,7 +51,7 @@ func analyse(in Input) analysis {
 	a := analysis{all: sortTrials(in)}
 	var samples []stats.Sample
 	for _, t := range a.all {
-		if t.Verdict != Invalid {
+		if t.Verdict != bench.Invalid {
 			s := t.Sample
 			s.Incomplete = !t.Complete
 			samples = append(samples, s)
@@ -66,7 +67,7 @@ func analyse(in Input) analysis {
 	for _, f := range a.factors {
 		// Do not compare workloads with each other: a difference says nothing about a scheduler, and would make the other
 		// answers rarer.
-		if f.name != Workload {
+		if f.name != bench.WorkloadFactor {
 			a.compareLevels(f)
 		}
 	}
@@ -121,18 +122,18 @@ func presentMetrics(wanted []string, samples []stats.Sample) []string {
 // splitRepeats returns the samples of the first of equal cells, and compares the other ones with it.
 func (a *analysis) splitRepeats(samples []stats.Sample) []stats.Sample {
 	var base []stats.Sample
-	for _, g := range stats.GroupBy(samples, Repeat) {
+	for _, g := range stats.GroupBy(samples, bench.RepeatFactor) {
 		repeats := stats.GroupBy(g.Samples)
 		for _, s := range repeats[0].Samples {
 			s.Cell = maps.Clone(s.Cell)
-			delete(s.Cell, Repeat)
+			delete(s.Cell, bench.RepeatFactor)
 			base = append(base, s)
 		}
 		for _, r := range repeats[1:] {
 			for _, m := range a.metrics {
 				if c, ok := stats.Ratio(r.Samples, repeats[0].Samples, m); ok {
 					a.kind = floorCells
-					a.floor = append(a.floor, ratio{factor: Repeat, a: r.Cell[Repeat], b: repeats[0].Cell[Repeat], cell: g.Cell, Comparison: c})
+					a.floor = append(a.floor, ratio{factor: bench.RepeatFactor, a: r.Cell[bench.RepeatFactor], b: repeats[0].Cell[bench.RepeatFactor], cell: g.Cell, Comparison: c})
 				}
 			}
 		}

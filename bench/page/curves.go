@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/deploy/report/frame"
@@ -44,7 +45,7 @@ func byWorkload(groups []stats.Group) [][]stats.Group {
 	var out [][]stats.Group
 	index := map[string]int{}
 	for _, g := range groups {
-		name := g.Cell[Workload]
+		name := g.Cell[bench.WorkloadFactor]
 		if _, known := index[name]; !known {
 			index[name] = len(out)
 			out = append(out, nil)
@@ -58,7 +59,7 @@ func byWorkload(groups []stats.Group) [][]stats.Group {
 func (a analysis) timesOf(cell map[string]string) []Trial {
 	var out []Trial
 	for _, t := range a.all {
-		if t.Verdict != Invalid && t.Times != nil && t.Times.Jobs > 0 && stats.Name(t.Cell) == stats.Name(cell) {
+		if t.Verdict != bench.Invalid && t.Times != nil && t.Times.Jobs > 0 && stats.Name(t.Cell) == stats.Name(cell) {
 			out = append(out, t)
 		}
 	}
@@ -171,8 +172,8 @@ func (a analysis) plotDistribution(name string, of func(*trial.Times) []float64,
 			continue
 		}
 		p := plot{Title: name, Unit: "% of the jobs", XName: name}
-		if w := cells[0].Cell[Workload]; len(workloads) > 1 {
-			p.Title += ", " + Workload + "=" + w
+		if w := cells[0].Cell[bench.WorkloadFactor]; len(workloads) > 1 {
+			p.Title += ", " + bench.WorkloadFactor + "=" + w
 		}
 		x, ticks := decades(low, high, left, right)
 		p.XTicks, p.Columns = ticks, true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 )
@@ -58,13 +59,13 @@ func TestProgress(t *testing.T) {
 			Times: &trial.Times{Jobs: 4, Created: []float64{0, 0, 0, 0}, Bound: []float64{1, 1, last}, Finished: []float64{last}, Wait: []float64{0, 1, last}},
 		})
 	}
-	fast, slow, gangs := map[string]string{"s": "fast", Workload: "w"}, map[string]string{"s": "slow", Workload: "w"}, map[string]string{"s": "fast", Workload: "gangs"}
+	fast, slow, gangs := map[string]string{"s": "fast", bench.WorkloadFactor: "w"}, map[string]string{"s": "slow", bench.WorkloadFactor: "w"}, map[string]string{"s": "fast", bench.WorkloadFactor: "gangs"}
 	for _, x := range []float64{3, 1, 2} {
-		add(fast, x, 5, Valid)
+		add(fast, x, 5, bench.Valid)
 	}
-	add(fast, 1.5, 900, Invalid)
-	add(slow, 1, 10, Suspect)
-	add(gangs, 1, 2, Valid)
+	add(fast, 1.5, 900, bench.Invalid)
+	add(slow, 1, 10, bench.Suspect)
+	add(gangs, 1, 2, bench.Valid)
 	plots := analyse(in).plotProgress()
 	var got []string
 	for _, p := range plots {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/stats"
 )
 
@@ -20,7 +21,7 @@ func halves(blocks, metrics int, noise float64) Input {
 		in.Metrics = append(in.Metrics, fmt.Sprintf("m%d", m))
 	}
 	for block := 1; block <= blocks; block++ {
-		t := Trial{Sample: stats.Sample{Cell: in.Cells[0], Block: block, Order: block, Metrics: map[string]float64{}}, Verdict: Valid, Complete: true}
+		t := Trial{Sample: stats.Sample{Cell: in.Cells[0], Block: block, Order: block, Metrics: map[string]float64{}}, Verdict: bench.Valid, Complete: true}
 		for _, m := range in.Metrics {
 			t.Metrics[m] = math.Exp(noise * r.NormFloat64())
 		}
@@ -90,7 +91,7 @@ func TestFloorCorrection(t *testing.T) {
 	without.Cells = without.Cells[:len(without.Cells)-1]
 	without.Trials = without.Trials[:0]
 	for _, trial := range in.Trials {
-		if trial.Cell[Repeat] == "1" {
+		if trial.Cell[bench.RepeatFactor] == "1" {
 			without.Trials = append(without.Trials, trial)
 		}
 	}
@@ -105,8 +106,8 @@ func TestWorkloadsAreNotCompared(t *testing.T) {
 	for block := 1; block <= 6; block++ {
 		for _, scheduler := range []string{"a", "b"} {
 			for _, workload := range []string{"gang", "null"} {
-				in.Trials = append(in.Trials, Trial{Verdict: Valid, Complete: true, Sample: stats.Sample{
-					Cell: map[string]string{"scheduler": scheduler, Workload: workload}, Block: block, Order: len(in.Trials), Metrics: map[string]float64{"throughput": float64(len(in.Trials) + 1)},
+				in.Trials = append(in.Trials, Trial{Verdict: bench.Valid, Complete: true, Sample: stats.Sample{
+					Cell: map[string]string{"scheduler": scheduler, bench.WorkloadFactor: workload}, Block: block, Order: len(in.Trials), Metrics: map[string]float64{"throughput": float64(len(in.Trials) + 1)},
 				}})
 			}
 		}

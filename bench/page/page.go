@@ -4,27 +4,16 @@ package page
 
 import (
 	_ "embed"
+	"html/template"
 	"io"
 	"time"
 
+	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/deploy/report/frame"
 )
-
-// Verdicts of a trial.
-const (
-	Valid   = "valid"
-	Suspect = "suspect" // something could have changed the result; the trial counts
-	Invalid = "invalid" // the page shows the trial, but no median or ratio uses it
-)
-
-// Repeat is the factor of an A/A cell: cells that differ in this factor only are the same. Their ratios show the noise.
-const Repeat = "repeat"
-
-// Workload is the factor with the names of workloads. Drawings of jobs do not mix workloads.
-const Workload = "workload"
 
 // Input is the content of a page.
 type Input struct {
@@ -37,7 +26,7 @@ type Input struct {
 	Trials   []Trial
 	Limits   []Limit
 	Claims   []stats.ClaimResult
-	Closures []Closure
+	Systems  []bench.LevelDifference
 	Metrics  []string // names of the metrics that are drawn and compared; empty: MainMetrics
 	Notes    []string // such as: confounded with time
 	Quiet    Noise    // the limits of noise above which a trial is not valid; a negative limit, or nil, does not count
@@ -61,14 +50,6 @@ type Limit struct {
 	Cell map[string]string // levels of the cells whose scheduler has this limit; empty: all cells
 }
 
-// Closure is the difference between the systems of two configurations.
-type Closure struct {
-	A, B       string   // names of the configurations
-	Summary    string   // a text such as: differs in 3 of 214 paths
-	Lines      []string // changed packages, one per line
-	Undeclared []string // store paths and limits that differ although the levels of the configurations do not declare this
-}
-
 //go:embed page.html
 var pageHTML string
 
@@ -76,4 +57,6 @@ var pageHTML string
 var style string
 
 // Render writes the page of a sweep to w.
-func Render(w io.Writer, in Input) error { return frame.Render(w, pageHTML, style, nil, newView(in)) }
+func Render(w io.Writer, in Input) error {
+	return frame.Render(w, pageHTML, style, template.FuncMap{"cell": bench.FormatCell}, newView(in))
+}

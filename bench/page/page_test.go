@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
@@ -35,19 +36,19 @@ func example(t *testing.T) Input {
 			{Limit: player.Limit{Name: "kube-scheduler: kube-api-qps", Value: "50", Rate: 50, Kind: player.Bound}, Cell: defaults},
 			{Limit: player.Limit{Name: "slurmctld: SchedulerParameters", Value: "default_queue_depth=100"}},
 		},
-		Closures: []Closure{
-			{A: "scheduler=default", B: "scheduler=volcano", Summary: "differs in 3 of 214 paths", Lines: []string{"+ volcano-1.13.0", "changed: etc"}},
-			{A: "nodes=10", B: "nodes=30", Summary: "differs in 2 of 210 paths", Lines: []string{"changed: linux-6.12"}, Undeclared: []string{"another build of linux-6.12"}},
-			{A: "nodes=30", B: "nodes=100", Summary: "has the same 210 paths"},
+		Systems: []bench.LevelDifference{
+			{A: defaults, B: map[string]string{"scheduler": "volcano"}, Changed: 3, Paths: 214, Packages: []string{"+ volcano-1.13.0", "changed: etc"}},
+			{A: map[string]string{"nodes": "10"}, B: map[string]string{"nodes": "30"}, Changed: 2, Paths: 210, Packages: []string{"changed: linux-6.12"}, Undeclared: []string{"another build of linux-6.12"}},
+			{A: map[string]string{"nodes": "30"}, B: map[string]string{"nodes": "100"}, Paths: 210},
 		},
 		Quiet: Noise{new(0.01), new(0.05), new(0.05), new(0.05)},
 	}
 	for _, scheduler := range []string{"default", "volcano"} {
 		for _, nodes := range []string{"10", "30", "100"} {
-			in.Cells = append(in.Cells, map[string]string{"scheduler": scheduler, "nodes": nodes, Repeat: "1"})
+			in.Cells = append(in.Cells, map[string]string{"scheduler": scheduler, "nodes": nodes, bench.RepeatFactor: "1"})
 		}
 	}
-	in.Cells = append(in.Cells, map[string]string{"scheduler": "default", "nodes": "10", Repeat: "2"})
+	in.Cells = append(in.Cells, map[string]string{"scheduler": "default", "nodes": "10", bench.RepeatFactor: "2"})
 	r, other := rand.New(rand.NewPCG(1, 1)), rand.New(rand.NewPCG(2, 2))
 	centre := map[string]float64{"default 10": 50, "default 30": 49, "default 100": 48, "volcano 10": 40, "volcano 30": 30, "volcano 100": 15}
 	order := 0
@@ -62,17 +63,17 @@ func example(t *testing.T) Input {
 					"throughput": rate * 0.9, "bind_rate": rate, "wait_p50": wait, "wait_p90": 3 * wait, "wait_p99": 8 * wait, "wait_max": 20 * wait,
 					"scheduler_cpu": 3 * wait,
 				}},
-				Verdict: Valid, Complete: true, Requests: exampleRequests(c["scheduler"], int64(order)),
+				Verdict: bench.Valid, Complete: true, Requests: exampleRequests(c["scheduler"], int64(order)),
 				Times: exampleTimes(20, rate, wait), Noise: Noise{new(0.001), new(0.01 * other.Float64()), new(0.04 * other.Float64()), new(0.02 * other.NormFloat64())},
 			})
 		}
 	}
-	in.Trials[4].Verdict, in.Trials[4].Reasons = Suspect, []string{"the clock of worker-3 was 40 ms late"}
+	in.Trials[4].Verdict, in.Trials[4].Reasons = bench.Suspect, []string{"the clock of worker-3 was 40 ms late"}
 	in.Trials[9].Noise.Foreign = new(0.9)
-	in.Trials[9].Verdict, in.Trials[9].Reasons, in.Trials[9].Complete = Invalid, []string{"another process used 90 % of a processor"}, false
+	in.Trials[9].Verdict, in.Trials[9].Reasons, in.Trials[9].Complete = bench.Invalid, []string{"another process used 90 % of a processor"}, false
 	var samples []stats.Sample
 	for _, trial := range in.Trials {
-		if trial.Verdict != Invalid {
+		if trial.Verdict != bench.Invalid {
 			samples = append(samples, trial.Sample)
 		}
 	}
@@ -184,7 +185,7 @@ func TestContent(t *testing.T) {
 	for _, r := range a.ratios {
 		want := "less"
 		switch {
-		case r.factor == Repeat:
+		case r.factor == bench.RepeatFactor:
 			t.Errorf("the equal cells are among the comparisons: %+v", r)
 		case r.Metric == "wait_p50" || r.Metric == "wait_p99":
 			want = "more"
@@ -202,7 +203,7 @@ func TestContent(t *testing.T) {
 	}
 	// An invalid trial changes no median.
 	for i := range in.Trials {
-		if in.Trials[i].Verdict == Invalid {
+		if in.Trials[i].Verdict == bench.Invalid {
 			in.Trials[i].Metrics["throughput"] = 1e9
 		}
 	}
@@ -216,9 +217,9 @@ func TestHostileTexts(t *testing.T) {
 	const evil = `<script>alert(1)</script>"' onload=x &amp; javascript:x </style><img src=//evil.example/x>`
 	in := Input{
 		Sweep: evil, Revision: evil, Order: evil, Notes: []string{evil}, Metrics: []string{evil, "wait_p50"},
-		Cells:    []map[string]string{{evil: evil, "n": "1"}, {evil: evil, "n": "2"}, {evil: "b", "n": "2"}},
-		Limits:   []Limit{{player.Limit{Name: evil, Value: evil, Rate: 1, Kind: evil}, map[string]string{evil: evil}}},
-		Closures: []Closure{{evil, evil, evil, []string{evil}, []string{evil}}},
+		Cells:   []map[string]string{{evil: evil, "n": "1"}, {evil: evil, "n": "2"}, {evil: "b", "n": "2"}},
+		Limits:  []Limit{{player.Limit{Name: evil, Value: evil, Rate: 1, Kind: evil}, map[string]string{evil: evil}}},
+		Systems: []bench.LevelDifference{{A: map[string]string{evil: evil}, B: map[string]string{evil: evil}, Packages: []string{evil}, Undeclared: []string{evil}}},
 		Claims: []stats.ClaimResult{{
 			Claim: stats.Claim{Text: evil}, Verdict: evil, Reason: evil, Parts: []stats.ClaimPart{{Cell: map[string]string{evil: evil}, Verdict: evil}},
 		}},
@@ -272,7 +273,7 @@ func TestSelfContained(t *testing.T) {
 // TestStrange: sweeps without trials, with one trial, and with strange values give a page.
 func TestStrange(t *testing.T) {
 	one := func(metrics map[string]float64) Input {
-		trial := Trial{Sample: stats.Sample{Cell: map[string]string{}, Metrics: metrics}, Verdict: Valid, Complete: true}
+		trial := Trial{Sample: stats.Sample{Cell: map[string]string{}, Metrics: metrics}, Verdict: bench.Valid, Complete: true}
 		return Input{Sweep: "one", Cells: []map[string]string{{}}, Trials: []Trial{trial}}
 	}
 	for name, in := range map[string]Input{
@@ -281,7 +282,7 @@ func TestStrange(t *testing.T) {
 		"no metrics":  one(nil),
 		"zero":        one(map[string]float64{"throughput": 0, "wait_p50": 0}),
 		"negative":    one(map[string]float64{"throughput": 1e-9, "wait_p50": -0.5, "wait_max": 1e12}),
-		"all invalid": {Trials: []Trial{{Sample: stats.Sample{Metrics: map[string]float64{"throughput": 5}}, Verdict: Invalid}}},
+		"all invalid": {Trials: []Trial{{Sample: stats.Sample{Metrics: map[string]float64{"throughput": 5}}, Verdict: bench.Invalid}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			page := render(t, in)
@@ -318,7 +319,7 @@ func TestUnfinished(t *testing.T) {
 	for block := 1; block <= 6; block++ {
 		for _, level := range []string{"a", "b"} {
 			c := map[string]string{"s": level}
-			trial := Trial{Sample: stats.Sample{Cell: c, Block: block, Order: len(in.Trials) + 1, Metrics: map[string]float64{"m": 2}}, Verdict: Valid, Complete: true}
+			trial := Trial{Sample: stats.Sample{Cell: c, Block: block, Order: len(in.Trials) + 1, Metrics: map[string]float64{"m": 2}}, Verdict: bench.Valid, Complete: true}
 			if level == "a" && block == 1 {
 				trial.Metrics, trial.Complete = nil, false
 			}
@@ -344,7 +345,7 @@ func TestIncomplete(t *testing.T) {
 	for block := 1; block <= 6; block++ {
 		for level, incomplete := range map[string]int{"none": 0, "some": 2, "most": 4, "all": 6} {
 			c := map[string]string{"s": level, "n": "1"}
-			trial := Trial{Verdict: Valid, Complete: block > incomplete, Sample: stats.Sample{
+			trial := Trial{Verdict: bench.Valid, Complete: block > incomplete, Sample: stats.Sample{
 				Cell: c, Block: block, Order: len(in.Trials) + 1, Metrics: map[string]float64{"throughput": 1, "wait_p50": 1, "makespan": 10 * float64(block)},
 			}}
 			if !trial.Complete {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/deploy/report/frame"
 )
@@ -119,7 +120,7 @@ func valueRange(trials []Trial, metric string) (low, high float64, any bool) {
 
 // pointClass returns the class of the point of a trial: those of invalid trials are hollow.
 func pointClass(class string, t Trial) string {
-	if t.Verdict == Invalid {
+	if t.Verdict == bench.Invalid {
 		return class + " hollow"
 	}
 	return class
@@ -127,7 +128,7 @@ func pointClass(class string, t Trial) string {
 
 func pointTitle(t Trial, metric string) string {
 	title := fmt.Sprintf("%s: %s, trial %d, block %d", nameCell(t.Cell), formatUnit(t.Metrics[metric], metric), t.Order, t.Block)
-	if t.Verdict != Valid {
+	if t.Verdict != bench.Valid {
 		title += ", " + t.Verdict
 	}
 	return title
@@ -170,7 +171,7 @@ func (a analysis) plotScaling(f factor, metric string, names []series) (plot, bo
 		v, have := t.Metrics[metric]
 		at, known := place[t.Cell[f.name]]
 		if have && known {
-			p.Points = append(p.Points, point{at, y.at(v), pointClass(classOf(names, nameCell(without(t.Cell, f.name, Repeat))), t), pointTitle(t, metric)})
+			p.Points = append(p.Points, point{at, y.at(v), pointClass(classOf(names, nameCell(without(t.Cell, f.name, bench.RepeatFactor))), t), pointTitle(t, metric)})
 		}
 	}
 	return p, true

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/player"
 )
 
@@ -16,7 +17,7 @@ const maxRequests = 5
 func viewRequests(in Input) Table {
 	trials := map[string][][]player.Request{}
 	for _, t := range in.Trials {
-		if t.Verdict != Invalid && len(t.Requests) > 0 {
+		if t.Verdict != bench.Invalid && len(t.Requests) > 0 {
 			trials[nameCell(t.Cell)] = append(trials[nameCell(t.Cell)], t.Requests)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/stats"
 )
 
@@ -36,7 +37,7 @@ func Text(in Input) []Table {
 		})
 	}
 	var out []Table
-	for _, t := range []Table{medians, textNoise(a), ratios, listClaims(in), textLimits(in, a), textClosures(in)} {
+	for _, t := range []Table{medians, textNoise(a), ratios, listClaims(in), textLimits(in, a), textSystems(in)} {
 		if len(t.Rows) > 0 || t.Note != "" {
 			out = append(out, t)
 		}
@@ -90,23 +91,23 @@ func textLimits(in Input, a analysis) Table {
 // maxPackages is the number of packages of a difference between systems that a line contains.
 const maxPackages = 6
 
-// textClosures returns a table of how the systems of the levels differ.
-func textClosures(in Input) Table {
-	t := Table{Title: "Differences between systems", Note: noteUndeclared(in.Closures), Head: []string{"of", "to", "store paths", "packages", "not declared"}}
-	for _, c := range in.Closures {
-		packages := c.Lines
+// textSystems returns a table of how the systems of the levels differ.
+func textSystems(in Input) Table {
+	t := Table{Title: "Differences between systems", Note: noteUndeclared(in.Systems), Head: []string{"of", "to", "store paths", "packages", "not declared"}}
+	for _, c := range in.Systems {
+		packages := c.Packages
 		if more := len(packages) - maxPackages; more > 0 {
 			packages = append(slices.Clone(packages[:maxPackages]), fmt.Sprintf("and %d more", more))
 		}
-		t.Rows = append(t.Rows, []string{c.A, c.B, c.Summary, strings.Join(packages, ", "), cmp.Or(strings.Join(c.Undeclared, ", "), "–")})
+		t.Rows = append(t.Rows, []string{bench.FormatCell(c.A), bench.FormatCell(c.B), c.String(), strings.Join(packages, ", "), cmp.Or(strings.Join(c.Undeclared, ", "), "–")})
 	}
 	return t
 }
 
 // noteUndeclared returns a sentence which says that the results are confounded, if levels differ in something that they do not
 // declare.
-func noteUndeclared(closures []Closure) string {
-	if slices.ContainsFunc(closures, func(c Closure) bool { return len(c.Undeclared) > 0 }) {
+func noteUndeclared(systems []bench.LevelDifference) string {
+	if slices.ContainsFunc(systems, func(d bench.LevelDifference) bool { return len(d.Undeclared) > 0 }) {
 		return "Confounded: levels differ in something that the matrix does not declare, so a difference between their results has no single cause."
 	}
 	return ""

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/deploy/report/frame"
@@ -35,7 +36,7 @@ type view struct {
 	Floor        []ratioView
 	FloorSum     string
 	Worst        []ratioView // of each metric, of Floor
-	Closures     []Closure
+	Systems      []bench.LevelDifference
 	Undeclared   string
 	Noise        []plot
 	Figures      Table // of all trials
@@ -85,7 +86,7 @@ type limitView struct {
 func newView(in Input) view {
 	a := analyse(in)
 	v := view{
-		Sweep: in.Sweep, Facts: listFacts(in), Counts: countVerdicts(in.Trials), Notes: in.Notes, Closures: in.Closures,
+		Sweep: in.Sweep, Facts: listFacts(in), Counts: countVerdicts(in.Trials), Notes: in.Notes, Systems: in.Systems,
 		Margin: fmt.Sprintf("±%.0f %%", 100*stats.Margin), Claims: listClaims(in),
 	}
 	var names []string
@@ -113,7 +114,7 @@ func newView(in Input) view {
 	}
 	v.Floor = viewRatios(a.floor)
 	v.FloorSum, v.Worst = a.summariseFloor(), viewRatios(a.worstOfMetrics())
-	v.Undeclared = noteUndeclared(in.Closures)
+	v.Undeclared = noteUndeclared(in.Systems)
 	v.addTrials(in.Trials)
 	v.addNoise(in)
 	v.Progress, v.Stages = a.plotProgress(), stageSeries()
@@ -172,7 +173,7 @@ func countVerdicts(trials []Trial) []count {
 		n[t.Verdict]++
 	}
 	var out []count
-	for _, verdict := range []string{Valid, Suspect, Invalid} {
+	for _, verdict := range []string{bench.Valid, bench.Suspect, bench.Invalid} {
 		if n[verdict] > 0 {
 			out = append(out, count{n[verdict], verdict})
 		}
@@ -299,7 +300,7 @@ func formatP(p float64) string {
 	return fmt.Sprintf("%.3f", p)
 }
 
-var letters = map[string]string{Valid: "V", Suspect: "S", Invalid: "I"}
+var letters = map[string]string{bench.Valid: "V", bench.Suspect: "S", bench.Invalid: "I"}
 
 // addTrials adds the strip of all trials in the order of time, and those that are not valid.
 func (v *view) addTrials(trials []Trial) {
@@ -315,7 +316,7 @@ func (v *view) addTrials(trials []Trial) {
 			title += " (" + strings.Join(reasons, "; ") + ")"
 		}
 		v.Strip = append(v.Strip, stripCell{letter, verdictClass(t.Verdict), title})
-		if t.Verdict != Valid || len(reasons) > 0 {
+		if t.Verdict != bench.Valid || len(reasons) > 0 {
 			v.Problems.Rows = append(v.Problems.Rows, []string{nameCell(t.Cell), fmt.Sprint(t.Order), fmt.Sprint(t.Block), t.Verdict, strings.Join(reasons, "; ")})
 		}
 	}

@@ -18,7 +18,7 @@ func hollowSweep(first, second int) (bench.Sweep, page.Input) {
 	}
 	in := page.Input{Cells: cells}
 	for _, c := range cells {
-		in.Trials = append(in.Trials, page.Trial{Sample: stats.Sample{Cell: c, Metrics: map[string]float64{"throughput": 1}}, Verdict: page.Valid})
+		in.Trials = append(in.Trials, page.Trial{Sample: stats.Sample{Cell: c, Metrics: map[string]float64{"throughput": 1}}, Verdict: bench.Valid})
 	}
 	return s, in
 }

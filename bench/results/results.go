@@ -111,14 +111,9 @@ func listNotes(b bench.Benchmark, counted []bench.Attempt, missing []int, measur
 
 // addComparisons adds the differences between the systems of the levels, and the results of the claims.
 func addComparisons(in *page.Input, st *bench.Store) error {
-	differences, err := st.CompareLevels()
-	if err != nil {
+	var err error
+	if in.Systems, err = st.CompareLevels(); err != nil {
 		return err
-	}
-	for _, d := range differences {
-		in.Closures = append(in.Closures, page.Closure{
-			A: bench.FormatCell(d.A), B: bench.FormatCell(d.B), Summary: d.String(), Lines: d.Packages, Undeclared: d.Undeclared,
-		})
 	}
 	parts, err := splitHollow(st.Sweep, *in)
 	if err != nil {
@@ -187,7 +182,7 @@ func formatNumbers(numbers []int) string {
 func counting(trials []page.Trial, selects func(page.Trial) bool) []stats.Sample {
 	var out []stats.Sample
 	for _, t := range trials {
-		if t.Verdict != page.Invalid && selects(t) {
+		if t.Verdict != bench.Invalid && selects(t) {
 			out = append(out, t.Sample)
 		}
 	}

@@ -46,9 +46,6 @@ func NewReport(st *bench.Store) (Report, error) {
 	if r.Progress, err = st.Progress(); err != nil {
 		return r, err
 	}
-	if r.Systems, err = st.CompareLevels(); err != nil {
-		return r, err
-	}
 	if r.parts, err = splitHollow(st.Sweep, in); err != nil {
 		return r, err
 	}
@@ -56,7 +53,7 @@ func NewReport(st *bench.Store) (Report, error) {
 		hollow := len(p.Cells) > 0 && isHollow(st.Sweep, p.Cells[0])
 		r.Results = append(r.Results, Part{hollow, append([]string{}, p.Notes...), page.Summarise(p)})
 	}
-	r.Claims, r.Calibration = in.Claims, calibrateWithin(st.Sweep, in)
+	r.Claims, r.Systems, r.Calibration = in.Claims, in.Systems, calibrateWithin(st.Sweep, in)
 	return r, nil
 }
 

@@ -75,7 +75,7 @@ func newObserver(store *bench.Store, reference *noiseReference) bench.Observer {
 			}
 			verdict := store.Sweep.Benchmark.Quiet.Judge(report)
 			data, _ := json.Marshal(report) // it has only numbers and texts
-			return bench.Observation{State: string(verdict.State), Reasons: verdict.Reasons, Report: data}
+			return bench.Observation{State: verdict.State, Reasons: verdict.Reasons, Report: data}
 		}
 	}
 }

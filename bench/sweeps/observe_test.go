@@ -39,11 +39,18 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
+// onlyCanary returns thresholds by which only the speed of the processors is judged.
+func onlyCanary(limit float64) noise.Thresholds {
+	return noise.Thresholds{
+		Steal: -1, ForeignCPU: -1, PSICPU: -1, Canary: limit, Throttled: -1, SwapPages: -1, Kernel: -1, Fsync: -1, RoundTrip: -1, Clock: -1, Frequency: -1,
+	}
+}
+
 // All trials of a sweep are compared with the canary before the first one, also when the sweep is continued, and with the first round trip of their
 // configuration.
 func TestReference(t *testing.T) {
 	store := &bench.Store{Folder: t.TempDir()}
-	store.Sweep.Benchmark.Quiet = noise.Thresholds{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 0.5}
+	store.Sweep.Benchmark.Quiet = onlyCanary(0.5)
 	reference, err := loadReference(t.Context(), store)
 	if err != nil || reference.Canary.Spin <= 0 || reference.Canary.Fsync <= 0 {
 		t.Fatalf("%+v, %v", reference, err)
@@ -87,7 +94,7 @@ func TestReference(t *testing.T) {
 // A machine that its hypervisor reports as paused makes a trial invalid, whatever the thresholds are.
 func TestPausedMachineIsInvalid(t *testing.T) {
 	store := &bench.Store{Folder: t.TempDir()}
-	store.Sweep.Benchmark.Quiet = noise.Thresholds{Steal: 1, ForeignCPU: 1, PSICPU: 1, Canary: 1000}
+	store.Sweep.Benchmark.Quiet = onlyCanary(1000)
 	state := "running"
 	running := &bench.Running{States: func(context.Context) (map[string]string, error) { return map[string]string{"w-1": state}, nil }}
 	for _, want := range []string{"", "the machine w-1 was paused"} {
