@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
-	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -21,9 +19,9 @@ import (
 // A cancelled copy returns soon, although the network forwards nothing any more.
 func TestCancelWhenFrozen(t *testing.T) {
 	for name, test := range map[string]struct {
-		limit  int64 // bytes that the network forwards, unless 0
-		atDial int   // the connection to the node's daemon that freezes the network
-		atRead bool  // the network freezes when the local store is read
+		limit  int64 // bytes that the server reads, unless 0
+		atDial int   // the connection to the node's daemon that freezes the server
+		atRead bool  // the server freezes when the local store is read
 	}{
 		"handshake": {atDial: 1},
 		"query":     {atRead: true},
@@ -31,26 +29,20 @@ func TestCancelWhenFrozen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			local := newLocalStore(t, 6, 8<<20)
-			s, _ := startServer(t, sshtest.Options{})
-			p, err := sshtest.StartProxy(s.Addr(), test.limit)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.Close()
+			s, h := startServer(t, sshtest.Options{FreezeAfter: test.limit})
 			socket := serveDaemon(t, func(n int) {
 				if n == test.atDial {
-					p.Freeze()
+					s.Freeze()
 				}
 			})
 			c, _ := local.copier()
 			c.socket = at(socket)
 			c.Start = func(ctx context.Context, cmd nixeval.Command) (io.ReadWriteCloser, error) {
 				if test.atRead {
-					p.Freeze()
+					s.Freeze()
 				}
 				return local.start(ctx, cmd)
 			}
-			h := hostBehind(t, s, p)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			ended := make(chan error, 1)
@@ -59,7 +51,7 @@ func TestCancelWhenFrozen(t *testing.T) {
 				ended <- err
 			}()
 			select {
-			case <-p.Frozen():
+			case <-s.Frozen():
 			case err := <-ended:
 				t.Fatalf("ended before the network froze: %v", err)
 			case <-time.After(20 * time.Second):
@@ -77,7 +69,7 @@ func TestCancelWhenFrozen(t *testing.T) {
 			case <-time.After(5 * time.Second):
 				t.Error("the copy does not end")
 			}
-			p.Close()
+			s.Close()
 			h.Close()
 			checkNoGoroutines(t)
 		})
@@ -104,17 +96,6 @@ func serveDaemon(t *testing.T, dialed func(n int)) (socket string) {
 		}
 	}()
 	return socket
-}
-
-// hostBehind returns a host that logs in to a server through a proxy.
-func hostBehind(t *testing.T, s *sshtest.Server, p *sshtest.Proxy) *remote.Host {
-	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, sshtest.GeneratePrivateKey(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	h := remote.NewHost(hostConfig(s, p.Port(), key), remote.Options{})
-	t.Cleanup(func() { h.Close() })
-	return h
 }
 
 // checkNoGoroutines waits until no goroutine executes code of this package or of package remote, except tests.

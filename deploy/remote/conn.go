@@ -211,28 +211,33 @@ func (c *Conn) openSession(ctx context.Context, stdout, stderr io.Writer) (sessi
 
 // trySession opens a session with one attempt.
 func (c *Conn) trySession(ctx context.Context, stdout, stderr io.Writer) (session, error) {
-	type opened struct {
-		session session
-		err     error
-	}
-	ready := make(chan opened, 1)
+	return await(ctx, c, func() (session, error) { return c.transport.newSession(stdout, stderr) })
+}
+
+// await calls an operation that cannot be cancelled. If the connection or ctx ends first, await returns, and the operation's result is
+// closed when it arrives.
+func await[T io.Closer](ctx context.Context, c *Conn, operation func() (T, error)) (result T, err error) {
+	ready := make(chan struct{})
+	var late T
+	var failed error
 	go func() {
-		s, err := c.transport.newSession(stdout, stderr)
-		ready <- opened{s, err}
+		defer close(ready)
+		late, failed = operation()
 	}()
 	select {
-	case o := <-ready:
-		return o.session, c.explainError(o.err)
+	case <-ready:
+		return late, c.explainError(failed)
 	case <-c.done:
-		return nil, c.err
+		err = c.err
 	case <-ctx.Done():
-		go func() {
-			if o := <-ready; o.session != nil {
-				o.session.Close()
-			}
-		}()
-		return nil, context.Cause(ctx)
+		err = context.Cause(ctx)
 	}
+	go func() {
+		if <-ready; failed == nil {
+			late.Close()
+		}
+	}()
+	return result, err
 }
 
 // sleep waits for d. It returns early with an error if the connection or ctx ends.

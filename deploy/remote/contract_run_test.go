@@ -102,11 +102,6 @@ func testStreams(t *testing.T, k kind) {
 			t.Error(err)
 		}
 	}
-	var both bytes.Buffer
-	err = conn.Run(t.Context(), remote.Cmd{Argv: sh("echo out; echo err >&2"), Stdout: &both, Stderr: &both})
-	if err != nil || both.Len() != 8 {
-		t.Errorf("both streams in one writer: %q, %v", &both, err)
-	}
 	broken := errors.New("disk broken")
 	err = conn.Run(t.Context(), remote.Cmd{Argv: []string{"cat"}, Stdin: io.MultiReader(strings.NewReader("half"), failingReader{broken})})
 	if !errors.Is(err, broken) {

@@ -105,11 +105,6 @@ func Dial(ctx context.Context, cfg sshconfig.Config, opts Options) (*Conn, error
 	client, err := handshake(limited, tracked, cfg, full, hosts, id)
 	if err != nil {
 		raw.Close()
-		if proxy, ok := raw.(*proxyConn); ok {
-			if said := proxy.stderrText(); said != "" {
-				err = fmt.Errorf("%w (the proxy command says: %s)", err, said)
-			}
-		}
 		if via != nil {
 			via.Close()
 		}

@@ -27,33 +27,16 @@ func (c *Conn) DialTCP(ctx context.Context, address string) (net.Conn, error) {
 }
 
 func (c *Conn) dialFromNode(ctx context.Context, network, address string) (net.Conn, error) {
-	type dialed struct {
-		conn net.Conn
-		err  error
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
 	defer cancel()
-	ready := make(chan dialed, 1)
-	go func() {
-		conn, err := c.transport.Dial(network, address)
-		ready <- dialed{conn, err}
-	}()
-	select {
-	case d := <-ready:
-		if d.err != nil {
-			return nil, failure.On(c.cfg.Node, fmt.Errorf("connect to %s: %w", address, c.explainError(d.err)))
-		}
-		return newChannel(d.conn), nil
-	case <-c.done:
-		return nil, c.err
-	case <-ctx.Done():
-		go func() {
-			if d := <-ready; d.conn != nil {
-				d.conn.Close()
-			}
-		}()
-		return nil, failure.On(c.cfg.Node, fmt.Errorf("connect to %s: %w", address, context.Cause(ctx)))
+	conn, err := await(ctx, c, func() (net.Conn, error) { return c.transport.Dial(network, address) })
+	switch {
+	case err == nil:
+		return newChannel(conn), nil
+	case c.Err() != nil:
+		return nil, c.Err()
 	}
+	return nil, failure.On(c.cfg.Node, fmt.Errorf("connect to %s: %w", address, err))
 }
 
 // DialCommand starts a command on the node, and returns a connection to its stdin and stdout, with a CloseWrite method. If the

@@ -4,32 +4,23 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"testing"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/remote"
-	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 )
 
-// dialThroughProxy connects through a network that forwards limit bytes.
-func dialThroughProxy(t *testing.T, limit int64, o remote.Options) (*remote.Conn, *sshtest.Proxy) {
-	s := inProcess(t, want{hostKey: newKey(t), user: newKey(t)})
-	p, err := sshtest.StartProxy(fmt.Sprintf("127.0.0.1:%d", s.port), limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	cfg := s.config(t)
-	cfg.Port = p.Port()
-	return dial(t, cfg, o), p
+// dialFreezing connects to a server that freezes after limit bytes.
+func dialFreezing(t *testing.T, limit int64, o remote.Options) (*remote.Conn, <-chan struct{}) {
+	s := inProcess(t, want{hostKey: newKey(t), user: newKey(t), freezeAfter: limit})
+	return dial(t, s.config(t), o), s.frozen
 }
 
 // Close ends pending reads and writes, although a write to the network blocks.
 func TestCloseWhenFrozen(t *testing.T) {
 	path := digest(t)
-	conn, p := dialThroughProxy(t, 1<<20, remote.Options{})
+	conn, frozen := dialFreezing(t, 1<<20, remote.Options{})
 	var ended []chan error
 	var channels []net.Conn
 	for range 4 { // more data than the buffers of the network contain
@@ -49,7 +40,7 @@ func TestCloseWhenFrozen(t *testing.T) {
 			go func() { result <- operation() }()
 		}
 	}
-	<-p.Frozen()
+	<-frozen
 	time.Sleep(time.Second) // until all buffers are full
 	begin := time.Now()
 	for _, through := range channels {
@@ -72,7 +63,7 @@ func TestCloseWhenFrozen(t *testing.T) {
 
 // A cancelled command ends, although a write to the network blocks.
 func TestCancelWhenFrozen(t *testing.T) {
-	conn, p := dialThroughProxy(t, 1<<20, remote.Options{})
+	conn, frozen := dialFreezing(t, 1<<20, remote.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 4)
@@ -81,7 +72,7 @@ func TestCancelWhenFrozen(t *testing.T) {
 			ended <- conn.Run(ctx, remote.Cmd{Argv: []string{"sh", "-c", "cat >/dev/null"}, Stdin: bytes.NewReader(make([]byte, 16<<20))})
 		}()
 	}
-	<-p.Frozen()
+	<-frozen
 	time.Sleep(time.Second) // until all buffers are full
 	cancel()
 	limit := time.After(5 * time.Second)

@@ -110,6 +110,7 @@ type want struct {
 	user             key // may log in
 	forbidForwarding bool
 	maxSessions      int
+	freezeAfter      int64  // bytes (sshtest only)
 	userCA           string // a line for authorized_keys (sshd only)
 	sshdConfig       string // more lines (sshd only)
 	login            string // "": the current user (sshd only)
@@ -126,6 +127,7 @@ type server struct {
 	stop    func()
 	restart func() // after stop, on the same port with the same keys
 	local   bool   // there is no server
+	frozen  <-chan struct{}
 }
 
 // kind is a kind of server that must pass the contract.
@@ -229,12 +231,14 @@ func inProcess(t testing.TB, w want) *server {
 			AuthorizedKeys:   []ssh.PublicKey{w.user.signer.PublicKey()},
 			ForbidForwarding: w.forbidForwarding,
 			MaxSessions:      w.maxSessions,
+			FreezeAfter:      w.freezeAfter,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.restart()
+	s.frozen = running.Frozen()
 	s.freeze = func() { running.Freeze() }
 	s.thaw = func() { running.Thaw() }
 	s.drop = func() { running.Drop() }

@@ -187,7 +187,7 @@ func TestMachineDown(t *testing.T) {
 		t.Errorf("messages: %+v", got.list)
 	}
 	// So does an open connection, over which nothing arrives.
-	frozen, _ := dialThroughProxy(t, 50_000, remote.Options{Down: down})
+	frozen, _ := dialFreezing(t, 50_000, remote.Options{Down: down})
 	begin := time.Now()
 	err := frozen.Run(t.Context(), remote.Cmd{Argv: []string{"cat"}, Stdin: strings.NewReader(strings.Repeat("x", 1_000_000))})
 	var lost *remote.LostError

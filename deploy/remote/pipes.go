@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -116,36 +115,4 @@ func (s *recordingReader) Read(p []byte) (int, error) {
 		s.err = err
 	}
 	return n, err
-}
-
-// serializeWriters returns writers for stdout and stderr that may be used concurrently. If both are the
-// same writer, it adds a lock, as os/exec does.
-func serializeWriters(stdout, stderr io.Writer) (io.Writer, io.Writer) {
-	if stdout == nil || !isSameWriter(stdout, stderr) {
-		return stdout, stderr
-	}
-	both := &lockedWriter{w: stdout}
-	return both, both
-}
-
-// isSameWriter reports whether a and b are equal. It returns false for types that cannot be compared,
-// for which == panics.
-func isSameWriter(a, b io.Writer) (equal bool) {
-	defer func() {
-		if recover() != nil {
-			equal = false
-		}
-	}()
-	return a == b
-}
-
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *lockedWriter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
 }

@@ -6,10 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
-	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
@@ -33,8 +29,7 @@ func openTransport(ctx context.Context, clock *loginClock, cfg sshconfig.Config,
 		}
 		return conn, via, nil
 	case cfg.ProxyCommand != "":
-		conn, err := startProxy(cfg.ProxyCommand)
-		return conn, nil, err
+		return startProxy(cfg), nil, nil
 	}
 	conn, err := opts.DialContext(ctx, cfg.Network, cfg.Addr())
 	return conn, nil, err
@@ -48,79 +43,27 @@ func dialJumpHost(ctx context.Context, clock *loginClock, via sshconfig.Config, 
 	return Dial(ctx, via, asked)
 }
 
-// proxyConn is a connection that uses stdin and stdout of a local process.
+// proxyConn is a connection to stdin and stdout of a proxy command, which runs on this machine.
 type proxyConn struct {
-	io.Reader
-	io.WriteCloser
-	cmd    *exec.Cmd
-	stderr *tailBuffer
-	once   sync.Once
-	waited chan struct{}
+	io.ReadWriteCloser
+	local *Conn
 }
 
-func startProxy(command string) (net.Conn, error) {
-	p := &proxyConn{cmd: exec.Command("sh", "-c", "exec "+command), stderr: newTail(2 << 10), waited: make(chan struct{})}
-	p.cmd.Stderr = p.stderr
-	p.cmd.WaitDelay = time.Second
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // to end its children too
-	stdin, err := p.cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	// Use a pipe of our own and not StdoutPipe, which Wait would close before all data is read.
-	stdout, stdoutW, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	p.cmd.Stdout = stdoutW
-	err = p.cmd.Start()
-	stdoutW.Close()
-	if err != nil {
-		stdout.Close()
-		return nil, fmt.Errorf("start the proxy command: %w", err)
-	}
-	p.Reader, p.WriteCloser = stdout, stdin
-	go func() {
-		defer close(p.waited)
-		p.cmd.Wait()
-	}()
-	return p, nil
+func startProxy(cfg sshconfig.Config) net.Conn {
+	here := sshconfig.Config{Node: cfg.Node, Local: true}
+	local := newConn(here, Options{}.withDefaults(here), newLocalTransport(), nil)
+	return proxyConn{local.DialCommand(Cmd{Argv: []string{"sh", "-c", "exec " + cfg.ProxyCommand}, Name: "the proxy command"}), local}
 }
 
-// Close ends the process and its process group.
-func (p *proxyConn) Close() error {
-	p.once.Do(func() {
-		p.WriteCloser.Close()
-		syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
-		go func() {
-			select {
-			case <-p.waited:
-			case <-time.After(2 * time.Second):
-				syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-				<-p.waited
-			}
-			p.Reader.(*os.File).Close()
-		}()
-	})
-	return nil
-}
+// Close ends the proxy command.
+func (p proxyConn) Close() error { return p.local.Close() }
 
-// stderrText returns the process's stderr, which contains the reason of a failure. It waits 0.2
-// seconds at most for the end of the process.
-func (p *proxyConn) stderrText() string {
-	select {
-	case <-p.waited:
-	case <-time.After(200 * time.Millisecond):
-	}
-	return strings.TrimSpace(p.stderr.String())
-}
-
-// Deadlines are not supported: Dial closes the connection when its time is over.
-func (p *proxyConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
-func (p *proxyConn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
-func (p *proxyConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
-func (p *proxyConn) LocalAddr() net.Addr              { return proxyAddr{} }
-func (p *proxyConn) RemoteAddr() net.Addr             { return proxyAddr{} }
+// Deadlines are not supported: Dial closes the connection instead.
+func (p proxyConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
+func (p proxyConn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
+func (p proxyConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
+func (p proxyConn) LocalAddr() net.Addr              { return proxyAddr{} }
+func (p proxyConn) RemoteAddr() net.Addr             { return proxyAddr{} }
 
 // proxyAddr is the address of a proxyConn. It looks like a TCP address, since the known_hosts library
 // parses it.

@@ -40,7 +40,7 @@ type Cmd struct {
 	Name   string    // replaces Argv in errors, for example if Argv contains a script; may be empty
 	Env    []string  // variables NAME=value that are added to the environment that sshd sets
 	Stdin  io.Reader // nil: empty
-	Stdout io.Writer // nil: discarded
+	Stdout io.Writer // nil: discarded; Stdout and Stderr are written to at the same time
 	Stderr io.Writer // nil: stderr is discarded; an error contains the end of it in any case
 	Sudo   bool      // run as root: with the escalation command, unless the login user is root
 
@@ -155,12 +155,11 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 		conn: c, cmd: cmd, tail: newTail(stderrTail), before: newTail(stderrTail), mayAsk: stop,
 		started: make(chan struct{}), leader: make(chan struct{}), prompts: make(chan struct{}, 8), ended: make(chan struct{}),
 	}
-	stdout, stderr := serializeWriters(cmd.Stdout, cmd.Stderr)
 	limit := &outputLimit{max: cmp.Or(cmd.MaxOutput, maxOutput)}
 	if cmd.Unlimited {
 		limit.max = math.MaxInt64
 	}
-	out, errs := newSink(stdout, limit, abort), newSink(stderr, limit, abort)
+	out, errs := newSink(cmd.Stdout, limit, abort), newSink(cmd.Stderr, limit, abort)
 	defer out.discardRest()
 	defer errs.discardRest()
 	mark := "nixbench-" + rand.Text() + "-"

@@ -285,7 +285,7 @@ func runLocal(ctx context.Context, argv ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.WaitDelay = 300 * time.Millisecond
+	cmd.WaitDelay = 5 * time.Second // a busy machine may read the output late
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

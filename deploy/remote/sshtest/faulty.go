@@ -4,7 +4,6 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
-	"time"
 )
 
 // faultyConn is a server's connection with the faults of Options and Freeze.
@@ -16,15 +15,16 @@ type faultyConn struct {
 
 func (f *faultyConn) Read(p []byte) (int, error) {
 	n, err := f.Conn.Read(p)
+	limit, received := f.server.opts.FreezeAfter, f.server.received.Add(int64(n))
+	if received >= limit && received-int64(n) < limit { // it has crossed the limit
+		f.server.Freeze()
+	}
 	f.waitForThaw() // data that was received during Freeze is returned after Thaw
 	return n, err
 }
 
 func (f *faultyConn) Write(p []byte) (int, error) {
 	f.waitForThaw()
-	if f.server.opts.Latency > 0 {
-		time.Sleep(f.server.opts.Latency)
-	}
 	if limit := f.server.opts.DropAfter; limit > 0 && f.sent.Add(int64(len(p))) > limit {
 		f.Conn.Close()
 		return 0, io.ErrClosedPipe

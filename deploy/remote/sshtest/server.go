@@ -19,7 +19,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -30,15 +29,14 @@ type Options struct {
 	Addr           string          // "": 127.0.0.1 and a free port
 	HostKeys       []ssh.Signer    // nil: one new ed25519 key
 	AuthorizedKeys []ssh.PublicKey // nil: every key is accepted
-	Password       string          // "": no login by password
 	Handler        Handler         // nil: sh runs the line
 	Env            []string        // environment of sh; nil: the environment of the test's process
 
-	RepeatMarks      bool          // print each mark several times, like a compromised node; needs Handler
-	ForbidForwarding bool          // refuse unix sockets and TCP connections
-	MaxSessions      int           // 0: no limit
-	Latency          time.Duration // delay before each write of the server
-	DropAfter        int64         // close a connection before it sends more bytes than this; 0: no limit
+	RepeatMarks      bool  // print each mark several times, like a compromised node; needs Handler
+	ForbidForwarding bool  // refuse unix sockets and TCP connections
+	MaxSessions      int   // 0: no limit
+	DropAfter        int64 // close a connection before it sends more bytes than this; 0: no limit
+	FreezeAfter      int64 // call Freeze when clients have sent this number of bytes; 0: no limit
 }
 
 // Server is a running server.
@@ -51,6 +49,9 @@ type Server struct {
 	commands   atomic.Int64
 	printMarks bool // print the announcements of a command, because Handler does not run its scripts
 	frozen     atomic.Pointer[chan struct{}]
+	froze      chan struct{} // closed by the first Freeze
+	freeze     sync.Once
+	received   atomic.Int64 // bytes from clients
 
 	mu     sync.Mutex
 	open   map[net.Conn]bool
@@ -74,7 +75,7 @@ func Start(opts Options) (*Server, error) {
 		}
 		opts.HostKeys = []ssh.Signer{key}
 	}
-	s := &Server{opts: opts, printMarks: announce, hostKey: opts.HostKeys[0].PublicKey(), open: map[net.Conn]bool{}}
+	s := &Server{opts: opts, printMarks: announce, hostKey: opts.HostKeys[0].PublicKey(), open: map[net.Conn]bool{}, froze: make(chan struct{})}
 	s.config = s.serverConfig()
 	listener, err := net.Listen("tcp", opts.Addr)
 	if err != nil {
@@ -125,14 +126,6 @@ func (s *Server) serverConfig() *ssh.ServerConfig {
 			return nil, errors.New("key not authorized")
 		},
 	}
-	if s.opts.Password != "" {
-		config.PasswordCallback = func(_ ssh.ConnMetadata, password []byte) (*ssh.Permissions, error) {
-			if string(password) != s.opts.Password {
-				return nil, errors.New("wrong password")
-			}
-			return nil, nil
-		}
-	}
 	for _, key := range s.opts.HostKeys {
 		config.AddHostKey(key)
 	}
@@ -168,8 +161,13 @@ func (s *Server) Commands() int { return int(s.commands.Load()) }
 // reads nor writes until Thaw.
 func (s *Server) Freeze() {
 	wait := make(chan struct{})
-	s.frozen.CompareAndSwap(nil, &wait)
+	if s.frozen.CompareAndSwap(nil, &wait) {
+		s.freeze.Do(func() { close(s.froze) })
+	}
 }
+
+// Frozen returns a channel that is closed by Freeze.
+func (s *Server) Frozen() <-chan struct{} { return s.froze }
 
 // Thaw ends Freeze.
 func (s *Server) Thaw() {
