@@ -29,9 +29,9 @@ func ImportedModules(hive *nixeval.Hive) []string {
 	return folders
 }
 
-// warnAboutModules sends a warning for each folder of modules that differ from those of this program, which has the given version: before
-// the survey of a hive, when hive is nil, for the folder beside the hive, which may break the survey, and then for the others that its nodes
-// import.
+// warnAboutModules sends a warning for each folder of nixbench's modules that differ from the modules of this program. version
+// is the version of the program. It is called twice: before the survey, with a nil hive, for the folder beside the hive,
+// because other modules may break the survey; after the survey, for the other folders that the hive's nodes import.
 func warnAboutModules(source nixeval.Source, hive *nixeval.Hive, version string, send event.Sink) {
 	beside := filepath.Join(source.Dir, ModulesFolder)
 	var folders []string
@@ -61,7 +61,7 @@ func warnAboutModules(source nixeval.Source, hive *nixeval.Hive, version string,
 	}
 }
 
-// shorten returns the first names of a list.
+// shorten returns the first names of a list as a text, and how many are left out.
 func shorten(names []string) string {
 	const most = 3
 	if len(names) <= most {

@@ -20,7 +20,7 @@ import (
 
 // Request says which hive and which of its nodes a command uses, and how. It is made of the flags of the command.
 type Request struct {
-	File, Flake string          // the hive; both empty: the nearest one in the working directory or a folder above it
+	File, Flake string          // path of the hive or flake; both empty: the nearest hive in the working directory or a folder above
 	Eval        nixeval.Options // Open sets Source, Send and, if the request names no facts, Facts
 
 	On    []string                                  // terms of --on; none: all nodes
@@ -29,27 +29,27 @@ type Request struct {
 	Keys  bool // an error in the deployment.keys of a selected node is an error of the node
 
 	Command      string // name of a command that changes something; empty: the command only reads
-	AllNodesOnly bool   // the command fails without On if meta.allowApplyAll is false
+	AllNodesOnly bool   // fail if On is empty and meta.allowApplyAll is false
 
 	Parallel          int // maximum number of nodes that are asked at once; 0: all
 	AcceptNewHostKeys bool
-	SSHPrograms       bool          // SSH options of the hive may run programs on this computer
+	SSHPrograms       bool          // allow SSH options of the hive that run programs on this computer
 	Prompt            remote.Prompt // nil: the user cannot be asked
 	Hypervisors       func(send event.Sink) machine.Opener
 
 	Send     event.Sink
 	Args     []string                            // the command line, for the record of the run
 	Version  string                              // of nixbench
-	Describe func(error) (exit int, cause error) // returns the exit code and the error for the record of a run
+	Describe func(error) (exit int, cause error) // returns the exit code and the error that the record of a run contains
 }
 
 // NodeFilter says which of the selected nodes a command uses.
 type NodeFilter int
 
 const (
-	NoNodes       NodeFilter = iota // none, so that the hive may have none; Pick selects nevertheless
+	NoNodes       NodeFilter = iota // the command uses no nodes, so the hive may have none; Pick selects a node nevertheless
 	SelectedNodes                   // all
-	RemoteNodes                     // those that nixbench can connect to: named nodes with a null targetHost are for apply-local, as in Colmena
+	RemoteNodes                     // the nodes that nixbench can connect to; a node with targetHost = null is only for apply-local
 	DeployedNodes                   // like RemoteNodes, but the evaluation of the nodes reports broken deployment options
 	BootedNodes                     // those whose machines nixbench boots
 )
@@ -108,8 +108,8 @@ func OpenEvaluator(ctx context.Context, r Request) (*nixeval.Evaluator, error) {
 	return s.Eval, nil
 }
 
-// ReadPlan reads a plan file. It must be written with the state of the hive of the request: a plan that somebody else has made does not
-// choose the hive, because a hive can run programs.
+// ReadPlan reads a plan file. The file must be authenticated with the state of the request's hive. A plan that somebody else
+// has made could name another hive, and a hive can run programs.
 func (r Request) ReadPlan(file string) (stages.SavedPlan, error) {
 	return stages.ReadPlan(file, func(saved stages.SavedPlan) ([]byte, error) {
 		here, err := r.locate()

@@ -82,7 +82,7 @@ func Open(ctx context.Context, r Request) (*Session, error) {
 			return nil, err
 		}
 	}
-	_, _ = s.State() // remembers the state or the error for MachineOf
+	_, _ = s.State() // read the state now, because MachineOf returns what was read last
 	s.Machines = &machine.Manager{
 		Hive: s.Hive, Dir: s.Dir, Vault: vault.Open(s.Dir.Vault()), Open: r.Hypervisors(s.Send), Eval: s.Eval, Send: s.Send,
 		Keep:    func(built map[string]nixeval.Closure) error { return keepRoots(ctx, s.Eval, s.Dir, built) },
@@ -107,7 +107,7 @@ func Open(ctx context.Context, r Request) (*Session, error) {
 func (s *Session) Close() {
 	s.Fleet.Close()
 	if s.Lock != nil {
-		_ = s.Lock.Unlock() // the end of the process releases it, too
+		_ = s.Lock.Unlock() // ignore an error: the end of the process releases the lock, too
 	}
 }
 
@@ -140,7 +140,8 @@ func (s *Session) survey(ctx context.Context) error {
 	return nil
 }
 
-// warnIfRenamed warns if the hive's cluster has no machines, and the hive was used for a cluster with another name that has.
+// warnIfRenamed warns if the hive's cluster has no machines, and an earlier cluster of the same hive, with another name, has
+// machines.
 func warnIfRenamed(s *Session) {
 	for _, other := range runs.FormerNames(s.Dir, s.Eval.Source.String()) {
 		event.Sink(s.Send).Warn("the cluster %s has no machines, and %s is the state of another cluster of this hive that has; if meta.name was changed, set it to %q again to use or destroy that cluster's machines: nixbench apply does not rename them",
@@ -183,7 +184,8 @@ func (s *Session) MachineOf(node string) (state.Machine, *state.Cluster, error) 
 // Engines returns the engines of the hive. Each can run commands on its members.
 func (s *Session) Engines() ([]engine.Engine, error) { return newEngines(s.Dir).Of(s.Hive, s.Fleet) }
 
-// recorded records what f does as a run. The record is also written if f fails, but not if the user declined what f asked.
+// recorded calls f and writes a record of the run. It also writes the record if f fails, but not if the user has declined a
+// question of f.
 func (s *Session) recorded(ctx context.Context, f func(run *recordedRun) error) error {
 	store, err := s.Lock.Store()
 	if err != nil {

@@ -156,7 +156,8 @@ func (s *Session) preview(ctx context.Context, o stages.Options) (stages.Plan, e
 	return d.Preview(ctx, s.Hive, s.Nodes, recorded, o)
 }
 
-// verifyPlan makes the plan of a plan file again, and returns an [stages.OutdatedPlanError] if it differs.
+// verifyPlan makes a plan with the arguments in a plan file, and returns an [stages.OutdatedPlanError] if it differs from the
+// file.
 func (s *Session) verifyPlan(ctx context.Context, o ApplyOptions) (*stages.Plan, error) {
 	made, err := s.preview(ctx, o.Options)
 	if err != nil {

@@ -82,7 +82,7 @@ func (s *Session) ChangePower(ctx context.Context, o machine.PowerOptions, ask f
 // RotateSecret generates a new value for a secret, or carries out the next step of the rotation of a key ring.
 func (s *Session) RotateSecret(ctx context.Context, name string) (vault.Step, error) {
 	return s.Machines.Vault.Rotate(name, func(sum string) error {
-		if len(s.Hive.Broken) > 0 { // units that cannot be evaluated may have nodes that need the new version, too
+		if len(s.Hive.Broken) > 0 { // broken units may have nodes that need the new version of the secret, too
 			return &nixeval.EvalError{Units: s.Hive.Broken}
 		}
 		engines, err := s.Engines()

@@ -17,7 +17,7 @@ import (
 // DestroyRequest says which machines [Session.Destroy] removes, and how.
 type DestroyRequest struct {
 	stages.DestroyOptions
-	Machines selection.Selector // of all machines that exist, also those of nodes that the hive no longer contains
+	Machines selection.Selector // selects among all machines that exist, also those of nodes that the hive no longer contains
 	Forget   string             // the lost hypervisor whose machines are abandoned; empty: none
 
 	Ask func(*machine.DestroyPlan) error // asks the user to confirm removals; nil: does not ask

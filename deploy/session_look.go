@@ -83,7 +83,7 @@ func (s *Session) Status(ctx context.Context, o StatusOptions) (*inspect.Cluster
 	manager.Open = s.request.Hypervisors(nil)
 	q := inspect.Query{Fleet: s.Fleet, Nodes: s.Nodes, Machines: &manager, Engines: engines, Recorded: recorded, Figures: o.Figures, Parallel: s.request.Parallel}
 	switch {
-	case o.Drift: // show the progress of the evaluation only, which takes longer
+	case o.Drift: // show progress only for the evaluation, because it takes longer than the rest
 		q.Desired = func() (map[string]nixeval.Closure, error) {
 			return stages.Instantiate(ctx, s.Eval, s.Hive, s.Nodes, true)
 		}

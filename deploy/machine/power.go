@@ -40,7 +40,7 @@ type poweredMachine struct {
 // PowerOptions are the options of [Power.Stop] and [Power.Start].
 type PowerOptions struct {
 	Parallel int           // maximum number of machines at once; 0: no limit
-	Timeout  time.Duration // maximum time until a machine is off, or ready
+	Timeout  time.Duration // maximum time until a machine is off (Stop) or ready (Start)
 	Force    bool          // whether Stop ends a machine that is not off after Timeout, as a power failure does
 }
 
@@ -57,7 +57,7 @@ func (m *Manager) OpenPower(ctx context.Context, f *fleet.Fleet, recorded *state
 	}
 	for name, inventory := range p.inventories {
 		for _, found := range inventory.Machines {
-			if host := recorded.Machines[found.Node].Hypervisor; host == "" || host == name { // of two machines of a node, the recorded one
+			if host := recorded.Machines[found.Node].Hypervisor; host == "" || host == name { // if two hypervisors have a machine of the node, use the recorded one
 				p.machines[found.Node] = poweredMachine{name, found.State}
 			}
 		}

@@ -68,7 +68,7 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 		c, hasChange := plan.changeOf(p.Node)
 		if hasChange && c.Action != Create {
 			machine.Hypervisor = p.Hypervisor
-			if machine.Created == nil && !c.NeedsImage() { // the machine exists already: a run was interrupted after it had created the machine
+			if machine.Created == nil && !c.NeedsImage() { // the machine exists although the state does not record its creation: a run was killed after it had created the machine
 				when := time.Now().UTC()
 				machine.Created = &when
 			}

@@ -17,7 +17,7 @@ type Task struct {
 	prerequisites *prerequisites
 	Change        Change
 	slots         chan struct{} // semaphore for the creation of machines; a machine that only waits until it is ready holds no slot
-	awaitTurn     func()        // waits until the machines of the endpoint's role are created, which come first
+	awaitTurn     func()        // waits until the machines of the role that has the cluster's endpoint are created, because they come first
 	markCreated   func()        // called when this machine is created, or has failed
 	markAddressed func()        // called when the address of this machine is recorded, or the task has failed
 }

@@ -113,7 +113,7 @@ type run struct {
 	deployment
 	machines *machine.Set
 	systems  *systems
-	slots    rollout.Slots // limits the nodes that are copied to or changed at once
+	slots    rollout.Slots // limits how many nodes are copied to or changed at once
 	changes  *systemChanges
 }
 

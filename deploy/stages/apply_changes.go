@@ -88,7 +88,7 @@ func (c *systemChanges) record(run *runs.Recorder, results []rollout.Result) err
 	return nil
 }
 
-// noHost is a node that is not asked.
+// noHost stands for a node that must not be asked: each call fails.
 type noHost struct{ closure.Host }
 
 func (noHost) Conn(context.Context) (*remote.Conn, error) {

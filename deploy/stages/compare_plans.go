@@ -17,7 +17,7 @@ type OutdatedPlanError struct {
 	Made    time.Time
 	Changes []string // what has changed
 
-	Executing bool // it changed while apply executed the plan, and may have changed machines
+	Executing bool // whether the change happened while apply executed the plan, so that machines may have changed
 }
 
 func (e *OutdatedPlanError) Error() string {
@@ -93,7 +93,7 @@ func (p Preview) compareWith(now Preview) []string {
 	case p.From == "" && p.machineAction() != machine.Keep: // the machine did not run, so its system was unknown
 	case now.From != p.From:
 		out = append(out, fmt.Sprintf("it runs another system now: %s, when the plan was made %s", orNone(now.From), orNone(p.From)))
-	case now.Generation != p.Generation && now.Profile != p.To: // an interrupted apply may have changed only the profile
+	case now.Generation != p.Generation && now.Profile != p.To: // an interrupted apply may have made the new generation the system profile, without activating it
 		out = append(out, fmt.Sprintf("its profile has generation %d now, when the plan was made %d", now.Generation, p.Generation))
 	}
 	if now.Keys != nil {
@@ -129,8 +129,8 @@ func (p Preview) machineAction() machine.Action {
 	return p.Machine.Action
 }
 
-// continuesMachine reports whether a machine that needs the action is may belong to a run that was interrupted while it executed the
-// action was.
+// continuesMachine reports whether a machine with the planned action is may be the result of an interrupted run whose plan had
+// the action was. For example, a machine that was to be created and is to be started.
 func continuesMachine(was, is machine.Action) bool {
 	switch was {
 	case is:
@@ -143,7 +143,7 @@ func continuesMachine(was, is machine.Action) bool {
 	return slices.Contains([]machine.Action{machine.Keep, machine.Start, machine.Resume}, is)
 }
 
-// without returns the names that are not in others.
+// without returns the names that are not in the list others.
 func without(names, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(others, name) })
 }

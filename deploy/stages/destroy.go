@@ -15,7 +15,7 @@ import (
 // DestroyOptions are the options of Destroy.
 type DestroyOptions struct {
 	Parallel     int
-	WithoutDrain bool // nodes of a running cluster are removed without a drain
+	WithoutDrain bool // remove nodes of a running cluster without draining them
 	Drain        engine.DrainOptions
 }
 

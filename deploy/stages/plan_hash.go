@@ -24,7 +24,7 @@ func HashDeployment(hive *nixeval.Hive, n nixeval.Node) string {
 	}
 	role := hive.Roles[n.Role]
 	image := role.Image
-	role.Count, role.Image = 0, nil // another number of nodes does not change this one
+	role.Count, role.Image = 0, nil // leave out the count of the role, because another number of nodes does not change this node
 	deployment := u.Deployment
 	deployment.Modules = nil           // the system shows their changes
 	data, err := json.Marshal(struct { // a Secret is encoded as (secret)

@@ -80,15 +80,15 @@ type UnitsPreview struct {
 	Restart []string `json:"restart"`
 	Reload  []string `json:"reload"`
 	Start   []string `json:"start"`
-	Skip    []string `json:"skip"` // units that changed, but would not be restarted
+	Skip    []string `json:"skip"` // systemd units that change, but are not restarted by the switch
 }
 
 // Plan is what apply would do. [Deployer.Preview] makes it, and [Deployer.Apply] executes it if Options.Plan is set.
 type Plan struct {
 	Nodes    []Preview
-	Unknown  error                      // why an engine does not answer, so that changes of the cluster may be missing; nil: all answer
+	Unknown  error                      // why an engine does not answer, so that the plan may lack changes of the cluster; nil: all engines answer
 	closures map[string]nixeval.Closure // by unit
-	facts    []byte                     // the facts that the evaluation saw; nil: none
+	facts    []byte                     // the facts with which the systems were evaluated; nil: none
 
 	// File is the plan file with which the caller has compared this plan, and Made the time in it; "": none. Apply deploys no
 	// other systems than those of the file, except that they may contain the facts of machines that it has created.
@@ -169,7 +169,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	return Plan{Nodes: out, Unknown: unknown, closures: closures, facts: facts}, err
 }
 
-// describePreview returns the numbers of nodes that would be removed or changed, the removals first.
+// describePreview returns a text with the number of nodes that would be removed, and the number that would be changed.
 func describePreview(removed, changed, nodes int) string {
 	text := fmt.Sprintf("%d of %s would change", changed, fleet.Count(nodes, "node"))
 	if removed > 0 {

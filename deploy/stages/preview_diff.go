@@ -26,7 +26,7 @@ func newDiffs(copier *closure.Copier) *diffs {
 // diffTimeout limits the questions to a node's Nix daemon, for which other nodes with the same systems wait.
 const diffTimeout = 20 * time.Second
 
-// knownDiff is a difference that is computed when the first node asks for it.
+// knownDiff is a difference between two systems. It is computed when the first node asks for it, and kept for other nodes.
 type knownDiff struct {
 	mu   sync.Mutex
 	diff *packages.SystemDiff

@@ -22,7 +22,7 @@ type MachinePreview struct {
 type machinePreviews struct {
 	byNode   map[string]*MachinePreview // machines that remain, by node name
 	removed  []Preview                  // nodes whose machines would be removed, in the order of the machine plan
-	obsolete []string                   // those of removed that have no other machine
+	obsolete []string                   // the nodes in removed that have no other machine, so that they disappear
 	facts    string                     // path of the file with the facts as they would be after apply; "": the evaluator uses its own facts file
 }
 

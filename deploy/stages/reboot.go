@@ -79,7 +79,7 @@ func (r *run) rebootDeployed(ctx context.Context, results []rollout.Result) ([]r
 			result.Outcome, result.Text, result.Err = state.Failed, "", o.Err
 			r.report(result)
 			failed, errs = append(failed, result), append(errs, o.Err)
-		case n.Profile != "" && (n.Booted != n.Profile || n.Current != n.Profile): // it does not run the system of its profile as after a boot
+		case n.Profile != "" && (n.Booted != n.Profile || n.Current != n.Profile): // the node has not booted the system of its profile, or has switched to another system since
 			todo = append(todo, o.Node)
 			observed[o.Node.Name] = o.Value
 		}
@@ -107,7 +107,7 @@ func (r *run) rebootAndVerify(ctx context.Context, deployed rollout.Result, boot
 	if result.Err != nil {
 		return result
 	}
-	r.Fleet.Drop(name) // the connection was made to the system before the reboot
+	r.Fleet.Drop(name) // close the connection to the system that ran before the reboot
 	t := *deployed.Task
 	t.Observed, result.Err = r.nodeChanger().Inspect(ctx, deployed.Node)
 	if result.Err == nil && t.Observed.Current != t.Closure.Out {

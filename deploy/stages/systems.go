@@ -20,7 +20,7 @@ type systems struct {
 	deployment
 	byUnit map[string]*system
 
-	builds *nixeval.Builds // set, as ctx, before the first system is evaluated
+	builds *nixeval.Builds // set, like ctx, before the first system is evaluated
 	ctx    context.Context // ends when the builds are stopped
 }
 
@@ -95,7 +95,7 @@ func (s *systems) addEvaluated(part map[string]nixeval.Closure) {
 // builds of the same batch.
 func (s *systems) addBuilt(built map[string]nixeval.Closure, err error) {
 	if err != nil && !s.KeepGoing || s.keep(built) != nil {
-		return // the run will fail, and report the error when everything is built
+		return // nothing to do: the run will fail, and report the error when everything is built
 	}
 	for unit := range built {
 		s.byUnit[unit].isBuilt = true
@@ -103,7 +103,7 @@ func (s *systems) addBuilt(built map[string]nixeval.Closure, err error) {
 	}
 }
 
-// finish makes the other systems known. It is called when the run begins to deploy.
+// finish tells the waiting goroutines the systems that they do not know yet. It is called when the run begins to deploy.
 func (s *systems) finish(closures map[string]nixeval.Closure) {
 	for unit, one := range s.byUnit {
 		if !isClosed(one.evaluated) {

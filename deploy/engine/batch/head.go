@@ -19,11 +19,11 @@ const Compute = "compute"
 // Head is the node with the queue of a batch system. All commands of the system run there.
 type Head struct {
 	engine.Cluster
-	Kind string // of the engine; its options begin with nixbench.KIND
+	Kind string // name of the engine's kind, such as slurm; the engine's options begin with nixbench.KIND
 	Role string // of the head
 	// NotSetUp matches the error of a command on a node that has not been set up as a head yet.
 	NotSetUp *regexp.Regexp
-	Absent   error // is returned if the hive has no head, or it has not been set up yet, so that the cluster does not exist
+	Absent   error // error for a hive without a head, or whose head is not set up yet, so that the cluster does not exist
 	// Owner begins a command that runs as a user who may submit jobs.
 	Owner  []string
 	List   string // the command with which a user lists the jobs
@@ -55,7 +55,7 @@ type Job struct {
 // NewJobName returns a name for a job, by which only this job is cancelled.
 func NewJobName() string { return "nixbench-check-" + strings.ToLower(rand.Text()[:8]) }
 
-// RunJob runs the command of a job as the owner and returns its output. If it fails, the job is cancelled.
+// RunJob runs the command of a job as the user Owner, and returns its output. If the command fails, RunJob cancels the job.
 func (h *Head) RunJob(ctx context.Context, j Job) (string, error) {
 	if h.Node() == "" {
 		return "", h.Absent
@@ -89,8 +89,7 @@ func CheckHosts(command, out string, nodes []string) error {
 
 const (
 	logLines = "10"
-	// maxExplained is the maximum number of nodes whose logs an explanation contains. Further ones usually have the same
-	// problem.
+	// maxExplained is the maximum number of nodes whose logs an error quotes. Further nodes usually have the same problem.
 	maxExplained = 3
 )
 
@@ -104,7 +103,8 @@ func (h *Head) ReadLog(ctx context.Context, node, filter string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Explain returns what ReadLog returns for the first nodes, with their names. filter returns the filter for a node.
+// Explain returns the last lines of the logs of the first nodes, after the nodes' names. filter returns the filter of
+// journalctl for a node.
 func (h *Head) Explain(ctx context.Context, nodes []string, filter func(node string) string) string {
 	var texts []string
 	for _, node := range nodes[:min(maxExplained, len(nodes))] {

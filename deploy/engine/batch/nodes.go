@@ -40,8 +40,8 @@ type System[N Node] interface {
 	Unmark(ctx context.Context, all map[string]N, nodes []string) error
 	// Jobs returns the ids of the jobs on a node, or nil if they cannot be listed.
 	Jobs(ctx context.Context, node string, n N) []string
-	// Remove removes a node whose program was stopped. stopErr is the error of that: the machine may be lost, or new and
-	// without the program.
+	// Remove removes a node from the batch system. Its program was stopped before. stopErr is the error of that stop: the
+	// machine may be lost, or new and without the program.
 	Remove(ctx context.Context, node string, n N, stopErr error) error
 	// LogOf returns the filter of journalctl for the log of the system's program on a node.
 	LogOf(node string) string
@@ -52,7 +52,7 @@ type Pool[N Node] struct {
 	Head   *Head
 	System System[N]
 	Unit   string // the systemd unit of the system's program on the compute nodes
-	Absent string // a text that follows the name of a compute node of the hive that the batch system does not have
+	Absent string // what errors say after the name of a compute node that is in the hive and not in the batch system
 	// Extra returns a text that follows the name of a node of the batch system that is not in the hive. It is empty if the
 	// node does not exist.
 	Extra func(N) string
@@ -144,8 +144,7 @@ func (p Pool[N]) Uncordon(ctx context.Context, node string) error {
 	return p.unmarkOurs(ctx, []string{node})
 }
 
-// unmarkOurs ends the drain of those of the nodes that are drained by nixbench: an administrator may have drained one of
-// them meanwhile.
+// unmarkOurs ends the drain of nodes, except those that an administrator has drained meanwhile.
 func (p Pool[N]) unmarkOurs(ctx context.Context, nodes []string) error {
 	all, err := p.System.Nodes(ctx)
 	if errors.Is(err, p.Head.Absent) {
@@ -235,7 +234,8 @@ func (p Pool[N]) HeadCondition(name string, probe func(context.Context) error) c
 	}}
 }
 
-// NodesCondition returns the condition that [Pool.CheckNodes] checks. name follows the number of compute nodes.
+// NodesCondition returns the condition that [Pool.CheckNodes] checks. The condition's name is the number of compute nodes,
+// followed by name.
 func (p Pool[N]) NodesCondition(name string, except []string) check.Condition {
 	probe := func(ctx context.Context) error { return p.CheckNodes(ctx, except) }
 	return check.Condition{Name: p.count() + " " + name, Every: engine.PollInterval, Probe: probe, Explain: func(ctx context.Context) string {

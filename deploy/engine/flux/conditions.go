@@ -45,8 +45,8 @@ func (e *Engine) checkLeader(ctx context.Context) error {
 	return nil
 }
 
-// newJob returns a job with one task, or one slot of a batch job, on each compute node. command is followed by the options of
-// the job, and these by program.
+// newJob returns a job with one task, or one slot of a batch job, on each compute node. The job runs command, then the options
+// of the job, then program.
 func (e *Engine) newJob(command []string, program ...string) batch.Job {
 	nodes := e.NodesOf(Compute)
 	name, count := batch.NewJobName(), strconv.Itoa(len(nodes))

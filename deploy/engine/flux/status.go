@@ -12,18 +12,18 @@ import (
 
 // status is what the leader reports about the instance.
 type status struct {
-	nodes  map[string]node // all configured nodes, also those that do not exist
+	nodes  map[string]node // all configured nodes, also those without a machine
 	queues []queue
 }
 
 // node is the state of a configured node.
 type node struct {
 	online  bool
-	torpid  bool // the broker has not answered for a while
+	torpid  bool // torpid in Flux: the broker has not answered for a while
 	drained bool // gets no new jobs
 	busy    bool // jobs run on the node
 	reason  string
-	leads   *status // what the leader reports; nil for other nodes
+	leads   *status // what the leader reports about the instance; nil for a node that is not the leader
 }
 
 // queue is a queue of jobs. The only queue of an instance without named queues has an empty name.
@@ -75,8 +75,7 @@ func parseStatus(out string) (status, error) {
 	return s, nil
 }
 
-// withState returns the node with one more of its states. A node may be in several states, such as avail and
-// allocated.
+// withState returns the node with one state added, because Flux reports a node in several states, such as avail and allocated.
 func (n node) withState(state, presence, reason string) node {
 	n.online = n.online || presence == "online"
 	switch state {
@@ -168,7 +167,7 @@ func (q queue) isStoppedByUs() bool {
 	return !q.started && (strings.HasPrefix(q.reason, drainReason) || q.marked && q.reason == "")
 }
 
-// key returns the word for the queue in stoppedKey.
+// key returns the word that stands for the queue in the value of stoppedKey.
 func (q queue) key() string {
 	if q.name == "" {
 		return "all"

@@ -14,7 +14,7 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	out, err := e.RunOnHead(ctx, "flux", "getattr", "version")
 	running := strings.TrimSpace(out)
 	if err != nil || running == "" {
-		return nil, nil // not an error: this may be the first deployment, or a deployment that repairs the instance
+		return nil, nil // No error, although the leader does not answer: this may be the first deployment, or a deployment that repairs the instance.
 	}
 	members, err := e.Members(ctx)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// accountingNode returns the node with slurmdbd, which may be the controller, or an empty string if the hive has no
-// accounting.
+// accountingNode returns the node on which slurmdbd runs. This may be the controller. It returns an empty string if the hive
+// has no accounting.
 func (c *client) accountingNode() string {
 	if node := c.FirstOf(Accounting); node != "" {
 		return node

@@ -56,7 +56,7 @@ func (e *Engine) Admit(ctx context.Context, name string) error {
 	}
 	restarted.Wait()
 	if name == e.Node() {
-		return nil // other nodes may not have booted yet; the check at the end of a run reports nodes that are missing
+		return nil // no error if nodes are missing: they may not have booted yet, and the check at the end of a run reports them
 	}
 	return errors.Join(errs...)
 }

@@ -31,7 +31,7 @@ func (c *client) Mark(ctx context.Context, all map[string]node, nodes []string) 
 	return nil
 }
 
-// namesOf returns the names in SLURM of registered nodes, as a list that SLURM's commands accept.
+// namesOf returns the names that registered nodes have in SLURM, as one list for SLURM's commands.
 func namesOf(registered map[string]node, nodes []string) string {
 	var names []string
 	for _, name := range nodes {

@@ -90,7 +90,8 @@ func join(nodes map[string]node, machine string, numbers []int) node {
 // runsJobs reports whether the node, or one of the hollow nodes of a machine, can run jobs unless it is drained.
 func (n node) runsJobs() bool { return n.isReady() || n["AnyReady"] != "" }
 
-// rank orders nodes: the state of a machine is that of its hollow node with the highest rank.
+// rank returns a number for the state of a hollow node. The state of a machine is the state of its hollow node with the
+// highest rank.
 func (n node) rank() int {
 	switch {
 	case !n.isReady():

@@ -68,7 +68,8 @@ func parseNodes(out string) map[string]node {
 	return all
 }
 
-// parseReason splits a reason from the user and the time, as in "bad disk [root@1795363543]". It ends before the next text.
+// parseReason splits a text such as "bad disk [root@1795363543]" into the reason, and who has set it and when. A further text
+// after this is ignored.
 func parseReason(text string) (reason, setBy string) {
 	if at := afterReason.FindStringIndex(text); at != nil {
 		text = text[:at[0]]
@@ -110,7 +111,7 @@ func (n node) isRemoved() bool {
 	return !n.slurmdStart().After(n.reasonTime())
 }
 
-// timeOfReason matches the end of who has set a reason and when.
+// timeOfReason matches the time in the text that says who has set a reason and when, such as [root@1795363543].
 var timeOfReason = regexp.MustCompile(`@(\d+)\]$`)
 
 // reasonTime returns the time, by the clock of the controller, at which the reason was set, or 1970 if it is unknown.
@@ -131,7 +132,8 @@ func (n node) IsBusy() bool {
 // with this reason. Nodes that an administrator or SLURM has drained stay drained.
 const drainReason = "nixbench: it is about to change"
 
-// downBefore follows drainReason if an administrator had set the node to DOWN before. The reason of the administrator follows.
+// downBefore is a part of the reason of a drain, after drainReason, if an administrator had set the node to DOWN before the
+// drain. The reason of the administrator follows downBefore.
 const downBefore = "; down before: "
 
 // IsDrainedByUs implements [batch.Node]: nixbench has drained the node, and no administrator has changed the reason since. SLURM

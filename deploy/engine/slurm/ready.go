@@ -86,7 +86,7 @@ func (e *Engine) checkMunge(ctx context.Context, name string) string {
 	return ""
 }
 
-// units returns the units that SLURM needs on a node of the hive, in the order in which they start.
+// units returns the systemd units that SLURM needs on a node of the hive, in the order in which they start.
 func (e *Engine) units(name string) []string {
 	unit := e.unitOf(name)
 	switch {
@@ -106,7 +106,7 @@ const (
 	accountingUnit = "slurmdbd.service" // is active when slurmdbd answers
 )
 
-// unitOf returns the unit of SLURM's daemon on a node of the hive.
+// unitOf returns the systemd unit of SLURM's daemon on a node of the hive.
 func (c *client) unitOf(name string) string {
 	return map[string]string{Controller: "slurmctld.service", Compute: "slurmd.service", Accounting: accountingUnit}[c.Member(name).Role]
 }

@@ -67,7 +67,7 @@ func (c *client) settingsOf(node string) (s settings, err error) {
 	return s, err
 }
 
-// setState sets the state of nodes, which are a list that scontrol accepts.
+// setState sets the state of nodes. nodes is a list of names in the form that scontrol accepts, such as c-1,c-2.
 func (c *client) setState(ctx context.Context, nodes, state string, more ...string) error {
 	_, err := c.RunOnHead(ctx, append([]string{"scontrol", "update", "nodename=" + nodes, "state=" + state}, more...)...)
 	return err

@@ -14,7 +14,7 @@ import (
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	observed, err := e.observeVersions(ctx)
 	if err != nil {
-		return nil, nil // not an error: this may be the first deployment, or a deployment that repairs the cluster
+		return nil, nil // No error, although the controller does not answer: this may be the first deployment, or a deployment that repairs the cluster.
 	}
 	changes := map[string]engine.Change{}
 	after := map[string]release{} // the releases when the run has ended
@@ -146,7 +146,7 @@ func parseRelease(version string) release {
 	return max(r, 0)
 }
 
-// widerSupport is release 24.11: it and later releases support the three releases before them. Earlier ones support two.
+// widerSupport is release 24.11. SLURM 24.11 and later support the three releases before them; older releases support two.
 const widerSupport release = 3
 
 // oldestSupported returns the oldest release whose state r can read and whose daemons r accepts.
