@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,14 +43,12 @@ type Session struct {
 	Machines *machine.Manager
 
 	request Request
-	read    atomic.Pointer[readState] // the state that was read last; unused while a run is recorded
 	run     atomic.Pointer[recordedRun]
-}
 
-// readState is the result of reading the state.
-type readState struct {
-	*state.State
-	err error
+	// The state without a recorded run, and the error of reading it. Both are nil until it is read.
+	reading sync.Mutex
+	read    *state.State
+	readErr error
 }
 
 // recordedRun is the run of a session while it is recorded.
@@ -82,7 +81,6 @@ func Open(ctx context.Context, r Request) (*Session, error) {
 			return nil, err
 		}
 	}
-	_, _ = s.State() // read the state now, because MachineOf returns what was read last
 	s.Machines = &machine.Manager{
 		Hive: s.Hive, Dir: s.Dir, Vault: vault.Open(s.Dir.Vault()), Open: r.Hypervisors(s.Send), Eval: s.Eval, Send: s.Send,
 		Keep:    func(built map[string]nixeval.Closure) error { return keepRoots(ctx, s.Eval, s.Dir, built) },
@@ -164,21 +162,26 @@ func (s *Session) State() (*state.State, error) {
 	if run := s.run.Load(); run != nil {
 		return run.store.State(), nil
 	}
-	recorded, err := s.Dir.Load()
-	s.read.Store(&readState{recorded, err})
-	return recorded, err
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	s.read, s.readErr = s.Dir.Load()
+	return s.read, s.readErr
 }
 
-// MachineOf implements [fleet.RecordedMachines]. It does not read the state again.
+// MachineOf implements [fleet.RecordedMachines]. It reads the state only if it was not read before.
 func (s *Session) MachineOf(node string) (state.Machine, *state.Cluster, error) {
 	if run := s.run.Load(); run != nil {
 		return run.store.MachineOf(node)
 	}
-	last := s.read.Load()
-	if last.err != nil {
-		return state.Machine{}, nil, last.err
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.read == nil && s.readErr == nil {
+		s.read, s.readErr = s.Dir.Load()
 	}
-	return last.MachineOf(node)
+	if s.readErr != nil {
+		return state.Machine{}, nil, s.readErr
+	}
+	return s.read.MachineOf(node)
 }
 
 // Engines returns the engines of the hive. Each can run commands on its members.

@@ -21,8 +21,10 @@ func (s *Session) selectNodes(on selection.Selector) (err error) {
 		s.Nodes[0], err = r.Pick(s.Hive)
 	case r.Nodes != NoNodes:
 		s.Nodes, err = on.Select(s.Hive)
-		if recorded, _ := s.State(); err != nil && len(s.Hive.Nodes) == 0 && recorded != nil && len(recorded.Machines) > 0 {
-			err = failure.WithHint(err, "nixbench destroy removes the machines of its former nodes")
+		if err != nil && len(s.Hive.Nodes) == 0 {
+			if recorded, _ := s.State(); recorded != nil && len(recorded.Machines) > 0 {
+				err = failure.WithHint(err, "nixbench destroy removes the machines of its former nodes")
+			}
 		}
 	}
 	if err != nil {
