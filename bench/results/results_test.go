@@ -94,7 +94,7 @@ func report(t *testing.T, st *bench.Store) (gjson.Result, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return gjson.ParseBytes(data), textOf(r.Tables(false))
+	return gjson.ParseBytes(data), textOf(r.Tables())
 }
 
 // sizes returns a sweep of two sizes. The second one has another build of a program, which the matrix does not declare.

@@ -57,8 +57,8 @@ func NewReport(st *bench.Store) (Report, error) {
 	return r, nil
 }
 
-// Tables returns the tables of the report: those of each part, after its notes, and the calibration. With trials, they also contain all attempts and their requests.
-func (r Report) Tables(withTrials bool) []page.Table {
+// Tables returns the tables of the report: those of each part, after its notes, and the calibration.
+func (r Report) Tables() []page.Table {
 	var out []page.Table
 	for _, part := range r.parts {
 		if len(part.Notes) > 0 {
@@ -66,12 +66,14 @@ func (r Report) Tables(withTrials bool) []page.Table {
 		}
 		out = append(out, page.Text(part)...)
 	}
-	out = append(out, calibrationTables(r.Calibration)...)
-	if withTrials {
-		out = append(out, r.attemptTable())
-		if t := r.requestTable(); len(t.Rows) > 0 {
-			out = append(out, t)
-		}
+	return append(out, calibrationTables(r.Calibration)...)
+}
+
+// TrialTables returns the tables of all attempts, and of their requests if there are any.
+func (r Report) TrialTables() []page.Table {
+	out := []page.Table{r.attemptTable()}
+	if t := r.requestTable(); len(t.Rows) > 0 {
+		out = append(out, t)
 	}
 	return out
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Run executes a benchmark: it continues the last sweep if that is not complete, or begins a new one.
-func (s *Sweeps) Run(ctx context.Context, b *Subject, startNew bool) (*bench.Store, error) {
+func (s *Sweeps) Run(ctx context.Context, b *Subject) (*bench.Store, error) {
 	session, err := s.open(ctx)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (s *Sweeps) Run(ctx context.Context, b *Subject, startNew bool) (*bench.Sto
 		return nil, err
 	}
 	defer lock.Unlock()
-	store, err := s.findUnfinished(folder, b, startNew)
+	store, err := s.findUnfinished(folder, b)
 	if err != nil {
 		return nil, err
 	}
@@ -85,13 +85,13 @@ func (s *Sweeps) removeMachines(ctx context.Context, folder, except string) erro
 
 // findUnfinished returns the last sweep of a benchmark if that sweep is not complete and startNew is not set, and otherwise
 // nil.
-func (s *Sweeps) findUnfinished(folder string, b *Subject, startNew bool) (*bench.Store, error) {
+func (s *Sweeps) findUnfinished(folder string, b *Subject) (*bench.Store, error) {
 	all, err := bench.List(folder)
 	if err != nil {
 		return nil, err
 	}
 	all = slices.DeleteFunc(all, func(st *bench.Store) bool { return st.Sweep.Name != b.Name })
-	if len(all) == 0 || startNew {
+	if len(all) == 0 || b.startNew {
 		return nil, nil
 	}
 	last := all[len(all)-1]

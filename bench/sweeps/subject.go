@@ -21,6 +21,7 @@ type Selection struct {
 	Workloads   []string // levels of the factor workload
 	Repetitions int      // 0: those of the benchmark
 	Seed        int      // -1: that of the benchmark
+	New         bool     // begin a new sweep, also if the last one is not complete
 }
 
 // Subject is a benchmark with its workloads.
@@ -30,6 +31,7 @@ type Subject struct {
 	Jobs     map[string][]workload.Job
 	Programs map[string]string // hashes of the programs of workloads
 	eval     *nixeval.Evaluator
+	startNew bool // begin a new sweep
 }
 
 // Load evaluates and checks the benchmark that a selection selects, and makes the jobs of its workloads.
@@ -46,7 +48,7 @@ func (s *Sweeps) Load(ctx context.Context, selected Selection) (*Subject, error)
 	if err != nil {
 		return nil, err
 	}
-	b := &Subject{Jobs: map[string][]workload.Job{}, Programs: map[string]string{}, eval: e}
+	b := &Subject{Jobs: map[string][]workload.Job{}, Programs: map[string]string{}, eval: e, startNew: selected.New}
 	if b.Name, b.Benchmark, err = selected.find(ctx, e); err != nil {
 		return nil, err
 	}

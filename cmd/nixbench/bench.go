@@ -150,7 +150,6 @@ func showBenchPlan(a *app, s *sweeps.Subject) {
 
 func benchRunCommand(a *app) *cobra.Command {
 	var selected sweeps.Selection
-	var startNew bool
 	cmd := &cobra.Command{
 		Use:   "run [BENCHMARK]",
 		Short: "Execute a benchmark, or continue one that was interrupted",
@@ -169,23 +168,25 @@ to the sweep, and are removed at the end.`,
 			return err
 		}
 		a.recording.Store(true) // an interrupt must wait until the operation in progress has ended
-		st, err := s.Run(a.ctx, b, startNew)
+		st, err := s.Run(a.ctx, b)
 		return showExecuted(a, st, err)
 	})
 	addSelection(cmd.Flags(), &selected)
-	cmd.Flags().BoolVar(&startNew, "new", false, "begin a new sweep, also if the last one is not complete")
+	cmd.Flags().BoolVar(&selected.New, "new", false, "begin a new sweep, also if the last one is not complete")
 	return cmd
 }
 
 // showExecuted shows the results of a sweep that was executed, and returns an error if they are not what the benchmark wants.
 func showExecuted(a *app, st *bench.Store, err error) error {
-	if err == nil {
-		err = showSweep(a, st, false)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = results.Check(st)
+	report, err := results.NewReport(st)
+	if err != nil {
+		return err
 	}
-	return err
+	showReport(a, report, report.Tables())
+	return results.Check(st)
 }
 
 func benchDestroyCommand(a *app) *cobra.Command {

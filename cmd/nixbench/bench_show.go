@@ -94,7 +94,16 @@ sweep.`,
 		if html {
 			return writeSweepPage(a, st, out)
 		}
-		return showSweep(a, st, trials)
+		report, err := results.NewReport(st)
+		if err != nil {
+			return err
+		}
+		tables := report.Tables()
+		if trials {
+			tables = append(tables, report.TrialTables()...)
+		}
+		showReport(a, report, tables)
+		return nil
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -124,19 +133,14 @@ func writeSweepPage(a *app, st *bench.Store, out string) error {
 	return nil
 }
 
-// showSweep shows the results of a sweep.
-func showSweep(a *app, st *bench.Store, withTrials bool) error {
-	report, err := results.NewReport(st)
-	if err != nil {
-		return err
-	}
+// showReport shows the results of a sweep, as text in tables.
+func showReport(a *app, report results.Report, tables []page.Table) {
 	a.view.Result(report, func(w io.Writer) {
-		for _, t := range report.Tables(withTrials) {
+		for _, t := range tables {
 			printTable(w, t)
 			fmt.Fprintln(w)
 		}
 	})
-	return nil
 }
 
 // printTable writes a table after its title and its note.
