@@ -3,6 +3,7 @@
 package player
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -36,6 +37,11 @@ type Limit struct {
 	Value string  `json:"value"`          // as configured
 	Rate  float64 `json:"rate,omitempty"` // maximum number of events per second that the limit allows; 0: the limit is no rate
 	Kind  string  `json:"kind,omitempty"` // the kind of the events (such as Bound) of which at most Rate happen per second
+}
+
+// NewLimit returns a limit that is no rate. An empty value is the default.
+func NewLimit(name, value, byDefault string) Limit {
+	return Limit{Name: name, Value: cmp.Or(value, byDefault+" (default)")}
 }
 
 // Player submits jobs to the scheduler of a running cluster.

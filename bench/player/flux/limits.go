@@ -105,7 +105,7 @@ func findQueueDepth(scheduler, module string) string {
 func fluxionLimits(table map[string]any) []player.Limit {
 	var limits []player.Limit
 	for _, s := range fluxionSettings {
-		value := s.byDefault + " (default)"
+		value := ""
 		if s.table == "" && table[s.name] != nil {
 			value = fmt.Sprint(table[s.name])
 		}
@@ -115,7 +115,7 @@ func fluxionLimits(table map[string]any) []player.Limit {
 				value = v
 			}
 		}
-		limits = append(limits, player.Limit{Name: "sched-fluxion-qmanager: " + s.name, Value: value})
+		limits = append(limits, player.NewLimit("sched-fluxion-qmanager: "+s.name, value, s.byDefault))
 	}
 	return limits
 }

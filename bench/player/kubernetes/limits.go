@@ -144,11 +144,8 @@ func flagLimits(program string, manifest map[string]string, flags []flag, kind s
 
 // newLimit returns a limit with a value or its default. If kind is set, the value is a rate; a negative rate is no limit.
 func newLimit(name, value, byDefault, kind string) player.Limit {
-	l := player.Limit{Name: name, Value: value}
-	if value == "" {
-		l.Value, value = byDefault+" (default)", byDefault
-	}
-	if rate, err := strconv.ParseFloat(value, 64); err == nil && rate > 0 && kind != "" {
+	l := player.NewLimit(name, value, byDefault)
+	if rate, err := strconv.ParseFloat(cmp.Or(value, byDefault), 64); err == nil && rate > 0 && kind != "" {
 		l.Rate, l.Kind = rate, kind
 	}
 	return l

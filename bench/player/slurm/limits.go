@@ -51,11 +51,7 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	limits = append(limits, player.Limit{Name: "slurmd: Epilog", Value: describeEpilog(config)})
 	set := splitParameters(config["SchedulerParameters"])
 	for _, s := range schedulerParameters {
-		value := set[s.name]
-		if value == "" {
-			value = s.byDefault + " (default)"
-		}
-		limits = append(limits, player.Limit{Name: "SchedulerParameters: " + s.name, Value: value})
+		limits = append(limits, player.NewLimit("SchedulerParameters: "+s.name, set[s.name], s.byDefault))
 	}
 	for _, name := range flags {
 		if _, isSet := set[name]; isSet {
@@ -102,11 +98,7 @@ func limitRequests(set map[string]string) []player.Limit {
 	}
 	limits := []player.Limit{{Name: prefix + "rl_enable", Value: "set"}}
 	for _, l := range requestLimits {
-		value := set[l.name]
-		if value == "" {
-			value = l.byDefault + " (default)"
-		}
-		limits = append(limits, player.Limit{Name: prefix + l.name, Value: value})
+		limits = append(limits, player.NewLimit(prefix+l.name, set[l.name], l.byDefault))
 	}
 	return limits
 }
