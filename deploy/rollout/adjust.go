@@ -26,9 +26,9 @@ func (e *AdjustError) Hint() string {
 	return "run nixbench apply again; it changes only these settings"
 }
 
-// AdjustMembers changes settings of members that are not part of their systems, such as labels, to the values
+// adjustMembers changes settings of members that are not part of their systems, such as labels, to the values
 // in the hive.
-func (cluster Cluster) AdjustMembers(ctx context.Context, nodes []string) error {
+func (cluster Cluster) adjustMembers(ctx context.Context, nodes []string) error {
 	if len(nodes) == 0 {
 		return nil
 	}
@@ -72,7 +72,7 @@ func AdjustmentLines(changes map[string][]string) []string {
 	return lines
 }
 
-// PreviewAdjustments returns the changes that [Cluster.AdjustMembers] would make, by node name.
+// PreviewAdjustments returns the changes that adjustMembers would make, by node name.
 func PreviewAdjustments(ctx context.Context, engines []engine.Engine, nodes []string, send event.Sink) map[string][]string {
 	out := map[string][]string{}
 	for _, e := range engines {

@@ -28,8 +28,8 @@ func (a *admissions) hasFailed() bool {
 	return len(a.failed) > 0
 }
 
-// Admit asks each engine once to admit a node.
-func (cluster Cluster) Admit(ctx context.Context, node string) error {
+// admit asks each engine once to admit a node.
+func (cluster Cluster) admit(ctx context.Context, node string) error {
 	wait := cluster.send.Wait(event.Event{Node: node, Text: "the cluster to admit it"})
 	defer wait.End()
 	var errs []error
@@ -45,7 +45,7 @@ func (cluster Cluster) Admit(ctx context.Context, node string) error {
 // at the end of the run, because the members that admit nodes may still be booting. After a failure, the other nodes are
 // admitted only then, because each of them would wait for the same answer.
 func (cluster Cluster) admitOrRetry(ctx context.Context, node string) {
-	if cluster.admissions.hasFailed() || cluster.Admit(ctx, node) != nil {
+	if cluster.admissions.hasFailed() || cluster.admit(ctx, node) != nil {
 		cluster.admissions.add(node)
 	}
 }
@@ -54,7 +54,7 @@ func (cluster Cluster) admitOrRetry(ctx context.Context, node string) {
 // a warning, because the check at the end of the run reports missing nodes.
 func (cluster Cluster) RetryAdmissions(ctx context.Context) {
 	_ = fleet.ForAll(cluster.admissions.failed, func(node string) error {
-		if err := cluster.Admit(ctx, node); err != nil && ctx.Err() == nil {
+		if err := cluster.admit(ctx, node); err != nil && ctx.Err() == nil {
 			cluster.warn(node, err)
 		}
 		return nil

@@ -27,9 +27,9 @@ type Cluster struct {
 	drainOptions engine.DrainOptions
 	kinds        map[engine.Engine]string // the kind of each engine
 	store        *state.Store             // the store of the state; nil for a cluster that was not observed
-	leaving      []leaving                // engines that nodes run now and that the hive no longer gives them; see DrainLeaving
-	left         map[string]string        // node → kind of the engine from which DrainLeaving has drained it
-	removing     map[string]engine.Engine // node → engine from which DrainForRemoval has drained it
+	leaving      []leaving                // engines that nodes run now and that the hive no longer gives them; see drainLeaving
+	left         map[string]string        // node → kind of the engine from which drainLeaving has drained it
+	removing     map[string]engine.Engine // node → engine from which drainForRemoval has drained it
 	admissions   *admissions
 }
 
@@ -66,7 +66,7 @@ type Observer struct {
 // into a change of all nodes at once.
 //
 // A node that runs another engine is no member, even if the engine of the hive lists it: it was a member earlier. The
-// engine that it runs is asked, too, see DrainLeaving.
+// engine that it runs is asked, too, see drainLeaving.
 func (o Observer) Observe(ctx context.Context) (Cluster, error) {
 	cluster := NewCluster(nil, o.Send)
 	cluster.drainOptions, cluster.store = o.Drain, o.Store
@@ -143,10 +143,10 @@ func (cluster *Cluster) addEngine(kind string, e engine.Engine) {
 	cluster.kinds[e] = kind
 }
 
-// WithDrain calls change for a node. A member is drained before change and uncordoned after it, even if change
+// withDrain calls change for a node. A member is drained before change and uncordoned after it, even if change
 // fails. If the member cannot be drained, change is not called. If drain is not set, a member is not drained, and is uncordoned
 // only if an earlier run has drained it.
-func (cluster Cluster) WithDrain(ctx context.Context, node string, drain bool, change func() error) error {
+func (cluster Cluster) withDrain(ctx context.Context, node string, drain bool, change func() error) error {
 	m, isMember := cluster.members[node]
 	if m.Unreachable && drain { // the engine may answer by now
 		if members, err := m.engine.Members(ctx); err == nil {
@@ -216,14 +216,14 @@ func (cluster Cluster) Observed() plan.Cluster {
 }
 
 // IsMember reports whether the cluster has a member with the node's name. It does not check whether the member's
-// machine was recreated; see IsCurrentMember.
+// machine was recreated; see isCurrentMember.
 func (cluster Cluster) IsMember(node string) bool {
 	_, isMember := cluster.members[node]
 	return isMember
 }
 
-// IsCurrentMember reports whether a node is a member whose machine was not recreated.
-func (cluster Cluster) IsCurrentMember(node string) bool {
+// isCurrentMember reports whether a node is a member whose machine was not recreated.
+func (cluster Cluster) isCurrentMember(node string) bool {
 	return cluster.IsMember(node) && !cluster.members[node].Recreated
 }
 

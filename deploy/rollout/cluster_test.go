@@ -38,7 +38,7 @@ func TestWithDrain(t *testing.T) {
 	} {
 		e := &enginetest.Fake{Refuse: c.refuse}
 		cluster := Cluster{members: map[string]member{"w-1": {engine: e, Member: plan.Member{Status: engine.Status{Drained: c.noDrain}}}}}
-		err := cluster.WithDrain(t.Context(), "w-1", !c.noDrain, func() error { e.Calls = append(e.Calls, "deploy"); return c.deploy })
+		err := cluster.withDrain(t.Context(), "w-1", !c.noDrain, func() error { e.Calls = append(e.Calls, "deploy"); return c.deploy })
 		if diff := cmp.Diff(c.want, e.Calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -86,7 +86,7 @@ func TestRemoveMembersWithCertificates(t *testing.T) {
 				got = append(got, e.Node+": "+e.Text)
 			}
 		}
-		if err := RemoveMembers(t.Context(), []engine.Engine{e}, []string{"w-1", "w-2"}, true, engine.DrainOptions{}, send); err != nil {
+		if err := NewCluster([]engine.Engine{e}, send).RemoveMembers(t.Context(), []string{"w-1", "w-2"}, true, engine.DrainOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(got, want) {

@@ -1,9 +1,12 @@
 package rollout
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/fleet"
@@ -51,4 +54,76 @@ func (makers Engines) makeEngines(hive *nixeval.Hive, f *fleet.Fleet, without []
 		out = append(out, engineWithMembers{kind, newEngine(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}), members})
 	}
 	return out, nil
+}
+
+// VersionChanges returns, by node name, the version changes of the engines if these nodes were deployed. The
+// error joins the errors of the engines, such as a refused version.
+func VersionChanges(ctx context.Context, makers Engines, f *fleet.Fleet, hive *nixeval.Hive, nodes []nixeval.Node) (map[string]engine.Change, error) {
+	if makers == nil { // nodes without an engine
+		return nil, nil
+	}
+	engines, err := makers.Of(hive, f)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	all := map[string]engine.Change{}
+	var errs []error
+	for _, e := range engines {
+		if v, ok := e.(engine.Versioned); ok {
+			_, err := engine.LookAt(e).While(ctx, func(text string) { reporter{f.Send()}.warn("", errors.New(text)) }, func(ctx context.Context) error {
+				changes, err := v.Versions(ctx, names)
+				maps.Copy(all, changes)
+				return err
+			})
+			errs = append(errs, err)
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// IsVersionRefused reports whether an error is an engine's refusal of a version.
+func IsVersionRefused(err error) bool {
+	var e *engine.VersionError
+	return errors.As(err, &e)
+}
+
+// UnevaluableMembersError is returned if deployed nodes can no longer be evaluated, so that their engine is
+// unknown. Without this error, a running cluster whose control planes cannot be evaluated would be treated as
+// no cluster, and all its nodes would change at once.
+type UnevaluableMembersError struct {
+	Nodes []string
+	Err   *nixeval.EvalError
+}
+
+func (e *UnevaluableMembersError) Error() string {
+	return fmt.Sprintf("%s; nothing is changed, because these nodes may be members of a running cluster: %s", e.Err, strings.Join(e.Nodes, ", "))
+}
+func (e *UnevaluableMembersError) Unwrap() error { return e.Err }
+
+// Hint returns a text for the user: how to fix the error.
+func (e *UnevaluableMembersError) Hint() string {
+	return "fix their configuration in the hive; nixbench eval shows the errors"
+}
+
+// CheckMembersEvaluable returns an [UnevaluableMembersError] if the hive cannot be evaluated for a node that
+// was deployed.
+func CheckMembersEvaluable(hive *nixeval.Hive, deployed func(node string) bool) error {
+	if len(hive.Broken) == 0 {
+		return nil
+	}
+	e := &UnevaluableMembersError{Err: &nixeval.EvalError{Units: map[string]*nixeval.NixError{}}}
+	for _, n := range hive.Nodes {
+		if why := hive.Broken[n.Unit]; why != nil && deployed(n.Name) {
+			e.Nodes = append(e.Nodes, n.Name)
+			e.Err.Units[n.Unit] = why
+		}
+	}
+	if len(e.Nodes) == 0 {
+		return nil
+	}
+	return e
 }

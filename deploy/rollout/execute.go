@@ -135,10 +135,10 @@ func (r *Rollout) drainFirst(ctx context.Context, d plan.Drains) error {
 		return err
 	}
 	r.Cluster.announceDeletions(checks)
-	if err := r.Cluster.DrainForRemoval(ctx, d.Obsolete); err != nil {
+	if err := r.Cluster.drainForRemoval(ctx, d.Obsolete); err != nil {
 		return err
 	}
-	return r.Cluster.DrainLeaving(ctx, d.Leave)
+	return r.Cluster.drainLeaving(ctx, d.Leave)
 }
 
 // changeWave changes the nodes of a wave. earlier are the results of the earlier waves.
@@ -180,7 +180,7 @@ func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result)
 		}
 	}
 	if n.Changes {
-		if err := cluster.RemoveLeaving(ctx, name); err != nil {
+		if err := cluster.removeLeaving(ctx, name); err != nil {
 			return newResult(n, state.Failed, "", err)
 		}
 	}
@@ -190,10 +190,10 @@ func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result)
 	admitted := false
 	var afterLogin func(context.Context)
 	if n.Joins && !cluster.Running() {
-		afterLogin = func(ctx context.Context) { admitted = cluster.Admit(ctx, name) == nil }
+		afterLogin = func(ctx context.Context) { admitted = cluster.admit(ctx, name) == nil }
 	}
 	result := newResult(n, state.Failed, "", nil)
-	result.Err = cluster.WithDrain(ctx, name, n.Drain, func() error {
+	result.Err = cluster.withDrain(ctx, name, n.Drain, func() error {
 		result = r.Change(ctx, n, afterLogin)
 		return result.Err
 	})
@@ -217,7 +217,7 @@ func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Res
 	for _, other := range slices.Sorted(maps.Keys(cluster.desired)) {
 		m := cluster.desired[other]
 		deployed := slices.ContainsFunc(earlier, func(r Result) bool { return r.Node.Name == other })
-		if m.Kind != cluster.desired[name].Kind || !m.OneByOne || !deployed || cluster.IsCurrentMember(other) {
+		if m.Kind != cluster.desired[name].Kind || !m.OneByOne || !deployed || cluster.isCurrentMember(other) {
 			continue
 		}
 		if err := cluster.runMemberStep(ctx, e, other, "is about to join", func(ctx context.Context) error {
@@ -227,14 +227,14 @@ func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Res
 			return newResult(n, state.Failed, "", err)
 		}
 	}
-	if err := RemoveMembers(ctx, []engine.Engine{e}, []string{name}, !n.Drain, cluster.drainOptions, cluster.send); err != nil {
+	if err := NewCluster([]engine.Engine{e}, cluster.send).RemoveMembers(ctx, []string{name}, !n.Drain, cluster.drainOptions); err != nil {
 		return newResult(n, state.Failed, "", err)
 	}
 	result := r.Change(ctx, n, nil)
 	if result.Err != nil {
 		return result
 	}
-	if err := cluster.Admit(ctx, name); err != nil {
+	if err := cluster.admit(ctx, name); err != nil {
 		result.Err = &fleet.NodeError{Node: name, Step: event.Drain, Err: err}
 	} else {
 		result.Err = cluster.waitAndUncordon(ctx, cluster.members[name], name)
@@ -246,7 +246,7 @@ func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Res
 // it was deployed.
 func (r *Rollout) admitPending(ctx context.Context, nodes []plan.Node) {
 	for _, n := range nodes {
-		if n.Joins && r.Cluster.Running() && !r.Cluster.IsCurrentMember(n.Node.Name) {
+		if n.Joins && r.Cluster.Running() && !r.Cluster.isCurrentMember(n.Node.Name) {
 			r.Cluster.admitOrRetry(ctx, n.Node.Name)
 		}
 	}

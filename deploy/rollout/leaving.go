@@ -136,10 +136,10 @@ func (cluster Cluster) WithLeaving() Cluster {
 	return cluster
 }
 
-// DrainLeaving drains the given nodes that leave an engine. It is called before the first node changes, so that no work is
+// drainLeaving drains the given nodes that leave an engine. It is called before the first node changes, so that no work is
 // moved to a node that changes later. Each drain is recorded in the state before it begins. If a drain fails, all nodes accept
 // work as before.
-func (cluster Cluster) DrainLeaving(ctx context.Context, nodes []string) error {
+func (cluster Cluster) drainLeaving(ctx context.Context, nodes []string) error {
 	for _, l := range cluster.leaving {
 		leave := l.membersAmong(nodes)
 		switch {
@@ -178,9 +178,9 @@ func (l leaving) leaves(node string) bool {
 	return leaves
 }
 
-// RemoveLeaving removes a node from the engine that it leaves, before the node changes. It does nothing if no node of
+// removeLeaving removes a node from the engine that it leaves, before the node changes. It does nothing if no node of
 // the hive stays a member of that engine: then the list of members is kept for the case that the nodes go back to it.
-func (cluster Cluster) RemoveLeaving(ctx context.Context, node string) error {
+func (cluster Cluster) removeLeaving(ctx context.Context, node string) error {
 	for _, l := range cluster.leaving {
 		remover, ok := l.engine.(engine.MemberRemover)
 		if _, isMember := l.members[node]; !isMember || !l.remains || !ok {
@@ -196,7 +196,7 @@ func (cluster Cluster) RemoveLeaving(ctx context.Context, node string) error {
 	return nil
 }
 
-// UncordonLeaving uncordons the nodes that DrainLeaving has drained, except those that run another engine now. It is
+// UncordonLeaving uncordons the nodes that drainLeaving has drained, except those that run another engine now. It is
 // called after a failure. It waits until the nodes are ready, because the system of some may have just been rolled back.
 func (cluster Cluster) UncordonLeaving(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), UncordonTimeout)

@@ -22,15 +22,10 @@ func (r reporter) warn(node string, err error) {
 	r.send.Send(event.Event{Kind: event.Message, Level: "warning", Node: node, Text: err.Error()})
 }
 
-// RemoveMembers removes nodes from the cluster of engines, see [Cluster.RemoveMembers].
-func RemoveMembers(ctx context.Context, engines []engine.Engine, nodes []string, withoutDrain bool, o engine.DrainOptions, send event.Sink) error {
-	return NewCluster(engines, send).RemoveMembers(ctx, nodes, withoutDrain, o)
-}
-
-// DrainForRemoval drains the members among nodes, which are removed at the end of the run. It is called before the
+// drainForRemoval drains the members among nodes, which are removed at the end of the run. It is called before the
 // first node changes: the new configuration of a controller may no longer contain these nodes, and then their work
 // would be lost. If a drain fails, none of the nodes stays drained.
-func (cluster Cluster) DrainForRemoval(ctx context.Context, nodes []string) error {
+func (cluster Cluster) drainForRemoval(ctx context.Context, nodes []string) error {
 	for _, e := range cluster.engines {
 		members := cluster.drainableNodes(e, nodes)
 		if len(members) == 0 {
@@ -46,7 +41,7 @@ func (cluster Cluster) DrainForRemoval(ctx context.Context, nodes []string) erro
 	return nil
 }
 
-// UncordonRemaining uncordons the nodes that DrainForRemoval has drained. It is called if the run fails before it
+// UncordonRemaining uncordons the nodes that drainForRemoval has drained. It is called if the run fails before it
 // removes them, because they stay members.
 func (cluster Cluster) UncordonRemaining(ctx context.Context) error {
 	var errs []error
@@ -64,7 +59,7 @@ func (cluster Cluster) UncordonRemaining(ctx context.Context) error {
 }
 
 // RemoveMembers removes nodes from their cluster before their machines are removed. It drains all nodes of an
-// engine before it removes the first one, except those that DrainForRemoval has drained. If a drain fails, no node of
+// engine before it removes the first one, except those that drainForRemoval has drained. If a drain fails, no node of
 // that engine is removed, and all of them accept work as before.
 func (cluster Cluster) RemoveMembers(ctx context.Context, nodes []string, withoutDrain bool, o engine.DrainOptions) error {
 	for _, e := range cluster.engines {

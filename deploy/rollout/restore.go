@@ -35,7 +35,7 @@ func (cluster Cluster) Restore(ctx context.Context, p plan.Plan, parallel int, r
 		}
 		for _, o := range fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 			started := false
-			err := cluster.WithDrain(ctx, n.Name, drains[n.Name], func() error {
+			err := cluster.withDrain(ctx, n.Name, drains[n.Name], func() error {
 				started = true
 				return restore(ctx, n.Name)
 			})

@@ -29,18 +29,18 @@ func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []n
 			all = append(all, n.Name)
 		}
 		switch {
-		case cluster.IsCurrentMember(n.Name) && !cluster.IsUnreachable(n.Name):
+		case cluster.isCurrentMember(n.Name) && !cluster.IsUnreachable(n.Name):
 			members = append(members, n.Name)
 		case hive.Unit(n.Unit).Deployment.Engine != nil:
 			newMembers = append(newMembers, n.Name)
 		}
 	}
-	err := cluster.AdjustMembers(ctx, members)
+	err := cluster.adjustMembers(ctx, members)
 	switch {
 	case timeout == 0 && (err != nil || unreachable): // without a timeout, do not wait for an engine that does not answer
 		return err
 	case timeout == 0:
-		return cluster.AdjustMembers(ctx, newMembers)
+		return cluster.adjustMembers(ctx, newMembers)
 	case err != nil: // no error yet, because the API may be restarting: the existing members are adjusted again after the wait
 		newMembers = append(members, newMembers...)
 	}
@@ -54,5 +54,5 @@ func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []n
 	if _, err := check.Await(checkCtx, conditions, cluster.send); err != nil {
 		return err
 	}
-	return cluster.AdjustMembers(ctx, newMembers)
+	return cluster.adjustMembers(ctx, newMembers)
 }

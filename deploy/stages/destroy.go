@@ -56,5 +56,5 @@ func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *mach
 	} else if err != nil {
 		d.warn("", fmt.Errorf("machines are removed, and other members may still list their nodes: %w", err))
 	}
-	return rollout.RemoveMembers(ctx, engines, nodes, withoutDrain, o, d.Send)
+	return rollout.NewCluster(engines, d.Send).RemoveMembers(ctx, nodes, withoutDrain, o)
 }

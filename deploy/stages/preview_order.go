@@ -65,7 +65,7 @@ func (r preview) addOrder(ctx context.Context, observed map[string]fleet.Outcome
 	return err
 }
 
-// addAdjustments adds to each preview the changes that [rollout.Cluster.AdjustMembers] would make. It adds
+// addAdjustments adds to each preview the changes that [rollout.Cluster.Verify] would make. It adds
 // nothing before the first deployment, because no engine runs yet. unknown is why an engine does not answer, or nil.
 func (r preview) addAdjustments(ctx context.Context, previews []Preview) (unknown, _ error) {
 	var nodes []string
