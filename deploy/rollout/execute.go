@@ -32,8 +32,8 @@ func NewResult(n nixeval.Node, path string, outcome state.Outcome, text string, 
 	return Result{Node: n, NodeResult: state.NodeResult{Node: n.Name, Unit: n.Unit, Path: path, Outcome: outcome}, Text: text, Err: err}
 }
 
-// newResult returns a result of a node whose change was not begun.
-func newResult(n plan.Node, outcome state.Outcome, text string, err error) Result {
+// notChanged returns the result of a node whose change was not begun.
+func notChanged(n plan.Node, outcome state.Outcome, text string, err error) Result {
 	return NewResult(n.Node, n.Closure.Out, outcome, text, err)
 }
 
@@ -83,14 +83,14 @@ func (r *Rollout) Execute(ctx context.Context, p plan.Plan) ([]Result, error) {
 	for _, n := range p.Nodes {
 		switch {
 		case n.Err != nil:
-			add(newResult(n, state.Failed, "", n.Err))
+			add(notChanged(n, state.Failed, "", n.Err))
 		case !n.CanDeploy():
-			add(newResult(n, state.Skipped, "skipped: it was not built", nil))
+			add(notChanged(n, state.Skipped, "skipped: it was not built", nil))
 		}
 	}
 	skip := func(nodes []plan.Node, why string) {
 		for _, n := range nodes {
-			add(newResult(n, state.Skipped, why, nil))
+			add(notChanged(n, state.Skipped, why, nil))
 		}
 	}
 	if err := r.drainFirst(ctx, p.Drains); err != nil {
@@ -160,7 +160,7 @@ func (r *Rollout) changeWave(ctx context.Context, wave []plan.Node, earlier []Re
 		return result, nil
 	}) {
 		if o.Err != nil { // the change of the node was not begun, because the run was cancelled, or it has panicked
-			o.Value = newResult(byName[o.Node.Name], state.Skipped, "skipped: not started", nil)
+			o.Value = notChanged(byName[o.Node.Name], state.Skipped, "skipped: not started", nil)
 			r.Done(o.Value)
 			o.Value.Err = o.Err
 		}
@@ -176,12 +176,12 @@ func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result)
 	cluster, name := r.Cluster, n.Node.Name
 	if n.Joins {
 		if err := cluster.removeStaleMember(ctx, name); err != nil {
-			return newResult(n, state.Failed, "", err)
+			return notChanged(n, state.Failed, "", err)
 		}
 	}
 	if n.Changes {
 		if err := cluster.removeLeaving(ctx, name); err != nil {
-			return newResult(n, state.Failed, "", err)
+			return notChanged(n, state.Failed, "", err)
 		}
 	}
 	if cluster.IsMember(name) && n.Removes() {
@@ -192,7 +192,7 @@ func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result)
 	if n.Joins && !cluster.Running() {
 		afterLogin = func(ctx context.Context) { admitted = cluster.admit(ctx, name) == nil }
 	}
-	result := newResult(n, state.Failed, "", nil)
+	result := notChanged(n, state.Failed, "", nil)
 	result.Err = cluster.withDrain(ctx, name, n.Drain, func() error {
 		result = r.Change(ctx, n, afterLogin)
 		return result.Err
@@ -224,11 +224,11 @@ func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Res
 			return e.WaitReady(ctx, other, cluster.sendProgress)
 		}); err != nil {
 			err = &fleet.NodeError{Node: name, Step: event.Drain, Err: fmt.Errorf("it is not recreated while another member that must change alone has not joined: %w", err)}
-			return newResult(n, state.Failed, "", err)
+			return notChanged(n, state.Failed, "", err)
 		}
 	}
 	if err := NewCluster([]engine.Engine{e}, cluster.send).RemoveMembers(ctx, []string{name}, !n.Drain, cluster.drainOptions); err != nil {
-		return newResult(n, state.Failed, "", err)
+		return notChanged(n, state.Failed, "", err)
 	}
 	result := r.Change(ctx, n, nil)
 	if result.Err != nil {

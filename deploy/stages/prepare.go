@@ -25,7 +25,7 @@ type preparation struct {
 type preparations struct {
 	byNode     map[string]*preparation
 	stopCopies func()
-	all        sync.WaitGroup
+	running    sync.WaitGroup
 }
 
 // prepareNodes starts a goroutine for each node and returns at once. The goroutine waits for nothing but the machine and the
@@ -39,7 +39,7 @@ func (r *run) prepareNodes(ctx context.Context) *preparations {
 	for _, n := range r.nodes {
 		p := &preparation{inspected: make(chan struct{}), ready: make(chan struct{})}
 		all.byNode[n.Name] = p
-		all.all.Go(func() {
+		all.running.Go(func() {
 			defer close(p.ready)
 			p.err = failure.Recover(func() (err error) {
 				p.observed, err = r.inspectWhenReady(ctx, n, inspections)
@@ -118,7 +118,7 @@ func (r *run) copySystem(ctx context.Context, n nixeval.Node, p *preparation) st
 // stop cancels the copies, and waits until all goroutines have ended.
 func (l *preparations) stop() {
 	l.stopCopies()
-	l.all.Wait()
+	l.running.Wait()
 }
 
 func (l *preparations) waitInspected() {

@@ -96,8 +96,8 @@ type Plan struct {
 	Made time.Time
 }
 
-// preview is one call of Preview.
-type preview struct {
+// previewer is one call of Preview.
+type previewer struct {
 	deployment
 	recorded *state.State
 	diffs    *diffs
@@ -107,7 +107,7 @@ type preview struct {
 // o.Units is set, Preview also copies the closures to the nodes; otherwise it writes nothing to the nodes.
 func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o Options) (Plan, error) {
 	o.Options.Options, o.Plan = node.Options{Goal: node.Switch}, nil
-	r := preview{deployment: deployment{d, o, hive, nodes}, recorded: recorded, diffs: newDiffs(d.Copier)}
+	r := previewer{deployment: deployment{d, o, hive, nodes}, recorded: recorded, diffs: newDiffs(d.Copier)}
 	machines, done, err := r.planMachines(ctx)
 	defer done()
 	if err != nil {
@@ -179,7 +179,7 @@ func describePreview(removed, changed, nodes int) string {
 }
 
 // describeNode returns what apply would do with one node.
-func (r preview) describeNode(ctx context.Context, n plan.Node) Preview {
+func (r previewer) describeNode(ctx context.Context, n plan.Node) Preview {
 	p := Preview{
 		Node: n.Node.Name, Unit: n.Node.Unit, From: n.Observed.Current, To: n.Closure.Out, Drv: n.Closure.Drv,
 		Generation: n.Observed.Generation, Profile: n.Observed.Profile, Action: n.Action, plan: n, err: n.Err,
@@ -194,7 +194,7 @@ func (r preview) describeNode(ctx context.Context, n plan.Node) Preview {
 }
 
 // addDetails adds to p the paths to copy, the packages that change, whether a reboot is needed, and the changes of keys and units.
-func (r preview) addDetails(ctx context.Context, p *Preview) error {
+func (r previewer) addDetails(ctx context.Context, p *Preview) error {
 	c, dep, recorded, observed := p.plan.Closure, p.plan.Deployment, p.plan.Recorded, p.plan.Observed
 	h, err := r.Fleet.Host(ctx, p.plan.Node)
 	if err != nil {
@@ -236,7 +236,7 @@ func (r preview) addDetails(ctx context.Context, p *Preview) error {
 	return nil
 }
 
-func (r preview) addKeys(ctx context.Context, p *Preview, h secrets.Host, dep nixeval.Deployment) error {
+func (r previewer) addKeys(ctx context.Context, p *Preview, h secrets.Host, dep nixeval.Deployment) error {
 	set, err := r.Uploader.Load(ctx, p.Node, dep, secrets.All)
 	if err != nil {
 		return err
@@ -253,7 +253,7 @@ func (r preview) addKeys(ctx context.Context, p *Preview, h secrets.Host, dep ni
 	return nil
 }
 
-func (r preview) addUnits(ctx context.Context, p *Preview, h *remote.Host, c nixeval.Closure) error {
+func (r previewer) addUnits(ctx context.Context, p *Preview, h *remote.Host, c nixeval.Closure) error {
 	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: p.Node})
 	stats, err := r.Copier.Copy(ctx, p.Node, h, []string{c.Out})
 	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: p.Node, Text: fmt.Sprintf("%d paths", stats.Paths), Failed: err != nil})

@@ -40,7 +40,7 @@ func isDown(a machine.Action) bool {
 // planMachines returns what apply would do with machines. out.facts is a temporary file with the facts as
 // they would be after apply, without the host keys that do not exist yet. The caller removes the file with
 // done.
-func (r preview) planMachines(ctx context.Context) (out machinePreviews, done func(), err error) {
+func (r previewer) planMachines(ctx context.Context) (out machinePreviews, done func(), err error) {
 	out.byNode = map[string]*MachinePreview{}
 	done = func() {}
 	m := r.Machines

@@ -15,7 +15,7 @@ import (
 
 // addOrder adds to the preview of each node that would change its wave, whether it would be drained, and what the drain would delete.
 // removed are the nodes whose machines would be removed at the end.
-func (r preview) addOrder(ctx context.Context, observed map[string]fleet.Outcome[activate.Node], previews []Preview, removed []string) error {
+func (r previewer) addOrder(ctx context.Context, observed map[string]fleet.Outcome[activate.Node], previews []Preview, removed []string) error {
 	changes, canAsk := len(removed) > 0, false
 	var nodes []plan.Node
 	byName := map[string]*Preview{}
@@ -67,7 +67,7 @@ func (r preview) addOrder(ctx context.Context, observed map[string]fleet.Outcome
 
 // addAdjustments adds to each preview the changes that [rollout.Cluster.Verify] would make. It adds
 // nothing before the first deployment, because no engine runs yet. unknown is why an engine does not answer, or nil.
-func (r preview) addAdjustments(ctx context.Context, previews []Preview) (unknown, _ error) {
+func (r previewer) addAdjustments(ctx context.Context, previews []Preview) (unknown, _ error) {
 	var nodes []string
 	deployed := false
 	for _, p := range previews {

@@ -77,7 +77,7 @@ func (s *systems) build(ctx context.Context, eval *nixeval.Evaluator) (map[strin
 			delete(local, unit)
 		}
 	}
-	if err := s.keep(local); err != nil {
+	if err := s.protect(local); err != nil {
 		return nil, errors.Join(evalErr, buildErr, err)
 	}
 	return all, errors.Join(evalErr, buildErr)
@@ -94,7 +94,7 @@ func (s *systems) addEvaluated(part map[string]nixeval.Closure) {
 // addBuilt is called with systems that were built while others are still being evaluated or built. err is the error of other
 // builds of the same batch.
 func (s *systems) addBuilt(built map[string]nixeval.Closure, err error) {
-	if err != nil && !s.KeepGoing || s.keep(built) != nil {
+	if err != nil && !s.KeepGoing || s.protect(built) != nil {
 		return // nothing to do: the run will fail, and report the error when everything is built
 	}
 	for unit := range built {
@@ -192,8 +192,8 @@ func (s *systems) checkPlanFile(ctx context.Context) error {
 	return nil
 }
 
-// keep protects closures that were built on this computer from its garbage collector, and prepares their copies.
-func (s *systems) keep(built map[string]nixeval.Closure) error {
+// protect protects closures that were built on this computer from its garbage collector, and prepares their copies.
+func (s *systems) protect(built map[string]nixeval.Closure) error {
 	wait := s.Send.Wait(event.Event{Phase: event.Build, Text: "Nix, to keep what was built from its garbage collector"})
 	defer wait.End()
 	if err := s.Keep(built); err != nil {
