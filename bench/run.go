@@ -261,7 +261,7 @@ func (a *attempt) addUsage(before, after map[string]player.Usage) {
 	a.Usage = map[string]player.Usage{}
 	var cpu, memory float64
 	for part, u := range after {
-		u.CPU = max(0, u.CPU-before[part].CPU) // 0 for a part of the scheduler that was restarted, and so has used less than before
+		u.CPU = max(0, u.CPU-before[part].CPU) // not less than 0: a part of the scheduler that was restarted during the trial has used less processor time than at the beginning
 		a.Usage[part] = u
 		cpu, memory = cpu+u.CPU, memory+float64(u.Memory)
 	}

@@ -90,7 +90,7 @@ func (r reporter) askMembers(ctx context.Context, e engine.Engine, start []strin
 	return members, err
 }
 
-// uncordonTime is the time limit to uncordon members while a condition does not hold. The next look tries again.
+// uncordonTime is the time limit for one attempt to uncordon members while a condition does not hold; the attempt is repeated.
 const uncordonTime = 5 * time.Second
 
 func (r repair) uncordon(ctx context.Context, e engine.Engine) {

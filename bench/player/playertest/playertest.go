@@ -89,7 +89,7 @@ func burst(n int) []workload.Job {
 	return jobs
 }
 
-// testStop: Play returns the cause when its context ends, and Clean removes the jobs that still run.
+// testStop tests that Play returns the cause when its context ends, and that Clean removes the jobs that still run.
 func testStop(t *testing.T, p player.Player) {
 	jobs, err := workload.Prepare([]workload.Job{{ID: "long", Runtime: 3600}, {ID: "never", Submit: 3600}, {ID: "blocked", After: []string{"long"}}})
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 	probeMaxAge    = 10 * time.Minute     // an older namespace belongs to an interrupted check
 )
 
-const podTimeout = 30 * time.Second // of the wait for one of the three pods
+const podTimeout = 30 * time.Second // time limit of the wait for each of the three test pods
 
 // Probe is the image of the pods of deep checks, with the commands of its web server and its web client.
 type Probe struct {
