@@ -5,28 +5,29 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+
+	"github.com/nixbench/nixbench/deploy/closure/daemon/wire"
 )
 
 const (
-	clientMagic uint64 = 0x6e697863
-	daemonMagic uint64 = 0x6478696f
-
+	clientMagic   uint64 = 0x6e697863
+	daemonMagic   uint64 = 0x6478696f
 	oldestVersion uint64 = 1<<8 | 32
 	clientVersion uint64 = 1<<8 | 35
 )
 
 // Conn is a connection to a Nix daemon. Its methods must not be called concurrently.
 type Conn struct {
-	Log  func(Message) // receives the log messages that the daemon sends
-	conn io.Closer
-	in   decoder
-	out  *bufio.Writer
+	io.Closer               // pending reads and writes fail
+	Log       func(Message) // receives the log messages that the daemon sends
+	in        wire.Decoder
+	out       *bufio.Writer
 }
 
 // Open performs the handshake with a daemon. The Conn owns conn; if Open fails, it closes conn. After the daemon has
 // sent results of limit bytes, all operations fail; log messages do not count.
 func Open(conn io.ReadWriteCloser, limit int64) (*Conn, error) {
-	c := &Conn{Log: func(Message) {}, conn: conn, in: decoder{Reader: bufio.NewReaderSize(conn, 64<<10), left: limit}, out: bufio.NewWriterSize(conn, 32<<10)}
+	c := &Conn{Log: func(Message) {}, Closer: conn, in: wire.Decoder{Reader: bufio.NewReaderSize(conn, 8<<10), Left: limit}, out: bufio.NewWriterSize(conn, 32<<10)}
 	if err := c.shakeHands(); err != nil {
 		conn.Close()
 		return nil, err
@@ -35,40 +36,37 @@ func Open(conn io.ReadWriteCloser, limit int64) (*Conn, error) {
 }
 
 func (c *Conn) shakeHands() error {
-	put(c.out, clientMagic)
+	wire.Put(c.out, clientMagic)
 	if err := c.out.Flush(); err != nil {
 		return err
 	}
-	magic, version := c.in.getInt(), c.in.getInt()
+	magic, version := c.in.GetInt(), c.in.GetInt()
 	switch {
-	case c.in.err != nil:
-		return c.in.err
+	case c.in.Err != nil:
+		return c.in.Err
 	case magic != daemonMagic:
 		return fmt.Errorf("the other side is not a Nix daemon (it has sent %#x)", magic)
 	case version>>8 != clientVersion>>8 || version < oldestVersion:
 		return fmt.Errorf("version %d.%d of the Nix daemon's protocol is not supported", version>>8, version&0xff)
 	}
-	put(c.out, clientVersion, false, false) // no CPU affinity, no space to reserve
+	wire.Put(c.out, clientVersion, false, false) // no CPU affinity, no space to reserve
 	if err := c.out.Flush(); err != nil {
 		return err
 	}
 	version = min(version, clientVersion)
 	if version >= 1<<8|33 {
-		c.in.getString() // version of Nix
+		c.in.GetString() // version of Nix
 	}
 	if version >= 1<<8|35 {
-		c.in.getInt() // whether the daemon trusts the client
+		c.in.GetInt() // whether the daemon trusts the client
 	}
 	return c.readLog()
 }
 
-// Close closes the connection. Pending reads and writes fail.
-func (c *Conn) Close() error { return c.conn.Close() }
-
 // request sends an operation and reads the log messages in front of its result.
 func (c *Conn) request(operation uint64, arguments ...any) error {
-	put(c.out, operation)
-	put(c.out, arguments...)
+	wire.Put(c.out, operation)
+	wire.Put(c.out, arguments...)
 	if err := c.out.Flush(); err != nil {
 		return err
 	}
@@ -101,72 +99,72 @@ const (
 
 // readLog reads log messages until the operation has succeeded, or failed with an [*Error].
 func (c *Conn) readLog() error {
-	left := c.in.left
-	defer func() { c.in.left = left }()
+	left := c.in.Left
+	defer func() { c.in.Left = left }()
 	fetched := map[uint64]string{} // activity → path
-	for c.in.err == nil {
-		c.in.left = maxString
-		switch kind := c.in.getInt(); {
-		case c.in.err != nil:
+	for c.in.Err == nil {
+		c.in.Left = wire.MaxString
+		switch kind := c.in.GetInt(); {
+		case c.in.Err != nil:
 		case kind == logLast:
 			return nil
 		case kind == logError:
 			return c.readError()
 		case kind == logNext:
-			c.Log(Message{Text: c.in.getString()})
+			c.Log(Message{Text: c.in.GetString()})
 		case kind == logStartActivity:
-			id, _, what := c.in.getInt(), c.in.getInt(), c.in.getInt()
-			c.in.getString()
+			id, _, what := c.in.GetInt(), c.in.GetInt(), c.in.GetInt()
+			c.in.GetString()
 			path := c.readFields()
-			c.in.getInt() // parent
-			if what == activityCopyPath && c.in.err == nil {
+			c.in.GetInt() // parent
+			if what == activityCopyPath && c.in.Err == nil {
 				if fetched[id] = path; len(fetched) > maxFetched {
-					return errTooMuch
+					return wire.ErrTooMuch
 				}
 				c.Log(Message{Path: path})
 			}
 		case kind == logStopActivity:
-			id := c.in.getInt()
+			id := c.in.GetInt()
 			if path := fetched[id]; path != "" {
 				delete(fetched, id)
 				c.Log(Message{Path: path, Done: true})
 			}
 		case kind == logResult:
-			c.in.getInt()
-			c.in.getInt()
+			c.in.GetInt()
+			c.in.GetInt()
 			c.readFields()
 		default:
 			return fmt.Errorf("the Nix daemon has sent an unknown message (%#x)", kind)
 		}
 	}
-	return c.in.err
+	return c.in.Err
 }
 
 // readFields reads the fields of an activity, and returns the first string.
 func (c *Conn) readFields() (text string) {
-	for n := c.in.getInt(); n > 0 && c.in.err == nil; n-- {
-		if isString := c.in.getInt() != 0; isString {
-			text = cmp.Or(text, c.in.getString())
+	for n := c.in.GetInt(); n > 0 && c.in.Err == nil; n-- {
+		if isString := c.in.GetInt() != 0; isString {
+			text = cmp.Or(text, c.in.GetString())
 		} else {
-			c.in.getInt()
-			c.in.take(0)
+			c.in.GetInt()
+			c.in.Take(0)
 		}
 	}
 	return text
 }
 
 func (c *Conn) readError() error {
-	c.in.getString() // always "Error"
-	c.in.getInt()    // level
-	c.in.getString() // name
-	e := &Error{c.in.getString()}
-	c.in.getInt() // no position
-	for n := c.in.getInt(); n > 0 && c.in.err == nil; n-- {
-		c.in.getInt()    // no position
-		c.in.getString() // a line of the trace
+	c.in.GetString() // always "Error"
+	c.in.GetInt()    // level
+	c.in.GetString() // name
+	e := &Error{c.in.GetString()}
+	c.in.GetInt() // no position
+	for n := c.in.GetInt(); n > 0 && c.in.Err == nil; n-- {
+		c.in.GetInt()    // no position
+		c.in.GetString() // a line of the trace
 	}
-	if c.in.err != nil {
-		return c.in.err
+	if c.in.Err != nil {
+		return c.in.Err
 	}
 	return e
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nixbench/nixbench/deploy/closure/daemon/wire"
 )
 
 const (
@@ -47,8 +49,8 @@ func (c *Conn) QueryValidPaths(paths []string, substitute bool) ([]string, error
 	if err := c.request(opQueryValidPaths, paths, substitute); err != nil {
 		return nil, err
 	}
-	valid := c.in.getStrings()
-	return valid, c.in.err
+	valid := c.in.GetStrings()
+	return valid, c.in.Err
 }
 
 // AddTempRoot protects a path from the garbage collector until the connection ends. The path need not be in the store.
@@ -62,8 +64,8 @@ func (c *Conn) addRoot(operation uint64, path string) error {
 	if err := c.request(operation, path); err != nil {
 		return err
 	}
-	c.in.getInt() // always 1
-	return c.in.err
+	c.in.GetInt() // always 1
+	return c.in.Err
 }
 
 // maxQueries is the maximal number of queries without a reply. The nix-daemon --stdio of a user other than root copies in both
@@ -76,7 +78,7 @@ func (c *Conn) QueryPathInfos(paths []string) (infos []*PathInfo, err error) {
 		sent := make(chan error, 1)
 		go func() {
 			for _, p := range batch {
-				put(c.out, opQueryPathInfo, p)
+				wire.Put(c.out, opQueryPathInfo, p)
 			}
 			sent <- c.out.Flush()
 		}()
@@ -102,16 +104,16 @@ func (c *Conn) readPathInfo(path string) (*PathInfo, error) {
 		return nil, err
 	}
 	d := &c.in
-	if valid := d.getInt() != 0; !valid {
-		return nil, d.err
+	if valid := d.GetInt() != 0; !valid {
+		return nil, d.Err
 	}
-	info := &PathInfo{Path: path, Deriver: d.getString(), NarHash: d.getString(), References: d.getStrings(), RegistrationTime: d.getInt(), NarSize: d.getInt()}
-	d.getInt() // whether the path was built there
-	info.Signatures, info.CA = d.getStrings(), d.getString()
+	info := &PathInfo{Path: path, Deriver: d.GetString(), NarHash: d.GetString(), References: d.GetStrings(), RegistrationTime: d.GetInt(), NarSize: d.GetInt()}
+	d.GetInt() // whether the path was built there
+	info.Signatures, info.CA = d.GetStrings(), d.GetString()
 	for _, p := range info.References { // the plan shows their names
 		if strings.ContainsFunc(p, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			return nil, fmt.Errorf("the Nix daemon has sent the store path %q", p)
 		}
 	}
-	return info, d.err
+	return info, d.Err
 }

@@ -2,19 +2,20 @@ package daemon
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/nixbench/nixbench/deploy/closure/daemon/wire"
 )
 
 // AddPaths sends paths, whose files are in the local store, and waits until the daemon has added all of them. A path must be behind
-// the paths that it refers to. AddPaths sends without waiting for replies, so a path costs no round trip; files that several nodes get
-// at the same time are read from the disk once, because the kernel caches them.
-//
-// sent is called while a path is sent, with the number of its bytes, and added when the daemon has registered it. A daemon that trusts
-// the user requires no signatures. If AddPaths fails, the connection cannot be used any more.
+// the paths that it refers to. AddPaths sends without waiting for replies, so a path costs no round trip; the kernel caches files that
+// several nodes get at the same time. sent is called while a path is sent, with the number of its bytes, and added when the daemon has
+// registered it. A daemon that trusts the user requires no signatures. If AddPaths fails, the connection cannot be used any more.
 func (c *Conn) AddPaths(infos []*PathInfo, sent func(path string, bytes int64), added func(path string)) (err error) {
 	written := make(chan error, 1)
 	go func() { written <- c.writePaths(infos, sent) }()
@@ -37,22 +38,19 @@ func (c *Conn) writePaths(infos []*PathInfo, sent func(path string, bytes int64)
 	nar := bufio.NewWriterSize(nil, 256<<10)
 	for _, i := range infos {
 		sent(i.Path, 0)
-		put(c.out, opAddToStoreNar, i.Path, i.Deriver, i.NarHash, i.References, i.RegistrationTime, i.NarSize,
+		wire.Put(c.out, opAddToStoreNar, i.Path, i.Deriver, i.NarHash, i.References, i.RegistrationTime, i.NarSize,
 			false, i.Signatures, i.CA, false, true) // it was not built there; no repair, and no check of signatures
 		f := &frames{out: c.out, sent: func(n int64) { sent(i.Path, n) }}
 		nar.Reset(f)
-		put(nar, "nix-archive-1")
-		err := putTree(nar, i.Path)
-		_ = nar.Flush() // f has the error
-		switch {
-		case f.err != nil:
+		wire.Put(nar, "nix-archive-1")
+		if err := cmp.Or(putTree(nar, i.Path), nar.Flush()); err != nil {
 			c.Close()
-			return nil
-		case err != nil:
-			c.Close()
+			if f.err != nil {
+				return nil
+			}
 			return fmt.Errorf("read %s from the local store: %w", i.Path, err)
 		}
-		put(c.out, uint64(0)) // no further frame
+		wire.Put(c.out, uint64(0)) // no further frame
 	}
 	if c.out.Flush() != nil {
 		c.Close()
@@ -69,7 +67,7 @@ type frames struct {
 }
 
 func (f *frames) Write(b []byte) (n int, err error) {
-	put(f.out, uint64(len(b)))
+	wire.Put(f.out, uint64(len(b)))
 	n, f.err = f.out.Write(b)
 	f.bytes += int64(n)
 	f.sent(f.bytes)
@@ -82,34 +80,34 @@ func putTree(w *bufio.Writer, path string) error {
 	if err != nil {
 		return err
 	}
-	put(w, "(", "type")
+	wire.Put(w, "(", "type")
 	switch mode := info.Mode(); mode.Type() {
 	case 0:
-		put(w, "regular")
+		wire.Put(w, "regular")
 		if mode&0o100 != 0 {
-			put(w, "executable", "")
+			wire.Put(w, "executable", "")
 		}
-		put(w, "contents")
+		wire.Put(w, "contents")
 		err = putFile(w, path, info.Size())
 	case fs.ModeSymlink:
 		var target string
 		target, err = os.Readlink(path)
-		put(w, "symlink", "target", target)
+		wire.Put(w, "symlink", "target", target)
 	case fs.ModeDir:
-		put(w, "directory")
+		wire.Put(w, "directory")
 		var entries []os.DirEntry
 		entries, err = os.ReadDir(path) // in byte order, as in a NAR
 		for _, e := range entries {
-			put(w, "entry", "(", "name", e.Name(), "node")
+			wire.Put(w, "entry", "(", "name", e.Name(), "node")
 			if err := putTree(w, filepath.Join(path, e.Name())); err != nil {
 				return err
 			}
-			put(w, ")")
+			wire.Put(w, ")")
 		}
 	default:
 		err = fmt.Errorf("%s is not a file, folder or symlink", path)
 	}
-	put(w, ")")
+	wire.Put(w, ")")
 	return err
 }
 
@@ -119,7 +117,7 @@ func putFile(w *bufio.Writer, path string, size int64) error {
 		return err
 	}
 	defer f.Close()
-	put(w, uint64(size))
+	wire.Put(w, uint64(size))
 	_, err = io.CopyN(w, f, size)
 	_, _ = w.Write(make([]byte, -size&7))
 	return err

@@ -4,13 +4,14 @@ package daemontest
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
 	"io"
+	"math"
 	"slices"
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/closure/daemon"
+	"github.com/nixbench/nixbench/deploy/closure/daemon/wire"
 )
 
 // Store is a store in memory, and how its daemon behaves. Set the fields before the first connection.
@@ -79,9 +80,8 @@ func (s *Store) Asked(op uint64) int {
 // session is one connection. After the first error it reads zero values, and ends.
 type session struct {
 	*Store
-	in  *bufio.Reader
+	wire.Decoder
 	out *bufio.Writer
-	err error
 }
 
 // ServeStdio serves a client that has started the daemon as a program.
@@ -96,17 +96,17 @@ func (s *Store) ServeStdio(stdin io.Reader, stdout io.Writer) {
 // Serve serves one connection until it ends.
 func (s *Store) Serve(conn io.ReadWriteCloser) {
 	defer conn.Close()
-	c := &session{Store: s, in: bufio.NewReader(conn), out: bufio.NewWriter(conn)}
-	c.int()
+	c := &session{s, wire.Decoder{Reader: bufio.NewReader(conn), Left: math.MaxInt64}, bufio.NewWriter(conn)}
+	c.GetInt()
 	version := s.Version
 	if version == 0 {
 		version = 1<<8 | 35
 	}
 	c.put(uint64(0x6478696f), version)
-	c.flush()
-	version = min(version, c.int())
-	c.int()
-	c.int()
+	_ = c.out.Flush()
+	version = min(version, c.GetInt())
+	c.GetInt()
+	c.GetInt()
 	if version >= 1<<8|33 {
 		c.put("daemontest")
 	}
@@ -114,8 +114,8 @@ func (s *Store) Serve(conn io.ReadWriteCloser) {
 		c.put(uint64(1))
 	}
 	c.done()
-	for c.flush(); c.err == nil; c.flush() {
-		if op := c.int(); c.err == nil {
+	for c.out.Flush() == nil && c.Err == nil {
+		if op := c.GetInt(); c.Err == nil {
 			c.serve(op)
 		}
 	}
@@ -130,7 +130,7 @@ func (c *session) serve(op uint64) {
 	c.mu.Unlock()
 	switch op {
 	case 11, 12:
-		path := c.string()
+		path := c.GetString()
 		c.mu.Lock()
 		c.roots = append(c.roots, path)
 		c.mu.Unlock()
@@ -138,24 +138,24 @@ func (c *session) serve(op uint64) {
 		c.put(uint64(1))
 	case 19:
 		for range 12 {
-			c.int()
+			c.GetInt()
 		}
-		for range c.int() {
-			c.string()
-			c.string()
+		for range c.GetInt() {
+			c.GetString()
+			c.GetString()
 		}
 		c.done()
 	case 26:
-		c.queryPathInfo(c.string())
+		c.queryPathInfo(c.GetString())
 	case 31:
-		paths, substitute := c.strings(), c.int() != 0
+		paths, substitute := c.GetStrings(), c.GetInt() != 0
 		if substitute {
 			c.substitute(paths)
 		}
 		c.done()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.putStrings(slices.DeleteFunc(paths, func(p string) bool { return !c.valid[p] && !c.AllValid }))
+		c.put(slices.DeleteFunc(paths, func(p string) bool { return !c.valid[p] && !c.AllValid }))
 	case 39:
 		c.addToStore()
 	default:
@@ -172,9 +172,9 @@ func (c *session) queryPathInfo(path string) {
 	}
 	info := c.Infos[i]
 	c.put(uint64(1), info.Deriver, info.NarHash)
-	c.putStrings(info.References)
+	c.put(info.References)
 	c.put(info.RegistrationTime, info.NarSize, uint64(1))
-	c.putStrings(info.Signatures)
+	c.put(info.Signatures)
 	c.put(info.CA)
 }
 
@@ -189,30 +189,34 @@ func (c *session) substitute(paths []string) {
 }
 
 func (c *session) addToStore() {
-	path := c.string()
-	c.string()
-	c.string()
-	refs := c.strings()
-	c.int()
-	size := c.int()
-	c.int()
-	signatures := c.strings()
-	c.string()
-	c.int()
-	c.int()
+	path := c.GetString()
+	c.GetString()
+	c.GetString()
+	refs := c.GetStrings()
+	c.GetInt()
+	size := c.GetInt()
+	c.GetInt()
+	signatures := c.GetStrings()
+	c.GetString()
+	c.GetInt()
+	c.GetInt()
 	var err error
 	if c.Adding != nil {
 		err = c.Adding(path)
 	}
 	var nar []byte
-	for n := c.int(); n > 0; n = c.int() {
-		nar = append(nar, c.bytes(n)...)
+	for n := c.GetInt(); n > 0; n = c.GetInt() {
+		chunk := make([]byte, n)
+		if _, err := io.ReadFull(c.Reader, chunk); err != nil {
+			c.Err = err
+		}
+		nar = append(nar, chunk...)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case errors.Is(err, io.EOF) || c.err != nil:
-		c.check(io.EOF)
+	case errors.Is(err, io.EOF) || c.Err != nil:
+		c.Err = io.EOF
 	case err != nil:
 		c.fail(err.Error())
 	case c.Untrust && len(signatures) == 0:
@@ -231,7 +235,7 @@ func (c *session) addToStore() {
 		c.valid[path], c.nars[path], c.added = true, nar, append(c.added, path)
 		c.done()
 	}
-	c.flush()
+	_ = c.out.Flush()
 }
 
 func (c *session) done() {
@@ -242,59 +246,4 @@ func (c *session) fail(text string) {
 	c.put(uint64(0x63787470), "Error", uint64(0), "Error", text, uint64(0), uint64(0))
 }
 
-func (c *session) flush() { c.check(c.out.Flush()) }
-
-func (c *session) put(values ...any) {
-	for _, v := range values {
-		switch v := v.(type) {
-		case uint64:
-			c.check(binary.Write(c.out, binary.LittleEndian, v))
-		case string:
-			c.put(uint64(len(v)))
-			_, err := c.out.WriteString(v + "\x00\x00\x00\x00\x00\x00\x00"[:(-len(v))&7])
-			c.check(err)
-		}
-	}
-}
-
-func (c *session) putStrings(list []string) {
-	c.put(uint64(len(list)))
-	for _, s := range list {
-		c.put(s)
-	}
-}
-
-func (c *session) bytes(n uint64) []byte {
-	b := make([]byte, n)
-	if c.err == nil {
-		_, err := io.ReadFull(c.in, b)
-		c.check(err)
-	}
-	return b
-}
-
-func (c *session) int() uint64 {
-	b := c.bytes(8)
-	if c.err != nil {
-		return 0
-	}
-	return binary.LittleEndian.Uint64(b)
-}
-
-func (c *session) string() string {
-	n := c.int()
-	return string(c.bytes(n + (-n)&7)[:n])
-}
-
-func (c *session) strings() (list []string) {
-	for range c.int() {
-		list = append(list, c.string())
-	}
-	return list
-}
-
-func (c *session) check(err error) {
-	if c.err == nil {
-		c.err = err
-	}
-}
+func (c *session) put(values ...any) { wire.Put(c.out, values...) }
