@@ -84,9 +84,6 @@ func (m *Manager) PlanDestroy(ctx context.Context, recorded *state.State, select
 	seen := map[string]bool{}
 	var all []Removal
 	for _, name := range slices.Sorted(maps.Keys(o.inventories)) {
-		for _, c := range o.inventories[name].Copies {
-			d.Remaining = append(d.Remaining, describeCopy(name, c))
-		}
 		for _, f := range o.inventories[name].Machines {
 			_, remembered := recorded.Machines[f.Node]
 			all = append(all, Removal{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, unrecorded: !remembered})

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
@@ -67,9 +66,6 @@ func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected 
 	if err != nil {
 		plan.Close()
 		return nil, err
-	}
-	for _, w := range plan.Warnings {
-		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Provision, Level: "warning", Text: w})
 	}
 	return plan, nil
 }

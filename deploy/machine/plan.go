@@ -20,8 +20,6 @@ type Plan struct {
 	// UnpreparedHosts are hypervisors whose network has to be prepared although no machine is created there:
 	// the network is inactive, or its reservations differ.
 	UnpreparedHosts []string `json:"ground,omitempty"`
-	// Warnings are messages for the user about clones of machines. The plan contains no change for them.
-	Warnings []string `json:"warnings,omitempty"`
 
 	hostOf  map[string]string // host of each hypervisor, see Inventory.Host
 	removed []Place           // places of machines of nodes that the hive does not contain; they keep their addresses until they are removed
@@ -84,7 +82,6 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 			return p, err
 		}
 	}
-	p.Warnings = describeCopies(inventories, macs)
 	var created []Desired
 	var kept []Change
 	for _, w := range desired {
@@ -216,26 +213,6 @@ func assignMACs(desired []Desired, cluster string, recorded map[string]state.Mac
 		out[w.Node] = mac
 	}
 	return out
-}
-
-// describeCopies returns a warning for each domain that is a clone of one of this cluster's machines, so that
-// the user does not mistake the clone for the machine. A clone with the same MAC gets the machine's address.
-func describeCopies(inventories map[string]provider.Inventory, macs map[string]string) []string {
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(inventories)) {
-		for _, c := range inventories[name].Copies {
-			text := describeCopy(name, c)
-			if c.MAC != "" && c.MAC == macs[c.Node] {
-				text += fmt.Sprintf("; it also has the MAC of %s, so both get the same address: change its MAC, or remove it", c.Node)
-			}
-			out = append(out, text)
-		}
-	}
-	return out
-}
-
-func describeCopy(hypervisor string, c provider.Copy) string {
-	return fmt.Sprintf("hypervisor %s: machine %s is a copy of %s's machine that nixbench did not create; nixbench does not change it", hypervisor, c.Domain, c.Node)
 }
 
 // Images returns the keys of all images that the plan's changes need.

@@ -49,12 +49,8 @@ func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provide
 			if d.boot != 0 {
 				inventory.FreeMemory -= min(d.spec.Memory, inventory.FreeMemory)
 			}
-			if d.isOwnedBy(c) {
-				continue
-			}
-			inventory.Foreign = append(inventory.Foreign, name)
-			if d.cluster.ID == c.ID {
-				inventory.Copies = append(inventory.Copies, provider.Copy{Domain: name, Node: d.copyOf, MAC: d.spec.MAC})
+			if !d.isOwnedBy(c) {
+				inventory.Foreign = append(inventory.Foreign, name)
 			}
 		}
 		inventory.Machines = h.machines(c)

@@ -3,7 +3,6 @@ package libvirt
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -88,7 +87,7 @@ func (c *connection) newUnreachableError(err error) error {
 	case strings.Contains(text, "Permission denied"), strings.Contains(text, "authentication"), strings.Contains(text, "polkit"):
 		fix = "join the group libvirt, or run as root"
 	case strings.Contains(c.o.URI, "+ssh"):
-		fix = "check that this works: " + c.formatTestCommand()
+		fix = "check that this works: virsh -c " + c.o.URI + " version"
 	case strings.Contains(text, "No connection driver available"):
 		fix = "install libvirt's driver for it there: on Debian the package libvirt-daemon-driver-qemu or libvirt-daemon-driver-lxc; on NixOS " + nixosOption
 	case strings.Contains(text, "No such file"), strings.Contains(text, "Connection refused"):
@@ -107,21 +106,4 @@ func (c *connection) debianPackages() string {
 		return common + " libvirt-daemon-driver-lxc"
 	}
 	return common + " qemu-system-x86 qemu-utils"
-}
-
-// formatTestCommand returns the command with which a user can test the connection to libvirt over SSH.
-func (c *connection) formatTestCommand() string {
-	u, err := url.Parse(c.o.URI)
-	if err != nil {
-		return "virsh -c " + c.o.URI + " version"
-	}
-	driver, _, _ := strings.Cut(u.Scheme, "+")
-	to := u.Hostname()
-	if name := u.User.Username(); name != "" {
-		to = name + "@" + to
-	}
-	if u.Port() != "" {
-		to = "-p " + u.Port() + " " + to
-	}
-	return "ssh " + to + " virsh -c " + driver + "://" + u.Path + " version"
 }

@@ -43,13 +43,13 @@ func (p *pool) createFolder(name string, files []seed.File) error {
 func (p *pool) openFolder(name string) (*pool, error) {
 	inner, err := p.conn.LookupStoragePoolByName(name)
 	if isNotFound(err) {
-		inner, err = p.definePool(name, p.pathOf(name), "0700", domainxml.CreatedFolder)
+		inner, err = p.definePool(name, p.pathOf(name), "0700")
 	}
 	if err != nil {
 		return nil, err
 	}
 	p.freeAtEnd(inner)
-	f := &pool{session: p.session, p: inner, path: p.pathOf(name), ours: true, createdFolder: true}
+	f := &pool{session: p.session, p: inner, path: p.pathOf(name), ours: true}
 	active, err := inner.IsActive()
 	if err == nil && !active {
 		err = f.createFolderAndStart()

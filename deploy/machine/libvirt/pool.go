@@ -15,10 +15,9 @@ import (
 // pool is a storage pool: the pool of all volumes, or the temporary pool of a folder.
 type pool struct {
 	*session
-	p             *libvirt.StoragePool
-	path          string
-	ours          bool // nixbench created the pool
-	createdFolder bool // nixbench also created the folder
+	p    *libvirt.StoragePool
+	path string
+	ours bool // nixbench created the pool
 }
 
 // poolMode is the mode of the pool's folder: QEMU's user can open volumes, and cannot list them.
@@ -61,9 +60,7 @@ func (s *session) describePool(p *libvirt.StoragePool) (*pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := id == domainxml.PoolUUID(s.h.o.Pool, about.Path, domainxml.CreatedFolder)
-	existing := id == domainxml.PoolUUID(s.h.o.Pool, about.Path, domainxml.ExistingFolder)
-	return &pool{session: s, p: p, path: about.Path, ours: made || existing, createdFolder: made}, nil
+	return &pool{session: s, p: p, path: about.Path, ours: id == domainxml.PoolUUID(s.h.o.Pool, about.Path)}, nil
 }
 
 // ensurePool returns the pool of all volumes. It creates and starts the pool if necessary.
@@ -72,7 +69,7 @@ func (s *session) ensurePool() (*pool, error) {
 	defer s.h.storage.Unlock()
 	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
 	if isNotFound(err) {
-		p, err = s.definePool(s.h.o.Pool, s.h.o.PoolPath, poolMode, domainxml.ExistingFolder)
+		p, err = s.definePool(s.h.o.Pool, s.h.o.PoolPath, poolMode)
 	}
 	if err != nil {
 		return nil, s.h.wrapError("", "create the storage pool", err, "")
@@ -84,8 +81,8 @@ func (s *session) ensurePool() (*pool, error) {
 	return found, found.start()
 }
 
-func (s *session) definePool(name, path, mode string, origin domainxml.FolderOrigin) (*libvirt.StoragePool, error) {
-	text, err := domainxml.Pool(name, path, mode, origin)
+func (s *session) definePool(name, path, mode string) (*libvirt.StoragePool, error) {
+	text, err := domainxml.Pool(name, path, mode)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +93,7 @@ func (s *session) definePool(name, path, mode string, origin domainxml.FolderOri
 }
 
 // start starts a pool that is inactive. libvirt has no call to check whether a folder exists, but it
-// cannot start a pool without a folder. If the start fails, start creates the folder, and redefines the pool
-// with a UUID that records this.
+// cannot start a pool without a folder. If the start fails, start creates the folder.
 func (p *pool) start() error {
 	active, err := p.p.IsActive()
 	if err != nil || active {
@@ -109,16 +105,6 @@ func (p *pool) start() error {
 	if err := p.p.Create(0); err != nil {
 		if !p.ours {
 			return p.h.wrapError("", "start the storage pool "+p.h.o.Pool, err, "")
-		}
-		if !p.createdFolder {
-			if err := p.p.Undefine(); err != nil {
-				return err
-			}
-			if p.p, err = p.definePool(p.h.o.Pool, p.path, poolMode, domainxml.CreatedFolder); err != nil {
-				return err
-			}
-			p.freeAtEnd(p.p)
-			p.createdFolder = true
 		}
 		if err := p.createFolderAndStart(); err != nil {
 			return err

@@ -40,7 +40,7 @@ func TestRemovalOfUsedVolumeHasDeadline(t *testing.T) {
 	}
 }
 
-// Clean removes the folder of the pool only if nixbench created it, at whatever change the run was interrupted.
+// Clean removes the pool and keeps its folder, at whatever change the run was interrupted.
 func TestPoolFolder(t *testing.T) {
 	t.Parallel()
 	l := lab.Hypervisor(t)
@@ -93,8 +93,13 @@ func TestPoolFolder(t *testing.T) {
 				if pools := l.Virsh(t, "-c", uriOf(l, "lxc"), "pool-list --all --name"); strings.Contains(pools, "nixbench") {
 					t.Errorf("interrupted before effect %d: the pool remains", n)
 				}
-				if _, err := os.Stat(folder); (err == nil) != existed {
+				if _, err := os.Stat(folder); err != nil {
 					t.Fatalf("interrupted before effect %d: after Clean: %v", n, err)
+				}
+				if !existed {
+					if err := os.Remove(folder); err != nil {
+						t.Fatal(err)
+					}
 				}
 			}
 		})

@@ -202,7 +202,7 @@ func (p *pool) cleanImages(c provider.Cluster) ([]provider.Remaining, error) {
 	return left, nil
 }
 
-// removeIfEmpty removes the pool if it is empty and nixbench created it.
+// removeIfEmpty removes the pool if it is empty and nixbench created it. Its folder, which may have existed before, remains.
 func (p *pool) removeIfEmpty() error {
 	p.h.storage.Lock()
 	defer p.h.storage.Unlock()
@@ -215,11 +215,6 @@ func (p *pool) removeIfEmpty() error {
 	}
 	if err := p.p.Destroy(); err != nil {
 		return err
-	}
-	if p.createdFolder {
-		// An error is ignored: libvirt cannot remove a folder that is a mount point or contains files that libvirt
-		// does not list.
-		_ = p.p.Delete(0)
 	}
 	return p.p.Undefine()
 }

@@ -48,9 +48,6 @@ func (s *session) survey(c provider.Cluster, net provider.Network) (provider.Inv
 	for _, d := range domains {
 		if !d.IsMachineOf(c) {
 			inventory.Foreign = append(inventory.Foreign, d.Name)
-			if d.Mark != nil && d.Mark.ID == c.ID {
-				inventory.Copies = append(inventory.Copies, provider.Copy{Domain: d.Name, Node: d.Mark.Node, MAC: d.MAC})
-			}
 			continue
 		}
 		state, err := stateOf(d.d)

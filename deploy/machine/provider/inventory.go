@@ -13,8 +13,7 @@ type Inventory struct {
 	FreeDisk   uint64 // bytes left in the pool
 	CPUs       int
 	Machines   []Actual       // complete and incomplete machines of this cluster, sorted by node
-	Foreign    []string       // names of the domains that are not machines of this cluster
-	Copies     []Copy         // foreign domains that are clones of this cluster's machines
+	Foreign    []string       // names of the domains that are not machines of this cluster, such as clones of its machines
 	Ranges     []Range        // address ranges of all networks except the desired network
 	Network    *ActualNetwork // the network with the desired name; nil if there is none
 	Images     []string       // hashes of the completely uploaded images
@@ -45,14 +44,6 @@ type Actual struct {
 	// Detached reports that the machine runs and its interface is connected to no bridge: the network is not
 	// active, or was stopped and started again while the machine ran.
 	Detached bool
-}
-
-// Copy is a domain with the mark of one of the cluster's machines and another UUID: a clone that a user made
-// of the machine. nixbench never changes or removes it.
-type Copy struct {
-	Domain string
-	Node   string // the node whose machine was cloned
-	MAC    string
 }
 
 // Range is the address range of a libvirt network.

@@ -90,7 +90,7 @@ func TestExamples(t *testing.T) {
 			Name: "a-name-that-is-longer-than-interfaces", Mode: provider.Isolated, CIDR: netip.MustParsePrefix("10.7.0.0/16"),
 		}),
 		"reservation": func() (string, error) { return Reservation(reservation) },
-		"pool":        func() (string, error) { return Pool("nixbench", "/var/lib/libvirt/nixbench", "0711", CreatedFolder) },
+		"pool":        func() (string, error) { return Pool("nixbench", "/var/lib/libvirt/nixbench", "0711") },
 		"volume-overlay": Volume{
 			Name: "root", Format: "qcow2", Capacity: 20 << 30, Backing: "/pool/image", BackingFormat: "qcow2", Mode: "0600",
 		}.XML,

@@ -6,24 +6,13 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// FolderOrigin records whether nixbench created the folder of a pool.
-type FolderOrigin string
-
-const (
-	CreatedFolder  FolderOrigin = "pool" // nixbench created the folder for the pool
-	ExistingFolder FolderOrigin = "pool in an existing folder"
-)
-
-// PoolUUID returns the UUID of a pool that nixbench creates. Pools have no metadata, so the UUID identifies the
-// owner and records the origin of the pool's folder.
-func PoolUUID(name, path string, origin FolderOrigin) string {
-	return deriveUUID(string(origin), name, path)
-}
+// PoolUUID returns the UUID of a pool that nixbench creates. Pools have no metadata, so the UUID identifies the owner.
+func PoolUUID(name, path string) string { return deriveUUID("pool", name, path) }
 
 // Pool returns the XML of a pool of type dir.
-func Pool(name, path, mode string, origin FolderOrigin) (string, error) {
+func Pool(name, path, mode string) (string, error) {
 	p := libvirtxml.StoragePool{
-		Type: "dir", Name: name, UUID: PoolUUID(name, path, origin),
+		Type: "dir", Name: name, UUID: PoolUUID(name, path),
 		Target: &libvirtxml.StoragePoolTarget{Path: path, Permissions: &libvirtxml.StoragePoolTargetPermissions{Mode: mode}},
 	}
 	return p.Marshal()
