@@ -3,6 +3,7 @@ package machine
 import (
 	"cmp"
 	"fmt"
+	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 	"maps"
@@ -42,6 +43,9 @@ const (
 	Recreate  Action = "recreate" // recreating was requested, and the image differs
 	Remove    Action = "remove"   // the hive no longer contains the node
 )
+
+// imageKey returns the key of the image from which the change creates the machine's disk.
+func (c Change) imageKey() image.Key { return image.Key{Role: c.Role, Kind: c.Kind} }
 
 // NeedsImage reports whether executing the change creates the machine's disk from an image.
 func (c Change) NeedsImage() bool {
@@ -99,18 +103,18 @@ func creation(w Desired, place Place, known state.Machine) Change {
 
 // decideChange returns the change that brings an existing machine to its desired state.
 func decideChange(w Desired, place Place, f locatedMachine, kind provider.Kind, known state.Machine, o Options) Change {
-	image := *known.Image
+	old := *known.Image
 	c := Change{
-		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.hypervisor, Kind: kind, Address: place.Address, spec: w.specAt(place, image),
+		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.hypervisor, Kind: kind, Address: place.Address, spec: w.specAt(place, old),
 	}
-	wanted := o.Images[ImageKey{w.Role, kind}]
+	wanted := o.Images[c.imageKey()]
 	switch {
 	case f.State == provider.Incomplete && known.Created == nil:
 		c.Action, c.Why = Finish, "a run was interrupted while it created or removed the machine"
 	case f.State == provider.Incomplete && !f.HasDisk:
 		c.markLost()
-	case o.Recreate && wanted.Hash != "" && wanted.Hash != cmp.Or(f.Image, image.Hash):
-		c.Action, c.Why = Recreate, fmt.Sprintf("image %s → %s", cmp.Or(f.Image, image.Hash), wanted.Hash)
+	case o.Recreate && wanted.Hash != "" && wanted.Hash != cmp.Or(f.Image, old.Hash):
+		c.Action, c.Why = Recreate, fmt.Sprintf("image %s → %s", cmp.Or(f.Image, old.Hash), wanted.Hash)
 	case f.State == provider.Incomplete:
 		c.Action, c.Why = Start, fmt.Sprintf("its domain was removed from hypervisor %s, and is defined again around its disk", f.hypervisor)
 	case f.Definition != c.spec.Definition():

@@ -8,11 +8,9 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/machine/imagehash"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -30,7 +28,7 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provider
 	if err := errors.Join(err, netErr); err != nil {
 		return []provider.Finding{newErrorFinding("hive", err)}
 	}
-	out := m.examineImages(ctx)
+	out := m.images().Examine(ctx)
 	where := m.hypervisorConfigs(recorded, len(all) > 0)
 	names := slices.Sorted(maps.Keys(where))
 	// examineHypervisor returns errors as findings.
@@ -126,33 +124,4 @@ func describeCapacity(p Plan) string {
 		return "no machine has to be created"
 	}
 	return "there is room for " + fleet.Count(n, "new machine")
-}
-
-// examineImages returns a finding for the image of each role. An image that is not built yet is no error.
-func (m *Manager) examineImages(ctx context.Context) []provider.Finding {
-	var out []provider.Finding
-	hashes := imagehash.Read(m.Dir)
-	for _, role := range slices.Sorted(maps.Keys(m.Hive.Roles)) {
-		path := m.Hive.Roles[role].Image
-		f := provider.Finding{What: "image", State: provider.FindingOK, Where: "role " + role, Text: "it will be built when it is needed"}
-		if path != nil {
-			if i, err := loadImage(ctx, *path, hashes); err == nil {
-				f.Text = fmt.Sprintf("%s, %s, %s", *path, i.Format, formatRoundedSize(fileSize(i.Disk)))
-			} else if isStorePath(*path) && !durable.Exists(*path) {
-				f.Text = *path + " will be built when it is needed"
-			} else {
-				var why *ImageError
-				if errors.As(err, &why) {
-					why.Role = role
-				}
-				f = newErrorFinding("image", err)
-				f.Where = "role " + role
-			}
-		}
-		out = append(out, f)
-	}
-	if durable.Exists(string(m.Dir)) {
-		_ = hashes.Save() // an error is ignored, because the hashes are only a cache
-	}
-	return out
 }

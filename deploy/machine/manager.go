@@ -5,6 +5,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
@@ -31,6 +32,10 @@ type Manager struct {
 // from an earlier run.
 func (m *Manager) HasMachines(recorded *state.State) bool {
 	return m != nil && (len(Booted(m.Hive, m.Hive.Nodes)) > 0 || recorded.Cluster != nil)
+}
+
+func (m *Manager) images() image.Loader {
+	return image.Loader{Hive: m.Hive, Dir: m.Dir, Eval: m.Eval, Keep: m.Keep, Send: m.Send}
 }
 
 // Starter creates and starts the machines of a plan, and writes them to the state.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
@@ -17,8 +18,8 @@ type OpenPlan struct {
 	Plan
 	observed
 	hypervisors map[string]provider.Hypervisor
-	images      map[ImageKey]provider.Image // images that MakePlan loaded, so that they are not loaded again
-	clientKey   keys.Key                    // SSH key that logs in to the machines; created when the plan is recorded
+	images      map[image.Key]provider.Image // images that MakePlan loaded, so that they are not loaded again
+	clientKey   keys.Key                     // SSH key that logs in to the machines; created when the plan is recorded
 }
 
 func (plan *OpenPlan) Close() { plan.hosts.close() }
@@ -51,7 +52,7 @@ func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected 
 		}
 	}
 	if o.Recreate = recreate; recreate {
-		o.Images, err = m.loadImages(ctx, findImagesToCompare(all, plan.inventories, o))
+		o.Images, err = m.images().Load(ctx, findImagesToCompare(all, plan.inventories, o))
 		plan.images = o.Images
 	}
 	if err == nil {
@@ -132,17 +133,17 @@ func (m *Manager) hypervisorConfigs(recorded *state.State, desired bool) map[str
 
 // findImagesToCompare returns the images of the selected nodes that have a machine. A plan that
 // recreates machines compares these images with the images that the machines were created from.
-func findImagesToCompare(all []Desired, inventories map[string]provider.Inventory, o Options) []ImageKey {
+func findImagesToCompare(all []Desired, inventories map[string]provider.Inventory, o Options) []image.Key {
 	roles := map[string]string{}
 	for _, w := range all {
 		if o.Selected == nil || o.Selected(w.Node) {
 			roles[w.Node] = w.Role
 		}
 	}
-	var out []ImageKey
+	var out []image.Key
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {
 		for _, f := range inventories[name].Machines {
-			key := ImageKey{Role: roles[f.Node], Kind: inventories[name].Kind}
+			key := image.Key{Role: roles[f.Node], Kind: inventories[name].Kind}
 			if key.Role != "" && !slices.Contains(out, key) {
 				out = append(out, key)
 			}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -33,22 +34,16 @@ type Place struct {
 	Hypervisor string     `json:"hypervisor,omitempty"`
 }
 
-// ImageKey identifies the image that a role boots from on hypervisors of a kind.
-type ImageKey struct {
-	Role string
-	Kind provider.Kind
-}
-
 // Options are the inputs of Make in addition to the desired machines and the inventories.
 type Options struct {
 	Cluster  provider.Cluster
 	Network  provider.Network
-	Recorded map[string]state.Machine    // a machine whose removal has begun is not Created
-	Selected func(node string) bool      // whether the command changes the machine of a node; nil: those of all nodes, and machines that the hive does not contain are removed
-	Fixed    map[netip.Addr]string       // addresses that no machine may get, and what uses each address
-	Recreate bool                        // recreate machines whose image differs
-	Images   map[ImageKey]provider.Image // images of the roles whose machines may be recreated; empty unless Recreate is set
-	Closed   map[string]bool             // hypervisors that the hive no longer contains; they get no new machines
+	Recorded map[string]state.Machine     // a machine whose removal has begun is not Created
+	Selected func(node string) bool       // whether the command changes the machine of a node; nil: those of all nodes, and machines that the hive does not contain are removed
+	Fixed    map[netip.Addr]string        // addresses that no machine may get, and what uses each address
+	Recreate bool                         // recreate machines whose image differs
+	Images   map[image.Key]provider.Image // images of the roles whose machines may be recreated; empty unless Recreate is set
+	Closed   map[string]bool              // names of hypervisors that get no new machines, because the hive no longer contains them
 }
 
 // PlanError is the reason why no plan can be made, and how to fix it.
@@ -216,10 +211,10 @@ func assignMACs(desired []Desired, cluster string, recorded map[string]state.Mac
 }
 
 // Images returns the keys of all images that the plan's changes need.
-func (p Plan) Images() []ImageKey {
-	var out []ImageKey
+func (p Plan) Images() []image.Key {
+	var out []image.Key
 	for _, c := range p.Changes {
-		if key := (ImageKey{c.Role, c.Kind}); c.NeedsImage() && !slices.Contains(out, key) {
+		if key := c.imageKey(); c.NeedsImage() && !slices.Contains(out, key) {
 			out = append(out, key)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -17,13 +16,10 @@ func (m *Manager) preflight(ctx context.Context, g *OpenPlan) error {
 	images := map[string]provider.Image{}
 	failed := map[string]error{}
 	for _, c := range g.Changes {
-		if path := m.Hive.Roles[c.Role].Image; c.NeedsImage() && path != nil && failed[c.Role] == nil && images[c.Role].Disk == "" {
-			if !durable.Exists(*path) && isStorePath(*path) {
-				continue // nothing to check: the image is built when it is needed
-			}
-			i, err := findImage(*path)
-			if images[c.Role] = i; err != nil {
-				failed[c.Role] = setImageErrorRole(err, c.Role)
+		if _, seen := images[c.Role]; c.NeedsImage() && !seen {
+			var err error
+			if images[c.Role], err = m.images().Find(c.Role); err != nil {
+				failed[c.Role] = err
 			}
 		}
 	}
@@ -39,13 +35,13 @@ func (m *Manager) preflight(ctx context.Context, g *OpenPlan) error {
 		if !ok || c.Action == Remove || c.Action == Keep || failed[c.Role] != nil {
 			continue
 		}
-		image := images[c.Role]
+		disk := images[c.Role]
 		if one := (group{c.Role, c.Hypervisor}); checked[one] {
-			image.Disk = ""
+			disk.Disk = ""
 		} else {
 			checked[one] = true
 		}
-		err := host.Check(ctx, g.Cluster, g.Network, c.Spec(image, provider.Identity{}))
+		err := host.Check(ctx, g.Cluster, g.Network, c.Spec(disk, provider.Identity{}))
 		if err == nil || reported[err.Error()] {
 			continue
 		}

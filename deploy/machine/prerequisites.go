@@ -9,6 +9,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -17,23 +18,23 @@ import (
 type prerequisites struct {
 	*Starter
 	plan             *OpenPlan
-	keys             []ImageKey
-	images           func() (map[ImageKey]provider.Image, error)
-	reserveAddresses map[string]func() error              // hypervisor → function that prepares the network of the hypervisor at every call
-	prepareNetwork   map[string]func() error              // hypervisor → function that prepares the network of the hypervisor at its first call
-	uploadImage      map[string]map[ImageKey]func() error // hypervisor → image → function that uploads the image at its first call
+	keys             []image.Key
+	images           func() (map[image.Key]provider.Image, error)
+	reserveAddresses map[string]func() error               // hypervisor → function that prepares the network of the hypervisor at every call
+	prepareNetwork   map[string]func() error               // hypervisor → function that prepares the network of the hypervisor at its first call
+	uploadImage      map[string]map[image.Key]func() error // hypervisor → image → function that uploads the image at its first call
 }
 
 func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequisites {
-	f := &prerequisites{Starter: s, plan: plan, keys: plan.Images(), prepareNetwork: map[string]func() error{}, uploadImage: map[string]map[ImageKey]func() error{}}
-	f.images = sync.OnceValues(func() (map[ImageKey]provider.Image, error) {
-		var missing []ImageKey
+	f := &prerequisites{Starter: s, plan: plan, keys: plan.Images(), prepareNetwork: map[string]func() error{}, uploadImage: map[string]map[image.Key]func() error{}}
+	f.images = sync.OnceValues(func() (map[image.Key]provider.Image, error) {
+		var missing []image.Key
 		for _, k := range f.keys {
 			if _, ok := plan.images[k]; !ok {
 				missing = append(missing, k)
 			}
 		}
-		all, err := s.loadImages(ctx, missing)
+		all, err := s.Manager.images().Load(ctx, missing)
 		for k, i := range plan.images {
 			all[k] = i
 		}
@@ -58,7 +59,7 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequ
 			return nil
 		}
 		f.prepareNetwork[name] = sync.OnceValue(func() error { return prepare() })
-		f.uploadImage[name] = map[ImageKey]func() error{}
+		f.uploadImage[name] = map[image.Key]func() error{}
 		for _, key := range f.keys {
 			f.uploadImage[name][key] = sync.OnceValue(func() error {
 				if err := f.prepareNetwork[name](); err != nil {
@@ -82,16 +83,16 @@ func newPreparationEvent(hypervisor string, images []provider.Image) event.Event
 	}
 	var size uint64
 	for _, i := range images {
-		size += fileSize(i.Disk)
+		size += image.Size(i.Disk)
 	}
-	return event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image of %s", hypervisor, formatRoundedSize(size))}
+	return event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image of %s", hypervisor, image.FormatSize(size))}
 }
 
 // prepareFor prepares the network and image that the change needs.
 func (f *prerequisites) prepareFor(c Change) error {
 	switch {
 	case c.NeedsImage():
-		return f.uploadImage[c.Hypervisor][ImageKey{Role: c.Role, Kind: c.Kind}]()
+		return f.uploadImage[c.Hypervisor][c.imageKey()]()
 	case !c.Runs() || slices.Contains(f.plan.UnpreparedHosts, c.Hypervisor):
 		return f.prepareNetwork[c.Hypervisor]()
 	}
@@ -104,7 +105,7 @@ func (f *prerequisites) imageOf(c Change) (provider.Image, error) {
 		return provider.Image{}, nil
 	}
 	all, err := f.images()
-	i, ok := all[ImageKey{Role: c.Role, Kind: c.Kind}]
+	i, ok := all[c.imageKey()]
 	if ok {
 		return i, nil
 	}
@@ -131,10 +132,10 @@ func (f *prerequisites) describeImages() string {
 	all, _ := f.images()
 	var size uint64
 	for _, k := range f.keys {
-		size += fileSize(all[k].Disk)
+		size += image.Size(all[k].Disk)
 	}
 	if size == 0 {
 		return fleet.Count(len(f.keys), "image")
 	}
-	return fmt.Sprintf("%s, %s", fleet.Count(len(f.keys), "image"), formatRoundedSize(size))
+	return fmt.Sprintf("%s, %s", fleet.Count(len(f.keys), "image"), image.FormatSize(size))
 }

@@ -1,4 +1,4 @@
-package machine
+package image
 
 import (
 	"errors"
@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nixbench/nixbench/deploy/machine/imagehash"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -25,21 +24,21 @@ func TestImages(t *testing.T) {
 		}
 		return file
 	}
-	hashes := imagehash.Read(state.Dir(dir))
+	hashes := ReadCache(state.Dir(dir))
 	write("full/disk.qcow2", "QFI\xfb…")
 	write("full/kernel", "k")
 	write("full/cmdline", "quiet\n")
-	i, err := loadImage(t.Context(), filepath.Join(dir, "full"), hashes)
+	i, err := load(t.Context(), "w", filepath.Join(dir, "full"), hashes)
 	if err != nil || i.Format != provider.QCOW2 || filepath.Base(i.Kernel) != "kernel" || i.Initrd != "" || i.Cmdline != "quiet" || len(i.Hash) != 16 {
 		t.Errorf("%+v, %v", i, err)
 	}
 	write("full/cmdline", "loud\n")
-	if other, _ := loadImage(t.Context(), filepath.Join(dir, "full"), hashes); other.Hash == i.Hash {
+	if other, _ := load(t.Context(), "w", filepath.Join(dir, "full"), hashes); other.Hash == i.Hash {
 		t.Error("another command line, the same image")
 	}
 	write("built/nix-support/x", "")
 	write("built/iso/nixos.img", "a disk")
-	if i, err := loadImage(t.Context(), filepath.Join(dir, "built"), hashes); err != nil || i.Format != provider.Raw {
+	if i, err := load(t.Context(), "w", filepath.Join(dir, "built"), hashes); err != nil || i.Format != provider.Raw {
 		t.Errorf("%+v, %v", i, err)
 	}
 	write("two/a.raw", "a disk")
@@ -51,8 +50,8 @@ func TestImages(t *testing.T) {
 	for path, want := range map[string]string{
 		"two": "several", "none": "no disk image", "packed.raw": "compressed", "initrd": "no kernel", "nowhere": "no such file",
 	} {
-		_, err := loadImage(t.Context(), filepath.Join(dir, path), hashes)
-		var bad *ImageError
+		_, err := load(t.Context(), "w", filepath.Join(dir, path), hashes)
+		var bad *Error
 		if !errors.As(err, &bad) || !strings.Contains(err.Error(), want) || bad.Hint() == "" {
 			t.Errorf("%s: %v", path, err)
 		}
@@ -61,7 +60,7 @@ func TestImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A cached hash is used as long as the file's size and time are the same.
-	again := imagehash.Read(state.Dir(dir))
+	again := ReadCache(state.Dir(dir))
 	kernel := filepath.Join(dir, "full/kernel")
 	before, _ := again.Of(t.Context(), kernel)
 	write("full/kernel", "K2")

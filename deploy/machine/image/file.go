@@ -1,4 +1,4 @@
-package machine
+package image
 
 import (
 	"context"
@@ -16,36 +16,34 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machine/imagehash"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// findImage finds the image that a role boots from: a disk image, or a folder with a disk image
+// find finds the image that a role boots from: a disk image, or a folder with a disk image
 // and, for direct kernel boot, kernel, initrd and cmdline. It does not compute the image's hash.
-func findImage(path string) (provider.Image, error) {
+func find(role, path string) (provider.Image, error) {
 	var i provider.Image
 	info, err := os.Stat(path)
-	if err != nil {
-		return i, &ImageError{Path: path, Err: err}
-	}
-	i.Disk = path
-	if info.IsDir() {
-		if i, err = readImageFolder(path); err != nil {
-			return i, &ImageError{Path: path, Err: err}
+	if err == nil {
+		if i.Disk = path; info.IsDir() {
+			i, err = readFolder(path)
 		}
 	}
-	if i.Disk, err = filepath.EvalSymlinks(i.Disk); err == nil {
+	if err == nil {
+		i.Disk, err = filepath.EvalSymlinks(i.Disk)
+	}
+	if err == nil {
 		i.Format, err = detectFormat(i.Disk)
 	}
 	if err != nil {
-		return i, &ImageError{Path: path, Err: err}
+		return i, &Error{Role: role, Path: path, Err: err}
 	}
 	return i, nil
 }
 
-// loadImage finds the image that a role boots from, and computes its hash.
-func loadImage(ctx context.Context, path string, hashes *imagehash.Cache) (provider.Image, error) {
-	i, err := findImage(path)
+// load finds the image that a role boots from, and computes its hash.
+func load(ctx context.Context, role, path string, hashes *Cache) (provider.Image, error) {
+	i, err := find(role, path)
 	if err != nil {
 		return i, err
 	}
@@ -61,7 +59,7 @@ func loadImage(ctx context.Context, path string, hashes *imagehash.Cache) (provi
 		fmt.Fprintf(sum, "%s\n", hash)
 	}
 	if err != nil {
-		return i, &ImageError{Path: path, Err: err}
+		return i, &Error{Role: role, Path: path, Err: err}
 	}
 	fmt.Fprintf(sum, "%s", i.Cmdline)
 	i.Hash = hex.EncodeToString(sum.Sum(nil)[:8])
@@ -71,8 +69,8 @@ func loadImage(ctx context.Context, path string, hashes *imagehash.Cache) (provi
 // cmdlineSize is the maximum size of a cmdline file in bytes. Linux accepts a command line of at most 4 KiB.
 const cmdlineSize = 64 << 10
 
-// readImageFolder finds the disk image, kernel, initrd and command line in a folder.
-func readImageFolder(dir string) (provider.Image, error) {
+// readFolder finds the disk image, kernel, initrd and command line in a folder.
+func readFolder(dir string) (provider.Image, error) {
 	var i provider.Image
 	disks, err := findDiskImages(dir)
 	if err != nil {
@@ -139,14 +137,14 @@ func detectFormat(disk string) (provider.Format, error) {
 	return provider.Raw, nil
 }
 
-// ImageError describes why a role cannot boot from an image.
-type ImageError struct {
-	Role string // empty: the role is not known
+// Error describes why a role cannot boot from an image.
+type Error struct {
+	Role string
 	Path string
 	Err  error
 }
 
-func (e *ImageError) Error() string {
+func (e *Error) Error() string {
 	var p *fs.PathError
 	err := e.Err
 	if errors.As(err, &p) && p.Path == e.Path {
@@ -160,12 +158,12 @@ func (e *ImageError) Error() string {
 }
 
 // Kind implements [failure.Classified].
-func (e *ImageError) Kind() failure.Kind { return failure.Provision }
+func (e *Error) Kind() failure.Kind { return failure.Provision }
 
-func (e *ImageError) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error { return e.Err }
 
 // Hint describes the images that a role accepts.
-func (e *ImageError) Hint() string {
+func (e *Error) Hint() string {
 	role := e.Role
 	if role == "" {
 		role = "ROLE"
@@ -173,8 +171,8 @@ func (e *ImageError) Hint() string {
 	return fmt.Sprintf("roles.%s.image takes a disk image (qcow2 or raw; for containers a raw file system), or a folder with disk.qcow2 or disk.raw, and kernel, initrd and cmdline if it is to be booted directly", role)
 }
 
-// fileSize returns the space that a file takes on disk, without its holes; 0 if it does not exist.
-func fileSize(file string) uint64 {
+// Size returns the space that a file takes on disk, without its holes; 0 if it does not exist.
+func Size(file string) uint64 {
 	info, err := os.Stat(file)
 	if err != nil {
 		return 0
@@ -185,8 +183,8 @@ func fileSize(file string) uint64 {
 	return uint64(info.Size())
 }
 
-// formatRoundedSize formats a size rounded down to whole MiB: 480 MiB.
-func formatRoundedSize(n uint64) string {
+// FormatSize formats a size rounded down to whole MiB: 480 MiB.
+func FormatSize(n uint64) string {
 	if n >= 1<<20 {
 		n &^= 1<<20 - 1
 	}

@@ -1,4 +1,4 @@
-package imagehash
+package image
 
 import (
 	"os"
@@ -31,7 +31,7 @@ func TestSparseHash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := Read(state.Dir(dir)).Of(t.Context(), path)
+		h, err := ReadCache(state.Dir(dir)).Of(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,4 @@
-// Package imagehash hashes the images from which machines are created, and caches the hashes in the state folder.
-package imagehash
+package image
 
 import (
 	"bytes"
@@ -38,9 +37,9 @@ type fileHash struct {
 
 func cacheFile(d state.Dir) string { return filepath.Join(string(d), "images.json") }
 
-// Read reads the cache. If the cache file cannot be read, the cache is empty, and all files are
+// ReadCache reads the cache. If the cache file cannot be read, the cache is empty, and all files are
 // hashed again.
-func Read(d state.Dir) *Cache {
+func ReadCache(d state.Dir) *Cache {
 	h := &Cache{dir: d, known: map[string]fileHash{}}
 	if data, err := durable.Read(cacheFile(d), durable.ConfigSize); err == nil {
 		if json.Unmarshal(data, &h.known) != nil || h.known == nil {

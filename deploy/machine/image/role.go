@@ -1,0 +1,131 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Key identifies the image that a role boots from on hypervisors of a kind.
+type Key struct {
+	Role string
+	Kind provider.Kind
+}
+
+// Loader finds and builds the images of the roles of a hive.
+type Loader struct {
+	Hive *nixeval.Hive
+	Dir  state.Dir
+	Eval *nixeval.Evaluator                           // the evaluator, which builds the images of roles without the option image
+	Keep func(built map[string]nixeval.Closure) error // creates garbage collector roots for built images, under the given names; nil: no roots
+	Send event.Sink
+}
+
+// Load returns the image for each key. If a role has no option image, Load builds the role's image.
+// It stores the hashes of the images in the state folder, and creates the folder if it is missing.
+func (l Loader) Load(ctx context.Context, keys []Key) (map[Key]provider.Image, error) {
+	out := map[Key]provider.Image{}
+	hashes := ReadCache(l.Dir)
+	var errs []error
+	unset := map[provider.Kind][]string{} // roles without the option image
+	for _, key := range keys {
+		path := l.Hive.Roles[key.Role].Image
+		if path == nil {
+			unset[key.Kind] = append(unset[key.Kind], key.Role)
+			continue
+		}
+		if isUnbuilt(*path) {
+			if err := l.Eval.WithoutFacts(l.Send).RealiseImage(ctx, key.Role); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		i, err := load(ctx, key.Role, *path, hashes)
+		if errs = append(errs, err); err == nil {
+			out[key] = i
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(unset)) {
+		errs = append(errs, l.build(ctx, kind, unset[kind], hashes, out))
+	}
+	return out, errors.Join(append(errs, l.Dir.Create(), hashes.Save())...)
+}
+
+// build builds and loads the images of roles for a kind of hypervisor, and adds them to out.
+func (l Loader) build(ctx context.Context, kind provider.Kind, roles []string, hashes *Cache, out map[Key]provider.Image) error {
+	e := l.Eval.WithoutFacts(l.Send)
+	closures, err := e.Images(ctx, string(kind), roles)
+	if err != nil {
+		var bad *nixeval.NixError
+		if errors.As(err, &bad) {
+			err = &nixeval.EvalError{Units: map[string]*nixeval.NixError{"image of " + strings.Join(roles, ", "): bad}}
+		}
+		return err
+	}
+	built, buildErr := e.Build(ctx, closures, l.Hive.BuildersFile())
+	errs := []error{buildErr}
+	roots := map[string]nixeval.Closure{}
+	for _, role := range built {
+		i, err := load(ctx, role, closures[role].Out, hashes)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out[Key{Role: role, Kind: kind}] = i
+		roots["image-"+role+"-"+string(kind)] = closures[role]
+	}
+	if l.Keep != nil && len(roots) > 0 {
+		errs = append(errs, l.Keep(roots))
+	}
+	return errors.Join(errs...)
+}
+
+// Find returns the image that the option image of a role names, without its hash. The result is empty if the role's image has to be built.
+func (l Loader) Find(role string) (provider.Image, error) {
+	path := l.Hive.Roles[role].Image
+	if path == nil || isUnbuilt(*path) {
+		return provider.Image{}, nil
+	}
+	return find(role, *path)
+}
+
+// Examine returns a finding for the image of each role. An image that is not built yet is no error.
+func (l Loader) Examine(ctx context.Context) []provider.Finding {
+	var out []provider.Finding
+	hashes := ReadCache(l.Dir)
+	for _, role := range slices.Sorted(maps.Keys(l.Hive.Roles)) {
+		path := l.Hive.Roles[role].Image
+		f := provider.Finding{What: "image", State: provider.FindingOK, Where: "role " + role, Text: "it will be built when it is needed"}
+		switch {
+		case path == nil:
+		case isUnbuilt(*path):
+			f.Text = *path + " will be built when it is needed"
+		default:
+			if i, err := load(ctx, role, *path, hashes); err == nil {
+				f.Text = fmt.Sprintf("%s, %s, %s", *path, i.Format, FormatSize(Size(i.Disk)))
+			} else {
+				f.State, f.Text, f.Fix, f.Err = provider.FindingError, err.Error(), failure.Hint(err), err
+			}
+		}
+		out = append(out, f)
+	}
+	if durable.Exists(string(l.Dir)) {
+		_ = hashes.Save() // an error is ignored: the hashes are only a cache
+	}
+	return out
+}
+
+// isUnbuilt reports whether the image is a store path that does not exist yet.
+func isUnbuilt(path string) bool {
+	return strings.HasPrefix(path, "/nix/store/") && !durable.Exists(path)
+}
