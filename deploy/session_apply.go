@@ -10,7 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -32,7 +32,7 @@ type ApplyOptions struct {
 	Saved *stages.SavedPlan // its content
 
 	// Ask asks the user to confirm changes that stop running machines. plan makes the plan, which Apply then executes. Nil: Apply does not ask.
-	Ask func(changes []machine.Change, plan func() (*stages.Plan, error)) error
+	Ask func(changes []changes.Change, plan func() (*stages.Plan, error)) error
 }
 
 // Applied is the result of [Session.Apply].
@@ -67,7 +67,7 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 			return o.Plan, err
 		}
 		if s.Machines.Ask = nil; o.Ask != nil {
-			s.Machines.Ask = func(changes []machine.Change) error { return o.Ask(changes, makePlan) }
+			s.Machines.Ask = func(changes []changes.Change) error { return o.Ask(changes, makePlan) }
 		}
 		if err = d.Apply(ctx, s.Hive, s.Nodes, o.Options); err == nil && o.Goal == node.Switch && !o.Partial {
 			for _, usage := range describeNewClusters(s.Hive, before) {

@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/selection"
@@ -273,7 +273,7 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *stages.SavedPlan,
 	defer s.Close()
 	applied, err := s.Apply(a.ctx, deploy.ApplyOptions{
 		Options: options, NoSubstitute: !flags.substitute || flags.noSubstitute, File: file, Saved: saved,
-		Ask: func(changes []machine.Change, makePlan func() (*stages.Plan, error)) error {
+		Ask: func(changes []changes.Change, makePlan func() (*stages.Plan, error)) error {
 			if !flags.yes && a.canAsk() && options.Goal == node.Switch { // also if some nodes cannot be planned: the plan shows the others, and apply reports the errors
 				made, err := makePlan()
 				if made.Nodes == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/stages"
@@ -94,7 +95,7 @@ func TestNarrowPlan(t *testing.T) {
 		previews = append(previews, stages.Preview{
 			Node: fmt.Sprintf("control-plane-%d", i+1), Action: plan.WouldFirst, Copy: &stages.CopyPreview{Paths: 312, Bytes: 1 << 30}, Reboot: &no, Wave: i/2 + 1, Drained: true,
 			Keys:    &stages.KeysPreview{Upload: []string{"a", "b"}},
-			Machine: &stages.MachinePreview{Action: machine.Create, Hypervisor: "default", Address: netip.MustParseAddr("192.168.222.102")},
+			Machine: &stages.MachinePreview{Action: changes.Create, Hypervisor: "default", Address: netip.MustParseAddr("192.168.222.102")},
 		})
 	}
 	for i := range 7 {

@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/selection"
@@ -187,7 +187,7 @@ func formatMachineChange(m *stages.MachinePreview) string {
 		return "-"
 	}
 	text := string(m.Action)
-	if m.Action == machine.Create && m.Address.IsValid() {
+	if m.Action == changes.Create && m.Address.IsValid() {
 		text += " on " + m.Hypervisor + ", " + m.Address.String()
 	}
 	if m.Why != "" {

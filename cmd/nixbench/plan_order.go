@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/stages"
 )
@@ -54,7 +54,7 @@ func writeOrder(w io.Writer, previews []stages.Preview) {
 
 // describeChanges returns the summary of a plan. What cannot be undone comes first.
 func describeChanges(previews []stages.Preview) string {
-	nodes, machines := map[string]int{}, map[machine.Action]int{}
+	nodes, machines := map[string]int{}, map[changes.Action]int{}
 	for _, p := range previews {
 		nodes[p.Action]++
 		if p.Machine != nil && p.Action != plan.WouldRemove {
@@ -68,9 +68,9 @@ func describeChanges(previews []stages.Preview) string {
 		}
 	}
 	add(nodes[plan.WouldRemove], "removed")
-	add(machines[machine.Recreate], "with a recreated machine")
-	add(machines[machine.Restart], "with a restarted machine")
-	add(machines[machine.Create], "with a new machine")
+	add(machines[changes.Recreate], "with a recreated machine")
+	add(machines[changes.Restart], "with a restarted machine")
+	add(machines[changes.Create], "with a new machine")
 	for _, action := range []string{plan.WouldFirst, plan.WouldSwitch, plan.WouldDefault, plan.WouldKeys, plan.NotRunning, plan.NotReachable, plan.WouldRefuse, plan.NotBuilt, plan.WouldNothing} {
 		add(nodes[action], action)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/stages"
 )
@@ -45,12 +45,12 @@ func TestWriteOrder(t *testing.T) {
 }
 
 func TestDescribeChanges(t *testing.T) {
-	withMachine := func(action string, a machine.Action) stages.Preview {
+	withMachine := func(action string, a changes.Action) stages.Preview {
 		return stages.Preview{Action: action, Machine: &stages.MachinePreview{Action: a}}
 	}
 	got := describeChanges([]stages.Preview{
-		withMachine(plan.WouldNothing, machine.Keep), withMachine(plan.WouldFirst, machine.Create), withMachine(plan.WouldFirst, machine.Recreate),
-		{Action: plan.WouldSwitch}, withMachine(plan.WouldRemove, machine.Remove), withMachine(plan.WouldSwitch, machine.Restart),
+		withMachine(plan.WouldNothing, changes.Keep), withMachine(plan.WouldFirst, changes.Create), withMachine(plan.WouldFirst, changes.Recreate),
+		{Action: plan.WouldSwitch}, withMachine(plan.WouldRemove, changes.Remove), withMachine(plan.WouldSwitch, changes.Restart),
 	})
 	want := "nodes: 1 removed, 1 with a recreated machine, 1 with a restarted machine, 1 with a new machine, 2 first deployment, 2 switch, 1 unchanged"
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -6,23 +6,10 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/facts"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/nixeval"
 )
-
-// Desired is the desired state of one node's machine in the hive. The MAC and the address are missing in its spec, because [Make] chooses
-// them, and so are the image and the keys, which are added when the plan is executed.
-type Desired struct {
-	provider.Spec
-	On []string // names of hypervisors on which the machine may be created; empty: any
-}
-
-// specAt returns the spec of the machine with this place and this image.
-func (w Desired) specAt(p Place, image provider.Image) provider.Spec {
-	s := w.Spec
-	s.MAC, s.Address, s.Image = p.MAC, p.Address, image
-	return s
-}
 
 // Boots reports whether nixbench boots the node's machine. A node of a role that has a
 // deployment.targetHost (set with mkForce) is an existing machine, which nixbench does not manage.
@@ -42,8 +29,8 @@ func Booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 }
 
 // desiredMachines returns the machines that nixbench boots, as the hive describes them.
-func desiredMachines(hive *nixeval.Hive) ([]Desired, error) {
-	var out []Desired
+func desiredMachines(hive *nixeval.Hive) ([]changes.Desired, error) {
+	var out []changes.Desired
 	for _, n := range Booted(hive, hive.Nodes) {
 		w, err := toDesiredMachine(n, hive.Roles[n.Role])
 		if err != nil {
@@ -54,8 +41,8 @@ func desiredMachines(hive *nixeval.Hive) ([]Desired, error) {
 	return out, nil
 }
 
-func toDesiredMachine(n nixeval.Node, r nixeval.Role) (Desired, error) {
-	w := Desired{On: r.Hypervisors, Spec: provider.Spec{
+func toDesiredMachine(n nixeval.Node, r nixeval.Role) (changes.Desired, error) {
+	w := changes.Desired{On: r.Hypervisors, Spec: provider.Spec{
 		Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins,
 		Firmware: provider.Firmware(r.Firmware), Init: r.Init, XML: r.XML, Identity: provider.Identity{Method: provider.Method(r.Identity)},
 	}}
@@ -63,7 +50,7 @@ func toDesiredMachine(n nixeval.Node, r nixeval.Role) (Desired, error) {
 	size := func(option, text string) uint64 {
 		n, bad := provider.ParseSize(text)
 		if bad != nil && err == nil {
-			err = &PlanError{Text: fmt.Sprintf("roles.%s.%s: %v", w.Role, option, bad), Fix: "sizes are numbers with a unit, such as 512M or 4G"}
+			err = &changes.PlanError{Text: fmt.Sprintf("roles.%s.%s: %v", w.Role, option, bad), Fix: "sizes are numbers with a unit, such as 512M or 4G"}
 		}
 		return n
 	}
@@ -79,7 +66,7 @@ func desiredNetwork(hive *nixeval.Hive) (provider.Network, error) {
 	n := hive.Cluster.Network
 	out := provider.Network{Name: n.Name, Mode: provider.Mode(n.Mode), Domain: n.Domain}
 	bad := func(fix, format string, args ...any) (provider.Network, error) {
-		return out, &PlanError{Text: "cluster.network." + fmt.Sprintf(format, args...), Fix: fix}
+		return out, &changes.PlanError{Text: "cluster.network." + fmt.Sprintf(format, args...), Fix: fix}
 	}
 	if n.Bridge != nil {
 		out.Bridge = *n.Bridge

@@ -1,6 +1,6 @@
 // Package machine creates, starts and removes the machines that a hive describes.
 //
-// [Make] compares the desired machines with the observed machines without any I/O and returns a [Plan].
+// The package changes compares the desired machines with the observed machines, without any I/O.
 // [Manager.MakePlan] compares the machines in the hive with the machines on the hypervisors and in the
 // state, and changes nothing. [Starter.AskAndRecord] writes the plan to the state before any machine is
 // changed, and [Starter.Start] executes the plan: it prepares networks and images, creates or starts the machines,

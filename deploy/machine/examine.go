@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -87,8 +88,8 @@ func (m *Manager) examineHypervisor(ctx context.Context, name string, h provider
 
 // examineCapacity compares the memory and disk space that new machines need with the free memory and disk space of
 // the hypervisors.
-func (m *Manager) examineCapacity(all []Desired, inventories map[string]provider.Inventory, o Options) []provider.Finding {
-	plan, err := Make(all, inventories, o)
+func (m *Manager) examineCapacity(all []changes.Desired, inventories map[string]provider.Inventory, o changes.Options) []provider.Finding {
+	plan, err := changes.Make(all, inventories, o)
 	if err != nil {
 		return []provider.Finding{newErrorFinding("room", err)}
 	}
@@ -113,10 +114,10 @@ func (m *Manager) examineCapacity(all []Desired, inventories map[string]provider
 	return out
 }
 
-func describeCapacity(p Plan) string {
+func describeCapacity(p changes.Plan) string {
 	n := 0
 	for _, c := range p.Changes {
-		if c.Action == Create {
+		if c.Action == changes.Create {
 			n++
 		}
 	}

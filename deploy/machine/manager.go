@@ -5,6 +5,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -20,7 +21,7 @@ type Manager struct {
 	Vault *vault.Vault                                 // secrets that nixbench generates
 	Eval  *nixeval.Evaluator                           // the evaluator, which builds the images of roles without the option image
 	Keep  func(built map[string]nixeval.Closure) error // creates garbage collector roots for built images, under the given names; nil: no roots
-	Ask   func(changes []Change) error                 // asks the user to confirm changes that stop running machines; nil: the user is not asked
+	Ask   func(changes []changes.Change) error         // asks the user to confirm changes that stop running machines; nil: the user is not asked
 	Send  event.Sink
 	// APIPort is the port in the facts' endpoint if the hive sets none; 0: the facts then have no port.
 	APIPort int
@@ -44,9 +45,9 @@ type Starter struct {
 	Fleet       *fleet.Fleet
 	Store       *state.Store
 	RunID       string
-	Parallel    int               // maximum number of machines that are created at once; 0: no limit
-	BootTimeout time.Duration     // time limit for a machine to become ready; 0: that of bootTimeLimit
-	Deferred    func(Change) bool // whether a change waits until the node's wave begins; nil: no change waits
+	Parallel    int                       // maximum number of machines that are created at once; 0: no limit
+	BootTimeout time.Duration             // time limit for a machine to become ready; 0: that of bootTimeLimit
+	Deferred    func(changes.Change) bool // whether a change waits until the node's wave begins; nil: no change waits
 }
 
 // MakeHostKeys returns the public host keys of the machines of roles, by node. It generates missing keys.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -15,7 +16,7 @@ import (
 
 // OpenPlan contains the planned changes to machines, the observation that the plan was computed from, and the connections that execute it.
 type OpenPlan struct {
-	Plan
+	changes.Plan
 	observed
 	hypervisors map[string]provider.Hypervisor
 	images      map[image.Key]provider.Image // images that MakePlan loaded, so that they are not loaded again
@@ -56,7 +57,7 @@ func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected 
 		plan.images = o.Images
 	}
 	if err == nil {
-		plan.Plan, err = Make(all, plan.inventories, o)
+		plan.Plan, err = changes.Make(all, plan.inventories, o)
 	}
 	if err == nil {
 		err = m.validateHypervisorURIs(plan, recorded)
@@ -72,8 +73,8 @@ func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected 
 }
 
 // planOptions returns the options of a plan for all nodes.
-func (m *Manager) planOptions(seen observed, where map[string]provider.Hypervisor, recorded *state.State) Options {
-	o := Options{Cluster: seen.cluster, Network: seen.network, Recorded: maps.Clone(recorded.Machines), Fixed: fixedAddresses(m.Hive), Closed: map[string]bool{}}
+func (m *Manager) planOptions(seen observed, where map[string]provider.Hypervisor, recorded *state.State) changes.Options {
+	o := changes.Options{Cluster: seen.cluster, Network: seen.network, Recorded: maps.Clone(recorded.Machines), Fixed: fixedAddresses(m.Hive), Closed: map[string]bool{}}
 	for node, s := range o.Recorded {
 		if recorded.Removing(node) {
 			s.Created = nil
@@ -133,7 +134,7 @@ func (m *Manager) hypervisorConfigs(recorded *state.State, desired bool) map[str
 
 // findImagesToCompare returns the images of the selected nodes that have a machine. A plan that
 // recreates machines compares these images with the images that the machines were created from.
-func findImagesToCompare(all []Desired, inventories map[string]provider.Inventory, o Options) []image.Key {
+func findImagesToCompare(all []changes.Desired, inventories map[string]provider.Inventory, o changes.Options) []image.Key {
 	roles := map[string]string{}
 	for _, w := range all {
 		if o.Selected == nil || o.Selected(w.Node) {
@@ -163,7 +164,7 @@ func (m *Manager) validateHypervisorURIs(plan *OpenPlan, recorded *state.State) 
 		old, now := recorded.Cluster.Hypervisors[s.Hypervisor], plan.hypervisors[s.Hypervisor]
 		present := slices.ContainsFunc(plan.inventories[s.Hypervisor].Machines, func(f provider.Actual) bool { return f.Node == node })
 		if now.URI != old.URI && !present {
-			return &PlanError{
+			return &changes.PlanError{
 				Text: fmt.Sprintf("%s: its machine is not on hypervisor %s, whose URI was %s and is %s now", node, s.Hypervisor, old.URI, now.URI),
 				Fix:  "give the new host its own name in cluster.hypervisors; or restore the old URI, and remove the machine first: nixbench destroy --on " + node,
 			}
@@ -181,7 +182,7 @@ func (m *Manager) validatePools(where map[string]provider.Hypervisor, recorded *
 			continue
 		}
 		if old, now := recorded.Cluster.Hypervisors[s.Hypervisor], where[s.Hypervisor]; old.Pool != now.Pool {
-			return &PlanError{
+			return &changes.PlanError{
 				Text: fmt.Sprintf("%s: its disks are in the pool %s of hypervisor %s, and the hive sets pool %s", node, old.Pool, s.Hypervisor, now.Pool),
 				Fix:  fmt.Sprintf("restore cluster.hypervisors.%s.pool; or add a hypervisor entry with its own name for the other pool, and remove the machine first: nixbench destroy --on %s", s.Hypervisor, node),
 			}
@@ -202,7 +203,7 @@ func validateNetworkUnchanged(wanted provider.Network, recorded *state.State) er
 	}
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		if recorded.Machines[node].Created != nil && old != now {
-			return &PlanError{
+			return &changes.PlanError{
 				Text: fmt.Sprintf("%s and perhaps others are on network %s, and the hive sets network %s", node, old, now),
 				Fix:  "restore cluster.network, or recreate the cluster: nixbench destroy, then nixbench apply",
 			}

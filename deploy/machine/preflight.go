@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -32,7 +33,7 @@ func (m *Manager) preflight(ctx context.Context, g *OpenPlan) error {
 	}
 	for _, c := range g.Changes {
 		host, ok := g.hosts[c.Hypervisor].(provider.Checker)
-		if !ok || c.Action == Remove || c.Action == Keep || failed[c.Role] != nil {
+		if !ok || c.Action == changes.Remove || c.Action == changes.Keep || failed[c.Role] != nil {
 			continue
 		}
 		disk := images[c.Role]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
@@ -89,10 +90,10 @@ func newPreparationEvent(hypervisor string, images []provider.Image) event.Event
 }
 
 // prepareFor prepares the network and image that the change needs.
-func (f *prerequisites) prepareFor(c Change) error {
+func (f *prerequisites) prepareFor(c changes.Change) error {
 	switch {
 	case c.NeedsImage():
-		return f.uploadImage[c.Hypervisor][c.imageKey()]()
+		return f.uploadImage[c.Hypervisor][c.ImageKey()]()
 	case !c.Runs() || slices.Contains(f.plan.UnpreparedHosts, c.Hypervisor):
 		return f.prepareNetwork[c.Hypervisor]()
 	}
@@ -100,12 +101,12 @@ func (f *prerequisites) prepareFor(c Change) error {
 }
 
 // imageOf returns the image that the machine is created from. The caller must have called prepareFor.
-func (f *prerequisites) imageOf(c Change) (provider.Image, error) {
+func (f *prerequisites) imageOf(c changes.Change) (provider.Image, error) {
 	if !c.NeedsImage() {
 		return provider.Image{}, nil
 	}
 	all, err := f.images()
-	i, ok := all[c.imageKey()]
+	i, ok := all[c.ImageKey()]
 	if ok {
 		return i, nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
@@ -17,7 +18,7 @@ import (
 // AskAndRecord asks the user to confirm the changes that stop running machines, and writes the plan to the run's
 // record and to the state. whole is set if the plan is for all nodes: stale records are then removed.
 func (s *Starter) AskAndRecord(plan *OpenPlan, record *runs.Recorder, whole bool) error {
-	changes := slices.DeleteFunc(slices.Clone(plan.Changes), func(c Change) bool { return !c.Disturbs() })
+	changes := slices.DeleteFunc(slices.Clone(plan.Changes), func(c changes.Change) bool { return !c.Disturbs() })
 	if len(changes) > 0 && s.Ask != nil {
 		// End the phase before the question, so that the time until the answer is not part of it.
 		s.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Text: "planned"})
@@ -65,8 +66,8 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 		if p.Address.IsValid() {
 			machine.Address = p.Address
 		}
-		c, hasChange := plan.changeOf(p.Node)
-		if hasChange && c.Action != Create {
+		c, hasChange := plan.ChangeOf(p.Node)
+		if hasChange && c.Action != changes.Create {
 			machine.Hypervisor = p.Hypervisor
 			if machine.Created == nil && !c.NeedsImage() { // the machine exists although the state does not record its creation: a run was killed after it had created the machine
 				when := time.Now().UTC()
@@ -114,8 +115,8 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 func findStaleRecords(plan *OpenPlan, recorded *state.State) []string {
 	var out []string
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
-		desired := slices.ContainsFunc(plan.Places, func(p Place) bool { return p.Node == node })
-		present := slices.ContainsFunc(plan.Changes, func(c Change) bool { return c.Node == node })
+		desired := slices.ContainsFunc(plan.Places, func(p changes.Place) bool { return p.Node == node })
+		present := slices.ContainsFunc(plan.Changes, func(c changes.Change) bool { return c.Node == node })
 		if !desired && !present {
 			out = append(out, node)
 		}
@@ -132,10 +133,10 @@ func (m *Manager) roleOf(node string) string {
 	return ""
 }
 
-func countRemovals(changes []Change) int {
+func countRemovals(all []changes.Change) int {
 	n := 0
-	for _, c := range changes {
-		if c.Action == Remove {
+	for _, c := range all {
+		if c.Action == changes.Remove {
 			n++
 		}
 	}

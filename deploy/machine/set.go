@@ -11,6 +11,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
@@ -42,7 +43,7 @@ func (b *Set) RemovedNodes() []string {
 	}
 	var out []string
 	for _, c := range b.plan.Changes {
-		if c.Action == Remove && !b.plan.HasMachine(c.Node) {
+		if c.Action == changes.Remove && !b.plan.HasMachine(c.Node) {
 			out = append(out, c.Node)
 		}
 	}
@@ -96,10 +97,10 @@ func (b *Set) Obsolete() (obsolete []Removal, unused bool) {
 	}
 	b.pending.Wait()
 	for _, c := range b.plan.Changes {
-		if c.Action == Remove {
+		if c.Action == changes.Remove {
 			obsolete = append(obsolete, Removal{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, State: c.State, duplicate: b.plan.HasMachine(c.Node)})
 		}
-		unused = unused || c.Action == Remove || c.Action == Recreate
+		unused = unused || c.Action == changes.Remove || c.Action == changes.Recreate
 	}
 	return obsolete, unused
 }
@@ -139,11 +140,11 @@ func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
 		workers = len(plan.Changes) + 1
 	}
 	slots := make(chan struct{}, workers)
-	counts := map[Action]int{}
+	counts := map[changes.Action]int{}
 	var leaders sync.WaitGroup
 	var all []*Task
 	for _, c := range plan.Changes {
-		if c.Action == Remove {
+		if c.Action == changes.Remove {
 			continue
 		}
 		result := &machineResult{done: make(chan struct{})}
@@ -159,7 +160,7 @@ func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
 		if s.Deferred != nil && s.Deferred(c) {
 			later := *m
 			result.deferred = &later
-			m.Change.Action = Keep
+			m.Change.Action = changes.Keep
 		}
 		counts[m.Change.Action]++
 		if s.hasEndpointRole(c) {
@@ -185,13 +186,13 @@ func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
 // hasEndpointRole reports whether the node has the role of the cluster's endpoint. Its machine is
 // created first: the other nodes wait for the API on this node, and creating their disks at the same time would
 // delay the creation of this node's disk.
-func (s *Starter) hasEndpointRole(c Change) bool {
+func (s *Starter) hasEndpointRole(c changes.Change) bool {
 	cluster := s.Hive.Cluster
 	return cluster != nil && cluster.Endpoint != nil && cluster.Endpoint.Role != nil && *cluster.Endpoint.Role == c.Role
 }
 
 // sendPhaseEnd sends the end of the provision phase when every machine is ready or has failed. It does not wait.
-func (s *Starter) sendPhaseEnd(b *Set, counts map[Action]int) {
+func (s *Starter) sendPhaseEnd(b *Set, counts map[changes.Action]int) {
 	b.pending.Go(func() {
 		for _, result := range b.results {
 			<-result.done
@@ -211,14 +212,14 @@ func (s *Starter) sendPhaseEnd(b *Set, counts map[Action]int) {
 }
 
 // countActions formats the number of machines per action: `2 created, 1 kept`.
-func countActions(counts map[Action]int) string {
+func countActions(counts map[changes.Action]int) string {
 	var parts []string
 	for _, a := range []struct {
-		action Action
+		action changes.Action
 		done   string
 	}{
-		{Create, "created"}, {Finish, "finished"}, {Recreate, "recreated"},
-		{Start, "started"}, {Resume, "resumed"}, {Restart, "restarted"}, {Reconnect, "reconnected"}, {Keep, "kept"},
+		{changes.Create, "created"}, {changes.Finish, "finished"}, {changes.Recreate, "recreated"},
+		{changes.Start, "started"}, {changes.Resume, "resumed"}, {changes.Restart, "restarted"}, {changes.Reconnect, "reconnected"}, {changes.Keep, "kept"},
 	} {
 		if n := counts[a.action]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, a.done))
@@ -249,8 +250,8 @@ func (b *Set) ReadyChannel(node string) <-chan struct{} {
 
 // IsKept reports whether the plan does not change the node's machine, or nixbench does not manage the machine.
 func (b *Set) IsKept(node string) bool {
-	return b == nil || b.results[node] == nil || slices.ContainsFunc(b.plan.Changes, func(c Change) bool {
-		return c.Node == node && c.Action == Keep
+	return b == nil || b.results[node] == nil || slices.ContainsFunc(b.plan.Changes, func(c changes.Change) bool {
+		return c.Node == node && c.Action == changes.Keep
 	})
 }
 

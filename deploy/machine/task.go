@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -15,7 +16,7 @@ type Task struct {
 	*Starter
 	plan          *OpenPlan
 	prerequisites *prerequisites
-	Change        Change
+	Change        changes.Change
 	slots         chan struct{} // semaphore for the creation of machines; a machine that only waits until it is ready holds no slot
 	awaitTurn     func()        // waits until the machines of the role that has the cluster's endpoint are created, because they come first
 	markCreated   func()        // called when this machine is created, or has failed
@@ -38,7 +39,7 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 		m.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Boot, Node: node, Text: m.Change.String()})
 	}
 	// Warn the user that another program has stopped the machine or its network.
-	if a := m.Change.Action; a == Start || a == Resume || a == Reconnect {
+	if a := m.Change.Action; a == changes.Start || a == changes.Resume || a == changes.Reconnect {
 		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: m.Change.String()})
 	}
 	begin := time.Now()
@@ -124,7 +125,7 @@ func (m *Task) createOrStartMachine(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if m.Change.Action == Recreate {
+	if m.Change.Action == changes.Recreate {
 		if err := host.Remove(ctx, m.plan.Cluster, node); err != nil {
 			return wrapHypervisorError(err, m.Change.Hypervisor, "remove "+node)
 		}

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/activate"
-	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -48,7 +48,7 @@ type Observation struct {
 	Built      bool            // whether Closure is set
 	Recorded   state.Node      // the node's record in the state
 	// Machine is the change of the node's machine before the node changes; Keep or empty: no change.
-	Machine machine.Action
+	Machine changes.Action
 }
 
 // Keys is what a run does with the keys of a node.
@@ -75,12 +75,12 @@ type Node struct {
 
 // Restarts reports whether the machine is restarted or recreated before the node changes.
 func (p Node) Restarts() bool {
-	return p.Machine == machine.Restart || p.Machine == machine.Recreate
+	return p.Machine == changes.Restart || p.Machine == changes.Recreate
 }
 
 // Removes reports whether a member is removed from its cluster, because its machine is removed or recreated.
 func (p Node) Removes() bool {
-	return p.Machine == machine.Remove || p.Machine == machine.Recreate
+	return p.Machine == changes.Remove || p.Machine == changes.Recreate
 }
 
 // CanDeploy reports whether the node can be deployed.
@@ -96,7 +96,7 @@ func DecideNode(o Observation, options Options) Node {
 	}
 	p.Action, p.Err = decideAction(o, options.Options)
 	activates := slices.Contains([]string{WouldSwitch, WouldDefault, WouldFirst}, p.Action)
-	p.Changes = options.Goal.ActivatesNow() && activates || p.Machine == machine.Restart || p.Removes()
+	p.Changes = options.Goal.ActivatesNow() && activates || p.Machine == changes.Restart || p.Removes()
 	p.Drain = p.Changes && !options.WithoutDrain
 	p.Noop = (p.Action == WouldNothing || !options.Goal.Activates()) && !p.Restarts()
 	// A machine that restarts forgets which paths its garbage collector must keep, and a dry activation protects none.
@@ -115,24 +115,24 @@ func decideAction(o Observation, options node.Options) (string, error) {
 	switch {
 	case !o.Built && options.Goal != node.UploadKeys:
 		return NotBuilt, nil
-	case o.Machine == machine.Create, o.Machine == machine.Finish:
+	case o.Machine == changes.Create, o.Machine == changes.Finish:
 		return WouldFirst, nil
-	case o.Machine == machine.Start, o.Machine == machine.Resume:
+	case o.Machine == changes.Start, o.Machine == changes.Resume:
 		return NotRunning, nil
-	case o.Machine == machine.Reconnect:
+	case o.Machine == changes.Reconnect:
 		return NotReachable, nil
-	case o.Err != nil && o.Machine == machine.Recreate: // recreating the machine may repair the node
+	case o.Err != nil && o.Machine == changes.Recreate: // recreating the machine may repair the node
 		return WouldFirst, nil
 	case o.Err != nil:
 		return NotReachable, o.Err
-	case o.Machine != machine.Recreate && node.IsUnchanged(n, o.Closure, options):
+	case o.Machine != changes.Recreate && node.IsUnchanged(n, o.Closure, options):
 		return WouldNothing, nil
 	}
 	if err := node.CheckReplaceable(o.Node.Name, n, o.Closure, o.Deployment, o.Recorded.Paths, options); err != nil {
 		return WouldRefuse, err
 	}
 	switch {
-	case o.Machine == machine.Recreate, o.Recorded.LastConfirmed == nil && len(n.Deployed) == 0 && n.Current != desired:
+	case o.Machine == changes.Recreate, o.Recorded.LastConfirmed == nil && len(n.Deployed) == 0 && n.Current != desired:
 		return WouldFirst, nil
 	case n.Current == desired && n.Profile != o.Closure.Out:
 		return WouldDefault, nil

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/nixbench/nixbench/deploy/activate"
-	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -45,17 +45,17 @@ func TestDecide(t *testing.T) {
 		"from elsewhere":             {observation: observe("/old", func(o *Observation) { o.Recorded.LastConfirmed, o.Observed.Deployed = nil, []string{"/old"} }), action: WouldSwitch, drains: true},
 		"foreign system":             {observation: observe("/foreign", nil), action: WouldRefuse, err: true},
 		"foreign, allowed":           {observation: observe("/foreign", func(o *Observation) { o.Deployment.ReplaceUnknownProfiles = true }), action: WouldSwitch, drains: true},
-		"foreign, recreate":          {observation: observe("/foreign", func(o *Observation) { o.Machine = machine.Recreate }), action: WouldRefuse, err: true, removes: true},
+		"foreign, recreate":          {observation: observe("/foreign", func(o *Observation) { o.Machine = changes.Recreate }), action: WouldRefuse, err: true, removes: true},
 		"not NixOS":                  {observation: observe("", func(o *Observation) { o.Observed.NixOS = false }), action: WouldRefuse, err: true},
 		"unreachable":                {observation: observe("", func(o *Observation) { o.Err = down }), action: NotReachable, err: true},
 		"not built":                  {observation: observe("/old", func(o *Observation) { o.Built = false }), action: NotBuilt},
 		"only keys":                  {observation: observe("/old", func(o *Observation) { o.Built = false }), goal: node.UploadKeys, action: WouldSwitch, noop: true},
-		"create":                     {observation: observe("", func(o *Observation) { o.Machine = machine.Create }), action: WouldFirst, drains: true},
-		"start":                      {observation: observe("", func(o *Observation) { o.Machine = machine.Start }), action: NotRunning},
-		"reconnect":                  {observation: observe("", func(o *Observation) { o.Machine = machine.Reconnect }), action: NotReachable},
-		"restart":                    {observation: observe("/new", func(o *Observation) { o.Machine = machine.Restart }), action: WouldNothing, drains: true},
-		"recreate":                   {observation: observe("/new", func(o *Observation) { o.Machine = machine.Recreate }), action: WouldFirst, removes: true},
-		"recreate, down":             {observation: observe("", func(o *Observation) { o.Machine, o.Err = machine.Recreate, down }), action: WouldFirst, removes: true},
+		"create":                     {observation: observe("", func(o *Observation) { o.Machine = changes.Create }), action: WouldFirst, drains: true},
+		"start":                      {observation: observe("", func(o *Observation) { o.Machine = changes.Start }), action: NotRunning},
+		"reconnect":                  {observation: observe("", func(o *Observation) { o.Machine = changes.Reconnect }), action: NotReachable},
+		"restart":                    {observation: observe("/new", func(o *Observation) { o.Machine = changes.Restart }), action: WouldNothing, drains: true},
+		"recreate":                   {observation: observe("/new", func(o *Observation) { o.Machine = changes.Recreate }), action: WouldFirst, removes: true},
+		"recreate, down":             {observation: observe("", func(o *Observation) { o.Machine, o.Err = changes.Recreate, down }), action: WouldFirst, removes: true},
 	} {
 		goal := c.goal
 		if goal == "" {

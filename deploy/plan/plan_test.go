@@ -8,14 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// changes returns the plans of nodes that change, and of nodes that do not, whose names begin with =.
-func changes(names ...string) []Node {
+// changing returns the plans of nodes that change, and of nodes that do not, whose names begin with =.
+func changing(names ...string) []Node {
 	var out []Node
 	for _, name := range names {
 		name, same := strings.CutPrefix(name, "=")
@@ -48,17 +48,17 @@ func TestDecideWaves(t *testing.T) {
 		activates bool
 		want      string
 	}{
-		"first creation":          {false, changes("cp-1", "w-1", "w-2"), selection.Share{}, true, "cp-1 w-1 w-2"},
-		"no cluster, in waves":    {false, changes("a", "=b", "c", "d"), two, true, "b a c | d"},
-		"running cluster":         {true, changes("cp-1", "cp-2", "w-1", "w-2", "w-3"), selection.Share{}, true, " | cp-1 | cp-2 | w-1 | w-2 | w-3"},
-		"running, two at a time":  {true, changes("cp-1", "w-1", "w-2", "w-3"), two, true, " | cp-1 | w-1 w-2 | w-3"},
-		"new nodes wait for none": {true, changes("w-1", "w-4", "w-5"), selection.Share{}, true, "w-4 w-5 | w-1"},
-		"unchanged wait for none": {true, changes("=cp-1", "=w-1", "w-2"), selection.Share{}, true, "cp-1 w-1 | w-2"},
-		"nothing is activated":    {true, changes("cp-1", "w-1"), selection.Share{}, false, "cp-1 w-1"},
-		"new nodes in one wave":   {true, changes("w-1", "w-4", "w-5"), selection.One, true, "w-4 w-5 | w-1"},
-		"no engine, no limit":     {true, changes("web-1", "w-1", "web-2"), selection.Share{}, true, "web-1 web-2 | w-1"},
-		"no engine, one per wave": {true, changes("web-1", "cp-1", "web-2"), selection.One, true, " | cp-1 | web-1 | web-2"},
-		"recreated machine":       {true, changes("cp-2", "cp-3", "w-1"), selection.Share{}, true, "cp-3 | cp-2 | w-1"},
+		"first creation":          {false, changing("cp-1", "w-1", "w-2"), selection.Share{}, true, "cp-1 w-1 w-2"},
+		"no cluster, in waves":    {false, changing("a", "=b", "c", "d"), two, true, "b a c | d"},
+		"running cluster":         {true, changing("cp-1", "cp-2", "w-1", "w-2", "w-3"), selection.Share{}, true, " | cp-1 | cp-2 | w-1 | w-2 | w-3"},
+		"running, two at a time":  {true, changing("cp-1", "w-1", "w-2", "w-3"), two, true, " | cp-1 | w-1 w-2 | w-3"},
+		"new nodes wait for none": {true, changing("w-1", "w-4", "w-5"), selection.Share{}, true, "w-4 w-5 | w-1"},
+		"unchanged wait for none": {true, changing("=cp-1", "=w-1", "w-2"), selection.Share{}, true, "cp-1 w-1 | w-2"},
+		"nothing is activated":    {true, changing("cp-1", "w-1"), selection.Share{}, false, "cp-1 w-1"},
+		"new nodes in one wave":   {true, changing("w-1", "w-4", "w-5"), selection.One, true, "w-4 w-5 | w-1"},
+		"no engine, no limit":     {true, changing("web-1", "w-1", "web-2"), selection.Share{}, true, "web-1 web-2 | w-1"},
+		"no engine, one per wave": {true, changing("web-1", "cp-1", "web-2"), selection.One, true, " | cp-1 | web-1 | web-2"},
+		"recreated machine":       {true, changing("cp-2", "cp-3", "w-1"), selection.Share{}, true, "cp-3 | cp-2 | w-1"},
 		"nothing to do":           {false, nil, selection.Share{}, true, ""},
 	} {
 		cluster := empty
@@ -96,7 +96,7 @@ func TestOrderOfRoles(t *testing.T) {
 		"none":               {"", selection.Share{}, ""},
 		"all without engine": {"web-1 web-2", selection.Share{}, "web-1 web-2"},
 	} {
-		if got := formatWaves(Decide(changes(strings.Fields(c.nodes)...), nil, cluster, Options{MaxUnavailable: c.share}).Waves); got != c.want {
+		if got := formatWaves(Decide(changing(strings.Fields(c.nodes)...), nil, cluster, Options{MaxUnavailable: c.share}).Waves); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
@@ -123,7 +123,7 @@ func TestDecideDrains(t *testing.T) {
 			DecideNode(observe("/old", nil), o),
 			DecideNode(observe("/new", func(o *Observation) { o.Node.Name = "same" }), o),
 			DecideNode(observe("/foreign", func(o *Observation) { o.Node.Name = "refused" }), o),
-			DecideNode(observe("/new", func(o *Observation) { o.Node.Name, o.Machine = "again", machine.Recreate }), o),
+			DecideNode(observe("/new", func(o *Observation) { o.Node.Name, o.Machine = "again", changes.Recreate }), o),
 		}, []string{"gone"}, Cluster{}, o).Drains
 	}
 	want := Drains{Change: []string{"a"}, Remove: []string{"again", "gone"}, Obsolete: []string{"gone"}, Leave: []string{"a", "again", "gone"}}

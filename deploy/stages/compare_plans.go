@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/plan"
 )
 
@@ -90,7 +90,7 @@ func (p Preview) compareWith(now Preview) []string {
 	applied := now.From != "" && now.From == p.To
 	switch {
 	case applied:
-	case p.From == "" && p.machineAction() != machine.Keep: // the machine did not run, so its system was unknown
+	case p.From == "" && p.machineAction() != changes.Keep: // the machine did not run, so its system was unknown
 	case now.From != p.From:
 		out = append(out, fmt.Sprintf("it runs another system now: %s, when the plan was made %s", orNone(now.From), orNone(p.From)))
 	case now.Generation != p.Generation && now.Profile != p.To: // an interrupted apply may have made the new generation the system profile, without activating it
@@ -122,25 +122,25 @@ func describeOtherSystem(now, planned string) string {
 	return fmt.Sprintf("the hive has another system now: %s, planned %s", orNone(now), orNone(planned))
 }
 
-func (p Preview) machineAction() machine.Action {
+func (p Preview) machineAction() changes.Action {
 	if p.Machine == nil {
-		return machine.Keep
+		return changes.Keep
 	}
 	return p.Machine.Action
 }
 
-// continuesMachine reports whether a machine with the planned action is may be the result of an interrupted run whose plan had
-// the action was. For example, a machine that was to be created and is to be started.
-func continuesMachine(was, is machine.Action) bool {
+// continuesMachine reports whether a machine that needs the action is may belong to a run that was interrupted while it executed the
+// action was.
+func continuesMachine(was, is changes.Action) bool {
 	switch was {
 	case is:
 		return true
-	case machine.Keep, machine.Remove:
+	case changes.Keep, changes.Remove:
 		return false
-	case machine.Create, machine.Recreate:
-		return slices.Contains([]machine.Action{machine.Keep, machine.Finish, machine.Start, machine.Resume, machine.Create}, is)
+	case changes.Create, changes.Recreate:
+		return slices.Contains([]changes.Action{changes.Keep, changes.Finish, changes.Start, changes.Resume, changes.Create}, is)
 	}
-	return slices.Contains([]machine.Action{machine.Keep, machine.Start, machine.Resume}, is)
+	return slices.Contains([]changes.Action{changes.Keep, changes.Start, changes.Resume}, is)
 }
 
 // without returns the names that are not in the list others.

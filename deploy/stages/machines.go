@@ -9,6 +9,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
@@ -112,9 +113,9 @@ func (d deployment) selectMachines() []nixeval.Node {
 // mustWaitForTurn reports whether the change of a machine has to wait for its node's turn in the rolling update:
 // the change restarts or recreates the machine of a member that was deployed. If all these machines changed at the
 // start of the run, the running cluster would be interrupted.
-func (d deployment) mustWaitForTurn(c machine.Change) bool {
+func (d deployment) mustWaitForTurn(c changes.Change) bool {
 	recorded := d.Store.State()
-	return (c.Action == machine.Restart || c.Action == machine.Recreate) && d.Engines != nil &&
+	return (c.Action == changes.Restart || c.Action == changes.Recreate) && d.Engines != nil &&
 		desiredMember(d.hive, c.Node) != nil && recorded.Nodes[c.Node].LastConfirmed != nil && !recorded.Unready(c.Node)
 }
 
@@ -132,8 +133,8 @@ func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
 // activate systems. The member would be removed from the cluster and could not join again.
 func (d deployment) checkRecreate(g *machine.OpenPlan) error {
 	for _, c := range g.Changes {
-		if c.Action == machine.Recreate && d.mustWaitForTurn(c) && !d.Goal.ActivatesNow() {
-			return &machine.PlanError{
+		if c.Action == changes.Recreate && d.mustWaitForTurn(c) && !d.Goal.ActivatesNow() {
+			return &changes.PlanError{
 				Text: fmt.Sprintf("%s: apply %s cannot recreate its machine: as a member of a cluster it would be removed, and could join again only after its next boot", c.Node, d.Goal),
 				Fix:  "use nixbench apply --recreate, which also switches the node",
 			}
@@ -144,11 +145,11 @@ func (d deployment) checkRecreate(g *machine.OpenPlan) error {
 
 // addDataWarnings adds a warning to the reason of each change that deletes data of the cluster. The user reads
 // the reason before approving the change.
-func addDataWarnings(hive *nixeval.Hive, changes []machine.Change, recorded *state.State) {
-	for i := range changes {
-		c := &changes[i]
+func addDataWarnings(hive *nixeval.Hive, all []changes.Change, recorded *state.State) {
+	for i := range all {
+		c := &all[i]
 		desired := desiredMember(hive, c.Node)
-		if c.Action != machine.Recreate && !c.Lost || desired == nil || !desired.OneByOne || recorded.Nodes[c.Node].LastConfirmed == nil {
+		if c.Action != changes.Recreate && !c.Lost || desired == nil || !desired.OneByOne || recorded.Nodes[c.Node].LastConfirmed == nil {
 			continue
 		}
 		others := slices.ContainsFunc(engine.MembersByKind(hive)[desired.Kind], func(o engine.Member) bool {

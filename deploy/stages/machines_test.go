@@ -19,6 +19,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/fake"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/node"
@@ -629,7 +630,7 @@ func TestHypervisorChanges(t *testing.T) {
 
 	w.hive.Cluster.Hypervisors["default"] = nixeval.Hypervisor{URI: "fake:///", Pool: "q"}
 	_, err := w.apply()
-	var bad *machine.PlanError
+	var bad *changes.PlanError
 	if !errors.As(err, &bad) || !strings.Contains(bad.Text, "pool p") || bad.Fix == "" {
 		t.Errorf("another pool: %v", err)
 	}
@@ -662,7 +663,7 @@ func TestNetworkChanges(t *testing.T) {
 		w.scale(map[string]int{"w": 2})
 		change(&w.hive.Cluster.Network)
 		_, err := w.apply()
-		var bad *machine.PlanError
+		var bad *changes.PlanError
 		if !errors.As(err, &bad) || !strings.Contains(bad.Text, "are on network net (nat, 10.0.0.0/24, internal), and the hive sets network "+want) || bad.Fix == "" {
 			t.Errorf("%s: %v", want, err)
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/selection"
@@ -154,7 +154,7 @@ func TestHiveChangesWhilePlanIsExecuted(t *testing.T) {
 func TestComparePlans(t *testing.T) {
 	preview := func(name string, change func(*Preview)) Preview {
 		p := Preview{Node: name, Action: plan.WouldSwitch, From: "/old", To: "/new", Drv: "/new.drv", Generation: 3, Profile: "/old",
-			Machine: &MachinePreview{Action: machine.Keep}, Keys: &KeysPreview{Upload: []string{"a"}}}
+			Machine: &MachinePreview{Action: changes.Keep}, Keys: &KeysPreview{Upload: []string{"a"}}}
 		change(&p)
 		return p
 	}
@@ -166,7 +166,7 @@ func TestComparePlans(t *testing.T) {
 		}
 		return s
 	}
-	withMachine := func(a machine.Action) func(*Preview) {
+	withMachine := func(a changes.Action) func(*Preview) {
 		return func(p *Preview) { p.Machine = &MachinePreview{Action: a} }
 	}
 	for name, test := range map[string]struct {
@@ -178,8 +178,8 @@ func TestComparePlans(t *testing.T) {
 		"executed":           {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.From, p.Generation, p.Action, p.Keys = "/new", 4, plan.WouldNothing, nil })), nil},
 		"only the profile":   {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Generation, p.Profile = 4, "/new" })), nil},
 		"fewer keys":         {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Keys = &KeysPreview{} })), nil},
-		"machine was made":   {saved(preview("a", withMachine(machine.Create))), saved(preview("a", withMachine(machine.Finish))), nil},
-		"machine restarted":  {saved(preview("a", withMachine(machine.Restart))), saved(preview("a", withMachine(machine.Keep))), nil},
+		"machine was made":   {saved(preview("a", withMachine(changes.Create))), saved(preview("a", withMachine(changes.Finish))), nil},
+		"machine restarted":  {saved(preview("a", withMachine(changes.Restart))), saved(preview("a", withMachine(changes.Keep))), nil},
 		"machine removed":    {saved(preview("a", same), Preview{Node: "b", Action: plan.WouldRemove}), saved(preview("a", same)), nil},
 		"another system":     {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.To = "/other" })), []string{"a: the hive has another system now: /other, planned /new"}},
 		"another generation": {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Generation = 5 })), []string{"a: its profile has generation 5 now, when the plan was made 3"}},
@@ -189,7 +189,7 @@ func TestComparePlans(t *testing.T) {
 		"version": {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Version = &engine.Change{From: "1", To: "2"} })),
 			[]string{"a: its cluster would go from version 1 to 2 now"}},
 		"labels":           {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Adjust = []string{"label x=1"} })), []string{"a: its cluster member would change more: label x=1"}},
-		"machine":          {saved(preview("a", same)), saved(preview("a", withMachine(machine.Recreate))), []string{"a: its machine: planned keep, now recreate"}},
+		"machine":          {saved(preview("a", same)), saved(preview("a", withMachine(changes.Recreate))), []string{"a: its machine: planned keep, now recreate"}},
 		"removal":          {saved(preview("a", same)), saved(preview("a", same), Preview{Node: "b", Action: plan.WouldRemove}), []string{"b: its machine would be removed now"}},
 		"new node":         {saved(preview("a", same)), saved(preview("a", same), preview("b", same)), []string{"b: the plan does not contain the node"}},
 		"node disappeared": {saved(preview("a", same), preview("b", same)), saved(preview("a", same)), []string{"b: the hive, or the selection of the plan, does not contain the node any more"}},
@@ -214,7 +214,7 @@ func TestPlanFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.plan")
 	want := SavedPlan{Version: planVersion, Hive: "/hive.nix", Cluster: "demo", Made: time.Date(2026, 11, 23, 1, 2, 3, 0, time.UTC),
 		Arguments: PlanArguments{On: []string{"a"}, Sets: []string{"x=1"}, NoKeys: true}, Deployments: map[string]string{"a": "1"},
-		Nodes: []Preview{{Node: "a", Action: plan.WouldSwitch, From: "/old", To: "/new", Wave: 2, Drained: true, Machine: &MachinePreview{Action: machine.Keep}}}}
+		Nodes: []Preview{{Node: "a", Action: plan.WouldSwitch, From: "/old", To: "/new", Wave: 2, Drained: true, Machine: &MachinePreview{Action: changes.Keep}}}}
 	key := []byte("key")
 	keyOf := func(SavedPlan) ([]byte, error) { return key, nil }
 	if err := want.Write(file, key); err != nil {
@@ -298,7 +298,7 @@ func TestPlanInQuestion(t *testing.T) {
 	_, err := w.session(t.Context(), "apply", func(d *Deployer) error {
 		o := Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}}, BootTimeout: 10 * time.Second, Plan: &Plan{}}
 		ask := d.Machines.Ask
-		d.Machines.Ask = func(changes []machine.Change) error {
+		d.Machines.Ask = func(changes []changes.Change) error {
 			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
 			if err != nil {
 				return err

@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
 // MachinePreview is what apply would do with a node's machine.
 type MachinePreview struct {
-	Action     machine.Action `json:"action"`
+	Action     changes.Action `json:"action"`
 	Hypervisor string         `json:"hypervisor"`
 	Address    netip.Addr     `json:"address,omitzero"`
 	Why        string         `json:"why,omitempty"`
@@ -33,8 +34,8 @@ func (m machinePreviews) isDown(node string) bool {
 }
 
 // isDown reports whether a machine that needs this action does not run, or is not connected to its network.
-func isDown(a machine.Action) bool {
-	return slices.Contains([]machine.Action{machine.Create, machine.Finish, machine.Start, machine.Resume, machine.Reconnect}, a)
+func isDown(a changes.Action) bool {
+	return slices.Contains([]changes.Action{changes.Create, changes.Finish, changes.Start, changes.Resume, changes.Reconnect}, a)
 }
 
 // planMachines returns what apply would do with machines. out.facts is a temporary file with the facts as
@@ -60,7 +61,7 @@ func (r previewer) planMachines(ctx context.Context) (out machinePreviews, done 
 	defer machinePlan.Close()
 	for _, c := range machinePlan.Changes {
 		p := &MachinePreview{Action: c.Action, Hypervisor: c.Hypervisor, Address: c.Address, Why: c.Why}
-		if c.Action == machine.Remove {
+		if c.Action == changes.Remove {
 			out.removed = append(out.removed, Preview{Node: c.Node, Unit: c.Role, Action: plan.WouldRemove, Machine: p, plan: plan.Node{Action: plan.WouldRemove}})
 			if !machinePlan.HasMachine(c.Node) {
 				out.obsolete = append(out.obsolete, c.Node)

@@ -7,7 +7,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
-	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -100,7 +100,7 @@ func (p Preview) isInWave() bool {
 // Changes reports whether Apply would change a node, a machine or a member of the cluster.
 func (p Plan) Changes() bool {
 	return slices.ContainsFunc(p.Nodes, func(n Preview) bool {
-		machineChanges := n.Machine != nil && n.Machine.Action != machine.Keep
+		machineChanges := n.Machine != nil && n.Machine.Action != changes.Keep
 		return n.Action != plan.WouldNothing || machineChanges || n.Version != nil || len(n.Adjust) > 0
 	})
 }

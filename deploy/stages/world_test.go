@@ -30,6 +30,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/fake"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/node"
@@ -354,7 +355,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 		Uploader: &secrets.Uploader{Send: send}, Activator: &activate.Activator{Send: send},
 		Store: store, Record: record, Send: send, Engines: w.engines,
 		Keep: func(map[string]nixeval.Closure) error { return nil },
-		Machines: &machine.Manager{Hive: hive, Dir: dir, Open: w.open, Eval: eval, Send: send, AccessFiles: []string{worldAccessFile}, Ask: func(changes []machine.Change) error {
+		Machines: &machine.Manager{Hive: hive, Dir: dir, Open: w.open, Eval: eval, Send: send, AccessFiles: []string{worldAccessFile}, Ask: func(changes []changes.Change) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for _, c := range changes {

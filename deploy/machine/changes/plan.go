@@ -1,4 +1,4 @@
-package machine
+package changes
 
 import (
 	"fmt"
@@ -214,7 +214,7 @@ func assignMACs(desired []Desired, cluster string, recorded map[string]state.Mac
 func (p Plan) Images() []image.Key {
 	var out []image.Key
 	for _, c := range p.Changes {
-		if key := c.imageKey(); c.NeedsImage() && !slices.Contains(out, key) {
+		if key := c.ImageKey(); c.NeedsImage() && !slices.Contains(out, key) {
 			out = append(out, key)
 		}
 	}
@@ -226,8 +226,8 @@ func (p Plan) HasMachine(node string) bool {
 	return slices.ContainsFunc(p.Places, func(at Place) bool { return at.Node == node })
 }
 
-// changeOf returns the change of a node's machine, and false if the plan has no change for the node or only a removal.
-func (p Plan) changeOf(node string) (Change, bool) {
+// ChangeOf returns the change of a node's machine, and false if the plan has no change for the node or only a removal.
+func (p Plan) ChangeOf(node string) (Change, bool) {
 	for _, c := range p.Changes {
 		if c.Node == node && c.Action != Remove {
 			return c, true

@@ -1,4 +1,4 @@
-package machine
+package changes
 
 import (
 	"cmp"
@@ -44,8 +44,8 @@ const (
 	Remove    Action = "remove"   // the hive no longer contains the node
 )
 
-// imageKey returns the key of the image from which the change creates the machine's disk.
-func (c Change) imageKey() image.Key { return image.Key{Role: c.Role, Kind: c.Kind} }
+// ImageKey returns the key of the image from which the change creates the machine's disk.
+func (c Change) ImageKey() image.Key { return image.Key{Role: c.Role, Kind: c.Kind} }
 
 // NeedsImage reports whether executing the change creates the machine's disk from an image.
 func (c Change) NeedsImage() bool {
@@ -107,7 +107,7 @@ func decideChange(w Desired, place Place, f locatedMachine, kind provider.Kind, 
 	c := Change{
 		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.hypervisor, Kind: kind, Address: place.Address, spec: w.specAt(place, old),
 	}
-	wanted := o.Images[c.imageKey()]
+	wanted := o.Images[c.ImageKey()]
 	switch {
 	case f.State == provider.Incomplete && known.Created == nil:
 		c.Action, c.Why = Finish, "a run was interrupted while it created or removed the machine"
