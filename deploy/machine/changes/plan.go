@@ -43,7 +43,7 @@ type Options struct {
 	Fixed    map[netip.Addr]string        // addresses that no machine may get, and what uses each address
 	Recreate bool                         // recreate machines whose image differs
 	Images   map[image.Key]provider.Image // images of the roles whose machines may be recreated; empty unless Recreate is set
-	Closed   map[string]bool              // names of hypervisors that get no new machines, because the hive no longer contains them
+	Closed   map[string]bool              // hypervisors that the hive no longer contains; they get no new machines
 }
 
 // PlanError is the reason why no plan can be made, and how to fix it.
