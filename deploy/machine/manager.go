@@ -46,7 +46,7 @@ type Starter struct {
 	Store       *state.Store
 	RunID       string
 	Parallel    int                       // maximum number of machines that are created at once; 0: no limit
-	BootTimeout time.Duration             // time limit for a machine to become ready; 0: that of bootTimeLimit
+	BootTimeout time.Duration             // time limit for a machine to become ready; 0: the result of bootTimeLimit
 	Deferred    func(changes.Change) bool // whether a change waits until the node's wave begins; nil: no change waits
 }
 

@@ -19,7 +19,7 @@ type OpenPlan struct {
 	changes.Plan
 	observed
 	hypervisors map[string]provider.Hypervisor
-	images      map[image.Key]provider.Image // images that MakePlan loaded, so that they are not loaded again
+	images      map[image.Key]provider.Image // images that MakePlan has loaded; they need not be loaded again
 	clientKey   keys.Key                     // SSH key that logs in to the machines; created when the plan is recorded
 }
 

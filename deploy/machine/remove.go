@@ -74,7 +74,7 @@ func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]stat
 		return struct{}{}, err
 	}) {
 		if o.Err != nil && ctx.Err() != nil && errors.Is(o.Err, context.Canceled) {
-			o.Err = context.Cause(ctx) // report why the context was cancelled; err says only that it was
+			o.Err = context.Cause(ctx) // replace err, which says only that the context was cancelled, by the reason
 		}
 		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: w.outcome}
 		duplicate := removals[o.Node.Name][0].duplicate
@@ -86,7 +86,7 @@ func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]stat
 			r.Outcome, r.Error = state.Failed, o.Err.Error()
 			text = "failed: " + fleet.Brief(o.Node.Name, o.Err)
 		}
-		if !duplicate || o.Err != nil { // unless the node's other machine has put the result of the node into the record of the run
+		if !duplicate || o.Err != nil { // leave out a removed duplicate, because the removal of the node's other machine records the result of the node
 			w.Record.Result(r)
 		}
 		w.Send.Send(event.Event{Kind: event.NodeResult, Phase: event.Remove, Node: o.Node.Name, Text: text, Failed: o.Err != nil})
@@ -168,7 +168,7 @@ func (w *destroyer) removeUnused(ctx context.Context) error {
 // each object of the cluster that could not be removed because it is in use.
 func (w *destroyer) cleanHypervisors(ctx context.Context) (stillUsed, err error) {
 	var errs, used []error
-	for _, name := range slices.Sorted(maps.Keys(w.hosts)) { // one after the other: two hypervisors may share a network and a pool
+	for _, name := range slices.Sorted(maps.Keys(w.hosts)) { // clean one hypervisor after the other, because two hypervisors may share a network and a pool
 		c, ok := w.hosts[name].(provider.Cleaner)
 		if !ok {
 			continue

@@ -21,7 +21,7 @@ type Set struct {
 	plan           *OpenPlan
 	results        map[string]*machineResult // by node
 	awaitAddresses sync.WaitGroup            // waits for the tasks of machines whose address is not discovered yet
-	pending        sync.WaitGroup            // waits for all tasks, and for the goroutines that prepare images and report the end of the phase
+	pending        sync.WaitGroup            // waits until all tasks have ended, and the goroutines that prepare images and report the end of the phase
 	stopWaiting    context.CancelFunc        // cancels the waits until started machines are ready
 }
 
@@ -174,7 +174,7 @@ func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
 		b.pending.Go(func() {
 			result.err = m.Execute(ctx, waitCtx)
 			m.markCreated()
-			close(result.done) // before markAddressed, so that AwaitAddresses returns the error
+			close(result.done) // close done before markAddressed is called, so that AwaitAddresses returns the error of this task
 			m.markAddressed()
 		})
 	}

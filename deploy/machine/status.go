@@ -33,7 +33,7 @@ func (m *Manager) Status(ctx context.Context, recorded *state.State) (map[string
 		out[n.Name] = &Status{State: "absent", Hypervisor: s.Hypervisor, Address: s.Address}
 	}
 	if recorded.Cluster == nil {
-		return out, nil // all machines are absent, because there was no apply yet
+		return out, nil // without a cluster in the state there was no apply yet, so all machines are absent
 	}
 	o, err := m.observeRecorded(ctx, recorded)
 	if err != nil {

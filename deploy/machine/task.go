@@ -38,7 +38,7 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 	if !running || unready {
 		m.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Boot, Node: node, Text: m.Change.String()})
 	}
-	// Warn the user that another program has stopped the machine or its network.
+	// These changes mean that another program has stopped the machine or its network, so warn the user.
 	if a := m.Change.Action; a == changes.Start || a == changes.Resume || a == changes.Reconnect {
 		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: m.Change.String()})
 	}
@@ -136,6 +136,6 @@ func (m *Task) createOrStartMachine(ctx context.Context) error {
 	if err := m.Store.Update(func(s *state.State) error { s.Made(node, time.Now().UTC()); return nil }); err != nil {
 		return err
 	}
-	m.Fleet.Drop(node) // close the connection, which is to the machine as it ran before
+	m.Fleet.Drop(node) // close the SSH connection, because it was made before the machine was started
 	return nil
 }

@@ -22,7 +22,7 @@ const (
 	NotReachable = "unreachable"
 	NotBuilt     = "not built"
 	WouldRemove  = "removed"     // its machine would be removed
-	NotRunning   = "not running" // its machine has to be started before the node can be inspected
+	NotRunning   = "not running" // the machine of the node has to be started before the node can be inspected
 )
 
 // Options are the options of a run that decide what it does to each node.
@@ -99,7 +99,8 @@ func DecideNode(o Observation, options Options) Node {
 	p.Changes = options.Goal.ActivatesNow() && activates || p.Machine == changes.Restart || p.Removes()
 	p.Drain = p.Changes && !options.WithoutDrain
 	p.Noop = (p.Action == WouldNothing || !options.Goal.Activates()) && !p.Restarts()
-	// A machine that restarts forgets which paths its garbage collector must keep, and a dry activation protects none.
+	// Do not copy early in two cases: a machine that restarts forgets which paths its garbage collector must keep, and a dry
+	// activation protects no path.
 	p.Copy = o.Built && options.Goal != node.DryActivate && !p.Restarts() && (p.Action == WouldSwitch || p.Action == WouldFirst)
 	return p
 }

@@ -34,11 +34,11 @@ type Plan struct {
 // Drains are the nodes whose work the run ends, if they are members. They are empty if the run drains no nodes.
 type Drains struct {
 	Change []string // are drained before they change
-	Remove []string // are drained before they are removed from the cluster
-	// Obsolete are those of Remove whose machines are removed at the end of the run. They are drained before the first node
-	// changes. It is empty if no system is activated during the run.
+	Remove []string // nodes that are drained before they are removed from the cluster
+	// Obsolete are the nodes in Remove whose machines are removed at the end of the run. They are drained before the first
+	// node changes. Obsolete is empty if the run activates no system.
 	Obsolete []string
-	Leave    []string // those that leave their engine are drained before the first node changes
+	Leave    []string // nodes that leave their engine; they are drained before the first node changes
 }
 
 // Decide orders nodes into waves, which change one after the other. removed are the nodes whose machines are removed at the

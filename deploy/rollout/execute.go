@@ -109,7 +109,8 @@ func (r *Rollout) Execute(ctx context.Context, p plan.Plan) ([]Result, error) {
 		if i == 0 {
 			joining = wave
 		}
-		// The members that admit nodes have changed by now, so that they have the configuration of the hive.
+		// Admit the nodes of the first wave after the last wave with members such as control planes: these members admit
+		// nodes, and they have the configuration of the hive by then.
 		if !slices.ContainsFunc(later, r.Cluster.isOneByOne) || later[0][0].Removes() {
 			r.admitPending(ctx, joining)
 			joining = nil
@@ -199,7 +200,7 @@ func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result)
 	})
 	switch {
 	case result.Err != nil || !n.Joins || admitted || cluster.Running() && !cluster.IsUnreachable(name):
-	case cluster.Running() && n.Noop: // the engine still does not answer, because only a change could have repaired it
+	case cluster.Running() && n.Noop: // the engine did not answer before, and nothing changed on the node that could repair it: admit the node at the end of the run
 		cluster.admissions.add(name)
 	default:
 		cluster.admitOrRetry(ctx, name)

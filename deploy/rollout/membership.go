@@ -132,8 +132,8 @@ func (r reporter) runMemberStep(ctx context.Context, e engine.Engine, node, text
 	return nil
 }
 
-// watch calls step, which waits for members. If step takes long, watch looks at the members, and sends what does not work
-// there. The error of step contains this, too.
+// watch calls step, which waits for members. If step takes long, watch inspects the nodes of these members, and sends what
+// does not work there as an event. The error of step contains this text, too.
 func (r reporter) watch(ctx context.Context, e engine.Engine, nodes []string, step func(context.Context) error) error {
 	seen, err := engine.LookAt(e, nodes...).While(ctx, func(text string) { r.sendProgress(nodes[0], "waits: "+text) }, step)
 	if err != nil && seen != "" && ctx.Err() == nil {

@@ -37,11 +37,11 @@ func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []n
 	}
 	err := cluster.adjustMembers(ctx, members)
 	switch {
-	case timeout == 0 && (err != nil || unreachable): // without a timeout, do not wait for an engine that does not answer
+	case timeout == 0 && (err != nil || unreachable): // with timeout 0, return without waiting for an engine that does not answer
 		return err
 	case timeout == 0:
 		return cluster.adjustMembers(ctx, newMembers)
-	case err != nil: // no error yet, because the API may be restarting: the existing members are adjusted again after the wait
+	case err != nil: // ignore the error for now: the API may be restarting, and the existing members are adjusted again after the wait
 		newMembers = append(members, newMembers...)
 	}
 	conditions := inspect.EngineConditions(cluster.engines, nodes, parallel, engine.CheckOptions{Except: cluster.outOfService()}, cluster.newRepair(all).look)

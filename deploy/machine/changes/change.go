@@ -25,7 +25,7 @@ type Change struct {
 
 	Lost bool `json:"-"` // whether the machine was created before, and its disk is missing now
 
-	spec provider.Spec // with the image that the existing machine was created from
+	spec provider.Spec // desired state of the machine, with the image from which the existing machine was created
 }
 
 // Action is what a change does with the machine.

@@ -38,7 +38,7 @@ type Place struct {
 type Options struct {
 	Cluster  provider.Cluster
 	Network  provider.Network
-	Recorded map[string]state.Machine     // a machine whose removal has begun is not Created
+	Recorded map[string]state.Machine     // machines in the state; Created is nil for a machine whose removal has begun
 	Selected func(node string) bool       // whether the command changes the machine of a node; nil: those of all nodes, and machines that the hive does not contain are removed
 	Fixed    map[netip.Addr]string        // addresses that no machine may get, and what uses each address
 	Recreate bool                         // recreate machines whose image differs
