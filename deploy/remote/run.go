@@ -181,26 +181,7 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	until, _ := ctx.Deadline()
 	r.wait = c.opts.Send.Wait(event.Event{Node: c.cfg.Node, Phase: event.Connect, Text: "the login shell of " + c.cfg.User + " to start a command", Until: until})
 	defer r.wait.End()
-	ended, requested := make(chan error, 1), make(chan struct{})
-	go func() {
-		err := session.Start(shell.Line(r.wrappedArgv(mark)))
-		close(requested)
-		if err == nil {
-			err = session.Wait()
-		}
-		ended <- err
-	}()
-	fed := make(chan struct{})
-	go func() {
-		defer close(fed)
-		select { // an end of stdin that sshd receives before the request for the command does not reach the command
-		case <-requested:
-			r.writeStdin(ctx, stdin, abort)
-		case <-ctx.Done():
-		case <-r.ended:
-		}
-	}()
-
+	ended, fed := r.start(ctx, r.wrappedArgv(mark), stdin, abort)
 	select {
 	case err = <-ended:
 	case <-c.done:
@@ -225,12 +206,42 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	if ctx.Err() == nil {
 		return r.convertError(err)
 	}
+	return r.explainCancel(ctx)
+}
+
+// start starts the command, and writes its input. ended receives the error of the session, and fed is closed when Stdin is not read
+// any more.
+func (r *runningCommand) start(ctx context.Context, argv []string, stdin io.WriteCloser, abort context.CancelCauseFunc) (ended chan error, fed chan struct{}) {
+	ended, fed = make(chan error, 1), make(chan struct{})
+	requested := make(chan struct{})
+	go func() {
+		err := r.session.Start(shell.Line(argv))
+		close(requested)
+		if err == nil {
+			err = r.session.Wait()
+		}
+		ended <- err
+	}()
+	go func() {
+		defer close(fed)
+		select { // an end of stdin that sshd receives before the request for the command does not reach the command
+		case <-requested:
+			r.writeStdin(ctx, stdin, abort)
+		case <-ctx.Done():
+		case <-r.ended:
+		}
+	}()
+	return ended, fed
+}
+
+// explainCancel returns the error of a command that was ended because ctx has ended.
+func (r *runningCommand) explainCancel(ctx context.Context) error {
 	if refused := (*EscalationError)(nil); errors.As(context.Cause(ctx), &refused) {
 		return refused
 	}
-	err = c.newCancelError(ctx, cmd)
+	err := r.conn.newCancelError(ctx, r.cmd)
 	if timeout := (*TimeoutError)(nil); errors.As(err, &timeout) && !isClosed(r.leader) {
-		timeout.Err = fmt.Errorf("the login shell of %s has not started it; check its files such as .bashrc: %w", c.cfg.User, timeout.Err)
+		timeout.Err = fmt.Errorf("the login shell of %s has not started it; check its files such as .bashrc: %w", r.conn.cfg.User, timeout.Err)
 	}
 	return err
 }

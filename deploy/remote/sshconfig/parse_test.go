@@ -20,9 +20,6 @@ func FuzzSettings(f *testing.F) {
 				t.Errorf("%s is %d", n, v)
 			}
 		}
-		if d, err := s.seconds("connecttimeout"); err == nil && d < 0 {
-			t.Errorf("a timeout of %v", d)
-		}
 		for _, file := range s.files("userknownhostsfile") {
 			if file == "" {
 				t.Error("an empty file name")

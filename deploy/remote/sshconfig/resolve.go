@@ -2,6 +2,7 @@ package sshconfig
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,76 +129,52 @@ func sshCommand(t Target) []string {
 
 // applySettings returns cfg with the settings that `ssh -G` has printed.
 func (r Resolver) applySettings(ctx context.Context, cfg Config, t Target, printed settings, depth int) (Config, error) {
-	var err error
-	if cfg.HostName = printed.get("hostname"); cfg.HostName == "" {
-		return Config{}, errors.New("ssh -G printed no hostname")
+	var errs []error
+	number := func(key string) int {
+		n, err := printed.number(key)
+		errs = append(errs, err)
+		return n
 	}
-	if !isPlainWord(cfg.HostName) {
+	seconds := func(key string) time.Duration { return time.Duration(min(number(key), 1<<20)) * time.Second }
+
+	cfg.HostName, cfg.User, cfg.Port = printed.get("hostname"), printed.get("user"), number("port")
+	switch {
+	case !isPlainWord(cfg.HostName):
 		return Config{}, fmt.Errorf("ssh -G says hostname %q, which is not a host name", cfg.HostName)
-	}
-	if cfg.User = printed.get("user"); !isPlainUser(cfg.User) {
+	case !isPlainUser(cfg.User):
 		return Config{}, fmt.Errorf("ssh -G says user %q, which is not a user name", cfg.User)
-	}
-	if cfg.Port, err = printed.number("port"); err != nil {
-		return Config{}, err
-	}
-	if cfg.Port < 1 || cfg.Port > 65535 {
+	case cfg.Port < 1 || cfg.Port > 65535:
 		return Config{}, fmt.Errorf("ssh -G says port %q, which is not a port", printed.get("port"))
 	}
-	if err := printed.checkSupported(); err != nil {
-		return Config{}, err
-	}
+	errs = append(errs, printed.checkSupported())
 	cfg.Warnings = printed.listWarnings()
-	cfg.Network = map[string]string{"inet": "tcp4", "inet6": "tcp6"}[printed.get("addressfamily")]
-	if cfg.Network == "" {
-		cfg.Network = "tcp"
-	}
-
+	cfg.Network = cmp.Or(map[string]string{"inet": "tcp4", "inet6": "tcp6"}[printed.get("addressfamily")], "tcp")
 	cfg.HostKeyAlias = printed.get("hostkeyalias")
 	exp := r.newExpander(cfg)
-	ours := cfg.IdentityFiles
-	if cfg.IdentityFiles, err = exp.expandFiles(printed["identityfile"]); err != nil {
-		return Config{}, err
+	files := func(names []string) []string {
+		expanded, err := exp.expandFiles(names)
+		errs = append(errs, err)
+		return expanded
 	}
-	cfg.IdentityFiles = append(slices.Clone(ours), cfg.IdentityFiles...)
-	if cfg.CertificateFiles, err = exp.expandFiles(printed["certificatefile"]); err != nil {
-		return Config{}, err
-	}
-	if cfg.KnownHosts, err = exp.expandFiles(printed.files("userknownhostsfile")); err != nil {
-		return Config{}, err
-	}
-	if cfg.GlobalKnownHosts, err = exp.expandFiles(printed.files("globalknownhostsfile")); err != nil {
-		return Config{}, err
-	}
-	if cfg.IdentityAgent, err = r.agentSocket(exp, printed.get("identityagent")); err != nil {
-		return Config{}, err
-	}
-	cfg.IdentitiesOnly = printed.isYes("identitiesonly")
-	cfg.HashKnownHosts = printed.isYes("hashknownhosts")
+	cfg.IdentityFiles = slices.Concat(cfg.IdentityFiles, files(printed["identityfile"]))
+	cfg.CertificateFiles = files(printed["certificatefile"])
+	cfg.KnownHosts, cfg.GlobalKnownHosts = files(printed.files("userknownhostsfile")), files(printed.files("globalknownhostsfile"))
+	agent, err := r.agentSocket(exp, printed.get("identityagent"))
+	cfg.IdentityAgent, errs = agent, append(errs, err)
+	cfg.IdentitiesOnly, cfg.HashKnownHosts = printed.isYes("identitiesonly"), printed.isYes("hashknownhosts")
 	cfg.HostKeyAlgos = printed.algorithms("hostkeyalgorithms")
-	strict := printed.get("stricthostkeychecking")
-	cfg.AcceptNew = strict == "accept-new" || printed.isNo("stricthostkeychecking")
-	if cfg.ConnectTimeout, err = printed.seconds("connecttimeout"); err != nil {
-		return Config{}, err
-	}
-	if cfg.KeepAliveInterval, err = printed.seconds("serveraliveinterval"); err != nil {
-		return Config{}, err
-	}
+	cfg.AcceptNew = printed.get("stricthostkeychecking") == "accept-new" || printed.isNo("stricthostkeychecking")
+	cfg.ConnectTimeout, cfg.KeepAliveInterval = seconds("connecttimeout"), seconds("serveraliveinterval")
 	if cfg.KeepAliveInterval > 0 {
-		if cfg.KeepAliveMax, err = printed.number("serveralivecountmax"); err != nil {
-			return Config{}, err
-		}
+		cfg.KeepAliveMax = number("serveralivecountmax")
 	}
-	if cfg.Via != nil {
-		return cfg, nil
+	if err := errors.Join(errs...); err != nil || cfg.Via != nil {
+		return cfg, err
 	}
 	if jump := printed.get("proxyjump"); jump != "" && jump != "none" {
 		via, err := r.resolveJump(ctx, t, jump, depth)
-		if err != nil {
-			return Config{}, err
-		}
 		cfg.Via = &via
-		return cfg, nil
+		return cfg, err
 	}
 	if command := printed.get("proxycommand"); command != "" && command != "none" {
 		if cfg.ProxyCommand, err = exp.expandTokens(command); err != nil {

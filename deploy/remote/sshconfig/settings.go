@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // settings is the parsed output of `ssh -G`: lower-case keyword → its values. Some keywords occur more
@@ -63,14 +62,6 @@ func (s settings) number(key string) (int, error) {
 		return 0, fmt.Errorf("ssh -G says %s %q, which is not a number", key, v)
 	}
 	return n, nil
-}
-
-func (s settings) seconds(key string) (time.Duration, error) {
-	n, err := s.number(key)
-	if n > 1<<20 {
-		n = 1 << 20
-	}
-	return time.Duration(n) * time.Second, err
 }
 
 // files returns the file names of a setting. ssh prints the names on one line without quotes. A word
