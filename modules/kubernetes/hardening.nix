@@ -1,6 +1,6 @@
 # Hardens the components. Unlike kubeadm's defaults, it disables profiling endpoints and old
-# versions of TLS, and sets a seccomp profile for containers. docs/security.md lists which
-# recommendations of the CIS benchmark a cluster follows.
+# versions of TLS, and sets a seccomp profile for containers. docs/security.md lists the
+# recommendations of the CIS benchmark that a cluster does not follow.
 {
   config,
   lib,

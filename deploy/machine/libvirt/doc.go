@@ -8,6 +8,5 @@
 // breaks during an operation, for instance because libvirtd was restarted, the operation is retried on a new
 // connection, because all operations are idempotent.
 //
-// docs/provisioning.md describes which objects are created, in which order, and how an interrupted operation is
-// recognised.
+// docs/provisioning.md lists the objects that nixbench creates, and their names and marks.
 package libvirt
