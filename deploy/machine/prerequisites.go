@@ -18,12 +18,11 @@ import (
 // image is prepared once, when the first machine needs it. A machine waits only for its own network and image.
 type prerequisites struct {
 	*Starter
-	plan             *OpenPlan
-	keys             []image.Key
-	images           func() (map[image.Key]provider.Image, error)
-	reserveAddresses map[string]func() error               // hypervisor → function that prepares the network of the hypervisor at every call
-	prepareNetwork   map[string]func() error               // hypervisor → function that prepares the network of the hypervisor at its first call
-	uploadImage      map[string]map[image.Key]func() error // hypervisor → image → function that uploads the image at its first call
+	plan           *OpenPlan
+	keys           []image.Key
+	images         func() (map[image.Key]provider.Image, error)
+	prepareNetwork map[string]func() error               // hypervisor → function that prepares the network of the hypervisor at its first call
+	uploadImage    map[string]map[image.Key]func() error // hypervisor → image → function that uploads the image at its first call
 }
 
 func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequisites {

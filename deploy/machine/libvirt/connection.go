@@ -55,8 +55,8 @@ const cancelGrace = time.Second
 // errNoAnswer is the error of an operation that made no progress for callTimeout.
 var errNoAnswer = errors.New("libvirt did not answer a call")
 
-// runWithTimeout executes an operation. It abandons the operation if the operation makes no progress for callTimeout
-// or the context ends. The context of an abandoned operation is cancelled, so it returns before its next change.
+// runWithTimeout executes an operation. It abandons the operation if connecting takes longer than connectTimeout, the operation makes no
+// progress for callTimeout, or the context ends. libvirt cannot interrupt a call, so the call continues in its goroutine. The context of an abandoned operation is cancelled, so it returns before its next change.
 func (c *connection) runWithTimeout(ctx context.Context, op operation) error {
 	if err := ctx.Err(); err != nil {
 		return c.wrapError("", "connect", err, "")
@@ -72,15 +72,20 @@ func (c *connection) runWithTimeout(ctx context.Context, op operation) error {
 	}
 	done := make(chan error, 1)
 	go func() { done <- c.runWithReconnect(own, beat, op) }()
-	silence := time.NewTimer(c.callTimeout)
+	connected := false
+	silence := time.NewTimer(c.connectTimeout)
 	defer silence.Stop()
 	for waiting := true; waiting; {
 		select {
 		case err := <-done:
 			return err
 		case <-beats:
+			connected = true
 			silence.Reset(c.callTimeout)
 		case <-silence.C:
+			if !connected {
+				return c.newUnreachableError(fmt.Errorf("it did not answer for %s", c.connectTimeout))
+			}
 			c.mu.Lock()
 			conn := c.conn
 			c.mu.Unlock()
@@ -106,10 +111,12 @@ const reconnectTimeout = 15 * time.Second
 // runWithReconnect executes an operation. Each time the connection breaks, it repeats the operation on a new connection.
 // It calls beat when the operation makes progress.
 func (c *connection) runWithReconnect(ctx context.Context, beat func(), op operation) error {
-	conn, host, err := c.acquireConnection(ctx)
+	conn, host, err := c.connect()
 	for err == nil {
 		beat()
-		err = op(ctx, conn, host, beat)
+		if err = ctx.Err(); err == nil {
+			err = op(ctx, conn, host, beat)
+		}
 		alive := true
 		if err != nil && ctx.Err() == nil {
 			alive, _ = conn.IsAlive()
@@ -122,7 +129,7 @@ func (c *connection) runWithReconnect(ctx context.Context, beat func(), op opera
 			return err
 		}
 		for since := time.Now(); ; {
-			if conn, host, err = c.acquireConnection(ctx); err == nil || time.Since(since) > reconnectTimeout {
+			if conn, host, err = c.connect(); err == nil || time.Since(since) > reconnectTimeout {
 				break
 			}
 			select {
@@ -135,40 +142,8 @@ func (c *connection) runWithReconnect(ctx context.Context, beat func(), op opera
 	return err
 }
 
-// acquireConnection returns the connection with a reference, which the caller has to close. The connection remains
-// open until then, even if the Hypervisor is closed before. libvirt cannot interrupt connecting, so
-// after connectTimeout acquireConnection returns an error, and the goroutine continues to connect.
-func (c *connection) acquireConnection(ctx context.Context) (*libvirt.Connect, host, error) {
-	type answer struct {
-		conn *libvirt.Connect
-		host host
-		err  error
-	}
-	answers := make(chan answer)
-	over := make(chan struct{})
-	defer close(over)
-	go func() {
-		var a answer
-		a.conn, a.host, a.err = c.connect()
-		select {
-		case answers <- a:
-		case <-over:
-			if a.err == nil {
-				_, _ = a.conn.Close()
-			}
-		}
-	}()
-	select {
-	case a := <-answers:
-		return a.conn, a.host, a.err
-	case <-ctx.Done():
-		return nil, host{}, c.wrapError("", "connect", ctx.Err(), "")
-	case <-time.After(c.connectTimeout):
-		return nil, host{}, c.newUnreachableError(fmt.Errorf("it did not answer for %s", c.connectTimeout))
-	}
-}
-
-// connect returns the existing connection, or opens a new connection, with a reference for the caller.
+// connect returns the existing connection, or opens a new connection, with a reference, which the caller has to close. The connection
+// remains open until then, even if the Hypervisor is closed before.
 func (c *connection) connect() (*libvirt.Connect, host, error) {
 	c.dialing.Lock()
 	defer c.dialing.Unlock()

@@ -133,7 +133,7 @@ func TestMarkIsFound(t *testing.T) {
 	}
 	want := DomainInfo{
 		Name: "bench-worker-1", UUID: DomainUUID(cluster, "worker-1"), Type: "kvm", MAC: m.Spec.MAC,
-		Link: &Link{MAC: m.Spec.MAC, Network: "nixbench"}, Links: []Link{{MAC: m.Spec.MAC, Network: "nixbench"}}, VCPUs: 2, Memory: 2 << 30, Console: "/pool/console", Disks: []string{"/pool/root"},
+		Link: &Link{MAC: m.Spec.MAC, Network: "nixbench"}, Links: []Link{{MAC: m.Spec.MAC, Network: "nixbench"}}, VCPUs: 2, Memory: 2 << 30, Disks: []string{"/pool/root"},
 		Mark: &MachineMark{
 			Cluster: "bench", ID: cluster.ID, Node: "worker-1", Role: "worker", Index: 1,
 			Image: m.Image, Definition: m.Spec.Definition(),

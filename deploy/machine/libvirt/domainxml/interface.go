@@ -42,7 +42,6 @@ type Port struct {
 	UUID      string
 	Owner     string // name of the domain
 	OwnerUUID string
-	MAC       string
 }
 
 // ParsePort parses libvirt's description of a network's port.
@@ -54,9 +53,6 @@ func ParsePort(text string) (Port, error) {
 	p := Port{UUID: n.UUID}
 	if n.Owner != nil {
 		p.Owner, p.OwnerUUID = n.Owner.Name, n.Owner.UUID
-	}
-	if n.MAC != nil {
-		p.MAC = n.MAC.Address
 	}
 	return p, nil
 }

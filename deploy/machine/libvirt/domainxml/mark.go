@@ -54,17 +54,16 @@ func marshalXML(v any) (string, error) {
 
 // DomainInfo is a domain as libvirt describes it. Mark is nil if nixbench did not create the domain.
 type DomainInfo struct {
-	Name    string
-	UUID    string
-	Type    string // kvm, qemu (emulated), lxc or test
-	Mark    *MachineMark
-	MAC     string // MAC of the first interface, which nixbench defines; other interfaces are defined in the role's XML
-	Link    *Link  // the first interface, if it is on a libvirt network
-	Links   []Link // all interfaces on libvirt networks
-	VCPUs   int
-	Memory  uint64   // bytes
-	Console string   // path of the console log
-	Disks   []string // paths of the disks
+	Name   string
+	UUID   string
+	Type   string // kvm, qemu (emulated), lxc or test
+	Mark   *MachineMark
+	MAC    string // MAC of the first interface, which nixbench defines; other interfaces are defined in the role's XML
+	Link   *Link  // the first interface, if it is on a libvirt network
+	Links  []Link // all interfaces on libvirt networks
+	VCPUs  int
+	Memory uint64   // bytes
+	Disks  []string // paths of the disks
 }
 
 // Link is an interface of a domain on a libvirt network.
@@ -120,11 +119,6 @@ func ParseDomain(text string) (DomainInfo, error) {
 		for _, disk := range d.Devices.Disks {
 			if disk.Source != nil && disk.Source.File != nil {
 				f.Disks = append(f.Disks, disk.Source.File.File)
-			}
-		}
-		for _, s := range d.Devices.Serials {
-			if s.Log != nil {
-				f.Console = s.Log.File
 			}
 		}
 	}
