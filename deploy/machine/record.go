@@ -43,16 +43,14 @@ func (s *Starter) AskAndRecord(plan *OpenPlan, record *runs.Recorder, whole bool
 // recordPlan writes the cluster's id and the planned machines to the state, and creates the
 // keys that are missing. The state is written before any machine is created, so that a later run finds every machine.
 func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
-	dir := s.Dir
-	if err := dir.Create(); err != nil {
+	if err := s.Dir.Create(); err != nil {
 		return err
 	}
 	var err error
-	if plan.clientKey, err = keys.MakeClientKey(dir); err != nil {
+	if plan.clientKey, err = keys.MakeClientKey(s.Dir); err != nil {
 		return err
 	}
-	now := s.Store.State()
-	next := s.Store.State()
+	now, next := s.Store.State(), s.Store.State()
 	if next.Cluster == nil {
 		next.Cluster = &state.Cluster{ID: plan.Cluster.ID, Hypervisors: map[string]provider.Hypervisor{}}
 	}
@@ -61,28 +59,9 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 		if p.Hypervisor != "" {
 			next.Cluster.Hypervisors[p.Hypervisor] = plan.hypervisors[p.Hypervisor]
 		}
-		machine := next.Machines[p.Node]
-		machine.MAC, machine.Role = p.MAC, s.roleOf(p.Node)
-		if p.Address.IsValid() {
-			machine.Address = p.Address
+		if next.Machines[p.Node], err = s.recordPlace(plan, p, next.Machines[p.Node]); err != nil {
+			return err
 		}
-		c, hasChange := plan.ChangeOf(p.Node)
-		if hasChange && c.Action != changes.Create {
-			machine.Hypervisor = p.Hypervisor
-			if machine.Created == nil && !c.NeedsImage() { // the machine exists although the state does not record its creation: a run was killed after it had created the machine
-				when := time.Now().UTC()
-				machine.Created = &when
-			}
-		}
-		// An existing machine keeps its host key. A new machine gets the key from the state folder.
-		if machine.Created == nil || machine.HostKey == "" || hasChange && c.NeedsImage() {
-			key, err := keys.MakeHostKey(dir, p.Node)
-			if err != nil {
-				return err
-			}
-			machine.HostKey = key.Public
-		}
-		next.Machines[p.Node] = machine
 	}
 	var stale []string
 	if whole {
@@ -103,11 +82,36 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 		}
 	}
 	for _, node := range stale {
-		if err := keys.RemoveHostKey(dir, node); err != nil {
+		if err := keys.RemoveHostKey(s.Dir, node); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// recordPlace returns the record of a node's machine as it is before the plan is executed.
+func (s *Starter) recordPlace(plan *OpenPlan, p changes.Place, m state.Machine) (state.Machine, error) {
+	m.MAC, m.Role = p.MAC, s.roleOf(p.Node)
+	if p.Address.IsValid() {
+		m.Address = p.Address
+	}
+	c, hasChange := plan.ChangeOf(p.Node)
+	if hasChange && c.Action != changes.Create {
+		m.Hypervisor = p.Hypervisor
+		if m.Created == nil && !c.NeedsImage() { // a run was interrupted after it had created the machine
+			when := time.Now().UTC()
+			m.Created = &when
+		}
+	}
+	// An existing machine keeps its host key. A new machine gets the key from the state folder.
+	if m.Created == nil || m.HostKey == "" || hasChange && c.NeedsImage() {
+		key, err := keys.MakeHostKey(s.Dir, p.Node)
+		if err != nil {
+			return m, err
+		}
+		m.HostKey = key.Public
+	}
+	return m, nil
 }
 
 // findStaleRecords returns the recorded nodes that the hive no longer contains and whose machines no longer exist. Other

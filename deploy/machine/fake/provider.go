@@ -2,10 +2,7 @@ package fake
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -189,21 +186,13 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provide
 	if !hasDisk {
 		image = s.Image.Hash
 	}
-	put := func(part, what string) func() {
-		return func() {
-			if h.parts[k] == nil {
-				h.parts[k] = map[string]string{}
-			}
-			h.parts[k][part] = what
-		}
-	}
 	for _, change := range []struct {
 		name   string
 		needed bool
 		do     func()
 	}{
-		{"seed", !hasSeed, put("seed", "")},
-		{"disk", !hasDisk, put("disk", image)},
+		{"seed", !hasSeed, func() { h.putPart(k, "seed", "") }},
+		{"disk", !hasDisk, func() { h.putPart(k, "disk", image) }},
 		{"stop", restart || lost && h.Kind == provider.Container, func() { d.stop() }},
 		{"reconnect", lost && !restart && h.Kind == provider.VM, func() { d.detached = false }},
 		{"define", d == nil || restart || missing, func() {
@@ -221,6 +210,13 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provide
 		}
 	}
 	return h.startDomain(ctx, step, c, s.Node)
+}
+
+func (w *World) putPart(machine, part, content string) {
+	if w.parts[machine] == nil {
+		w.parts[machine] = map[string]string{}
+	}
+	w.parts[machine][part] = content
 }
 
 // startDomain starts or resumes the machine of a node.
@@ -350,146 +346,4 @@ func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, _ []string) 
 		}
 		return nil
 	})
-}
-
-// Addresses returns the leased addresses and the reserved address of a running machine.
-func (h *Hypervisor) Addresses(ctx context.Context, c provider.Cluster, node string) (all []netip.Addr, err error) {
-	h.withDomain(c.MachineName(node), func(d *domain) {
-		n := h.networks[d.network]
-		if !d.isOwnedBy(c) || d.boot == 0 || n == nil {
-			return
-		}
-		for _, l := range n.Leases {
-			if l.MAC == d.spec.MAC {
-				all = append(all, l.Address)
-			}
-		}
-		for _, r := range n.Reservations {
-			if r.MAC == d.spec.MAC && !slices.Contains(all, r.Address) {
-				all = append(all, r.Address)
-			}
-		}
-	})
-	return all, ctx.Err()
-}
-
-func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node string, max int) (tail string, err error) {
-	h.withDomain(c.MachineName(node), func(d *domain) {
-		if d.isOwnedBy(c) {
-			tail = d.console[len(d.console)-min(max, len(d.console)):]
-		}
-	})
-	return tail, ctx.Err()
-}
-
-// AttachConsole prints the console log, and ends.
-func (h *Hypervisor) AttachConsole(ctx context.Context, c provider.Cluster, node string, _ <-chan []byte, out io.Writer) error {
-	text, err := h.ConsoleTail(ctx, c, node, 1<<20)
-	if err == nil {
-		_, err = io.WriteString(out, text)
-	}
-	return err
-}
-
-// States implements [provider.Power].
-func (h *Hypervisor) States(_ context.Context, c provider.Cluster, nodes []string) (map[string]provider.State, error) {
-	states := map[string]provider.State{}
-	for _, node := range nodes {
-		h.withDomain(c.MachineName(node), func(d *domain) {
-			if d.isOwnedBy(c) {
-				states[node] = d.state()
-			}
-		})
-	}
-	return states, nil
-}
-
-func (h *Hypervisor) ShutDown(ctx context.Context, c provider.Cluster, node string, force bool) error {
-	step := Step{Op: "power", Node: node, Name: "shut down"}
-	d, err := h.findOwnMachine(c, step)
-	if err != nil || d == nil || h.State(c.MachineName(node)) == provider.Off {
-		return err
-	}
-	var refusal error
-	var hangs bool
-	h.do(func() { refusal, hangs = h.hangs[c.MachineName(node)] })
-	if hangs && !force {
-		if refusal != nil {
-			return h.fail(step, refusal)
-		}
-		<-ctx.Done()
-		return h.fail(step, context.Cause(ctx))
-	}
-	return h.runStep(ctx, step, func() error { d.stop(); return nil })
-}
-
-func (h *Hypervisor) Start(ctx context.Context, c provider.Cluster, node string) error {
-	step := Step{Op: "power", Node: node, Name: "start"}
-	d, err := h.findOwnMachine(c, step)
-	if err != nil {
-		return err
-	}
-	if d == nil {
-		return h.fail(step, errors.New("there is no such machine"))
-	}
-	return h.startDomain(ctx, func(string) Step { return step }, c, node)
-}
-
-// findOwnMachine returns the domain of the node of a step, or nil if there is none.
-func (h *Hypervisor) findOwnMachine(c provider.Cluster, step Step) (d *domain, err error) {
-	machine := c.MachineName(step.Node)
-	h.withDomain(machine, func(found *domain) {
-		if d = found; !d.isOwnedBy(c) {
-			d, err = nil, h.fail(step, fmt.Errorf("domain %s: %w", machine, provider.ErrForeign))
-		}
-	})
-	return d, err
-}
-
-// runStep records the step, calls onStep without the lock, and makes the change by calling change with the lock held.
-// If the operation is interrupted or onStep returns an error, it does not call change, and returns an error.
-func (h *Hypervisor) runStep(ctx context.Context, s Step, change func() error) error {
-	var onStep func(context.Context, Step) error
-	err := ctx.Err()
-	h.do(func() {
-		onStep = h.onStep
-		if s.Op == "survey" {
-			return
-		}
-		h.log = append(h.log, s)
-		switch {
-		case h.cut > 1:
-			h.cut--
-		case h.cut == 1 && err == nil: // also interrupts all later changes, until Cut(0)
-			err = errors.New("cut off")
-		}
-	})
-	if err == nil && onStep != nil {
-		err = onStep(ctx, s)
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err == nil {
-		h.do(func() { err = change() })
-	}
-	if err != nil {
-		return h.fail(s, err)
-	}
-	return nil
-}
-
-// fixes are the fixes of some causes of errors.
-var fixes = map[error]string{
-	provider.ErrForeign: "choose another name", provider.ErrClash: "choose another range", provider.ErrFull: "make room", provider.ErrNoDisk: "restore the disk",
-}
-
-func (h *Hypervisor) fail(s Step, err error) error {
-	e := &provider.Error{Hypervisor: h.Name, Node: s.Node, Op: s.Op + ": " + s.Name, Err: err}
-	for cause, fix := range fixes {
-		if errors.Is(err, cause) {
-			e.Fix = fix
-		}
-	}
-	return e
 }

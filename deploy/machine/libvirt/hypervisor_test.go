@@ -358,14 +358,14 @@ func TestForeignPoolIsKept(t *testing.T) {
 			return err
 		}
 		_ = theirs.Free()
-		p, err := s.ensurePool()
-		if err != nil {
+		if _, err := s.ensurePool(); err != nil {
 			return err
 		}
 		if _, err := s.cleanPool(provider.Cluster{ID: "0011223344556677"}); err != nil {
 			return err
 		}
-		if p, err = s.findPool(); err == nil && p == nil {
+		p, err := s.findPool()
+		if err == nil && p == nil {
 			t.Error("the pool was removed or stopped")
 		}
 		return err
