@@ -177,6 +177,7 @@ func (s *Session) verifyPlan(ctx context.Context, o ApplyOptions) (*stages.Plan,
 func (s *Session) SavePlan(ctx context.Context, file string, arguments stages.PlanArguments, made stages.Plan) error {
 	saved := newSavedPlan(ctx, s, made)
 	saved.Arguments = arguments
+	saved.Arguments.On = append([]string{}, s.request.On...)
 	key, err := keys.MakePlanKey(s.Dir)
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ func (s *Session) selectNodes(on selection.Selector) (err error) {
 		return err
 	}
 	if r.AllNodesOnly && len(r.On) == 0 && !s.Hive.Meta.AllowApplyAll {
-		return failure.WithHint(failure.NewUsage("%s: meta.allowApplyAll is false in %s, so --on must select the nodes", r.Command, s.Eval.Source), "for all of them: --on '*'")
+		return failure.WithHint(failure.NewUsage("meta.allowApplyAll is false in %s, so --on must select the nodes", s.Eval.Source), "for all of them: --on '*'")
 	}
 	if r.Keys {
 		s.Hive = s.Hive.WithKeys(s.Nodes)

@@ -129,7 +129,7 @@ func (f *applyFlags) addTo(cmd *cobra.Command) {
 	set.BoolVar(&f.rollbackAll, "rollback-all-on-failure", false, "roll back all nodes of this run when one fails")
 	set.StringVar(&f.maxUnavailable, "max-unavailable", "", "switch at most `N|P%` of the nodes at once, and stop after a failure")
 	set.StringVar(&f.specialisation, "specialisation", "", "switch to this specialisation of the system")
-	set.StringVar(&f.activator, "activator", "switch-to-configuration", "program that activates a system on a node: switch-to-configuration, or nixos-rebuild if it has --store-path")
+	addChoice(set, &f.activator, "activator", []string{"switch-to-configuration", activate.NixosRebuild}, "program that activates a system on a node: switch-to-configuration, or nixos-rebuild if it has --store-path")
 	set.BoolVar(&f.replaceUnknown, "force-replace-unknown-profiles", false, "replace systems that were not deployed from this hive, regardless of deployment.replaceUnknownProfiles")
 	set.BoolVar(&f.buildOnTarget, "build-on-target", false, "build every system on its node")
 	set.BoolVar(&f.noBuildThere, "no-build-on-target", false, "build every system on this machine, regardless of deployment.buildOnTarget")
@@ -216,12 +216,8 @@ func (f *applyFlags) toOptions(goal node.Goal) (stages.Options, error) {
 	if f.buildOnTarget || f.noBuildThere {
 		o.BuildOnTarget = &f.buildOnTarget
 	}
-	switch f.activator {
-	case "switch-to-configuration", "":
-	case activate.NixosRebuild:
+	if f.activator == activate.NixosRebuild {
 		o.ActivateWith = f.activator
-	default:
-		return o, failure.NewUsage("--activator must be switch-to-configuration or nixos-rebuild (it is %s)", f.activator)
 	}
 	if o.Drain, err = f.drain.toOptions(); err != nil {
 		return o, err
@@ -253,20 +249,17 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *stages.SavedPlan,
 	if err != nil {
 		return err
 	}
-	r, err := a.newRequest(flags.fleetFlags)
-	if err != nil {
-		return err
+	set := func(r *deploy.Request) {
+		r.Command, r.Nodes, r.AllNodesOnly = "apply", deploy.DeployedNodes, saved == nil // a plan names its nodes
+		r.Eval.Specialisation, r.Keys = flags.specialisation, options.UsesKeys()
+		if options.Goal == node.UploadKeys {
+			r.Nodes = deploy.RemoteNodes
+		}
 	}
-	r.Command, r.AllNodesOnly = "apply", saved == nil // a plan names its nodes
-	r.Eval.Specialisation, r.Keys, r.Nodes = flags.specialisation, options.UsesKeys(), deploy.DeployedNodes
-	switch goal {
-	case "build":
-		r.Command = ""
-		return runBuild(a, r, flags.keepGoing, flags.keepResult)
-	case node.UploadKeys, "keys":
-		r.Nodes = deploy.RemoteNodes
+	if goal == "build" {
+		return runBuild(a, flags.fleetFlags, set, flags.keepGoing, flags.keepResult)
 	}
-	s, err := a.open(r)
+	s, err := a.open(flags.fleetFlags, set)
 	if err != nil {
 		return err
 	}

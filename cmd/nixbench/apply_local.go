@@ -77,35 +77,32 @@ func runApplyLocal(a *app, goal node.Goal, flags localFlags) error {
 	if err != nil {
 		return err
 	}
-	r, err := a.newRequest(fleetFlags{})
-	if err != nil {
-		return err
-	}
-	r.Eval.Specialisation, r.Keys = flags.specialisation, options.UsesKeys()
-	r.Pick = func(hive *nixeval.Hive) (nixeval.Node, error) { return findLocalNode(hive, flags.node) }
-	if goal == "build" || goal == "push" {
-		return runBuild(a, r, false, false)
-	}
-	r.Command = "apply-local"
+	onlyBuild := goal == "build" || goal == "push"
 	var escalation []string
-	r.Pick = func(hive *nixeval.Hive) (nixeval.Node, error) {
-		n, err := findLocalNode(hive, flags.node)
-		if err != nil {
-			return n, err
-		}
-		if _, err := os.Stat("/etc/NIXOS"); errors.Is(err, fs.ErrNotExist) {
-			return n, &activate.NotNixOSError{Node: n.Name}
-		}
-		if os.Geteuid() == 0 {
+	set := func(r *deploy.Request) {
+		r.Command, r.Eval.Specialisation, r.Keys = "apply-local", flags.specialisation, options.UsesKeys()
+		r.Pick = func(hive *nixeval.Hive) (nixeval.Node, error) {
+			n, err := findLocalNode(hive, flags.node)
+			if err != nil || onlyBuild {
+				return n, err
+			}
+			if _, err := os.Stat("/etc/NIXOS"); errors.Is(err, fs.ErrNotExist) {
+				return n, &activate.NotNixOSError{Node: n.Name}
+			}
+			if os.Geteuid() == 0 {
+				return n, nil
+			}
+			if !flags.sudo {
+				return n, failure.WithHint(failure.NewUsage("apply-local: switching needs root"), "--sudo evaluates and builds as the current user, and switches as root")
+			}
+			escalation = hive.Unit(n.Unit).Deployment.PrivilegeEscalationCommand
 			return n, nil
 		}
-		if !flags.sudo {
-			return n, failure.WithHint(failure.NewUsage("apply-local: switching needs root"), "--sudo evaluates and builds as the current user, and switches as root")
-		}
-		escalation = hive.Unit(n.Unit).Deployment.PrivilegeEscalationCommand
-		return n, nil
 	}
-	s, err := a.open(r)
+	if onlyBuild {
+		return runBuild(a, fleetFlags{}, set, false, false)
+	}
+	s, err := a.open(fleetFlags{}, set)
 	if err != nil {
 		return err
 	}

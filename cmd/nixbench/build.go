@@ -30,11 +30,7 @@ func buildCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error {
-		r, err := a.newRequest(fleetFlags{on: on})
-		if err != nil {
-			return err
-		}
-		return runBuild(a, r, keepGoing, keepResult)
+		return runBuild(a, fleetFlags{on: on}, func(*deploy.Request) {}, keepGoing, keepResult)
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -45,10 +41,12 @@ func buildCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// runBuild builds the systems of nodes and prints their paths.
-func runBuild(a *app, r deploy.Request, keepGoing, keepResult bool) error {
-	r.Keys, r.Nodes = true, deploy.SelectedNodes
-	s, err := a.open(r)
+// runBuild builds the systems of nodes and prints their paths. set completes the request of a command that can also only build.
+func runBuild(a *app, f fleetFlags, set func(*deploy.Request), keepGoing, keepResult bool) error {
+	s, err := a.open(f, func(r *deploy.Request) {
+		set(r)
+		r.Command, r.Keys, r.Nodes = "", true, deploy.SelectedNodes
+	})
 	if err != nil {
 		return err
 	}

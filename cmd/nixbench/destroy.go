@@ -79,12 +79,7 @@ func runDestroy(a *app, flags destroyFlags) error {
 	if err != nil {
 		return err
 	}
-	r, err := a.newRequest(fleetFlags{})
-	if err != nil {
-		return err
-	}
-	r.Command = "destroy"
-	s, err := a.open(r)
+	s, err := a.openLocked("destroy")
 	if err != nil {
 		return err
 	}

@@ -97,15 +97,12 @@ func (f logsFlags) journalctl(unit string) ([]string, error) {
 
 // runLogs shows the journals of nodes. Without --on, on is the name of a node.
 func runLogs(a *app, on []string, argv []string, flags logsFlags) error {
-	r, err := a.newRequest(flags.fleetFlags)
-	if err != nil {
-		return err
-	}
-	r.Nodes = deploy.RemoteNodes
-	if len(flags.on) == 0 {
-		r.Pick = deploy.NodeNamed(on[0])
-	}
-	s, err := a.open(r)
+	s, err := a.open(flags.fleetFlags, func(r *deploy.Request) {
+		r.Nodes = deploy.RemoteNodes
+		if len(flags.on) == 0 {
+			r.Pick = deploy.NodeNamed(on[0])
+		}
+	})
 	if err != nil {
 		return err
 	}

@@ -97,15 +97,12 @@ func runPlan(a *app, flags planFlags) error {
 	if err := checkPlanFile(a, flags); err != nil {
 		return err
 	}
-	r, err := a.newRequest(flags.fleetFlags)
-	if err != nil {
-		return err
-	}
-	r.Keys, r.Nodes = !flags.noKeys, deploy.DeployedNodes
-	if flags.units {
-		r.Command = "plan"
-	}
-	s, err := a.open(r)
+	s, err := a.open(flags.fleetFlags, func(r *deploy.Request) {
+		r.Keys, r.Nodes = !flags.noKeys, deploy.DeployedNodes
+		if flags.units {
+			r.Command = "plan"
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -113,7 +110,7 @@ func runPlan(a *app, flags planFlags) error {
 	made, err := s.Plan(a.ctx, options)
 	if err == nil && flags.out != "" {
 		err = s.SavePlan(a.ctx, flags.out, stages.PlanArguments{
-			On: append([]string{}, r.On...), Sets: append([]string{}, a.sets...), NoKeys: flags.noKeys, Recreate: flags.recreate, // the terms of stdin are in r.On
+			Sets: append([]string{}, a.sets...), NoKeys: flags.noKeys, Recreate: flags.recreate,
 			NoDrain: flags.drain.noDrain, DrainAllowed: append([]string{}, flags.drain.allowed()...), MaxUnavailable: flags.maxUnavailable,
 		}, made)
 	}

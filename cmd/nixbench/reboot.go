@@ -75,12 +75,9 @@ func runReboot(a *app, flags rebootFlags) error {
 	if err := a.requireConfirmation("reboot", flags.on, flags.yes); err != nil {
 		return err
 	}
-	r, err := a.newRequest(flags.fleetFlags)
-	if err != nil {
-		return err
-	}
-	r.Command, r.AllNodesOnly, r.Nodes = "reboot", true, deploy.SelectedNodes
-	s, err := a.open(r)
+	s, err := a.open(flags.fleetFlags, func(r *deploy.Request) {
+		r.Command, r.AllNodesOnly, r.Nodes = "reboot", true, deploy.SelectedNodes
+	})
 	if err != nil {
 		return err
 	}

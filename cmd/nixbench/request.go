@@ -64,8 +64,13 @@ func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 	return r, err
 }
 
-// open opens the session of a command. From then on, it gets the events of the command.
-func (a *app) open(r deploy.Request) (*deploy.Session, error) {
+// open opens the session of a command, which then gets the events of the command. set completes the request.
+func (a *app) open(f fleetFlags, set func(*deploy.Request)) (*deploy.Session, error) {
+	r, err := a.newRequest(f)
+	if err != nil {
+		return nil, err
+	}
+	set(&r)
 	s, err := deploy.Open(a.ctx, r)
 	if err != nil {
 		return nil, err
@@ -77,32 +82,17 @@ func (a *app) open(r deploy.Request) (*deploy.Session, error) {
 	return s, nil
 }
 
-// openNodes opens a session of a command that reads.
+// openNodes opens the session of a command that reads.
 func (a *app) openNodes(f fleetFlags, filter deploy.NodeFilter) (*deploy.Session, error) {
-	r, err := a.newRequest(f)
-	if err != nil {
-		return nil, err
-	}
-	r.Nodes = filter
-	return a.open(r)
+	return a.open(f, func(r *deploy.Request) { r.Nodes = filter })
 }
 
-// openNode opens a session of a command that reads, for one node.
+// openNode opens the session of a command that reads, for one node.
 func (a *app) openNode(name string, f fleetFlags) (*deploy.Session, error) {
-	r, err := a.newRequest(f)
-	if err != nil {
-		return nil, err
-	}
-	r.Pick = deploy.NodeNamed(name)
-	return a.open(r)
+	return a.open(f, func(r *deploy.Request) { r.Pick = deploy.NodeNamed(name) })
 }
 
-// openLocked opens a session of a command that changes the state folder.
+// openLocked opens the session of a command that changes the state folder.
 func (a *app) openLocked(command string) (*deploy.Session, error) {
-	r, err := a.newRequest(fleetFlags{})
-	if err != nil {
-		return nil, err
-	}
-	r.Command = command
-	return a.open(r)
+	return a.open(fleetFlags{}, func(r *deploy.Request) { r.Command = command })
 }

@@ -85,15 +85,11 @@ func runRollback(a *app, flags rollbackFlags) error {
 	if err := a.requireConfirmation("rollback", flags.on, flags.yes || flags.dry); err != nil {
 		return err
 	}
-	r, err := a.newRequest(flags.fleetFlags)
-	if err != nil {
-		return err
-	}
-	r.Nodes = deploy.SelectedNodes
-	if !flags.dry {
-		r.Command, r.AllNodesOnly = "rollback", true
-	}
-	s, err := a.open(r)
+	s, err := a.open(flags.fleetFlags, func(r *deploy.Request) {
+		if r.Nodes = deploy.SelectedNodes; !flags.dry {
+			r.Command, r.AllNodesOnly = "rollback", true
+		}
+	})
 	if err != nil {
 		return err
 	}

@@ -81,12 +81,9 @@ func changePower(a *app, command string, flags powerFlags, ask func(*machine.Pow
 	if flags.timeout <= 0 {
 		return failure.NewUsage("--timeout must be greater than 0 (it is %v)", flags.timeout)
 	}
-	r, err := a.newRequest(flags.fleetFlags)
-	if err != nil {
-		return err
-	}
-	r.Command, r.Nodes, r.AllNodesOnly = command, deploy.BootedNodes, command == "stop"
-	s, err := a.open(r)
+	s, err := a.open(flags.fleetFlags, func(r *deploy.Request) {
+		r.Command, r.Nodes, r.AllNodesOnly = command, deploy.BootedNodes, command == "stop"
+	})
 	if err != nil {
 		return err
 	}
