@@ -81,3 +81,27 @@ func TestDecideKeys(t *testing.T) {
 		}
 	}
 }
+
+// A system is copied before the run changes the first node, unless the node needs no copy, its machine restarts before, or nothing would
+// protect the system on the node.
+func TestDecideCopy(t *testing.T) {
+	for name, test := range map[string]struct {
+		observation Observation
+		goal        node.Goal
+		want        bool
+	}{
+		"switch":        {observe("/old", nil), node.Switch, true},
+		"push":          {observe("/old", nil), node.Push, true},
+		"dry-activate":  {observe("/old", nil), node.DryActivate, false},
+		"unchanged":     {observe("/new", nil), node.Switch, false},
+		"refused":       {observe("/foreign", nil), node.Switch, false},
+		"not built":     {observe("/old", func(o *Observation) { o.Built = false }), node.UploadKeys, false},
+		"restart":       {observe("/old", func(o *Observation) { o.Machine = changes.Restart }), node.Switch, false},
+		"recreate":      {observe("/old", func(o *Observation) { o.Machine = changes.Recreate }), node.Switch, false},
+		"booted before": {observe("/new", func(o *Observation) { o.Observed.Profile = "/old" }), node.Switch, false},
+	} {
+		if got := DecideNode(test.observation, Options{Options: node.Options{Goal: test.goal}}).Copy; got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
