@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -113,24 +114,15 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	if err != nil {
 		return Plan{}, err
 	}
-	running := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines.isDown(n.Name) })
-	inspecting := make(chan []fleet.Outcome[activate.Node], 1)
+	var observed map[string]fleet.Outcome[activate.Node]
 	var versions map[string]engine.Change
 	var refused error
-	go func() {
-		observed := inspect.Nodes(ctx, d.Fleet, running, o.Parallel, nil)
-		if slices.ContainsFunc(observed, func(o fleet.Outcome[activate.Node]) bool { return o.Err == nil }) {
-			versions, refused = rollout.VersionChanges(ctx, d.Engines, d.Fleet, hive, nodes)
-		}
-		inspecting <- observed
-	}()
+	var observing sync.WaitGroup
+	observing.Go(func() { observed, versions, refused = r.observe(ctx, machines) })
 	eval := d.Eval.WithFacts(machines.facts)
 	facts := readFacts(eval)
 	closures, buildErr := newSystems(r.deployment).build(ctx, eval)
-	observed := map[string]fleet.Outcome[activate.Node]{}
-	for _, l := range <-inspecting {
-		observed[l.Node.Name] = l
-	}
+	observing.Wait()
 	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
 		return Plan{}, buildErr
 	}
@@ -167,6 +159,21 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	err = errors.Join(errs...)
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: describePreview(len(machines.removed), changed, len(nodes))})
 	return Plan{Nodes: out, Unknown: unknown, closures: closures, facts: facts}, err
+}
+
+// observe inspects the nodes whose machines run, and asks the engines which versions would change.
+func (r previewer) observe(ctx context.Context, machines machinePreviews) (observed map[string]fleet.Outcome[activate.Node], versions map[string]engine.Change, refused error) {
+	running := slices.DeleteFunc(slices.Clone(r.nodes), func(n nixeval.Node) bool { return machines.isDown(n.Name) })
+	observed = map[string]fleet.Outcome[activate.Node]{}
+	answers := false
+	for _, l := range inspect.Nodes(ctx, r.Fleet, running, r.Parallel, nil) {
+		observed[l.Node.Name] = l
+		answers = answers || l.Err == nil
+	}
+	if answers {
+		versions, refused = rollout.VersionChanges(ctx, r.Engines, r.Fleet, r.hive, r.nodes)
+	}
+	return observed, versions, refused
 }
 
 // describePreview returns a text with the number of nodes that would be removed, and the number that would be changed.
