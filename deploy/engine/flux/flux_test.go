@@ -261,6 +261,17 @@ func TestLeaderRestarts(t *testing.T) {
 	}
 }
 
+// A killed run has stopped the queue, and the next drain of the leader fails: the queue is started, because otherwise no
+// job of the instance would start.
+func TestDrainLeaderAfterKilledRun(t *testing.T) {
+	i := newInstance(t, "c-1")
+	i.queue.stopped, i.queue.reason, i.stopped = true, reason, "all"
+	i.nodes["c-1"].jobs = []string{"f12"}
+	if err := i.engine("c-1").Drain(t.Context(), []string{"head"}, engine.DrainOptions{}, quiet); err == nil || i.queue.stopped || i.stopped != "" {
+		t.Errorf("%v, %+v, %q", err, i.queue, i.stopped)
+	}
+}
+
 // A node that an administrator has drained stays drained, and its jobs are waited for. A queue that an administrator has
 // stopped stays stopped.
 func TestAdministratorsDrain(t *testing.T) {

@@ -112,10 +112,12 @@ const drainReason = "nixbench: "
 // isReady reports whether the broker works, so that the node can run jobs unless it is drained.
 func (n node) isReady() bool { return n.online && !n.torpid }
 
-// IsDrained implements [batch.Node]. A leader is drained if no queue is started.
+// IsDrained implements [batch.Node]. A leader is drained if an administrator has stopped all queues. If an earlier run of
+// nixbench has stopped one, the leader is drained again: stoppedKey then has the current names of these queues, and a drain
+// that fails starts them.
 func (n node) IsDrained() bool {
 	if n.leads != nil {
-		return !slices.ContainsFunc(n.leads.queues, func(q queue) bool { return q.started })
+		return !slices.ContainsFunc(n.leads.queues, func(q queue) bool { return q.started || q.isStoppedByUs() })
 	}
 	return n.drained
 }
