@@ -25,9 +25,10 @@ type Head struct {
 	NotSetUp *regexp.Regexp
 	Absent   error // error for a hive without a head, or whose head is not set up yet, so that the cluster does not exist
 	// Owner begins a command that runs as a user who may submit jobs.
-	Owner  []string
-	List   string // the command with which a user lists the jobs
-	Cancel string // the command with which a user cancels a job
+	Owner     []string
+	List      string // the command with which a user lists the jobs
+	Cancel    string // the command with which a user cancels a job
+	Undrained string // what --no-drain does to a node with jobs, for the user
 }
 
 // Node returns the name of the head, or an empty string if the hive has none.

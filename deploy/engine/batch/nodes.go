@@ -224,7 +224,7 @@ func newJobsRunningError(h *Head, node string, limit time.Duration, jobs []strin
 		err = fmt.Errorf("a restart of the %s ends all jobs, and after %v there still are %s", h.Role, limit, formatJobs(jobs))
 	}
 	return &engine.DrainError{Node: node, Err: failure.WithHint(err, fmt.Sprintf(
-		"wait for the jobs, or cancel them (%s); nixbench.%s.drainTimeout of the %s is the time limit; --no-drain changes the node while they run", h.Cancel, h.Kind, h.Role))}
+		"wait for the jobs, or cancel them (%s); nixbench.%s.drainTimeout of the %s is the time limit; %s", h.Cancel, h.Kind, h.Role, h.Undrained))}
 }
 
 // HeadCondition returns a condition with the log of the head as its explanation.

@@ -32,7 +32,7 @@ type client struct{ batch.Head }
 // New returns the engine of an instance. It runs no command.
 func New(c engine.Cluster) *Engine {
 	leader := &client{batch.Head{Cluster: c, Kind: "flux", Role: Leader, Absent: errNoLeader, NotSetUp: notSetUpError, Owner: asOwner,
-		List: "flux jobs -A", Cancel: "flux cancel"}}
+		List: "flux jobs -A", Cancel: "flux cancel", Undrained: "--no-drain does not wait, and ends jobs if the broker restarts"}}
 	return &Engine{leader, batch.Pool[node]{Head: &leader.Head, System: leader, Unit: unit, Absent: " is not configured on the leader", Extra: node.describeExtra}}
 }
 

@@ -35,7 +35,7 @@ type client struct{ batch.Head }
 // New returns the engine of a cluster. It runs no command.
 func New(c engine.Cluster) *Engine {
 	controller := &client{batch.Head{Cluster: c, Kind: "slurm", Role: Controller, Absent: errNoController, NotSetUp: notSetUpError, Owner: asNobody,
-		List: "squeue", Cancel: "scancel"}}
+		List: "squeue", Cancel: "scancel", Undrained: "with --no-drain the node changes while they run"}}
 	return &Engine{controller, batch.Pool[node]{Head: &controller.Head, System: controller, Unit: "slurmd.service", Absent: " has not registered",
 		Extra: func(node) string { return " is registered and is not in the hive" }}}
 }
