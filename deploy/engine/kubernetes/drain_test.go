@@ -523,6 +523,37 @@ func TestDrainBroken(t *testing.T) {
 	}
 }
 
+// The pods of a broken node are evicted also if the API answers only after the time limit of its drain.
+func TestDrainBrokenWhileAPIUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(false)}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}}}
+		e := c.engine("cp-1", "w-1")
+		run, until := e.Run, time.Time{}
+		e.Run = func(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
+			if slices.Contains(argv, "pods") && until.IsZero() {
+				until = time.Now().Add(20 * time.Second)
+			}
+			if time.Now().Before(until) {
+				return nil, errors.New("The connection to the server 127.0.0.1:6443 was refused")
+			}
+			return run(ctx, on, stdin, argv...)
+		}
+		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet); err != nil || len(c.bound["w-1"]) > 0 {
+			t.Errorf("%v, %q", err, c.bound["w-1"])
+		}
+	})
+}
+
+// The pods of a node that block its drain because of a budget come after the others.
+func TestOrderOfBlockedPods(t *testing.T) {
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet"), podOf("debug", "")}},
+		budgets: []object{budget("web", "web", 2, 2, 2)}}
+	checks, err := c.engine("cp-1", "w-1").CheckDrain(t.Context(), []string{"w-1"}, engine.DrainOptions{})
+	if all := checks["w-1"].Blocked; err != nil || len(all) != 2 || all[0].Work != "shop/debug" || all[1].Work != "shop/web-1" {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
 // Ctrl-C ends a drain at once, and the node takes work.
 func TestDrainInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2,6 +2,8 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +45,22 @@ func TestSickControlPlane(t *testing.T) {
 	defer cancel()
 	if _, err := c.engine("cp-1", "cp-2").Members(ctx); err == nil || !strings.Contains(err.Error(), "cp-1: kubectl get: no answer within") {
 		t.Error(err)
+	}
+}
+
+// If the time is over before all control planes were asked, it is unknown whether the cluster exists.
+func TestTooLateForAllControlPlanes(t *testing.T) {
+	c := &cluster{t: t, nodes: map[string]object{"cp-2": controlPlane(true)}, sick: map[string]string{"cp-1": "error loading config file " + adminConf + ": no such file or directory"}}
+	e := c.engine("cp-1", "cp-2")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	run := e.Run
+	e.Run = func(_ context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
+		<-ctx.Done()
+		return run(t.Context(), on, stdin, argv...)
+	}
+	if m, err := e.Members(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, %v", m, err)
 	}
 }
 

@@ -63,7 +63,7 @@ func (c *Client) Kubectl(ctx context.Context, stdin string, args ...string) ([]b
 		}
 	}
 	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
+	case errors.Is(ctx.Err(), context.Canceled), ctx.Err() != nil && len(errs) == 0: // not all control planes were asked
 		return nil, context.Cause(ctx)
 	case len(errs) == 0:
 		return nil, ErrNoControlPlane

@@ -203,15 +203,16 @@ func (d Drainer) evictPods(ctx context.Context, node string, broken bool, o engi
 		}
 		pods = slices.DeleteFunc(pods, func(p pod) bool { return !p.isEvictable() })
 		took, left := time.Since(begin), describeRemaining(pods)
-		switch {
-		case first:
+		if first {
 			report("evicts " + Count(len(pods), "pod"))
-		case left != "":
+		} else if left != "" {
 			report(fmt.Sprintf("drained for %v: %s left: %s", took.Round(time.Second), Count(len(pods), "pod"), left))
 		}
-		if took >= limit && broken {
+		switch {
+		case first || took < limit: // the first round evicts pods also if the API has answered late
+		case broken:
 			return nil
-		} else if took >= limit {
+		default:
 			return &DrainTimeoutError{After: took, Remaining: left}
 		}
 		over := false

@@ -144,6 +144,7 @@ func (p pod) describeWait() string {
 // disruption budget never allows an eviction are in Blocked.
 func checkPods(pods []pod, o engine.DrainOptions, budgets bool) engine.DrainCheck {
 	var check engine.DrainCheck
+	var byBudgets []engine.DrainItem
 	for _, p := range pods {
 		if p.isTerminating() || strings.HasPrefix(p.namespace(), probeNamespace) { // pods of deep checks contain no work
 			continue
@@ -155,9 +156,10 @@ func checkPods(pods []pod, o engine.DrainOptions, budgets bool) engine.DrainChec
 			check.Add(o, LocalData, p.name(), "has data on the node that the drain deletes: emptyDir "+strings.Join(volumes, ", "))
 		}
 		if budgets && p.block.permanent && p.isEvictable() {
-			check.Blocked = append(check.Blocked, engine.DrainItem{Work: p.name(), Reason: "cannot be evicted: PodDisruptionBudget " + p.block.name + " " + p.block.text,
+			byBudgets = append(byBudgets, engine.DrainItem{Work: p.name(), Reason: "cannot be evicted: PodDisruptionBudget " + p.block.name + " " + p.block.text,
 				Remedy: "change the disruption budget or the number of its pods"})
 		}
 	}
+	check.Blocked = append(check.Blocked, byBudgets...)
 	return check
 }
