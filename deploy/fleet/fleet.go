@@ -194,7 +194,7 @@ func (f *Fleet) machineOf(node string) (state.Machine, *state.Cluster, error) {
 	return f.options.Recorded.MachineOf(node)
 }
 
-// jumpHostOf returns the host of the hypervisor if the machine can be reached only through this host: libvirt reaches the host
+// jumpHostOf returns the host of the hypervisor if the machine can be reached only through this host: nixbench reaches the host
 // by SSH, and the machine is on a network of the host that nixbench manages. Otherwise it returns nil.
 func jumpHostOf(node string, m state.Machine, c *state.Cluster) *sshconfig.Target {
 	if c == nil || !c.Network.Mode.Ours() {

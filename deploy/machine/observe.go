@@ -74,7 +74,7 @@ func (o *Observer) States(ctx context.Context) (map[string]string, error) {
 	return out, err
 }
 
-// DescribeDown returns what the hypervisor of a node's machine reports if the machine does not run, such as "off (libvirt: shut off)". It
+// DescribeDown returns what the hypervisor of a node's machine reports if the machine does not run, such as "off". It
 // returns "" if the machine runs or is paused, if its state cannot be read, and if it changes within downFor: a container is off for a moment
 // while it reboots.
 func DescribeDown(ctx context.Context, open Opener, cluster, node string, m state.Machine, c *state.Cluster) string {
@@ -102,9 +102,7 @@ func DescribeDown(ctx context.Context, open Opener, cluster, node string, m stat
 // downFor is how long a machine must be off before DescribeDown reports it.
 const downFor = 1500 * time.Millisecond
 
-var downTexts = map[string]string{
-	string(provider.Off): "off (libvirt: shut off)", string(provider.Crashed): "crashed (libvirt: crashed)", string(absent): "gone (libvirt: no such domain)",
-}
+var downTexts = map[string]string{string(provider.Off): "off", string(provider.Crashed): "crashed", string(absent): "gone"}
 
 // Emulated returns the nodes whose machines are virtual machines without KVM.
 func (o *Observer) Emulated(ctx context.Context) ([]string, error) {

@@ -44,7 +44,7 @@ type Options struct {
 	KeepAliveInterval time.Duration // 0: the user's ServerAliveInterval, or 15 s
 	KeepAliveMax      int           // number of keepalives without an answer after which the connection is closed; 0: ServerAliveCountMax, or 3
 
-	// Down returns what the node's hypervisor reports if its machine does not run: "off (libvirt: shut off)". It returns "" if the
+	// Down returns what the node's hypervisor reports if its machine does not run: "off". It returns "" if the
 	// machine runs, or that is unknown. May be nil.
 	Down func(ctx context.Context, node string) string
 

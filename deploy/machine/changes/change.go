@@ -117,7 +117,7 @@ func decideChange(w Desired, place Place, f locatedMachine, kind provider.Kind, 
 		c.Action, c.Why = Recreate, fmt.Sprintf("image %s → %s", cmp.Or(f.Image, old.Hash), wanted.Hash)
 	case f.State == provider.Incomplete:
 		c.Action, c.Why = Start, fmt.Sprintf("its domain was removed from hypervisor %s, and is defined again around its disk", f.hypervisor)
-	case f.Definition != c.spec.Definition():
+	case f.Definition != "" && f.Definition != c.spec.Definition():
 		c.Action, c.Why = Restart, describeDifference(w, f.Actual)
 		if f.State == provider.Off || f.State == provider.Crashed { // no running guest is stopped
 			c.Action = Start

@@ -126,6 +126,12 @@ func TestMake(t *testing.T) {
 			ground:      []string{"a"},
 		},
 		{
+			name: "a provider that does not define machines", desired: big[:1],
+			inventories: map[string]provider.Inventory{"a": {Network: ready, Machines: []provider.Actual{observedAs(w[0], "10.0.0.2", func(f *provider.Actual) { f.Definition = "" })}}},
+			known:       recorded("a", one),
+			want:        []string{"keep w-1 on a 10.0.0.2"},
+		},
+		{
 			name: "a machine that is not recorded", desired: w[:1],
 			inventories: map[string]provider.Inventory{"a": {Machines: []provider.Actual{one, two}, Network: ready}},
 			known:       recorded("a", one),

@@ -67,7 +67,7 @@ func validateNetworkOwner(inventories map[string]provider.Inventory, o Options) 
 			if net.Owner != "" {
 				return &PlanError{
 					Text: fmt.Sprintf("hypervisor %s already has a network %s, which nixbench created for %s; this cluster has the id %s", name, o.Network.Name, net.Owner, o.Cluster.ID),
-					Fix: fmt.Sprintf("run nixbench destroy with the state folder of that cluster; if that folder is lost, remove the machines with its id by hand, then the network: virsh net-destroy %[1]s; virsh net-undefine %[1]s; or choose another cluster.network.name",
+					Fix: fmt.Sprintf("run nixbench destroy with the state folder of that cluster; if that folder is lost, remove the machines with its id by hand, then network %s; or choose another cluster.network.name",
 						o.Network.Name),
 				}
 			}
@@ -115,7 +115,7 @@ func validateAllowedHypervisors(desired []Desired, inventories map[string]provid
 
 // validateRange returns an error if a managed network would be created or started on a hypervisor where
 // another network overlaps its address range. An overlap with an interface of the hypervisor is not detected here,
-// but by libvirt when the network starts.
+// but by the provider when the network starts.
 func (p Plan) validateRange(inventories map[string]provider.Inventory) error {
 	if !p.Network.Mode.Ours() {
 		return nil

@@ -39,14 +39,14 @@ type Actual struct {
 	State   State
 	HasDisk bool // the root disk exists; set only for an incomplete machine
 	// Definition is the digest of the spec that the machine was defined from, see Spec.Definition. If it
-	// differs from the digest of the desired state, the machine has to be restarted.
+	// differs from the digest of the desired state, the machine has to be restarted. It is empty if the provider does not define machines.
 	Definition string
 	// Detached reports that the machine runs and its interface is connected to no bridge: the network is not
 	// active, or was stopped and started again while the machine ran.
 	Detached bool
 }
 
-// Range is the address range of a libvirt network.
+// Range is the address range of a network of the hypervisor.
 type Range struct {
 	Network string
 	CIDR    netip.Prefix
@@ -64,7 +64,7 @@ const (
 	Incomplete State = "half"    // the domain or the root disk is missing, for instance after an interrupted creation
 )
 
-// ActualNetwork is the observed state of a libvirt network.
+// ActualNetwork is the observed state of a network of the hypervisor.
 type ActualNetwork struct {
 	Ours         bool   // nixbench created the network for this cluster
 	Owner        string // the other cluster for which nixbench created the network; empty: none
