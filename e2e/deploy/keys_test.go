@@ -2,8 +2,6 @@ package deploy
 
 import (
 	"bytes"
-	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
@@ -45,14 +44,7 @@ func TestKeys(t *testing.T) {
     };
   };`
 	s.writeHive(strings.Replace(keys, "      script = null;\n", "", 1))
-	paths := func() []string {
-		found, err := filepath.Glob("/nix/store/*")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return found
-	}
-	before := paths()
+	before := fixture.StorePaths(t)
 
 	// No key is in the command line or environment of a process during the run.
 	p := s.start("apply")
@@ -95,29 +87,7 @@ func TestKeys(t *testing.T) {
 	}
 
 	// On this machine: the new store paths, the closure of the system, and the state folder.
-	contains := func(text string, roots ...string) []string {
-		var files []string
-		for _, root := range roots {
-			err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-				if errors.Is(err, fs.ErrNotExist) && path == root && strings.HasSuffix(root, ".lock") {
-					return nil // Nix, which another test has run, has removed it
-				}
-				if err != nil || !d.Type().IsRegular() {
-					return err
-				}
-				content, err := os.ReadFile(path)
-				if bytes.Contains(content, []byte(text)) {
-					files = append(files, path)
-				}
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		return files
-	}
-	fresh := slices.DeleteFunc(paths(), func(p string) bool { return slices.Contains(before, p) })
+	fresh := slices.DeleteFunc(fixture.StorePaths(t), func(p string) bool { return slices.Contains(before, p) })
 	query := exec.Command("nix-store", "-qR", s.readState().Nodes["m1"].Good.Path)
 	query.Env = s.env
 	closure, err := query.Output()
@@ -127,14 +97,14 @@ func TestKeys(t *testing.T) {
 	system := strings.Fields(string(closure))
 	where := slices.Concat(fresh, system, []string{filepath.Join(s.dir, ".nixbench")})
 	for _, secret := range secrets {
-		if found := contains(secret, where...); len(found) > 0 {
+		if found := fixture.FilesWith(t, []string{secret}, where...); len(found) > 0 {
 			t.Errorf("%s is in %v", secret, found)
 		}
 	}
-	if len(contains("m1", filepath.Join(s.dir, ".nixbench"))) < 3 {
+	if len(fixture.FilesWith(t, []string{"m1"}, filepath.Join(s.dir, ".nixbench"))) < 3 {
 		t.Error("the search of the state finds nothing")
 	}
-	if len(contains(marker, system...)) == 0 {
+	if len(fixture.FilesWith(t, []string{marker}, system...)) == 0 {
 		t.Error("the search of the store does not find what is there")
 	}
 	// On the node: the whole store, logs and records.

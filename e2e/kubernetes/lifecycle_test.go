@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
 // One cluster from its creation on an empty hypervisor to its destruction: it is scaled up and
@@ -24,7 +26,7 @@ func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	g := newGuestCluster(t)
 	g.writeHive(1, 2, `images = [ "/usr/share/nixbench-kube/images/probe-1.tar" ];`)
-	before, watch := storePaths(t), watchProcesses()
+	before, watch := fixture.StorePaths(t), watchProcesses()
 	began := time.Now()
 	events := g.run("apply", "--json")
 	ended := time.Now()

@@ -1,18 +1,17 @@
 package kubernetes
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"time"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
 // processWatch records the command lines and environments of all processes until it is stopped.
@@ -92,36 +91,6 @@ func (g *guestCluster) readSecrets() (secrets map[string]string, stored []string
 	return out, stored
 }
 
-func storePaths(t testing.TB) []string {
-	paths, err := filepath.Glob("/nix/store/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return paths
-}
-
-// filesWith returns the files below roots that contain one of the texts.
-func filesWith(t testing.TB, texts []string, roots ...string) []string {
-	t.Helper()
-	var found []string
-	for _, root := range roots {
-		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || !d.Type().IsRegular() {
-				return err
-			}
-			content, err := os.ReadFile(path)
-			if slices.ContainsFunc(texts, func(text string) bool { return bytes.Contains(content, []byte(text)) }) {
-				found = append(found, path)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return found
-}
-
 // checkNoSecretLeaked searches for secrets after an apply: in process lists, in the output, in the
 // store, in the state folder, in logs and files of the nodes, and in etcd. Each search must also
 // find a text that is known to be there. before are the store's paths before the apply, processes
@@ -147,18 +116,18 @@ func (g *guestCluster) checkNoSecretLeaked(before []string, processes string, no
 			g.Errorf("the search of %s does not find %q", where, c.control)
 		}
 	}
-	fresh := slices.DeleteFunc(storePaths(g), func(p string) bool { return slices.Contains(before, p) })
-	if found := filesWith(g, texts, fresh...); len(found) > 0 {
+	fresh := slices.DeleteFunc(fixture.StorePaths(g), func(p string) bool { return slices.Contains(before, p) })
+	if found := fixture.FilesWith(g, texts, fresh...); len(found) > 0 {
 		g.Errorf("secrets are in the store: %v", found)
 	}
-	if found := filesWith(g, []string{"nixbench-kubernetes"}, fresh...); len(found) == 0 {
+	if found := fixture.FilesWith(g, []string{"nixbench-kubernetes"}, fresh...); len(found) == 0 {
 		g.Errorf("the search of the store's %d new paths finds nothing", len(fresh))
 	}
-	records := slices.DeleteFunc(filesWith(g, texts, g.dir), func(p string) bool { return strings.Contains(p, "/.nixbench/bench/secrets/") })
+	records := slices.DeleteFunc(fixture.FilesWith(g, texts, g.dir), func(p string) bool { return strings.Contains(p, "/.nixbench/bench/secrets/") })
 	if len(records) > 0 {
 		g.Errorf("secrets are in %v", records)
 	}
-	if len(filesWith(g, []string{"cp-1"}, filepath.Join(g.dir, ".nixbench/bench/runs"))) < 3 || len(filesWith(g, texts, filepath.Join(g.dir, ".nixbench/bench/secrets"))) != len(secrets) {
+	if len(fixture.FilesWith(g, []string{"cp-1"}, filepath.Join(g.dir, ".nixbench/bench/runs"))) < 3 || len(fixture.FilesWith(g, texts, filepath.Join(g.dir, ".nixbench/bench/secrets"))) != len(secrets) {
 		g.Error("the search of the state does not find the nodes' names and the stored secrets")
 	}
 

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
 const mungeKey = "/var/lib/nixbench/secrets/munge.key"
@@ -23,7 +24,7 @@ const mungeKey = "/var/lib/nixbench/secrets/munge.key"
 // output or other file. Each search also finds a text that is known to be there.
 func TestKeyIsNotLeaked(t *testing.T) {
 	c := newCluster(t)
-	before := storePaths(t)
+	before := fixture.StorePaths(t)
 	c.accounting, c.login = 1, 1
 	control := rand.Text()
 	c.writeHive(1, fmt.Sprintf(`environment.etc.control.text = "%s";`, control))
@@ -55,14 +56,14 @@ func TestKeyIsNotLeaked(t *testing.T) {
 	}
 
 	// Files here: the vault, and in the store a text of the hive as the control.
-	added := slices.DeleteFunc(storePaths(t), func(p string) bool { return slices.Contains(before, p) })
-	if found := filesWith(t, []string{control}, added...); len(found) == 0 {
+	added := slices.DeleteFunc(fixture.StorePaths(t), func(p string) bool { return slices.Contains(before, p) })
+	if found := fixture.FilesWith(t, []string{control}, added...); len(found) == 0 {
 		t.Error("the search of the store does not find a text of the hive")
 	}
-	if found := filesWith(t, slices.Collect(maps.Values(forms)), added...); len(found) > 0 {
+	if found := fixture.FilesWith(t, slices.Collect(maps.Values(forms)), added...); len(found) > 0 {
 		t.Errorf("the store has the key: %q", found)
 	}
-	found := filesWith(t, slices.Collect(maps.Values(forms)), c.Dir)
+	found := fixture.FilesWith(t, slices.Collect(maps.Values(forms)), c.Dir)
 	if len(found) != 1 || !strings.Contains(found[0], "/secrets/") {
 		t.Errorf("the state folder has the key in %q, want the vault alone", found)
 	}
@@ -115,37 +116,6 @@ func (c *cluster) journals(nodes []string) string {
 		all = append(all, c.RunOn(node, "journalctl --no-pager --quiet --boot"))
 	}
 	return strings.Join(all, "\n")
-}
-
-func storePaths(t *testing.T) []string {
-	t.Helper()
-	paths, err := filepath.Glob("/nix/store/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return paths
-}
-
-// filesWith returns the files below roots that contain one of the texts.
-func filesWith(t *testing.T, texts []string, roots ...string) []string {
-	t.Helper()
-	var found []string
-	for _, root := range roots {
-		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || !d.Type().IsRegular() {
-				return err
-			}
-			content, err := os.ReadFile(path)
-			if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(string(content), text) }) {
-				found = append(found, path)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return found
 }
 
 // watchProcesses records the arguments and environments of all processes, also of those on the nodes, which are containers. The returned
