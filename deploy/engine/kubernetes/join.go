@@ -2,6 +2,9 @@ package kubernetes
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
 	"fmt"
 	"strings"
 	"time"
@@ -49,8 +52,8 @@ func (e *kubeadm) describeJoin(ctx context.Context, node string) string {
 }
 
 // describeCertificateRequest returns the state of the last certificate request of a joining node's kubelet,
-// such as "not approved". It returns an empty string if there is no request or the API does not answer. A node that joins
-// with the credentials from nixbench requests the certificate as itself.
+// such as "not approved". It returns an empty string if there is no request or the API does not answer. The request contains
+// the name of the node; its user may be a bootstrap token.
 func (k *kubeadm) describeCertificateRequest(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout/3)
 	defer cancel()
@@ -58,7 +61,7 @@ func (k *kubeadm) describeCertificateRequest(ctx context.Context, node string) s
 	var last gjson.Result
 	times := 0
 	for _, r := range requests {
-		if r.Get("spec.signerName").String() != "kubernetes.io/kube-apiserver-client-kubelet" || r.Get("spec.username").String() != nodeUser+node {
+		if r.Get("spec.signerName").String() != "kubernetes.io/kube-apiserver-client-kubelet" || requestedName(r) != nodeUser+node {
 			continue
 		}
 		times, last = times+1, r
@@ -83,6 +86,17 @@ func (k *kubeadm) describeCertificateRequest(ctx context.Context, node string) s
 		text += "not approved"
 	}
 	return text + k.describeSigners(ctx)
+}
+
+// requestedName returns the common name in a certificate request, or an empty string if the request is not valid.
+func requestedName(r gjson.Result) string {
+	text, _ := base64.StdEncoding.DecodeString(r.Get("spec.request").String()) // without a PEM block if it is not valid
+	if block, _ := pem.Decode(text); block != nil {
+		if request, err := x509.ParseCertificateRequest(block.Bytes); err == nil {
+			return request.Subject.CommonName
+		}
+	}
+	return ""
 }
 
 // describeSigners returns why no certificate request is signed, if no controller manager is ready. Otherwise

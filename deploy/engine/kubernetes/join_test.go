@@ -2,6 +2,12 @@ package kubernetes
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,10 +16,19 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// request returns a certificate request of a kubelet.
-func request(node string, ago time.Duration, status object) object {
+// request returns a certificate request of the kubelet of a node that joins with a bootstrap token.
+func request(t *testing.T, node string, ago time.Duration, status object) object {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:" + node}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return object{"metadata": object{"creationTimestamp": time.Now().Add(-ago).UTC().Format(time.RFC3339)},
-		"spec":   object{"signerName": "kubernetes.io/kube-apiserver-client-kubelet", "username": "system:node:" + node},
+		"spec":   object{"signerName": "kubernetes.io/kube-apiserver-client-kubelet", "username": "system:bootstrap:abcdef", "request": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})},
 		"status": status}
 }
 
@@ -32,7 +47,7 @@ func TestNodeDoesNotRegister(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true)}, kubelets: map[string]kubelet{"w-1": {"auto-restart", time.Second, time.Hour}}}
-			cluster.requests = []object{request("w-1", time.Minute, object{"certificate": "old"}), request("w-1", 5*time.Second, c.status), request("w-2", time.Second, object{"certificate": "x"})}
+			cluster.requests = []object{request(t, "w-1", time.Minute, object{"certificate": "old"}), request(t, "w-1", 5*time.Second, c.status), request(t, "w-2", time.Second, object{"certificate": "x"})}
 			if c.manager == "ready" {
 				cluster.pods = []object{{"metadata": object{"name": "kube-controller-manager-cp-1"}, "status": object{"conditions": []object{{"type": "Ready", "status": "True"}}}}}
 			} else if c.manager != "" {
