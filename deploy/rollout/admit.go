@@ -29,7 +29,8 @@ func (a *admissions) hasFailed() bool {
 }
 
 // admit asks each engine once to admit a node.
-func (cluster Cluster) admit(ctx context.Context, node string) error {
+func (r *Rollout) admit(ctx context.Context, node string) error {
+	cluster := r.Cluster
 	wait := cluster.send.Wait(event.Event{Node: node, Text: "the cluster to admit it"})
 	defer wait.End()
 	var errs []error
@@ -44,18 +45,18 @@ func (cluster Cluster) admit(ctx context.Context, node string) error {
 // admitOrRetry asks the engines to admit a node that runs its new system. If that fails, RetryAdmissions tries again
 // at the end of the run, because the members that admit nodes may still be booting. After a failure, the other nodes are
 // admitted only then, because each of them would wait for the same answer.
-func (cluster Cluster) admitOrRetry(ctx context.Context, node string) {
-	if cluster.admissions.hasFailed() || cluster.admit(ctx, node) != nil {
-		cluster.admissions.add(node)
+func (r *Rollout) admitOrRetry(ctx context.Context, node string) {
+	if r.admissions.hasFailed() || r.admit(ctx, node) != nil {
+		r.admissions.add(node)
 	}
 }
 
 // RetryAdmissions admits the nodes that could not be admitted when they were deployed. A second failure is only
 // a warning, because the check at the end of the run reports missing nodes.
-func (cluster Cluster) RetryAdmissions(ctx context.Context) {
-	_ = fleet.ForAll(cluster.admissions.failed, func(node string) error {
-		if err := cluster.admit(ctx, node); err != nil && ctx.Err() == nil {
-			cluster.warn(node, err)
+func (r *Rollout) RetryAdmissions(ctx context.Context) {
+	_ = fleet.ForAll(r.admissions.failed, func(node string) error {
+		if err := r.admit(ctx, node); err != nil && ctx.Err() == nil {
+			r.Cluster.warn(node, err)
 		}
 		return nil
 	})

@@ -30,7 +30,6 @@ type Cluster struct {
 	leaving      []leaving                // engines that nodes run now and that the hive no longer gives them; see drainLeaving
 	left         map[string]string        // node → kind of the engine from which drainLeaving has drained it
 	removing     map[string]engine.Engine // node → engine from which drainForRemoval has drained it
-	admissions   *admissions
 }
 
 type member struct {
@@ -43,7 +42,7 @@ type member struct {
 func NewCluster(engines []engine.Engine, send event.Sink) Cluster {
 	return Cluster{
 		reporter: reporter{send}, engines: engines, members: map[string]member{}, desired: map[string]engine.Member{},
-		kinds: map[engine.Engine]string{}, left: map[string]string{}, removing: map[string]engine.Engine{}, admissions: &admissions{},
+		kinds: map[engine.Engine]string{}, left: map[string]string{}, removing: map[string]engine.Engine{},
 	}
 }
 

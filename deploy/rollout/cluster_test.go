@@ -160,16 +160,13 @@ func TestFailedWaveSkipsRest(t *testing.T) {
 		nodes = append(nodes, plan.Node{Observation: plan.Observation{Node: nixeval.Node{Name: name}}, Action: plan.WouldSwitch})
 	}
 	var reported []string
-	x := Rollout{
-		Done: func(r Result) { reported = append(reported, r.Node.Name+" "+string(r.Outcome)) },
-		Change: func(_ context.Context, n plan.Node, _ func(context.Context)) Result {
-			if n.Node.Name == "b" {
-				return NewResult(n.Node, "", state.Failed, "", errors.New("the unit fails"))
-			}
-			return NewResult(n.Node, "", state.Switched, "", nil)
-		},
-	}
-	results, err := x.Execute(t.Context(), plan.Decide(nodes, nil, plan.Cluster{}, plan.Options{MaxUnavailable: selection.One}))
+	x := Rollout{Done: func(r Result) { reported = append(reported, r.Node.Name+" "+string(r.Outcome)) }}
+	results, err := x.Execute(t.Context(), plan.Decide(nodes, nil, plan.Cluster{}, plan.Options{MaxUnavailable: selection.One}), func(_ context.Context, n plan.Node, _ func(context.Context)) Result {
+		if n.Node.Name == "b" {
+			return NewResult(n.Node, "", state.Failed, "", errors.New("the unit fails"))
+		}
+		return NewResult(n.Node, "", state.Switched, "", nil)
+	})
 	if err == nil || err.Error() != "the unit fails" || len(results) != 3 {
 		t.Errorf("%v, %d results", err, len(results))
 	}

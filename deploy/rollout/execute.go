@@ -40,14 +40,17 @@ func notChanged(n plan.Node, outcome state.Outcome, text string, err error) Resu
 // Rollout executes plans in a cluster: wave by wave, with a drain of the members.
 type Rollout struct {
 	Cluster Cluster
-	// Change changes one node. If afterLogin is not nil, it is called once a login to the node with its new system succeeds.
-	Change func(ctx context.Context, n plan.Node, afterLogin func(context.Context)) Result
 	// Ready has a channel for each node that is closed when the node may be changed. A node without a channel may be changed at once.
 	Ready    map[string]<-chan struct{}
 	Parallel int          // maximum number of nodes of a wave that change at once; 0: all
 	Slots    Slots        // limits how many nodes are changed at once, together with other work on nodes
 	Done     func(Result) // called with the result of each node
+
+	admissions admissions
 }
+
+// Change changes one node. If afterLogin is not nil, it is called once a login to the node with its new system succeeds.
+type Change func(ctx context.Context, n plan.Node, afterLogin func(context.Context)) Result
 
 // Slots limits how many nodes are worked on at once. Nil: there is no limit.
 type Slots chan struct{}
@@ -72,7 +75,7 @@ func (s Slots) Enter() (leave func()) {
 // Execute changes the nodes of a plan, one wave after the other, and stops after a wave with a failure. Before the first change, it checks
 // the drains of all nodes, and drains the nodes that leave their engine or that are removed at the end of the run. If one of
 // these drains fails or another one would be refused, it changes no node. The error joins those of all nodes.
-func (r *Rollout) Execute(ctx context.Context, p plan.Plan) ([]Result, error) {
+func (r *Rollout) Execute(ctx context.Context, p plan.Plan, change Change) ([]Result, error) {
 	var results []Result
 	add := func(all ...Result) {
 		for _, result := range all {
@@ -99,7 +102,7 @@ func (r *Rollout) Execute(ctx context.Context, p plan.Plan) ([]Result, error) {
 	}
 	var joining []plan.Node
 	for i, wave := range p.Waves {
-		done := r.changeWave(ctx, wave, results)
+		done := r.changeWave(ctx, wave, results, change)
 		results = append(results, done...)
 		later := p.Waves[i+1:]
 		if len(errorsOf(done)) > 0 {
@@ -143,7 +146,7 @@ func (r *Rollout) drainFirst(ctx context.Context, d plan.Drains) error {
 }
 
 // changeWave changes the nodes of a wave. earlier are the results of the earlier waves.
-func (r *Rollout) changeWave(ctx context.Context, wave []plan.Node, earlier []Result) []Result {
+func (r *Rollout) changeWave(ctx context.Context, wave []plan.Node, earlier []Result, change Change) []Result {
 	byName := map[string]plan.Node{}
 	var nodes []nixeval.Node
 	for _, n := range wave {
@@ -156,7 +159,7 @@ func (r *Rollout) changeWave(ctx context.Context, wave []plan.Node, earlier []Re
 		if ctx.Err() != nil {
 			return Result{}, context.Cause(ctx)
 		}
-		result := r.changeNode(ctx, byName[n.Name], earlier)
+		result := r.changeNode(ctx, byName[n.Name], earlier, change)
 		r.Done(result)
 		return result, nil
 	}) {
@@ -173,7 +176,7 @@ func (r *Rollout) changeWave(ctx context.Context, wave []plan.Node, earlier []Re
 // changeNode changes one node. A member is drained before. If the node's engine does not answer, the node is admitted
 // right after the change. If no cluster runs yet, it is admitted while its services are watched, so that the creation of the
 // cluster does not wait for that. All other nodes are admitted by admitPending.
-func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result) Result {
+func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result, change Change) Result {
 	cluster, name := r.Cluster, n.Node.Name
 	if n.Joins {
 		if err := cluster.removeStaleMember(ctx, name); err != nil {
@@ -186,24 +189,24 @@ func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result)
 		}
 	}
 	if cluster.IsMember(name) && n.Removes() {
-		return r.recreateMember(ctx, n, earlier)
+		return r.recreateMember(ctx, n, earlier, change)
 	}
 	admitted := false
 	var afterLogin func(context.Context)
 	if n.Joins && !cluster.Running() {
-		afterLogin = func(ctx context.Context) { admitted = cluster.admit(ctx, name) == nil }
+		afterLogin = func(ctx context.Context) { admitted = r.admit(ctx, name) == nil }
 	}
 	result := notChanged(n, state.Failed, "", nil)
 	result.Err = cluster.withDrain(ctx, name, n.Drain, func() error {
-		result = r.Change(ctx, n, afterLogin)
+		result = change(ctx, n, afterLogin)
 		return result.Err
 	})
 	switch {
 	case result.Err != nil || !n.Joins || admitted || cluster.Running() && !cluster.IsUnreachable(name):
 	case cluster.Running() && n.Noop: // the engine did not answer before, and nothing changed on the node that could repair it: admit the node at the end of the run
-		cluster.admissions.add(name)
+		r.admissions.add(name)
 	default:
-		cluster.admitOrRetry(ctx, name)
+		r.admitOrRetry(ctx, name)
 	}
 	return result
 }
@@ -212,7 +215,7 @@ func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result)
 // again. The wait is needed because the next member to be recreated may hold data that this node has to copy.
 // For the same reason, recreateMember first waits for other nodes that are about to join and may only be
 // changed one at a time. A killed run may have recreated the machines of these nodes.
-func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Result) Result {
+func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Result, change Change) Result {
 	cluster, name := r.Cluster, n.Node.Name
 	e := cluster.members[name].engine
 	for _, other := range slices.Sorted(maps.Keys(cluster.desired)) {
@@ -231,11 +234,11 @@ func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Res
 	if err := NewCluster([]engine.Engine{e}, cluster.send).RemoveMembers(ctx, []string{name}, !n.Drain, cluster.drainOptions); err != nil {
 		return notChanged(n, state.Failed, "", err)
 	}
-	result := r.Change(ctx, n, nil)
+	result := change(ctx, n, nil)
 	if result.Err != nil {
 		return result
 	}
-	if err := cluster.admit(ctx, name); err != nil {
+	if err := r.admit(ctx, name); err != nil {
 		result.Err = &fleet.NodeError{Node: name, Step: event.Drain, Err: err}
 	} else {
 		result.Err = cluster.waitAndUncordon(ctx, cluster.members[name], name)
@@ -248,7 +251,7 @@ func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Res
 func (r *Rollout) admitPending(ctx context.Context, nodes []plan.Node) {
 	for _, n := range nodes {
 		if n.Joins && r.Cluster.Running() && !r.Cluster.isCurrentMember(n.Node.Name) {
-			r.Cluster.admitOrRetry(ctx, n.Node.Name)
+			r.admitOrRetry(ctx, n.Node.Name)
 		}
 	}
 }

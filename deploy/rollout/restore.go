@@ -18,7 +18,8 @@ import (
 //     node.
 //   - A node that cannot be restored does not stop the restore of the other nodes. Only members that may be
 //     changed one at a time are not restored after it, because two of them would be down at the same time.
-func (cluster Cluster) Restore(ctx context.Context, p plan.Plan, parallel int, restore func(context.Context, string) error) error {
+func (r *Rollout) Restore(ctx context.Context, p plan.Plan, restore func(context.Context, string) error) error {
+	cluster := r.Cluster
 	var errs []error
 	notReady := ""
 	for _, wave := range p.Waves {
@@ -33,7 +34,7 @@ func (cluster Cluster) Restore(ctx context.Context, p plan.Plan, parallel int, r
 			nodes = append(nodes, n.Node)
 			drains[n.Node.Name] = n.Drain
 		}
-		for _, o := range fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		for _, o := range fleet.Each(ctx, nodes, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 			started := false
 			err := cluster.withDrain(ctx, n.Name, drains[n.Name], func() error {
 				started = true
@@ -45,7 +46,7 @@ func (cluster Cluster) Restore(ctx context.Context, p plan.Plan, parallel int, r
 			}
 			return struct{}{}, err
 		}) {
-			if o.Err != nil && cluster.isOneByOne(wave) && !cluster.isReady(ctx, o.Node.Name) {
+			if o.Err != nil && cluster.isOneByOne(wave) && !r.isReady(ctx, o.Node.Name) {
 				notReady = o.Node.Name
 			}
 			errs = append(errs, o.Err)
@@ -55,8 +56,8 @@ func (cluster Cluster) Restore(ctx context.Context, p plan.Plan, parallel int, r
 }
 
 // isReady reports whether a member becomes ready with its current system within UncordonTimeout. It changes nothing.
-func (cluster Cluster) isReady(ctx context.Context, node string) bool {
+func (r *Rollout) isReady(ctx context.Context, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, UncordonTimeout)
 	defer cancel()
-	return cluster.members[node].engine.WaitReady(ctx, node, func(_, _ string) {}) == nil
+	return r.Cluster.members[node].engine.WaitReady(ctx, node, func(_, _ string) {}) == nil
 }

@@ -123,13 +123,14 @@ func (r *run) deploy(ctx context.Context, closures map[string]nixeval.Closure, p
 	r.systems.finish(closures)
 	var results []rollout.Result
 	cluster, err := r.observeCluster(ctx, closures, prepared)
+	x := &rollout.Rollout{Cluster: cluster, Ready: prepared.ready(), Parallel: r.Parallel, Slots: r.slots, Done: r.report}
 	if err != nil {
 		prepared.waitInspected()
 		r.recordSkipped(r.nodes, err)
 	} else {
-		results, err = r.execute(ctx, cluster, closures, prepared)
+		results, err = r.execute(ctx, x, closures, prepared)
 	}
-	cluster.RetryAdmissions(ctx)
+	x.RetryAdmissions(ctx)
 	if r.RebootNodes && ctx.Err() == nil {
 		rebooted, rebootErr := r.rebootDeployed(ctx, results)
 		results, err = replaceResults(results, rebooted), errors.Join(err, rebootErr)
@@ -137,7 +138,7 @@ func (r *run) deploy(ctx context.Context, closures map[string]nixeval.Closure, p
 	switch {
 	case !r.RollbackAll || !r.Goal.Activates() || ctx.Err() != nil:
 	case err != nil:
-		restored, restoreErr := r.restoreChanged(ctx, cluster, results)
+		restored, restoreErr := r.restoreChanged(ctx, x, results)
 		results, err = replaceResults(results, restored), errors.Join(err, restoreErr)
 	default:
 		err = r.dropKeyBackups(ctx, results)
@@ -153,8 +154,8 @@ func (r *run) deploy(ctx context.Context, closures map[string]nixeval.Closure, p
 // execute decides what the run does to the nodes, and does it. If all nodes may change at once, each node is changed
 // as soon as its preparation has ended, because no node depends on the plan of another one: waiting for a node that does not
 // answer would only delay the others. Otherwise the plan orders the waves by which nodes will change, and so waits for all inspections.
-func (r *run) execute(ctx context.Context, cluster rollout.Cluster, closures map[string]nixeval.Closure, prepared *preparations) ([]rollout.Result, error) {
-	deploy := func(ctx context.Context, nodes []nixeval.Node, removed []string) ([]rollout.Result, error) {
+func (r *run) execute(ctx context.Context, x *rollout.Rollout, closures map[string]nixeval.Closure, prepared *preparations) ([]rollout.Result, error) {
+	change := func(ctx context.Context, nodes []nixeval.Node, removed []string) ([]rollout.Result, error) {
 		var all []plan.Node
 		tasks := map[string]node.Task{}
 		for _, n := range nodes {
@@ -162,21 +163,20 @@ func (r *run) execute(ctx context.Context, cluster rollout.Cluster, closures map
 			decided, task := r.newTask(ctx, n, c, built, prepared.byNode[n.Name])
 			all, tasks[n.Name] = append(all, decided), task
 		}
-		x := rollout.Rollout{Cluster: cluster, Ready: prepared.ready(), Parallel: r.Parallel, Slots: r.slots, Done: r.report}
-		x.Change = func(ctx context.Context, n plan.Node, afterLogin func(context.Context)) rollout.Result {
+		p := plan.Decide(all, removed, x.Cluster.Observed(), r.Options.Options)
+		return x.Execute(ctx, p, func(ctx context.Context, n plan.Node, afterLogin func(context.Context)) rollout.Result {
 			t := tasks[n.Node.Name]
 			t.AfterLogin, t.Transferred = afterLogin, t.Closure.Out != "" && prepared.byNode[n.Node.Name].copied == t.Closure.Out
 			return r.changeNode(ctx, n, t)
-		}
-		return x.Execute(ctx, plan.Decide(all, removed, cluster.Observed(), r.Options.Options))
+		})
 	}
-	if r.MaxUnavailable.Of(len(r.nodes)) < len(r.nodes) || cluster.Running() || cluster.HasLeaving() {
-		return deploy(ctx, r.nodes, r.machines.RemovedNodes())
+	if r.MaxUnavailable.Of(len(r.nodes)) < len(r.nodes) || x.Cluster.Running() || x.Cluster.HasLeaving() {
+		return change(ctx, r.nodes, r.machines.RemovedNodes())
 	}
 	var results []rollout.Result
 	var errs []error
 	for _, o := range fleet.EachReady(ctx, r.nodes, prepared.ready(), r.Parallel, func(ctx context.Context, n nixeval.Node) ([]rollout.Result, error) {
-		return deploy(ctx, []nixeval.Node{n}, nil)
+		return change(ctx, []nixeval.Node{n}, nil)
 	}) {
 		if len(o.Value) == 0 { // the run was cancelled before
 			o.Value = []rollout.Result{rollout.NewResult(o.Node, "", state.Skipped, "skipped: not started", nil)}

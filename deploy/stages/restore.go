@@ -28,17 +28,17 @@ func changedNodes(results []rollout.Result) []rollout.Result {
 
 // restoreChanged rolls all nodes that this run has changed back to their previous systems, and returns their new results. It implements
 // --rollback-all-on-failure.
-func (r *run) restoreChanged(ctx context.Context, cluster rollout.Cluster, results []rollout.Result) ([]rollout.Result, error) {
+func (r *run) restoreChanged(ctx context.Context, x *rollout.Rollout, results []rollout.Result) ([]rollout.Result, error) {
 	byNode := map[string]rollout.Result{}
 	var nodes []plan.Node
 	for _, result := range changedNodes(results) {
 		byNode[result.Node.Name] = result
 		nodes = append(nodes, plan.ActivateEarlier(result.Node, r.Options.Options))
 	}
-	p := plan.Decide(nodes, nil, cluster.Observed(), r.Options.Options)
+	p := plan.Decide(nodes, nil, x.Cluster.Observed(), r.Options.Options)
 	var mu sync.Mutex
 	var restored []rollout.Result
-	err := cluster.Restore(ctx, p, r.Parallel, func(ctx context.Context, name string) error {
+	err := x.Restore(ctx, p, func(ctx context.Context, name string) error {
 		done := byNode[name]
 		before := done.Activation.Before
 		if err := r.nodeChanger().Restore(ctx, *done.Task, before, r.nodeOptions()); err != nil {

@@ -42,13 +42,11 @@ func (d *Deployer) update(ctx context.Context, nodes []nixeval.Node, observed ma
 		all = append(all, plan.ActivateEarlier(n, options))
 	}
 	cluster = cluster.WithLeaving()
-	x := rollout.Rollout{
-		Cluster: cluster, Parallel: o.Parallel, Done: d.report,
-		Change: func(ctx context.Context, n plan.Node, _ func(context.Context)) rollout.Result {
-			return change(ctx, n.Node)
-		},
-	}
-	results, err := x.Execute(ctx, plan.Decide(all, nil, cluster.Observed(), options))
+	x := rollout.Rollout{Cluster: cluster, Parallel: o.Parallel, Done: d.report}
+	p := plan.Decide(all, nil, cluster.Observed(), options)
+	results, err := x.Execute(ctx, p, func(ctx context.Context, n plan.Node, _ func(context.Context)) rollout.Result {
+		return change(ctx, n.Node)
+	})
 	return results, errors.Join(err, d.uncordonReturned(ctx, nodes))
 }
 
