@@ -246,7 +246,7 @@ func testProxyCommand(t *testing.T, k kind) {
 	cfg.ProxyCommand = "sh -c 'echo no route >&2; exit 1'"
 	err := try(t, cfg, remote.Options{})
 	var unreachable *remote.UnreachableError
-	if !errors.As(err, &unreachable) || !strings.Contains(err.Error(), "no route") {
+	if !errors.As(err, &unreachable) || !strings.Contains(err.Error(), "no route") || strings.Count(err.Error(), "node-1: ") != 1 {
 		t.Errorf("error %v", err)
 	}
 }

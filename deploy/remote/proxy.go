@@ -2,12 +2,14 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
@@ -53,6 +55,15 @@ func startProxy(cfg sshconfig.Config) net.Conn {
 	here := sshconfig.Config{Node: cfg.Node, Local: true}
 	local := newConn(here, Options{}.withDefaults(here), newLocalTransport(), nil)
 	return proxyConn{local.DialCommand(Cmd{Argv: []string{"sh", "-c", "exec " + cfg.ProxyCommand}, Name: "the proxy command"}), local}
+}
+
+// Read returns the error of the proxy command without the name of the node, which the error of the connection has.
+func (p proxyConn) Read(b []byte) (int, error) {
+	n, err := p.ReadWriteCloser.Read(b)
+	if failed := (*RunError)(nil); errors.As(err, &failed) {
+		err = errors.New(failure.TextOn(failed.Node, failed))
+	}
+	return n, err
 }
 
 // Close ends the proxy command.

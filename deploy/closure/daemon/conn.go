@@ -27,7 +27,7 @@ type Conn struct {
 // Open performs the handshake with a daemon. The Conn owns conn; if Open fails, it closes conn. After the daemon has
 // sent results of limit bytes, all operations fail; log messages do not count.
 func Open(conn io.ReadWriteCloser, limit int64) (*Conn, error) {
-	c := &Conn{Log: func(Message) {}, Closer: conn, in: wire.Decoder{Reader: bufio.NewReaderSize(conn, 8<<10), Left: limit}, out: bufio.NewWriterSize(conn, 32<<10)}
+	c := &Conn{Log: func(Message) {}, Closer: conn, in: wire.Decoder{Reader: bufio.NewReaderSize(conn, 8<<10), Left: limit}, out: bufio.NewWriterSize(conn, 8<<10)}
 	if err := c.shakeHands(); err != nil {
 		conn.Close()
 		return nil, err
