@@ -24,7 +24,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/machine/changes"
-	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -59,8 +58,7 @@ var exitOrder = []struct {
 	{exitBuild, []error{&nixeval.BuildError{}}},
 	{exitLocked, []error{&state.LockedError{}}},
 	{exitInternal, []error{&state.FolderError{Err: unix.ENOSPC}}},
-	{exitProvision, []error{&machine.BootError{Err: errPlain}, &provider.Error{Err: errPlain}, &changes.PlanError{},
-		&image.Error{Err: errPlain}, &facts.EndpointError{}}},
+	{exitProvision, []error{&machine.BootError{Err: errPlain}, &provider.Error{Err: errPlain}, &changes.PlanError{}, &facts.EndpointError{}}},
 	{exitUnreachable, []error{&remote.UnreachableError{Err: errPlain}, &hostkeys.UnknownError{Key: hostKey{}},
 		&hostkeys.ChangedError{Key: hostKey{}}, &remote.AuthError{Err: errPlain}, &remote.AllHostsError{Errs: []error{errPlain}}, &remote.EscalationError{}, &remote.LoginShellError{}, &fleet.NoHostError{},
 		&fleet.NodeError{Step: event.Connect, Err: errPlain}}},

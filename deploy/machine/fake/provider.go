@@ -144,11 +144,6 @@ func (h *Hypervisor) makeNetwork(c provider.Cluster, want provider.Network) erro
 	case there != nil && there.cluster != c.ID:
 		return fmt.Errorf("network %s: %w", want.Name, provider.ErrForeign)
 	}
-	for _, other := range sortedKeys(h.networks) {
-		if cidr := h.networks[other].CIDR; other != want.Name && cidr.IsValid() && cidr.Overlaps(want.CIDR) {
-			return fmt.Errorf("network %s with %s and network %s with %s: %w", want.Name, want.CIDR, other, cidr, provider.ErrClash)
-		}
-	}
 	if there == nil {
 		there = &network{cluster: c.ID}
 		h.networks[want.Name] = there

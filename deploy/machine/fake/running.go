@@ -140,7 +140,7 @@ func (h *Hypervisor) runStep(ctx context.Context, s Step, change func() error) e
 
 // fixes are the fixes of some causes of errors.
 var fixes = map[error]string{
-	provider.ErrForeign: "choose another name", provider.ErrClash: "choose another range", provider.ErrFull: "make room", provider.ErrNoDisk: "restore the disk",
+	provider.ErrForeign: "choose another name", provider.ErrFull: "make room", provider.ErrNoDisk: "restore the disk",
 }
 
 func (h *Hypervisor) fail(s Step, err error) error {

@@ -36,7 +36,7 @@ func find(role, path string) (provider.Image, error) {
 		i.Format, err = detectFormat(i.Disk)
 	}
 	if err != nil {
-		return i, &Error{Role: role, Path: path, Err: err}
+		return i, newError(role, path, err)
 	}
 	return i, nil
 }
@@ -59,7 +59,7 @@ func load(ctx context.Context, role, path string, hashes *Cache) (provider.Image
 		fmt.Fprintf(sum, "%s\n", hash)
 	}
 	if err != nil {
-		return i, &Error{Role: role, Path: path, Err: err}
+		return i, newError(role, path, err)
 	}
 	fmt.Fprintf(sum, "%s", i.Cmdline)
 	i.Hash = hex.EncodeToString(sum.Sum(nil)[:8])
@@ -137,38 +137,14 @@ func detectFormat(disk string) (provider.Format, error) {
 	return provider.Raw, nil
 }
 
-// Error describes why a role cannot boot from an image.
-type Error struct {
-	Role string
-	Path string
-	Err  error
-}
-
-func (e *Error) Error() string {
+// newError returns the error of a role that cannot boot from an image.
+func newError(role, path string, err error) error {
 	var p *fs.PathError
-	err := e.Err
-	if errors.As(err, &p) && p.Path == e.Path {
+	if errors.As(err, &p) && p.Path == path {
 		err = p.Err
 	}
-	text := fmt.Sprintf("image %s: %v", e.Path, err)
-	if e.Role != "" {
-		text = "role " + e.Role + ": " + text
-	}
-	return text
-}
-
-// Kind implements [failure.Classified].
-func (e *Error) Kind() failure.Kind { return failure.Provision }
-
-func (e *Error) Unwrap() error { return e.Err }
-
-// Hint describes the images that a role accepts.
-func (e *Error) Hint() string {
-	role := e.Role
-	if role == "" {
-		role = "ROLE"
-	}
-	return fmt.Sprintf("roles.%s.image takes a disk image (qcow2 or raw; for containers a raw file system), or a folder with disk.qcow2 or disk.raw, and kernel, initrd and cmdline if it is to be booted directly", role)
+	return failure.WithHint(failure.WithKind(failure.Provision, fmt.Errorf("role %s: image %s: %w", role, path, err)),
+		fmt.Sprintf("roles.%s.image takes a disk image (qcow2 or raw; for containers a raw file system), or a folder with disk.qcow2 or disk.raw, and kernel, initrd and cmdline if it is to be booted directly", role))
 }
 
 // Size returns the space that a file takes on disk, without its holes; 0 if it does not exist.

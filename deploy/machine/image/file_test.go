@@ -1,12 +1,12 @@
 package image
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -51,8 +51,7 @@ func TestImages(t *testing.T) {
 		"two": "several", "none": "no disk image", "packed.raw": "compressed", "initrd": "no kernel", "nowhere": "no such file",
 	} {
 		_, err := load(t.Context(), "w", filepath.Join(dir, path), hashes)
-		var bad *Error
-		if !errors.As(err, &bad) || !strings.Contains(err.Error(), want) || bad.Hint() == "" {
+		if err == nil || !strings.Contains(err.Error(), want) || failure.Hint(err) == "" {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

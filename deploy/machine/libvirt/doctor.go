@@ -137,9 +137,6 @@ func (s examination) examineNetwork() provider.Finding {
 	case n == nil && net.Mode == provider.Existing:
 		return newFinding(what, "error", `define it, or set cluster.network.mode to "nat"`, "there is no network %s", net.Name)
 	case n == nil:
-		if err := s.checkRange(net); err != nil {
-			return s.newErrorFinding(what, err)
-		}
 		return newFinding(what, "ok", "", "%s will be created with %s", net.Name, net.CIDR)
 	case net.Mode == provider.Existing && !n.active:
 		return newFinding(what, "error", "virsh net-start "+net.Name, "%s is not active", net.Name)

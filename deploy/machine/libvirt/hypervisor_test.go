@@ -247,14 +247,6 @@ func TestExamine(t *testing.T) {
 	if states := what(network); states["network"] != "error" {
 		t.Errorf("a network that does not exist: %v", states)
 	}
-	if err := h.Prepare(t.Context(), provider.Cluster{Name: "c", ID: "0011223344556677"}, provider.HostSetup{
-		Network: provider.Network{Name: "other", Mode: provider.NAT, CIDR: network.CIDR}}); err != nil {
-		t.Fatal(err)
-	}
-	network.Mode = provider.NAT
-	if states := what(network); states["network"] != "error" {
-		t.Errorf("a range that is taken: %v", states)
-	}
 }
 
 // Operations that find the desired state change nothing, and a change of the memory keeps the identity and the

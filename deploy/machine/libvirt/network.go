@@ -3,7 +3,6 @@ package libvirt
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -74,9 +73,6 @@ func (s *session) listNetworks() ([]*network, error) {
 func (s *session) prepareNetwork(c provider.Cluster, want provider.Network, reservations []provider.Reservation) error {
 	op := "prepare the network " + want.Name
 	if want.Mode == provider.Bridge {
-		if want.Bridge == "" {
-			return s.h.wrapError("", op, errors.New("cluster.network.mode is bridge, and no bridge is set"), "set cluster.network.bridge")
-		}
 		return nil
 	}
 	s.h.storage.Lock()
@@ -98,9 +94,6 @@ func (s *session) prepareNetwork(c provider.Cluster, want provider.Network, rese
 		}
 		return s.h.wrapError("", op, err, `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"`)
 	case there == nil || !there.hasSettings(want):
-		if err := s.checkRange(want); err != nil {
-			return err
-		}
 		if there != nil {
 			if err := there.removeUnused(c, want); err != nil {
 				return err
@@ -136,23 +129,6 @@ func (n *network) prepare(c provider.Cluster, want provider.Network, reservation
 // hasSettings reports whether the network has the mode, the DNS domain and the range of want.
 func (n *network) hasSettings(want provider.Network) bool {
 	return n.Mode == want.Mode && n.Domain == want.Domain && len(n.CIDRs) == 1 && n.CIDRs[0] == want.CIDR.Masked()
-}
-
-// checkRange returns an error if the range of another network overlaps the range of want.
-func (s *session) checkRange(want provider.Network) error {
-	all, err := s.listNetworks()
-	if err != nil {
-		return err
-	}
-	for _, n := range all {
-		i := slices.IndexFunc(n.CIDRs, func(p netip.Prefix) bool { return p.Overlaps(want.CIDR) })
-		if n.Name != want.Name && i >= 0 {
-			return s.h.wrapError("", "prepare the network "+want.Name,
-				fmt.Errorf("%w: network %s needs %s, and network %s has %s", provider.ErrClash, want.Name, want.CIDR, n.Name, n.CIDRs[i]),
-				"choose another cluster.network.cidr")
-		}
-	}
-	return nil
 }
 
 func (s *session) createNetwork(c provider.Cluster, want provider.Network, reservations []provider.Reservation) error {

@@ -49,14 +49,6 @@ func testExistingNetwork(b *suite) {
 	b.wantUnchanged(before)
 }
 
-func testRangeClash(b *suite) {
-	b.host.AddNetwork("somebody", b.net.CIDR)
-	err := b.tryPrepare(b.hostSetup())
-	b.wantRefused(err, provider.ErrClash)
-	b.wantError(err, "somebody")
-	b.wantError(err, b.net.Name)
-}
-
 func testOtherCluster(b *suite) {
 	other := *b
 	other.cluster = provider.Cluster{Name: "other", ID: "ffeeddccbbaa9988"}

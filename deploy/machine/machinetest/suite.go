@@ -38,7 +38,6 @@ func Run(t *testing.T, s Setup) {
 		{"ForeignDomain", testForeignDomain},
 		{"ForeignNetwork", testForeignNetwork},
 		{"ExistingNetwork", testExistingNetwork},
-		{"RangeClash", testRangeClash},
 		{"Reservations", testReservations},
 		{"OtherCluster", testOtherCluster},
 		{"SameName", testSameName},
