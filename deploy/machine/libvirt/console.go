@@ -10,17 +10,12 @@ import (
 
 	"libvirt.org/go/libvirt"
 
+	"github.com/nixbench/nixbench/deploy/machine/libvirt/terminal"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-const (
-	// consoleReadTime is how long ConsoleTail reads a container's console.
-	consoleReadTime = 300 * time.Millisecond
-	// consolePoll is how long copyConsole pauses when the console has neither output nor input.
-	consolePoll = 10 * time.Millisecond
-	// maxConsoleInput is the maximum number of bytes that wait for a console that takes no input.
-	maxConsoleInput = 64 << 10
-)
+// consoleReadTime is how long ConsoleTail reads a container's console.
+const consoleReadTime = 300 * time.Millisecond
 
 // ConsoleTail implements [provider.Console]. It returns the end of a virtual machine's console log, a file in the pool that virtlogd writes
 // from the first boot on. libvirt keeps no console log of a container. For a container the result is the first 4 KiB
@@ -58,7 +53,7 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node s
 		defer cancel()
 		var out bytes.Buffer
 		// An error is ignored: the container is off, or another client reads the console.
-		_ = h.withConsole(container, func(stream consoleStream) error { return copyConsole(short, stream, nil, &out) })
+		_ = h.withConsole(container, func(stream terminal.Stream) error { return terminal.Copy(short, stream, nil, &out) })
 		text = out.Bytes()
 	}
 	text = text[len(text)-min(max, len(text)):]
@@ -86,13 +81,15 @@ func (h *Hypervisor) AttachConsole(ctx context.Context, c provider.Cluster, node
 	if err != nil {
 		return h.wrapError(node, op, err, "nixbench start starts it")
 	}
-	err = h.withConsole(name, func(stream consoleStream) error { return h.wrapError(node, op, copyConsole(ctx, stream, in, out), "") })
+	err = h.withConsole(name, func(stream terminal.Stream) error {
+		return h.wrapError(node, op, terminal.Copy(ctx, stream, in, out), "")
+	})
 	return h.wrapError(node, op, err, "a console has one user: close the other nixbench console, virsh console or virt-manager")
 }
 
 // withConsole calls use with the console of a domain. It opens a connection of its own, because a read from a console without output
 // blocks its connection, and because the keepalive of libvirt ends it if the host does not answer.
-func (h *Hypervisor) withConsole(domain string, use func(consoleStream) error) error {
+func (h *Hypervisor) withConsole(domain string, use func(terminal.Stream) error) error {
 	conn, err := libvirt.NewConnect(h.o.URI)
 	if err != nil {
 		return err
@@ -114,55 +111,4 @@ func (h *Hypervisor) withConsole(domain string, use func(consoleStream) error) e
 	}
 	defer func() { _ = stream.Abort() }()
 	return use(stream)
-}
-
-// consoleStream is a stream of libvirt that does not block: Recv and Send return -2 without an error if they would block, and 0
-// and [io.EOF] at the end.
-type consoleStream interface {
-	Recv(p []byte) (int, error)
-	Send(p []byte) (int, error)
-}
-
-// copyConsole copies between the stream and the user until one of them ends, or ctx does.
-func copyConsole(ctx context.Context, stream consoleStream, in <-chan []byte, out io.Writer) error {
-	buf := make([]byte, 4096)
-	var pending []byte // input that was not sent yet
-	for {
-		pause := consolePoll
-		switch n, err := stream.Recv(buf); {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		case n > 0:
-			if _, err := out.Write(buf[:n]); err != nil {
-				return err
-			}
-			pause = 0
-		}
-		if len(pending) > 0 {
-			switch n, err := stream.Send(pending); {
-			case errors.Is(err, io.EOF):
-				return nil
-			case err != nil:
-				return err
-			case n > 0:
-				pending, pause = pending[n:], 0
-			}
-		}
-		receive := in
-		if len(pending) > maxConsoleInput {
-			receive = nil
-		}
-		select { // check for the end of ctx in each round, so that a user can leave a console that prints all the time or takes no input
-		case data, open := <-receive:
-			if !open {
-				return nil
-			}
-			pending = append(pending, data...)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pause):
-		}
-	}
 }

@@ -179,7 +179,7 @@ func (p *pool) createRootDisk(name string, spec provider.Spec) error {
 	}
 	var imageSize uint64
 	if !p.host.test {
-		if imageSize, err = checkImage(spec.Image, p.host.kind); err != nil {
+		if imageSize, err = provider.CheckImage(spec.Image, p.host.kind); err != nil {
 			return p.h.wrapError(spec.Node, "check the image", err, "build the image again")
 		}
 	}
@@ -246,7 +246,7 @@ func (h *Hypervisor) Check(ctx context.Context, c provider.Cluster, net provider
 		if spec.Image.Disk == "" || s.host.test {
 			return nil
 		}
-		_, err := checkImage(spec.Image, s.host.kind)
+		_, err := provider.CheckImage(spec.Image, s.host.kind)
 		return h.wrapError("", fmt.Sprintf("check the image of role %s", spec.Role), err, "build the image again, or set another roles."+spec.Role+".image")
 	})
 }

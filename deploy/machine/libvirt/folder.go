@@ -26,10 +26,7 @@ func (p *pool) createFolder(name string, files []seed.File) error {
 	if err := p.beforeChange("close the folder " + name); err != nil {
 		return err
 	}
-	if err := f.p.Destroy(); err != nil {
-		return err
-	}
-	if err := f.p.Undefine(); err != nil {
+	if err := inOrder(f.p.Destroy, f.p.Undefine); err != nil {
 		return err
 	}
 	if p.host.test {
@@ -92,13 +89,7 @@ func (p *pool) removeFolder(name string) error {
 			return err
 		}
 	}
-	if err := f.p.Destroy(); err != nil {
-		return err
-	}
-	if err := f.p.Delete(0); err != nil {
-		return err
-	}
-	if err := f.p.Undefine(); err != nil {
+	if err := inOrder(f.p.Destroy, func() error { return f.p.Delete(0) }, f.p.Undefine); err != nil {
 		return err
 	}
 	if p.host.test {

@@ -73,9 +73,6 @@ func readFreeMemory(conn *libvirt.Connect) uint64 {
 	if m, err := conn.GetMemoryStats(libvirt.NODE_MEMORY_STATS_ALL_CELLS, 0); err == nil && m.FreeSet {
 		return (m.Free + m.Buffers + m.Cached) << 10
 	}
-	if free, err := conn.GetFreeMemory(); err == nil {
-		return free
-	}
 	node, err := conn.GetNodeInfo()
 	if err != nil {
 		return 0

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"libvirt.org/go/libvirt"
-
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
@@ -16,7 +14,7 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provider.Cluster, g provider
 	return h.runOperation(ctx, func(s *session) error {
 		// Validate all images before the first change.
 		for _, i := range g.Images {
-			if _, err := checkImage(i, s.host.kind); err != nil && !s.host.test {
+			if _, err := provider.CheckImage(i, s.host.kind); err != nil && !s.host.test {
 				return h.wrapError("", "check the image", err, "build the image again")
 			}
 		}
@@ -82,17 +80,4 @@ func (p *pool) ensureMarker(name string) error {
 		return err
 	}
 	return p.uploadBytes(domainxml.Volume{Name: name, Format: "raw", Mode: "0644"}, []byte("\n"))
-}
-
-// backingFile returns a volume's backing file; empty if it has none or libvirt cannot read it.
-func backingFile(v *libvirt.StorageVol) string {
-	text, err := v.GetXMLDesc(0)
-	if err != nil {
-		return ""
-	}
-	file, err := domainxml.BackingFile(text)
-	if err != nil {
-		return ""
-	}
-	return file
 }

@@ -142,10 +142,7 @@ func (s *session) createNetwork(c provider.Cluster, want provider.Network, reser
 	if err := s.beforeChange("start the network"); err != nil {
 		return err
 	}
-	if err := n.Create(); err != nil {
-		return err
-	}
-	return n.SetAutostart(true)
+	return inOrder(n.Create, func() error { return n.SetAutostart(true) })
 }
 
 func (s *session) defineNetwork(c provider.Cluster, want provider.Network, reservations []provider.Reservation) (*libvirt.Network, error) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -20,10 +21,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string
 			return err
 		}
 		if d != nil && d.isMachineOfNode(c, node) {
-			if err := d.destroy(); err != nil {
-				return err
-			}
-			if err := d.undefine(); err != nil {
+			if err := inOrder(d.destroy, d.undefine); err != nil {
 				return err
 			}
 		}
@@ -148,7 +146,9 @@ func (p *pool) listImageUsers(c provider.Cluster) (imageUsers, error) {
 		if m := imageVolumePattern.FindStringSubmatch(name); err == nil && m != nil {
 			u.parts[m[1]] = append(u.parts[m[1]], m[2])
 		} else if err == nil {
-			basedOn[path.Base(backingFile(&volumes[i]))] = "volume " + name
+			text, _ := volumes[i].GetXMLDesc(0)
+			file, _ := domainxml.BackingFile(text) // empty if libvirt cannot read the volume
+			basedOn[path.Base(file)] = "volume " + name
 		}
 	}
 	domains, err := p.listDomains()
@@ -213,8 +213,5 @@ func (p *pool) removeIfEmpty() error {
 	if err := p.beforeChange("remove the pool"); err != nil {
 		return err
 	}
-	if err := p.p.Destroy(); err != nil {
-		return err
-	}
-	return p.p.Undefine()
+	return inOrder(p.p.Destroy, p.p.Undefine)
 }

@@ -78,3 +78,13 @@ func (s *session) acquireSlot(places chan struct{}) error {
 		}
 	}
 }
+
+// inOrder calls functions until one of them fails.
+func inOrder(steps ...func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -3,7 +3,6 @@ package libvirt
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"syscall"
 
@@ -166,7 +165,7 @@ func (p *pool) addFreeSpace(err error) error {
 	return p.newPoolFullError(fmt.Errorf("%w; the pool %s has %s left", inner, p.h.o.Pool, provider.SizeText(left)))
 }
 
-// downloadEnd returns the last max bytes of a volume.
+// downloadEnd returns the last max bytes of a volume, and what is written to it during the call.
 func (p *pool) downloadEnd(name string, max int) ([]byte, error) {
 	vol, err := p.p.LookupStorageVolByName(name)
 	if err != nil {
@@ -190,18 +189,9 @@ func (p *pool) downloadEnd(name string, max int) ([]byte, error) {
 		return nil, err
 	}
 	var all []byte
-	buf := make([]byte, 64<<10)
-	for len(all) < max {
-		n, err := s.Recv(buf)
-		if err != nil && err != io.EOF {
-			_ = s.Abort()
-			return nil, err
-		}
-		if n == 0 {
-			return all, s.Finish()
-		}
-		all = append(all, buf[:n]...)
+	if err := s.RecvAll(func(_ *libvirt.Stream, data []byte) (int, error) { all = append(all, data...); return len(data), nil }); err != nil {
+		_ = s.Abort()
+		return nil, err
 	}
-	_ = s.Abort()
-	return all, nil
+	return all, s.Finish()
 }

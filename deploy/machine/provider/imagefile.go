@@ -1,4 +1,4 @@
-package libvirt
+package provider
 
 import (
 	"encoding/binary"
@@ -7,18 +7,17 @@ import (
 	"io"
 
 	"github.com/nixbench/nixbench/deploy/durable"
-	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// checkImage validates an image's header, and that the file is complete, because a download may have been
+// CheckImage validates an image's header, and that the file is complete, because a download may have been
 // interrupted. It returns the size of the image's virtual disk in bytes.
-func checkImage(i provider.Image, kind provider.Kind) (uint64, error) {
+func CheckImage(i Image, kind Kind) (uint64, error) {
 	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s: %s", provider.ErrImage, i.Disk, fmt.Sprintf(format, args...))
+		return fmt.Errorf("%w: %s: %s", ErrImage, i.Disk, fmt.Sprintf(format, args...))
 	}
 	f, st, err := durable.Open(i.Disk)
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", provider.ErrImage, err)
+		return 0, fmt.Errorf("%w: %w", ErrImage, err)
 	}
 	defer f.Close()
 	head := make([]byte, 72)
@@ -27,13 +26,13 @@ func checkImage(i provider.Image, kind provider.Kind) (uint64, error) {
 	}
 	isQCOW2 := string(head[:4]) == "QFI\xfb"
 	switch {
-	case kind == provider.Container && isQCOW2:
+	case kind == Container && isQCOW2:
 		return 0, bad("it is a qcow2; containers need a raw file system")
-	case kind == provider.Container && i.Format != provider.Raw:
+	case kind == Container && i.Format != Raw:
 		return 0, bad("containers need a raw file system, not %s", i.Format)
-	case i.Format == provider.Raw && isQCOW2:
+	case i.Format == Raw && isQCOW2:
 		return 0, bad("it is a qcow2, not raw")
-	case i.Format == provider.Raw:
+	case i.Format == Raw:
 		return uint64(st.Size()), nil
 	case !isQCOW2:
 		return 0, bad("it is not a qcow2")
