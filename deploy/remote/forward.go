@@ -75,76 +75,37 @@ func (c *Conn) ForwardTCP(listener net.Listener, address string) io.Closer {
 	return c.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) { return c.DialTCP(ctx, address) })
 }
 
-// Forward forwards each connection of a local listener to a connection that dial makes. It closes the listener when the SSH connection
-// ends or the returned Closer is closed.
+// Forward forwards each connection of a local listener to a connection that dial makes. It closes the listener and the connections when
+// the SSH connection ends or the returned Closer is closed.
 func (c *Conn) Forward(listener net.Listener, dial func(context.Context) (io.ReadWriteCloser, error)) io.Closer {
-	f := &forward{conn: c, listener: listener, dial: dial, open: map[io.Closer]bool{}, closed: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &forward{listener: listener, dial: dial, ctx: ctx, cancel: cancel}
 	f.work.Go(f.acceptConns)
 	f.work.Go(func() {
+		defer cancel()
 		select {
 		case <-c.done:
-			f.closeAll()
-		case <-f.closed:
+		case <-ctx.Done():
 		}
+		listener.Close()
 	})
 	return f
 }
 
-// forward is a local listener whose connections are forwarded.
+// forward is a local listener whose connections are forwarded until ctx ends.
 type forward struct {
-	conn     *Conn
 	listener net.Listener
 	dial     func(context.Context) (io.ReadWriteCloser, error)
+	ctx      context.Context
+	cancel   context.CancelFunc
 	work     sync.WaitGroup
-	once     sync.Once
-	closed   chan struct{}
-
-	mu   sync.Mutex
-	open map[io.Closer]bool
 }
 
 // Close stops listening, removes the socket and closes the open connections.
 func (f *forward) Close() error {
-	err := f.closeAll()
+	f.cancel()
 	f.work.Wait()
-	return err
-}
-
-// closeAll closes the listener and all open connections. It does not wait for their goroutines.
-func (f *forward) closeAll() (err error) {
-	f.once.Do(func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		close(f.closed)
-		err = f.listener.Close()
-		for conn := range f.open {
-			conn.Close()
-		}
-	})
-	return err
-}
-
-// registerConn adds an open connection, so that closeAll closes it. After closeAll it closes the
-// connection and returns false.
-func (f *forward) registerConn(conn io.Closer) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	select {
-	case <-f.closed:
-		conn.Close()
-		return false
-	default:
-		f.open[conn] = true
-		return true
-	}
-}
-
-// closeConn closes a registered connection.
-func (f *forward) closeConn(conn io.Closer) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.open, conn)
-	conn.Close()
+	return nil
 }
 
 func (f *forward) acceptConns() {
@@ -153,19 +114,19 @@ func (f *forward) acceptConns() {
 		if err != nil {
 			return
 		}
-		if f.registerConn(local) {
-			f.work.Go(func() { f.serveConn(local) })
-		}
+		f.work.Go(func() { f.serveConn(local) })
 	}
 }
 
 func (f *forward) serveConn(local net.Conn) {
-	defer f.closeConn(local)
-	far, err := f.dial(context.Background())
-	if err != nil || !f.registerConn(far) {
+	defer local.Close()
+	defer context.AfterFunc(f.ctx, func() { local.Close() })()
+	far, err := f.dial(f.ctx)
+	if err != nil {
 		return
 	}
-	defer f.closeConn(far)
+	defer far.Close()
+	defer context.AfterFunc(f.ctx, func() { far.Close() })()
 	copyBothWays(local, far)
 }
 
