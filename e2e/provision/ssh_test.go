@@ -111,7 +111,7 @@ func TestHypervisorBySSH(t *testing.T) {
 		}
 	}
 	code, _, stderr, _ := b.try("apply")
-	if code == 0 || !strings.Contains(stderr, "Host key verification failed") || !strings.Contains(stderr, "ssh root@"+farAddress+" virsh -c qemu:///system version") {
+	if code == 0 || !strings.Contains(stderr, "Host key verification failed") || !strings.Contains(stderr, "virsh -c qemu+ssh://root@"+farAddress+"/system version") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	t.Log(stderr)
