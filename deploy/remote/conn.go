@@ -29,9 +29,9 @@ type Conn struct {
 
 	slots chan struct{} // taken by running commands
 
-	done   chan struct{}
+	ctx    context.Context // ends with the connection; its cause is the reason
+	cancel context.CancelCauseFunc
 	once   sync.Once
-	err    error // the reason why the connection ended; valid after done is closed
 	closed sync.WaitGroup
 }
 
@@ -39,8 +39,8 @@ func newConn(cfg sshconfig.Config, opts Options, t transport, via *Conn) *Conn {
 	c := &Conn{
 		cfg: cfg, opts: opts, transport: t, via: via, sudo: opts.sudo,
 		slots: make(chan struct{}, maxSessions),
-		done:  make(chan struct{}),
 	}
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	if c.sudo == nil {
 		c.sudo = &sudoPassword{}
 	}
@@ -58,18 +58,11 @@ func (c *Conn) Node() string { return c.cfg.Node }
 func (c *Conn) User() string { return c.cfg.User }
 
 // Done returns a channel that is closed when the connection has ended. Err then returns the reason.
-func (c *Conn) Done() <-chan struct{} { return c.done }
+func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
 
 // Err returns nil while the connection is open, ErrClosed after Close, and a *LostError if the
 // connection was lost.
-func (c *Conn) Err() error {
-	select {
-	case <-c.done:
-		return c.err
-	default:
-		return nil
-	}
-}
+func (c *Conn) Err() error { return context.Cause(c.ctx) }
 
 // Close ends the connection, its commands and its forwarded sockets.
 func (c *Conn) Close() error {
@@ -81,8 +74,7 @@ func (c *Conn) Close() error {
 // end closes the connection and stores the reason for Err. Only the first call has an effect.
 func (c *Conn) end(reason error) {
 	c.once.Do(func() {
-		c.err = reason
-		close(c.done)
+		c.cancel(reason)
 		if c.opts.sudo == nil {
 			c.sudo.forget()
 		}
@@ -107,8 +99,8 @@ func (c *Conn) explainError(err error) error {
 		return err
 	}
 	select {
-	case <-c.done:
-		return c.err
+	case <-c.ctx.Done():
+		return c.Err()
 	case <-time.After(20 * time.Millisecond): // end may run shortly after the operation fails
 	}
 	return err
@@ -128,7 +120,7 @@ func (c *Conn) sendKeepAlives(tracked *trackedConn) {
 	asked := time.Time{} // when the open request was sent
 	for {
 		select {
-		case <-c.done:
+		case <-c.ctx.Done():
 			return
 		case <-answered:
 			asked = time.Time{}
@@ -147,10 +139,10 @@ func (c *Conn) sendKeepAlives(tracked *trackedConn) {
 				c.end(c.newLostError(fmt.Errorf("no data for %v (%d keepalives unanswered)", limit, c.opts.KeepAliveMax)))
 				return
 			}
-			if tracked.sinceLastData() < interval {
+			if tracked.sinceLastData() < interval || c.opts.Down == nil {
 				continue
 			}
-			if down := c.askDown(); down != "" {
+			if down := c.opts.Down(c.ctx, c.cfg.Node); down != "" {
 				c.end(c.newLostError(errors.New("its machine is " + down)))
 				return
 			}
@@ -158,37 +150,11 @@ func (c *Conn) sendKeepAlives(tracked *trackedConn) {
 	}
 }
 
-// askDown calls [Options.Down], and returns when the connection ends.
-func (c *Conn) askDown() string {
-	if c.opts.Down == nil {
-		return ""
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-c.done:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return c.opts.Down(ctx, c.cfg.Node)
-}
-
 // RoundTrip returns the time until the server of the node has answered a request, which makes it do nothing.
 func (c *Conn) RoundTrip(ctx context.Context) (time.Duration, error) {
-	answered := make(chan error, 1)
 	sent := time.Now()
-	go func() { answered <- c.transport.ping() }()
-	select {
-	case err := <-answered:
-		if err != nil {
-			return 0, c.explainError(err)
-		}
-		return time.Since(sent), nil
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
-	}
+	_, err := await(ctx, c, func() (io.Closer, error) { return io.NopCloser(nil), c.transport.ping() })
+	return time.Since(sent), err
 }
 
 // openSession opens a session for a command, whose output it writes to stdout and stderr. If the server refuses because it allows fewer sessions
@@ -227,8 +193,8 @@ func await[T io.Closer](ctx context.Context, c *Conn, operation func() (T, error
 	select {
 	case <-ready:
 		return late, c.explainError(failed)
-	case <-c.done:
-		err = c.err
+	case <-c.ctx.Done():
+		err = c.Err()
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -247,8 +213,8 @@ func (c *Conn) sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-timer.C:
 		return nil
-	case <-c.done:
-		return c.err
+	case <-c.ctx.Done():
+		return c.Err()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -78,17 +78,10 @@ func (c *Conn) ForwardTCP(listener net.Listener, address string) io.Closer {
 // Forward forwards each connection of a local listener to a connection that dial makes. It closes the listener and the connections when
 // the SSH connection ends or the returned Closer is closed.
 func (c *Conn) Forward(listener net.Listener, dial func(context.Context) (io.ReadWriteCloser, error)) io.Closer {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(c.ctx)
+	context.AfterFunc(ctx, func() { listener.Close() })
 	f := &forward{listener: listener, dial: dial, ctx: ctx, cancel: cancel}
 	f.work.Go(f.acceptConns)
-	f.work.Go(func() {
-		defer cancel()
-		select {
-		case <-c.done:
-		case <-ctx.Done():
-		}
-		listener.Close()
-	})
 	return f
 }
 

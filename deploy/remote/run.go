@@ -89,8 +89,8 @@ func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
 	select {
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()
-	case <-c.done:
-		return c.err
+	case <-c.ctx.Done():
+		return c.Err()
 	case <-ctx.Done():
 		return c.newCancelError(ctx, cmd)
 	}
@@ -184,8 +184,8 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	ended, fed := r.start(ctx, r.wrappedArgv(mark), stdin, abort)
 	select {
 	case err = <-ended:
-	case <-c.done:
-		err = c.err
+	case <-c.ctx.Done():
+		err = c.Err()
 	case <-ctx.Done():
 		if stop {
 			r.stopProcesses(ended)
