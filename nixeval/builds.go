@@ -42,13 +42,17 @@ type Builds struct {
 // build-poll-interval). So short builds are faster one after the other.
 const overlapAfter = 2 * time.Second
 
+// gatherFor is how long the first batch waits for further closures. Units that were evaluated together are added one after
+// the other, and one process builds them at the same time.
+const gatherFor = 50 * time.Millisecond
+
 // NewBuilds prepares to build the closures of a number of units. It builds nothing. built is called as described at
 // the field Builds.built. builders is the path of Nix's machines file, or empty.
 func (e *Evaluator) NewBuilds(units int, builders string, built func(map[string]Closure, error)) *Builds {
 	return &Builds{e: e, units: units, builders: builders, built: built, waiting: map[string]Closure{}, taken: map[string]Closure{}}
 }
 
-// Add starts to build closures, and returns at once. If a batch is running, the closures are built after it. Add does
+// Add starts to build closures in a moment, and returns at once. If a batch is running, the closures are built after it. Add does
 // nothing for closures that it has received before, nor after Finish, which builds all closures.
 func (b *Builds) Add(ctx context.Context, closures map[string]Closure) {
 	b.mu.Lock()
@@ -72,6 +76,7 @@ func (b *Builds) Add(ctx context.Context, closures map[string]Closure) {
 	ended := b.early
 	b.batches.Go(func() {
 		defer close(ended)
+		time.Sleep(gatherFor)
 		for batch := b.takeWaiting(ctx); batch != nil; batch = b.takeWaiting(ctx) {
 			b.buildBatch(ctx, batch)
 		}

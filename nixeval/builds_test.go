@@ -90,6 +90,24 @@ func closures(units ...string) map[string]Closure {
 	return out
 }
 
+// Closures that are added in the same moment are built by one process.
+func TestBuildsOfOneMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeBuilder{times: map[string]time.Duration{"a": time.Minute}}
+		b := f.evaluator().NewBuilds(3, "", nil)
+		b.Add(t.Context(), closures("a"))
+		time.Sleep(time.Millisecond)
+		b.Add(t.Context(), closures("b"))
+		time.Sleep(time.Second)
+		if want := []string{"50ms a b"}; !slices.Equal(f.processes, want) {
+			t.Errorf("processes %q, want %q", f.processes, want)
+		}
+		if _, err := b.Finish(t.Context(), closures("a", "b", "c")); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // What is added during a build is built by the next process. When everything is evaluated, the rest waits for two seconds at
 // most. All this is one phase.
 func TestBuilds(t *testing.T) {
@@ -112,13 +130,13 @@ func TestBuilds(t *testing.T) {
 		if diff := cmp.Diff([]string{"a", "b", "c", "d", "e"}, built); diff != "" || err != nil {
 			t.Error(diff, err)
 		}
-		if diff := cmp.Diff([]string{"0s a", "3s b c", "5s d", "8s e"}, f.processes); diff != "" {
+		if diff := cmp.Diff([]string{"50ms a", "3.05s b c", "5.05s d", "8s e"}, f.processes); diff != "" {
 			t.Error(diff)
 		}
-		if diff := cmp.Diff([]string{"3s [a] <nil>", "3s [b c] <nil>", "9s [e] <nil>"}, early); diff != "" {
+		if diff := cmp.Diff([]string{"3.05s [a] <nil>", "3.05s [b c] <nil>", "9s [e] <nil>"}, early); diff != "" {
 			t.Error(diff)
 		}
-		want := []string{"0s phase-start 0 of 5 ", "0s progress 0 of 1 ", "3s progress 0 of 3 ", "5s progress 0 of 4 ", "8s progress 0 of 5 ", "11s phase-end 5 of 5 5 closures"}
+		want := []string{"0s phase-start 0 of 5 ", "50ms progress 0 of 1 ", "3.05s progress 0 of 3 ", "5.05s progress 0 of 4 ", "8s progress 0 of 5 ", "11.05s phase-end 5 of 5 5 closures"}
 		if diff := cmp.Diff(want, f.phases()); diff != "" {
 			t.Error(diff)
 		}
@@ -131,12 +149,13 @@ func TestBuildsAfterAShortBatch(t *testing.T) {
 		f := &fakeBuilder{times: map[string]time.Duration{"a": time.Second}}
 		b := f.evaluator().NewBuilds(2, "", nil)
 		b.Add(t.Context(), closures("a"))
+		time.Sleep(gatherFor)
 		synctest.Wait()
 		built, err := b.Finish(t.Context(), closures("a", "b"))
 		if diff := cmp.Diff([]string{"a", "b"}, built); diff != "" || err != nil {
 			t.Error(diff, err)
 		}
-		if diff := cmp.Diff([]string{"0s a", "1s b"}, f.processes); diff != "" {
+		if diff := cmp.Diff([]string{"50ms a", "1.05s b"}, f.processes); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -211,11 +230,12 @@ func TestBuildsAreCancelled(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		b := f.evaluator().NewBuilds(2, "", func(map[string]Closure, error) { t.Error("built early") })
 		b.Add(ctx, closures("a"))
+		time.Sleep(gatherFor)
 		synctest.Wait()
 		b.Add(ctx, closures("b"))
 		cancel()
 		built, err := b.Finish(ctx, nil)
-		if len(built) > 0 || !errors.Is(err, context.Canceled) || time.Since(f.began) > 0 || len(f.processes) != 1 {
+		if len(built) > 0 || !errors.Is(err, context.Canceled) || time.Since(f.began) > gatherFor || len(f.processes) != 1 {
 			t.Error(built, err, f.processes)
 		}
 	})
