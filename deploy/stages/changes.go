@@ -21,12 +21,13 @@ import (
 type systemChanges struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
-	known   *diffs
+	compare func(ctx context.Context, c systemChange) (*packages.SystemDiff, error)
 	planned map[systemChange]*packages.SystemDiff
 
-	all    sync.WaitGroup
-	mu     sync.Mutex
-	byNode map[string]*packages.NodeDiff
+	all       sync.WaitGroup
+	comparing sync.Mutex // held during a comparison, which reads all files in /etc of both systems into memory
+	mu        sync.Mutex
+	byNode    map[string]*packages.NodeDiff
 }
 
 // systemChange is the change of a node's system.
@@ -37,7 +38,11 @@ const maxChangesWait = 10 * time.Second
 
 func newSystemChanges(ctx context.Context, d deployment) *systemChanges {
 	// The copies of the deployment must not wait for the records of these closures, so they have another copier.
-	c := &systemChanges{known: newDiffs(&closure.Copier{NixOptions: d.Eval.NixOptions}), planned: map[systemChange]*packages.SystemDiff{}, byNode: map[string]*packages.NodeDiff{}}
+	known := newDiffs(&closure.Copier{NixOptions: d.Eval.NixOptions})
+	c := &systemChanges{planned: map[systemChange]*packages.SystemDiff{}, byNode: map[string]*packages.NodeDiff{}}
+	c.compare = func(ctx context.Context, c systemChange) (*packages.SystemDiff, error) {
+		return known.compare(ctx, c.node, noHost{}, c.from, c.to)
+	}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	if d.Plan != nil {
 		for _, p := range d.Plan.Nodes {
@@ -58,8 +63,12 @@ func (c *systemChanges) add(change systemChange) {
 	one := &packages.NodeDiff{Node: change.node, Diff: c.planned[change]}
 	c.byNode[change.node] = one
 	if one.Diff == nil && durable.Exists(change.from) && durable.Exists(change.to) {
-		c.all.Go(func() { // a run does not fail because of its record
-			one.Diff, _ = c.known.compare(c.ctx, change.node, noHost{}, change.from, change.to)
+		c.all.Go(func() {
+			c.comparing.Lock()
+			defer c.comparing.Unlock()
+			if c.ctx.Err() == nil {
+				one.Diff, _ = c.compare(c.ctx, change) // a run does not fail because of its record
+			}
 		})
 	}
 }

@@ -1,9 +1,12 @@
 package stages
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,5 +83,27 @@ func TestChangesOnRecord(t *testing.T) {
 		if strings.Join(got, " ") != test.want {
 			t.Errorf("%s: the record has changes of %q, want %q", name, got, test.want)
 		}
+	}
+}
+
+// Systems are compared one after the other, because each comparison needs memory and each has a time limit.
+func TestChangesAreComparedOneByOne(t *testing.T) {
+	t.Parallel()
+	var running, compared atomic.Int32
+	c := &systemChanges{ctx: t.Context(), planned: map[systemChange]*packages.SystemDiff{}, byNode: map[string]*packages.NodeDiff{}}
+	c.compare = func(context.Context, systemChange) (*packages.SystemDiff, error) {
+		if running.Add(1) > 1 {
+			t.Error("systems of two nodes are compared at once")
+		}
+		time.Sleep(20 * time.Millisecond)
+		running.Add(-1)
+		compared.Add(1)
+		return &packages.SystemDiff{}, nil
+	}
+	for i := range 5 {
+		c.add(systemChange{node: fmt.Sprintf("node-%d", i), from: t.TempDir(), to: t.TempDir()})
+	}
+	if c.all.Wait(); compared.Load() != 5 {
+		t.Errorf("%d systems were compared", compared.Load())
 	}
 }
