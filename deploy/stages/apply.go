@@ -129,6 +129,7 @@ func (r *run) deploy(ctx context.Context, closures map[string]nixeval.Closure, p
 		r.recordSkipped(r.nodes, err)
 	} else {
 		results, err = r.execute(ctx, x, closures, prepared)
+		prepared.stop() // after the failure of a wave, systems are still being copied to the nodes of later waves, which do not change
 	}
 	x.RetryAdmissions(ctx)
 	if r.RebootNodes && ctx.Err() == nil {
@@ -175,7 +176,7 @@ func (r *run) execute(ctx context.Context, x *rollout.Rollout, closures map[stri
 	}
 	var results []rollout.Result
 	var errs []error
-	for _, o := range fleet.EachReady(ctx, r.nodes, prepared.ready(), r.Parallel, func(ctx context.Context, n nixeval.Node) ([]rollout.Result, error) {
+	for _, o := range fleet.EachReady(ctx, r.nodes, x.Ready, r.Parallel, func(ctx context.Context, n nixeval.Node) ([]rollout.Result, error) {
 		return change(ctx, []nixeval.Node{n}, nil)
 	}) {
 		if len(o.Value) == 0 { // the run was cancelled before

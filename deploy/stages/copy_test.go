@@ -392,3 +392,38 @@ func TestEarlyCopiesAreLimited(t *testing.T) {
 	}
 	s.must(s.apply(func(o *Options) { o.Parallel = 1 }))
 }
+
+// If a wave fails, the copies to the nodes of later waves end before the nodes of the run are rolled back.
+func TestCopiesEndAfterFailedWave(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]int{"a": 1, "b": 2})
+	w.must(w.apply())
+	w.revision++
+	copying := make(chan struct{})
+	begun := sync.OnceFunc(func() { close(copying) })
+	for _, name := range []string{"b-1", "b-2"} {
+		w.machines[name].onCopy = func(ctx context.Context) int {
+			begun()
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Second):
+			}
+			return 1
+		}
+	}
+	w.machines["a-1"].onCopy = func(context.Context) int { <-copying; return 0 }
+	w.machines["a-1"].switchFails = true
+	var order []string
+	w.onEvent = func(e event.Event) {
+		if e.Kind == event.NodeEnd && e.Phase == event.Copy || e.Kind == event.PhaseEnd && e.Phase == event.Deploy {
+			order = append(order, strings.TrimSpace(e.Node+" "+string(e.Kind)))
+		}
+	}
+	results, err := w.apply(func(o *Options) { o.MaxUnavailable, _ = selection.ParseShare("1") })
+	if diff := cmp.Diff([]string{"a-1 rolled-back", "b-1 skipped", "b-2 skipped"}, outcomes(results)); diff != "" || err == nil {
+		t.Error(diff, err)
+	}
+	if len(order) < 2 || order[0] != "a-1 node-end" || order[len(order)-1] != "phase-end" {
+		t.Errorf("%q", order)
+	}
+}
