@@ -16,7 +16,7 @@ import (
 )
 
 // unreachableHost is a node that cannot be reached.
-type unreachableHost struct{ host }
+type unreachableHost struct{}
 
 func (unreachableHost) Conn(ctx context.Context) (*remote.Conn, error) {
 	<-ctx.Done()
