@@ -30,12 +30,13 @@ type nodeFile struct {
 const nodeFilePath = "/var/lib/nixbench/node.json"
 
 // NodeDeployment returns the deployment options of a node. If the machine's address was discovered
-// after its creation and the node is a cluster member, the keys contain node.json with the address.
-func (m *Manager) NodeDeployment(n nixeval.Node, recorded *state.State) (nixeval.Deployment, error) {
+// after its creation and the node is a cluster member, the keys contain node.json with the address. recorded is the state of
+// the run.
+func (m *Manager) NodeDeployment(n nixeval.Node, recorded *state.Store) (nixeval.Deployment, error) {
 	d := m.Hive.Unit(n.Unit).Deployment
-	machine := recorded.Machines[n.Name]
-	if d.Engine == nil || recorded.Cluster == nil || recorded.Cluster.Network.Mode.Ours() || !machine.Address.IsValid() {
-		return d, nil
+	machine, cluster, err := recorded.MachineOf(n.Name)
+	if err != nil || d.Engine == nil || cluster == nil || cluster.Network.Mode.Ours() || !machine.Address.IsValid() {
+		return d, err
 	}
 	data, err := json.Marshal(nodeFile{Version: 1, Cluster: m.Hive.ClusterName(), Name: n.Name, Role: n.Role, Index: n.Index, Address: machine.Address})
 	if err != nil {

@@ -119,7 +119,7 @@ func (r *run) decide(n nixeval.Node, c nixeval.Closure, built bool, p *preparati
 	var err error
 	if r.Machines == nil {
 		o.Deployment = r.hive.Unit(n.Unit).Deployment
-	} else if o.Deployment, err = r.Machines.NodeDeployment(n, r.Store.State()); err != nil { // adds the keys of nixbench
+	} else if o.Deployment, err = r.Machines.NodeDeployment(n, r.Store); err != nil { // adds the keys of nixbench
 		return plan.Node{Observation: o, Action: plan.WouldRefuse}, &fleet.NodeError{Node: n.Name, Step: event.Keys, Err: err}
 	}
 	if task := r.machines.DeferredTask(n.Name); task != nil {
