@@ -19,6 +19,9 @@ type channel struct {
 	in     *io.PipeReader // what was received
 	closed chan struct{}
 	close  func() error
+
+	writing sync.Mutex
+	out     []byte // the data of the last write, which may still be pending when the channel is closed
 }
 
 func newChannel(conn net.Conn) *channel {
@@ -43,10 +46,18 @@ func (c *channel) Close() error { return c.close() }
 
 func (c *channel) Read(p []byte) (int, error) { return c.in.Read(p) }
 
-// Write writes data. If Close ends it, p may still be read until the SSH connection ends, so p must not be changed
-// then.
+// Write writes a copy of p, because a write that Close ends still reads its data until the SSH connection ends, and callers such as
+// bufio.Writer change p when a write has failed.
 func (c *channel) Write(p []byte) (int, error) {
-	return c.untilClosed(func() (int, error) { return c.Conn.Write(p) })
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	select {
+	case <-c.closed:
+		return 0, net.ErrClosed
+	default:
+	}
+	c.out = append(c.out[:0], p...)
+	return c.untilClosed(func() (int, error) { return c.Conn.Write(c.out) })
 }
 
 // CloseWrite tells the other side that no data follows.

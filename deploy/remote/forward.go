@@ -13,8 +13,8 @@ import (
 )
 
 // DialUnix connects to a unix socket on the node. The returned connection supports no deadlines. Close ends pending
-// writes at once and pending reads within a second, even if the network drops all packets. A write that Close has ended
-// may still read its data, so the caller must not change the data. The connection has a CloseWrite method.
+// writes at once and pending reads within a second, even if the network drops all packets. The connection
+// has a CloseWrite method.
 //
 // sshd gives the same answer if it forbids forwarding, if there is no such socket, and if nothing listens on it.
 func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error) {

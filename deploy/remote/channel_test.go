@@ -1,0 +1,48 @@
+package remote
+
+import (
+	"errors"
+	"net"
+	"testing"
+)
+
+// stuckConn is a connection whose write is blocked until release is closed, and then reads its data.
+type stuckConn struct {
+	net.Conn
+	began, release chan struct{}
+	wrote          chan string
+}
+
+func (s *stuckConn) Read([]byte) (int, error) { <-s.release; return 0, net.ErrClosed }
+func (s *stuckConn) Close() error             { return nil }
+func (s *stuckConn) Write(p []byte) (int, error) {
+	close(s.began)
+	<-s.release
+	s.wrote <- string(p)
+	return len(p), nil
+}
+
+// A caller may change its data when Close has ended a write, although the connection still reads data then.
+func TestDataOfEndedWrite(t *testing.T) {
+	s := &stuckConn{began: make(chan struct{}), release: make(chan struct{}), wrote: make(chan string, 1)}
+	c := newChannel(s)
+	ended := make(chan error, 1)
+	data := []byte("data")
+	go func() {
+		_, err := c.Write(data)
+		ended <- err
+	}()
+	<-s.began
+	c.Close()
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the write that Close has ended: %v", err)
+	}
+	copy(data, "else")
+	if _, err := c.Write(data); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a write after Close: %v", err)
+	}
+	close(s.release)
+	if got := <-s.wrote; got != "data" {
+		t.Errorf("the connection was given %q", got)
+	}
+}
