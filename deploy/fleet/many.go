@@ -34,12 +34,16 @@ func EachReady[T any](ctx context.Context, nodes []nixeval.Node, ready map[strin
 	}
 	slots := make(chan struct{}, parallel)
 	var all sync.WaitGroup
+	start := all.Go
+	if len(nodes) == 1 { // in the goroutine of the caller, which waits for this node anyway: another one needs tens of KB for its stack
+		start = func(f func()) { f() }
+	}
 	for i, n := range nodes {
 		turn := ready[n.Name]
 		if turn == nil {
 			slots <- struct{}{} // nodes without a channel start in order
 		}
-		all.Go(func() {
+		start(func() {
 			if turn != nil {
 				select {
 				case <-turn:
