@@ -14,21 +14,22 @@ const clockReads = 5
 // againTimeout is the time limit of [ReadClockAgain].
 const againTimeout = 5 * time.Second
 
-// maxDrift is how much a clock may change during a workload, in addition to the errors of its readings, before the times are
-// in doubt.
+// maxDrift is how much the offset of a node's clock may change during a workload, in addition to the errors of its readings,
+// before nixbench reports a doubt about the times.
 const maxDrift = time.Millisecond
 
-// Clock is a reading of a node's clock.
+// Clock is a reading of a node's clock, compared with the clock of this machine.
 type Clock struct {
-	Offset time.Duration // what the clock of the node is ahead of the clock of this machine
+	Offset time.Duration // by how much the clock of the node is ahead of the clock of this machine
 	Error  time.Duration // maximum error of Offset: half of the duration of the fastest request
 	At     time.Time     // what the clock of the node showed
 }
 
-// Clocks converts times of a node's clock between two readings of it.
+// Clocks converts times of a node's clock to the clock of this machine. It contains a reading before and a reading after a
+// workload.
 type Clocks struct{ Before, After Clock }
 
-// ReadClock compares the clock of a node with the clock of this machine. date runs `date +%s%N` on the node.
+// ReadClock compares the clock of a node with the clock of this machine. date runs the command `date +%s%N` on the node.
 func ReadClock(ctx context.Context, date func(context.Context) ([]byte, error)) (Clock, error) {
 	var best Clock
 	for i := range clockReads {
@@ -50,7 +51,8 @@ func ReadClock(ctx context.Context, date func(context.Context) ([]byte, error)) 
 	return best, nil
 }
 
-// ReadClockAgain reads the clock of a node after a workload, also if ctx has ended, and returns doubts about the times between the readings.
+// ReadClockAgain reads the clock of a node after a workload, also if ctx has ended. It returns both readings, and doubts about
+// the times between them.
 func ReadClockAgain(ctx context.Context, before Clock, date func(context.Context) ([]byte, error)) (Clocks, []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), againTimeout)
 	defer cancel()
@@ -66,8 +68,8 @@ func ReadClockAgain(ctx context.Context, before Clock, date func(context.Context
 		drift.Round(time.Microsecond), allowed.Round(time.Microsecond))}
 }
 
-// Local returns the time on this machine's clock at which the clock of the node had the given time. The offset is that of the nearest reading,
-// and changes evenly between both.
+// Local returns the time on this machine's clock at which the clock of the node showed the given time. Between the two readings,
+// the offset counts as changing evenly; before and after them, it is that of the nearest reading.
 func (c Clocks) Local(onNode time.Time) time.Time {
 	offset := c.Before.Offset
 	if all := c.After.At.Sub(c.Before.At); all > 0 {
@@ -77,7 +79,7 @@ func (c Clocks) Local(onNode time.Time) time.Time {
 	return onNode.Add(-offset)
 }
 
-// ParseTime parses a time as bash has it in EPOCHREALTIME: seconds with six decimals.
+// ParseTime parses a time in the form of the variable EPOCHREALTIME of bash: seconds with six decimals.
 func ParseTime(text string) (time.Time, error) {
 	seconds, microseconds, _ := strings.Cut(text, ".")
 	s, errSeconds := strconv.ParseInt(seconds, 10, 64)

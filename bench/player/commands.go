@@ -9,27 +9,27 @@ import (
 	"strings"
 )
 
-// Place is where the commands of a player run.
+// Place says on which nodes a player runs its commands.
 type Place struct {
-	Commands  string `json:"commands"`  // the node on which the commands run that submit and observe jobs
-	Scheduler string `json:"scheduler"` // the node of the scheduler, on which a player also runs commands if the client is another node
+	Commands  string `json:"commands"`  // the node on which the player runs the commands that submit and observe jobs
+	Scheduler string `json:"scheduler"` // the node of the scheduler, where the player runs commands, too
 }
 
-// Commander is an optional interface of a player whose commands run on nodes of the cluster.
+// Commander is an optional interface of a player that runs commands on nodes of the cluster.
 type Commander interface {
 	Place() Place
-	// CommandUsage returns what the commands of the player have used on the node of the scheduler.
+	// CommandUsage returns the processor time that the commands of the player have used on the node of the scheduler.
 	CommandUsage(ctx context.Context) (CommandUsage, error)
 }
 
-// CommandUsage is the processor time that the commands over one SSH connection have used on a node.
+// CommandUsage is the processor time that all commands over one SSH connection have used on a node.
 type CommandUsage struct {
-	Connection int     // id of sshd's process for the connection; another connection has another sum
+	Connection int     // process id of sshd for this connection; for another connection, CPU counts from zero
 	CPU        float64 // processor seconds of the commands and of sshd since the connection began
 }
 
-// commandScript prints the file /proc/PID/stat of its process and of its parents up to sshd, whose children are all commands
-// of the connection.
+// commandScript prints the file /proc/PID/stat of its own process and of each parent up to the sshd of the connection. All
+// commands of the connection are children of that sshd.
 const commandScript = `pid=$$
 while [ "$pid" -gt 1 ]; do
 	read -r stat < "/proc/$pid/stat" || exit
@@ -42,7 +42,7 @@ echo "no parent of the command is sshd" >&2
 exit 1
 `
 
-// ReadCommandUsage returns what the commands on a node have used. run runs a command on a node.
+// ReadCommandUsage returns the processor time that commands have used on a node. run runs a command on a node.
 func ReadCommandUsage(ctx context.Context, run func(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error), node string) (CommandUsage, error) {
 	ctx, cancel := context.WithTimeout(ctx, usageTimeout)
 	defer cancel()
@@ -57,8 +57,8 @@ func ReadCommandUsage(ctx context.Context, run func(ctx context.Context, node st
 	return usage, nil
 }
 
-// sumStats returns the processor time of processes and of their children that have ended. The text has the file stat of each process; the last
-// one is the connection.
+// sumStats returns the processor time of processes and of their children that have ended. text contains the file /proc/PID/stat
+// of each process. The last process is the sshd of the connection.
 func sumStats(text string) (CommandUsage, error) {
 	var u CommandUsage
 	for line := range strings.Lines(text) {
@@ -78,8 +78,9 @@ func sumStats(text string) (CommandUsage, error) {
 	return u, nil
 }
 
-// ParseStat returns the processor seconds in the file stat of a process; with children, also those of its children that have ended. The fields
-// after the name in parentheses begin with the third; utime, stime, cutime and cstime are the 14th to the 17th, in ticks of 10 ms.
+// ParseStat returns the processor seconds in stat, the file /proc/PID/stat of a process. With children, the result includes the
+// children that have ended. The fields after the name in parentheses begin with the third; utime, stime, cutime and cstime are
+// the 14th to the 17th, in ticks of 10 ms.
 func ParseStat(stat string, children bool) (float64, error) {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	last := 12

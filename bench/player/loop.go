@@ -8,23 +8,28 @@ import (
 // maxFailures is the number of readings that may fail one after the other.
 const maxFailures = 5
 
-// Task is work that [Loop] does in the background. The function that it returns takes over the result, and runs in the loop.
+// Task is work that [Loop] does in the background, such as a submission. Loop then calls the returned function in its own
+// goroutine, to take over the result.
 type Task func() (takeOver func() error)
 
-// Loop submits the jobs of a workload and reads what happened to them, in the background. It calls all other functions from one goroutine.
+// Loop submits the jobs of a workload and reads what happened to the jobs. Submissions and readings run in the background; Loop
+// calls all other functions from one goroutine.
 type Loop struct {
 	Poll  time.Duration // between two readings
 	Tasks int           // maximum number of submissions at the same time
 	Done  func() bool   // reports whether all jobs have ended
-	// Submit returns the next submission that is due, or nil and when to ask again.
+	// Submit returns the next submission that is due. If no submission is due, it returns nil and the time at which Loop calls
+	// Submit again.
 	Submit func(now time.Time) (Task, time.Time)
-	// Read returns the next reading. A reading that fails is repeated, and one of [maxFailures] in a row ends the loop.
+	// Read returns the next reading of what happened to the jobs. A reading that fails is repeated. The loop ends after
+	// [maxFailures] failures in a row.
 	Read func() func() (takeOver func() error, err error)
-	// Last is called when ctx has ended, after the submissions that end shortly after. It takes over what has happened until then.
+	// Last is called after ctx has ended, when the running submissions have ended or have had a short time to end. It reads what
+	// has happened to the jobs until then.
 	Last func(ctx context.Context)
 }
 
-// Run returns when all jobs have ended. When ctx ends, it returns the cause.
+// Run submits jobs and reads what happens to them until all jobs have ended. When ctx ends, it returns the cause of that end.
 func (l Loop) Run(ctx context.Context) error {
 	submissions, readings := make(chan func() error, l.Tasks), make(chan reading, 1)
 	submitting, failures, isReading, read := 0, 0, false, time.Now()
@@ -82,14 +87,14 @@ type reading struct {
 	err      error
 }
 
-// stop takes over what has happened until the end of ctx, and returns its cause.
+// stop takes over what has happened to the jobs until the end of ctx. It returns the cause of the end of ctx.
 func (l Loop) stop(ctx context.Context, submissions <-chan func() error, submitting int) error {
 	wait, cancel := lastContext(ctx)
 	defer cancel()
 	for ; submitting > 0 && wait.Err() == nil; submitting-- {
 		select {
 		case takeOver := <-submissions:
-			_ = takeOver() // it failed because ctx has ended
+			_ = takeOver() // an error only means that ctx has ended
 		case <-wait.Done():
 		}
 	}

@@ -21,7 +21,7 @@ const (
 	Failed   = "failed"   // the task or job has ended with an error, or was refused
 )
 
-// Event is something that happened to a job or to one of its tasks. Its time is that of this machine's clock.
+// Event is something that happened to a job or to one of its tasks. Its time is by the clock of this machine.
 type Event struct {
 	Time time.Time `json:"time"` // with microseconds
 	Kind string    `json:"kind"`
@@ -35,11 +35,11 @@ type Event struct {
 type Limit struct {
 	Name  string  `json:"name"`           // name of the limit in the scheduler's documentation, such as kube-scheduler: kube-api-qps
 	Value string  `json:"value"`          // as configured
-	Rate  float64 `json:"rate,omitempty"` // maximum number of events per second that the limit allows; 0: the limit is no rate
-	Kind  string  `json:"kind,omitempty"` // the kind of the events (such as Bound) of which at most Rate happen per second
+	Rate  float64 `json:"rate,omitempty"` // maximum number of events per second that the limit allows; 0: the limit is not a rate
+	Kind  string  `json:"kind,omitempty"` // the kind of events (such as Bound) that Rate limits
 }
 
-// NewLimit returns a limit that is no rate. An empty value is the default.
+// NewLimit returns a limit that is not a rate. If value is empty, the limit has the value byDefault, marked as the default.
 func NewLimit(name, value, byDefault string) Limit {
 	return Limit{Name: name, Value: cmp.Or(value, byDefault+" (default)")}
 }
@@ -48,32 +48,34 @@ func NewLimit(name, value, byDefault string) Limit {
 type Player interface {
 	// Limits returns the limits with which the scheduler runs.
 	Limits(ctx context.Context) ([]Limit, error)
-	// Play prepares itself and calls begin once, which returns the start from which the submission times of jobs count. It then submits
-	// the jobs and sends events until all jobs have ended, or ctx ends. It calls begin and send from one goroutine at a time, send in
-	// any order of the events' times, perhaps not before the end. When ctx ends, it returns the cause of the end, and has sent the
-	// events until then.
+	// Play prepares the player, and then calls begin once. begin returns the start of the workload, from which the submission
+	// times of jobs count. Play then submits the jobs and sends events until all jobs have ended, or ctx ends. It never calls
+	// begin and send at the same time. It may send events in any order of their times, and only at the end. When ctx ends, Play
+	// returns the cause of that end, after it has sent the events until then.
 	Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(Event)) error
-	// Clean removes all jobs that Play has submitted, also those of an earlier nixbench, and waits until the scheduler has
-	// none of them.
+	// Clean removes all jobs that Play has submitted, including jobs of an earlier run of nixbench. It waits until the scheduler
+	// has none of these jobs.
 	Clean(ctx context.Context) error
-	// Usage returns the processor seconds that the parts of the scheduler have used since they started, and their memory, by part.
+	// Usage returns the processor seconds that each part of the scheduler (such as slurmctld) has used since it started, and its
+	// memory, by part.
 	Usage(ctx context.Context) (map[string]Usage, error)
 }
 
-// Doubter is an optional interface of a player.
+// Doubter is an optional interface of a player that can doubt its own results.
 type Doubter interface {
-	// Doubts returns why the result of the last Play is no more than suspect, such as a clock that has changed.
+	// Doubts returns the reasons why the result of the last Play is suspect, such as a clock that has changed.
 	Doubts() []string
 }
 
-// Clocked is an optional interface of a player that converts times of another clock to that of this machine.
+// Clocked is an optional interface of a player whose events have times of a node's clock, which it converts to this machine's
+// clock.
 type Clocked interface {
-	// Clocks returns the readings of that clock before and after the last Play.
+	// Clocks returns the readings of the node's clock before and after the last Play.
 	Clocks() Clocks
 }
 
 // Usage is the processor time and memory that one part of a scheduler has used.
 type Usage struct {
 	CPU    float64 `json:"cpu"`    // processor seconds since its start
-	Memory int64   `json:"memory"` // bytes: the sum of the largest memory of each process since the last call of Usage
+	Memory int64   `json:"memory"` // bytes: the sum over all processes of the largest memory since the last call of Usage
 }

@@ -16,19 +16,20 @@ const CommandTimeout = time.Minute
 // longTimeout is the time limit of commands that run as long as a trial.
 const longTimeout = 24 * time.Hour
 
-// Remote is the part of a player that is the same for all schedulers on the nodes of a cluster: it runs commands there, and reads clocks and usage.
+// Remote is the part of a player that all schedulers on the nodes of a cluster have in common. It runs commands on nodes, and
+// reads clocks and usage.
 type Remote struct {
 	Cluster  engine.Cluster
-	Engine   string   // for errors
-	Role     string   // of the scheduler's node
+	Engine   string   // name of the engine, for errors
+	Role     string   // role of the scheduler's node
 	Client   string   // the node on which the player submits and observes jobs; empty: the node of the scheduler
-	Programs []string // of the scheduler, as [ReadUsage] takes them
+	Programs []string // names of the scheduler's processes, in the form that [ReadUsage] takes
 
-	doubts []string // about the last Play
-	clocks Clocks   // of the last Play
+	doubts []string // doubts about the result of the last Play
+	clocks Clocks   // readings of the clocks of the last Play
 }
 
-// Place returns where the commands run.
+// Place returns on which nodes the player runs commands.
 func (r *Remote) Place() Place {
 	scheduler := r.Cluster.FirstOf(r.Role)
 	return Place{Commands: cmp.Or(r.Client, scheduler), Scheduler: scheduler}
@@ -58,7 +59,7 @@ func (r *Remote) run(ctx context.Context, limit time.Duration, node string, stdi
 	return r.Cluster.Run(ctx, node, stdin, argv...)
 }
 
-// Usage implements [Player]. The usage of a part is the sum over all nodes.
+// Usage implements [Player]. The usage of a part of the scheduler is the sum over all nodes.
 func (r *Remote) Usage(ctx context.Context) (map[string]Usage, error) {
 	var nodes []string
 	for _, m := range r.Cluster.Members {
@@ -77,7 +78,7 @@ func (r *Remote) Doubts() []string { return r.doubts }
 // Clocks implements [Clocked].
 func (r *Remote) Clocks() Clocks { return r.clocks }
 
-// DateOn returns a function that reads the clock of a node.
+// DateOn returns a function that reads the clock of a node with the command date.
 func (r *Remote) DateOn(node string) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) { return r.RunOn(ctx, node, nil, "date", "+%s%N") }
 }
@@ -97,7 +98,7 @@ func (r *Remote) ReadClockAgain(ctx context.Context, node string, before Clock) 
 	return r.clocks
 }
 
-// Doubt adds doubts about the last Play, which a node is the cause of.
+// Doubt adds doubts about the last Play. node is the node that is the cause of these doubts.
 func (r *Remote) Doubt(node string, doubts ...string) {
 	for _, d := range doubts {
 		r.doubts = append(r.doubts, node+": "+d)

@@ -6,23 +6,24 @@ import (
 	"slices"
 )
 
-// Request is a kind of request of a program, and how many requests of this kind were counted.
+// Request is a kind of request of a program, such as "POST pods" of an API server, and how many such requests the program has
+// counted.
 type Request struct {
-	Program  string `json:"program"`            // which has counted it
+	Program  string `json:"program"`            // the program that has counted the requests
 	Sent     bool   `json:"sent,omitempty"`     // whether the program has sent the requests; otherwise it has received them
 	Verb     string `json:"verb"`               // kind of the request in the words of the program, such as POST
 	Resource string `json:"resource,omitempty"` // such as pods/binding
 	Count    int64  `json:"count"`
 }
 
-// Requester is an optional interface of a player of a scheduler that counts requests.
+// Requester is an optional interface of a player whose scheduler counts requests.
 type Requester interface {
 	// Requests returns the requests that programs of the scheduler have counted since they started.
 	Requests(ctx context.Context) ([]Request, error)
 }
 
-// SubtractRequests returns the requests between two counts, those of a program together and the most frequent first. A program that has counted
-// fewer than before has started to count again.
+// SubtractRequests returns the requests between two counts. It sorts them by program, and the most frequent requests of a program
+// are first. If a program has counted fewer requests than before, it has started again, and its count began at zero.
 func SubtractRequests(before, after []Request) []Request {
 	had := map[Request]int64{}
 	for _, r := range before {
@@ -45,7 +46,7 @@ func SubtractRequests(before, after []Request) []Request {
 	return out
 }
 
-// SumRequests returns the requests with one element per kind.
+// SumRequests adds the counts of equal kinds of requests, so that the result has one element for each kind.
 func SumRequests(all []Request) []Request {
 	index := map[Request]int{}
 	var out []Request
@@ -64,7 +65,7 @@ func SumRequests(all []Request) []Request {
 	return out
 }
 
-// SumVerbs returns the requests with one element per program and verb.
+// SumVerbs adds the counts of all resources, so that the result has one element for each program and verb.
 func SumVerbs(all []Request) []Request {
 	all = slices.Clone(all)
 	for i := range all {
@@ -79,7 +80,7 @@ func sortRequests(all []Request) {
 	})
 }
 
-// Name returns the name of the kind of request, as in an export.
+// Name returns the name that the kind of request has in exported results.
 func (r Request) Name() string {
 	name := "requests " + r.Program + " " + r.Verb
 	if r.Resource != "" {

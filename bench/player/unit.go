@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// lastRead is the time limit of the commands that read the end of the output after the context of Play has ended.
+// lastRead is the time limit of the commands that read the end of a program's output after the context of Play has ended.
 const lastRead = 3 * time.Second
 
-// Unit is a program of a player in a transient systemd unit on a node, because commands over SSH end with their connection. It writes lines into a file.
+// Unit is a program of a player, such as a watch, that runs in a transient systemd unit on a node, because a command over SSH
+// ends with its connection. The program writes lines into a file.
 type Unit struct {
-	Name   string                                                                     // of the systemd unit
-	Folder string                                                                     // with all files of the program
-	File   string                                                                     // the file with the lines
+	Name   string                                                                     // name of the systemd unit
+	Folder string                                                                     // the folder with all files of the program
+	File   string                                                                     // the file into which the program writes its lines
 	Run    func(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) // runs a command on the node
 }
 
@@ -35,7 +36,8 @@ func (u Unit) RunScript(ctx context.Context, script string) ([]byte, error) {
 	return u.Run(ctx, strings.NewReader(script), "sh", "-s")
 }
 
-// Stop runs a script and stops the program, also if ctx has ended. It returns the output of the script. [Player.Clean] reports an error.
+// Stop runs a script and then stops the program, also if ctx has ended. It returns the output of the script. It returns no error:
+// [Player.Clean] reports a program that still runs.
 func (u Unit) Stop(ctx context.Context, script string) []byte {
 	ctx, cancel := lastContext(ctx)
 	defer cancel()
@@ -56,7 +58,7 @@ func (u Unit) ReadLines(ctx context.Context, offset int) (lines [][]byte, next i
 	return lines, offset + len(whole), nil
 }
 
-// LastRead returns a context for commands that run after ctx has ended, with a short time limit.
+// lastContext returns a context for commands that run after ctx has ended, with the time limit lastRead.
 func lastContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), lastRead)
 }

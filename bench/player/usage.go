@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// usageScript prints a line for each process whose name matches one of the patterns in its arguments: the pattern, the largest resident memory in KiB
-// since the last call or the start of the process, and the file stat. 5 in clear_refs resets the largest memory to the current one; it costs
-// nothing, and the memory itself is not touched.
+// usageScript prints a line for each process whose name matches one of the patterns in its arguments. The line contains the
+// pattern, the largest resident memory in KiB since the last call or the start of the process, and the file /proc/PID/stat.
+// Writing 5 to clear_refs resets the largest memory to the current memory. That costs nothing, and does not touch the memory
+// itself.
 const usageScript = `for d in /proc/[0-9]*; do
 	read -r name 2> /dev/null < "$d/comm" || continue
 	for pattern; do
@@ -33,12 +34,12 @@ done
 // maxComm is the length to which the kernel cuts the name of a process.
 const maxComm = 15
 
-// usageTimeout is the time limit for the usage of all nodes.
+// usageTimeout is the time limit for reading the usage on all nodes.
 const usageTimeout = 30 * time.Second
 
-// ReadUsage returns the processor time and memory of programs on nodes, by the name of the program, which may be a pattern of
-// the shell. The values are sums over all nodes and processes; programs that do not run are left out. The memory of a process
-// is its largest one since the last call, or since its start. run runs a command on a node.
+// ReadUsage returns the processor time and memory of programs on nodes, by the name of the program. A name may be a pattern of
+// the shell. The values are sums over all nodes and processes; programs that do not run are left out. The memory of a process is
+// its largest memory since the last call, or since its start. run runs a command on a node.
 func ReadUsage(ctx context.Context, run func(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error), nodes, programs []string) (map[string]Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, usageTimeout)
 	defer cancel()

@@ -1,6 +1,6 @@
-// Package check verifies that a deployment works. A [Condition] is a value with a name, a probe and an
-// interval. [Await] waits until all conditions hold. For a condition that does not hold in time, it
-// returns what is missing and logs that explain why.
+// Package check verifies that a deployment works. A [Condition] is a value with a name, a probe and an interval. [Await] waits
+// until all conditions hold. If a condition does not hold in time, Await returns what is missing, with log lines that explain
+// why.
 //
 // The conditions themselves are defined by the callers and by the packages of the engines.
 package check
@@ -25,19 +25,20 @@ type Condition struct {
 	// Limit is the time limit of a single probe, so that an unreachable node does not use up all the
 	// time; 0 means 30 s.
 	Limit time.Duration
-	// Within is the time after which Await gives up this condition; 0: at the deadline of Await's context.
+	// Within is the time after which Await stops the probes of this condition. 0 means that only the deadline of Await's context
+	// stops them.
 	Within time.Duration
 	// Probe returns nil if the condition holds. Otherwise the error describes in one line what is missing.
 	Probe func(ctx context.Context) error
-	// Look is optional. It returns what is wrong on the nodes, such as a failed systemd unit, while the condition does not
-	// hold.
+	// Look is optional. While the condition does not hold, Await calls Look, which returns what is wrong on the nodes, such as a
+	// failed systemd unit.
 	Look Look
 	// Explain is optional. It returns a text that explains why the condition does not hold, such as the last
 	// lines of logs.
 	Explain func(ctx context.Context) string
 }
 
-// Result is the result of a condition.
+// Result says whether a condition held, after how many seconds, and otherwise what was missing.
 type Result struct {
 	Name    string  `json:"name"`
 	OK      bool    `json:"ok"`
@@ -47,7 +48,7 @@ type Result struct {
 	took    time.Duration
 }
 
-// Error is returned if conditions do not hold in time.
+// Error is the error of [Await] if conditions do not hold in time.
 type Error struct{ Results []Result }
 
 func (e *Error) Error() string {
@@ -73,9 +74,9 @@ const (
 	explainTime  = 20 * time.Second
 )
 
-// Await waits for the conditions one after the other, because later conditions depend on earlier ones, until
-// ctx ends. After a condition that does not hold in time, the remaining conditions are not probed. The error is
-// an [*Error], or the cause of the cancellation of ctx.
+// Await probes the conditions one after the other until all of them hold or ctx ends. Later conditions depend on earlier ones:
+// after a condition that does not hold in time, Await does not probe the remaining conditions. The error is an [*Error], or the
+// cause of the cancellation of ctx.
 func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Result, error) {
 	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(conditions)})
 	var results []Result
@@ -123,8 +124,8 @@ func countHeld(results []Result) int {
 	return n
 }
 
-// awaitCondition probes the condition c until it holds or ctx ends, and at least once. It calls waiting whenever the text
-// about what is missing changes.
+// awaitCondition probes the condition c until it holds or ctx ends, and at least once. Whenever the text about what is missing
+// changes, awaitCondition calls waiting with the new text.
 func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting func(string)) Result {
 	begin := time.Now()
 	if c.Within > 0 {

@@ -12,17 +12,18 @@ import (
 type Look func(ctx context.Context) (text string, lasts bool)
 
 const (
-	lookAfter = 5 * time.Second // shorter waits do not look
+	lookAfter = 5 * time.Second // While does not look at the nodes during shorter waits
 	lookEvery = 10 * time.Second
-	lookTime  = 15 * time.Second // of one look
-	// lastingLimit is how long looks must report a problem that waiting rarely solves, before the wait ends.
+	lookTime  = 15 * time.Second // time limit of one look at the nodes
+	// lastingLimit is how long the looks at the nodes must report a problem that waiting rarely solves, before While ends the
+	// wait.
 	lastingLimit = time.Minute
 )
 
-// While calls step, which waits for something on nodes, such as a kubelet. If this takes longer than five seconds, While looks
-// at the nodes, again every ten seconds, and calls found with each new text. If the looks report for a minute that waiting
-// rarely helps, the context of step ends with a [LastingError]. While returns the last text and the error of step. If look is
-// nil, it only calls step.
+// While calls step, which waits for something on nodes, such as a kubelet. If step takes longer than five seconds, While looks at
+// the nodes, again every ten seconds, and calls found with each new text. If the looks report for a minute that waiting rarely
+// helps, While ends the context of step with a [LastingError]. While returns the last text and the error of step. If look is nil,
+// While only calls step.
 func (look Look) While(ctx context.Context, found func(text string), step func(context.Context) error) (seen string, _ error) {
 	if look == nil {
 		return "", step(ctx)
@@ -63,7 +64,8 @@ func (look Look) While(ctx context.Context, found func(text string), step func(c
 	return seen, err
 }
 
-// LastingError is the cause with which [Look.While] ends a wait. It is a kind of [context.DeadlineExceeded].
+// LastingError is the cause with which [Look.While] ends a wait for a problem that waiting rarely solves. It wraps
+// [context.DeadlineExceeded].
 type LastingError struct{ After time.Duration }
 
 func (e *LastingError) Error() string {

@@ -21,8 +21,8 @@ type DrainOptions struct {
 	// Removal is set if the members are removed after the drain. Such a drain also drains members that an administrator has
 	// already drained, and leaves out members that cannot be reached.
 	Removal bool
-	// Broken contains the nodes on which the engine's programs do not work. The end of work on such a
-	// node cannot be observed, so its drain has a short time limit, and remaining work is not an error.
+	// Broken contains the nodes on which the engine's programs (such as the kubelet) do not work. The end of work on such a node
+	// cannot be observed, so its drain has a short time limit, and remaining work is not an error.
 	Broken []string
 }
 
@@ -74,7 +74,7 @@ type DrainItem struct {
 	Remedy string `json:"-"`                // what the user does about work that no option allows to delete
 }
 
-// Add adds work that the drain deletes if the options allow it, and that blocks the drain otherwise.
+// Add adds work with the reason: to Deleted if the options o allow the drain to delete the work, and otherwise to Blocked.
 func (c *DrainCheck) Add(o DrainOptions, option DrainOption, work, reason string) {
 	into := &c.Blocked
 	if slices.Contains(o.Allowed, option.Flag) {

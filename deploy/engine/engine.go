@@ -20,11 +20,12 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Engine is the cluster software that the nodes run together. Its dynamic type is comparable, such as a pointer.
+// Engine is the cluster software that the nodes run together. Its values can be compared with ==, so implementations are
+// pointers.
 //
-// The state of the cluster is in the cluster, not in the value: another run uncordons what this one has drained. When
-// the nodes of a cluster go over to another engine, all of them are drained, and the cluster keeps its members and its
-// data. They are uncordoned when the nodes run this engine again.
+// An Engine stores nothing about the cluster in itself, so a later run of nixbench can uncordon the members that this run has
+// drained. When all nodes of a cluster change to another engine, such as from SLURM to Flux, all members are drained, but the
+// cluster keeps its members and its data. The members are uncordoned when their nodes run this engine again.
 type Engine interface {
 	// Members returns the observed status of each registered member, by node. The map is empty while
 	// the cluster does not exist yet. Members returns an error if the engine does not answer.
@@ -124,11 +125,11 @@ type Certificate struct {
 	// Authority is set for a certificate authority. When it expires, the certificates that it has signed
 	// are not valid any more.
 	Authority bool `json:"authority,omitempty"`
-	// Renewer is the systemd unit of the node that renews the certificate, at the time Due at the
-	// latest. Renewer is empty if no unit renews the certificate.
+	// Renewer is the systemd unit on the node that renews the certificate, not later than at the time Due. Renewer is empty if no
+	// systemd unit renews the certificate.
 	Renewer string    `json:"renewer,omitempty"`
 	Due     time.Time `json:"due,omitzero"`
-	// Remedy is what the user does about a certificate that no unit renews.
+	// Remedy is what the user does about a certificate that no systemd unit renews.
 	Remedy string `json:"-"`
 }
 
@@ -151,8 +152,8 @@ type MemberRemover interface {
 // Keyholder is an engine whose members encrypt stored data with keys from nixbench's vault. A new key
 // may be used only after all members have it.
 type Keyholder interface {
-	// MembersWithout returns the members that do not use the version of the secret whose SHA-256 is sum,
-	// or nil if the engine does not use the secret.
+	// MembersWithout returns the members that do not use the current version of a secret yet. sum is the SHA-256 of that version.
+	// MembersWithout returns nil if the engine does not use the secret.
 	MembersWithout(ctx context.Context, secret, sum string) ([]string, error)
 }
 
@@ -160,15 +161,14 @@ type Keyholder interface {
 type Status struct {
 	Ready   bool
 	Drained bool // a drain has marked the member, and it is not uncordoned yet
-	// OneByOne is set if members of this role are changed one at a time. The hive need not contain the
-	// member.
+	// OneByOne is set if members of this role are changed one at a time, such as control planes. The hive may lack the member.
 	OneByOne bool
 	// Cordoned is set if the member takes no new work, because nixbench or an administrator has cordoned or drained it.
 	Cordoned bool
 	// Reason is why the member is out of service, if the engine knows it.
 	Reason string
-	// Version is the version of the engine's program on the member; empty if the engine does not report it with its
-	// members.
+	// Version is the version of the engine's program (such as slurmd) on the member. It is empty if the engine does not report
+	// the versions of its members.
 	Version string
 }
 
@@ -196,7 +196,7 @@ func (c Cluster) FirstOf(role string) string {
 	return ""
 }
 
-// Member returns the member of the hive with this name, or an empty one.
+// Member returns the member of the hive with this name, or a Member without values if there is none.
 func (c Cluster) Member(node string) Member {
 	i := slices.IndexFunc(c.Members, func(m Member) bool { return m.Node == node })
 	if i < 0 {
@@ -228,11 +228,11 @@ func (c Cluster) nodesThat(match func(Member) bool) []string {
 // Member is a node of the hive with its role in the engine.
 type Member struct {
 	Node     string
-	HiveRole string // the role of the node in the hive; empty for a named node
+	HiveRole string // the role in the hive to which the node belongs; empty for a node that the hive defines by its own name
 	nixeval.Engine
 }
 
-// ReadSettings decodes the settings of a member into a struct. The caller has set the fields to their defaults before.
+// ReadSettings decodes the settings of a member into a struct, which already contains the defaults.
 func (m Member) ReadSettings(into any) error {
 	if len(m.Settings) == 0 {
 		return nil

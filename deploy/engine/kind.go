@@ -10,12 +10,13 @@ import (
 type Kind struct {
 	Name  string // the value of deployment.engine.kind, such as "kubernetes"
 	Title string // the name of the software in messages, such as "Kubernetes"
-	// New returns the engine of a cluster. It runs no command.
+	// New returns the engine value for a cluster. It runs no command.
 	New func(Cluster) Engine
-	// APIPort is the port of the cluster's API in the facts if the hive sets none. 0: the facts then have no port.
+	// APIPort is the port of the cluster's API in the facts (what modules read about the cluster) if the hive sets no port. If
+	// APIPort is 0, the facts have no port.
 	APIPort int
-	// AccessFile is the name of a file in the state folder: a command of the engine writes the credentials of the
-	// cluster's administrator to it. It is removed with the other secrets of the cluster.
+	// AccessFile is the name of a file in the state folder, to which a command such as nixbench kubeconfig writes the credentials
+	// of the cluster's administrator. nixbench removes the file with the other secrets of the cluster.
 	AccessFile string
 	// Notes returns notes that nixbench status shows about the access file at the given path, which may not exist.
 	Notes func(accessFile string, now time.Time) []string
@@ -36,7 +37,7 @@ type Help struct {
 	Rotate string // in the help of nixbench secrets rotate: which of the engine's secrets are key rings
 }
 
-// KindsOf returns those of the kinds that nodes of the hive belong to, in the order of kinds.
+// KindsOf returns the kinds of engines that the nodes of the hive use, in the order of kinds.
 func KindsOf(hive *nixeval.Hive, kinds []Kind) []Kind {
 	members := MembersByKind(hive)
 	var out []Kind

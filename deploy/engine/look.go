@@ -17,14 +17,15 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Inspector is an engine whose programs run as systemd units on its members. The node itself shows that a program does not
-// work earlier than the cluster does, and shows why.
+// Inspector is an engine whose programs run as systemd units on its members. The node itself shows earlier than the cluster that
+// a program does not work, and shows the reason.
 type Inspector interface {
 	// Look returns what keeps the engine's programs on the node from working. It changes nothing.
 	Look(ctx context.Context, node string) ([]Fault, error)
 	// ControlUnit starts or stops a systemd unit on a node; verb is a command of systemctl.
 	ControlUnit(ctx context.Context, node, verb, unit string) error
-	// Controllers returns the members that change one by one: the others depend on them.
+	// Controllers returns the members that nixbench changes one at a time, such as control planes: all other members depend on
+	// them.
 	Controllers() []string
 }
 
@@ -33,17 +34,17 @@ type Fault struct {
 	Unit  string // empty for a disk
 	State string
 	Log   string // the last error in the log of the systemd unit; empty if it was stopped without an error
-	Down  bool   // whether the unit stays down: systemd does not start it again by itself
-	Runs  bool   // the unit runs, but has ended repeatedly
-	Lasts bool   // waiting rarely mends it
+	Down  bool   // systemd does not start the systemd unit again by itself
+	Runs  bool   // the systemd unit runs, but has ended repeatedly
+	Lasts bool   // waiting rarely solves the problem
 }
 
 func (f Fault) String() string {
 	return strings.TrimSpace(f.Unit+" "+f.State) + strings.TrimSuffix(": "+f.Log, ": ")
 }
 
-// Inspect returns an error unless the systemd units of the engine's programs on a node work. A unit that has ended repeatedly
-// and has just been started again works only with runs.
+// Inspect returns an error unless the systemd units of the engine's programs on a node work. With runs, a systemd unit that runs
+// now counts as working, even if it has ended repeatedly before.
 func Inspect(ctx context.Context, e Inspector, node string, runs bool) error {
 	faults, err := e.Look(ctx, node)
 	for _, f := range faults {
@@ -92,15 +93,15 @@ func ParseProperties(text string) map[string]string {
 }
 
 const (
-	// restartTime is the time after which a systemd unit that was started again counts as working. A program that cannot work
-	// usually ends within seconds.
+	// restartTime is how long a systemd unit that systemd has started again must run until it counts as working. A program that
+	// cannot work usually ends within seconds.
 	restartTime = 10 * time.Second
 	fullDisk    = 1024 // free space in KiB; a disk with less is full
 	maxLogLine  = 300
 )
 
-// lookScript prints the states of systemd units, then, unless all of them run, the time and the ends of the units' own logs,
-// and then the use of the disks. It prints a limited number of bytes.
+// lookScript prints the states of systemd units. Unless all of them run, it then prints the time and the last lines of the units'
+// own logs. At the end it prints the use of the disks. The size of its output is limited.
 const lookScript = `{
   states=$(systemctl show --timestamp=unix --property=Id,LoadState,ActiveState,SubState,ConditionResult,ConditionTimestamp,NRestarts,ActiveEnterTimestamp,WantedBy,RequiredBy -- "$@")
   echo "$states"
@@ -114,8 +115,8 @@ const lookScript = `{
   timeout 3 df -Pkl -x squashfs -x erofs -x iso9660 -x efivarfs | sed 's/^/disk=/'
 } 2> /dev/null | head -c 60000`
 
-// Look returns the systemd units that do not work, and the disks that are full, as the node reports them. A unit is no fault
-// if the node does not have it, if nothing wants it, or if one of its conditions does not hold.
+// Look returns the systemd units that do not work, and the disks that are full, as the node reports them. A systemd unit is no
+// fault if the node does not have it, if no other systemd unit wants it, or if one of its start conditions does not hold.
 func (c Cluster) Look(ctx context.Context, node string, units ...string) ([]Fault, error) {
 	if len(units) == 0 {
 		return nil, nil
@@ -192,7 +193,7 @@ func isFull(size, free string) bool {
 	return err == nil && kib < fullDisk && all > fullDisk
 }
 
-// unixTime parses a time such as @1795363543. It returns 1970 for any other text.
+// unixTime parses a time such as @1795363543. For any other text it returns the start of 1970.
 func unixTime(text string) time.Time {
 	seconds, _ := strconv.ParseInt(strings.TrimPrefix(text, "@"), 10, 64)
 	return time.Unix(seconds, 0)
@@ -232,7 +233,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// NodeFaults contains the faults of one node that a look at it has found.
+// NodeFaults contains the faults that nixbench has found on one node.
 type NodeFaults struct {
 	Node   string
 	Faults []Fault
@@ -262,12 +263,12 @@ func LookAll(ctx context.Context, e Inspector, nodes []string) []NodeFaults {
 }
 
 const (
-	maxLooks = 16 // at the same time
+	maxLooks = 16 // maximum number of nodes that nixbench looks at at the same time
 	maxShown = 4  // number of nodes that a text names; the others usually have the same problem
 )
 
-// LookAt returns a function that looks at the nodes and at the controllers of an engine. It returns nil if the engine is no
-// [Inspector].
+// LookAt returns a function that looks at the given nodes and at the controllers of an engine (such as its control planes). It
+// returns nil if the engine is no [Inspector].
 func LookAt(e Engine, nodes ...string) check.Look {
 	i, ok := e.(Inspector)
 	if !ok {
@@ -276,8 +277,8 @@ func LookAt(e Engine, nodes ...string) check.Look {
 	return func(ctx context.Context) (string, bool) { return DescribeFaults(i, nodes, LookAll(ctx, i, nodes)) }
 }
 
-// DescribeFaults returns a text about the faults of nodes and of the controllers on which they depend. lasts means that it is
-// useless to wait for these nodes.
+// DescribeFaults returns a text about the faults of the given nodes, and of the controllers on which the nodes depend. lasts
+// means that waiting for these nodes rarely helps.
 func DescribeFaults(e Inspector, nodes []string, all []NodeFaults) (text string, lasts bool) {
 	controllers := e.Controllers()
 	var texts []string

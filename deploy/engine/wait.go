@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// PollInterval is the time between two questions to a cluster or a node while nixbench waits.
+	// PollInterval is the time between two requests to a cluster or a node while nixbench waits.
 	PollInterval = 300 * time.Millisecond
 	// CommandTimeout is the time limit of a command on a node.
 	CommandTimeout = 20 * time.Second
@@ -29,8 +29,9 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// AwaitReady waits until probe returns nil: until a node works after a change. It reports the error of probe whenever it
-// changes. If the node does not work within five minutes, it returns a [NotReadyError] with what readLog returns.
+// AwaitReady waits until probe returns nil, which means that a node works after a change. It reports each new error of probe. If
+// the node does not work within five minutes, AwaitReady returns a [NotReadyError], which contains the log lines that readLog
+// returns.
 func AwaitReady(ctx context.Context, node string, report Report, probe func(context.Context) error, readLog func(context.Context) string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -87,7 +88,7 @@ func LastLine(err error) error {
 	return errors.New(lines[len(lines)-1])
 }
 
-// Abbreviate joins at most six texts, and adds the number of the others.
+// Abbreviate joins at most six texts, and adds how many texts it has left out.
 func Abbreviate(texts []string, separator string) string {
 	const most = 6
 	if len(texts) > most {

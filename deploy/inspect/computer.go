@@ -69,8 +69,8 @@ func checkNixTrust(ctx context.Context) provider.Finding {
 	return f
 }
 
-// checkSSHClient checks whether OpenSSH's client is installed. `nixbench ssh` needs the client. So does every
-// node with a deployment.targetHost, because `ssh -G` returns the node's connection options.
+// checkSSHClient checks whether OpenSSH's client is installed. `nixbench ssh` needs the client. nixbench also needs it for every
+// node with a deployment.targetHost, because it reads the node's connection options from `ssh -G`.
 func checkSSHClient() provider.Finding {
 	if path, err := exec.LookPath("ssh"); err == nil {
 		return provider.Finding{What: "ssh", State: provider.FindingOK, Text: path}

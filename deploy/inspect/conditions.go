@@ -17,9 +17,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// NodeConditions returns the conditions that every node must meet, independent of its engine. A unit that has
-// already failed in before, the inspections before the run by node name, does not violate them. A warning names
-// such units once the conditions hold. A node must not run another engine than that of the hive.
+// NodeConditions returns the conditions that every node must meet, independent of its engine. A node must not have failed systemd
+// units, and must not run another engine than in the hive. before contains the inspections before the run, by node name. A
+// systemd unit that had already failed there does not violate the conditions, and is named in a warning once the conditions hold.
 func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before map[string]activate.Node, send event.Sink) []check.Condition {
 	var inspected []fleet.Outcome[activate.Node]
 	return []check.Condition{{
@@ -89,8 +89,8 @@ func DescribeEngine(hive *nixeval.Hive, o fleet.Outcome[activate.Node]) string {
 	return fmt.Sprintf("runs %s, and has no engine in the hive; is a --set scheduler=… missing?", running)
 }
 
-// splitFailedUnits splits the failed units of now into those that had not failed in before (since) and those
-// that had (old).
+// splitFailedUnits splits the failed systemd units of now into since, those that had not failed in before, and old, those that
+// had.
 func splitFailedUnits(before, now activate.Node) (since, old []string) {
 	for _, unit := range now.Failed {
 		if slices.Contains(before.Failed, unit) {
@@ -102,12 +102,13 @@ func splitFailedUnits(before, now activate.Node) (since, old []string) {
 	return since, old
 }
 
-// programTimeout is the maximum time until the programs of the members run. It is short, because a program that has ended rarely recovers.
+// programTimeout is the maximum time until the engine's programs run on the members. It is short, because a program that has
+// ended rarely recovers.
 const programTimeout = 20 * time.Second
 
-// EngineConditions returns the conditions of engines, and then the conditions that their programs run on the members. The programs are
-// inspected on each member, because the engine may notice only a minute later that such a program has stopped. look returns the look at the members of an
-// engine.
+// EngineConditions returns the conditions of engines, followed by the conditions that the engines' programs run on the members.
+// nixbench inspects these programs on each member, because an engine may notice only a minute later that a program has stopped.
+// look returns the function that looks at the members of an engine.
 func EngineConditions(engines []engine.Engine, nodes []nixeval.Node, parallel int, o engine.CheckOptions, look func(engine.Engine) check.Look) []check.Condition {
 	var own, programs []check.Condition
 	for _, e := range engines {

@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Figures are the resources of a node and their use, as the node itself reports them.
+// Figures are the sizes of a node's processors, memory and disk, and their use, as the node itself reports them.
 type Figures struct {
 	Processors int `json:"processors"`
 	// ProcessorsUsed is the average number of processors that were busy during the measurement. It is nil if the
@@ -23,8 +23,8 @@ type Figures struct {
 	DiskUsed       int64    `json:"diskUsed"`
 }
 
-// figuresScript prints the figures of a node. It reads the processor time of the control group and not that of
-// /proc/stat, which in a container is the host's.
+// figuresScript prints the figures of a node. It reads the processor time of the node's control group, because /proc/stat in a
+// container contains the processor time of the host.
 const figuresScript = `
 busy() {
   read -r now _ </proc/uptime

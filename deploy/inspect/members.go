@@ -53,8 +53,8 @@ func (e *UnknownError) Hint() string {
 	return "nixbench apply starts units of the cluster that are stopped"
 }
 
-// Members returns the members of the engines' clusters, by node name. The error joins an [UnknownError] for each engine that does not
-// answer.
+// Members returns the members of the engines' clusters, by node name. The error joins one [UnknownError] for each engine that
+// does not answer.
 func Members(ctx context.Context, engines []engine.Engine) (map[string]*Member, error) {
 	out := map[string]*Member{}
 	var errs []error

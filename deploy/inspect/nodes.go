@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Nodes inspects every node with one login and one command per node. It changes nothing. A node that cannot be
-// reached does not delay the others.
+// Nodes inspects every node with one login and one command for each node. It changes nothing. A node that cannot be reached does
+// not delay the inspection of the others.
 func Nodes(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, parallel int, send event.Sink) []fleet.Outcome[activate.Node] {
 	a := &activate.Activator{Send: f.Send()}
 	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Connect, Total: len(nodes)})

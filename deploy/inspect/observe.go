@@ -20,11 +20,12 @@ import (
 type ClusterStatus struct {
 	Rows       []Status
 	Notes      []string
-	Outside    map[string]string // the nodes that are no members of their clusters in the hive, with the reason
+	Outside    map[string]string // nodes that are no members of the cluster that they have in the hive → the reason
 	MembersErr error             // why the state of members is unknown, or nil
 }
 
-// Unhealthy returns the nodes that are not healthy, run another system than the deployed one, or are no members of their cluster.
+// Unhealthy returns the nodes that are not healthy, that run another system than the last run has deployed, or that are no
+// members of their cluster.
 func (c *ClusterStatus) Unhealthy() []string {
 	var out []string
 	for _, row := range c.Rows {
@@ -42,7 +43,7 @@ type Query struct {
 	Machines *machine.Manager
 	Engines  []engine.Engine
 	Recorded *state.State
-	Desired  func() (map[string]nixeval.Closure, error) // evaluates the systems of the hive, with which the nodes are compared; nil: they are not compared
+	Desired  func() (map[string]nixeval.Closure, error) // evaluates the systems of the hive for the comparison; nil: no comparison
 	Figures  bool                                       // also read the use of processors, memory and disk
 	Parallel int
 	Send     event.Sink // receives the events about the nodes
@@ -101,7 +102,7 @@ func describeOutside(hive *nixeval.Hive, o fleet.Outcome[activate.Node], member 
 	return ""
 }
 
-// statusDetails is what status asks of nodes that were inspected, by node name.
+// statusDetails are the details that nixbench status reads from inspected nodes and their engines, by node name.
 type statusDetails struct {
 	certificates map[string][]engine.Certificate
 	reasons      map[string]map[string]string
@@ -136,8 +137,8 @@ func (q Query) askForDetails(ctx context.Context, inspected []fleet.Outcome[acti
 	return out
 }
 
-// findAddress returns the address of a node's machine, or the one at which the node was asked. It is empty if it is not
-// known.
+// findAddress returns the address of a node's machine, or otherwise the address at which nixbench asked the node. It is empty if
+// the address is not known.
 func findAddress(ctx context.Context, f *fleet.Fleet, n nixeval.Node, asked bool, machine *machine.Status) string {
 	if machine != nil && machine.Address.IsValid() {
 		return machine.Address.String()
@@ -145,7 +146,7 @@ func findAddress(ctx context.Context, f *fleet.Fleet, n nixeval.Node, asked bool
 	if !asked {
 		return ""
 	}
-	host, err := f.Host(ctx, n) // the fleet has it already
+	host, err := f.Host(ctx, n) // the fleet already knows the host, so this makes no connection
 	if err != nil {
 		return ""
 	}

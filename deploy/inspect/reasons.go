@@ -9,8 +9,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// FailureReasons returns the last error in the log of each failed unit, by node and unit. It runs one command on each
-// node that has failed units.
+// FailureReasons returns the last error in the log of each failed systemd unit, by node and unit. It runs one command on each
+// node that has failed systemd units.
 func FailureReasons(ctx context.Context, f *fleet.Fleet, inspected []fleet.Outcome[activate.Node], parallel int) map[string]map[string]string {
 	var nodes []nixeval.Node
 	units := map[string][]string{}
@@ -31,8 +31,8 @@ func FailureReasons(ctx context.Context, f *fleet.Fleet, inspected []fleet.Outco
 	return out
 }
 
-// readNodeReasons returns, by unit, the last error that each failed unit of a node has logged itself. It leaves out the lines of systemd, because
-// they are the same for every failure.
+// readNodeReasons returns the last error that each failed systemd unit of a node has logged itself, by unit. It leaves out the
+// lines of systemd, because they are the same for every failure.
 func readNodeReasons(ctx context.Context, f *fleet.Fleet, node string, units []string) (map[string]string, error) {
 	faults, err := engine.Cluster{Run: f.Run}.Look(ctx, node, units...)
 	all := map[string]string{}

@@ -40,7 +40,7 @@ type Status struct {
 	Boots       int      `json:"defaultGeneration,omitempty"` // the generation that boots next
 	State       string   `json:"state,omitempty"`             // of systemd, such as running or degraded
 	FailedUnits []string `json:"failedUnits"`
-	// Reasons has the last log line of each failed unit.
+	// Reasons contains the last log line of each failed systemd unit, by the name of the unit.
 	Reasons map[string]string `json:"reasons,omitempty"`
 	Reboot  bool              `json:"rebootNeeded"`
 	Uptime  int64             `json:"uptime,omitempty"` // seconds
@@ -57,7 +57,7 @@ type Status struct {
 	Time         time.Time            `json:"time"`
 }
 
-// LastRun is the last run in the node's own record. It may have been started on another machine.
+// LastRun is the last run of nixbench that the node has recorded. The run may have been started on another computer.
 type LastRun struct {
 	Run     string    `json:"run"`
 	Goal    string    `json:"goal"`
@@ -68,8 +68,8 @@ type LastRun struct {
 	Alive   bool      `json:"alive"`
 }
 
-// StatusOf combines what a node reports with what the state has recorded. desired is nil unless
-// the hive was evaluated.
+// StatusOf combines what a node reports with what the state file of nixbench has recorded. desired contains the systems of the
+// hive, and is nil unless the hive was evaluated.
 func StatusOf(o fleet.Outcome[activate.Node], recorded state.Node, desired map[string]nixeval.Closure, now time.Time) Status {
 	s := Status{Node: o.Node.Name, FailedUnits: []string{}, Time: now}
 	if recorded.LastConfirmed != nil {

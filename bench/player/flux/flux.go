@@ -11,7 +11,7 @@ import (
 	fluxengine "github.com/nixbench/nixbench/deploy/engine/flux"
 )
 
-// jobName is the name of all jobs of the player in Flux, by which Clean finds them.
+// jobName is the name that all jobs of this player have in Flux. Clean finds the jobs by this name.
 const jobName = "nixbench-bench"
 
 const cleanTimeout = 5 * time.Minute
@@ -24,7 +24,7 @@ type Player struct {
 	quiet   time.Duration // time without new lines after which the player checks that program.py still runs
 }
 
-// New returns the player of a cluster. It runs no command.
+// New returns the player for the Flux instance of a cluster. It runs no command.
 func New(c engine.Cluster) player.Player {
 	p := &Player{
 		Remote:  player.Remote{Cluster: c, Engine: "flux", Role: fluxengine.Leader, Programs: programs},
@@ -34,16 +34,16 @@ func New(c engine.Cluster) player.Player {
 	return p
 }
 
-// cancelScript cancels the jobs of the player that have not ended, and prints their ids. Without -A, flux jobs lists the jobs
-// of the user who calls it: the owner of the instance, who has submitted all jobs. flux cancel starts Python, so one call
-// cancels many jobs. The call fails for a job that has ended meanwhile; the next call does not list that job.
+// cancelScript cancels the jobs of the player that have not ended, and prints their ids. The script runs as root, and the jobs
+// belong to the owner of the instance: without -A, flux jobs would list only the jobs of the caller. flux cancel starts Python,
+// so one call cancels many jobs. The call fails if one of the jobs has ended meanwhile; the next call does not list that job.
 const cancelScript = `jobs=$(flux jobs --no-header -A --count=0 --filter=pending,running --name=` + jobName + ` --format='{id.dec}') || exit
 [ -z "$jobs" ] || echo "$jobs" | xargs -n 1000 flux cancel > /dev/null 2>&1 || :
 echo "$jobs"
 `
 
-// Clean implements [player.Player]. It first stops program.py, which may still submit jobs, and then cancels the jobs. Flux
-// kills a cancelled job that does not end by itself after some time.
+// Clean implements [player.Player]. It first stops program.py, which could still submit jobs, and then cancels the jobs. If a
+// cancelled job does not end by itself, Flux kills it after some time.
 func (p *Player) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("the jobs have not ended within %v", cleanTimeout))
 	defer cancel()
@@ -66,8 +66,8 @@ func (p *Player) Clean(ctx context.Context) error {
 	}
 }
 
-// programs are the names of Flux' processes. A broker's name ends with its rank. The job manager and the other modules in C
-// are threads of the broker. Schedulers in Python and the programs that check requests are processes of their own.
+// programs are the names of Flux's processes. A broker's name ends with its rank. The job manager and the other modules in C are
+// threads of the broker. Schedulers in Python, and the programs that check the requests of jobs, are processes of their own.
 var programs = []string{"flux-broker-*", "sched-simple", "sched-fifo", "sched-backfill", "job-validator", "job-frobnicator"}
 
 // Usage implements [player.Player]. The usage of the broker does not contain the programs of jobs.

@@ -10,10 +10,10 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// startTime is how many seconds the time limit of a job is longer than its run time, for the start of the job's tasks.
+// startTime is added to the run time of a job to get its time limit: the seconds that the start of the job's tasks may take.
 const startTime = 300
 
-// request is a line of the file with jobs, which program.py reads.
+// request is a line of the file with jobs that program.py reads.
 type request struct {
 	Job    string   `json:"job"`
 	Submit float64  `json:"submit"`
@@ -46,8 +46,8 @@ func checkJobs(jobs []workload.Job) error {
 	return nil
 }
 
-// jobspec returns a job in the form of version 1 of RFC 25 of Flux, as `flux submit` makes it from -N, -n and -c. If the tasks cannot be
-// divided equally among the nodes, each node gets the same number of slots, and some of them remain empty.
+// jobspec returns a job as a jobspec of version 1 (RFC 25 of Flux), as `flux submit` makes it from -N, -n and -c. If the tasks
+// cannot be divided equally among the nodes, each node gets the same number of slots, and some slots remain empty.
 func jobspec(j workload.Job) object {
 	resource := object{"type": "slot", "label": "task", "count": (j.Tasks + j.Nodes - 1) / j.Nodes,
 		"with": []object{{"type": "core", "count": j.CPUs}}}

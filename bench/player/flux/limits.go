@@ -11,16 +11,18 @@ import (
 	"github.com/nixbench/nixbench/bench/player"
 )
 
-// limitsScript prints the modules, the configuration, and how the default scheduler is loaded, each after an empty line. Another scheduler is
-// described only by its configuration.
+// limitsScript prints Flux's modules, its configuration, and how the default scheduler is loaded, each followed by an empty line.
+// For a scheduler that is not the default one, it prints no settings except the configuration.
 const limitsScript = `flux module list && echo && flux config get && echo && { flux modprobe show sched 2> /dev/null || :; }
 `
 
-// queueDepth is the number of jobs that Flux' schedulers in Python consider at once, unless the argument queue-depth sets it.
+// queueDepth is the number of jobs that Flux's schedulers in Python consider at once, unless the argument queue-depth sets
+// another number.
 const queueDepth = "8 (default)"
 
-// fluxionSettings are the settings of Fluxion that limit how many jobs are placed, with the defaults in flux-config-sched-fluxion-qmanager(5).
-// The settings of queue-params and policy-params are in one text each.
+// fluxionSettings are the settings of the scheduler Fluxion that limit how many jobs it places, with the defaults in
+// flux-config-sched-fluxion-qmanager(5). All settings of queue-params are in one text, and all settings of policy-params in
+// another.
 var fluxionSettings = []struct{ table, name, byDefault string }{
 	{"", "queue-policy", "fcfs"},
 	{"queue-params", "queue-depth", "32"},          // pending jobs that a cycle considers
@@ -28,7 +30,7 @@ var fluxionSettings = []struct{ table, name, byDefault string }{
 	{"policy-params", "reservation-depth", "64"},   // number of pending jobs with a higher priority whose start the policy hybrid must not delay
 }
 
-// settingsTables are the tables of the configuration that limit the rate of jobs, or refuse jobs.
+// settingsTables are the tables of Flux's configuration that can limit the rate of jobs, or make Flux refuse jobs.
 var settingsTables = []string{"ingest", "job-manager", "policy", "queues", "sched-fluxion-qmanager", "sched-fluxion-resource"}
 
 // Limits implements [player.Player]. None of Flux' limits is a rate, such as jobs per second.
@@ -69,8 +71,8 @@ func parseLimits(out string) ([]player.Limit, error) {
 	return limits, nil
 }
 
-// findScheduler returns the Flux module that provides the service sched, from the output of `flux module list`. The last field
-// of each line has the services of a module.
+// findScheduler returns the name of the Flux module that provides the service sched. modules is the output of `flux module list`,
+// in which the last field of each line names the services of a module.
 func findScheduler(modules string) string {
 	for line := range strings.Lines(modules) {
 		fields := strings.Fields(line)
@@ -81,8 +83,8 @@ func findScheduler(modules string) string {
 	return ""
 }
 
-// findQueueDepth returns the argument queue-depth with which a scheduler in Python was loaded, or the argument mode of older
-// versions.
+// findQueueDepth returns the argument queue-depth with which a scheduler in Python was loaded. For older versions of the
+// scheduler, it returns the argument mode.
 func findQueueDepth(scheduler, module string) string {
 	var m struct {
 		Name string
@@ -101,7 +103,7 @@ func findQueueDepth(scheduler, module string) string {
 	return queueDepth
 }
 
-// fluxionLimits returns the limits in the table of Fluxion.
+// fluxionLimits returns the limits of Fluxion in a table of Flux's configuration.
 func fluxionLimits(table map[string]any) []player.Limit {
 	var limits []player.Limit
 	for _, s := range fluxionSettings {

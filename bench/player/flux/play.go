@@ -8,8 +8,8 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// Play implements [player.Player]. The program on the leader submits the jobs. The events are sent at the end, when the clock of the leader
-// has been read again.
+// Play implements [player.Player]. program.py submits the jobs on the leader. Play sends all events at the end, when it has read
+// the clock of the leader again.
 func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	if err := checkJobs(jobs); err != nil {
 		return err

@@ -25,12 +25,12 @@ const (
 	errorFile = folder + "/errors"
 )
 
-// unit is the transient systemd unit in which program.py runs; its field with the function that runs commands is not set.
+// unit is the transient systemd unit in which program.py runs. Its field Run is set later.
 var unit = player.Unit{Name: "nixbench-bench-flux.service", Folder: folder, File: folder + "/lines"}
 
 // runScript starts program.py on the leader in a transient systemd unit, because a command over SSH ends with its connection.
-// The program runs as the owner of the Flux instance: Flux accepts jobs of other users, such as root, only with
-// flux-security's program and MUNGE.
+// program.py runs as the owner of the Flux instance. To accept jobs of other users, such as root, Flux would need the program of
+// flux-security, and MUNGE.
 var runScript = `set -e
 owner=$(flux getattr security.owner)
 mkfifo -m 0600 ` + startPipe + `
@@ -40,10 +40,10 @@ chown "$owner" ` + startPipe + `
 systemd-run --quiet --collect --unit=` + unit.Name + ` --uid="$owner" --setenv=PATH --property=StandardOutput=append:` + unit.File + ` \
 	--property=StandardError=append:` + errorFile + ` flux python ` + folder + `/program.py ` + jobsFile + " " + startPipe + "\n"
 
-// setupTimeout is how long program.py may take until it receives events of Flux.
+// setupTimeout is how long program.py may take after its start until it receives events from Flux.
 const setupTimeout = 30 * time.Second
 
-// startProgram starts program.py on the leader, and waits until it is ready.
+// startProgram starts program.py on the leader, and waits until program.py receives events from Flux.
 func (p *Player) startProgram(ctx context.Context, jobs []workload.Job) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout, fmt.Errorf("the program that submits jobs is not ready after %v", setupTimeout))
 	defer cancel()
@@ -75,7 +75,7 @@ func (p *Player) startProgram(ctx context.Context, jobs []workload.Job) error {
 	}
 }
 
-// begin tells program.py when the workload starts, on the clock of the leader.
+// begin tells program.py at which time the workload starts. onNode is that time on the clock of the leader.
 func (p *Player) begin(ctx context.Context, onNode time.Time) error {
 	us := onNode.UnixMicro()
 	if _, err := p.Run(ctx, strings.NewReader(fmt.Sprintf("%d.%06d\n", us/1e6, us%1e6)), "sh", "-c", "cat > "+startPipe); err != nil {
@@ -84,8 +84,8 @@ func (p *Player) begin(ctx context.Context, onNode time.Time) error {
 	return nil
 }
 
-// checkProgram returns an error if program.py does not run. If the leader cannot be reached, it returns nil, because the next
-// read of lines reports that.
+// checkProgram returns an error if program.py does not run. If the leader cannot be reached, checkProgram returns nil, because
+// the next call of readLines reports that.
 func (p *Player) checkProgram(ctx context.Context) error {
 	ended, err := p.program.RunScript(ctx, "systemctl --quiet is-active "+unit.Name+" || echo ended\n")
 	if err != nil || len(ended) == 0 {
@@ -117,7 +117,7 @@ type line struct {
 	}
 }
 
-// readLines returns the lines after the first offset bytes, and the new offset.
+// readLines returns the lines of program.py's output after the first offset bytes, and the new offset.
 func (p *Player) readLines(ctx context.Context, offset int) ([]line, int, error) {
 	texts, next, err := p.program.ReadLines(ctx, offset)
 	if err != nil {
@@ -134,5 +134,5 @@ func (p *Player) readLines(ctx context.Context, offset int) ([]line, int, error)
 	return lines, next, nil
 }
 
-// timeOf returns the time of a number of seconds since the epoch, which has microseconds.
+// timeOf converts seconds since the epoch to a time, rounded to microseconds.
 func timeOf(seconds float64) time.Time { return time.UnixMicro(int64(math.Round(seconds * 1e6))) }

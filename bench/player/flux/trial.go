@@ -8,7 +8,7 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// trial is the state of the jobs of Play.
+// trial is the state of the jobs during one call of Play.
 type trial struct {
 	jobs     []workload.Job
 	events   []player.Event    // with the times of the leader's clock
@@ -25,7 +25,7 @@ func newTrial(jobs []workload.Job) *trial {
 		admitted: map[string]bool{}, nodes: map[string]string{}, problem: map[string]string{}}
 }
 
-// addLines adds the events in lines of program.py. The events of a job may come before the line with the job's id.
+// addLines adds the events in lines of program.py. The events of a job may come before the line that contains the job's id.
 func (t *trial) addLines(lines []line) {
 	for _, l := range lines {
 		switch {
@@ -49,7 +49,7 @@ func (t *trial) addLines(lines []line) {
 	}
 }
 
-// addEvent adds an event of a job's event log, which Flux' RFC 21 describes. A job that is cancelled before it runs has no
+// addEvent adds an event of a job's event log, which RFC 21 of Flux describes. A job that is cancelled before it runs has no
 // event finish.
 func (t *trial) addEvent(job string, l line) {
 	if t.ended[job] {
@@ -58,7 +58,7 @@ func (t *trial) addEvent(job string, l line) {
 	switch l.Event {
 	case "submit":
 		t.add(job, player.Created, l.Time)
-	case "priority": // the first event priority means that the job's dependencies have ended and the scheduler gets the job; later ones only change its priority
+	case "priority": // the first one: the dependencies have ended and the scheduler gets the job; later ones only change its priority
 		if !t.admitted[job] {
 			t.admitted[job] = true
 			t.add(job, player.Admitted, l.Time)
@@ -99,7 +99,7 @@ func describe(l line) string {
 	return l.Context.Type + ": " + l.Context.Note
 }
 
-// describeStatus returns how a task has ended.
+// describeStatus returns how a task has ended, such as by a signal. status is that of wait(2).
 func describeStatus(status int) string {
 	if w := syscall.WaitStatus(uint32(status)); w.Signaled() {
 		return fmt.Sprintf("signal %d", w.Signal())

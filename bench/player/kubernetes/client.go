@@ -13,13 +13,15 @@ import (
 const (
 	accessFolder = "/run/nixbench-bench-access"
 	accessFile   = accessFolder + "/kubeconfig"
-	// accessName is the name of the client's service account, of its role, and of their binding.
+	// accessName is the name of the service account with which the client (the node that submits jobs) uses the API, and of the
+	// role and the role binding of that account.
 	accessName = "nixbench-bench-client"
-	// tokenLife is how long the client's token is valid. It ends earlier, with the namespace.
+	// tokenLife is how long the token of the service account is valid. The token ends earlier if its namespace is deleted.
 	tokenLife = "168h"
 )
 
-// CommandUsage implements [player.Commander]. It adds the usage of watches that have ended, which do not belong to the connection.
+// CommandUsage implements [player.Commander]. It adds the processor time of watches that have ended, because a watch does not run
+// in the SSH connection.
 func (p *Player) CommandUsage(ctx context.Context) (player.CommandUsage, error) {
 	u, err := player.ReadCommandUsage(ctx, p.Cluster.Run, p.Place().Scheduler)
 	if p.Client == "" {
@@ -28,7 +30,7 @@ func (p *Player) CommandUsage(ctx context.Context) (player.CommandUsage, error) 
 	return u, err
 }
 
-// accessObjects returns the objects in the namespace by which the client may create jobs and watch pods.
+// accessObjects returns the Kubernetes objects in the namespace that allow the client to create jobs and watch pods.
 func accessObjects() ([]byte, error) {
 	metadata := object{"name": accessName, "namespace": namespace}
 	rule := func(group string, resources, verbs []string) object {
@@ -48,7 +50,8 @@ func accessObjects() ([]byte, error) {
 	}))
 }
 
-// giveAccess writes a kubeconfig to the client. It has a token with the rights that a trial needs, and no other credentials.
+// giveAccess writes a kubeconfig to the client, the node that submits jobs. The kubeconfig contains a token with only the rights
+// that a trial needs.
 func (p *Player) giveAccess(ctx context.Context) error {
 	if p.Client == "" {
 		return nil

@@ -9,8 +9,9 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// compact removes the old revisions of all objects from etcd, so that those of one trial do not slow down the next one. The API server does this
-// every five minutes, and keeps those of the last five. The files of etcd keep their size; etcd uses the space again.
+// compact removes the old revisions of all objects from etcd, so that the revisions of one trial do not slow down the next trial.
+// The API server itself does this every five minutes, but keeps the revisions of the last five minutes. The files of etcd keep
+// their size; etcd reuses the space.
 func (p *Player) compact(ctx context.Context) error {
 	status, err := p.runEtcdctl(ctx, "endpoint", "status", "--write-out=json")
 	if err != nil {
@@ -27,7 +28,7 @@ func (p *Player) compact(ctx context.Context) error {
 	return nil
 }
 
-// runEtcdctl runs etcdctl on the first control plane, with its member of etcd.
+// runEtcdctl runs etcdctl on the first control plane, for the etcd member on that node.
 func (p *Player) runEtcdctl(ctx context.Context, args ...string) ([]byte, error) {
 	const pki = "/etc/kubernetes/pki/etcd/"
 	return p.RunOn(ctx, p.Place().Scheduler, nil, append([]string{"etcdctl", "--endpoints=https://127.0.0.1:2379", "--command-timeout=50s",

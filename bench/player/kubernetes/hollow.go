@@ -7,10 +7,11 @@ import (
 	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
-// runtimeAnnotation is the annotation of a pod with the time after which a hollow node ends it. modules/kubernetes/hollow.nix reads it.
+// runtimeAnnotation is the annotation of a pod that says after which time the pod ends on a hollow node (a simulated node).
+// modules/kubernetes/hollow.nix reads it.
 const runtimeAnnotation = "nixbench.bench/runtime"
 
-// hasHollow reports whether a machine of the hive stands for several nodes.
+// hasHollow reports whether a machine of the hive simulates hollow nodes.
 func hasHollow(members []engine.Member) bool {
 	for _, m := range members {
 		var settings struct {
@@ -23,7 +24,8 @@ func hasHollow(members []engine.Member) bool {
 	return false
 }
 
-// placeOnHollow lets a pod run on hollow nodes only, so that no workload runs on real and hollow nodes.
+// placeOnHollow lets a pod run on hollow (simulated) nodes only, so that no workload runs on real and hollow nodes at the same
+// time.
 func placeOnHollow(pod, annotations object, runtime string) {
 	pod["affinity"] = object{"nodeAffinity": object{"requiredDuringSchedulingIgnoredDuringExecution": object{"nodeSelectorTerms": []object{
 		{"matchExpressions": []object{{"key": kubernetesengine.HollowLabel, "operator": "Exists"}}}}}}}

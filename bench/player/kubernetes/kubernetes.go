@@ -1,11 +1,13 @@
 // Package kubernetes is the player for clusters that modules/kubernetes sets up. It runs kubectl on the first control plane of the hive, or on a
 // client of the cluster.
 //
-// A job of the workload is a Job of Kubernetes, and a task is a pod. The times of events are those at which a watch on the same node
-// received the change of the pod. A pod that ends shortly after its start may have no event start.
+// A job of the workload is a Job of Kubernetes, and a task is a pod. kubectl watches the pods on the node that submits jobs. The
+// time of an event is when this watch received the change of the pod. A pod that ends shortly after its start may have no event
+// start.
 //
-// A job that is the only one of its kubectl create command is submitted when the command starts. kubectl creates the jobs of a command one after
-// the other and prints no times, so a job of several has the latest possible time: when its first pod was created, or else when the command ended.
+// If a kubectl create command creates only one job, the job counts as submitted when the command starts. If it creates several,
+// kubectl creates one job after the other and prints no times. Each of these jobs then has the latest possible time: when its
+// first pod was created, or, if it has no pod, when the command ended.
 package kubernetes
 
 import (
@@ -25,13 +27,13 @@ const namespace = "nixbench-bench"
 
 const cleanTimeout = 10 * time.Minute
 
-// Gangs of Options: how a scheduler starts the tasks of a job with Gang together.
+// The values of Options.Gangs: how a scheduler starts the tasks of a gang together.
 const (
 	Coscheduling = "coscheduling" // by a PodGroup of scheduler-plugins
 	Volcano      = "volcano"      // by a PodGroup of Volcano; the name is also that of Volcano's scheduler
 )
 
-// Options are the properties of the pods.
+// Options are the properties of the pods that run the tasks.
 type Options struct {
 	Image     string
 	Command   []string // command of a task, in which {runtime} is replaced by the seconds for which the task runs
@@ -44,11 +46,12 @@ type Player struct {
 	player.Remote
 	objects objects
 	poll    time.Duration // time between two reads of the watch
-	quiet   time.Duration // after this time without events, the player asks the scheduler for events that it may have missed
+	quiet   time.Duration // after this time without events, the player asks the API for events that it may have missed
 	watch   watch
 }
 
-// New returns the player of a cluster. It submits and watches jobs on a client, or on the first control plane if client is empty. It runs no command.
+// New returns the player for a Kubernetes cluster. It submits and watches jobs on the node client, or on the first control plane
+// if client is empty. It runs no command.
 func New(c engine.Cluster, client string, o Options) player.Player {
 	if o.Gangs == Volcano && o.Scheduler == "" {
 		o.Scheduler = Volcano
@@ -65,7 +68,7 @@ func New(c engine.Cluster, client string, o Options) player.Player {
 // adminFile is the kubeconfig of the administrator on a control plane.
 const adminFile = "/etc/kubernetes/admin.conf"
 
-// admin returns the command line of kubectl on a control plane, with its API server.
+// admin returns the command line of kubectl, with the arguments args, for the API server of the control plane on which it runs.
 func (p *Player) admin(args ...string) ([]string, error) {
 	settings := struct {
 		Port int `json:"port"`
@@ -91,7 +94,7 @@ func (p *Player) runAdmin(ctx context.Context, stdin []byte, args ...string) ([]
 	return p.RunLong(ctx, p.Place().Scheduler, bytes.NewReader(stdin), argv...)
 }
 
-// kubectl returns the command line of kubectl on the node that submits jobs.
+// kubectl returns the command line of kubectl, with the arguments args, on the node that submits jobs.
 func (p *Player) kubectl(args ...string) ([]string, error) {
 	if p.Client == "" {
 		return p.admin(args...)
@@ -108,7 +111,8 @@ func (p *Player) runKubectl(ctx context.Context, stdin []byte, args ...string) (
 	return p.RunLong(ctx, p.Place().Commands, bytes.NewReader(stdin), argv...)
 }
 
-// Clean implements [player.Player]. It removes the namespace, which contains all objects, the watch, and the kubeconfig of a client, and compacts etcd.
+// Clean implements [player.Player]. It removes the watch, the kubeconfig on a client, and the namespace, which contains all
+// objects of the player. Then it compacts etcd.
 func (p *Player) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("the namespace %s still exists after %v", namespace, cleanTimeout))
 	defer cancel()
@@ -125,6 +129,6 @@ func (p *Player) Clean(ctx context.Context) error {
 	return p.compact(ctx)
 }
 
-// programs are the programs of Kubernetes, and of schedulers beside the default one.
+// programs are the names of the processes of Kubernetes, and of schedulers that run beside the default scheduler.
 var programs = []string{"kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd", "kubelet", "containerd", "containerd-shim*", "crio", "conmon*",
 	"kube-proxy", "kwok", "vc-scheduler", "vc-controller-manager", "vc-webhook-manager"}

@@ -15,27 +15,29 @@ import (
 	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
-// manifests is the folder of the static pods.
+// manifests is the folder with the manifests of the static pods.
 const manifests = "/etc/kubernetes/manifests"
 
 // flag is a flag of a static pod that limits how fast jobs run, with its default.
 type flag struct{ name, byDefault string }
 
-// schedulerFlags and controllerFlags: kube-scheduler sends events with a client of its own, so a binding is one request of the client
-// with the limit. In kube-controller-manager, each controller has a client with the limit; the one for Jobs creates pods,
-// updates the status of Jobs, removes finalizers of pods and sends events, so that fewer pods per second are created than the limit.
+// schedulerFlags and controllerFlags are flags that limit the requests of kube-scheduler and kube-controller-manager per second.
+// kube-scheduler binds each pod with one request; it sends events with another client. In kube-controller-manager, each
+// controller has a client with this limit. The controller of Jobs creates pods, updates the status of Jobs, removes finalizers of
+// pods and sends events, so it creates fewer pods per second than the limit.
 var (
 	schedulerFlags  = []flag{{"kube-api-qps", "50"}, {"kube-api-burst", "100"}}
 	controllerFlags = []flag{{"kube-api-qps", "20"}, {"kube-api-burst", "30"}, {"concurrent-job-syncs", "5"}}
-	// serverFlags: the API server answers as many requests at the same time as both together, and shares them between its clients.
+	// serverFlags are two flags of the API server. The sum of their values is how many requests the API server answers at the
+	// same time. It shares this number between its clients.
 	serverFlags = []flag{{"max-requests-inflight", "400"}, {"max-mutating-requests-inflight", "200"}}
 )
 
-// Limits implements [player.Player]. It reads the limits of the scheduler that places the workload's pods, if that is Kubernetes' own or
-// one of nixbench.kubernetes.schedulers.
+// Limits implements [player.Player]. It reads the limits of the scheduler that places the workload's pods, if this scheduler is
+// kube-scheduler or one of nixbench.kubernetes.schedulers.
 func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
-	// The first limit is that of the player: a kubectl command sends one request after the other, and no rate of client-go
-	// limits it, because it has a new client for each object.
+	// The first limit is that of the player itself: a kubectl command sends one request after the other. The rate limit of
+	// client-go does not apply, because kubectl has a new client for each object.
 	limits := []player.Limit{{Name: "nixbench: kubectl create commands at the same time", Value: strconv.Itoa(maxCreates)}}
 	if p.objects.Scheduler == "" || p.objects.Scheduler == "default-scheduler" {
 		manifest, err := p.readManifest(ctx, "kube-scheduler")
@@ -78,8 +80,8 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	return append(limits, pods), nil
 }
 
-// readSchedulerConfig returns the configuration of the workload's scheduler, which modules/kubernetes/schedulers.nix writes to a ConfigMap,
-// or nil if there is none.
+// readSchedulerConfig returns the configuration of the scheduler that places the workload's pods, or nil if this scheduler has
+// none. modules/kubernetes/schedulers.nix writes the configuration to a ConfigMap.
 func (p *Player) readSchedulerConfig(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
 	defer cancel()
@@ -129,7 +131,8 @@ func (p *Player) readFile(ctx context.Context, file string) ([]byte, error) {
 // flagLine matches an argument in the manifests that kubeadm writes.
 var flagLine = regexp.MustCompile(`^- ['"]?--([a-z0-9-]+)=(.*?)['"]?$`)
 
-// flagLimits returns the limits that the flags of a static pod set. kind is the kind of event whose rate kube-api-qps limits.
+// flagLimits returns the limits that the flags of a static pod set. kind is the kind of events, such as Bound, whose rate the
+// flag kube-api-qps limits.
 func flagLimits(program string, manifest map[string]string, flags []flag, kind string) []player.Limit {
 	var limits []player.Limit
 	for _, f := range flags {
@@ -142,7 +145,8 @@ func flagLimits(program string, manifest map[string]string, flags []flag, kind s
 	return limits
 }
 
-// newLimit returns a limit with a value or its default. If kind is set, the value is a rate; a negative rate is no limit.
+// newLimit returns a limit with value, or with byDefault if value is empty. If kind is set, the value is a rate of events of this
+// kind; a negative rate means no limit.
 func newLimit(name, value, byDefault, kind string) player.Limit {
 	l := player.NewLimit(name, value, byDefault)
 	if rate, err := strconv.ParseFloat(cmp.Or(value, byDefault), 64); err == nil && rate > 0 && kind != "" {
@@ -151,7 +155,8 @@ func newLimit(name, value, byDefault, kind string) player.Limit {
 	return l
 }
 
-// parallelism is the default number of goroutines with which kube-scheduler tests nodes for a pod. No flag sets it.
+// parallelism is the default number of goroutines with which kube-scheduler tests nodes for a pod. No command-line flag sets this
+// number.
 const parallelism = "16"
 
 // settingLine matches a setting with a number in a configuration of kube-scheduler, in YAML or JSON.
@@ -167,8 +172,8 @@ func findSetting(config []byte, name string) string {
 	return ""
 }
 
-// readMaxPods returns how many pods each node can run. The value does not contain the number of nodes, because this number differs between
-// configurations that vary the count of a role.
+// readMaxPods returns how many pods each node can run. The result does not contain the number of nodes, because nixbench compares
+// limits between configurations with different numbers of nodes.
 func (p *Player) readMaxPods(ctx context.Context) (player.Limit, error) {
 	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
 	defer cancel()

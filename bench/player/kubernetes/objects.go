@@ -15,7 +15,7 @@ const (
 	jobLabel   = "nixbench.bench/job" // the id of the job in the workload
 )
 
-// objects makes the objects of the player.
+// objects makes the Kubernetes objects of the player.
 type objects struct {
 	Options
 	hollow bool // pods run on hollow nodes only
@@ -24,7 +24,8 @@ type objects struct {
 // object is a JSON object.
 type object map[string]any
 
-// firstPod returns the pod with which the watch begins. It is never placed, because no scheduler has its scheduler's name.
+// firstPod returns a pod by which the player sees that its watch has begun. The pod is never placed, because no scheduler has the
+// name in its schedulerName.
 func (o objects) firstPod() ([]byte, error) {
 	return json.Marshal(object{"apiVersion": "v1", "kind": "Pod",
 		"metadata": object{"name": firstPodName, "namespace": namespace, "labels": object{benchLabel: "1"}},
@@ -50,7 +51,7 @@ func (o objects) jobList(jobs []workload.Job) ([]byte, error) {
 	return json.Marshal(newList(items))
 }
 
-// isGang reports whether the tasks of a job get a PodGroup.
+// isGang reports whether the player creates a PodGroup for the tasks of a job.
 func (o objects) isGang(j workload.Job) bool { return o.Gangs != "" && j.Gang && j.Tasks > 1 }
 
 // podGroup returns the PodGroup of a gang, or nil.
@@ -66,7 +67,7 @@ func (o objects) podGroup(j workload.Job) object {
 		"spec": object{"minMember": j.Tasks}}
 }
 
-// job returns the Job of a job.
+// job returns the Kubernetes Job for a job of the workload.
 func (o objects) job(j workload.Job) object {
 	labels := object{benchLabel: "1", jobLabel: j.ID}
 	podLabels := object{benchLabel: "1", jobLabel: j.ID}
@@ -107,15 +108,16 @@ func (o objects) job(j workload.Job) object {
 	return object{"apiVersion": "batch/v1", "kind": "Job", "metadata": object{"name": j.ID, "namespace": namespace, "labels": labels}, "spec": spec}
 }
 
-// spread returns the constraint that the tasks of a job use at least its nodes. A node without room has no task, so the others may have up to
-// maxSkew; a node whose taints keep the tasks away, such as a control plane, does not count.
+// spread returns the constraint that makes the tasks of a job use at least as many nodes as the job requires. A node without room
+// gets no task, so another node may have up to maxSkew tasks more. A node whose taints keep the tasks away, such as a control
+// plane, does not count.
 func spread(j workload.Job) object {
 	perNode := (j.Tasks + j.Nodes - 1) / j.Nodes
 	return object{"maxSkew": perNode, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": "Honor",
 		"labelSelector": object{"matchLabels": object{jobLabel: j.ID}}}
 }
 
-// check returns an error if the player cannot run one of the jobs, such as a job with a queue.
+// check returns an error if the player cannot run one of the jobs, such as a job that names a queue.
 func (o objects) check(jobs []workload.Job) error {
 	if o.Image == "" || len(o.Command) == 0 {
 		return fmt.Errorf("kubernetes: the pods need an image and a command")

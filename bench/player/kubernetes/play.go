@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	maxCreates   = 4                // kubectl create commands at the same time
-	maxObjects   = 100              // jobs of one command
-	setupTimeout = 30 * time.Second // of the start of the watch
+	maxCreates   = 4                // maximum number of kubectl create commands at the same time
+	maxObjects   = 100              // maximum number of jobs that one command creates
+	setupTimeout = 30 * time.Second // time limit for the start of the watch
 	maxDelay     = time.Second      // time from the creation of a pod until the watch receives it; a longer time makes the trial suspect
 )
 
-// Play implements [player.Player]. For each time at which jobs are submitted, it runs one kubectl create command, or several
-// if there are many jobs. At most maxCreates commands run at once; other due jobs wait. The events of submissions and pods are
-// sent at the end, when the clock of the node has been read again.
+// Play implements [player.Player]. For each time at which jobs are due, it runs one kubectl create command, or several if there
+// are many jobs. At most maxCreates commands run at once; other due jobs wait. Play sends the events of submissions and pods at
+// the end, when it has read the clock of the node again.
 func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	if err := p.objects.check(jobs); err != nil {
 		return err
@@ -46,9 +46,9 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	return err
 }
 
-// setUp creates the namespace and starts the watch. It returns when the watch has begun, so that no change has a time that is too late,
-// and when pods can be created: they need the service account of the namespace, and a client needs its rights, which the API server
-// has some moments after their creation.
+// setUp creates the namespace and starts the watch. It returns when the watch has begun, because a later start would give changes
+// too late times, and when pods can be created. Pods need the service account of the namespace. A client needs its rights, which
+// take effect some moments after their creation.
 func (p *Player) setUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout, fmt.Errorf("the watch has not begun within %v", setupTimeout))
 	defer cancel()
@@ -99,7 +99,7 @@ type creation struct {
 	at   time.Time // when the command ended
 }
 
-// follow submits jobs and reads the watch until all jobs have ended.
+// follow submits jobs and reads the lines of the watch until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial) error {
 	offset, active := 0, time.Now()
 	return player.Loop{
@@ -144,14 +144,15 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 	}.Run(ctx)
 }
 
-// createProgram runs kubectl and prints all that it prints, because an error would contain only the end of stderr, and its exit status.
+// createProgram runs kubectl, and prints all output of kubectl followed by its exit status. The error of a failed command would
+// contain only the end of stderr.
 const createProgram = `"$@" 2>&1
 echo "` + exitStatus + `$?"`
 
-// exitStatus begins the last line of createProgram.
+// exitStatus is the beginning of the last line that createProgram prints.
 const exitStatus = "exit status "
 
-// create creates the objects of jobs. It returns the output of createProgram.
+// create creates the Kubernetes objects of jobs. It returns the output of createProgram.
 func (p *Player) create(ctx context.Context, jobs []workload.Job) ([]byte, error) {
 	list, err := p.objects.jobList(jobs)
 	if err != nil {

@@ -11,17 +11,18 @@ import (
 	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
-// Metrics that count requests. The API server counts a request when it ends: a watch when its client ends it, or after some minutes.
+// Names of metrics that count requests. The API server counts a request when the request ends: a watch when its client ends the
+// watch, or after some minutes.
 const (
 	received = "apiserver_request_total"
 	sent     = "rest_client_requests_total"
 )
 
-// schedulerServer is the address of kube-scheduler on its node, whose certificate is signed by itself.
+// schedulerServer is the address of kube-scheduler on its own node. kube-scheduler has signed its certificate itself.
 const schedulerServer = "https://127.0.0.1:10259"
 
-// Requests implements [player.Requester]. It reads the metrics of all API servers, and those of kube-scheduler on each node that answers. The reads
-// are requests, too: one per API server.
+// Requests implements [player.Requester]. It reads the metrics of all API servers, and of kube-scheduler on each node where
+// kube-scheduler answers. These reads are requests, too: one to each API server.
 func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
 	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
 	defer cancel()
@@ -40,7 +41,7 @@ func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
 			return nil, fmt.Errorf("kubernetes: read the number of requests on %s: the API server has no metric %s", node, received)
 		}
 		all = append(all, requests...)
-		// An error is ignored: kube-scheduler may have another port, or be another scheduler.
+		// Ignore an error: kube-scheduler may have another port, or the cluster another scheduler.
 		out, err = p.RunLong(ctx, node, nil, "kubectl", "--kubeconfig", adminFile, "--server="+schedulerServer, "--insecure-skip-tls-verify", "get", "--raw", "/metrics")
 		if err == nil {
 			all = append(all, parseMetrics(string(out), sent)...)
@@ -64,7 +65,8 @@ func nameResource(labels map[string]string) string {
 // label matches a label of a metric.
 var label = regexp.MustCompile(`([a-z_]+)="((?:[^"\\]|\\.)*)"`)
 
-// parseMetrics returns the requests in metrics, in the text format of Prometheus. name is received or sent.
+// parseMetrics returns the requests in metrics in the text format of Prometheus. name is the name of the metric: the constant
+// received or sent.
 func parseMetrics(text, name string) []player.Request {
 	var all []player.Request
 	for line := range strings.Lines(text) {

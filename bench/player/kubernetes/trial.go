@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// trial is the state of the jobs of Play.
+// trial is the state of the jobs during one call of Play.
 type trial struct {
 	jobs    map[string]*job
 	sorted  []*job // in the order of the workload
@@ -20,20 +20,20 @@ type trial struct {
 	ended   map[string]bool
 	events  []player.Event // events of pods, with times of the node's clock
 	watched bool           // the watch has begun
-	broken  time.Time      // the time at which the watch has ended, while no new one has begun
+	broken  time.Time      // when the watch ended; zero while a watch runs
 	gaps    []time.Duration
 	delay   time.Duration // the longest time from the creation of a pod until the watch received it, without the fraction of a second
 	send    func(player.Event)
 }
 
-// job is the state of a job.
+// job is the state of a job of the workload.
 type job struct {
 	workload.Job
 	at       time.Time // when it is to be submitted
-	started  time.Time // when its command started, or 0
-	ended    time.Time // when its command ended, or 0
+	started  time.Time // when the kubectl command that creates the job started, or zero
+	ended    time.Time // when the kubectl command that creates the job ended, or zero
 	isDue    bool
-	blockers int                     // jobs of After that have not ended
+	blockers int                     // number of jobs in After that have not ended
 	seen     map[string]map[int]bool // for each kind of event, the numbers of the tasks that have had it
 	last     map[string]time.Time    // for each kind of event, the time at which the last task had it
 }
@@ -53,7 +53,7 @@ func newTrial(jobs []workload.Job, start time.Time, send func(player.Event)) *tr
 	return t
 }
 
-// take returns the jobs that are due, and that the next kubectl command submits.
+// take returns the due jobs that the next kubectl command submits, and removes them from the jobs that wait.
 func (t *trial) take(now time.Time) []workload.Job {
 	for ; len(t.due) > 0 && !t.due[0].at.After(now); t.due = t.due[1:] {
 		t.due[0].isDue = true
@@ -76,7 +76,7 @@ func (t *trial) nextDue(latest time.Time) time.Time {
 	return latest
 }
 
-// addSubmission records that a command starts.
+// addSubmission records that a kubectl create command for these jobs starts.
 func (t *trial) addSubmission(jobs []workload.Job) {
 	now := time.Now()
 	for _, j := range jobs {
@@ -109,15 +109,16 @@ func (t *trial) sendEvents(clocks player.Clocks) {
 		if first, ok := created[j.ID]; ok && first.Before(at) {
 			at = first
 		}
-		if at.Before(j.started) { // by the error of the clock
+		if at.Before(j.started) { // because of the errors of the clock readings
 			at = j.started
 		}
 		t.send(player.Event{Time: at, Kind: player.Submit, Job: j.ID})
 	}
 }
 
-// addCreation records the end of a command, and sends the events of jobs that it has not created. kubectl creates the other objects of a list, and prints a line with the
-// name of each created object, and one for each error. addCreation returns an error if kubectl failed and that concerns no job in particular.
+// addCreation records the end of a kubectl create command, and sends the event Failed of each job that the command has not
+// created. After an error, kubectl continues with the other objects. It prints a line with the name of each created object, and a
+// line for each error. addCreation returns an error if kubectl failed for a reason that concerns no single job.
 func (t *trial) addCreation(c creation) error {
 	if c.err != nil {
 		return fmt.Errorf("kubernetes: create jobs: %w", c.err)
@@ -166,7 +167,7 @@ func (t *trial) addCreation(c creation) error {
 	return nil
 }
 
-// watchDoubts returns why the times that the watch received the changes may be much later than the changes: it was interrupted, or slow.
+// watchDoubts returns why the watch may have received changes much later than they happened: the watch was interrupted or slow.
 func (t *trial) watchDoubts() []string {
 	var out []string
 	if len(t.gaps) > 0 {
@@ -180,7 +181,7 @@ func (t *trial) watchDoubts() []string {
 	return out
 }
 
-// addChanges adds the events of changes of pods, and the interruptions between two watches.
+// addChanges adds the events that changes of pods cause, and records the interruptions between two watches.
 func (t *trial) addChanges(changes []change) {
 	for _, c := range changes {
 		t.watched = t.watched || !c.ended
@@ -197,8 +198,8 @@ func (t *trial) addChanges(changes []change) {
 	}
 }
 
-// addChange adds the events that follow from the state of a pod, unless its task has had them. The completion index of a pod without
-// one is 0: such a job has one task.
+// addChange adds the events that follow from the state of a pod, unless the pod's task has had these events. A pod without a
+// completion index counts as task 1, because its job has only one task.
 func (t *trial) addChange(j *job, c change) {
 	if !c.created.IsZero() && !j.seen[player.Created][c.task] {
 		t.delay = max(t.delay, c.at.Sub(c.created.Add(time.Second)))
@@ -220,8 +221,9 @@ func (t *trial) addChange(j *job, c change) {
 	}
 }
 
-// report adds an event of a task, and the event of the job that follows: the job is created with its first task, has failed with the first
-// failed task, and has another event with its last task. A job with one task has only events of the job.
+// report adds an event of a task, and, if it follows, the event of the job: the job is created when its first task is created,
+// and fails when its first task fails. Any other event of the job comes with that of its last task. A job with one task has only
+// events of the job.
 func (t *trial) report(j *job, c change, kind string) {
 	if t.ended[j.ID] || j.seen[kind][c.task] || j.seen[player.Finish][c.task] {
 		return
@@ -252,7 +254,7 @@ func (t *trial) report(j *job, c change, kind string) {
 	}
 }
 
-// end marks a job as ended. Jobs that have waited only for this job, and whose time has come, become ready to be submitted.
+// end marks a job as ended. A job that has waited only for this job becomes ready to be submitted if its time has come.
 func (t *trial) end(j *job) {
 	t.ended[j.ID] = true
 	for _, w := range t.waiting[j.ID] {

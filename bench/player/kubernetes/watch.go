@@ -15,26 +15,27 @@ import (
 
 const watchFolder = "/run/nixbench-bench"
 
-// watchUnit is the systemd unit that runs the watch; its function that runs commands is set later.
+// watchUnit is the systemd unit that runs the watch of the pods. Its field Run is set later.
 var watchUnit = player.Unit{Name: "nixbench-bench-watch.service", Folder: watchFolder, File: watchFolder + "/pods"}
 
-// watch is the watch of the pods on the node that submits jobs.
+// watch is the kubectl command that watches the pods on the node that submits jobs.
 type watch struct {
 	player.Unit
 	node string
 	cpu  float64 // processor seconds of the watches that have ended
 }
 
-// watchFields are the fields of a line of the watch after its time.
+// watchFields are the fields that kubectl prints for each change of a pod. In a line of the watch, they follow the time.
 const watchFields = `{.type}|{.object.metadata.name}|{.object.metadata.labels.nixbench\.bench/job}|` +
 	`{.object.metadata.annotations.batch\.kubernetes\.io/job-completion-index}|{.object.spec.nodeName}|{.object.status.phase}|` +
 	`{.object.status.containerStatuses[0].state.terminated.exitCode}|{.object.status.reason}|{.object.metadata.creationTimestamp}{"\n"}`
 
-// watchEnd is the type of the line after a watch that has ended.
+// watchEnd is the type of the line that watchProgram prints when a watch has ended.
 const watchEnd = "END"
 
-// watchProgram returns the program of bash that writes the lines of a watch to stdout, with the times of the node's clock. The API server
-// ends each watch after some time, and one whose client reads too slowly. The next one begins with the current state of all pods.
+// watchProgram returns a program of bash that writes the lines of the watch to stdout, with the times of the node's clock. The
+// API server ends each watch after some time, and ends a watch whose client reads too slowly. So the program starts the next
+// watch, which begins with the current state of all pods.
 func watchProgram(kubectl []string) string {
 	return `export LC_ALL=C
 while :; do
@@ -45,8 +46,8 @@ done
 `
 }
 
-// startScript returns the script that starts the watch in a transient unit of systemd, because commands over SSH end with their
-// connection. The program is in a file, because systemd expands variables in arguments.
+// startScript returns the script that starts the watch in a transient systemd unit, because a command over SSH ends with its
+// connection. The program of the watch is in a file, because systemd expands variables in arguments.
 func startScript(kubectl []string) string {
 	return watchUnit.StopScript() + `set -e
 mkdir -m 0700 ` + watchFolder + `
@@ -70,7 +71,7 @@ func (w *watch) start(ctx context.Context, kubectl func(args ...string) ([]strin
 	return nil
 }
 
-// usageScript prints the file stat of each process of the watch.
+// usageScript prints the file /proc/PID/stat of each process of the watch.
 var usageScript = `for d in /proc/[0-9]*; do
 	while read -r group; do
 		case $group in
@@ -82,7 +83,8 @@ var usageScript = `for d in /proc/[0-9]*; do
 done 2> /dev/null
 `
 
-// stop stops the watch, and adds its processor time to w.cpu. If the watch still runs, Clean reports an error later.
+// stop stops the watch, and adds the processor time of the watch to w.cpu. It returns no error: if the watch still runs, Clean
+// reports an error later.
 func (w *watch) stop(ctx context.Context) {
 	for line := range strings.Lines(string(w.Stop(ctx, usageScript))) {
 		if cpu, err := player.ParseStat(strings.TrimSpace(line), true); err == nil {
@@ -99,14 +101,14 @@ func (w *watch) check(ctx context.Context) error {
 	return nil
 }
 
-// change is a line of the watch: the state of a pod.
+// change is a line of the watch: the new state of a pod, or the end of a watch.
 type change struct {
 	at      time.Time // when the watch received the change, by the clock of its node
-	ended   bool      // true: the line is about no pod, and says that the watch has ended
+	ended   bool      // true: the watch has ended, and the line is about no pod
 	deleted bool
 	pod     string
 	job     string
-	task    int // the completion index and 1
+	task    int // number of the task: the completion index of the pod, plus 1
 	node    string
 	phase   string
 	text    string    // why the pod has failed

@@ -1,5 +1,5 @@
-// Package null is a player without a cluster, for tests. Its scheduler places each job as soon as the jobs before it have ended, on as many nodes as
-// there are jobs, and takes no time.
+// Package null is a player without a cluster, for tests. Its scheduler runs in this process and takes no time. It places each job
+// as soon as the jobs on which this job depends have ended, and has enough nodes for all jobs.
 package null
 
 import (
@@ -17,7 +17,7 @@ type Options struct {
 	Rate float64 // maximum number of jobs that are placed per second; 0: no maximum
 }
 
-// New returns a player.
+// New returns a player whose scheduler has these properties.
 func New(o Options) player.Player { return null{o} }
 
 type null struct{ o Options }
@@ -31,7 +31,7 @@ func (n null) Limits(context.Context) ([]player.Limit, error) {
 	return []player.Limit{{Name: "null: rate", Value: value, Rate: n.o.Rate, Kind: player.Bound}}, nil
 }
 
-// Clean implements [player.Player]. The jobs exist only while Play runs.
+// Clean implements [player.Player]. It has nothing to remove, because jobs exist only while Play runs.
 func (n null) Clean(context.Context) error { return nil }
 
 // Usage implements [player.Player].
@@ -68,11 +68,12 @@ type trial struct {
 	start time.Time
 	send  func(player.Event)
 	slot  time.Time            // the earliest time at which the next job may be placed, by Options.Rate
-	ends  map[string]time.Time // when a job that was placed ends
+	ends  map[string]time.Time // job that was placed → the time at which it ends
 	ended map[string]bool
 }
 
-// advance submits, places or ends a job if it is time, and returns when to look at it again.
+// advance submits, places or ends a job if the time for that has come. It returns the time at which to call it again for this
+// job.
 func (t *trial) advance(j workload.Job, now time.Time) time.Time {
 	never := now.Add(time.Hour)
 	end, placed := t.ends[j.ID]
@@ -85,7 +86,7 @@ func (t *trial) advance(j workload.Job, now time.Time) time.Time {
 	case placed:
 		t.ended[j.ID] = true
 		t.send(player.Event{Time: end, Kind: player.Finish, Job: j.ID})
-		return now // jobs may have waited for it
+		return now // this moment, because jobs may have waited for the end of this job
 	case due.After(now):
 		return due
 	case slices.ContainsFunc(j.After, func(a string) bool { return !t.ended[a] }):

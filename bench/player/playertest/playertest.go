@@ -16,13 +16,13 @@ import (
 // playTimeout is the time limit of a small workload. A real scheduler may wait half a minute before it places a job.
 const playTimeout = 2 * time.Minute
 
-// stopAfter is the time for which the workload runs that is stopped.
+// stopAfter is how long a workload runs before testStop ends its context.
 const stopAfter = time.Second
 
 // stopTimeout is the time limit for Play to return after its context has ended.
 const stopTimeout = 10 * time.Second
 
-// clockError is how far times of two machines may be apart.
+// clockError is how far the clocks of two machines may be apart in a test.
 const clockError = 10 * time.Millisecond
 
 // Run tests a player. newPlayer returns a player of a cluster with at least two nodes that is free of other jobs.
@@ -43,7 +43,7 @@ func Run(t *testing.T, newPlayer func(t *testing.T) player.Player) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // the second time checks that Clean leaves nothing that a workload with the same ids meets
+			for range 2 { // the second run checks that Clean has removed everything that could disturb a workload with the same ids
 				ctx, cancel := context.WithTimeoutCause(t.Context(), playTimeout, fmt.Errorf("the jobs have not ended within %v", playTimeout))
 				defer cancel()
 				events, start, err := Play(ctx, p, prepared)
@@ -89,7 +89,7 @@ func burst(n int) []workload.Job {
 	return jobs
 }
 
-// testStop tests that Play returns the cause when its context ends, and that Clean removes the jobs that still run.
+// testStop tests two things: Play returns the cause when its context ends, and Clean removes the jobs that still run.
 func testStop(t *testing.T, p player.Player) {
 	jobs, err := workload.Prepare([]workload.Job{{ID: "long", Runtime: 3600}, {ID: "never", Submit: 3600}, {ID: "blocked", After: []string{"long"}}})
 	if err != nil {
@@ -131,7 +131,7 @@ func testStop(t *testing.T, p player.Player) {
 	clean(t, p)
 }
 
-// clean removes all jobs, twice: the second time there are none.
+// clean removes all jobs with two calls of Clean. The second call tests that Clean succeeds without jobs.
 func clean(t *testing.T, p player.Player) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), playTimeout)
@@ -143,8 +143,8 @@ func clean(t *testing.T, p player.Player) {
 	}
 }
 
-// Play runs a workload and returns its events in the order of their times, and when it began. It is an error if the player does not begin
-// the workload once, or has sent events before.
+// Play runs a workload. It returns the events in the order of their times, and the start of the workload. It returns an error if
+// the player does not call begin exactly once, or sends events before that.
 func Play(ctx context.Context, p player.Player, jobs []workload.Job) (events []player.Event, start time.Time, err error) {
 	begun, early := 0, 0
 	begin := func() time.Time {
@@ -159,10 +159,10 @@ func Play(ctx context.Context, p player.Player, jobs []workload.Job) (events []p
 	return events, start, err
 }
 
-// order has the kinds of events of a job without an error, in their order.
+// order contains the kinds of events of a successful job, in the order in which they happen.
 var order = []string{player.Submit, player.Created, player.Admitted, player.Bound, player.Start, player.Finish}
 
-// Check returns what is wrong with the events of a workload whose jobs all succeed.
+// Check returns what is wrong with the events of a workload in which all jobs must succeed.
 func Check(jobs []workload.Job, start time.Time, events []player.Event) []string {
 	var problems []string
 	addf := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }

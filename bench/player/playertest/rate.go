@@ -10,10 +10,10 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// rateTimeout is the time limit of the workload of Rate.
+// rateTimeout is the time limit of the workload that Rate plays.
 const rateTimeout = 2 * time.Minute
 
-// Burst returns n jobs that end at once.
+// Burst returns n jobs that are due at once and end as soon as they start.
 func Burst(n int) []workload.Job {
 	jobs := make([]workload.Job, n)
 	for i := range jobs {
@@ -22,8 +22,8 @@ func Burst(n int) []workload.Job {
 	return jobs
 }
 
-// Rate plays a workload on a cluster whose scheduler takes no time, and returns the jobs per second from the beginning to the last end: the
-// maximum that the player can measure.
+// Rate plays a workload on a cluster whose scheduler takes no time. It returns how many jobs per second ended, from the start of
+// the workload to the last end of a job. This is the maximum rate that the player can measure.
 func Rate(tb testing.TB, p player.Player, jobs []workload.Job) float64 {
 	tb.Helper()
 	prepared, err := workload.Prepare(jobs)

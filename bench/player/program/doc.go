@@ -5,7 +5,7 @@
 //	{"event": "submit", "id": "j1", "time": 1700000000000001}
 //	{"event": "failed", "id": "j1", "time": 1700000000200001, "text": "exit status 3"}
 //
-// It prints begin when it is ready, and waits for a line on stdin: nixbench then reads its counters and answers with {"event": "begin", "time": …}.
-// From this time on, the submission times of jobs and the time limit count. The other events are those of package
-// player. Times are microseconds since the epoch. The program ends when all jobs have ended.
+// The program prints begin when it is ready, and then waits for a line on stdin. nixbench reads its counters and answers with
+// {"event": "begin", "time": …}. From that time on, the submission times of jobs and the time limit count. The other events are
+// those of package player. Times are microseconds since the epoch. The program ends when all jobs have ended.
 package program

@@ -13,16 +13,16 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// beginEvent is the first event.
+// beginEvent is the event that the user's program prints first.
 const beginEvent = "begin"
 
-// kinds are the events that the program may print after the event begin.
+// kinds are the events that the user's program may print after the event begin.
 var kinds = []string{player.Submit, player.Created, player.Admitted, player.Bound, player.Start, player.Finish, player.Failed}
 
-// clockError is how far the time of an event may be before the beginning, or after the event was read.
+// clockError is how long before the start of the workload, or after nixbench has read the event, the time of an event may be.
 const clockError = time.Second
 
-// line is a line of the program's output.
+// line is a line that the user's program prints: an event.
 type line struct {
 	Event string `json:"event"`
 	ID    string `json:"id"`
@@ -47,13 +47,13 @@ func parseLine(text []byte) (line, error) {
 	return l, err
 }
 
-// check checks the events of a trial.
+// check tests whether the events of one trial (one run of a workload) are valid.
 type check struct {
-	jobs    map[string]workload.Job // nil: the program decides the jobs
+	jobs    map[string]workload.Job // nil: the workload has no list of jobs, and the program decides them
 	start   time.Time
-	seen    map[string]map[eventKey]bool // by job
+	seen    map[string]map[eventKey]bool // the events that each job and its tasks have had, by job
 	ended   map[string]bool
-	waiting map[string]int // number of tasks that have not ended, by job; only of jobs whose tasks have events of their own
+	waiting map[string]int // number of tasks that have not ended, by job; only for jobs whose tasks have events of their own
 }
 
 type eventKey struct {
@@ -72,7 +72,7 @@ func newCheck(jobs []workload.Job, start time.Time) *check {
 	return c
 }
 
-// event returns the event in a line of output. read is when the line was read.
+// event returns the event in a line that the program has printed. read is the time at which nixbench read the line.
 func (c *check) event(l line, read time.Time) (player.Event, error) {
 	at := time.UnixMicro(l.Time)
 	key := eventKey{l.Event, l.Task}

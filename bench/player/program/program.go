@@ -26,7 +26,7 @@ const (
 	shown     = 100 // bytes of a line in an error
 )
 
-// Options are how the program runs.
+// Options say how the user's program runs.
 type Options struct {
 	Name   string   // of the program, for errors
 	Argv   []string // the first one is a path
@@ -35,17 +35,18 @@ type Options struct {
 	Log    string // a file to which stderr is appended
 }
 
-// Player implements [player.Player]. Its methods Limits, Usage and Clean are the methods of the scheduler's own player.
+// Player implements [player.Player]. It plays a workload with a program of the user. It takes the methods Limits, Usage and Clean
+// from the player of the cluster's scheduler.
 type Player struct {
 	player.Player
 	o Options
 }
 
-// New returns the player of a user's program. scheduler is the player of the cluster's scheduler.
+// New returns a player that runs the user's program. scheduler is the player of the cluster's scheduler.
 func New(scheduler player.Player, o Options) *Player { return &Player{scheduler, o} }
 
-// Play implements [player.Player]. The program runs in a session of its own, so that Ctrl-C reaches nixbench alone, which ends all processes of
-// the program.
+// Play implements [player.Player]. The program runs in a session of its own, so that Ctrl-C reaches only nixbench. nixbench then
+// ends all processes of the program.
 func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -77,7 +78,7 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	}()
 	c, bad := p.read(output, jobs, func() time.Time {
 		at := begin()
-		_, _ = fmt.Fprintf(answer, "{\"event\": \"begin\", \"time\": %d}\n", at.UnixMicro()) // fails if the program has closed it
+		_, _ = fmt.Fprintf(answer, "{\"event\": \"begin\", \"time\": %d}\n", at.UnixMicro()) // an error means that the program has closed stdin
 		answer.Close()
 		return at
 	}, send)
@@ -102,7 +103,7 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	return nil
 }
 
-// jobsFile returns the file with the jobs.
+// jobsFile returns the path of the file with the jobs of the workload.
 func (p *Player) jobsFile() string { return filepath.Join(p.o.Folder, "jobs.jsonl") }
 
 // run runs the user's program until it ends or ctx ends. It then kills what remains of the program's process group.
@@ -124,7 +125,8 @@ func (p *Player) run(ctx context.Context, stdin *os.File, stdout, stderr io.Writ
 	return err
 }
 
-// read reads the events that the program prints. It returns no check if the program has not printed the event begin.
+// read reads the events that the program prints. It returns nil instead of a check if the program has not printed the event
+// begin.
 func (p *Player) read(output io.Reader, jobs []workload.Job, begin func() time.Time, send func(player.Event)) (*check, error) {
 	var c *check
 	lines := bufio.NewScanner(output)
@@ -170,8 +172,8 @@ func lastLine(file string) string {
 	return ": " + text[:min(len(text), 3*shown)]
 }
 
-// WriteCommand writes an executable script into a folder. The script runs a command line, followed by the arguments of the
-// script.
+// WriteCommand writes an executable script into a folder. quoted is a command line that is quoted for a shell. The script runs
+// this command line, followed by the script's own arguments.
 func WriteCommand(folder, name, quoted string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err

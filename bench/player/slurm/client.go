@@ -8,10 +8,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// clientTimeout is the time limit for a client to get the configuration of the cluster.
+// clientTimeout is how long a client (a node that only submits jobs) may take to get the configuration of the cluster.
 const clientTimeout = 30 * time.Second
 
-// waitForClient waits until the commands of SLURM work on the client: it gets the configuration from the controller after it has booted.
+// waitForClient waits until the commands of SLURM work on the client (the node that submits jobs). After its boot, a client has
+// to get the configuration from the controller.
 func (p *Player) waitForClient(ctx context.Context) error {
 	if p.Client == "" {
 		return nil
@@ -21,7 +22,7 @@ func (p *Player) waitForClient(ctx context.Context) error {
 	var last error
 	for {
 		_, err := p.RunLong(wait, p.Client, nil, "scontrol", "ping")
-		if last == nil || wait.Err() == nil { // the error of a command that the time limit has ended says nothing
+		if last == nil || wait.Err() == nil { // an error of a command that was ended by the time limit is no reason
 			last = err
 		}
 		switch {

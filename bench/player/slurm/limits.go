@@ -9,34 +9,36 @@ import (
 	"github.com/nixbench/nixbench/bench/player"
 )
 
-// schedulerParameters are the parts of SchedulerParameters that limit how many jobs are placed, with the defaults in the manual of
-// slurm.conf.
+// schedulerParameters are the parts of the setting SchedulerParameters that limit how many jobs are placed, with their defaults
+// in the manual of slurm.conf.
 var schedulerParameters = []struct{ name, byDefault string }{
 	{"batch_sched_delay", "3"},       // seconds that the main scheduler may wait after the submission or the end of a batch job
 	{"sched_interval", "60"},         // seconds between two runs of the main scheduler over all jobs
 	{"sched_min_interval", "2"},      // microseconds between two runs of the main scheduler
-	{"default_queue_depth", "100"},   // jobs that a run tests that an event has caused
-	{"partition_job_depth", "0"},     // the same by partition; 0: no limit
-	{"sched_max_job_start", "0"},     // jobs that a run starts; 0: no limit
-	{"max_rpc_cnt", "0"},             // active requests with which the schedulers wait; 0: they do not wait
+	{"default_queue_depth", "100"},   // jobs that the main scheduler tests in a run that an event has caused
+	{"partition_job_depth", "0"},     // jobs of each partition that the main scheduler tests in a run; 0: no limit
+	{"sched_max_job_start", "0"},     // jobs that the main scheduler starts in a run; 0: no limit
+	{"max_rpc_cnt", "0"},             // active requests to slurmctld at which the schedulers wait; 0: they do not wait
 	{"bf_interval", "30"},            // seconds between two runs of the backfill scheduler
 	{"bf_max_job_test", "500"},       // jobs that a run of the backfill scheduler tests
 	{"bf_max_job_start", "0"},        // jobs that a run of the backfill scheduler starts; 0: no limit
 	{"bf_yield_interval", "2000000"}, // microseconds after which the backfill scheduler lets other requests run
-	{"bf_yield_sleep", "500000"},     // microseconds for which it does so
+	{"bf_yield_sleep", "500000"},     // microseconds for which the backfill scheduler lets other requests run
 }
 
 // flags are the parts of SchedulerParameters without a value that change when jobs are placed.
 var flags = []string{"defer", "defer_batch", "bf_continue"}
 
-// requestLimits are the parts of SlurmctldParameters that limit the requests of each user to slurmctld if rl_enable is among them, with their defaults.
+// requestLimits are the parts of the setting SlurmctldParameters that limit the requests of each user to slurmctld, with their
+// defaults. They apply only if rl_enable is in the same setting.
 var requestLimits = []struct{ name, byDefault string }{
-	{"rl_bucket_size", "30"},  // requests that may follow each other at once
-	{"rl_refill_rate", "2"},   // requests that are added in each period
-	{"rl_refill_period", "1"}, // seconds
+	{"rl_bucket_size", "30"},  // requests that a user may send at once
+	{"rl_refill_rate", "2"},   // requests that are added to the allowance in each period
+	{"rl_refill_period", "1"}, // length of a period in seconds
 }
 
-// Limits implements [player.Player]. No limit is a rate: both schedulers start jobs, and their runs depend on the load.
+// Limits implements [player.Player]. None of the limits is a rate: the main scheduler and the backfill scheduler start jobs, and
+// how often they run depends on the load.
 func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	config, err := p.readConfig(ctx)
 	if err != nil {
@@ -61,7 +63,8 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	return append(limits, limitRequests(splitParameters(config["SlurmctldParameters"]))...), nil
 }
 
-// describeEpilog returns the programs that nodes run after each job. SLURM before 24.05 prints one program as Epilog, later releases print a list.
+// describeEpilog returns the programs that nodes run after each job. SLURM before 24.05 prints one program as the setting Epilog;
+// later releases print a list.
 func describeEpilog(config map[string]string) string {
 	if program := config["Epilog"]; program != "" && program != "(null)" {
 		return program
@@ -103,7 +106,7 @@ func limitRequests(set map[string]string) []player.Limit {
 	return limits
 }
 
-// readConfig returns the settings with which slurmctld runs, by their names.
+// readConfig returns the settings of the running slurmctld, by their names.
 func (p *Player) readConfig(ctx context.Context) (map[string]string, error) {
 	out, err := p.runOnController(ctx, "scontrol", "show", "config")
 	if err != nil {
@@ -118,10 +121,11 @@ func (p *Player) readConfig(ctx context.Context) (map[string]string, error) {
 	return config, nil
 }
 
-// largestArray is the largest array that the player submits: MaxArraySize is 1001 by default, and ids of tasks must be smaller.
+// largestArray is the largest job array that the player submits. MaxArraySize is 1001 by default, and the ids of an array's tasks
+// must be smaller.
 const largestArray = 1000
 
-// arraySize returns how many jobs an array may have.
+// arraySize returns how many jobs the player may submit as one job array.
 func arraySize(config map[string]string) int {
 	n, err := strconv.Atoi(config["MaxArraySize"])
 	if err != nil {

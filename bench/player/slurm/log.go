@@ -20,7 +20,7 @@ const (
 	killed // the job has failed; no record of the kind ended follows
 )
 
-// record is a line of the log of slurmctld about a job.
+// record is a line in the log of slurmctld that is about a job.
 type record struct {
 	at   time.Time // on the clock of the controller
 	kind int
@@ -28,12 +28,12 @@ type record struct {
 	text string // the nodes of a placed job, or why a job has failed
 }
 
-// forms are the messages that slurmctld of SLURM 24.11 to 25.11 logs at the level info. A job is written as JobId=3, and a task of an
-// array with its own job id in parentheses, as in JobId=4_1(7).
+// forms match the messages about jobs that slurmctld of SLURM 24.11 to 25.11 logs at the level info. In a message, a job is
+// JobId=3, and a task of a job array is JobId=4_1(7), with its own job id in parentheses.
 var forms = []struct {
 	kind int
 	form *regexp.Regexp
-	text string // before the text that the form matches
+	text string // what precedes the text that form matches, in the text of the record
 }{
 	{created, regexp.MustCompile(`_slurm_rpc_submit_batch_job: JobId=(\S+) InitPrio=()`), ""},
 	{placed, regexp.MustCompile(`sched: Allocate JobId=(\S+) NodeList=(\S+)`), ""},
@@ -47,10 +47,10 @@ var forms = []struct {
 	{killed, regexp.MustCompile(`Killing JobId=(\S+) on (failed node \S+)`), ""},
 }
 
-// success is the text of the status of a job without an error.
+// success is the text of the record status for a job without an error.
 const success = "exit status 0"
 
-// parseMessage returns the record in a message, without its time.
+// parseMessage returns the record in a message of slurmctld. The record has no time.
 func parseMessage(message string) (record, bool) {
 	if !strings.Contains(message, "JobId=") {
 		return record{}, false
@@ -64,7 +64,8 @@ func parseMessage(message string) (record, bool) {
 	return record{}, false
 }
 
-// parseLog returns the records in the output of journalctl, and the cursor of its last entry, or an empty string.
+// parseLog returns the records in the output of journalctl, and the cursor of the last journal entry. The cursor is empty if
+// there is no entry.
 func parseLog(out []byte) (records []record, cursor string, err error) {
 	for line := range bytes.Lines(out) {
 		if len(bytes.TrimSpace(line)) == 0 {
@@ -73,8 +74,8 @@ func parseLog(out []byte) (records []record, cursor string, err error) {
 		var e struct {
 			Cursor   string          `json:"__CURSOR"`
 			Received string          `json:"__REALTIME_TIMESTAMP"`
-			Sent     string          `json:"_SOURCE_REALTIME_TIMESTAMP"` // only with syslog
-			Message  json.RawMessage `json:"MESSAGE"`                    // numbers if it is no text
+			Sent     string          `json:"_SOURCE_REALTIME_TIMESTAMP"` // only messages that come through syslog have it
+			Message  json.RawMessage `json:"MESSAGE"`                    // an array of numbers if the message is no text
 		}
 		if err := json.Unmarshal(line, &e); err != nil || e.Cursor == "" {
 			return nil, "", fmt.Errorf("journalctl printed %.100q", line)
@@ -100,7 +101,7 @@ func parseLog(out []byte) (records []record, cursor string, err error) {
 	return records, cursor, nil
 }
 
-// logEnd returns the cursor of the end of the journal.
+// logEnd returns the cursor of the last entry in the journal.
 func (p *Player) logEnd(ctx context.Context) (string, error) {
 	out, err := p.runOnController(ctx, "journalctl", "--no-pager", "--lines=0", "--show-cursor")
 	if err != nil {

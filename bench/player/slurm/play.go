@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// Play implements [player.Player]. Scripts with sbatch commands run one after the other: while one runs, jobs that become due wait and
-// are submitted together by the next one. The events are sent at the end, when the clocks have been read again.
+// Play implements [player.Player]. It runs one script with sbatch commands after the other. Jobs that become due while a script
+// runs are submitted together by the next script. Play sends the events at the end, when it has read the clocks again.
 func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	config, err := p.readConfig(ctx)
 	if err == nil {
@@ -58,13 +58,13 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	return err
 }
 
-// submission is the answers to the commands of a script.
+// submission contains the sbatch commands of a script, and the answers to them.
 type submission struct {
 	commands []command
 	answers  []answer
 }
 
-// follow submits jobs and reads the log until all jobs have ended.
+// follow submits jobs and reads the log of slurmctld until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time.Time, cursor string) error {
 	next, submitting := 0, false
 	quiet := time.Now() // when the last event happened, or when the player last looked for missing events
@@ -122,7 +122,7 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 	return t.checkComplete()
 }
 
-// submit runs a script with commands and returns their answers.
+// submit runs a script with sbatch commands and returns the answers to the commands. commands is the number of the commands.
 func (p *Player) submit(ctx context.Context, script string, commands int) ([]answer, error) {
 	out, err := p.RunLong(ctx, p.Place().Commands, strings.NewReader(script), "bash", "-s")
 	if err != nil {
@@ -136,14 +136,14 @@ func due(j workload.Job, start time.Time) time.Time {
 	return start.Add(time.Duration(j.Submit * float64(time.Second)))
 }
 
-// reading is the result of a read of the log.
+// reading is the result of one read of slurmctld's log.
 type reading struct {
 	records []record
 	cursor  string
-	alive   map[string]bool // if the read looked for missing events: the ids of the jobs that had not ended before the log was read
+	alive   map[string]bool // the ids of jobs that had not ended before the log was read; nil unless the read looked for missing events
 }
 
-// readNext reads the log. If look is set, it first lists the jobs that have not ended.
+// readNext reads the log of slurmctld. If look is set, it first lists the jobs that have not ended.
 func (p *Player) readNext(ctx context.Context, cursor string, look bool) (r reading, err error) {
 	if look {
 		if r.alive, err = p.listJobs(ctx); err != nil {

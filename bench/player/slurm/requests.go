@@ -10,10 +10,11 @@ import (
 	"github.com/nixbench/nixbench/bench/player"
 )
 
-// messageType matches a line of the statistics by message type in the output of sdiag.
+// messageType matches a line of sdiag's output that has the statistics of one message type.
 var messageType = regexp.MustCompile(`^\s*(\S+)\s*\(\s*\d+\) count:(\d+)\s`)
 
-// Requests implements [player.Requester]. It does not reset the statistics. slurmctld itself resets some of them every day.
+// Requests implements [player.Requester]. It does not reset the statistics of slurmctld. slurmctld itself resets some of its
+// statistics every day.
 func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
 	out, err := p.runOnController(ctx, "sdiag")
 	if err != nil {
@@ -26,7 +27,8 @@ func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
 	return requests, nil
 }
 
-// parseStatistics returns the requests in the output of sdiag. Its statistics by user, which follow, count the same requests.
+// parseStatistics returns the requests in the output of sdiag, by message type. It ignores the statistics by user that follow,
+// because they count the same requests.
 func parseStatistics(out string) []player.Request {
 	_, byType, _ := strings.Cut(out, "Remote Procedure Call statistics by message type")
 	byType, _, _ = strings.Cut(byType, "Remote Procedure Call statistics by user")

@@ -17,7 +17,7 @@ import (
 	slurmengine "github.com/nixbench/nixbench/deploy/engine/slurm"
 )
 
-// jobName is the name of all jobs of the player in SLURM, by which Clean finds them.
+// jobName is the name that all jobs of this player have in SLURM. Clean finds the jobs by this name.
 const jobName = "nixbench-bench"
 
 const cleanTimeout = 5 * time.Minute
@@ -29,7 +29,8 @@ type Player struct {
 	quiet time.Duration // after this time without events, the player asks SLURM for events that it may have missed
 }
 
-// New returns the player of a cluster. It submits jobs from a client, or from the controller if client is empty. It runs no command.
+// New returns the player for a SLURM cluster. It submits jobs from the node client, or from the controller if client is empty. It
+// runs no command.
 func New(c engine.Cluster, client string) player.Player {
 	return &Player{
 		Remote: player.Remote{Cluster: c, Engine: "slurm", Role: slurmengine.Controller, Client: client, Programs: programs},
@@ -47,7 +48,7 @@ func (p *Player) CommandUsage(ctx context.Context) (player.CommandUsage, error) 
 	return player.ReadCommandUsage(ctx, p.Cluster.Run, p.Place().Scheduler)
 }
 
-// Clean implements [player.Player]. A job that does not react to its end is removed by SLURM after KillWait.
+// Clean implements [player.Player]. If a cancelled job does not end by itself, SLURM kills the job after the time KillWait.
 func (p *Player) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("SLURM has not removed the jobs within %v", cleanTimeout))
 	defer cancel()
@@ -80,6 +81,6 @@ func (p *Player) listJobs(ctx context.Context) (map[string]bool, error) {
 	return jobs, nil
 }
 
-// programs are the programs of SLURM, with munged, which signs its messages. slurmstepd is not among them: one runs for each step of a job, and ends with
-// it.
+// programs are the names of SLURM's processes, with munged, which signs the messages. slurmstepd is not among them: one
+// slurmstepd runs for each step of a job, and ends with that step.
 var programs = []string{"slurmctld", "slurmdbd", "slurmd", "munged", "sackd"}

@@ -16,14 +16,14 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// maxCommands is the maximum number of sbatch commands in one script. The ids are known when the script ends, so a long script delays
-// the events.
+// maxCommands is the maximum number of sbatch commands in one script. The player knows the ids of the jobs only when the script
+// ends, so a long script delays the events.
 const maxCommands = 100
 
-// command is what one sbatch command submits: a job, or equal jobs as an array.
+// command is an sbatch command. It submits a job, or several equal jobs as a job array.
 type command struct{ jobs []workload.Job }
 
-// commands divides jobs into at most maxCommands commands, in their order. The last result contains the jobs that remain.
+// commands divides jobs into at most maxCommands sbatch commands, in the order of the jobs. rest contains the jobs that remain.
 func commands(jobs []workload.Job, arraySize int) (out []command, rest []workload.Job) {
 	for i := 0; i < len(jobs); {
 		if len(out) == maxCommands {
@@ -39,13 +39,13 @@ func commands(jobs []workload.Job, arraySize int) (out []command, rest []workloa
 	return out, nil
 }
 
-// isEqual reports whether two jobs can be tasks of one array.
+// isEqual reports whether two jobs of a workload can be tasks of one job array.
 func isEqual(a, b workload.Job) bool {
 	return a.Nodes == b.Nodes && a.Tasks == b.Tasks && a.CPUs == b.CPUs && a.Memory == b.Memory && a.Runtime == b.Runtime &&
 		a.Queue == b.Queue && a.User == b.User && len(a.After) == 0 && len(b.After) == 0
 }
 
-// taskID returns the id in SLURM of a job of a command. id is what sbatch has printed.
+// taskID returns the id in SLURM of the job with number job in the command. id is what sbatch has printed for the command.
 func (c command) taskID(id string, job int) string {
 	if len(c.jobs) == 1 {
 		return id
@@ -53,10 +53,11 @@ func (c command) taskID(id string, job int) string {
 	return id + "_" + strconv.Itoa(job+1)
 }
 
-// arguments returns the arguments of sbatch, apart from those of all jobs and from the dependencies.
+// arguments returns the arguments of sbatch for a command. They do not include the dependencies, and the arguments that are the
+// same for all jobs.
 func (c command) arguments() []string {
 	j := c.jobs[0]
-	minutes := int(math.Ceil(j.Runtime/60)) + 5 // for the start of the tasks
+	minutes := int(math.Ceil(j.Runtime/60)) + 5 // five more minutes for the start of the tasks
 	args := []string{"--nodes=" + strconv.Itoa(j.Nodes), "--ntasks=" + strconv.Itoa(j.Tasks), "--cpus-per-task=" + strconv.Itoa(j.CPUs),
 		"--time=" + strconv.Itoa(minutes)}
 	if j.Memory > 0 {
@@ -85,8 +86,9 @@ func program(j workload.Job) string {
 	return "exec " + run
 }
 
-// prelude defines the functions of a script for bash. submit prints the number of the command, the time at which sbatch starts, and the id of
-// the job, or ! and the error, and sets id. dependency prints the option for the ids that are not empty: a job that sbatch has refused has none.
+// prelude defines two functions of the bash script that submits jobs. submit runs sbatch, sets id, and prints the number of the
+// command, the time at which sbatch starts, and the id of the job, or ! and an error. dependency prints the option for the ids
+// that are not empty: a job that sbatch has refused has an empty id.
 const prelude = `LC_ALL=C
 log=$(mktemp) || exit
 trap 'rm -f "$log"' EXIT
@@ -111,8 +113,8 @@ dependency() {
 }
 `
 
-// script returns the script of bash that submits commands. idOf returns the id in SLURM of a job that was submitted before and has not
-// ended, or an empty string.
+// script returns the bash script that submits commands. idOf returns the id in SLURM of a job that an earlier script has
+// submitted and that has not ended, or an empty string.
 func script(cs []command, idOf func(job string) string) string {
 	here := map[string]string{} // name of a job that this script submits → shell expression for its id in SLURM
 	for i, c := range cs {
@@ -140,13 +142,13 @@ func script(cs []command, idOf func(job string) string) string {
 	return b.String()
 }
 
-// answer is what sbatch has answered to a command: an id or an error.
+// answer is what sbatch has answered to a command: the id of the job, or an error.
 type answer struct {
 	id, refusal string
 	at          time.Time // when sbatch started, on the clock of its node
 }
 
-// parseAnswers returns the answers in the output of a script for n commands, in the order of the commands.
+// parseAnswers returns the answers in out, the output of a script for n sbatch commands, in the order of the commands.
 func parseAnswers(out []byte, n int) ([]answer, error) {
 	answers := make([]answer, n)
 	for line := range bytes.Lines(out) {

@@ -8,16 +8,16 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// trial is the state of the jobs of Play.
+// trial is the state of the jobs during one call of Play.
 type trial struct {
 	jobs        []workload.Job
 	submissions []player.Event      // submissions and refusals, with times of the clock of the node on which sbatch runs
 	events      []player.Event      // with the times of the controller's clock
-	jobsOf      map[string][]string // id in SLURM → names of the jobs; for the id of an array, all of its jobs
+	jobsOf      map[string][]string // id in SLURM → names of the jobs; the id of a job array has all jobs of the array
 	idOf        map[string]string
-	early       map[string][]record // id in SLURM → records of jobs whose ids sbatch has not printed yet, or which belong to other users
+	early       map[string][]record // id in SLURM → records of jobs whose ids sbatch has not printed yet, or of jobs of other users
 	seen        map[string]map[int]bool
-	status      map[string]string // how a job has ended, before it has
+	status      map[string]string // job → how it has ended, known shortly before its end
 	ended       map[string]bool
 	missing     map[string]bool // jobs that the last call of checkMissing has found
 }
@@ -27,8 +27,8 @@ func newTrial(jobs []workload.Job) *trial {
 		seen: map[string]map[int]bool{}, status: map[string]string{}, ended: map[string]bool{}}
 }
 
-// openID returns the id in SLURM of a job that has not ended, or an empty string. SLURM refuses a dependency on a job that it has
-// removed from its list, and it removes ended jobs.
+// openID returns the id in SLURM of a job that has not ended, or an empty string. A dependency on an ended job must be left out:
+// SLURM removes ended jobs from its list, and refuses a dependency on a job that is not in the list.
 func (t *trial) openID(job string) string {
 	if t.ended[job] {
 		return ""
@@ -36,7 +36,7 @@ func (t *trial) openID(job string) string {
 	return t.idOf[job]
 }
 
-// addAnswers stores the ids of jobs, and adds the events of their submission, and of refused ones.
+// addAnswers stores the ids of submitted jobs, and adds the events of their submission. For refused jobs, it adds their failure.
 func (t *trial) addAnswers(s submission) {
 	for i, a := range s.answers {
 		c := s.commands[i]
@@ -72,7 +72,7 @@ func (t *trial) addEarly(id string) {
 	t.addRecords(records)
 }
 
-// addRecords adds the events of records. It reports whether a record belongs to a job of the workload.
+// addRecords adds the events of records in slurmctld's log. It reports whether a record belongs to a job of the workload.
 func (t *trial) addRecords(records []record) bool {
 	found := false
 	for _, r := range records {
@@ -89,7 +89,7 @@ func (t *trial) addRecords(records []record) bool {
 	return found
 }
 
-// addRecord adds the event of a record of a job, unless the job has had that event.
+// addRecord adds the event that a record in slurmctld's log describes, unless the job has already had that event.
 func (t *trial) addRecord(job string, r record) {
 	if t.ended[job] || t.seen[job][r.kind] {
 		return
@@ -125,8 +125,9 @@ func (t *trial) fail(job string, at time.Time, text string) {
 	t.add(player.Event{Time: at, Kind: player.Failed, Job: job, Text: text})
 }
 
-// checkMissing returns an error if a job has ended and the log does not contain its end. alive has the ids of the jobs that had not ended
-// before the log was read. The job must be missing twice, because a message takes some time until it is in the journal.
+// checkMissing returns an error if a job has ended but the log does not contain its end. alive contains the ids of the jobs that
+// had not ended before the log was read. A job must be missing in two calls, because a message takes some time to reach the
+// journal.
 func (t *trial) checkMissing(alive map[string]bool) error {
 	before := t.missing
 	t.missing = map[string]bool{}
@@ -142,7 +143,7 @@ func (t *trial) checkMissing(alive map[string]bool) error {
 	return nil
 }
 
-// checkComplete returns an error if the log did not contain all events of a finished job.
+// checkComplete returns an error if the log does not contain all events of a job that has finished.
 func (t *trial) checkComplete() error {
 	for job, id := range t.idOf {
 		if seen := t.seen[job]; seen[ended] && (!seen[created] || !seen[placed] && t.status[job] == success || !seen[status]) {

@@ -23,12 +23,12 @@ type Head struct {
 	Role string // of the head
 	// NotSetUp matches the error of a command on a node that has not been set up as a head yet.
 	NotSetUp *regexp.Regexp
-	Absent   error // error for a hive without a head, or whose head is not set up yet, so that the cluster does not exist
-	// Owner begins a command that runs as a user who may submit jobs.
+	Absent   error // the error if the hive has no head, or if the head is not set up yet, so that the cluster does not exist
+	// Owner is the first part of a command line, such as setpriv with its options: the rest runs as a user who may submit jobs.
 	Owner     []string
 	List      string // the command with which a user lists the jobs
 	Cancel    string // the command with which a user cancels a job
-	Undrained string // what --no-drain does to a node with jobs, for the user
+	Undrained string // text for the user: what happens to the jobs of a node with --no-drain
 }
 
 // Node returns the name of the head, or an empty string if the hive has none.
@@ -46,17 +46,17 @@ func (h *Head) RunOnHead(ctx context.Context, argv ...string) (string, error) {
 	return string(out), err
 }
 
-// Job is a command that runs a job for a deep check, and waits for its end.
+// Job is a test job of nixbench check --deep. Command runs the job and waits for its end.
 type Job struct {
 	Command []string
 	Stdin   string
 	Cancel  []string // the command that cancels the job
 }
 
-// NewJobName returns a name for a job, by which only this job is cancelled.
+// NewJobName returns a random name for a test job. The command that cancels the job by this name cancels no other job.
 func NewJobName() string { return "nixbench-check-" + strings.ToLower(rand.Text()[:8]) }
 
-// RunJob runs the command of a job as the user Owner, and returns its output. If the command fails, RunJob cancels the job.
+// RunJob runs the command of a test job as the user Owner, and returns its output. If the command fails, RunJob cancels the job.
 func (h *Head) RunJob(ctx context.Context, j Job) (string, error) {
 	if h.Node() == "" {
 		return "", h.Absent
@@ -77,8 +77,8 @@ func (h *Head) RunJob(ctx context.Context, j Job) (string, error) {
 	return "", errors.New(text)
 }
 
-// CheckHosts returns nil if out, the output of a command that has run once on each node of a job, has exactly the names of
-// these nodes.
+// CheckHosts checks out, the output of a command that has run once on each node of a job and printed the node's name. It returns
+// nil if out has exactly the names of the given nodes.
 func CheckHosts(command, out string, nodes []string) error {
 	got, want := strings.Fields(out), slices.Sorted(slices.Values(nodes))
 	slices.Sort(got)
@@ -104,8 +104,8 @@ func (h *Head) ReadLog(ctx context.Context, node, filter string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Explain returns the last lines of the logs of the first nodes, after the nodes' names. filter returns the filter of
-// journalctl for a node.
+// Explain returns the names of the first [maxExplained] nodes, each with the last lines of the node's log. filter returns the
+// filter of journalctl for a node.
 func (h *Head) Explain(ctx context.Context, nodes []string, filter func(node string) string) string {
 	var texts []string
 	for _, node := range nodes[:min(maxExplained, len(nodes))] {

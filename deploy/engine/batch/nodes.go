@@ -15,16 +15,17 @@ import (
 
 // Node is a node as its batch system reports it. The zero value is a node that does not exist.
 type Node interface {
-	// Status returns the status of the node as a member, with a reason if an administrator, or the batch system because of a
-	// failure of the node, has taken it out of service. isMember is false for a node that was removed or does not exist.
+	// Status returns the status of the node as a member of the cluster. The status has a reason if an administrator, or the batch
+	// system after a failure of the node, has taken the node out of service. isMember is false for a node that was removed or
+	// does not exist.
 	Status() (status engine.Status, isMember bool)
-	// IsDrained reports whether the node gets no new jobs, and IsDrainedByUs whether nixbench has drained it. Nodes that
-	// an administrator or the batch system itself has drained stay drained.
+	// IsDrained reports whether the node gets no new jobs. IsDrainedByUs reports whether nixbench has drained the node. nixbench
+	// does not end the drain of a node that an administrator or the batch system itself has drained.
 	IsDrained() bool
 	IsDrainedByUs() bool
 	IsBusy() bool // jobs run on the node, or are ending
-	// Problem returns a text that follows the name of a node that takes no jobs, such as " is offline". It is empty if the
-	// node takes jobs.
+	// Problem returns the end of a sentence that begins with the node's name, such as " is offline". It is empty if the node
+	// takes jobs.
 	Problem() string
 }
 
@@ -40,10 +41,10 @@ type System[N Node] interface {
 	Unmark(ctx context.Context, all map[string]N, nodes []string) error
 	// Jobs returns the ids of the jobs on a node, or nil if they cannot be listed.
 	Jobs(ctx context.Context, node string, n N) []string
-	// Remove removes a node from the batch system. Its program was stopped before. stopErr is the error of that stop: the
-	// machine may be lost, or new and without the program.
+	// Remove removes a node from the batch system. The caller has stopped the systemd unit of the batch system on the node, such
+	// as slurmd.service. stopErr is the error of that stop: the machine may be lost, or be new and not have the systemd unit.
 	Remove(ctx context.Context, node string, n N, stopErr error) error
-	// LogOf returns the filter of journalctl for the log of the system's program on a node.
+	// LogOf returns the filter of journalctl for the log of the batch system's daemon on a node, such as slurmd.
 	LogOf(node string) string
 }
 
@@ -51,10 +52,10 @@ type System[N Node] interface {
 type Pool[N Node] struct {
 	Head   *Head
 	System System[N]
-	Unit   string // the systemd unit of the system's program on the compute nodes
+	Unit   string // the systemd unit of the batch system on the compute nodes, such as slurmd.service
 	Absent string // what errors say after the name of a compute node that is in the hive and not in the batch system
-	// Extra returns a text that follows the name of a node of the batch system that is not in the hive. It is empty if the
-	// node does not exist.
+	// Extra returns the end of a sentence about a node that is in the batch system and not in the hive. The sentence begins with
+	// the node's name. The text is empty if the node does not exist.
 	Extra func(N) string
 }
 
@@ -84,8 +85,8 @@ func (p Pool[N]) Members(ctx context.Context) (map[string]engine.Status, error) 
 	return members, nil
 }
 
-// RemoveMember implements [engine.MemberRemover]. It stops the program of a compute node, which would register again. If the
-// removal fails, the program runs as before.
+// RemoveMember implements [engine.MemberRemover]. It first stops the batch system's daemon on the compute node, because a running
+// daemon would register the node again. If the removal then fails, RemoveMember starts the daemon again.
 func (p Pool[N]) RemoveMember(ctx context.Context, node string) error {
 	all, err := p.System.Nodes(ctx)
 	n := all[node]
@@ -105,7 +106,8 @@ func (p Pool[N]) RemoveMember(ctx context.Context, node string) error {
 	return failure.On(node, err)
 }
 
-// Drain implements [engine.Engine]. It waits for the jobs of all members, also of those that an administrator has drained.
+// Drain implements [engine.Engine]. It waits for the end of the jobs of all members, also of members that an administrator has
+// drained.
 func (p Pool[N]) Drain(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
 	all, err := p.System.Nodes(ctx)
 	switch {
@@ -160,8 +162,8 @@ func (p Pool[N]) unmarkOurs(ctx context.Context, nodes []string) error {
 	return p.System.Unmark(ctx, all, ours)
 }
 
-// waitForJobs waits until the nodes have no jobs. It waits only shortly for broken nodes. If it fails, it returns an
-// [engine.DrainError].
+// waitForJobs waits until the nodes have no jobs. For the nodes in broken, it waits at most brokenDrainTimeout. If it fails, it
+// returns an [engine.DrainError].
 func (p Pool[N]) waitForJobs(ctx context.Context, nodes, broken []string, report engine.Report) error {
 	settings := struct{ DrainTimeout int }{300} // in seconds
 	if err := p.Head.Member(p.Head.Node()).ReadSettings(&settings); err != nil {
@@ -216,8 +218,8 @@ func formatJobs(jobs []string) string {
 	return "jobs " + engine.Abbreviate(jobs, ", ")
 }
 
-// newJobsRunningError returns the error for jobs on a node that have not ended within the time limit of a drain. The jobs of
-// a drained head are those of all nodes.
+// newJobsRunningError returns the error for jobs on a node that have not ended within the time limit of a drain. If the node is
+// the head, jobs are the jobs of all nodes.
 func newJobsRunningError(h *Head, node string, limit time.Duration, jobs []string) error {
 	err := fmt.Errorf("after %v it still has %s", limit, formatJobs(jobs))
 	if node == h.Node() {
@@ -234,7 +236,7 @@ func (p Pool[N]) HeadCondition(name string, probe func(context.Context) error) c
 	}}
 }
 
-// NodesCondition returns the condition that [Pool.CheckNodes] checks. The condition's name is the number of compute nodes,
+// NodesCondition returns a condition whose probe is [Pool.CheckNodes]. The condition's name is the number of compute nodes,
 // followed by name.
 func (p Pool[N]) NodesCondition(name string, except []string) check.Condition {
 	probe := func(ctx context.Context) error { return p.CheckNodes(ctx, except) }
@@ -244,7 +246,7 @@ func (p Pool[N]) NodesCondition(name string, except []string) check.Condition {
 	}}
 }
 
-// DeepCondition returns a condition whose probe runs a job on all compute nodes.
+// DeepCondition returns a condition of nixbench check --deep, whose probe runs a job on all compute nodes.
 func (p Pool[N]) DeepCondition(name string, probe func(context.Context) error) check.Condition {
 	return check.Condition{Name: name + " " + p.count(), Probe: probe, Every: 2 * time.Second, Limit: 2 * time.Minute}
 }
@@ -257,9 +259,9 @@ func (p Pool[N]) count() string {
 	return "1 compute node"
 }
 
-// CheckNodes returns nil if the nodes of the batch system are exactly the compute nodes of the hive, and all of them take
-// jobs. Batch systems drain nodes that do not work, so a drained node is reported unless it is in except, also if an
-// administrator has drained it.
+// CheckNodes returns nil if the nodes of the batch system are exactly the compute nodes of the hive, and all of them take jobs. A
+// drained node is an error, even if an administrator has drained it, because batch systems drain nodes that do not work. Drained
+// nodes in except are no error.
 func (p Pool[N]) CheckNodes(ctx context.Context, except []string) error {
 	_, problems, err := p.compare(ctx, except)
 	switch {
@@ -271,7 +273,8 @@ func (p Pool[N]) CheckNodes(ctx context.Context, except []string) error {
 	return nil
 }
 
-// compare returns the compute nodes of the hive that take no jobs, and a text for each difference from the hive.
+// compare returns unready, the compute nodes of the hive that take no jobs, and problems, a text for each difference between hive
+// and batch system.
 func (p Pool[N]) compare(ctx context.Context, except []string) (unready, problems []string, err error) {
 	all, err := p.System.Nodes(ctx)
 	if err != nil {

@@ -21,7 +21,7 @@ type Fake struct {
 	OnCall     func(what string)   // is called with each recorded call
 	Blocked    map[string]string   // the work that blocks a drain, by node
 	Broken     map[string]string   // the error of Look, by node
-	Stopped    map[string]string   // the unit that is stopped, by node
+	Stopped    map[string]string   // the systemd unit that is stopped, by node
 	Options    engine.DrainOptions // the options of the last drain
 
 	Undrainable string // the node whose drain fails
@@ -89,8 +89,8 @@ func (s *Fake) mark(nodes []string, drained bool) {
 // Deletable is the option that allows a drain to delete the work in [Fake.Blocked].
 var Deletable = engine.DrainOption{Flag: "drain-work"}
 
-// CheckDrain returns the work in s.Blocked. The work is deleted if the options contain [Deletable]; otherwise it blocks
-// the drain.
+// CheckDrain returns the work in s.Blocked. If the options contain [Deletable], the result says that the drain deletes the work,
+// and otherwise that the work blocks the drain.
 func (s *Fake) CheckDrain(_ context.Context, nodes []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
 	out := map[string]engine.DrainCheck{}
 	for _, node := range nodes {

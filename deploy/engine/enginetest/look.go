@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// AnswerLook returns what a node answers when an engine looks at its units, and whether argv is this command. sub returns the sub-state of a
-// unit, such as running; without one the node does not have the unit. Each unit has logged log, and the disks with the given names are full.
+// AnswerLook answers the command with which an engine looks at the systemd units of a node. The second result is false if argv is
+// another command. sub returns the sub-state of a systemd unit, such as running, or nothing if the node does not have the systemd
+// unit. log is the log of each systemd unit. full contains the names of disks that are full.
 func AnswerLook(argv []string, sub func(unit string) string, log string, full ...string) ([]byte, bool) {
 	if len(argv) < 5 || argv[0] != "sh" || argv[3] != "sh" || !strings.Contains(argv[2], "ActiveEnterTimestamp") {
 		return nil, false

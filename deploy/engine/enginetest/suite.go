@@ -20,8 +20,8 @@ type Cluster struct {
 	BlockDrain func(node string)
 	// Break changes a node so that it is not ready.
 	Break func(node string)
-	// Reopen returns another client of the same cluster, as a later run has one. The test of it is skipped if Reopen
-	// is nil.
+	// Reopen returns a second engine value for the same cluster, as a later run of nixbench would create it. If Reopen is nil,
+	// the test that needs a second value is skipped.
 	Reopen func() engine.Engine
 }
 
@@ -58,7 +58,7 @@ func quiet(_, _ string) {}
 // stranger is the name of a node that is neither a member nor in the hive.
 const stranger = "stranger"
 
-// want fails the test unless the members of the cluster that is selects are exactly the given nodes.
+// want fails the test unless the members of the cluster for which is returns true are exactly the given nodes.
 func (s *suite) want(what string, is func(engine.Status) bool, nodes []string) {
 	s.Helper()
 	all, err := s.Engine.Members(s.Context())
@@ -128,7 +128,7 @@ func drainMarksAllFirst(s *suite) {
 	}
 }
 
-// drainFails tests that no node is marked as drained after a failed drain, also before a removal.
+// drainFails tests that a drain that fails leaves no node marked as drained, with and without the option Removal.
 func drainFails(s *suite) {
 	s.BlockDrain(s.Nodes[2])
 	for _, o := range []engine.DrainOptions{{}, {Removal: true}} {
@@ -162,9 +162,9 @@ func drainStranger(s *suite) {
 	s.wantMembers(s.Nodes[:]...)
 }
 
-// drainAll tests the drain of all members with one call, as before all nodes go over to another engine. The members
-// stay registered, so that they are members again when their nodes come back. An engine need not mark members that
-// have no work, such as controllers.
+// drainAll tests the drain of all members with one call, as it happens before all nodes change to another engine. The members
+// stay registered, so that they are members again when their nodes come back. An engine need not mark members that have no work,
+// such as controllers.
 func drainAll(s *suite) {
 	s.drain(s.Nodes[:]...)
 	s.wantMembers(s.Nodes[:]...)
@@ -179,8 +179,8 @@ func drainAll(s *suite) {
 	s.wantDrained()
 }
 
-// otherClient tests that the marks of drains are in the cluster: a later run uncordons members that an earlier one has
-// drained. It also tests that clients are comparable.
+// otherClient tests that the marks of drains are in the cluster: a later run of nixbench uncordons members that an earlier run
+// has drained. It also tests that engine values are comparable.
 func otherClient(s *suite) {
 	if s.Reopen == nil {
 		s.Skip("there is only one client of the cluster")

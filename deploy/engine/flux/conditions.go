@@ -23,8 +23,8 @@ func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
 	return conditions
 }
 
-// checkLeader returns nil if the leader's broker answers, and starts the jobs of all queues. Flux itself stops the
-// queues after a crash of the leader.
+// checkLeader returns nil if the broker of the leader answers and all queues of jobs are started. Flux itself stops the queues
+// after a crash of the leader.
 func (e *Engine) checkLeader(ctx context.Context) error {
 	s, err := e.readStatus(ctx)
 	if err != nil {
@@ -45,8 +45,8 @@ func (e *Engine) checkLeader(ctx context.Context) error {
 	return nil
 }
 
-// newJob returns a job with one task, or one slot of a batch job, on each compute node. The job runs command, then the options
-// of the job, then program.
+// newJob returns a test job with one task on each compute node; a batch job has one slot on each. The command line is command,
+// then the options of the job, then program.
 func (e *Engine) newJob(command []string, program ...string) batch.Job {
 	nodes := e.NodesOf(Compute)
 	name, count := batch.NewJobName(), strconv.Itoa(len(nodes))
@@ -54,7 +54,7 @@ func (e *Engine) newJob(command []string, program ...string) batch.Job {
 	return batch.Job{Command: append(command, program...), Cancel: []string{"sh", "-c", cancelScript, "sh", "name:" + name}}
 }
 
-// cancelScript cancels the job that its argument describes, if there is one.
+// cancelScript cancels the job that its first argument selects, in the syntax of flux pgrep, if there is such a job.
 const cancelScript = `! flux pgrep "$1" > /dev/null || flux pkill "$1"`
 
 // checkRun returns nil if flux run starts a task on each compute node.
@@ -66,8 +66,8 @@ func (e *Engine) checkRun(ctx context.Context) error {
 	return batch.CheckHosts("flux run", out, e.NodesOf(Compute))
 }
 
-// batchScript submits a batch job with the options in its arguments, and waits for its end. A batch job is an instance of
-// its own, whose brokers connect to each other on ports that the kernel chooses.
+// batchScript submits a batch job with the options in its arguments, and waits for the end of the job. Flux starts an instance of
+// its own for each batch job. The brokers of that instance connect to each other on ports that the kernel chooses.
 const batchScript = `id=$(flux batch --output=/dev/null --error=/dev/null "$@" --wrap flux run --nodes="$NODES" --ntasks="$NODES" true) && flux job status "$id"`
 
 // checkBatch returns nil if a batch job on all compute nodes succeeds.

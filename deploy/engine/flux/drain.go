@@ -8,7 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// reason is the reason of a drain before a change.
+// reason is the reason that nixbench gives Flux for the drain of a node that nixbench is about to change.
 const reason = drainReason + "it is about to change"
 
 // Nodes implements [batch.System]. The leader is busy if any job runs.
@@ -23,8 +23,8 @@ func (c *client) Nodes(ctx context.Context) (map[string]node, error) {
 	return s.nodes, nil
 }
 
-// MustDrain implements [batch.System]. It also selects nodes of the hive that are offline: after a change of the leader
-// they come back one after the other, and must not get jobs before they are changed.
+// MustDrain implements [batch.System]. It also selects nodes of the hive that are offline. After a change of the leader, compute
+// nodes come online one after the other, and those that are still to be changed must not get jobs.
 func (c *client) MustDrain(name string, n node, o engine.DrainOptions) bool {
 	if o.Removal {
 		return n.isReady()
@@ -32,8 +32,7 @@ func (c *client) MustDrain(name string, n node, o engine.DrainOptions) bool {
 	return n.online || slices.Contains(c.NodesOf(Compute), name)
 }
 
-// Mark implements [batch.System]. It drains compute nodes with one command, and for the leader stops the queues that are
-// started.
+// Mark implements [batch.System]. It drains compute nodes with one command. For the leader, it stops the queues that are started.
 func (c *client) Mark(ctx context.Context, all map[string]node, nodes []string) error {
 	compute := c.withoutLeader(nodes)
 	if len(compute) < len(nodes) {
@@ -67,7 +66,7 @@ func (c *client) withoutLeader(nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { return n == c.Node() })
 }
 
-// stopQueues stops the queues that are started. It writes their names to stoppedKey before.
+// stopQueues stops the queues that are started. Before that, it writes the names of these queues to stoppedKey.
 func (c *client) stopQueues(ctx context.Context, queues []queue) error {
 	var keys []string
 	for _, q := range queues {
@@ -109,7 +108,7 @@ func (c *client) startQueues(ctx context.Context, queues []queue) error {
 	return err
 }
 
-// command returns a command of `flux queue` for this queue.
+// command returns the command line of `flux queue VERB` for this queue.
 func (q queue) command(verb string, options ...string) []string {
 	argv := append([]string{"flux", "queue", verb, "--quiet"}, options...)
 	if q.name != "" {

@@ -1,9 +1,9 @@
 // Package flux is the engine for instances of Flux that modules/flux sets up. It runs Flux's commands on the leader,
 // the node of rank 0, over the SSH connection of the deployment.
 //
-// All nodes that the instance may ever have are configured. The members are those whose broker is online, and those
-// that are drained. A drained compute node is drained in Flux. The leader runs no jobs but all jobs depend on it, so a
-// drained leader has stopped queues, and its drain waits for all jobs.
+// Flux's configuration names all nodes that the instance may ever have. The members are the nodes whose broker is online, and the
+// drained nodes. nixbench drains a compute node with Flux's own command. The leader runs no jobs, but all jobs depend on it. So
+// nixbench drains the leader by stopping all queues, and waits for the end of all jobs.
 package flux
 
 import (
@@ -26,7 +26,7 @@ type Engine struct {
 	batch.Pool[node]
 }
 
-// client asks the leader of an instance.
+// client runs Flux's commands on the leader of an instance.
 type client struct{ batch.Head }
 
 // New returns the engine of an instance. It runs no command.
@@ -36,13 +36,13 @@ func New(c engine.Cluster) *Engine {
 	return &Engine{leader, batch.Pool[node]{Head: &leader.Head, System: leader, Unit: unit, Absent: " is not configured on the leader", Extra: node.describeExtra}}
 }
 
-// asOwner begins a command that runs as the owner of the instance, who may submit jobs.
+// asOwner is the first part of a command line: the rest runs as the user flux, the owner of the instance, who may submit jobs.
 var asOwner = []string{"setpriv", "--reuid=flux", "--regid=flux", "--init-groups", "--"}
 
-// errNoLeader is returned if the hive has no leader, or if it has not been set up yet, so that the instance does not
+// errNoLeader is returned if the hive has no leader, or if the leader has not been set up yet, so that the instance does not
 // exist.
 var errNoLeader = errors.New("no leader is set up yet")
 
-// notSetUpError matches the messages of shells and sudo if Flux is not installed, so that the node is no leader yet. A
-// broker that does not answer is another error.
+// notSetUpError matches the messages of shells and sudo that the command flux is missing, so that the node is no leader yet. It
+// does not match the error of a broker that does not answer.
 var notSetUpError = regexp.MustCompile(`flux: (command )?not found`)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// maxHosts is the maximum number of hosts of a list, far more than an instance has.
+// maxHosts is the maximum number of hosts in a list of hosts. An instance has far fewer.
 const maxHosts = 100_000
 
 // wordForm matches the first word of a list of hosts, such as head or c-[1-3,07].

@@ -8,19 +8,19 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// WaitReady implements [engine.Engine]. A node is ready when its broker runs and is online,
-// and the leader also when the scheduler runs: until then it cannot be seen which queues are stopped.
+// WaitReady implements [engine.Engine]. A node is ready when its broker runs and is online. The leader is ready when the
+// scheduler runs, too: before that, Flux does not report which queues are stopped.
 func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Report) error {
 	return engine.AwaitReady(ctx, name, report, func(ctx context.Context) error { return e.checkReady(ctx, name) },
 		func(ctx context.Context) string { return e.ReadLog(ctx, name, brokerLog) })
 }
 
-// checkReady returns nil if a member works, and for a node that does not belong to the instance. Otherwise the error
-// is the reason why the member does not work.
+// checkReady returns nil if a member works, or if the node does not belong to the instance. Otherwise the error is the reason why
+// the member does not work.
 func (e *Engine) checkReady(ctx context.Context, name string) error {
 	inHive := e.Has(name)
 	if inHive {
-		// The leader may still report a broker that has just been stopped as online.
+		// Ask the node itself: the leader may still report a broker as online that has just been stopped.
 		if err := engine.Inspect(ctx, e, name, true); err != nil {
 			return err
 		}

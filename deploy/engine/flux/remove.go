@@ -8,14 +8,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// offlineTimeout is the time limit until a broker that was stopped is offline.
+// offlineTimeout is how long nixbench waits until Flux reports a broker as offline that nixbench has stopped.
 const offlineTimeout = 10 * time.Second
 
-// Remove implements [batch.System]. It ends the drain of the node, which would otherwise also count for another node of this
-// name. The name stays in the configuration.
+// Remove implements [batch.System]. It ends the drain of the node, because Flux would also apply this drain to a later node with
+// the same name. The name stays in Flux's configuration.
 func (c *client) Remove(ctx context.Context, name string, n node, stopErr error) error {
 	if stopErr != nil && n.online {
-		// The leader notices only later that a machine does not answer any more.
+		// Disconnect the node, because the leader notices only later that a machine does not answer any more.
 		_, _ = c.RunOnHead(ctx, "flux", "overlay", "disconnect", name)
 	}
 	err := c.awaitOffline(ctx, name)

@@ -16,7 +16,7 @@ type status struct {
 	queues []queue
 }
 
-// node is the state of a configured node.
+// node is the state of a node in Flux's configuration.
 type node struct {
 	online  bool
 	torpid  bool // torpid in Flux: the broker has not answered for a while
@@ -34,9 +34,9 @@ type queue struct {
 	marked  bool // stoppedKey contains the queue
 }
 
-// stoppedKey is a key in Flux' key-value store. It contains the names of the queues that nixbench has stopped. The reason
-// of a stopped queue is not enough: when the leader's broker ends, Flux itself stops all queues, without a reason, and so
-// a queue that was stopped before is still stopped afterwards, but has lost its reason.
+// stoppedKey is a key in Flux's key-value store. Its value contains the names of the queues that nixbench has stopped. The reason
+// of a stopped queue is not enough to recognize such a queue: when the leader's broker ends, Flux itself stops all queues without
+// a reason, and the queues that nixbench had stopped before lose their reason.
 const stoppedKey = "nixbench.stopped"
 
 // statusScript prints the states of the nodes, the states of the queues, and stoppedKey, each followed by an empty line.
@@ -91,7 +91,8 @@ func (n node) withState(state, presence, reason string) node {
 	return n
 }
 
-// startStatus matches the state of a queue, with its name unless it is the only one.
+// startStatus matches the state of a queue, started or stopped. The state begins with the queue's name only if the instance has
+// several queues.
 var startStatus = regexp.MustCompile(`(?m)^(?:(\S+): )?Scheduling is (started|stopped)(?:: (.*))?$`)
 
 // parseQueues parses the states of the queues. stopped contains the words in stoppedKey.
@@ -105,16 +106,17 @@ func parseQueues(out string, stopped []string) []queue {
 	return queues
 }
 
-// drainReason begins the reason of a drain by nixbench, and of a stopped queue. After a killed run, the next run ends
-// only such drains. Nodes that an administrator or Flux itself has drained stay drained.
+// drainReason is the first part of the reason with which nixbench drains a node or stops a queue. After a run of nixbench that
+// was killed, the next run ends only drains with such a reason. Nodes that an administrator or Flux itself has drained stay
+// drained.
 const drainReason = "nixbench: "
 
 // isReady reports whether the broker works, so that the node can run jobs unless it is drained.
 func (n node) isReady() bool { return n.online && !n.torpid }
 
-// IsDrained implements [batch.Node]. A leader is drained if an administrator has stopped all queues. If an earlier run of
-// nixbench has stopped one, the leader is drained again: stoppedKey then has the current names of these queues, and a drain
-// that fails starts them.
+// IsDrained implements [batch.Node]. The leader counts as drained only if an administrator has stopped all queues. If an earlier
+// run of nixbench has stopped a queue, the result is false, so that this run drains the leader again: it writes the current names
+// of the stopped queues to stoppedKey, and starts the queues if the drain fails.
 func (n node) IsDrained() bool {
 	if n.leads != nil {
 		return !slices.ContainsFunc(n.leads.queues, func(q queue) bool { return q.started || q.isStoppedByUs() })
@@ -130,8 +132,8 @@ func (n node) IsDrainedByUs() bool {
 	return n.drained && strings.HasPrefix(n.reason, drainReason)
 }
 
-// Status implements [batch.Node]. All nodes that the instance may ever have are configured; those that do not exist are
-// offline.
+// Status implements [batch.Node]. Flux's configuration names all nodes that the instance may ever have. Flux reports nodes that
+// do not exist as offline.
 func (n node) Status() (engine.Status, bool) {
 	if n.leads != nil {
 		stopped := slices.ContainsFunc(n.leads.queues, queue.isStoppedByUs)
@@ -155,7 +157,8 @@ func (n node) Problem() string {
 	return " is " + n.describe()
 }
 
-// describeExtra returns a text about a node that is not in the hive. Most of the configured nodes do not exist.
+// describeExtra returns a text about a node that is not in the hive. The text is empty for an offline node, because most of the
+// nodes in Flux's configuration do not exist.
 func (n node) describeExtra() string {
 	if n.online {
 		return " is online and is not in the hive"
@@ -163,8 +166,8 @@ func (n node) describeExtra() string {
 	return ""
 }
 
-// isStoppedByUs reports whether nixbench has stopped the queue. An administrator who has stopped it again since then has
-// usually given a reason.
+// isStoppedByUs reports whether nixbench has stopped the queue. A queue with another reason was stopped again by an
+// administrator, who usually gives a reason.
 func (q queue) isStoppedByUs() bool {
 	return !q.started && (strings.HasPrefix(q.reason, drainReason) || q.marked && q.reason == "")
 }
@@ -177,7 +180,8 @@ func (q queue) key() string {
 	return q.name
 }
 
-// noScheduler is the reason of all queues until Flux has loaded the scheduler, after the start of the leader's broker.
+// noScheduler is the reason that Flux shows for each queue between the start of the leader's broker and the load of the
+// scheduler.
 const noScheduler = "Scheduler is offline"
 
 // isBusy reports whether jobs run on any node.
@@ -190,7 +194,7 @@ func (s status) isBusy() bool {
 	return false
 }
 
-// describe returns the state of a node that is not ready or drained, and the reason for it.
+// describe returns the state of a node that takes no jobs, such as offline, and the reason of a drain.
 func (n node) describe() string {
 	switch {
 	case !n.online:

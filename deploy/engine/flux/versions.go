@@ -14,14 +14,14 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	out, err := e.RunOnHead(ctx, "flux", "getattr", "version")
 	running := strings.TrimSpace(out)
 	if err != nil || running == "" {
-		return nil, nil // No error, although the leader does not answer: this may be the first deployment, or a deployment that repairs the instance.
+		return nil, nil // No error if the leader does not answer: this may be the first deployment, or a deployment that repairs the instance.
 	}
 	members, err := e.Members(ctx)
 	if err != nil {
 		return nil, nil
 	}
 	changes := map[string]engine.Change{}
-	desired := map[string]string{} // the versions when the run has ended
+	desired := map[string]string{} // the versions of the nodes when the run has ended
 	for _, m := range e.Cluster.Members {
 		_, isMember := members[m.Node]
 		if isMember {

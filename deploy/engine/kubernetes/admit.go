@@ -12,10 +12,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Admit implements [engine.Admitter]. It gives the node the credentials to join with. If the cluster exists, Admit
-// starts the join of the node. If no control plane has been set up, Admit permits the first control plane to create
-// the cluster. A node cannot decide this without nixbench, because it cannot distinguish a cluster that does not
-// exist from a cluster that is down.
+// Admit implements [engine.Admitter]. It gives the node the credentials for the join. If the cluster exists, Admit starts the
+// join of the node. If no control plane has been set up, Admit permits the first control plane to create the cluster. A node
+// needs this permission because it cannot distinguish a cluster that does not exist from a cluster that is down.
 func (e joiner) Admit(ctx context.Context, node string) error {
 	all := e.NodesOf(ControlPlane)
 	switch {
@@ -33,7 +32,7 @@ func (e joiner) Admit(ctx context.Context, node string) error {
 	}
 	_, err = e.Nodes(ctx)
 	switch {
-	case err == nil: // the join unit must be started if the node was reset and its machine was not recreated
+	case err == nil: // the node may have been reset without a new machine, and then its systemd unit for the join does not run
 		_, err = e.Command(ctx, node, "systemctl", "start", "--no-block", setupUnit)
 		return err
 	case errors.Is(err, api.ErrNoControlPlane) && (node == all[0] || e.phaseOf(ctx, all[0]) == phaseWaiting):
@@ -53,10 +52,9 @@ func (e joiner) Admit(ctx context.Context, node string) error {
 // nodeUser is the prefix of the user name with which a node authenticates to the API: system:node:NAME.
 const nodeUser = "system:node:"
 
-// sendCredentials writes a kubeconfig to a file on the node, with which the node can join. The user in the kubeconfig is the
-// node itself: the API allows this user to request a certificate for the kubelet of this node, and for no other node. A
-// bootstrap token would allow every node that has it to become any other node. The node adds the address of the API server to
-// the file.
+// sendCredentials writes a kubeconfig for the join to a file on the node. The user in the kubeconfig is the node itself: the API
+// server allows this user to request a certificate for the kubelet of this node, and for no other node. A bootstrap token would
+// allow every node that has the token to become any other node. The node adds the address of the API server to the file.
 func (e joiner) sendCredentials(ctx context.Context, node, file string) error {
 	authority, certificate, key, err := e.Issue("cluster-ca", nodeUser+node, "system:nodes")
 	if err != nil {
@@ -75,7 +73,7 @@ func (e joiner) sendCredentials(ctx context.Context, node, file string) error {
 }
 
 // isBeingCreated reports whether a control plane is creating the cluster now. A control plane in phaseWaiting does not count,
-// because it may still wait for nixbench's permission to create the cluster.
+// because it may still wait for nixbench's permission.
 func (e joiner) isBeingCreated(ctx context.Context) bool {
 	return slices.ContainsFunc(e.NodesOf(ControlPlane), func(node string) bool {
 		phase := e.phaseOf(ctx, node)

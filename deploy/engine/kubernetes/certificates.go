@@ -11,9 +11,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Certificates implements [engine.Certified]. It returns the certificates whose keys are on the node: the kubelet's
-// client certificate, and on a control plane all certificates below /etc/kubernetes/pki. It reads no keys: from a file
-// that contains a certificate and a key, it reads only the certificate.
+// Certificates implements [engine.Certified]. It returns the certificates whose keys are on the node: the kubelet's client
+// certificate, and on a control plane all certificates below /etc/kubernetes/pki. It reads no keys. From a file with a
+// certificate and a key, it reads only the certificate.
 func (e *Engine) Certificates(ctx context.Context, node string) ([]engine.Certificate, error) {
 	// A node that has not joined has none of these files. sed prints only the certificates, because
 	// kubelet-client-current.pem also contains a private key.
@@ -43,11 +43,11 @@ done`
 	return all, nil
 }
 
-// renewalUnit is the unit on a control plane that renews the certificates of the control plane.
+// renewalUnit is the systemd unit on a control plane that renews the certificates of the control plane.
 const renewalUnit = "nixbench-kubernetes-certificates.service"
 
-// parseCertificates parses files in PEM, each after a line "file PATH". It returns the first certificate of each
-// file, and leaves out files without a valid certificate.
+// parseCertificates parses text, the contents of PEM files, each after a line "file PATH". It returns the first certificate of
+// each file, and leaves out files without a valid certificate.
 func parseCertificates(text string) []engine.Certificate {
 	var all []engine.Certificate
 	for _, part := range strings.Split(text, "file /")[1:] {

@@ -46,9 +46,9 @@ func (e checker) schedulableNodes() []string {
 	return e.NodesOf(ControlPlane)
 }
 
-// checkAPI returns nil if the API server of every control plane answers. It checks each API server, because a
-// control plane that has just joined is Ready before its own API server answers. While the cluster is being
-// created, the error contains the phases of the control planes.
+// checkAPI returns nil if the API server of every control plane answers. It asks each API server, because the node of a new
+// control plane is Ready before its own API server answers. While the cluster is being created, the error contains the phases
+// (such as init or join) of the control planes.
 func (e checker) checkAPI(ctx context.Context) error {
 	all := e.NodesOf(ControlPlane)
 	if len(all) == 0 {
@@ -146,7 +146,7 @@ func indent(prefix string, out []byte) []string {
 	return lines
 }
 
-// explainNodes returns the phases and the last log lines of members that are not Ready.
+// explainNodes returns the phases (such as join) and the last log lines of members that are not Ready.
 func (e checker) explainNodes(ctx context.Context) string {
 	nodes, err := e.Nodes(ctx)
 	return e.explainMembers(func(name string) bool { return err != nil || !api.IsReady(nodes[name]) })(ctx)
@@ -159,8 +159,8 @@ const (
 	logLines     = "15" // the number of lines from each log
 )
 
-// explainMembers returns a function that quotes the phases and the last log lines of members. It quotes the members for which
-// the argument which returns true, and at most maxExplained members.
+// explainMembers returns a function that quotes the phases (such as join) and the last log lines of members. The function quotes
+// at most maxExplained of the members for which which returns true.
 func (k *kubeadm) explainMembers(which func(node string) bool) func(context.Context) string {
 	return func(ctx context.Context) string {
 		var texts []string

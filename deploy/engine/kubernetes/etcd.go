@@ -24,10 +24,9 @@ const (
 // etcd is the etcd cluster of the control planes.
 type etcd struct{ *kubeadm }
 
-// removeMember removes the etcd member of a control plane that is being removed or does not exist any
-// more. While etcd counts a member that is down, the failure of another member can lose quorum. etcd
-// refuses the removal if it would lose quorum. removeMember retries a removal for etcdRemovalTimeout if
-// etcd may accept it later.
+// removeMember removes the etcd member of a control plane that is being removed or that no longer exists. This is necessary
+// because the failure of another member can lose quorum while etcd still counts a member that is down. etcd refuses a removal
+// that would lose quorum. If etcd may accept the removal later, removeMember retries it for etcdRemovalTimeout.
 func (e etcd) removeMember(ctx context.Context, node string) error {
 	for end := time.Now().Add(etcdRemovalTimeout); ; {
 		mayAcceptLater, err := e.tryRemoveMember(ctx, node)
@@ -40,9 +39,9 @@ func (e etcd) removeMember(ctx context.Context, node string) error {
 	}
 }
 
-// tryRemoveMember lists the members of etcd and removes that of the node. It returns nil if etcd has no such
-// member: an earlier removal may have succeeded although etcdctl did not receive the answer. If the removal
-// fails, tryRemoveMember reports whether etcd may accept it later.
+// tryRemoveMember lists the members of etcd and removes the member of the node. It returns nil if etcd has no such member: an
+// earlier removal may have succeeded although etcdctl did not receive the answer. If the removal fails, mayAcceptLater says
+// whether etcd may accept the removal later.
 func (e etcd) tryRemoveMember(ctx context.Context, node string) (mayAcceptLater bool, err error) {
 	for _, other := range e.NodesOf(ControlPlane) {
 		if other == node {
@@ -85,8 +84,8 @@ func isTimeout(err error) bool {
 		strings.Contains(err.Error(), "request timed out")
 }
 
-// listFailedMembers returns the names of the etcd members that do not answer, without the member of node.
-// It runs etcdctl on the node from.
+// listFailedMembers returns the names of the etcd members that do not answer, without the member of node. It runs etcdctl on the
+// node that from names.
 func (e etcd) listFailedMembers(ctx context.Context, from, node string, members []gjson.Result) []string {
 	var down []string
 	for _, m := range members {

@@ -10,11 +10,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// HollowLabel is the label of a hollow node.
+// HollowLabel is the label of a hollow node: a Node object without a machine of its own, which another machine simulates.
 const HollowLabel = api.HollowLabel
 
-// checkHollow returns a text for each machine whose hollow nodes are not those of the hive, or are not Ready. It asks the cluster only
-// if the hive has hollow nodes.
+// checkHollow returns a text for each machine whose hollow nodes (the nodes that it simulates) are not those of the hive, or are
+// not Ready. It asks the cluster only if the hive has hollow nodes.
 func (e checker) checkHollow(ctx context.Context) ([]string, error) {
 	type count struct{ expected, registered, ready int }
 	counts := map[string]count{}
@@ -51,7 +51,7 @@ func (e checker) checkHollow(ctx context.Context) ([]string, error) {
 	return problems, err
 }
 
-// removeHollow deletes the hollow nodes of a machine. Kubernetes deletes their pods.
+// removeHollow deletes the hollow nodes that a machine simulates. Kubernetes then deletes the pods of these nodes.
 func (e remover) removeHollow(ctx context.Context, machine string) error {
 	_, err := e.Kubectl(ctx, "", "delete", "nodes", "-l", HollowLabel+"="+machine, "--wait=false")
 	if err != nil && !errors.Is(err, api.ErrNoControlPlane) {

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// setupUnit is the unit on a node that creates the cluster, joins the node, and applies new settings.
+	// setupUnit is the systemd unit on a node that creates the cluster, joins the node, and applies new settings.
 	setupUnit = "nixbench-kubernetes.service"
-	// progressFile is the file on a node to which setupUnit writes the phase of the node.
+	// progressFile is the file on a node to which setupUnit writes the phase of the node, such as join.
 	progressFile = "/var/lib/nixbench/kubernetes.json"
 	// phaseWaiting is the phase of a deployed node that waits for the permission to create the cluster, or for
 	// another node.
@@ -39,7 +39,8 @@ func (k *kubeadm) readPhase(ctx context.Context, node string) (phase, text strin
 	return progress.Get("phase").String(), text
 }
 
-// describeJoin returns the phase of a node that has not registered yet, and the program that does not work there. It returns an empty string if the phase cannot be read.
+// describeJoin returns the phase (such as join) of a node that has not registered yet, and which program on the node does not
+// work. It returns an empty string if the phase cannot be read.
 func (e *kubeadm) describeJoin(ctx context.Context, node string) string {
 	phase, text := e.readPhase(ctx, node)
 	if phase == "" {
@@ -51,9 +52,9 @@ func (e *kubeadm) describeJoin(ctx context.Context, node string) string {
 	return phase + text
 }
 
-// describeCertificateRequest returns the state of the last certificate request of a joining node's kubelet,
-// such as "not approved". It returns an empty string if there is no request or the API does not answer. The request contains
-// the name of the node; its user may be a bootstrap token.
+// describeCertificateRequest returns the state of the last certificate request of a joining node's kubelet, such as "not
+// approved". It returns an empty string if there is no request, or if the API does not answer. It finds the request by the node
+// name in the request, because the user of the request may be a bootstrap token.
 func (k *kubeadm) describeCertificateRequest(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout/3)
 	defer cancel()
@@ -99,8 +100,8 @@ func requestedName(r gjson.Result) string {
 	return ""
 }
 
-// describeSigners returns why no certificate request is signed, if no controller manager is ready. Otherwise
-// it returns an empty string. Controller managers approve and sign certificate requests.
+// describeSigners returns the reason why no certificate request is signed if no controller manager is ready, because controller
+// managers approve and sign the requests. Otherwise it returns an empty string.
 func (k *kubeadm) describeSigners(ctx context.Context) string {
 	pods, err := k.List(ctx, "-n", "kube-system", "get", "pods")
 	if err != nil {

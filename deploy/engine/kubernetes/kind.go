@@ -12,7 +12,7 @@ import (
 // defaultPort is the port of the API server.
 const defaultPort = 6443
 
-// Kind describes this engine.
+// Kind describes the Kubernetes engine to the rest of nixbench.
 var Kind = engine.Kind{
 	Name:         "kubernetes",
 	Title:        "Kubernetes",
@@ -35,7 +35,7 @@ is also removed from etcd.`,
 	},
 }
 
-// accessNotice is how long before the expiry of the administrator's certificate nixbench starts to report the expiry.
+// accessNotice is how long before the administrator's certificate expires nixbench starts to warn about it.
 const accessNotice = 30 * 24 * time.Hour
 
 // accessNotes returns a note if the certificate in a kubeconfig expires within accessNotice. It returns no note if the file is

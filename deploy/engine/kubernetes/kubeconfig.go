@@ -19,8 +19,7 @@ type Access struct {
 	Cluster   string `json:"-"`
 	Authority []byte `json:"certificate-authority-data,omitempty"`
 	Server    string `json:"server"` // URL
-	// ServerName is the name to expect in the certificate of the API server. It is empty if that name is
-	// the host in Server.
+	// ServerName is the name to expect in the certificate of the API server. It is empty if the host in Server is that name.
 	ServerName  string `json:"tls-server-name,omitempty"`
 	credentials credentials
 }
@@ -53,14 +52,15 @@ func (e *Engine) ReadAdminAccess(ctx context.Context) (*Access, error) {
 	return nil, NewAccessError(errors.Join(errs...))
 }
 
-// NewAccessError returns the error if no control plane has the credentials of the administrator, with the reasons.
+// NewAccessError returns the error for a cluster in which no control plane has the administrator's credentials. err contains the
+// reasons.
 func NewAccessError(err error) error {
 	return failure.WithHint(failure.WithKind(failure.Cluster, fmt.Errorf("no control plane has an administrator's kubeconfig yet: %w", err)),
 		"nixbench check shows how far the setup of the cluster is")
 }
 
-// newAccess returns the first cluster and the first user of a kubeconfig in JSON, or nil if the kubeconfig
-// has no server or no credentials.
+// newAccess returns the first cluster and the first user of config, a kubeconfig in JSON. It returns nil if config has no server
+// or no credentials.
 func newAccess(cluster string, config []byte) *Access {
 	var c struct {
 		Clusters []struct{ Cluster *Access }

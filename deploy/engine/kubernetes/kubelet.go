@@ -12,7 +12,7 @@ import (
 
 const (
 	kubeletUnit = "kubelet.service"
-	// maxLeaseAge is the maximum age of a working kubelet's lease. A kubelet renews its lease every ten seconds.
+	// maxLeaseAge is the maximum age of the lease of a working kubelet. A kubelet renews its lease every ten seconds.
 	maxLeaseAge = 20 * time.Second
 )
 
@@ -25,10 +25,9 @@ func (e *kubeadm) Look(ctx context.Context, node string) ([]engine.Fault, error)
 	return e.Cluster.Look(ctx, node, "containerd.service", "crio.service", kubeletUnit)
 }
 
-// checkKubeletReported returns nil if the kubelet runs, and has renewed its lease after its start and within
-// maxLeaseAge. The Ready condition is not sufficient, because it stays true for most of a minute after the
-// kubelet has exited. The state of the unit is not sufficient, because systemd reports a kubelet that exits
-// repeatedly as active. All times are from the clock of the node.
+// checkKubeletReported returns nil if the kubelet runs, and has renewed its lease after its start and within maxLeaseAge. The
+// Ready condition is not sufficient: it stays true for most of a minute after the kubelet has exited. The state of the systemd
+// unit is not sufficient: systemd reports a kubelet that exits repeatedly as active. All times are from the clock of the node.
 func (e *Engine) checkKubeletReported(ctx context.Context, node string) error {
 	kubelet, err := e.ReadUnit(ctx, node, kubeletUnit)
 	if err != nil {

@@ -34,16 +34,16 @@ type Engine struct {
 	upgrader
 }
 
-// Parts of an Engine.
+// The methods of Engine are divided among these types.
 type (
-	checker  struct{ *kubeadm } // of the conditions that must hold
-	joiner   struct{ *kubeadm } // of new members
-	remover  struct{ *kubeadm } // of members
-	upgrader struct{ *kubeadm } // of the versions of members
+	checker  struct{ *kubeadm } // the conditions that must hold at the end of a run
+	joiner   struct{ *kubeadm } // the join of new members
+	remover  struct{ *kubeadm } // the removal of members
+	upgrader struct{ *kubeadm } // the changes of the members' versions
 )
 
-// kubeadm is a cluster that kubeadm has set up. Its client asks the API server of a control plane, and not the endpoint in
-// admin.conf, which may be the address of a removed node.
+// kubeadm is a cluster that kubeadm has set up. Its client runs kubectl against the API server of a control plane. It does not
+// use the endpoint in admin.conf, which may be the address of a removed node.
 type kubeadm struct{ *api.Client }
 
 // New returns the engine of a cluster. It runs no command.
@@ -126,18 +126,17 @@ type settings struct {
 	// JoinConfig is the path of the kubeconfig with which a node joins. It is empty if nodes join with a token that
 	// the user has put on them.
 	JoinConfig string `json:"joinConfig"`
-	// RenewBefore is the number of days between the renewal of a certificate and its expiry. With 0,
-	// certificates are not renewed.
+	// RenewBefore is how many days before its expiry a certificate is renewed. With 0, certificates are not renewed.
 	RenewBefore int    `json:"renewBefore"`
 	Version     string `json:"version"` // the version of Kubernetes on the member, such as 1.34.4
-	// Hollow is the number of hollow nodes for which the machine stands.
+	// Hollow is the number of hollow nodes: the nodes that this machine simulates.
 	Hollow int `json:"hollow"`
-	// Checks are the checks of objects that the hive adds. Only control planes have them.
+	// Checks are additional checks of Kubernetes objects, which the hive defines. Only control planes have them.
 	Checks map[string]api.ObjectCheck `json:"checks"`
 }
 
-// settings returns the settings of the first control plane in the hive that has settings. Missing
-// values have defaults.
+// settings returns the settings of the first control plane in the hive that has settings. Values that are missing in the hive
+// have defaults.
 func (k *kubeadm) settings() (settings, error) {
 	s := settings{
 		Probe: api.Probe{

@@ -11,9 +11,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// WaitReady implements [engine.Engine]. It waits until the kubelet of the member works with the current
-// configuration, and until the API server of a control plane answers. Without the wait for the API server,
-// the API could be unavailable when the next node is drained.
+// WaitReady implements [engine.Engine]. It waits until the kubelet of the member works with the current configuration. On a
+// control plane, it also waits until the API server answers: otherwise the API could be unavailable when nixbench drains the next
+// node.
 func (e *Engine) WaitReady(ctx context.Context, node string, report engine.Report) error {
 	return engine.AwaitReady(ctx, node, report, func(ctx context.Context) error { return e.checkReady(ctx, node) },
 		e.explainMembers(func(m string) bool { return m == node }))

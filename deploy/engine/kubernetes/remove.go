@@ -10,11 +10,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// RemoveMember implements [engine.MemberRemover]. It removes the etcd member of the node, resets the node,
-// and deletes the Node object, in this order. The etcd member is removed first, because etcd refuses a
-// removal that would lose quorum, and then the reset must not delete the etcd data of the node: a member
-// that etcd still counts cannot rejoin without these data. The Node object is deleted last, so that the
-// next run repeats an interrupted removal.
+// RemoveMember implements [engine.MemberRemover]. It removes the etcd member of the node, resets the node, and deletes the Node
+// object, in this order. The etcd member is removed first: if etcd refuses the removal because quorum would be lost, the etcd
+// data of the node must stay. Without these data, a member that etcd still counts cannot rejoin. The Node object is deleted last,
+// so that the next run repeats an interrupted removal.
 func (e remover) RemoveMember(ctx context.Context, node string) error {
 	nodes, err := e.Nodes(ctx)
 	if err != nil {
@@ -44,8 +43,8 @@ func (e remover) RemoveMember(ctx context.Context, node string) error {
 	return resetErr
 }
 
-// resetNode deletes the cluster state on a node, so that the node can join again if its machine is not
-// removed. It does nothing if the node cannot be reached or has not joined the cluster.
+// resetNode deletes the cluster state on a node, so that the node can join again if the user keeps its machine. It does nothing
+// if the node cannot be reached or has not joined the cluster.
 func (e remover) resetNode(ctx context.Context, node string) error {
 	if _, err := e.Command(ctx, node, "test", "-e", "/etc/kubernetes/kubelet.conf"); err != nil {
 		return nil

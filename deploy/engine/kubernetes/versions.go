@@ -27,7 +27,7 @@ func (e upgrader) Versions(ctx context.Context, nodes []string) (map[string]engi
 	defer cancel()
 	observed, err := e.Nodes(ctx)
 	if err != nil {
-		return nil, nil // No error, although no API server answers: this may be the first deployment, or a deployment that repairs the cluster.
+		return nil, nil // No error if no API server answers: this may be the first deployment, or a deployment that repairs the cluster.
 	}
 	var members []member
 	different := false
@@ -64,13 +64,13 @@ func (e upgrader) Versions(ctx context.Context, nodes []string) (map[string]engi
 // member contains the versions of a member.
 type member struct {
 	engine.Member
-	deployed bool    // by this run
-	desired  release // in the hive
-	kubelet  release // unknown if the node is not registered
+	deployed bool    // whether this run deploys the member
+	desired  release // the version of the member in the hive
+	kubelet  release // version of the running kubelet; unknown if the node is not registered
 	api      release // version of the API server that runs on the member, if the member is a control plane
 }
 
-// readAPIVersions reads the versions of the API servers, and reports whether one has answered.
+// readAPIVersions reads the versions of the API servers into members, and reports whether at least one API server has answered.
 func (e upgrader) readAPIVersions(ctx context.Context, members []member) bool {
 	var asked sync.WaitGroup
 	for i, m := range members {
@@ -164,7 +164,7 @@ func parseRelease(s string) release {
 	if m == nil {
 		return release{}
 	}
-	number := func(text string) int { n, _ := strconv.Atoi(text); return n } // only digits
+	number := func(text string) int { n, _ := strconv.Atoi(text); return n } // text contains only digits, so there is no error
 	return release{number(m[1]), number(m[2]), number(m[3]), cmp.Or(m[4], final)}
 }
 

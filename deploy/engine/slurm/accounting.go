@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// accountingNode returns the node on which slurmdbd runs. This may be the controller. It returns an empty string if the hive
-// has no accounting.
+// accountingNode returns the node on which slurmdbd runs. This may be the controller. accountingNode returns an empty string if
+// the hive has no accounting.
 func (c *client) accountingNode() string {
 	if node := c.FirstOf(Accounting); node != "" {
 		return node
@@ -22,7 +22,7 @@ func (c *client) accountingNode() string {
 	return ""
 }
 
-// checkAccounting returns nil if slurmdbd answers and the cluster is registered there.
+// checkAccounting returns nil if slurmdbd answers and the cluster is registered with slurmdbd.
 func (e *Engine) checkAccounting(ctx context.Context) error {
 	config, err := e.readConfig(ctx)
 	if err != nil {
@@ -42,8 +42,8 @@ func (e *Engine) checkAccounting(ctx context.Context) error {
 	return nil
 }
 
-// isAccounted reports whether a cluster is registered with slurmdbd with the port of slurmctld. Without this port,
-// slurmdbd does not send changes of accounts to slurmctld. It returns an error if slurmdbd does not answer.
+// isAccounted reports whether slurmdbd has registered the cluster with the port of slurmctld. Without this port, slurmdbd does
+// not send changes of accounts to slurmctld. isAccounted returns an error if slurmdbd does not answer.
 func (c *client) isAccounted(ctx context.Context, cluster string) (bool, error) {
 	out, err := c.RunOnHead(ctx, "sacctmgr", "--noheader", "--parsable2", "show", "cluster", cluster, "format=cluster,controlport")
 	for line := range strings.Lines(out) {
@@ -57,12 +57,13 @@ func (c *client) isAccounted(ctx context.Context, cluster string) (bool, error) 
 // restartTimeout is the time limit for a restart of slurmctld, which waits 30 seconds for slurmdbd.
 const restartTimeout = 90 * time.Second
 
-// registerScript restarts slurmctld so that it takes the id of the cluster from the current slurmdbd. Its argument is the folder of
-// slurmctld's state. The file is that of modules/slurm/accounting-daemon.nix.
+// registerScript restarts slurmctld, so that slurmctld takes the id of the cluster from the current slurmdbd. $0 is the folder of
+// slurmctld's state. Without the file nixbench-accounting, the unit of slurmctld accepts a new id (see
+// modules/slurm/accounting-daemon.nix).
 const registerScript = `rm -f "$0/nixbench-accounting" && systemctl restart slurmctld.service`
 
-// admitAccounting registers the cluster with a slurmdbd whose database is new: slurmctld runs with accounting and does not
-// register there by itself.
+// admitAccounting registers the cluster with a slurmdbd whose database is new. A slurmctld that already runs with accounting does
+// not register with a new database by itself.
 func (e *Engine) admitAccounting(ctx context.Context) error {
 	config, err := e.readConfig(ctx)
 	switch {
@@ -71,7 +72,7 @@ func (e *Engine) admitAccounting(ctx context.Context) error {
 	case err != nil:
 		return err
 	case !config.usesAccounting():
-		return nil // slurmctld restarts when accounting is turned on
+		return nil // slurmctld does not use accounting yet, and restarts when accounting is turned on
 	}
 	registered, err := await(ctx, func(ctx context.Context) (bool, error) { return e.isAccounted(ctx, config["ClusterName"]) })
 	if registered || err != nil {

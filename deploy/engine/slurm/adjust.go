@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Adjust implements [engine.Adjuster] for the features of dynamic compute nodes. slurmd reports them only when it
-// registers for the first time. The features of static nodes are in slurm.conf.
+// Adjust implements [engine.Adjuster] for the features of dynamic compute nodes. It is needed because slurmd reports features
+// only when it registers for the first time. The features of static nodes are in slurm.conf.
 func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error) {
 	registered, err := e.Nodes(ctx)
 	if errors.Is(err, errNoController) {

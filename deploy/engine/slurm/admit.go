@@ -13,15 +13,17 @@ import (
 // admitTimeout is the time limit for the answer of a controller that has just been deployed.
 const admitTimeout = 30 * time.Second
 
-// restartScript restarts slurmd unless it was started in the last 15 seconds, and so registers by itself.
+// restartScript restarts slurmd, because slurmd registers when it starts. A slurmd that was started in the last 15 seconds is not
+// restarted.
 const restartScript = `since=$(systemctl show --timestamp=unix --property=ActiveEnterTimestamp --value slurmd.service)
 since=${since#@}
 [ $(($(date +%s) - ${since:-0})) -lt 15 ] || systemctl restart slurmd.service`
 
-// Admit implements [engine.Admitter]. slurmd registers only when it starts. If the controller was recreated, it has
-// lost its list of nodes, so Admit restarts slurmd on a compute node that is not registered; for the controller,
-// on all such nodes of the hive. The jobs of a node continue. If the node with slurmdbd was recreated, Admit restarts slurmctld,
-// which registers with the new database only when it starts. Admit ends the drain that [Engine.RemoveMember] has left on a node of a static list.
+// Admit implements [engine.Admitter]. slurmd and slurmctld register only when they start. A controller that was recreated has
+// lost its list of nodes. So for a compute node that is not registered, Admit restarts slurmd; for the controller, it does so on
+// all such nodes of the hive. The jobs of these nodes continue. For a recreated node with slurmdbd, Admit restarts slurmctld,
+// which then registers with the new database. Admit also ends the drain that [Engine.RemoveMember] has left on a node of a static
+// list in slurm.conf.
 func (e *Engine) Admit(ctx context.Context, name string) error {
 	var nodes []string
 	switch {
@@ -61,7 +63,7 @@ func (e *Engine) Admit(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// await calls ask until the controller or slurmdbd answers, or the cluster does not exist yet.
+// await repeats ask until the controller or slurmdbd answers, or until ask says that the cluster does not exist yet.
 func await[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
 	defer cancel()

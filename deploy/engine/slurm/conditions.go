@@ -40,7 +40,7 @@ func (e *Engine) checkController(ctx context.Context) error {
 	return nil
 }
 
-// newJob returns a job with one task on each compute node. command is followed by the options of the job, and these by
+// newJob returns a test job with one task on each compute node. The command line is command, then the options of the job, then
 // program.
 func (e *Engine) newJob(command []string, program ...string) batch.Job {
 	nodes, name := e.jobNodes(), batch.NewJobName()
@@ -57,8 +57,9 @@ func (e *Engine) checkSrun(ctx context.Context) error {
 	return batch.CheckHosts("srun", out, e.jobNodes())
 }
 
-// batchScript fails unless srun works within a batch job, on each node of the job. SLURM_CONF is set there, so
-// wrappers of the commands may behave differently than in a login.
+// batchScript is the script of a batch job. It fails unless srun works within the job on each node of the job. It is a test of
+// its own because SLURM sets SLURM_CONF in a batch job, so that wrappers of the commands may behave differently than in a login
+// shell.
 const batchScript = `#!/bin/sh
 [ "$(srun --ntasks-per-node=1 printenv SLURMD_NODENAME | sort -u | wc -l)" = "$SLURM_JOB_NUM_NODES" ]
 `

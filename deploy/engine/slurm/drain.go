@@ -13,9 +13,9 @@ func (c *client) MustDrain(_ string, n node, o engine.DrainOptions) bool {
 	return !o.Removal || n.runsJobs()
 }
 
-// Mark implements [batch.System]. It sets the state DRAIN of nodes with the same reason with one command.
+// Mark implements [batch.System]. It sets the state DRAIN of the nodes, with one command for all nodes with the same reason.
 func (c *client) Mark(ctx context.Context, all map[string]node, nodes []string) error {
-	reasons := map[string][]string{} // the nodes by the reason of their drain
+	reasons := map[string][]string{} // the reason of a drain → the nodes
 	for _, name := range nodes {
 		reason := drainReason
 		if n := all[name]; n.isSetDown() {
@@ -31,7 +31,8 @@ func (c *client) Mark(ctx context.Context, all map[string]node, nodes []string) 
 	return nil
 }
 
-// namesOf returns the names that registered nodes have in SLURM, as one list for SLURM's commands.
+// namesOf returns the names that the given nodes have in SLURM, as one list for SLURM's commands. registered contains all nodes
+// in SLURM.
 func namesOf(registered map[string]node, nodes []string) string {
 	var names []string
 	for _, name := range nodes {
@@ -56,14 +57,15 @@ func (c *client) Jobs(ctx context.Context, _ string, n node) []string {
 	return jobs
 }
 
-// Unmark implements [batch.System]. Removed nodes stay drained until they are admitted again.
+// Unmark implements [batch.System]. Nodes that nixbench has removed stay drained until nixbench admits them again.
 func (c *client) Unmark(ctx context.Context, all map[string]node, nodes []string) error {
 	return c.undrain(ctx, all, slices.DeleteFunc(nodes, func(name string) bool { return all[name].isRemoved() }))
 }
 
-// undrain ends the drain of nodes. Unlike the state RESUME, UNDRAIN does not make a node available that is down. Nodes that an administrator had set to
-// DOWN before the drain are DOWN again, with the administrator's reason. They stay drained, because SLURM makes a node that is only DOWN available as soon as
-// its slurmd registers or answers (ReturnToService).
+// undrain ends the drain of nodes. It uses UNDRAIN and not RESUME, because RESUME would make a node available that is down. A
+// node that an administrator had set to DOWN before the drain becomes DOWN again, with the administrator's reason. Such a node
+// stays drained, because SLURM makes a node that is only DOWN available as soon as its slurmd registers or answers
+// (ReturnToService).
 func (c *client) undrain(ctx context.Context, registered map[string]node, nodes []string) error {
 	var end []string
 	for _, name := range nodes {

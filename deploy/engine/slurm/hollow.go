@@ -12,11 +12,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// hollowForm matches the name of a hollow node: the name of its machine, and its number on the machine.
+// hollowForm matches the name of a hollow node, such as c-1-h2: the name of the machine that runs its slurmd, and a number on
+// that machine.
 var hollowForm = regexp.MustCompile(`^(.+)-h([1-9][0-9]*)$`)
 
-// machineOf returns the machine of a hollow node, and the number of the node there. slurmd reports the name of its machine as
-// NodeHostName; the name and the NodeHostName of other nodes are equal.
+// machineOf returns the machine of a hollow node (one of several nodes whose slurmd run on one machine), and the number of the
+// node there. A hollow node has the name of its machine as NodeHostName; for other nodes, name and NodeHostName are equal.
 func (n node) machineOf() (machine string, number int, ok bool) {
 	m := hollowForm.FindStringSubmatch(n["NodeName"])
 	if m == nil || m[1] != n["NodeHostName"] || n.isStatic() {
@@ -26,8 +27,9 @@ func (n node) machineOf() (machine string, number int, ok bool) {
 	return m[1], number, err == nil
 }
 
-// joinHollow replaces the hollow nodes of each machine by one node, which has the name of the machine as its key. expected returns how many hollow
-// nodes a machine has in the hive. Nodes of a machine with greater numbers are joined under a key of their own, which is no node of the hive.
+// joinHollow replaces the hollow nodes of each machine by one node, whose key is the name of the machine. expected returns how
+// many hollow nodes a machine has in the hive. joinHollow joins the nodes with greater numbers under another key, which is not
+// the name of a node of the hive.
 func joinHollow(nodes map[string]node, expected func(machine string) int) map[string]node {
 	out := map[string]node{}
 	wanted, surplus := map[string][]int{}, map[string][]int{}
@@ -56,8 +58,8 @@ func joinHollow(nodes map[string]node, expected func(machine string) int) map[st
 	return out
 }
 
-// join returns one node for hollow nodes of a machine. It is ready, or drained, if all of them are, and busy if one of them is. Its NodeName is
-// a list that scontrol accepts.
+// join returns one node for all hollow nodes of a machine. It is ready if all of them are ready, drained if all are drained, and
+// busy if one of them is busy. Its NodeName is a list that scontrol accepts.
 func join(nodes map[string]node, machine string, numbers []int) node {
 	slices.Sort(numbers)
 	var all []node
@@ -82,16 +84,16 @@ func join(nodes map[string]node, machine string, numbers []int) node {
 	if slices.ContainsFunc(all, node.IsBusy) {
 		joined["CPUAlloc"] = "1"
 	}
-	first := slices.MinFunc(all, func(a, b node) int { return a.slurmdStart().Compare(b.slurmdStart()) }) // one that is unknown is the first
+	first := slices.MinFunc(all, func(a, b node) int { return a.slurmdStart().Compare(b.slurmdStart()) }) // an unknown time is 1970
 	joined["SlurmdStartTime"] = first["SlurmdStartTime"]
 	return joined
 }
 
-// runsJobs reports whether the node, or one of the hollow nodes of a machine, can run jobs unless it is drained.
+// runsJobs reports whether the node can run jobs unless it is drained. A machine with hollow nodes can run jobs if one of the
+// hollow nodes can.
 func (n node) runsJobs() bool { return n.isReady() || n["AnyReady"] != "" }
 
-// rank returns a number for the state of a hollow node. The state of a machine is the state of its hollow node with the
-// highest rank.
+// rank returns a number for the state of a hollow node. A machine has the state of the hollow node with the highest rank.
 func (n node) rank() int {
 	switch {
 	case !n.isReady():
@@ -102,16 +104,18 @@ func (n node) rank() int {
 	return 0
 }
 
-// hollowNode returns the name of a hollow node.
+// hollowNode returns the name of the hollow node with a number on a machine.
 func hollowNode(machine string, number int) string { return machine + "-h" + strconv.Itoa(number) }
 
-// hollowOf returns how many hollow nodes a machine of the hive has. It returns 0 for other machines, and for machines that are one node.
+// hollowOf returns how many hollow nodes a machine has in the hive. It returns 0 for a machine that is one node, and for a
+// machine that is not in the hive.
 func (c *client) hollowOf(machine string) int {
 	s, _ := c.settingsOf(machine) // other calls return the error
 	return s.Hollow
 }
 
-// jobNodes returns the names in SLURM of the compute nodes of the hive, and of a machine with hollow nodes the name of the first one.
+// jobNodes returns the compute nodes of the hive by their names in SLURM. For a machine with hollow nodes, it returns only the
+// first hollow node.
 func (c *client) jobNodes() []string {
 	nodes := slices.Clone(c.NodesOf(Compute))
 	for i, name := range nodes {

@@ -12,10 +12,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// node is a node as `scontrol show nodes` reports it: the values by their names.
+// node contains the values of a node by their names (such as State), as `scontrol show nodes` prints them.
 type node map[string]string
 
-// Nodes implements [batch.System]. It returns the registered compute nodes by name. Hollow nodes are joined to one node with the name of their machine.
+// Nodes implements [batch.System]. It returns the registered compute nodes by name. All hollow nodes of a machine are joined to
+// one node with the name of the machine.
 func (c *client) Nodes(ctx context.Context) (map[string]node, error) {
 	// Times are in seconds since 1970, and do not depend on the time zone of the controller.
 	out, err := c.RunOnHead(ctx, "env", "SLURM_TIME_FORMAT=%s", "scontrol", "--oneliner", "show", "nodes")
@@ -28,17 +29,18 @@ func (c *client) Nodes(ctx context.Context) (map[string]node, error) {
 // nameOfValue matches the name of a value. Values may contain spaces.
 var nameOfValue = regexp.MustCompile(`(?:^| )([A-Za-z_]+)=`)
 
-// userText and afterReason match the names of the values that users write. SLURM prints them after all others, the reason first.
+// userText and afterReason match the names of values with texts that users write. SLURM prints these values after all others,
+// Reason first.
 var (
 	userText    = regexp.MustCompile(` (Reason|Comment|Extra|InstanceId|InstanceType|ReservationName)=`)
 	afterReason = regexp.MustCompile(` (Comment|Extra|InstanceId|InstanceType|ReservationName)=`)
 )
 
-// reasonForm matches a reason, who has set it and when.
+// reasonForm matches a reason, with the user who has set it and the time.
 var reasonForm = regexp.MustCompile(`^(.*) (\[[^\s@\]]+@\d+\])`)
 
-// parseNodes parses the output of `scontrol --oneliner show nodes`. A text of a user may look like other values or
-// contain line breaks, so only lines that have the values of a node count, and of the texts only the reason.
+// parseNodes parses the output of `scontrol --oneliner show nodes`. The texts that users write may look like values or contain
+// line breaks. So parseNodes reads only lines that have the values of a node, and only the reason of the users' texts.
 func parseNodes(out string) map[string]node {
 	all := map[string]node{}
 	for line := range strings.Lines(out) {
@@ -68,8 +70,8 @@ func parseNodes(out string) map[string]node {
 	return all
 }
 
-// parseReason splits a text such as "bad disk [root@1795363543]" into the reason, and who has set it and when. A further text
-// after this is ignored.
+// parseReason splits a text such as "bad disk [root@1795363543]" into the reason and setBy, the user who has set the reason and
+// the time. It ignores any text after them.
 func parseReason(text string) (reason, setBy string) {
 	if at := afterReason.FindStringIndex(text); at != nil {
 		text = text[:at[0]]
@@ -83,10 +85,10 @@ func parseReason(text string) (reason, setBy string) {
 // states returns the base state, such as IDLE or MIXED, and the flags of a node, such as DRAIN.
 func (n node) states() []string { return strings.Split(n["State"], "+") }
 
-// has reports whether a node has the state or flag.
+// has reports whether a node has the base state or flag with this name.
 func (n node) has(state string) bool { return slices.Contains(n.states(), state) }
 
-// isReady reports whether slurmd works, so that the node can run jobs unless it is drained.
+// isReady reports whether the node's slurmd works, so that the node can run jobs unless it is drained.
 func (n node) isReady() bool {
 	for _, bad := range []string{"NOT_RESPONDING", "INVALID_REG", "REBOOT_ISSUED", "POWERED_DOWN", "POWERING_DOWN", "FAIL"} {
 		if n.has(bad) {
@@ -102,8 +104,9 @@ func (n node) IsDrained() bool { return n.has("DRAIN") }
 // isStatic reports whether slurm.conf has the node. Other nodes have registered as dynamic nodes.
 func (n node) isStatic() bool { return !n.has("DYNAMIC_NORM") }
 
-// isRemoved reports whether [Engine.RemoveMember] has removed a node of a static list, and its slurmd has not registered since. SLURM
-// keeps the reason when the slurmd registers, so its start is compared with the time of the reason.
+// isRemoved reports whether [Engine.RemoveMember] has removed a node of the static list in slurm.conf, and the node's slurmd has
+// not registered since then. SLURM keeps the reason of the removal when slurmd registers, so the start of slurmd is compared with
+// the time of the reason.
 func (n node) isRemoved() bool {
 	if !n.has("DOWN") && !n.IsDrained() || !strings.HasPrefix(n["Reason"], removedReason) {
 		return false
@@ -111,10 +114,10 @@ func (n node) isRemoved() bool {
 	return !n.slurmdStart().After(n.reasonTime())
 }
 
-// timeOfReason matches the time in the text that says who has set a reason and when, such as [root@1795363543].
+// timeOfReason matches the time after a reason, such as 1795363543 in [root@1795363543].
 var timeOfReason = regexp.MustCompile(`@(\d+)\]$`)
 
-// reasonTime returns the time, by the clock of the controller, at which the reason was set, or 1970 if it is unknown.
+// reasonTime returns when the reason was set, by the clock of the controller. It returns 1970 if the time is unknown.
 func (n node) reasonTime() time.Time {
 	var seconds int64
 	if m := timeOfReason.FindStringSubmatch(n["ReasonSetBy"]); m != nil {
@@ -128,16 +131,17 @@ func (n node) IsBusy() bool {
 	return n.has("ALLOCATED") || n.has("MIXED") || n.has("COMPLETING") || n["CPUAlloc"] != "0" && n["CPUAlloc"] != ""
 }
 
-// drainReason is the reason of a drain by nixbench. After a killed run, the next run uncordons only nodes
+// drainReason is the reason with which nixbench drains a node. If a run of nixbench was killed, the next run uncordons only nodes
 // with this reason. Nodes that an administrator or SLURM has drained stay drained.
 const drainReason = "nixbench: it is about to change"
 
-// downBefore is a part of the reason of a drain, after drainReason, if an administrator had set the node to DOWN before the
-// drain. The reason of the administrator follows downBefore.
+// downBefore follows drainReason in the reason of a drain if an administrator had set the node to DOWN before the drain. The
+// administrator's own reason follows downBefore.
 const downBefore = "; down before: "
 
-// IsDrainedByUs implements [batch.Node]: nixbench has drained the node, and no administrator has changed the reason since. SLURM
-// does not change the reason of a node that is drained already, also if an epilog fails there, and deletes it with the drain.
+// IsDrainedByUs implements [batch.Node]: nixbench has drained the node, and no administrator has changed the reason since then.
+// SLURM itself does not change the reason of a node that is already drained, even if an epilog fails on the node, and deletes the
+// reason at the end of the drain.
 func (n node) IsDrainedByUs() bool {
 	return n.IsDrained() && (n["Reason"] == drainReason || n["Reason"] == removedReason || n.wasDown())
 }
@@ -145,14 +149,15 @@ func (n node) IsDrainedByUs() bool {
 // wasDown reports whether an administrator had set the node to DOWN before nixbench drained it.
 func (n node) wasDown() bool { return strings.HasPrefix(n["Reason"], drainReason+downBefore) }
 
-// isSetDown reports whether an administrator has set the node to DOWN. SLURM itself sets nodes to DOWN as its own user, until their slurmd registers.
+// isSetDown reports whether an administrator has set the node to DOWN. SLURM sets nodes to DOWN as its own user, until their
+// slurmd registers.
 func (n node) isSetDown() bool {
-	_, isJoined := n["AnyReady"] // hollow nodes of a machine
+	_, isJoined := n["AnyReady"] // the joined hollow nodes of a machine
 	return n.has("DOWN") && !isJoined && n["Reason"] != "" && !strings.HasPrefix(n["Reason"], "nixbench: ") && !strings.HasPrefix(n["ReasonSetBy"], "[slurm@")
 }
 
-// isOutOfService reports whether an administrator, or SLURM because of a failure of the node, has taken the node out of
-// service. A machine is out of service if some of its hollow nodes are.
+// isOutOfService reports whether an administrator, or SLURM after a failure of the node, has taken the node out of service. A
+// machine with hollow nodes is out of service if some of them are.
 func (n node) isOutOfService() bool {
 	return n.IsDrained() && !n.IsDrainedByUs() || n.isSetDown() || n["Drained"] != ""
 }
@@ -177,14 +182,14 @@ func (n node) Problem() string {
 	return ""
 }
 
-// slurmdStart returns the time, by the clock of the node, at which the slurmd that has registered was started, or 1970 if it
-// is unknown.
+// slurmdStart returns when the slurmd that has registered was started, by the clock of the node. It returns 1970 if the time is
+// unknown.
 func (n node) slurmdStart() time.Time {
 	seconds, _ := strconv.ParseInt(n["SlurmdStartTime"], 10, 64)
 	return time.Unix(seconds, 0)
 }
 
-// describe returns the state of a node and the reason for it.
+// describe returns the state of a node, such as DOWN, and the reason for the state.
 func (n node) describe() string {
 	if n["Missing"] != "" {
 		return "incomplete: " + n["Missing"]

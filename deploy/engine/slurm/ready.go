@@ -9,15 +9,15 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// WaitReady implements [engine.Engine]. A compute node is ready when its slurmd has registered since its last
-// start; the controller, when slurmctld answers; the node with slurmdbd, when slurmdbd answers.
+// WaitReady implements [engine.Engine]. A compute node is ready when its slurmd has registered after its last start. The
+// controller is ready when slurmctld answers, and the node with slurmdbd when slurmdbd answers.
 func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Report) error {
 	return engine.AwaitReady(ctx, name, report, func(ctx context.Context) error { return e.checkReady(ctx, name) },
 		func(ctx context.Context) string { return e.ReadLog(ctx, name, e.LogOf(name)) })
 }
 
-// checkReady returns nil if a member works, and for a node that does not belong to the cluster. Otherwise the
-// error is the reason why the member does not work.
+// checkReady returns nil if a member works, or if the node does not belong to the cluster. Otherwise the error is the reason why
+// the member does not work.
 func (e *Engine) checkReady(ctx context.Context, name string) error {
 	if name == e.FirstOf(Accounting) {
 		return engine.Inspect(ctx, e, name, true)
@@ -39,9 +39,9 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 	return e.checkRegistered(ctx, name, n)
 }
 
-// checkRegistered returns an error unless slurmd of the node runs and has registered since its start. The
-// controller reports a node as idle for minutes after its slurmd has died. Both times are from the clock of the
-// node.
+// checkRegistered returns an error unless the slurmd of the node runs and has registered since its start. It does not rely on the
+// state in SLURM: the controller reports a node as idle for minutes after its slurmd has died. Both times are from the clock of
+// the node.
 func (e *Engine) checkRegistered(ctx context.Context, name string, n node) error {
 	unit, err := e.ReadUnit(ctx, name, "slurmd.service")
 	switch {
@@ -56,7 +56,8 @@ func (e *Engine) checkRegistered(ctx context.Context, name string, n node) error
 	return nil
 }
 
-// Look implements [engine.Inspector]. If the units of a node run, it also asks whether MUNGE works with the controller.
+// Look implements [engine.Inspector]. If the node's systemd units run, Look also tests whether MUNGE accepts messages from the
+// controller.
 func (e *Engine) Look(ctx context.Context, name string) ([]engine.Fault, error) {
 	faults, err := e.Cluster.Look(ctx, name, e.units(name)...)
 	if err == nil && len(faults) == 0 && e.unitOf(name) != "" {
@@ -67,8 +68,8 @@ func (e *Engine) Look(ctx context.Context, name string) ([]engine.Fault, error) 
 	return faults, err
 }
 
-// checkMunge describes why munged of a node does not accept what munged of the controller has signed, or returns an empty string.
-// slurmctld reports a node whose munged has another key as idle for minutes.
+// checkMunge describes why the munged of a node does not accept a message that the munged of the controller has signed, or
+// returns an empty string. The check is needed because slurmctld reports a node with another MUNGE key as idle for minutes.
 func (e *Engine) checkMunge(ctx context.Context, name string) string {
 	controller := e.Node()
 	if controller == "" || controller == name {
@@ -103,7 +104,7 @@ func (e *Engine) units(name string) []string {
 const (
 	mungeUnit      = "munged.service"
 	databaseUnit   = "mysql.service"
-	accountingUnit = "slurmdbd.service" // is active when slurmdbd answers
+	accountingUnit = "slurmdbd.service" // the systemd unit becomes active when slurmdbd answers
 )
 
 // unitOf returns the systemd unit of SLURM's daemon on a node of the hive.
@@ -114,5 +115,5 @@ func (c *client) unitOf(name string) string {
 // LogOf implements [batch.System].
 func (c *client) LogOf(name string) string { return logOf(c.unitOf(name)) }
 
-// logOf returns the filter of journalctl for the log of a unit.
+// logOf returns the filter of journalctl for the log of a systemd unit.
 func logOf(unit string) string { return "--unit=" + unit }

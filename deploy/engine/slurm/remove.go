@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// removedReason is the reason of a node of a static list that was removed. If an administrator or SLURM had drained the node, the reason of that drain follows.
+// removedReason is the reason that nixbench sets for a node of the static list in slurm.conf that it has removed. If the node was
+// drained before by an administrator or SLURM, the reason of that drain follows.
 const removedReason = "nixbench: it was removed"
 
-// Remove implements [batch.System]. SLURM does not delete nodes of slurm.conf: such a node is drained and set to DOWN,
-// until it is admitted again, or until the controller has another slurm.conf.
+// Remove implements [batch.System]. SLURM does not delete nodes that are in slurm.conf. So such a node is drained and set to
+// DOWN, until nixbench admits it again or the controller gets another slurm.conf.
 func (c *client) Remove(ctx context.Context, _ string, n node, _ error) error {
 	if n.isStatic() {
 		return c.takeDown(ctx, n)
@@ -18,8 +19,8 @@ func (c *client) Remove(ctx context.Context, _ string, n node, _ error) error {
 	return err
 }
 
-// takeDown drains a node and sets it to DOWN. The drain is needed because SLURM makes a node that is DOWN available again when it
-// processes the answer to a ping, and the node may have sent that answer before its slurmd was stopped.
+// takeDown drains a node and sets it to DOWN. DOWN alone is not enough: SLURM makes a node that is only DOWN available again when
+// it processes the answer to a ping, and the node may have sent that answer before its slurmd was stopped.
 func (c *client) takeDown(ctx context.Context, n node) error {
 	reason := removedReason
 	if n.isOutOfService() {

@@ -1,8 +1,9 @@
 // Package slurm is the engine for clusters that modules/slurm sets up. It runs SLURM's commands on the
 // controller over the SSH connection of the deployment, so nothing on the operator's machine needs MUNGE's key.
 //
-// The members are the controller, the compute nodes that it lists and that were not removed, and the node with slurmdbd once the controller
-// uses it. A drained member has the state DRAIN in SLURM: its jobs continue, and it gets no new ones.
+// The members are the controller, the compute nodes that the controller lists and that were not removed, and the node with
+// slurmdbd as soon as the controller uses slurmdbd. A drained member has the state DRAIN in SLURM: its jobs continue, and it gets
+// no new jobs.
 package slurm
 
 import (
@@ -40,16 +41,17 @@ func New(c engine.Cluster) *Engine {
 		Extra: func(node) string { return " is registered and is not in the hive" }}}
 }
 
-// asNobody runs a command as the user nobody, because slurmctld refuses jobs of root (DisableRootJobs).
+// asNobody is the first part of a command line: the rest runs as the user nobody, because slurmctld refuses jobs of root
+// (DisableRootJobs).
 var asNobody = []string{"setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"}
 
-// errNoController is returned if the hive has no controller, or if it has not been set up yet, so that the
-// cluster does not exist.
+// errNoController is returned if the hive has no controller, or if the controller has not been set up yet, so that the cluster
+// does not exist.
 var errNoController = errors.New("no controller is set up yet")
 
-// notSetUpError matches the messages of env, of shells and sudo, and of SLURM if the node is no controller yet: scontrol is
-// not installed, or there is no slurm.conf. Other files that do not exist, such as the socket of munged, mean that the
-// controller does not work.
+// notSetUpError matches the messages of env, shells, sudo and SLURM if the node is no controller yet: scontrol is not installed,
+// or there is no slurm.conf. It does not match if another file is missing, such as the socket of munged: then the controller does
+// not work.
 var notSetUpError = regexp.MustCompile(`env: .?scontrol.?: No such file or directory` +
 	`|scontrol: (command )?not found|Could not establish a configuration source`)
 
@@ -58,7 +60,7 @@ type settings struct {
 	Features   []string `json:"features"`
 	Accounting bool     `json:"accounting"` // whether slurmdbd runs on the controller
 	Version    string   `json:"version"`
-	Hollow     int      `json:"hollow"` // the number of nodes for which the machine stands, or 0
+	Hollow     int      `json:"hollow"` // the number of hollow nodes whose slurmd run on this machine; 0: the machine is one node
 }
 
 // settingsOf returns the settings of a node of the hive.
@@ -73,7 +75,7 @@ func (c *client) setState(ctx context.Context, nodes, state string, more ...stri
 	return err
 }
 
-// config contains the settings with which slurmctld runs, by their names.
+// config contains the settings of the running slurmctld, by their names.
 type config map[string]string
 
 // usesAccounting reports whether slurmctld uses slurmdbd.

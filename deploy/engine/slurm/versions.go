@@ -14,10 +14,10 @@ import (
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	observed, err := e.observeVersions(ctx)
 	if err != nil {
-		return nil, nil // No error, although the controller does not answer: this may be the first deployment, or a deployment that repairs the cluster.
+		return nil, nil // No error if the controller does not answer: this may be the first deployment, or a deployment that repairs the cluster.
 	}
 	changes := map[string]engine.Change{}
-	after := map[string]release{} // the releases when the run has ended
+	after := map[string]release{} // the release of each daemon when the run has ended
 	for name, version := range observed {
 		after[name] = parseRelease(version)
 	}
@@ -39,7 +39,8 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	return changes, e.checkReleases(observed, after)
 }
 
-// observeVersions returns the versions of slurmctld, of each registered slurmd, and of slurmdbd if it answers on a node of its own.
+// observeVersions returns the versions of slurmctld and of each registered slurmd. If slurmdbd runs on a node of its own and
+// answers, it also returns the version of slurmdbd.
 func (e *Engine) observeVersions(ctx context.Context) (map[string]string, error) {
 	config, err := e.readConfig(ctx)
 	if err != nil {
@@ -69,8 +70,8 @@ func (e *Engine) observeVersions(ctx context.Context) (map[string]string, error)
 
 var slurmdbdVersion = regexp.MustCompile(`(?m)^SLURMDBD_VERSION\s*=\s*(\S+)`)
 
-// checkReleases returns a VersionError if the releases after the run are not supported together, or if slurmctld
-// or slurmdbd cannot read what its running version has written.
+// checkReleases returns a VersionError if SLURM does not support the releases after the run together. It also does so if
+// slurmctld or slurmdbd could not read what its running version has written.
 func (e *Engine) checkReleases(observed map[string]string, after map[string]release) error {
 	controller := e.Node()
 	if err := checkUpgrade("slurmctld", controller, observed[controller], after[controller]); err != nil {
@@ -92,7 +93,8 @@ func (e *Engine) checkReleases(observed map[string]string, after map[string]rele
 	return nil
 }
 
-// checkUpgrade returns a VersionError unless a daemon of the release desired can read the state of the running one.
+// checkUpgrade returns a VersionError unless a daemon of the desired release can read the state that the running daemon has
+// written.
 func checkUpgrade(daemon, node, observed string, desired release) error {
 	running := parseRelease(observed)
 	switch {
@@ -146,10 +148,11 @@ func parseRelease(version string) release {
 	return max(r, 0)
 }
 
-// widerSupport is release 24.11. SLURM 24.11 and later support the three releases before them; older releases support two.
+// widerSupport is release 24.11. SLURM 24.11 and later support the three releases before their own, and older releases support
+// two.
 const widerSupport release = 3
 
-// oldestSupported returns the oldest release whose state r can read and whose daemons r accepts.
+// oldestSupported returns the oldest release that works with r: r can read its state, and accepts its daemons.
 func (r release) oldestSupported() release {
 	if r < widerSupport {
 		return r - 2
@@ -157,7 +160,7 @@ func (r release) oldestSupported() release {
 	return r - 3
 }
 
-// newestReader returns the newest release that can read the state of r.
+// newestReader returns the newest release that can read the state that r has written.
 func (r release) newestReader() release {
 	for newest := r + 3; newest > r; newest-- {
 		if newest.oldestSupported() <= r {

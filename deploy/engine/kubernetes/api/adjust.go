@@ -27,8 +27,8 @@ const adjustTimeout = time.Minute
 type Desired struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	Taints []Taint           `json:"taints"` // null means the taints of DefaultTaints
-	// DefaultTaints are the taints that other programs set on such a node. A list of taints in the hive replaces them. If the
-	// hive does not contain the list any more, they are restored.
+	// DefaultTaints are the taints that Kubernetes software, such as kubeadm, sets on a node of this role. A list of taints in
+	// the hive replaces DefaultTaints. If a later hive has no such list, nixbench restores DefaultTaints.
 	DefaultTaints []Taint `json:"-"`
 }
 
@@ -51,10 +51,9 @@ func (t Taint) String() string {
 	return t.Key + "=" + t.Value + ":" + t.Effect
 }
 
-// Adjust reconciles the labels and taints of nodes with the desired ones, and returns the differences in words, by node. It
-// leaves out nodes that are not registered. With dry, it changes nothing. It updates all nodes that differ
-// with one kubectl command. If another client has changed a Node object since Adjust read
-// the object, Adjust reads all nodes again and retries.
+// Adjust changes the labels and taints of nodes to the desired ones, and returns the differences in words, by node. It leaves out
+// nodes that are not registered. With dry, it changes nothing. One kubectl command updates all nodes that differ. If another
+// client has changed a Node object after Adjust has read it, Adjust reads all nodes again and retries.
 func (c *Client) Adjust(ctx context.Context, desired map[string]Desired, dry bool) (map[string][]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, adjustTimeout)
 	defer cancel()
@@ -80,9 +79,8 @@ func (c *Client) Adjust(ctx context.Context, desired map[string]Desired, dry boo
 	}
 }
 
-// findDifferences returns the differences of the nodes in words, by node, and the desired Node objects of the nodes to
-// update. If only appliedAnnotation is missing on a node, there is a desired object for the node, but there are no words.
-// This is so after a node has registered with its labels.
+// findDifferences returns the differences of the nodes in words, by node, and the desired Node objects of the nodes to update. A
+// node on which only appliedAnnotation is missing has a desired object and no words: such a node has registered with its labels.
 func (c *Client) findDifferences(ctx context.Context, desired map[string]Desired) (map[string][]string, []Object, error) {
 	nodes, err := c.Nodes(ctx)
 	all := map[string][]string{}
@@ -120,8 +118,8 @@ func reconcileNode(n gjson.Result, want Desired) ([]string, Object, error) {
 	var last Desired
 	note, noted := node.Metadata.Annotations[appliedAnnotation]
 	if noted {
-		// If another client has overwritten the annotation and it is invalid, no label or taint counts as
-		// applied by nixbench.
+		// Another client may have overwritten the annotation with an invalid value. Then no label or taint counts as applied by
+		// nixbench.
 		_ = json.Unmarshal([]byte(note), &last)
 	}
 	if node.Metadata.Labels == nil {
@@ -184,8 +182,7 @@ func reconcileLabels(are, want, last map[string]string) []string {
 	return words
 }
 
-// reconcileTaints returns the desired taints of a node, which include those of other programs, and the
-// changes in words.
+// reconcileTaints returns the taints that a node must have, including those of other programs, and the changes in words.
 func reconcileTaints(are []Taint, desired Desired, last []Taint) ([]Taint, []string) {
 	want, ours := desired.Taints, slices.Clone(last)
 	switch {

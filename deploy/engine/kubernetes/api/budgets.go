@@ -18,7 +18,7 @@ type budgetBlock struct {
 
 // findBlock returns the budget that blocks the eviction of a pod, temporarily or permanently.
 func findBlock(budgets []gjson.Result, p pod) budgetBlock {
-	if phase := p.Get("status.phase").String(); phase != "Running" { // the API evicts such pods regardless of budgets
+	if phase := p.Get("status.phase").String(); phase != "Running" { // the API server evicts pods that do not run regardless of budgets
 		return budgetBlock{}
 	}
 	var of []gjson.Result

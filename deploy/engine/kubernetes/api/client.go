@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	requestTimeout = 15 * time.Second // of one request of kubectl to its API server
+	requestTimeout = 15 * time.Second // time limit of one request of kubectl to its API server
 	attemptTimeout = 10 * time.Second // time limit of kubectl on one control plane, if another control plane can be tried afterwards
 	// Timeout is the time limit of kubectl on all control planes together.
 	Timeout = 30 * time.Second
@@ -28,7 +28,7 @@ const (
 // Client runs kubectl on the control planes of a cluster.
 type Client struct {
 	engine.Cluster
-	Role string // of the control planes
+	Role string // the role of the control planes in the engine
 	// Kubeconfig is the file on a control plane with the credentials of the administrator. The control plane has been set up
 	// if it has the file.
 	Kubeconfig string
@@ -42,8 +42,8 @@ type Client struct {
 // does not exist.
 var ErrNoControlPlane = errors.New("no control plane is set up yet")
 
-// Kubectl runs kubectl on one control plane after the other, until an API server answers, and returns that
-// answer. It begins with the control plane that answered last.
+// Kubectl runs kubectl on one control plane after the other until an API server answers, and returns the output of kubectl. It
+// begins with the control plane that answered last.
 func (c *Client) Kubectl(ctx context.Context, stdin string, args ...string) ([]byte, error) {
 	var errs []error
 	all := c.orderControlPlanes()
@@ -82,8 +82,8 @@ func (c *Client) orderControlPlanes() []string {
 	return all
 }
 
-// try runs kubectl on one control plane. left is the number of control planes that have not been
-// tried yet, including this one: the remaining time of ctx is divided among them.
+// try runs kubectl on one control plane. left is the number of control planes that have not been tried yet, including this one.
+// The remaining time of ctx is divided equally among them.
 func (c *Client) try(ctx context.Context, left int, node, stdin string, args ...string) ([]byte, error) {
 	limit := attemptTimeout
 	if left == 1 {
@@ -101,9 +101,8 @@ func (c *Client) try(ctx context.Context, left int, node, stdin string, args ...
 	return out, err
 }
 
-// isNotSetUp reports whether kubectl failed with err because the control plane has not been set up yet. Such
-// a node has no kubeconfig, and may have no kubectl. A node that has a kubeconfig and no kubectl has been
-// set up.
+// isNotSetUp reports whether kubectl failed with err because the control plane has not been set up yet: the node has no
+// kubeconfig, and perhaps no kubectl. A node with a kubeconfig has been set up, even if it has no kubectl.
 func (c *Client) isNotSetUp(ctx context.Context, node string, err error) bool {
 	if strings.Contains(err.Error(), c.Kubeconfig+": no such file") {
 		return true
@@ -132,7 +131,7 @@ func (c *Client) KubectlOn(ctx context.Context, node, stdin string, args ...stri
 	return out, err
 }
 
-// Get runs a kubectl get command, whose arguments are given, and returns the object that it prints.
+// Get runs kubectl get with the given arguments, and returns the object that kubectl prints.
 func (c *Client) Get(ctx context.Context, args ...string) (gjson.Result, error) {
 	out, err := c.Kubectl(ctx, "", append(args, "-o", "json")...)
 	if err != nil {
@@ -145,20 +144,21 @@ func (c *Client) Get(ctx context.Context, args ...string) (gjson.Result, error) 
 	return object, nil
 }
 
-// List runs a kubectl get command, whose arguments are given, and returns the objects that it prints.
+// List runs kubectl get with the given arguments, and returns the objects that kubectl prints.
 func (c *Client) List(ctx context.Context, args ...string) ([]gjson.Result, error) {
 	list, err := c.Get(ctx, args...)
 	return list.Get("items").Array(), err
 }
 
-// maxValues is the maximal number of values in the output of a node. Real output of the maximal size has fewer: an element
-// of an array needs 80 bytes of memory, and two bytes of JSON.
+// maxValues is the maximum number of JSON values in the output of a node, which limits memory: an element of an array needs 80
+// bytes of memory, but only two bytes of JSON. Real output has fewer values, even output of the maximum size.
 const maxValues = 1 << 19
 
-// ParseJSON parses the output of a program on a node. The error completes a sentence that begins with the program.
+// ParseJSON parses the output of a program on a node. Its error is the end of a sentence that begins with the name of the
+// program.
 func ParseJSON(text []byte) (gjson.Result, error) {
 	switch {
-	case !json.Valid(text): // it limits the depth, unlike gjson.Valid
+	case !json.Valid(text): // json.Valid limits the depth of the JSON, and gjson.Valid does not
 		return gjson.Result{}, errors.New("printed no JSON")
 	case bytes.Count(text, []byte(",")) > maxValues:
 		return gjson.Result{}, fmt.Errorf("printed more than %d values", maxValues)
@@ -166,9 +166,8 @@ func ParseJSON(text []byte) (gjson.Result, error) {
 	return gjson.ParseBytes(text), nil
 }
 
-// IsDefinite reports whether every control plane would return this error, so that no other control plane
-// is tried. Other errors concern one control plane: its etcd may be slow, or its API server may be stopping or
-// starting.
+// IsDefinite reports whether every control plane would return this error, so that nixbench does not try another control plane.
+// Other errors concern one control plane: its etcd may be slow, or its API server may be stopping or starting.
 func IsDefinite(err error) bool {
 	return definiteError.MatchString(err.Error()) && !isRBACMissing(err)
 }
@@ -203,8 +202,8 @@ func retry(ctx context.Context, isTemporary func(error) bool, f func() error) er
 	}
 }
 
-// Shorten returns the last line of an error, which contains the cause, without the command lines of kubectl. If ctx has
-// ended, it returns the cause of that.
+// Shorten returns the last line of err, which contains the cause, without the command lines of kubectl. If ctx has ended, Shorten
+// returns the cause of the end of ctx.
 func Shorten(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -17,9 +17,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// DrainedAnnotation is the annotation of a node that nixbench has drained. After a killed run, the next
-// run uncordons only nodes with this annotation, so that nodes that an administrator has cordoned stay
-// cordoned.
+// DrainedAnnotation is the annotation of a node that nixbench has drained. If a run of nixbench was killed, the next run
+// uncordons only nodes with this annotation. So a node that an administrator has cordoned stays cordoned.
 const DrainedAnnotation = "nixbench.dev/drained"
 
 // cordonedSuffix is the end of the value of DrainedAnnotation if the node was already cordoned before
@@ -34,8 +33,8 @@ const (
 	// brokenTimeout is the time limit of the drain of a broken node, on which the end of pods cannot be
 	// observed.
 	brokenTimeout = 10 * time.Second
-	// undoTimeout is the time limit of undoDrain. It must be longer than the restart of a control plane, while
-	// the API is unavailable.
+	// undoTimeout is the time limit of undoDrain. It must be longer than the restart of a control plane, because the API is
+	// unavailable during that restart.
 	undoTimeout = 30 * time.Second
 )
 
@@ -52,8 +51,8 @@ func DrainMark(n gjson.Result) string {
 
 func isCordoned(n gjson.Result) bool { return n.Get("spec.unschedulable").Bool() }
 
-// mustDrain reports whether a node must be drained: an administrator has not cordoned it. Before a removal, a node must be
-// drained if it can be reached, because otherwise the end of its pods cannot be observed.
+// mustDrain reports whether nixbench must drain a node: always, unless an administrator has cordoned it. Before a removal,
+// nixbench drains every node that can be reached, because the end of pods on an unreachable node cannot be observed.
 func (d Drainer) mustDrain(ctx context.Context, n gjson.Result, o engine.DrainOptions) bool {
 	if !o.Removal {
 		return DrainMark(n) != "" || !isCordoned(n)
@@ -62,9 +61,9 @@ func (d Drainer) mustDrain(ctx context.Context, n gjson.Result, o engine.DrainOp
 	return err == nil
 }
 
-// Drain implements [engine.Engine]. It cordons all given nodes and then runs kubectl drain for one node after
-// the other. It returns an error if pods would be lost, or if a disruption budget blocks a drain
-// permanently. If it fails for one node, it uncordons all nodes that it has cordoned.
+// Drain implements [engine.Engine]. It cordons all given nodes, and then runs kubectl drain for one node after the other. It
+// returns an error if pods would be lost, or if a disruption budget blocks a drain permanently. If the drain of one node fails,
+// Drain uncordons all nodes that it has cordoned.
 func (d Drainer) Drain(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
 	if len(names) == 0 {
 		return nil
@@ -92,7 +91,7 @@ func (d Drainer) Drain(ctx context.Context, names []string, o engine.DrainOption
 			continue
 		}
 		cordoned = append(cordoned, name)
-		marks[name] = markOf(n) // also if cordon fails, since it may already have set the mark
+		marks[name] = markOf(n) // record the mark also if cordon fails, because cordon may already have set it
 		if err := retryUnavailable(ctx, func() error { return d.mark(ctx, name, marks[name]) }); err != nil {
 			return undo(name, Shorten(ctx, err))
 		}
@@ -106,7 +105,7 @@ func (d Drainer) Drain(ctx context.Context, names []string, o engine.DrainOption
 	return nil
 }
 
-// markOf returns the value of DrainedAnnotation of a node that is drained.
+// markOf returns the value that DrainedAnnotation must have on the node n while it is drained.
 func markOf(n gjson.Result) string {
 	mark := DrainMark(n)
 	if mark == "" {
@@ -158,8 +157,8 @@ func (d Drainer) Uncordon(ctx context.Context, node string) error {
 	return failure.On(node, fmt.Errorf("uncordon: %w", Shorten(ctx, err)))
 }
 
-// undoDrain uncordons nodes with the given marks after a failed drain. It returns err, which is the error of the drain,
-// joined with the errors of the uncordon.
+// undoDrain uncordons nodes with the given marks after a failed drain. err is the error of the drain. undoDrain returns err,
+// joined with the errors of the uncordons.
 func (d Drainer) undoDrain(ctx context.Context, marks map[string]string, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
@@ -179,9 +178,8 @@ func (d Drainer) undoDrain(ctx context.Context, marks map[string]string, err err
 	return errors.Join(errs...)
 }
 
-// evictPods evicts the pods of a cordoned node. It runs kubectl drain repeatedly, until no pod is left, and
-// returns a DrainTimeoutError after drainTimeout. If the node is broken, the limit is brokenTimeout, and
-// remaining pods are not an error.
+// evictPods evicts the pods of a cordoned node. It runs kubectl drain repeatedly until no pod is left, and returns a
+// DrainTimeoutError after drainTimeout. For a broken node, the time limit is brokenTimeout, and remaining pods are not an error.
 func (d Drainer) evictPods(ctx context.Context, node string, broken bool, o engine.DrainOptions, report func(string)) error {
 	limit := drainTimeout
 	if broken {
@@ -266,10 +264,10 @@ func (e *DrainTimeoutError) Hint() string {
 	return "the node is uncordoned again; " + again
 }
 
-// runDrainRound runs kubectl drain for at most roundTimeout, and reports whether the node is drained. It sets
-// --force and --delete-emptydir-data only if one of the given pods needs the flag, so that kubectl does not
-// delete pods that need a flag and were created after the check. If the whole cluster is drained, it ignores disruption
-// budgets: they would wait for pods that have no node to start on.
+// runDrainRound runs kubectl drain for at most roundTimeout, and reports whether the node is drained. It sets --force and
+// --delete-emptydir-data only if one of the given pods needs the flag. So kubectl does not delete pods that were created after
+// the check and need such a flag. With whole, when all nodes are drained, it ignores disruption budgets: kubectl would wait for
+// new pods, which have no node to start on.
 func (d Drainer) runDrainRound(ctx context.Context, node string, pods []pod, whole bool) (bool, error) {
 	args := []string{"drain", node, "--ignore-daemonsets", "--timeout=" + roundTimeout.String()}
 	if slices.ContainsFunc(pods, pod.isBare) {

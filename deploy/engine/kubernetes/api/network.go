@@ -16,8 +16,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Several deep checks may run at the same time, each in its own namespace. A check deletes its namespace at
-// the end, unless it is interrupted.
+// Several runs of nixbench check --deep may take place at the same time, each in its own namespace. A check deletes its namespace
+// at the end, unless the check is interrupted.
 const (
 	probeLabel     = "nixbench.dev/check" // the label of each namespace of a deep check
 	probeNamespace = "nixbench-check-"    // the prefix of the name of each such namespace
@@ -33,16 +33,16 @@ type Probe struct {
 	Get   []string `json:"get"`   // the command that requests a URL, which is appended as the last argument
 }
 
-// probeRun is the execution of one deep check.
+// probeRun is one run of the network test of nixbench check --deep.
 type probeRun struct {
 	*Client
 	probe     Probe
 	namespace string
 }
 
-// CheckPodNetwork starts a pod with a web server on one node, and sends requests to it from pods on another
-// one: to the address of the pod, and to the name of a Service. At the end it deletes all objects that it
-// has created. At the start it deletes the objects of interrupted checks.
+// CheckPodNetwork starts a pod with a web server on one node. Pods on another node then send requests to the address of the
+// server pod, and to the name of a Service. At the start, CheckPodNetwork deletes the objects of interrupted checks; at the end,
+// it deletes its own objects.
 func (c *Client) CheckPodNetwork(ctx context.Context, probe Probe, server, client string) error {
 	if err := c.removeStaleProbes(ctx); err != nil {
 		return engine.LastLine(err)
@@ -112,9 +112,9 @@ func (p *probeRun) awaitPod(ctx context.Context, name string, done func(pod gjso
 	}
 }
 
-// explainPod returns an error with the reason why a pod did not reach its desired state: the last line of
-// the pod's log. If the log is empty, it is the pod's phase and the reason why a container waits. If the
-// pod has not been read, it is the last line of err.
+// explainPod returns an error with the reason why a pod did not reach its desired state: the last line of the pod's log. If the
+// log is empty, the reason is the pod's phase and why a container waits. If nixbench could not read the pod, the reason is the
+// last line of err.
 func (p *probeRun) explainPod(ctx context.Context, name string, pod gjson.Result, err error) error {
 	if logs, logErr := p.Kubectl(ctx, "", "-n", p.namespace, "logs", name, "--tail=1"); logErr == nil && len(logs) > 0 {
 		return errors.New(strings.TrimSpace(string(logs)))
@@ -125,8 +125,7 @@ func (p *probeRun) explainPod(ctx context.Context, name string, pod gjson.Result
 	return fmt.Errorf("the pod is %s%s", pod.Get("status.phase").String(), WaitingReason(pod))
 }
 
-// deleteNamespace deletes the namespace of the check, with all objects in it. It works after ctx has ended,
-// too.
+// deleteNamespace deletes the namespace of the check, with all objects in it, also if ctx has ended.
 func (p *probeRun) deleteNamespace(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*requestTimeout)
 	defer cancel()

@@ -10,7 +10,8 @@ import (
 // Object is a Kubernetes object, or a part of one, that is encoded as JSON.
 type Object = map[string]any
 
-// HollowLabel is the label of a hollow node, which a machine simulates. Its value is the name of the machine.
+// HollowLabel is the label of a hollow node: a Node object without a machine of its own, which another machine simulates. The
+// label's value is the name of that machine.
 const HollowLabel = "nixbench.dev/hollow"
 
 // Nodes returns the Node objects of the cluster, by name, without hollow nodes.
@@ -28,7 +29,7 @@ func (c *Client) Nodes(ctx context.Context) (map[string]gjson.Result, error) {
 	return all, nil
 }
 
-// HollowMachine returns the machine of a hollow node, or an empty string.
+// HollowMachine returns the name of the machine that simulates a hollow node, or an empty string if the node is not hollow.
 func HollowMachine(n gjson.Result) string {
 	return n.Get("metadata.labels." + gjson.Escape(HollowLabel)).String()
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// The kinds of pods that a drain deletes only if the user allows it.
+// The kinds of pods that a drain deletes only if the user allows it with a flag.
 var (
 	BarePods  = engine.DrainOption{Flag: "drain-bare-pods", Help: "let a drain delete pods that no controller recreates on another node"}
 	LocalData = engine.DrainOption{Flag: "drain-local-data", Help: "let a drain delete data that pods keep on the node in emptyDir volumes"}
@@ -25,8 +25,9 @@ type pod struct {
 	block  budgetBlock // what blocks its eviction
 }
 
-// readPods returns the pods that are bound to each of the nodes. It lists the DaemonSets after the pods: otherwise a new
-// DaemonSet could be missing whose pod is in the list. Without budgets, it does not read what blocks evictions.
+// readPods returns the pods that are bound to each of the nodes. It lists the DaemonSets after the pods: otherwise the list of
+// DaemonSets could lack a new DaemonSet whose pod is in the list of pods. With withoutBudgets, it does not read which budgets
+// block evictions.
 func (d Drainer) readPods(ctx context.Context, nodes []string, withoutBudgets bool) (map[string][]pod, error) {
 	pods := map[string][]gjson.Result{}
 	for _, node := range nodes {
@@ -139,9 +140,9 @@ func (p pod) describeWait() string {
 	return text
 }
 
-// checkPods returns the work that is lost if these pods are evicted. Work that the options allow to delete is
-// in Deleted, other work is in Blocked. Pods that are already terminating are left out. With budgets, pods whose
-// disruption budget never allows an eviction are in Blocked.
+// checkPods returns the work that is lost if these pods are evicted. Work that the options o allow to delete is in Deleted, and
+// other work is in Blocked. Pods that are already terminating are left out. With budgets, pods whose disruption budget never
+// allows an eviction are in Blocked, too.
 func checkPods(pods []pod, o engine.DrainOptions, budgets bool) engine.DrainCheck {
 	var check engine.DrainCheck
 	var byBudgets []engine.DrainItem
