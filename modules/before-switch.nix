@@ -1,6 +1,6 @@
-# The option nixbench.beforeSwitch: commands that nixbench runs on the node before it switches to a system, for a change that
-# must be complete before the first service of the new system starts, such as the upgrade of a control plane. NixOS'
-# pre-switch checks must not change anything.
+# The option nixbench.beforeSwitch: commands that nixbench runs on the node before it switches the node to another system. They
+# are for a change that must be complete before the first service of the new system starts, such as the upgrade of a control
+# plane. NixOS' pre-switch checks cannot do this, because they must not change anything.
 {
   config,
   lib,

@@ -6,8 +6,9 @@ import (
 	"io/fs"
 )
 
-// Compare returns the paths of the modules of nixbench that are missing in a folder or have another content there. Other files
-// in the folder do not matter. It returns an error that wraps [fs.ErrNotExist] if the folder does not exist.
+// Compare compares a copy of nixbench's modules in a folder with the modules in this program. It returns the paths of modules
+// that are missing in the folder or have another content there. It ignores other files. If the folder does not exist, the error
+// wraps [fs.ErrNotExist].
 func Compare(folder fs.FS) (differ []string, err error) {
 	if _, err := fs.Stat(folder, "."); err != nil {
 		return nil, err

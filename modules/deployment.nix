@@ -9,8 +9,8 @@
 let
   inherit (lib) mkOption types;
 
-  # A type for secret strings. The messages of types.str about conflicting definitions and wrong types would contain the
-  # values.
+  # A type for secret strings. It replaces types.str, whose error messages about conflicting definitions and wrong types contain
+  # the values.
   secret = lib.mkOptionType {
     name = "secret";
     description = "string that is not shown";

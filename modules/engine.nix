@@ -1,6 +1,6 @@
-# Writes the kind of the node's engine, such as `kubernetes`, to `/etc/nixbench/engine`. So the file
-# /run/current-system/etc/nixbench/engine names the engine of the running system, also while the hive
-# asks for another one. A system without an engine has no such file.
+# Writes the kind of the node's engine, such as `kubernetes`, to `/etc/nixbench/engine`. So
+# /run/current-system/etc/nixbench/engine names the engine of the running system, even if the hive already has another engine for
+# the node. A system without an engine does not have this file.
 { config, lib, ... }:
 let
   inherit (config.deployment) engine;

@@ -1,7 +1,6 @@
-# Settings of machines that nixbench boots. With these settings a machine gets its identity
-# at its first boot, and nixbench can log in to the machine, deploy to it and read its
-# console log. The module is in the image (./image.nix) and in every system that is
-# deployed later.
+# Settings of the machines that nixbench creates and boots. They give a machine its identity at the first boot, and let nixbench
+# log in to the machine, deploy to it, and read its console log. This module is in the image (./image.nix), and in every system
+# that nixbench deploys to the machine later.
 {
   config,
   lib,
@@ -53,8 +52,8 @@ in
       services.openssh = {
         enable = true;
         authorizedKeysInHomedir = true;
-        # Only one host key, which nixbench creates before the first boot. Host keys of other types would be generated at the
-        # first boot: no client has them in known_hosts, and the generation of an RSA key takes seconds.
+        # Only one host key, which nixbench creates before the first boot. Without this setting, host keys of other types would be
+        # generated at the first boot. No client would have them in known_hosts, and the generation of an RSA key takes seconds.
         hostKeys = mkDefault [
           {
             type = "ed25519";
@@ -68,8 +67,9 @@ in
         };
       };
 
-      # No trusted-users are needed, because nixbench deploys as root, which Nix always trusts. This option is merged with
-      # `experimental-features`, which a hive may set to a string or a list; a string and a list would not merge.
+      # nixbench deploys as root, whom Nix always trusts, so trusted-users is not set. The features are in
+      # `extra-experimental-features`, because a hive may set `experimental-features` to a string or to a list, and Nix options
+      # cannot merge a string and a list.
       nix.settings.extra-experimental-features = mkDefault [
         "nix-command"
         "flakes"
@@ -118,7 +118,7 @@ in
         growPartition = mkDefault true;
         loader = {
           timeout = mkDefault 1;
-          # This priority is between that of an option's default (1500) and mkDefault (1000): modules of other boot loaders
+          # The priority 1400 is between an option's default (1500) and mkDefault (1000), because modules of other boot loaders
           # disable GRUB with mkDefault.
           grub.enable = lib.mkOverride 1400 (!uefi);
           grub.device = mkIf (!uefi) (mkDefault "/dev/vda");
@@ -126,7 +126,7 @@ in
         };
       };
       fileSystems = {
-        # The root file system by the label that it has in NixOS' images.
+        # The root file system is found by the label that NixOS' images give it.
         "/" = {
           device = mkDefault "/dev/disk/by-label/nixos";
           fsType = mkDefault "ext4";

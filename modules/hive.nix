@@ -7,7 +7,7 @@ let
     description = "size such as 512M or 4G";
   };
 
-  # The modules of one scheduler.
+  # The type of an option for one scheduler of a hive, such as Kubernetes. It has the modules of that scheduler.
   scheduler.options.modules = mkOption {
     type = types.listOf types.raw;
     default = [ ];

@@ -1,6 +1,6 @@
-# The images of machines whose role has no option `image`. nixbench builds the images
-# `system.build.images.qemu` and `qemu-efi` of NixOS, or `lxc` for containers. The `lxc` image
-# of NixOS is a tarball, but libvirt needs a file system, so this module replaces that image.
+# The images of machines whose role does not set the option `image`. For virtual machines, nixbench builds NixOS' images
+# `system.build.images.qemu` and `qemu-efi`, and for containers `lxc`. NixOS' `lxc` image is a tarball, but libvirt needs a file
+# system, so this module replaces that image.
 {
   config,
   lib,
@@ -20,12 +20,12 @@ let
     let
       inherit (config.system.build) toplevel;
 
-      # make-ext4-fs needs neither root nor a virtual machine.
+      # Make the file system with make-ext4-fs, because it needs neither root nor a virtual machine.
       tree = pkgs.callPackage (modulesPath + "/../lib/make-ext4-fs.nix") {
         storePaths = [ toplevel ];
         volumeLabel = "nixos";
-        # /sbin/init is a link to the init program of the system profile, so the next boot uses
-        # the system that a switch has set.
+        # /sbin/init is a link to the init program of the system profile, so that the next boot uses the system that a switch has
+        # activated.
         populateImageCommands = ''
           mkdir -p ./files/sbin ./files/nix/var/nix/profiles
           ln -s /nix/var/nix/profiles/system/init ./files/sbin/init

@@ -1,15 +1,14 @@
-# The units on a node for `deployment.keys`. The activation sets the owner of pre-activation
-# keys after it has created the users. For a key `db`, `db-key.service` is active while the
-# key exists: `nixbench-keys.service` watches all keys and starts and restarts these units.
+# The systemd units on a node for `deployment.keys`. The activation sets the owner of pre-activation keys after it has created the
+# users. For a key `db`, the systemd unit `db-key.service` is active while the key exists. `nixbench-keys.service` watches all
+# keys, and starts and restarts these units.
 #
-# A unit that needs the key `db` should have `after` and `requires` (or `bindsTo`)
-# `db-key.service`. The unit then waits for the key, stops when the key is removed, and
-# starts again when the key exists again. A unit that needs a post-activation key should
-# only be `wantedBy` `db-key.service`: if a target wanted the unit, the switch would wait
-# for a key that is uploaded after the switch.
+# A service that needs the key `db` should have `after` and `requires` (or `bindsTo`) `db-key.service`. The service then waits for
+# the key, stops when the key is removed, and starts again when the key exists again. A service that needs a post-activation key
+# should only be `wantedBy` `db-key.service`: if a target wanted the service, the switch would wait for a key that is uploaded
+# after the switch.
 #
-# This module must not read `text`, `keyFile` or `keyCommand`, because the system that it
-# is part of is in the world-readable store.
+# This module must not read `text`, `keyFile` or `keyCommand` of a key, because it is part of a system in the Nix store, which all
+# users can read.
 {
   config,
   lib,
@@ -35,8 +34,8 @@ let
   # order, the previous group could read the key for a moment. A symbolic link is skipped, because nixbench uploads only files. A
   # missing key is no error, because keys in /run are missing at each boot: the upload sets the owner.
   #
-  # A key is also skipped if another user than root can change a folder above it, since this user could replace the key by a link
-  # to a file of root. The upload creates a key in a folder of the key's user with its owner.
+  # A key is also skipped if another user than root can change a folder above it: this user could replace the key by a link to a
+  # file of root. In a folder that belongs to the key's user, the upload itself creates the key with the right owner.
   folders = lib.unique (lib.concatMap (key: parents key.path) (lib.attrValues early));
   parents =
     path:
@@ -92,11 +91,10 @@ let
 
   # -- Services that read a key only when they start ---------------------------------------------
 
-  # The paths of the keys that a service reads when it starts, by the name of the service: those with the service in
-  # `restartUnits`.
+  # For each service, the paths of the keys that it reads when it starts: the keys that name the service in `restartUnits`.
   readBy = lib.zipAttrs (mapAttrsToList (_: key: lib.genAttrs key.restartUnits (_: key.path)) keys);
-  # The folder with a file for each running service of `restartUnits`: the output of `sha256sum` for its keys. upload.sh of
-  # package secrets reads these files, too.
+  # The folder with a file for each running service of `restartUnits`. The file contains the output of `sha256sum` for the keys
+  # that the service has read. upload.sh of the Go package secrets reads these files, too.
   readersFolder = "/run/nixbench-keys-read";
   recordRead = unit: paths: {
     ExecStartPre = [
@@ -114,8 +112,8 @@ let
 
   # -- units -----------------------------------------------------------------
 
-  # Replaces characters that unit names must not contain as systemd-escape does. Dashes stay,
-  # because users expect the name `db-password-key.service`.
+  # Replaces the characters that names of systemd units must not contain, as systemd-escape does. It leaves dashes, because users
+  # expect the name `db-password-key.service`.
   escapeUnitName = builtins.replaceStrings (lib.stringToCharacters " !\"#$%&'()*+,/;<=>?[]^`{|}~") [
     "\\x20"
     "\\x21"
@@ -148,12 +146,12 @@ let
   unitName = name: "${escapeUnitName name}-key";
   keysWithUnit = filterAttrs (name: _: builtins.match "[]a-zA-Z0-9:_.@\\-]+" (unitName name) != null) keys;
 
-  # The pipe into which each NAME-key.service writes its name when it starts.
+  # The path of the pipe into which each NAME-key.service writes its name when it starts.
   startedPipe = "/run/nixbench-keys/started";
   # The file with the systemd units and paths that nixbench-keys.service has watched last.
   watchedList = "/run/nixbench-keys/watched";
 
-  # systemd expands specifiers such as %n in unit files.
+  # Escapes percent signs, because systemd expands specifiers such as %n in unit files.
   escapeSpecifiers = builtins.replaceStrings [ "%" ] [ "%%" ];
 in
 {
@@ -205,7 +203,8 @@ in
       (lib.mkIf (keysWithUnit != { }) {
         nixbench-keys = {
           description = "Arrival and removal of keys";
-          # A switch starts a new unit only if its target is active, which multi-user.target may not be for a long time.
+          # Use paths.target: a switch starts a new unit only if the target that wants the unit is active, and multi-user.target
+          # may not be active for a long time.
           wantedBy = [ "paths.target" ];
           after = [ "sysinit.target" ];
           before = [ "shutdown.target" ];
@@ -213,8 +212,8 @@ in
           unitConfig.DefaultDependencies = false;
           startLimitIntervalSec = 0;
           serviceConfig = {
-            # With this type, a switch waits until the units of present keys are being started, and so notices when services
-            # that need them fail.
+            # With this type, a switch waits until the services NAME-key.service of present keys are being started. So the switch
+            # notices when services that need these keys fail.
             Type = "notify";
             NotifyAccess = "all";
             Restart = "always";
@@ -297,10 +296,10 @@ in
         name: key:
         nameValuePair (unitName name) {
           description = "Presence of the key ${escapeSpecifiers name}";
-          # systemd must not limit the number of starts, because a key may be created and removed any number of times.
+          # systemd must not limit how often this service starts, because a key may be created and removed any number of times.
           startLimitIntervalSec = 0;
-          # A restart of this unit waits for its key. switch-to-configuration would wait for it forever if the key is uploaded
-          # after the activation.
+          # A restart of NAME-key.service waits for the key. If the key is uploaded after the activation, switch-to-configuration
+          # would wait for that restart forever.
           restartIfChanged = key.uploadAt == "pre-activation";
           serviceConfig = {
             Type = "oneshot";

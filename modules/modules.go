@@ -5,8 +5,7 @@ package modules
 
 import "embed"
 
-// The source texts of the modules that nixeval adds to evaluations. Each text is one Nix
-// expression.
+// The source texts of the modules that package nixeval adds to each evaluation. Each text is one Nix expression.
 var (
 	//go:embed hive.nix
 	Hive string

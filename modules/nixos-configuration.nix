@@ -1,4 +1,4 @@
-# The options `deployment.*` for a system in a flake's `nixosConfigurations`. The nodes of a hive have them already.
+# The options `deployment.*` for a system in a flake's `nixosConfigurations`. The nodes of a hive already have these options.
 { config, lib, ... }:
 {
   imports = [
@@ -7,6 +7,6 @@
     ./keys.nix
   ];
 
-  # The system does not know its name in the flake. nixbench uses that name as the default of `deployment.targetHost`.
+  # The system does not know its own name in the flake. nixbench uses the name `name` as the default of `deployment.targetHost`.
   _module.args.name = lib.mkDefault config.networking.hostName;
 }

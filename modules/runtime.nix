@@ -1,7 +1,6 @@
-# The identity of a node: its name, role and address. Nodes of a role share one closure,
-# so the closure cannot contain the identity of a node: nixbench writes the identity to
-# `/var/lib/nixbench/node.json` when it creates a node. A named node has a closure of its
-# own, so an option can set its identity.
+# The identity of a node: its name, role and address. All nodes of a role share one system, so the system cannot contain the
+# identity of a node. Instead, nixbench writes the identity to `/var/lib/nixbench/node.json` when it creates a node. A node that
+# the hive defines by its own name has a system of its own, so an option can set its identity.
 {
   config,
   lib,

@@ -51,6 +51,7 @@ type Result struct {
 // Error is the error of [Await] if conditions do not hold in time.
 type Error struct{ Results []Result }
 
+// Error returns the conditions that do not hold, one per line, each with what is missing and the log lines that explain why.
 func (e *Error) Error() string {
 	var failed []string
 	for _, r := range e.Results {

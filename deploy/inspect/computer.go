@@ -78,6 +78,8 @@ func checkSSHClient() provider.Finding {
 	return provider.Finding{What: "ssh", State: provider.FindingWarning, Text: "ssh is not installed", Fix: "install OpenSSH's client; without it nodes with a deployment.targetHost cannot be reached"}
 }
 
+// runCommand runs a command on this computer for at most 20 seconds, and returns its output. An error contains what the command
+// has printed to stderr.
 func runCommand(ctx context.Context, argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

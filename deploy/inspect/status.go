@@ -97,6 +97,8 @@ func StatusOf(o fleet.Outcome[activate.Node], recorded state.Node, desired map[s
 	return s
 }
 
+// compareSystem returns what the node runs, compared with the system of the hive if evaluated is set, and otherwise with the
+// system that the last run has deployed.
 func (s Status) compareSystem(n activate.Node, evaluated bool) string {
 	switch {
 	case !n.NixOS:

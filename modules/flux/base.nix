@@ -1,9 +1,9 @@
-# The options of the instance.
+# The options of the Flux instance, `nixbench.flux`.
 #
-# Each broker needs the list of all hosts when it starts, and Flux reads the list of resources only when the leader
-# starts, which ends all jobs. So both lists have the names of more nodes than exist: nodes of a role are named
-# ROLE-1, ROLE-2, and so on, up to `capacity`. Flux treats a node that does not exist as one that is switched off. So no
-# system changes when compute nodes are added or removed.
+# Each broker needs the list of all hosts when it starts. Flux reads the list of resources only when the leader starts, and a
+# start of the leader ends all jobs. So both lists contain more nodes than exist: the nodes of a role are ROLE-1, ROLE-2 and so
+# on, up to `capacity`. For Flux, a node that does not exist is switched off. So no NixOS system changes when compute nodes are
+# added or removed.
 {
   config,
   lib,

@@ -1,7 +1,7 @@
-# The broker as a systemd unit, the user flux that owns the instance, and the commands.
+# Flux's broker as a systemd unit, the user flux, who owns the instance, and Flux's commands.
 #
-# A broker that restarts ends the jobs of its node, and the leader's broker those of all nodes: the other brokers
-# exit, and systemd starts them again. The queue of jobs is in /var/lib/flux of the leader.
+# When a broker restarts, the jobs on its node end. When the leader's broker restarts, the jobs on all nodes end: the other
+# brokers exit, and systemd starts them again. The queue of jobs is in /var/lib/flux on the leader.
 {
   config,
   lib,
@@ -21,7 +21,7 @@ let
     "broker.quorum" = 1;
     "broker.quorum-warn" = "none";
     "broker.cleanup-timeout" = 45;
-    # With this code, `flux shutdown` ends the instance until the unit is started again.
+    # With this exit code, `flux shutdown` ends the instance until somebody starts the systemd unit again.
     "broker.exit-norestart" = 42;
   };
 in
@@ -37,8 +37,8 @@ in
     users.groups.flux.gid = cfg.uid;
     environment.systemPackages = [ cfg.package ];
 
-    # flux-core with flux-security needs this file also for jobs of the user flux, which are not signed. It refuses a
-    # symbolic link.
+    # flux-core that is built with flux-security needs this file even for jobs of the user flux, which are not signed. The file
+    # must not be a symbolic link.
     environment.etc."flux/security/conf.d/sign.toml" = {
       mode = "0444";
       text = ''
@@ -66,7 +66,8 @@ in
         FLUX_EXEC_PATH_PREPEND = "${cfg.schedulerPackage}/libexec/flux/cmd";
       };
       serviceConfig = {
-        # A switch does not wait until the broker has joined: the leader may be switched at the same time.
+        # With this type, a switch does not wait until the broker has connected to the leader, which may be switched at the same
+        # time.
         Type = "simple";
         ExecStart = "${lib.getBin cfg.package}/bin/flux broker --config-path=${cfg.configFile} ${
           lib.concatStringsSep " " (lib.mapAttrsToList (name: value: "-S${name}=${toString value}") attributes)

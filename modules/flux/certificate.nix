@@ -1,4 +1,4 @@
-# The key pair of CurveZMQ with which all brokers authenticate each other. It is on the disk and not in /run, because a
+# The CurveZMQ key pair with which all brokers authenticate each other. The key pair is on the disk and not in /run, because a
 # node that reboots needs it before nixbench can connect.
 {
   config,
@@ -41,7 +41,7 @@ in
       systemd.services.flux = {
         after = [ "flux-curve-key.service" ];
         requires = [ "flux-curve-key.service" ];
-        # The broker reads the file only when it starts.
+        # Restart the broker when the key pair changes, because it reads the file only when it starts.
         restartTriggers = lib.optional (fact ? sha256) fact.sha256;
       };
     })

@@ -1,4 +1,4 @@
-# A node that runs jobs.
+# The module of a role whose nodes run Flux jobs.
 {
   imports = [ ./default.nix ];
   nixbench.flux.role = "compute";

@@ -8,7 +8,7 @@
 let
   cfg = config.nixbench.flux;
 
-  # A list of hosts as RFC 29 of Flux describes it, such as compute-[1-64].
+  # Returns a list of hosts in the syntax of RFC 29 of Flux, such as compute-[1-64].
   hostsOf = role: capacity: if capacity == 1 then "${role}-1" else "${role}-[1-${toString capacity}]";
   idsOf = count: if count == 1 then "0" else "0-${toString (count - 1)}";
   listen = {
@@ -28,7 +28,7 @@ in
   config.nixbench.flux = lib.mkIf cfg.configured {
     configFile = (pkgs.formats.toml { }).generate "flux.toml" cfg.settings;
     settings = {
-      # The first host is the leader, to which all others connect.
+      # The first host of this list is the leader, to which all other brokers connect.
       bootstrap = {
         curve_cert = cfg.certificate;
         hosts = [
@@ -56,7 +56,7 @@ in
       };
       # root may drain nodes and see all jobs.
       access.allow-root-owner = lib.mkDefault true;
-      # A node that has lost its power is offline after this time; the default is about 20 minutes.
+      # After this time, the leader reports a node that has lost its power as offline. Flux's own default is about 20 minutes.
       tbon.tcp_user_timeout = lib.mkDefault "30s";
     };
   };

@@ -1,4 +1,4 @@
-# Sets `deployment.engine`, with the settings that nixbench uses when it checks and changes the instance.
+# Sets `deployment.engine`, and the settings that nixbench uses when it checks and changes the Flux instance.
 {
   config,
   lib,

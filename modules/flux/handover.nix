@@ -1,5 +1,5 @@
-# What the next system does if the node goes over from Flux to another scheduler. systemd ends all jobs with the broker, so
-# something is left only if it could not. The queue in /var/lib/flux stays.
+# The cleanup that the next NixOS system runs when a node changes from Flux to another scheduler. systemd ends all jobs together
+# with the broker, so the cleanup only ends what systemd could not end. The queue of jobs in /var/lib/flux stays.
 {
   config,
   lib,

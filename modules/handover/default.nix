@@ -1,16 +1,15 @@
 # The handover of a node from one scheduler to another one, in place.
 #
-# A switch to a system with another scheduler stops the units of the previous scheduler, but not what these units have
-# started: containers, jobs, mounts, interfaces, firewall rules. Only the previous system can end all of this, because the
-# next one does not have its settings. So each scheduler defines a program that cleans up, and the system records the
-# program on the node before it starts the scheduler. The next system runs the recorded program before it starts its
-# own scheduler.
+# A switch to a system with another scheduler stops the systemd units of the previous scheduler, but not what these units have
+# started: containers, jobs, mounts, interfaces, firewall rules. Only the previous system can end all of this, because the next
+# system does not have its settings. So each scheduler defines a cleanup program. A system records the cleanup program on the node
+# before it starts its scheduler. The next system runs the recorded program before it starts its own scheduler.
 #
-# The record is a folder with a link to a program for each scheduler that may have something running. It is in the
-# folder of Nix' roots, so that the garbage collector keeps the programs, and one rename changes record and root. A link
-# stays until its program has succeeded: an interrupted handover continues with the next start of the unit.
+# The record is a folder. For each scheduler that may have something running, it has a link to the cleanup program. The folder is
+# among Nix' garbage collection roots, so that the garbage collector keeps the programs, and one rename changes record and root
+# together. A link stays until its program has succeeded: the next start of the systemd unit continues an interrupted handover.
 #
-# Without a scheduler this module cleans up after the previous one.
+# In a system without a scheduler, this module only cleans up after the previous scheduler.
 {
   config,
   lib,
@@ -24,9 +23,9 @@ let
   names = lib.attrNames schedulers;
   record = "/nix/var/nix/gcroots/nixbench-handover";
 
-  # The name of the systemd unit contains the names of the schedulers. So a switch to another scheduler stops this unit and,
-  # because they require it, all units of the scheduler, and starts a unit with another name. If only the cleanup program
-  # changes, nothing is restarted.
+  # The name of the handover unit (a systemd unit) contains the names of the schedulers. So a switch to another scheduler stops
+  # this unit, and with it all units of the scheduler, because they require it. The switch then starts a unit with another name.
+  # If only the cleanup program changes, nothing is restarted.
   unit = lib.concatStringsSep "-" ([ "nixbench-handover" ] ++ names);
 
   functions = pkgs.writeText "nixbench-cleanup-functions.sh" (builtins.readFile ./functions.sh);
@@ -129,16 +128,16 @@ in
       after = [ "local-fs.target" ];
       path = [ pkgs.coreutils ];
       unitConfig = lib.optionalAttrs (names == [ ]) { ConditionDirectoryNotEmpty = record; };
-      # When the cleanup program of this system changes, it is recorded by a reload, without a restart of the scheduler's
-      # services.
+      # If only the cleanup program of this system changes, a reload of this unit records the new program. The services of the
+      # scheduler do not restart.
       reloadIfChanged = true;
       serviceConfig = {
         Type = "oneshot";
-        # In a system without a scheduler, the unit runs at each switch, and does nothing if no scheduler is recorded.
+        # In a system without a scheduler, this unit runs at each switch. It does nothing if no scheduler is recorded.
         RemainAfterExit = names != [ ];
         ExecStart = command;
         ExecReload = command;
-        TimeoutStartSec = "infinity"; # each program has a time limit
+        TimeoutStartSec = "infinity"; # each cleanup program has a time limit of its own
         SyslogIdentifier = "nixbench-handover";
       };
     };

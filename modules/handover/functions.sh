@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034 # programs read `failed`
-# Functions for programs that clean up after a scheduler. Each function may be called again, and does nothing if nothing is
-# left. A function that does not succeed prints what is left, sets `failed` to 1 and returns, so that the
-# program continues with the rest.
+# Functions for programs that clean up after a scheduler. A function does nothing if nothing is left to clean up, so it may be
+# called again. A function that cannot clean up prints what is left, sets `failed` to 1 and returns, so that the program continues
+# with the next function.
 failed=0
 
 report_failure() { # TEXT
@@ -9,21 +9,21 @@ report_failure() { # TEXT
   failed=1
 }
 
-# cgroup_folders PATTERN...: print the folders of control groups. A pattern is a path below the root. With cgroup v1, a
-# control group has a folder in the hierarchy of each controller and in that of systemd.
+# cgroup_folders PATTERN...: print the folders of the control groups that match. A pattern is a path below the root control group.
+# With cgroup v1, a control group has a folder in each controller's hierarchy and in the hierarchy of systemd.
 cgroup_folders() {
   local mount type pattern folder
   while read -r _ mount type _; do
     case $type in cgroup | cgroup2) ;; *) continue ;; esac
     for pattern; do
-      for folder in "$mount"/$pattern; do # the pattern is expanded
+      for folder in "$mount"/$pattern; do # without quotes, so that bash expands the pattern
         [ ! -d "$folder" ] || printf '%s\n' "$folder"
       done
     done
   done </proc/self/mounts
 }
 
-# cgroup_processes PATTERN...: print the processes of control groups and of those below.
+# cgroup_processes PATTERN...: print the processes in the control groups that match, and in the control groups below them.
 cgroup_processes() {
   local folders
   mapfile -t folders < <(cgroup_folders "$@")
@@ -31,7 +31,8 @@ cgroup_processes() {
   find "${folders[@]}" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -nu | grep -vx 0
 }
 
-# processes_in FOLDER PATTERN...: print those processes of control groups whose working directory is FOLDER or below.
+# processes_in FOLDER PATTERN...: print the processes in the control groups that match whose working directory is FOLDER or a
+# folder in it.
 processes_in() {
   local folder=$1 process
   shift
@@ -40,8 +41,8 @@ processes_in() {
   done
 }
 
-# end_processes SECONDS COMMAND...: end the processes that the command prints, such as `cgroup_processes kubepods.slice`. They get
-# SIGTERM, and SIGKILL after SECONDS; with 0, they get SIGKILL at once.
+# end_processes SECONDS COMMAND...: end the processes that COMMAND prints, for example `cgroup_processes kubepods.slice`. The
+# processes get SIGTERM, and after SECONDS SIGKILL. With 0 SECONDS, they get SIGKILL at once.
 end_processes() {
   local grace=$1 signal=TERM processes begun=$SECONDS
   shift
@@ -58,15 +59,15 @@ end_processes() {
       return
     fi
     thaw_processes "${processes[@]}"
-    # Send only one SIGTERM: some programs end at once when they get a second one.
+    # Send SIGTERM only once, because some programs end at once when they get it a second time.
     [ "$signal" = sent ] || kill "-$signal" "${processes[@]}" 2>/dev/null
     [ "$signal" != TERM ] || signal=sent
     sleep 0.05
   done
 }
 
-# thaw_processes PROCESS...: let frozen processes continue. With cgroup v1, frozen processes get no signal, not even SIGKILL.
-# runc freezes a container for a moment, and leaves it frozen if runc is killed then.
+# thaw_processes PROCESS...: let frozen processes continue. It is needed with cgroup v1, where frozen processes get no signal, not
+# even SIGKILL. runc freezes a container for a moment. If runc is killed in this moment, the container stays frozen.
 thaw_processes() {
   local mount='' folder type options process controllers path
   while read -r _ folder type options _; do
@@ -104,19 +105,20 @@ remove_cgroups() {
   done
 }
 
-# remove_unit_cgroup UNIT: remove the control group of a systemd unit that does not run. systemd does not remove the control
-# group if the unit left processes running and was removed. A control group that contains other processes stays.
+# remove_unit_cgroup UNIT: remove the control group of a systemd unit that does not run. systemd leaves the control group if the
+# unit has left processes in it and the unit's file was removed. A control group that contains processes stays.
 remove_unit_cgroup() {
   systemctl is-active --quiet "$1" || [ -n "$(cgroup_processes "system.slice/$1")" ] || remove_cgroups "system.slice/$1"
 }
 
-# stop_slice SLICE: stop a slice whose processes have ended, with all slices and scopes in it.
+# stop_slice SLICE: stop a systemd slice whose processes have ended, with all slices and scopes in it.
 stop_slice() {
   timeout 15 systemctl stop "$1" 2>/dev/null || :
   remove_cgroups "$1"
 }
 
-# unmount_all REGEX: unmount the file systems whose mount points match an extended regular expression, the last one first.
+# unmount_all REGEX: unmount all file systems whose mount points match the extended regular expression REGEX, in the reverse order
+# of their mounts.
 unmount_all() {
   local points point begun=$SECONDS
   while
@@ -135,7 +137,7 @@ unmount_all() {
   done
 }
 
-# delete_interface NAME...: delete network interfaces, and the interfaces that are ports of them.
+# delete_interface NAME...: delete network interfaces. If an interface is a bridge, also delete the interfaces that are its ports.
 delete_interface() {
   local name port
   for name; do
@@ -147,11 +149,11 @@ delete_interface() {
   done
 }
 
-# delete_network_namespaces PATTERN...: delete named network namespaces, with their interfaces.
+# delete_network_namespaces PATTERN...: delete the named network namespaces that match, with their network interfaces.
 delete_network_namespaces() {
   local pattern file
   for pattern; do
-    for file in /run/netns/$pattern; do # the pattern is expanded
+    for file in /run/netns/$pattern; do # without quotes, so that bash expands the pattern
       [ -e "$file" ] || continue
       ip netns delete "${file##*/}" || report_failure "the network namespace ${file##*/} cannot be deleted"
     done
@@ -163,8 +165,8 @@ delete_routes() {
   ip -4 route flush root "$1" || report_failure "routes to $1 cannot be deleted"
 }
 
-# delete_firewall_rules CHAINS COMMENTS: delete the chains of iptables whose names match the extended regular expression CHAINS,
-# the rules that jump to them, and the rules with a comment that matches COMMENTS. Other rules are not touched:
+# delete_firewall_rules CHAINS COMMENTS: delete the iptables chains whose names match the extended regular expression CHAINS, and
+# the rules that jump to these chains. Also delete the rules whose comment matches COMMENTS. Other rules stay untouched, because
 # the firewall of the system may change at the same time.
 delete_firewall_rules() {
   local program changes begun=$SECONDS
@@ -183,8 +185,8 @@ delete_firewall_rules() {
   done
 }
 
-# firewall_changes CHAINS COMMENTS: read the output of iptables-save on stdin, and print the input of iptables-restore that
-# deletes these chains and rules.
+# firewall_changes CHAINS COMMENTS: read the output of iptables-save on stdin, and print the input for iptables-restore that
+# deletes the chains and rules of delete_firewall_rules.
 firewall_changes() {
   local line bare chain table='' rules='' flushed='' deleted='' quoted='"([^"\\]|\\.)*"'
   while read -r line; do
@@ -198,8 +200,8 @@ firewall_changes() {
       [[ ! $chain =~ ^($1) ]] || flushed+="-F $chain"$'\n' deleted+="-X $chain"$'\n'
       ;;
     -A*)
-      [[ ! $chain =~ ^($1) ]] || continue # the chain is flushed
-      bare=$line # without comments and prefixes of log lines, which may contain any text
+      [[ ! $chain =~ ^($1) ]] || continue # the chain is deleted with all its rules
+      bare=$line # the rule without comments and log prefixes, which may contain any text
       while [[ $bare =~ $quoted ]]; do bare=${bare/"${BASH_REMATCH[0]}"/}; done
       if [[ $bare =~ \ -[jg]\ ($1) || $line =~ \ --comment\ \"?($2) ]]; then
         rules+="-D${line#-A}"$'\n'

@@ -1,5 +1,5 @@
-# NAME=PROGRAM...: the schedulers of this system, each with its cleanup program. Run the recorded cleanup programs of all
-# other schedulers, and record those of this system.
+# Arguments NAME=PROGRAM...: the schedulers of this system, each with its cleanup program. This program runs the recorded cleanup
+# programs of all other schedulers, and then records the cleanup programs of the schedulers of this system.
 own=' '
 for pair; do own="$own${pair%%=*} "; done
 mkdir -p "$record" || exit
@@ -26,7 +26,7 @@ for link in "$record"/*; do
   rm -f "$link"
   echo "cleaned up after $name in $(((${EPOCHREALTIME/[.,]/} - ${begun/[.,]/}) / 1000)) ms"
 done
-# Fail, so that the new scheduler does not start: something of the previous one is left on the node.
+# Fail if something of the previous scheduler is left on the node, so that the new scheduler does not start.
 [ "$failed" = 0 ] || exit 1
 
 for pair; do

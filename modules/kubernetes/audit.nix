@@ -13,12 +13,12 @@ let
   log = "/var/log/kubernetes/audit";
   logFile = "${log}/audit.log";
 
-  # The path of the policy is fixed. A control plane that joins starts its API server with the settings that are stored in the
-  # cluster, which a node with another policy may have written. scripts/library/pki.sh writes the file.
+  # The path of the policy file, which is the same on all nodes. A new control plane starts its API server with the settings that
+  # are stored in the cluster, and a node with another policy may have written them. scripts/library/pki.sh writes the file.
   policyFile = "/etc/kubernetes/audit-policy.json";
 
-  # Whether the API server uses this file. If the hive sets another path, it must mount that path into the pod of the API
-  # server.
+  # Whether the API server uses the file policyFile. If the hive sets another path, the hive must also mount that path into the
+  # pod of the API server.
   usesPolicyFile = cfg.apiServer.extraArgs.audit-policy-file == policyFile;
   usesLogFile = cfg.apiServer.extraArgs.audit-log-path == logFile;
 
@@ -185,8 +185,8 @@ in
             mountPath = log;
             pathType = "DirectoryOrCreate";
           };
-        # This variable contains a hash of the policy: if the policy changes, the variable changes, and so restarts the API
-        # server, which reads the policy only when it starts.
+        # The value is a hash of the policy. A change of the policy changes this variable, and so restarts the API server, which
+        # reads the policy only when it starts.
         extraEnvs = lib.optional usesPolicyFile {
           name = "NIXBENCH_AUDIT_POLICY";
           value = builtins.hashString "sha256" (builtins.toJSON cfg.audit.policy);

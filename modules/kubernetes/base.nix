@@ -1,7 +1,8 @@
 # The options of the cluster: version, networks, address of the API.
 #
-# The closure of workers must not depend on the number of nodes. So the modules of workers read only the endpoint, the
-# networks, the hash of the CA and the paths of secrets from the facts, and not the list of nodes.
+# The system of workers must not depend on the number of nodes. So the modules for workers read only the endpoint, the networks,
+# the hash of the CA and the paths of secrets from the facts (what nixbench tells modules about the cluster). They do not read the
+# list of nodes.
 {
   config,
   lib,
@@ -173,7 +174,7 @@ in
       }
     ];
 
-    # nixbench runs etcdctl on a control plane to remove the etcd member of another one.
+    # On a control plane, nixbench runs etcdctl to remove the etcd member of another control plane.
     environment.systemPackages = [ cfg.package ] ++ lib.optional (cfg.role == "control-plane") pkgs.etcd;
   };
 }

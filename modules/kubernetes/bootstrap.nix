@@ -1,5 +1,5 @@
-# nixbench-kubernetes.service makes the node a member of the cluster and applies changed settings. A switch only starts the
-# service: the service waits, retries and reports its progress by itself.
+# nixbench-kubernetes.service makes the node a member of the cluster, and applies changed settings. A switch only starts the
+# service. The service itself waits, retries and reports its progress.
 {
   config,
   lib,
@@ -11,7 +11,7 @@ let
   cfg = config.nixbench.kubernetes;
   isControlPlane = cfg.role == "control-plane";
 
-  # The shell functions of all programs. A program is this library and one script.
+  # The shell functions that all programs of this folder share. A program is this library, followed by one script.
   library = pkgs.writeText "nixbench-kubernetes-library.sh" (
     "# shellcheck shell=bash\n"
     + lib.concatMapStringsSep "\n" (part: builtins.readFile (./scripts/library + "/${part}.sh")) [
@@ -59,12 +59,12 @@ let
     ++ lib.optional isControlPlane pkgs.etcd
     ++ cfg.bootstrap.path;
     environment = {
-      # kubectl needs a home folder. In a user's home folder, kubeadm would find the configuration of the user.
+      # kubectl needs a home folder. This folder is not that of a user, where kubeadm could find a configuration of the user.
       HOME = "/run/nixbench/kubernetes";
       NODE_FILE = config.nixbench.nodeFile;
       TEMPLATE = cfg.template;
       DOCUMENTS = ./scripts/documents.jq;
-      # Nodes join with the token in this file, or, if it is empty, with a kubeconfig that nixbench writes.
+      # Nodes join with the token in this file. If it is empty, they join with a kubeconfig that nixbench writes.
       JOIN_TOKEN = if cfg.generateSecrets then "" else cfg.secrets.joinToken;
       JOIN_CONFIG = cfg.secrets.joinConfig;
       REGISTRATION = cfg.registration;
@@ -149,8 +149,8 @@ in
         "network-online.target"
         cfg.containerRuntime.unit
       ];
-      # systemd restarts the program only if it was killed, up to 20 times in 10 minutes: a program that has failed has
-      # repeated its steps by itself.
+      # systemd restarts the service only if its program was killed, up to 20 times in 10 minutes. After a failure, it does not
+      # restart the service, because the program has already repeated its steps by itself.
       startLimitIntervalSec = 600;
       startLimitBurst = 20;
       serviceConfig = {
@@ -166,9 +166,9 @@ in
       };
     };
 
-    # This check only refuses a switch. The upgrade of the cluster is a step of its own before the switch, because a check
-    # must not change anything. Checks run in the order of their names: this one is the last, since the first failure hides
-    # the others.
+    # This check can only refuse a switch, because a check must not change anything. nixbench upgrades the cluster in a step of
+    # its own before the switch. Checks run in the order of their names. The name begins with zz so that this check is the last,
+    # because the first failure hides the others.
     system.preSwitchChecks.zz-nixbench-kubernetes = lib.mkIf isControlPlane "${beforeSwitch} check \"$2\"";
     nixbench.beforeSwitch = lib.mkIf isControlPlane "exec ${beforeSwitch} upgrade \"$1\"";
 

@@ -1,6 +1,6 @@
-# The pod network `bridge`. The N-th address of the node network has the N-th subnet of the pod network, and each node has
-# a route to the subnet of each possible address. So no node needs a list of nodes, and existing nodes do not change when
-# a node is added.
+# The pod network `bridge`. The N-th address of the node network gets the N-th subnet of the pod network, and each node has a
+# route to the subnet of each possible address. So no node needs a list of nodes, and existing nodes do not change when a node is
+# added.
 {
   config,
   lib,
@@ -14,8 +14,8 @@ let
   pods = ip.parse cfg.podCidr;
   subnet = pods.prefix + 32 - nodes.prefix;
   maxPods = cfg.settings.kubelet.maxPods or 110;
-  # Whether a subnet with the prefix length p has enough addresses. Three addresses are not for pods: the address of
-  # the network, of the gateway, and of the broadcast.
+  # Whether a subnet with the prefix length p has enough addresses for maxPods pods. Three addresses of a subnet are not for pods:
+  # that of the network, that of the gateway, and the broadcast address.
   enough = p: p <= 30 && ip.pow2 (32 - p) - 3 >= maxPods;
   largest = lib.findFirst enough 0 (lib.genList (i: 30 - i) 31);
   wanted = largest + nodes.prefix - 32;
@@ -34,7 +34,8 @@ in
       }
     ];
 
-    # Otherwise the controller manager would write other subnets into the Node objects than those that the nodes compute.
+    # Turn this off, because otherwise the controller manager would write other subnets into the Node objects than those that the
+    # nodes compute.
     nixbench.kubernetes.controllerManager.extraArgs.allocate-node-cidrs = lib.mkDefault false;
 
     networking.firewall.trustedInterfaces = lib.mkIf cfg.openFirewall [ "cni0" ];
@@ -64,7 +65,7 @@ in
         ExecStart = pkgs.writeShellScript "nixbench-pod-network" (builtins.readFile ./scripts/pod-network.sh);
       };
     };
-    # The service runs repeatedly, because a network manager that reconfigures the interface may delete the routes.
+    # A timer runs the service repeatedly, because a network manager that reconfigures the interface may delete the routes.
     systemd.timers.nixbench-pod-network = {
       description = "Restore the routes between pods periodically";
       wantedBy = [ "timers.target" ];

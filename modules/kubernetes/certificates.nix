@@ -1,5 +1,5 @@
-# Renews certificates. The certificates that kubeadm signs are valid for a year, and each control plane renews its own
-# certificates before they expire. A kubelet renews its certificate without this module.
+# Renews the certificates of control planes. The certificates that kubeadm signs are valid for a year. Each control plane renews
+# its own certificates before they expire. Kubelets renew their certificates without this module.
 {
   config,
   lib,

@@ -1,4 +1,5 @@
-# Checks of the cluster's own objects: `nixbench apply` waits for them, and `nixbench check` repeats them.
+# Checks of Kubernetes objects that the hive adds: `nixbench apply` waits until these objects are as required, and `nixbench
+# check` checks them again.
 { lib, ... }:
 let
   inherit (lib) mkOption types;

@@ -1,5 +1,5 @@
-# A node from which jobs are submitted: it has kubectl, and is no member of the cluster. It has no credentials: `nixbench bench` gives it some with
-# the rights that a trial needs.
+# A node that only submits jobs: it has kubectl, but is no member of the cluster. It has no credentials. `nixbench bench` gives it
+# credentials with only the rights that a trial needs.
 {
   config,
   lib,

@@ -11,7 +11,8 @@ let
   cfg = config.nixbench.kubernetes;
   runtime = cfg.containerRuntime;
 
-  # The pause image that each release of kubeadm uses. The runtime uses the same image, so that a node needs only one.
+  # The pause image that each release of kubeadm uses. The container runtime uses the same image, so that a node needs only one
+  # pause image.
   pause = {
     "1.31" = "3.10";
     "1.32" = "3.10";
@@ -96,21 +97,21 @@ in
       (lib.mkIf (runtime.name == "cri-o") {
         virtualisation.cri-o.enable = true;
         virtualisation.cri-o.settings.crio = {
-          # CRI-O also searches this folder for CNI plugins, in addition to those that the NixOS module sets.
+          # CRI-O also searches this folder for CNI plugins, in addition to the folders that NixOS' module for CRI-O sets.
           network.plugin_dirs = [ "/opt/cni/bin" ];
         }
         // lib.optionalAttrs (runtime.pauseImage != null) {
           image.pause_image = mkDefault runtime.pauseImage;
         };
-        # NixOS installs the default network of CRI-O in /etc/cni/net.d. Until the pod network is installed, pods would get
-        # addresses in the default network, which other nodes cannot reach.
+        # NixOS installs CRI-O's default network in /etc/cni/net.d. Without this setting, pods that start before the pod network
+        # is installed would get addresses in the default network, which other nodes cannot reach.
         environment.etc = {
           "cni/net.d/10-crio-bridge.conflist".enable = false;
           "cni/net.d/99-loopback.conflist".enable = false;
         };
       })
       {
-        # /opt/cni/bin contains links to the standard plugins, and the plugins that pods install.
+        # /opt/cni/bin contains links to the standard CNI plugins, and the CNI plugins that pods install there.
         systemd.tmpfiles.settings.nixbench-cni = {
           "/opt/cni".d.mode = "0755";
           "/opt/cni/bin".d.mode = "0755";

@@ -9,8 +9,8 @@ let
   inherit (lib) mkOption types;
   cfg = config.nixbench.kubernetes;
 
-  # The hash of the encryption keys, with which the API server restarts when the keys change. It is empty if nixbench did not
-  # generate the keys.
+  # The generated secrets in the facts. The hash of the encryption keys is among them, so that the API server restarts when the
+  # keys change. They are empty if nixbench does not generate the keys.
   generatedSecrets = if runtime == null || !cfg.generateSecrets then { } else runtime.secrets or { };
   keySum = (generatedSecrets.kubernetes-encryption-key or { }).sha256 or "";
 in
@@ -40,8 +40,8 @@ in
       # The file is in the folder of the certificates, because the API server's pod already mounts
       # that folder.
       apiServer.extraArgs.encryption-provider-config = "/etc/kubernetes/pki/nixbench-encryption.json";
-      # This variable restarts the API server when the keys change; the API server does not read it. nixbench reads from it
-      # which keys an API server uses.
+      # A change of the keys changes this variable of the API server's pod, and so restarts the API server. The API server does
+      # not read the variable. nixbench reads it to see which keys an API server uses.
       settings.cluster.apiServer.extraEnvs = lib.mkIf (keySum != "") [
         {
           name = "NIXBENCH_ENCRYPTION";

@@ -1,4 +1,4 @@
-# Sets `deployment.engine`, with the settings that nixbench uses when it checks and changes the cluster.
+# Sets `deployment.engine`, and the settings that nixbench uses when it checks and changes the Kubernetes cluster.
 {
   config,
   lib,
@@ -11,8 +11,8 @@ let
   inherit (lib) mkOption types;
   cfg = config.nixbench.kubernetes;
 
-  # The nodes of the role that this system is for. The system depends only on the facts of these
-  # nodes, so control planes do not change when workers are added or removed.
+  # The role of the nodes for which this system is made. The system depends only on the facts about nodes of this role, so control
+  # planes do not change when workers are added or removed.
   role = if runtime.roles ? ${name} then name else (runtime.nodes.${name} or { }).role or null;
   nodesOfRole = lib.optionals (role != null) runtime.roles.${role};
 in
@@ -66,7 +66,7 @@ in
         hollow = if cfg.role == "worker" then cfg.hollow.count else 0;
         labels = cfg.nodeLabels;
         taints = cfg.nodeTaints;
-        # The number of days, or null if control planes do not renew certificates.
+        # The number of days before expiry, or null if control planes do not renew their certificates.
         renewBefore = if cfg.certificates.renew then cfg.certificates.renewBefore else null;
       }
       // lib.optionalAttrs (cfg.role == "control-plane") { inherit (cfg) checks; };

@@ -104,7 +104,8 @@ let
       metadata = meta "kube-flannel-ds";
       spec.selector.matchLabels.app = "flannel";
       spec.template.metadata.labels.app = "flannel";
-      # The hash changes with the files, and restarts the pods, because a pod reads the files only when it starts.
+      # The value is a hash of the configuration files. When a file changes, the hash restarts the pods, because a pod reads the
+      # files only when it starts.
       spec.template.metadata.annotations."nixbench.dev/files" = builtins.hashString "sha256" (builtins.toJSON files);
       spec.template.spec = {
         hostNetwork = true;
@@ -141,7 +142,8 @@ let
             args = [
               "--ip-masq"
               "--kube-subnet-mgr"
-              # Use the interface with the address of the node. By default, flannel uses the interface of the default route.
+              # Use the network interface that has the address of the node. By default, flannel uses the interface of the default
+              # route.
               "--iface=$(NODE_IP)"
             ];
             resources.requests = {
@@ -162,8 +164,8 @@ let
                 POD_NAME = "metadata.name";
                 POD_NAMESPACE = "metadata.namespace";
               }
-              # Use the endpoint, and not the Service of the API: flannel may start before kube-proxy, which adds the rules of
-              # that Service.
+              # Set the address of the API to the cluster's endpoint. The Service of the API does not work before kube-proxy has
+              # added its rules, and flannel may start before kube-proxy.
               ++ lib.mapAttrsToList (name: value: { inherit name value; }) {
                 KUBERNETES_SERVICE_HOST = toString cfg.endpoint.address;
                 KUBERNETES_SERVICE_PORT = toString cfg.endpoint.port;

@@ -1,6 +1,7 @@
-# What the next system does if the node goes over from Kubernetes to another scheduler. Pods, their networks and their
-# firewall rules outlive the kubelet and the container runtime. The data of etcd, the certificates, the images and the record
-# of the node's membership stay, so that a node that comes back is the same member of the same cluster.
+# The cleanup that the next NixOS system runs when a node changes from Kubernetes to another scheduler. It ends pods, their
+# networks and their firewall rules, which outlive the kubelet and the container runtime. The data of etcd, the certificates, the
+# images and the record of the node's membership stay. So a node that changes back to Kubernetes is the same member of the same
+# cluster.
 {
   config,
   lib,

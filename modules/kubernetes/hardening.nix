@@ -1,6 +1,6 @@
-# Hardens the components. Unlike kubeadm's defaults, it disables profiling endpoints and old
-# versions of TLS, and sets a seccomp profile for containers. docs/security.md lists the
-# recommendations of the CIS benchmark that a cluster does not follow.
+# Hardens the Kubernetes components beyond kubeadm's defaults: it disables profiling endpoints and old versions of TLS, and sets a
+# seccomp profile for containers. docs/security.md lists the recommendations of the CIS benchmark that the resulting cluster does
+# not follow.
 {
   config,
   lib,
@@ -27,7 +27,7 @@ let
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"
   ];
 
-  # Arguments of the API server, the controller manager and the scheduler.
+  # Arguments that the API server, the controller manager and the scheduler have in common.
   serverArgs = {
     profiling = mkDefault cfg.profiling;
     tls-min-version = mkDefault kubernetesTLS;
@@ -88,8 +88,8 @@ in
         message = "nixbench.kubernetes.tls.cipherSuites has no effect with tls.minVersion = \"1.3\", and etcd would not start with it; remove it, or set minVersion = \"1.2\".";
       }
       {
-        # etcd does not start with cipher suites and TLS 1.3. The assertion above is about tls.cipherSuites; this one is about
-        # etcd.extraArgs.
+        # etcd does not start with cipher suites together with TLS 1.3. The assertion above checks tls.cipherSuites, and this one
+        # checks etcd.extraArgs.
         assertion =
           (limitsSuites && cfg.tls.minVersion == "1.3")
           || lib.elem (cfg.etcd.extraArgs.cipher-suites or "") [ "" [ ] ]
@@ -116,7 +116,7 @@ in
         # need it. The kubelet asks the API server for permission before it serves such a request.
         enableProfilingHandler = mkDefault cfg.profiling;
         enableDebugFlagsHandler = mkDefault cfg.profiling;
-        # Do not serve /var/log of the node, which contains the audit log. `kubectl logs` needs another handler.
+        # Do not serve the node's folder /var/log, which contains the audit log. `kubectl logs` uses another handler.
         enableSystemLogHandler = mkDefault false;
         seccompDefault = mkDefault cfg.seccompDefault;
         tlsMinVersion = mkDefault kubernetesTLS;

@@ -1,5 +1,6 @@
-# Machines that stand for many nodes. Their nodes are objects of the API, whose heartbeats, leases and pods are simulated by
-# kwok, in a pod on the machine. The machine itself is a node, too, which runs that pod.
+# Machines that simulate many nodes, called hollow nodes. A hollow node is only a Node object in the API. kwok simulates its
+# heartbeats, leases and pods, in a pod on the machine. The machine itself is also a node of the cluster, and runs the pod of
+# kwok.
 {
   config,
   lib,
@@ -18,8 +19,8 @@ let
 
   arch = if pkgs.stdenv.hostPlatform.system == "aarch64-linux" then "arm64" else "amd64";
 
-  # The label of a hollow node, whose value is the name of its machine. The Go package deploy/engine/kubernetes has the same
-  # name.
+  # The label of a hollow node, whose value is the name of the machine that simulates the node. The Go package
+  # deploy/engine/kubernetes/api uses the same label.
   label = "nixbench.dev/hollow";
   sizeAnnotation = "nixbench.dev/hollow-size";
   machineLabel = "nixbench.dev/hollow-machine";
@@ -176,7 +177,7 @@ let
         "kubernetes.io/os" = "linux";
         "kubernetes.io/arch" = arch;
       };
-      # kwok copies it into the status.
+      # kwok copies the value of this annotation into the status of the Node object.
       annotations.${sizeAnnotation} = builtins.toJSON (
         {
           cpu = toString (settings.vcpus or 1);

@@ -1,4 +1,4 @@
-# Images that are loaded into the container runtime before the node joins, so that a cluster needs no registry.
+# Container images that a node loads into its container runtime before it joins, so that a cluster needs no registry.
 {
   config,
   lib,
@@ -39,8 +39,8 @@ in
       .${cfg.containerRuntime.name};
     environment.IMAGES = pkgs.writeText "images" (lib.concatMapStrings (i: "${i}\n") cfg.images);
     environment.RUNTIME = cfg.containerRuntime.name;
-    # CRI-O reads only one list of pinned images, and a script writes this list on the node. The script
-    # adds the images that the hive pins.
+    # The names of the images that CRI-O must pin. CRI-O reads only one list of pinned images, so a script on the node writes the
+    # list. The script adds the images that the hive pins.
     environment.PINNED = lib.mkIf (cfg.containerRuntime.name == "cri-o") (
       toString (config.virtualisation.cri-o.settings.crio.image.pinned_images or [ ])
     );

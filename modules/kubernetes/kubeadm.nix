@@ -110,7 +110,7 @@ in
       type = types.package;
       internal = true;
       readOnly = true;
-      # A worker needs only the document for `join`, so its system must not change when another document changes.
+      # Workers have only the document for `join`, so that the system of a worker does not change when another document changes.
       default = json.generate "kubeadm.json" (
         if cfg.role == "worker" then { inherit (cfg.settings) join; } else cfg.settings
       );
@@ -130,8 +130,8 @@ in
       join = {
         apiVersion = "kubeadm.k8s.io/v1beta4";
         kind = "JoinConfiguration";
-        # kubeadm gets a short time limit, because nixbench-kubernetes.service repeats the join, and reports between two
-        # attempts what it waits for.
+        # kubeadm gets a short time limit. nixbench-kubernetes.service repeats the join, and reports between two attempts what it
+        # waits for.
         timeouts.discovery = mkDefault "30s";
         discovery =
           if cfg.generateSecrets then
@@ -163,8 +163,8 @@ in
           extraVolumes = authorityVolumes;
         };
         controllerManager = {
-          # kubeadm up to 1.35 mounts the folder of FlexVolume plugins into the pod. Its default is a folder below /usr, in
-          # which NixOS installs no programs. Later releases of kubeadm mount no such folder.
+          # kubeadm up to 1.35 mounts the folder of FlexVolume plugins into the pod of the controller manager. kubeadm's default
+          # for it is a folder below /usr, which NixOS does not use. Later releases of kubeadm mount no such folder.
           extraArgs = toArgs (
             lib.optionalAttrs (lib.versionOlder cfg.version "1.36") {
               flex-volume-plugin-dir = cfg.settings.kubelet.volumePluginDir;
@@ -200,8 +200,8 @@ in
         volumePluginDir = mkDefault "/var/lib/kubelet/volumeplugins";
       }
       // lib.optionalAttrs config.services.resolved.enable {
-        # Pods get this file, since /etc/resolv.conf contains the loopback address of the node's resolver, which pods cannot
-        # reach.
+        # Pods get this file as their resolv.conf. The node's /etc/resolv.conf contains the loopback address of the node's
+        # resolver, which pods cannot reach.
         resolvConf = mkDefault "/run/systemd/resolve/resolv.conf";
       }
       // lib.optionalAttrs (cfg.featureGates != { }) { inherit (cfg) featureGates; };

@@ -1,7 +1,6 @@
-# The kubelet. Its unit contains the path of its configuration in the store. So a switch that
-# changes the configuration restarts the kubelet, and a rollback restores the old
-# configuration, without kubeadm. The kubelet does not read the configuration that kubeadm
-# writes, config.yaml: if that file exists, the kubelet may start.
+# The kubelet. Its systemd unit contains the path of its configuration in the Nix store. So a switch that changes the
+# configuration restarts the kubelet, and a rollback restores the old configuration without kubeadm. The kubelet does not read
+# config.yaml, the configuration that kubeadm writes. The existence of config.yaml only means that the kubelet may start.
 {
   config,
   lib,
@@ -72,12 +71,12 @@ let
   labels = lib.attrNames cfg.nodeLabels;
   taints = if cfg.nodeTaints == null then [ ] else cfg.nodeTaints;
 
-  # Only with nixbench may the hive set labels that a kubelet may not set on its own node.
+  # The hive may set labels that a kubelet may not set on its own node only if nixbench deploys the node, because nixbench then
+  # sets them.
   withNixbench = options ? deployment.engine;
   forbidden = lib.filter (label: !(if withNixbench then nixbenchMaySet else kubeletMaySet) label) labels;
 
-  # The rules of Kubernetes for keys and values of labels and taints. A key is a name, or a domain,
-  # a / and a name.
+  # The rules of Kubernetes for keys and values of labels and taints. A key is a name, or a domain, a slash and a name.
   isName = text: lib.stringLength text <= 63 && builtins.match "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?" text != null;
   isValue = text: text == "" || isName text;
   isDomain =
@@ -98,8 +97,8 @@ let
   duplicateTaints = lib.filter (t: lib.count (other: other.key == t.key && other.effect == t.effect) taints > 1) taints;
   quoted = lib.concatMapStringsSep " and " (text: "\"${text}\"");
 
-  # The labels and taints with which a node registers. nixbench uploads them as a key. They are not
-  # part of the system, so that a change restarts no unit and does not drain the node.
+  # The labels and taints with which a node registers. nixbench uploads them as a key and not as a part of the system, so that a
+  # change of them restarts no systemd unit and does not drain the node.
   registration = {
     labels = lib.filterAttrs (label: _: kubeletMaySet label) cfg.nodeLabels;
     taints = cfg.nodeTaints;
@@ -225,8 +224,8 @@ in
       description = "Kubernetes node agent";
       documentation = [ "https://kubernetes.io/docs/" ];
       wantedBy = [ "multi-user.target" ];
-      # Without `wants`, a switch that stops the container runtime would start the runtime again only
-      # after the restart of the kubelet.
+      # Without `wants`, a switch that stops the container runtime would start the container runtime again only after the restart
+      # of the kubelet.
       wants = [
         "network-online.target"
         cfg.containerRuntime.unit
@@ -235,7 +234,7 @@ in
         "network-online.target"
         cfg.containerRuntime.unit
       ];
-      # The kubelet starts only when this file exists, which kubeadm writes before it starts the kubelet.
+      # The kubelet starts only when this file exists. kubeadm writes the file before it starts the kubelet.
       unitConfig.ConditionPathExists = "/var/lib/kubelet/config.yaml";
       path = [
         pkgs.conntrack-tools
@@ -247,16 +246,16 @@ in
         pkgs.socat
         pkgs.util-linux
       ];
-      # Restart the kubelet after the switch, instead of a stop before the switch and a start after it.
-      # Pods continue to run without the kubelet, and this time is shorter with a restart.
+      # Restart the kubelet after the switch, instead of stopping it before the switch and starting it afterwards. Pods continue
+      # to run without the kubelet, and a restart makes this time shorter.
       stopIfChanged = false;
       startLimitIntervalSec = 0;
       environment = {
         CONFIG = json.generate "kubelet.json" cfg.settings.kubelet;
         NODE_FILE = config.nixbench.nodeFile;
-        # The network of the Services, or an empty string. The script drops packets to Services for which
-        # kube-proxy has no rules yet. It must not do this with IPVS, because the addresses of Services
-        # are then addresses of the node, or if another program replaces kube-proxy.
+        # The network of the Services, or an empty string. The start script of the kubelet drops packets to Services for which
+        # kube-proxy has no rules yet. The string is empty with IPVS, because the addresses of Services are then addresses of the
+        # node, and if another program replaces kube-proxy.
         SERVICES = lib.optionalString (
           cfg.settings.proxy.mode or "" != "ipvs"
           && lib.intersectLists [ "addon" "addon/kube-proxy" ] (cfg.settings.init.skipPhases or [ ]) == [ ]
@@ -267,7 +266,7 @@ in
         EnvironmentFile = "-/var/lib/kubelet/kubeadm-flags.env";
         SyslogIdentifier = "kubelet";
         ExecStart = pkgs.writeShellScript "kubelet-start" (
-          # The arguments are in this script and not in ExecStart, where systemd would expand variables.
+          # The arguments of the kubelet are in this script, because systemd would expand variables in ExecStart.
           "set -- ${lib.escapeShellArgs ([ "${cfg.package}/bin/kubelet" ] ++ cfg.kubelet.extraArgs)}\n"
           # Add only this file of the library, because each change of a file in this script restarts the kubelet.
           + builtins.readFile ./scripts/library/rules.sh
@@ -275,7 +274,7 @@ in
         );
         Restart = "always";
         RestartSec = 5;
-        # A stop ends only the kubelet, and not the pods, which have control groups of their own.
+        # A stop of this service ends only the kubelet. The pods continue, because they have control groups of their own.
         KillMode = "process";
         Delegate = true;
       };

@@ -1,5 +1,5 @@
-# Settings with shorter waits than kubeadm's defaults. nixbench waits for each restart of a control plane and for each node
-# that joins, so these waits add up in a deployment.
+# Settings that make waits shorter than with kubeadm's defaults. nixbench waits for each restart of a control plane and for each
+# node that joins, so these waits add up in a deployment.
 {
   config,
   lib,
@@ -11,8 +11,8 @@ let
   cfg = config.nixbench.kubernetes;
   json = pkgs.formats.json { };
 
-  # A startup probe that runs every second. kubeadm's startup probes begin after ten seconds, and run every ten seconds. A
-  # component must start within ten minutes. After the start, only the liveness probe runs.
+  # A startup probe that runs every second. kubeadm's startup probes begin only after ten seconds, and run every ten seconds. The
+  # probe gives a component ten minutes for its start. After the start, only the liveness probe runs.
   startupProbe = name: {
     spec.containers = [
       {
@@ -33,8 +33,8 @@ let
       "kube-scheduler"
     ] startupProbe
     // {
-      # This readiness probe of CoreDNS runs every second, and by default every ten seconds. It may fail for half a minute, as
-      # by default. kubeadm before 1.32 ignores this patch.
+      # This readiness probe of CoreDNS runs every second instead of every ten seconds. As by default, it may fail for half a
+      # minute. kubeadm before 1.32 ignores this patch.
       corednsdeployment.spec.template.spec.containers = [
         {
           name = "coredns";
@@ -68,8 +68,8 @@ in
         "join"
       ] (_: { patches.directory = mkDefault "${directory}"; })
       // {
-        # kubeadm's default is RSA. The generation of a control plane's dozen keys takes a second of processor time, and
-        # with ECDSA some milliseconds. Handshakes of TLS are faster, too; the API server makes about a hundred when it starts.
+        # kubeadm's default is RSA. A control plane generates a dozen keys: with RSA this takes a second of processor time, and
+        # with ECDSA some milliseconds. TLS handshakes are faster, too, and the API server makes about a hundred when it starts.
         cluster.encryptionAlgorithm = mkDefault "ECDSA-P256";
       };
 

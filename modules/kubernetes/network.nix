@@ -39,7 +39,7 @@ in
       }
     ];
 
-    # A container cannot load modules, because it uses the kernel of its host.
+    # Load no kernel modules in a container: a container uses the kernel of its host, and cannot load modules.
     boot.kernelModules = lib.mkIf (!config.boot.isContainer) [
       "br_netfilter"
       "overlay"
@@ -66,7 +66,7 @@ in
       "tunl*"
       "vxlan*"
     ];
-    # By default, networkd deletes routes that it did not add when it restarts. The routes to pods must stay.
+    # By default, networkd deletes routes of other programs when it restarts. With these settings, the routes to pods stay.
     systemd.network.config.networkConfig = {
       ManageForeignRoutes = mkDefault false;
       ManageForeignRoutingPolicyRules = mkDefault false;

@@ -1,5 +1,5 @@
-# Schedulers beside the default one. A pod chooses one of them with `schedulerName`. Each of them is a Deployment on control
-# planes, and can place the pods of a gang together (the plugin Coscheduling of scheduler-plugins).
+# Kubernetes schedulers that run beside the default scheduler. A pod chooses one of them with `schedulerName`. Each scheduler is a
+# Deployment on control planes. It can place the pods of a gang together (the plugin Coscheduling of scheduler-plugins).
 {
   config,
   lib,
@@ -188,7 +188,8 @@ let
           selector.matchLabels = labels;
           template.metadata = {
             inherit labels;
-            # The hash changes with the file, and replaces the pods, because a pod reads the file only when it starts.
+            # The value is a hash of the configuration file. When the file changes, the hash replaces the pods, because a pod
+            # reads the file only when it starts.
             annotations."nixbench.dev/files" = builtins.hashString "sha256" file;
           };
           template.spec = {

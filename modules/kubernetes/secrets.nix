@@ -12,8 +12,8 @@ let
   cfg = config.nixbench.kubernetes;
   generatedSecrets = if runtime == null then { } else runtime.secrets or { };
 
-  # Returns an option for the path of a secret. `name` is the name of the secret in the facts. `file`
-  # is the file name in the default path if the facts do not contain the secret.
+  # Returns an option for the path of a secret. `name` is the name of the secret in the facts. `file` is the file name in the
+  # default path, which is used if the facts do not contain the secret.
   secret =
     name: file: description:
     mkOption {
@@ -119,7 +119,7 @@ in
 
   options.nixbench.kubernetes.generateSecrets = mkOption {
     type = types.bool;
-    # true if nixbench evaluates the system: only then the option `deployment.keys` exists.
+    # true if nixbench evaluates the system, because only then the option `deployment.keys` exists.
     default = options ? deployment.keys;
     defaultText = lib.literalMD "true if nixbench deploys the node";
     example = false;

@@ -1,5 +1,6 @@
-# The scheduler Volcano, with its controller and its webhooks. Its objects are those of its release, without the Job that creates
-# a certificate for the webhooks: nixbench-volcano.service creates it, signed by an authority that nixbench generates.
+# The scheduler Volcano, with its controller and its webhooks. The objects are those of Volcano's release, without the Job that
+# creates a certificate for the webhooks. Instead, nixbench-volcano.service creates that certificate. An authority that nixbench
+# generates signs it.
 {
   config,
   lib,
@@ -129,7 +130,7 @@ in
         description = "Create the certificate of Volcano's webhooks";
         wantedBy = [ "multi-user.target" ];
         after = [ "nixbench-kubernetes.service" ];
-        # A new authority signs a new certificate.
+        # When nixbench generates a new authority, restart the service, so that the new authority signs a new certificate.
         restartTriggers = lib.optional (secrets ? volcano-ca-key) secrets.volcano-ca-key.sha256;
         startLimitIntervalSec = 0;
         path = [

@@ -1,4 +1,4 @@
-# A worker: a node that runs the pods of users.
+# The module of a role with workers: nodes that run the pods of users.
 {
   imports = [ ./default.nix ];
   nixbench.kubernetes.role = "worker";

@@ -13,7 +13,7 @@ let
   onController = cfg.role == "controller" && cfg.accountingRole == cfg.controllerRole;
   database = "slurm_acct_db";
 
-  # This file contains the address of the slurmdbd that has given the cluster its id.
+  # The path of a file that contains the address of the slurmdbd from which the cluster has its id.
   adopted = "${stateSaveLocation}/nixbench-accounting";
 
   # A program that waits until a TCP port answers, for at most as many seconds as its second argument.
@@ -62,8 +62,8 @@ in
         };
         systemd.services.slurmdbd = {
           startLimitIntervalSec = 0;
-          # Units that are ordered after slurmdbd start when it answers. After an upgrade, slurmdbd first converts its
-          # database, which may take long and must not be interrupted.
+          # The systemd units that are ordered after slurmdbd start when slurmdbd answers. After an upgrade, slurmdbd first
+          # converts its database, which may take long and must not be interrupted.
           postStart = ''
             ${awaitPort} 127.0.0.1 60 || echo "slurmdbd does not answer after 60 s; it may be converting its database" >&2
           '';
@@ -81,12 +81,12 @@ in
         systemd.services.slurmctld = {
           after = lib.mkIf onController [ "slurmdbd.service" ];
           wants = lib.mkIf onController [ "slurmdbd.service" ];
-          # Wait for slurmdbd with a time limit: slurmctld starts without slurmdbd if it knows the id of the cluster.
+          # Wait for slurmdbd with a time limit, because slurmctld also starts without slurmdbd if it knows the id of the cluster.
           #
-          # A controller that ran without accounting has drawn an id itself. slurmdbd draws another one, and slurmctld
-          # then fails with "CLUSTER ID MISMATCH". So the file with this id is removed once, when accounting has been turned on
-          # or has moved to another node, and slurmdbd gives slurmctld the id. Later the file stays: it protects the state of slurmctld from
-          # the database of another cluster.
+          # A controller that ran without accounting has made up a cluster id itself. slurmdbd makes up another id, and slurmctld
+          # then fails with "CLUSTER ID MISMATCH". So the file with the old id is removed once, when accounting has been turned on
+          # or slurmdbd has moved to another node. slurmdbd then gives slurmctld an id. After that the file stays, because it
+          # protects the state of slurmctld from the database of another cluster.
           preStart = lib.mkAfter ''
             if ! ${awaitPort} ${cfg.accounting.address} 30; then
               echo "slurmdbd of ${cfg.accounting.name} does not answer at ${cfg.accounting.address}, port 6819" >&2

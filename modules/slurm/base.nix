@@ -1,9 +1,9 @@
-# The options of the cluster.
+# The options of the SLURM cluster, `nixbench.slurm`.
 #
-# Only the controller has a slurm.conf: the other nodes get it from the controller ("configless"). By default,
-# compute nodes register with it ("dynamic nodes"). So the system of a node depends only on the
-# address of the controller, and no system changes when compute nodes are added or removed. With a static list
-# (static-nodes.nix), the system of the controller changes.
+# Only the controller has a slurm.conf, and the other nodes get it from the controller ("configless"). By default, compute nodes
+# register with the controller ("dynamic nodes"). So the system of a node depends only on the address of the controller, and no
+# system changes when compute nodes are added or removed. Only with a static list of nodes (static-nodes.nix) does the system of
+# the controller change.
 {
   config,
   lib,

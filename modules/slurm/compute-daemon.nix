@@ -1,5 +1,5 @@
-# slurmd. It registers the node with the controller, and fetches the configuration from it. Jobs continue
-# while slurmd restarts (NixOS sets KillMode=process).
+# slurmd, which registers the node with the controller and fetches the configuration from the controller. Jobs continue while
+# slurmd restarts, because NixOS sets KillMode=process.
 {
   config,
   lib,
@@ -13,7 +13,8 @@ let
   inherit (cfg.controller) address;
   slurmd = "${lib.getBin cfg.package}/bin/slurmd";
 
-  # Find the role of the hive that this system is for: nodes of a role share a system, whose `name` is the name of the role.
+  # The facts (what nixbench tells modules about the cluster), from which this module finds the role of its nodes: nodes of a role
+  # share a system, whose `name` is the name of the role.
   facts = if runtime == null then { } else runtime;
   roleName = if facts.roles or { } ? ${name} then name else (facts.nodes.${name} or { }).role or null;
   firstNode = lib.findFirst (_: true) name (facts.roles.${toString roleName} or [ ]);
@@ -34,8 +35,9 @@ let
   };
   words = lib.mapAttrsToList (n: v: "${n}=${if builtins.isBool v then (if v then "YES" else "NO") else toString v}") settings;
 
-  # A node that is added may start before the controller has the new list of nodes. slurmd would then end, and the switch of
-  # the node would fail. So wait: with -G, slurmd fetches the list, ends, and fails if the list does not have the node.
+  # Commands that wait until the controller has this node in its list. A new node may start before the controller has the new
+  # list. slurmd would then end, and the switch of the node would fail. With -G, slurmd only fetches the list, and fails if the
+  # list does not contain the node.
   awaitList = ''
     until timeout 5 ${slurmd} -G --conf-server ${address} > /dev/null 2>&1; do
       if [ "$(date +%s)" -gt "$end" ]; then
@@ -46,8 +48,8 @@ let
     done
   '';
 
-  # Wait for the controller before slurmd starts: slurmd itself would try again only after ten seconds. Each attempt has a
-  # time limit, because a connection whose first packet a firewall drops would take a minute.
+  # A script that waits for the controller and then starts slurmd, because slurmd itself would try again only after ten seconds.
+  # Each attempt has a time limit, because a connection whose first packet a firewall drops would take a minute.
   start = pkgs.writeShellScript "nixbench-slurmd" ''
     PATH=${lib.makeBinPath [ pkgs.coreutils ]}:$PATH
     end=$(($(date +%s) + 60))
@@ -81,7 +83,8 @@ in
       }
     ];
 
-    # In a container, slurmd would detect the processors and the memory of the host; so they are set to those of the role.
+    # In a container, slurmd would detect the processors and the memory of the host. So set the processors and the memory of the
+    # role.
     nixbench.slurm.node = lib.mkIf (config.boot.isContainer && machine ? vcpus && machine ? memory) {
       CPUs = lib.mkDefault machine.vcpus;
       RealMemory = lib.mkDefault (mebibytes machine.memory);
@@ -95,7 +98,8 @@ in
       requires = [ "munged.service" ];
       startLimitIntervalSec = 0;
       serviceConfig = {
-        # A switch does not wait for the registration: the controller may be switched at the same time.
+        # With this type, a switch does not wait until slurmd has registered with the controller, which may be switched at the
+        # same time.
         Type = lib.mkForce "simple";
         ExecStart = lib.mkForce start;
         Restart = "always";

@@ -1,4 +1,4 @@
-# slurm.conf and cgroup.conf, through NixOS' options. Only the controller uses them.
+# slurm.conf and cgroup.conf, which this module makes through NixOS' options. Only the controller uses them.
 {
   config,
   lib,
@@ -45,11 +45,12 @@ in
       SelectType = "select/cons_tres";
       SelectTypeParameters = "CR_Core";
       ProctrackType = if cfg.cgroup.enable then "proctrack/cgroup" else "proctrack/linuxproc";
-      # Refuse jobs of root: by such a job, root of one node is root on all nodes.
+      # Refuse jobs of root, because with such a job, root of one node is root on all nodes.
       DisableRootJobs = true;
-      # After a failure, a node takes jobs again as soon as it registers with all resources that it had.
+      # With this value, a node takes jobs again after a failure as soon as it registers with all the resources that it had
+      # before.
       ReturnToService = 2;
-      # The ports on which srun listens. Without this range, srun uses any port, which no firewall opens.
+      # The ports on which srun listens. Without this setting, srun uses any port, and the firewall opens no such port.
       SrunPortRange = "60001-63000";
       SlurmdSpoolDir = if hasHollow then "/var/spool/slurmd/%n" else "/var/spool/slurmd";
     }
@@ -57,10 +58,10 @@ in
       SlurmdPidFile = lib.mkDefault "/run/slurmd-%n.pid";
     }
     // lib.optionalAttrs (cfg.membership == "dynamic") {
-      # The maximum number of dynamic nodes.
+      # The maximum number of dynamic nodes (nodes that register with the controller and are not in slurm.conf).
       MaxNodeCount = lib.mkDefault (if hasHollow then 16384 else 1024);
-      # The controller sends messages to all nodes itself: nodes do not know the addresses of dynamic nodes, and so cannot
-      # forward messages.
+      # With this value, the controller sends messages to all nodes itself. Nodes cannot forward messages, because they do not
+      # know the addresses of dynamic nodes.
       TreeWidth = lib.mkDefault 65533;
     }
     // lib.optionalAttrs cfg.cgroup.enable {

@@ -22,8 +22,8 @@ in
         # 30 seconds.
         LogRateLimitIntervalSec = 0;
       };
-      # Tell the other nodes to fetch the configuration again, if it has changed since they fetched it when slurmd started. A
-      # node that does not answer fetches it at its next start.
+      # If the configuration has changed, tell the other nodes to fetch it again, because slurmd fetches it only when it starts. A
+      # node that does not answer now fetches the configuration at its next start.
       postStart = ''
         sent=${stateSaveLocation}/nixbench-configuration
         before=

@@ -1,4 +1,4 @@
-# The node that controls the cluster: slurmctld, which keeps the queue of jobs.
+# The module of a role with the controller: the node with slurmctld, which keeps the queue of jobs.
 {
   imports = [ ./default.nix ];
   nixbench.slurm.role = "controller";

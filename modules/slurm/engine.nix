@@ -1,5 +1,5 @@
-# Sets `deployment.engine`, with the settings that nixbench uses when it checks and changes the cluster. A
-# login node is no member of the cluster, and jobs can be submitted from it.
+# Sets `deployment.engine`, and the settings that nixbench uses when it checks and changes the SLURM cluster. A login node is no
+# member of the cluster, but users can submit jobs on it.
 {
   config,
   lib,

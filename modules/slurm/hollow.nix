@@ -1,5 +1,6 @@
-# A command that runs `count` slurmd, which are nodes of their own. Its arguments are those of all slurmd; an
-# argument --conf is last. It starts a slurmd again that ends, and ends all of them when it gets SIGTERM. Jobs continue, as with one slurmd.
+# A command that runs `count` processes of slurmd on one machine. Each of them is a node in SLURM. All of them get the command's
+# arguments, of which --conf must be the last. The command starts each slurmd that ends again. When it gets SIGTERM, it ends all
+# of them. Jobs continue, as with a single slurmd.
 {
   count,
   lib,
@@ -7,7 +8,7 @@
   slurmd,
 }:
 let
-  base = 7000; # the first slurmd listens at the next port
+  base = 7000; # the first slurmd listens on the port after this one
 in
 {
   ports = {

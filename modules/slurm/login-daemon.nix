@@ -1,5 +1,5 @@
-# sackd, for which NixOS has no options. It fetches the configuration from the controller, now and when it
-# changes.
+# sackd, for which NixOS has no options. sackd fetches the configuration from the controller when it starts and whenever the
+# configuration changes.
 {
   config,
   lib,

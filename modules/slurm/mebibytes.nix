@@ -1,4 +1,4 @@
-# The number of MiB of a size such as 512M or 4G.
+# Converts a size such as 512M or 4G to a number of MiB.
 size:
 let
   parts = builtins.match "([0-9]+)([KMGT])" size;

@@ -1,5 +1,5 @@
-# The key of MUNGE, with which all nodes authenticate each other. It is on the disk and not in /run,
-# because a node that reboots needs it before nixbench can connect.
+# The key of MUNGE, with which all nodes authenticate each other. The key is on the disk and not in /run, because a node that
+# reboots needs it before nixbench can connect.
 {
   config,
   lib,
@@ -24,7 +24,7 @@ in
     };
     generateSecrets = mkOption {
       type = types.bool;
-      # true if nixbench evaluates the system: only then the option `deployment.keys` exists.
+      # true if nixbench evaluates the system, because only then the option `deployment.keys` exists.
       default = options ? deployment.keys;
       defaultText = lib.literalMD "true if nixbench deploys the node";
       example = false;

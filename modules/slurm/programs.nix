@@ -1,12 +1,12 @@
-# The commands, such as srun. NixOS puts wrappers of the commands on PATH, which set SLURM_CONF to a
-# slurm.conf in the store of the node. This is wrong in two ways:
+# SLURM's commands, such as srun. NixOS puts wrappers of the commands on PATH. The wrappers set SLURM_CONF to a slurm.conf in the
+# Nix store of the node. This is wrong in two ways:
 #
 # - Only the controller has a complete slurm.conf.
 # - SLURM_CONF is already set in a batch job. The wrappers of some NixOS releases then replace the arguments
 #   by the name of the program, so that srun in a batch job calls itself without end.
 #
-# So the commands themselves precede the wrappers. On the controller they read /etc/slurm, on other nodes
-# the configuration that slurmd or sackd has fetched.
+# So this module puts the commands themselves before the wrappers on PATH. On the controller, the commands read /etc/slurm. On
+# other nodes, they read the configuration that slurmd or sackd has fetched.
 {
   config,
   lib,

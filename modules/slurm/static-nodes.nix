@@ -1,4 +1,4 @@
-# The static list of compute nodes in slurm.conf, made from the facts. Only the system of the controller depends on it.
+# The static list of compute nodes in slurm.conf, made from the facts. Only the system of the controller depends on this list.
 {
   config,
   lib,
@@ -18,8 +18,9 @@ let
   ];
   parameters = types.attrsOf (types.either scalar (types.listOf types.singleLineStr));
 
-  # The memory of a node in slurm.conf. SLURM drains a node that has less memory than slurm.conf says, and the kernel of a
-  # virtual machine uses a part of the memory of the machine. A container has no kernel of its own.
+  # Returns the memory of a node that slurm.conf says, from the memory of its machine. SLURM drains a node with less memory than
+  # slurm.conf says, and the kernel of a virtual machine uses a part of the machine's memory. A container has no kernel of its
+  # own.
   availableMemory = size: if config.boot.isContainer then size else size - size / 16 - 64;
 
   # The parameters of the nodes of a role.

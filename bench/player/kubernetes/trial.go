@@ -38,6 +38,7 @@ type job struct {
 	last     map[string]time.Time    // for each kind of event, the time at which the last task had it
 }
 
+// newTrial returns the state at the start of a workload, before any job is submitted. send receives the events.
 func newTrial(jobs []workload.Job, start time.Time, send func(player.Event)) *trial {
 	t := &trial{jobs: map[string]*job{}, waiting: map[string][]*job{}, ended: map[string]bool{}, send: send}
 	for _, w := range jobs {

@@ -27,6 +27,7 @@ type Fake struct {
 	Undrainable string // the node whose drain fails
 }
 
+// call records a call of an engine's method on a node, and returns an error if the test has set Refuse to this method.
 func (s *Fake) call(what, node string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -207,6 +207,7 @@ func waitReady(s *suite) {
 	s.wantDrained(s.Nodes[1:]...)
 }
 
+// waitReadyFails tests that a wait for a broken member reports the member, fails, and leaves the member drained.
 func waitReadyFails(s *suite) {
 	s.drain(s.Nodes[1])
 	s.Break(s.Nodes[1])

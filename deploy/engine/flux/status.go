@@ -52,6 +52,7 @@ func (c *client) readStatus(ctx context.Context) (status, error) {
 	return parseStatus(out)
 }
 
+// parseStatus parses the output of statusScript.
 func parseStatus(out string) (status, error) {
 	nodes, rest, _ := strings.Cut(out, "\n\n")
 	queues, stopped, complete := strings.Cut(rest, "\n\n")

@@ -176,6 +176,8 @@ func (k *kubeadm) explainMembers(which func(node string) bool) func(context.Cont
 	}
 }
 
+// explainMember returns the phase (such as join) of a member, and the last log lines of nixbench's setup service and the
+// kubelet.
 func (k *kubeadm) explainMember(ctx context.Context, node string) []string {
 	phase, text := k.readPhase(ctx, node)
 	if phase == "" {

@@ -1,5 +1,5 @@
-# Flux as packages, which nixpkgs does not have: `callPackage ./packages { }`. The versions work together. The hashes are
-# those of the tags of the repositories github.com/flux-framework/*.
+# Packages of Flux, which nixpkgs does not have: `callPackage ./packages { }`. These versions of the packages work together. The
+# hashes are those of the tags in the repositories github.com/flux-framework/*.
 { callPackage }:
 let
   flux-security = callPackage ./flux-security.nix { };

@@ -1,4 +1,4 @@
-# The broker, the simple scheduler, and the commands.
+# The package flux-core: the broker, the simple scheduler, and the commands.
 {
   lib,
   stdenv,
@@ -36,14 +36,14 @@ stdenv.mkDerivation (finalAttrs: {
     owner = "flux-framework";
     repo = "flux-core";
     tag = "v${finalAttrs.version}";
-    # Without one large file of the tests, which the copy of the repository did not have from which the hash was computed.
+    # Remove one large file of the tests. The hash was computed from a copy of the repository without that file.
     postFetch = ''
       rm "$out/t/resource/resource.eventlog.thing1"
     '';
     hash = "sha256-BczKx7LE2Zvckqt+A2fdhAAHEJXdGag/NZZqCodmtmg=";
   };
 
-  # The version comes from git, which the source does not have.
+  # Set the version: the build would read it from git, and the source is no git repository.
   env.FLUX_VERSION = finalAttrs.version;
 
   postPatch = ''

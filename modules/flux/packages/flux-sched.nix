@@ -44,7 +44,7 @@ stdenv.mkDerivation (finalAttrs: {
     yaml-cpp
   ];
 
-  # The version comes from git, which the source does not have.
+  # Set the version: the build would read it from git, and the source is no git repository.
   cmakeFlags = [
     (lib.cmakeFeature "FLUX_SCHED_VER" finalAttrs.version)
     (lib.cmakeBool "ENABLE_DOCS" false)

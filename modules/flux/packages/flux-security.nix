@@ -1,4 +1,4 @@
-# Signs jobs, and starts jobs of other users than the owner of the instance.
+# The package flux-security: it signs jobs, and starts jobs of users who do not own the instance.
 {
   lib,
   stdenv,
@@ -22,7 +22,7 @@ stdenv.mkDerivation (finalAttrs: {
     hash = "sha256-Gv4wc3B3i9IkAJizyQoAVzWX/jq0mSouCtSdjKgO/bc=";
   };
 
-  # The version comes from git, which the source does not have.
+  # Set the version: the build would read it from git, and the source is no git repository.
   postPatch = ''
     substituteInPlace configure.ac --replace-fail "git describe --always" "echo v${finalAttrs.version}"
   '';
@@ -39,7 +39,7 @@ stdenv.mkDerivation (finalAttrs: {
     pam
   ];
 
-  # The configuration is read from /etc and not from the store.
+  # The programs read their configuration from /etc, and not from the Nix store.
   configureFlags = [
     "--sysconfdir=/etc"
     "--localstatedir=/var"

@@ -11,7 +11,8 @@ case $2 in switch | test) ;; *) exit 0 ;; esac
 [ "$1" = upgrade ] ||
   exit_with_error "The control plane runs Kubernetes $version, and this system's kubelet must not start before it is upgraded to $VERSION. nixbench apply upgrades it; without nixbench, run $0 upgrade $2 first."
 
-# Stop this unit of the old system, and the one that renews certificates: both change the same files as the upgrade.
+# Stop nixbench-kubernetes.service of the old system, and wait for the service that renews certificates: both change the same
+# files as the upgrade.
 unit=nixbench-kubernetes.service
 state=$(systemctl show --property=SubState --value "$unit")
 [ "$state" = exited ] || systemctl stop "$unit"
@@ -25,8 +26,8 @@ until flock -w 4 9; do
   exit_with_error "nixbench-kubernetes-certificates.service has run for ten minutes; see journalctl -u nixbench-kubernetes-certificates"
 done
 
-# kubeadm writes manifests for the present settings of the cluster, so the files that the manifests name must exist. The
-# upgrade prints something regularly, because nixbench would take silence for a hang.
+# kubeadm writes manifests for the settings that the cluster has now, so first install the files that the manifests name. Print a
+# line regularly during the upgrade, because nixbench takes silence for a program that hangs.
 wait_for_identity
 (install_ca_bundle && install_audit_policy && install_encryption_config && load_images && upgrade_control_plane) &
 child=$!

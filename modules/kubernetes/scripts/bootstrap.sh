@@ -1,8 +1,8 @@
-# Make the node a member of the cluster, and later apply changed settings. All steps can be repeated, so the next
-# start continues wherever this one was interrupted.
+# Make the node a member of the cluster, and later apply changed settings. All steps can be repeated, so the next start of this
+# program continues wherever an earlier start was interrupted.
 start_program
 
-# enable_forwarding: set the sysctls of a container's own network, which systemd does not set there.
+# enable_forwarding: set the sysctls of a container's own network, because systemd does not set them in a container.
 enable_forwarding() {
   local name file
   for name in ipv4/ip_forward bridge/bridge-nf-call-iptables bridge/bridge-nf-call-ip6tables; do
@@ -51,8 +51,8 @@ with_lock() {
   return "$1"
 }
 
-# Waits, such as for an API server that does not answer yet, have no limit and are no failures. Failed attempts are
-# repeated for RETRY_FOR seconds; then the unit fails, so that the user sees it.
+# Waits, such as for an API server that does not answer yet, have no time limit and are no failures. Failed attempts are repeated
+# for RETRY_FOR seconds. Then the systemd unit fails, so that the user sees the failure.
 pause=1 first_failure=
 until
   : >"$work/output"
@@ -63,7 +63,7 @@ do
   if [ "$attempt" -ge 5 ] && [ $((now - first_failure)) -ge "$RETRY_FOR" ]; then
     report_phase failed "gave up after $attempt attempts: $(summarize_output)"
     echo "Correct the cause, then deploy the node again or run: systemctl restart nixbench-kubernetes" >&2
-    exit 69 # EX_UNAVAILABLE; the unit does not restart after this status
+    exit 69 # EX_UNAVAILABLE; systemd does not restart the unit after this exit status
   fi
   report_phase failed "$(summarize_output)"
   sleep "$pause"

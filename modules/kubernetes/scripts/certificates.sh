@@ -64,8 +64,8 @@ flock -w 900 9 || exit_with_error "nixbench-kubernetes.service has held the lock
 file=$(write_kubeadm_config cluster) || exit_with_error "kubeadm's configuration cannot be written."
 kubeadm certs check-expiration --config "$file" -o json >"$work/certificates" 2>"$work/output" ||
   exit_with_error "kubeadm certs check-expiration: $(summarize_output)"
-# list_expiring true|false: print the certificates that expire soon: with false those whose CA's key is on this node, with
-# true the others.
+# list_expiring false: print the certificates that expire soon and whose CA key is on this node. list_expiring true: print the
+# certificates that expire soon and whose CA key is not on this node.
 list_expiring() {
   jq -r --argjson days "$RENEW_BEFORE" --argjson external "$1" '.certificates[]
     | select((.missing | not) and .residualTime < $days * 86400 and (.externallyManaged // false) == $external) | .name' "$work/certificates"
@@ -88,8 +88,8 @@ fi
 
 if [ -e "$restarting" ]; then
   use_admin_kubeconfig || exit_with_error "/etc/kubernetes/admin.conf cannot be read."
-  # Wait for up to 420 s for a pod, because the kubelet delays the restart of a pod that has failed repeatedly by up to five
-  # minutes.
+  # If the API does not answer, wait up to 420 s for a pod: the kubelet delays the restart of a pod that has failed repeatedly by
+  # up to five minutes.
   api_is_up='' restart_limit=420
   ! kubectl --request-timeout=5s get --raw /readyz >/dev/null 2>&1 || api_is_up=yes restart_limit=180
   later=()
@@ -102,8 +102,8 @@ if [ -e "$restarting" ]; then
     stop_processes "$component"
     case $api_is_up$component in
     yesetcd | yeskube-apiserver) wait_for_restart "$component" "$now" ;;
-    # Wait for the other components later, since none depends on them. If the API was down, they come up only after all
-    # components have restarted.
+    # Wait for the other components after the loop, since no component depends on them. If the API was down, the components work
+    # again only after all of them have restarted.
     *) later+=("$component=$now") ;;
     esac
   done

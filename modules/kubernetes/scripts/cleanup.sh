@@ -1,13 +1,14 @@
-# End the containers of the control plane and of pods. The runtime does not end them, because it no longer runs.
+# End the containers of the control plane and of pods. The container runtime does not end them, because it no longer runs.
 end_processes 3 cgroup_processes kubepods.slice 'system.slice/crio-*.scope'
-# End the runtime's own process for each pod. Such processes of other users of containerd run in other folders.
+# End the process that containerd runs for each pod of Kubernetes. The same processes of other users of containerd have another
+# working directory.
 end_processes 0 processes_in /run/containerd/io.containerd.runtime.v2.task/k8s.io system.slice/containerd.service
 end_processes 0 cgroup_processes system.slice/kubelet.service
 stop_slice kubepods.slice
 for unit in containerd.service crio.service kubelet.service; do remove_unit_cgroup "$unit"; done
 
 unmount_all '^/(var/lib/kubelet/(pods|plugins)/|run/containerd/io\.containerd\.(runtime\.v2\.task/k8s\.io|grpc\.v1\.cri)/|(run|var/lib)/containers/storage/)'
-# containerd names them cni-UUID, CRI-O UUID.
+# Delete the network namespaces of pods. containerd names them cni-UUID, and CRI-O names them UUID.
 delete_network_namespaces 'cni-*' '????????-????-????-????-????????????'
 delete_interface cni0 flannel.1 flannel-v6.1 kube-ipvs0
 delete_routes "$POD_CIDR"

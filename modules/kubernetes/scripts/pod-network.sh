@@ -1,5 +1,5 @@
-# Configure the node's subnet of pods and a route to the subnet of every other possible node. The unit runs
-# periodically, and changes nothing if all is configured.
+# Configure the node's subnet of pods, and a route to the subnet of every other possible node. The systemd unit runs this script
+# periodically. The script changes nothing if all is configured.
 set -eu
 if [ ! -s "$NODE_FILE" ]; then
   echo "$NODE_FILE does not exist yet; the timer starts this unit again."
@@ -18,7 +18,7 @@ if [ "$host" -lt 0 ] || [ "$host" -ge "$NODES" ]; then
   exit 1
 fi
 
-# compute JQ-PROGRAM: one process computes the addresses for all nodes, because there may be thousands.
+# compute JQ-PROGRAM: compute the addresses of all nodes in one process, because there may be thousands of nodes.
 compute() {
   jq -rn --argjson host "$host" --argjson first "$NODES_FIRST" --argjson nodes "$NODES" \
     --argjson pods "$PODS_FIRST" --argjson bits "$SUBNET" '
@@ -27,7 +27,8 @@ compute() {
     '"$1"
 }
 
-# A container runtime uses the first file in this folder by name. Its package contains examples whose names begin with 10.
+# The name of this file begins with 05, because a container runtime uses the first file in the folder. The package of the
+# container runtime contains examples whose names begin with 10.
 file=/etc/cni/net.d/05-nixbench.conflist
 mkdir -p "${file%/*}"
 new=${file%/*}/.nixbench.new
@@ -49,8 +50,8 @@ status=0
 ip -force -batch "/run/nixbench-routes.$$" || status=1
 rm -f "/run/nixbench-routes.$$"
 
-# Packets of pods to hosts outside of the cluster get the address of the node, because these hosts have no route to a pod's
-# address.
+# Packets that pods send to hosts outside of the cluster get the address of the node, because these hosts have no route to the
+# address of a pod.
 set -- POSTROUTING -s "$POD_CIDR" ! -d "$POD_CIDR" -m comment --comment "nixbench: pods leave as their node" -j MASQUERADE
 iptables -w -t nat -C "$@" 2>/dev/null || iptables -w -t nat -A "$@"
 exit "$status"

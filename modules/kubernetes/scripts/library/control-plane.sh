@@ -1,8 +1,8 @@
 # Create the cluster, or join it as a control plane.
 #
-# Two nodes must never both create a cluster. So a node creates it only if no control plane answers *and* the
-# node has the permit, which is given to one node, once. A first control plane that was recreated has no
-# permit: it joins, or waits until another one answers.
+# Two nodes must never both create a cluster. So a node creates the cluster only if no control plane answers *and* the node has
+# the permit, a file that nixbench gives to one node, once. A first control plane whose machine was recreated has no permit: it
+# joins, or waits until another control plane answers.
 
 # find_peer: set $peer to the first other control plane that answers.
 find_peer() {
@@ -23,8 +23,8 @@ create_cluster() {
   record_all_applied
 }
 
-# If the endpoint is the address of this node and the node was recreated, kubeadm's requests to the endpoint are
-# redirected to another control plane until this node's API server runs.
+# If this node was recreated and its own address is the endpoint, kubeadm's requests to the endpoint are redirected to another
+# control plane until the API server of this node runs.
 redirect_comment='nixbench: until the API is back'
 redirect_endpoint() {
   iptables -w -t nat -A OUTPUT -p tcp -d "$ENDPOINT" --dport "$PORT" -m comment --comment "$redirect_comment" -j DNAT --to-destination "$peer:$PORT"
@@ -38,7 +38,8 @@ join_control_plane() {
   status=$?
   delete_rules nat "$redirect_comment"
   [ "$status" = 0 ] && record_all_applied || return
-  # Read the version that kubeadm has written into the manifests: that of the cluster, which may be older than this system's.
+  # Read the version of the cluster, which kubeadm has written into the manifests. It may be older than the version of this
+  # system.
   version=$(sed -n 's/^ *image: .*kube-apiserver:v//p' /etc/kubernetes/manifests/kube-apiserver.yaml 2>/dev/null)
   rm -f "$records/applied" && write_record version "${version:-$VERSION}"
 }

@@ -1,8 +1,8 @@
 # Load images into the container runtime. The records of loaded images are in the folder of the runtime, so
 # that both are deleted together.
 
-# image_record ARCHIVE: print the name of the record for an archive. It is a hash of the store path, which
-# identifies the content, or of another file's path, size and time.
+# image_record ARCHIVE: print the name of the record for an archive. The name is a hash. For a file in the Nix store, it is made
+# from the path, which identifies the content. For another file, it is made from path, size and time.
 image_record() {
   case $1 in
   /nix/store/*) printf '%s' "$1" ;;
@@ -10,9 +10,9 @@ image_record() {
   esac | sha256sum | cut -d ' ' -f 1
 }
 
-# list_image_names ARCHIVE: print for each image its name in the archive and its full name, and set
-# $archive_kind to skopeo's word for the format. Recent archives of docker save have both formats. docker
-# abbreviates names; runtimes need the full ones.
+# list_image_names ARCHIVE: print for each image its name in the archive and its full name, and set $archive_kind to skopeo's word
+# for the format of the archive. Recent archives of docker save have two formats. docker abbreviates the names of images, but
+# container runtimes need full names.
 list_image_names() {
   if tar -xOf "$1" --occurrence=1 manifest.json >"$work/manifest" 2>/dev/null; then
     archive_kind=docker-archive
@@ -52,8 +52,8 @@ load_archive() {
   esac
 }
 
-# is_loaded RECORD reports whether the images of an archive are loaded. For CRI-O it looks for the images, because CRI-O
-# deletes its storage when it was damaged, for example by a power cut.
+# is_loaded RECORD reports whether the images of an archive are loaded. For CRI-O, it looks for the images themselves, because
+# CRI-O deletes its storage after damage, for example by a power cut.
 is_loaded() {
   local name
   case $RUNTIME in
@@ -68,8 +68,8 @@ is_loaded() {
   done <"$image_records/$1"
 }
 
-# pin_crio_images: write CRI-O's list of pinned images, because CRI-O cannot pin single images. The file replaces the list in
-# the hive's settings, so it contains that list, too.
+# pin_crio_images: write CRI-O's list of pinned images, because CRI-O cannot pin single images. The written file replaces the list
+# in the hive's settings, so it also contains the images of that list.
 pin_crio_images() {
   local file=/etc/crio/crio.conf.d/50-nixbench-images.conf
   { printf '%s\n' "$PINNED" | tr ' ' '\n' && cut -d ' ' -f 2 "$work/all-names"; } | sort -u |

@@ -17,8 +17,8 @@ write_kubeadm_config() {
     mv "$work/$1.yaml.$$" "$work/$1.yaml" && echo "$work/$1.yaml"
 }
 
-# is_voting_member reports whether this node's etcd runs, and is a voting member of the cluster's etcd. It is false if
-# etcd does not answer; a learner does not answer this request.
+# is_voting_member reports whether this node's etcd runs and is a voting member of the cluster's etcd. It returns false if etcd
+# does not answer. etcd does not answer this request while it is a learner, which has no vote yet.
 is_voting_member() {
   local pki=/etc/kubernetes/pki/etcd
   [ -s /etc/kubernetes/manifests/etcd.yaml ] || return
@@ -27,15 +27,16 @@ is_voting_member() {
     jq -e --slurpfile node "$NODE_FILE" 'any(.members[]; .name == $node[0].name and (.isLearner | not))' >/dev/null
 }
 
-# list_etcd_phases: print the phases of kubeadm join that add the node's etcd member. Only one of them runs, depending on
-# a feature gate. All supported releases of kubeadm have the first one; kubeadm rejects names that it does not have.
+# list_etcd_phases: print the phases of kubeadm join that add the node's etcd member. kubeadm runs only one of the two, depending
+# on a feature gate. All supported releases have the first phase. The other phase is printed only if kubeadm has it, because
+# kubeadm rejects unknown names.
 list_etcd_phases() {
   printf etcd-join
   ! kubeadm join --help 2>/dev/null | grep '^ */etcd ' >/dev/null || printf ' control-plane-join/etcd'
 }
 
-# have_preflights_passed reports whether kubeadm's preflight checks have passed on this node. They are not
-# repeated after that, because they fail if an interrupted attempt has already created files or processes of the cluster.
+# have_preflights_passed reports whether kubeadm's preflight checks have already passed on this node. Checks that have passed are
+# not repeated, because they fail if an interrupted attempt has created files or processes of the cluster.
 have_preflights_passed() {
   # The records `preflight` and `creating`, and a registered node, show that kubeadm has run.
   [ -e "$records/preflight" ] || [ -e "$records/creating" ] || is_registered
@@ -49,7 +50,7 @@ run_preflights() {
   file=$(write_kubeadm_config "$@") && run_logged kubeadm "$1" phase preflight --config "$file" && write_time_record preflight
 }
 
-# use_admin_kubeconfig: set KUBECONFIG to an administrator's file for this node's own API server, because
+# use_admin_kubeconfig: set KUBECONFIG to a kubeconfig of the administrator whose server is this node's own API server, because
 # the server at the endpoint may be down.
 use_admin_kubeconfig() {
   export KUBECONFIG=$work/admin.conf
@@ -57,8 +58,8 @@ use_admin_kubeconfig() {
     mv "$KUBECONFIG.$$" "$KUBECONFIG"
 }
 
-# query_api ADDRESS PATH: print a response of an API server that needs no login. The request contains no
-# secret, so before the cluster's CA certificate is on the node the server's certificate is not verified.
+# query_api ADDRESS PATH: print the answer of an API server to a request without login. Before the cluster's CA certificate is on
+# the node, the certificate of the API server is not verified. That is safe, because the request contains no secret.
 query_api() {
   set -- "https://$1:$PORT$2" -k
   [ ! -s /etc/kubernetes/pki/ca.crt ] || set -- "$1" --cacert /etc/kubernetes/pki/ca.crt

@@ -31,10 +31,10 @@ install_keys() {
   done <"$PKI"
 }
 
-# install_encryption_config: write the API server's keys for encryption at rest. The first uploaded key
-# encrypts. Keys of the previous configuration are kept under their names, because the data that they have
-# encrypted must remain readable. If no key is uploaded, the previous configuration is used, provided that
-# it contains the keys of this system.
+# install_encryption_config: write the API server's configuration for encryption at rest. The API server encrypts with the first
+# uploaded key. The keys of the previous configuration stay in the file under their names, because data that were encrypted with
+# them must remain readable. If no key is uploaded, the previous configuration stays, provided that it contains the keys of this
+# system.
 install_encryption_config() {
   local file=/etc/kubernetes/pki/nixbench-encryption.json given previous
   [ -n "${ENCRYPTION_KEY:-}" ] || return 0
@@ -58,16 +58,17 @@ install_encryption_config() {
   [ "$given" = /dev/null ] || write_record "encryption-$(sha256sum <"$given" | cut -d ' ' -f 1)" ""
 }
 
-# install_ca_bundle: copy the node's CA certificates for containers, which cannot follow the links into the store.
+# install_ca_bundle: copy the node's CA certificates into a file for containers, because a container cannot follow links into the
+# Nix store.
 install_ca_bundle() {
   local file=/etc/kubernetes/authorities/ca-certificates.crt
   [ -n "$AUTHORITIES" ] && ! cmp -s "$AUTHORITIES" "$file" || return 0
   mkdir -p "${file%/*}" && chmod 0755 "${file%/*}" && install_file "$AUTHORITIES" "$file" 0644
 }
 
-# install_audit_policy installs the audit policy, which the API server reads when it starts. The file must exist before the
-# API server's manifest refers to it. Such a manifest can result from the cluster's settings in the API, which another
-# control plane has written.
+# install_audit_policy installs the audit policy, which the API server reads when it starts. The file must exist before the API
+# server's manifest names it. kubeadm makes the manifest from settings in the API, and another control plane may have written
+# these settings.
 install_audit_policy() {
   local file=/etc/kubernetes/audit-policy.json
   [ -n "${AUDIT_POLICY:-}" ] && ! cmp -s "$AUDIT_POLICY" "$file" || return 0

@@ -28,8 +28,8 @@ report_phase() {
     return
   fi
   echo "$1${2:+: $2}"
-  # Pass the message in a file, because all users can read arguments of processes. Remove the join token from it, which the
-  # output of a program may contain.
+  # Pass the message in a file, because all users can read the arguments of processes. Remove the join token from the message,
+  # because the output of a program may contain it.
   printf '%s' "${2:-}" >"$work/message"
   if [ -s "$JOIN_TOKEN" ]; then cat "$JOIN_TOKEN"; fi >"$work/hide" 2>/dev/null
   for dir in /run/nixbench /var/lib/nixbench; do
@@ -45,7 +45,7 @@ report_phase() {
   rm -f "$work/hide"
 }
 
-# exit_with_error MESSAGE
+# exit_with_error MESSAGE: report MESSAGE as the failure of this program, and exit with an error.
 exit_with_error() {
   echo "$1" >&2
   exit 1
@@ -61,8 +61,8 @@ set_output() {
   printf '%s\n' "$1" >"$work/output"
 }
 
-# summarize_output: print the last lines of the last command's output. The errors of kubeadm's preflight
-# checks are preferred.
+# summarize_output: print the last lines of the output of the last command. If the output has errors of kubeadm's preflight
+# checks, print these errors instead.
 summarize_output() {
   {
     grep -F '[ERROR ' "$work/output" ||

@@ -1,5 +1,5 @@
-# Apply settings that have changed since kubeadm ran. The node's own files come first, which needs no network. What is
-# stored in the cluster follows when the API answers.
+# Apply settings that have changed since kubeadm ran. The files on the node come first, because they need no network. The settings
+# that are stored in the cluster follow when the API answers.
 
 # template_sum PATH: print a hash of the part of kubeadm's configuration at PATH, such as .cluster.etcd.
 template_sum() {
@@ -12,7 +12,7 @@ record_applied() { # RECORD PATH
   write_record "$1" "$(template_sum "$2")"
 }
 
-# record_all_applied: after kubeadm init or join, all settings are applied.
+# record_all_applied: record all settings as applied, after kubeadm init or kubeadm join.
 record_all_applied() {
   record_applied names .cluster.apiServer.certSANs && record_applied etcd .cluster.etcd && record_applied proxy .proxy && record_applied uploaded . &&
     write_record version "$VERSION" && write_record applied "$TEMPLATE"
@@ -23,7 +23,8 @@ reconcile_node() {
   local file
   [ "$(read_record applied)" != "$TEMPLATE" ] || return 0
   report_phase init "settings have changed"
-  # Delete the record: from here on neither the old nor the new settings are fully applied, whichever system runs next.
+  # Delete the record of applied settings: from here on, neither the old nor the new settings are fully applied, whichever system
+  # runs next.
   rm -f "$records/applied"
   upgrade_control_plane || return
   record_manifest_sums || return
@@ -34,7 +35,7 @@ reconcile_node() {
     run_logged kubeadm init phase certs apiserver --config "$file" && record_applied names .cluster.apiServer.certSANs || return
   fi
   update_static_pods "$file" "control-plane all" kube-apiserver kube-controller-manager kube-scheduler || return
-  # Only if etcd has data: with kubeadm's manifest, an etcd without data would start a new cluster.
+  # Do this only if etcd has data: with kubeadm's manifest, an etcd without data would start a new cluster.
   if has_changed etcd .cluster.etcd && [ -d /var/lib/etcd/member ]; then
     rm -f "$records/etcd"
     update_static_pods "$file" "etcd local" etcd && record_applied etcd .cluster.etcd || return
@@ -42,8 +43,8 @@ reconcile_node() {
   write_record applied "$TEMPLATE"
 }
 
-# reconcile_cluster: update what is stored in the cluster: kubeadm's configuration, kube-proxy, and, from the first
-# control plane only, the manifests of the hive.
+# reconcile_cluster: update the settings that are stored in the cluster: kubeadm's configuration and kube-proxy. On the first
+# control plane, also apply the manifests of the hive.
 reconcile_cluster() {
   local file manifest key sum
   use_admin_kubeconfig || return

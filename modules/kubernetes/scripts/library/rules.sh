@@ -1,6 +1,6 @@
-# delete_rules TABLE COMMENT: delete the node's iptables rules that have exactly this comment.
-# The words of a rule are passed on as arguments and never evaluated. Apart from the comment they contain
-# no spaces and no quotes. iptables prints the comment in quotes if it contains spaces.
+# delete_rules TABLE COMMENT: delete the node's iptables rules that have exactly this comment. The words of a rule become
+# arguments of iptables and are never evaluated by the shell. Apart from the comment, they contain no spaces and no quotes.
+# iptables prints the comment in quotes if it contains spaces.
 delete_rules() {
   local rule quote option before after
   iptables -w -t "$1" -S 2>/dev/null | while read -r rule; do

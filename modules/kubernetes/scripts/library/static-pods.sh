@@ -7,8 +7,8 @@ manifest_sum() { # COMPONENT
   sha256sum 2>/dev/null <"$manifest_dir/$1.yaml" | cut -d ' ' -f 1
 }
 
-# record_manifest_sums: before manifests are changed, record their sums for wait_for_static_pods. Sums that are
-# recorded already are kept, because not all changed pods may run yet.
+# record_manifest_sums: before manifests change, record their checksums for wait_for_static_pods. A checksum that is already
+# recorded stays: the pod of an earlier change may not run yet.
 record_manifest_sums() {
   local component
   [ ! -e "$work/static-pods" ] || return 0
@@ -17,8 +17,8 @@ record_manifest_sums() {
   done >"$work/static-pods.new" && mv "$work/static-pods.new" "$work/static-pods"
 }
 
-# list_static_pod_ids COMPONENT prints the IDs of the component's static pods that run, or whose folders the kubelet has not
-# removed yet. The IDs of other pods contain dashes.
+# list_static_pod_ids COMPONENT: print the IDs of the component's static pods that run, or whose folders the kubelet has not
+# removed yet. Only IDs without dashes count, because the IDs of other pods contain dashes.
 list_static_pod_ids() {
   local dir id
   for dir in /var/lib/kubelet/pods/*/containers/"$1"; do
@@ -27,8 +27,8 @@ list_static_pod_ids() {
   done
 }
 
-# wait_for_pods_removed ID...: wait at most 40 s until the kubelet has removed the pods. It removes their control
-# groups last.
+# wait_for_pods_removed ID...: wait at most 40 s until the kubelet has removed the pods. The kubelet removes the control groups of
+# the pods last.
 wait_for_pods_removed() {
   local id end=$(($(date +%s) + 40))
   for id in "$@"; do
@@ -39,8 +39,9 @@ wait_for_pods_removed() {
   done
 }
 
-# wait_for_kubelet_start: wait until the kubelet has run for 10 s. In that time it mounts the volumes of the pods that
-# it has found. If their manifests change meanwhile, it waits two minutes for volumes that are not needed any more.
+# wait_for_kubelet_start: wait until the kubelet has run for 10 s. In that time, the kubelet mounts the volumes of the pods that
+# it has found. If the manifest of a pod changes meanwhile, the kubelet waits two minutes for volumes that are not needed any
+# more.
 wait_for_kubelet_start() {
   local started
   for _ in 1 2 3 4 5 6 7 8 9 10; do
@@ -75,7 +76,7 @@ update_static_pods() {
   run_logged kubeadm init phase "${step[@]}" --config "$config" && rm -rf "$records/manifests"
 }
 
-# restore_static_pods: restore manifests that update_static_pods has removed and not written again.
+# restore_static_pods: restore the manifests that update_static_pods has removed and has not written again.
 restore_static_pods() {
   local file
   for file in "$records"/manifests/*.yaml; do
@@ -83,8 +84,8 @@ restore_static_pods() {
   done
 }
 
-# list_processes COMPONENT: print the process IDs of its static pods. It does not need the API, which may be down:
-# the pod's ID is in the name of the folder with its logs.
+# list_processes COMPONENT: print the process IDs of the component's static pods. It does not need the API, which may be down: it
+# reads the pod's ID from the name of the folder with the pod's logs.
 list_processes() {
   local folder file process
   for folder in "/var/log/pods/kube-system_$1-${node_name}_"*; do
@@ -95,9 +96,9 @@ list_processes() {
   done
 }
 
-# runs_since COMPONENT TIME reports whether a process of the component has started since TIME, and answers. Processes
-# are checked instead of the API's pods, because a kubelet may take half a minute to update a pod's status after
-# the API server has restarted. Times are in whole seconds.
+# runs_since COMPONENT TIME reports whether a process of the component has started since TIME and answers. It checks processes,
+# because the API may show an old status of the pod: after a restart of the API server, a kubelet may take half a minute to update
+# it. Times are in whole seconds.
 runs_since() {
   local process ticks booted=$(($(date +%s) - $(cut -d . -f 1 /proc/uptime))) found=
   for process in $(list_processes "$1"); do
@@ -110,14 +111,14 @@ runs_since() {
   esac
 }
 
-# has_leader_since COMPONENT TIME reports whether a leader has renewed the component's lease since TIME. The leader renews
-# it every two seconds.
+# has_leader_since COMPONENT TIME reports whether a leader has renewed the component's lease since TIME. The leader renews the
+# lease every two seconds.
 has_leader_since() {
   kubectl --request-timeout=5s -n kube-system get lease "$1" -o json 2>/dev/null |
     jq -e --argjson since "$2" '.spec.renewTime | sub("\\.[0-9]+"; "") | fromdate >= $since' >/dev/null
 }
 
-# wait_until_up COMPONENT COMMAND...: repeat the command until it succeeds, for at most $restart_limit seconds (180).
+# wait_until_up COMPONENT COMMAND...: repeat COMMAND until it succeeds, for at most $restart_limit seconds, by default 180.
 wait_until_up() {
   local component=$1 end=$(($(date +%s) + ${restart_limit:-180}))
   shift
@@ -131,7 +132,7 @@ wait_until_up() {
   done
 }
 
-# wait_for_static_pods: wait until the components whose manifests have changed since record_manifest_sums run.
+# wait_for_static_pods: wait until all components run whose manifests have changed since record_manifest_sums.
 wait_for_static_pods() {
   local component sum last_changed='' now
   [ -e "$work/static-pods" ] || return 0

@@ -23,8 +23,8 @@ check_version_step() {
   return 1
 }
 
-# runs_newer_version reports whether the control plane is newer than this system, as after a rollback. Then its
-# manifests are left unchanged.
+# runs_newer_version reports whether the control plane is newer than this system, for example after a rollback. Then this system
+# leaves the manifests of the control plane unchanged.
 runs_newer_version() {
   local version
   version=$(read_record version) && is_older "$VERSION" "$version"
@@ -39,8 +39,9 @@ wait_for_local_api() {
   done
 }
 
-# wait_for_addons: kubeadm has changed kube-proxy and CoreDNS, whose pods restart node by node. This is no failure of the
-# upgrade: a node without the new image keeps its old rules until its own switch loads the image.
+# wait_for_addons: wait until kube-proxy and CoreDNS, which kubeadm has changed, have restarted node by node. If they do not
+# restart, that is no failure of the upgrade: a node without the new image keeps its old rules until its own switch loads the
+# image.
 wait_for_addons() {
   local addon
   for addon in daemonset/kube-proxy deployment/coredns; do
@@ -64,8 +65,8 @@ upgrade_control_plane() {
   patches=$(jq -r '.init.patches.directory // ""' "$TEMPLATE") || return
   wait_for_kubelet_start
   record_manifest_sums || return
-  # The first control plane runs `upgrade apply`, which sets the version of the cluster; the others run `upgrade node`. The
-  # record `upgrading` marks a node whose `upgrade apply` was interrupted.
+  # The first control plane runs `upgrade apply`, which sets the version of the cluster. The other control planes run `upgrade
+  # node`. The record `upgrading` marks a node on which `upgrade apply` was interrupted.
   if [ "$cluster_version" != "$VERSION" ] || [ "$(read_record upgrading)" = "$VERSION" ]; then
     write_record upgrading "$VERSION" &&
       run_logged timeout -k 10 900 kubeadm upgrade apply --yes --patches "$patches" --kubeconfig "$KUBECONFIG" "v$VERSION" || return
