@@ -46,7 +46,7 @@ type Player struct {
 	player.Remote
 	objects objects
 	poll    time.Duration // time between two reads of the watch
-	quiet   time.Duration // after this time without events, the player asks the API for events that it may have missed
+	quiet   time.Duration // after this time without events, the player checks that the watch still runs
 	watch   watch
 }
 

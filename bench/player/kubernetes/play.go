@@ -46,9 +46,9 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	return err
 }
 
-// setUp creates the namespace and starts the watch. It returns when the watch has begun, because a later start would give changes
-// too late times, and when pods can be created. Pods need the service account of the namespace. A client needs its rights, which
-// take effect some moments after their creation.
+// setUp creates the namespace and starts the watch of the pods. It returns when the watch has begun, so that no change gets a
+// time that is too late, and when pods can be created. Pods need the service account of the namespace. A client needs its
+// rights, which take effect some moments after their creation.
 func (p *Player) setUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout, fmt.Errorf("the watch has not begun within %v", setupTimeout))
 	defer cancel()
