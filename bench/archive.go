@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// archived are the files and folders of a sweep that its archive contains. Keys, tokens and the state of the cluster are not
-// among them.
+// archived are the files and folders of a sweep that the archive of the sweep contains. Keys, tokens and the state of the cluster
+// are not in an archive.
 var archived = []string{"sweep.json", "source", "facts", "workloads", "trials"}
 
 // IsArchived reports whether the archive of a sweep contains the file with this path in the sweep's folder.
@@ -28,8 +28,8 @@ func IsArchived(path string) bool {
 // git repository.
 var excluded = map[string]bool{".nixbench": true, ".git": true}
 
-// WriteArchive writes the sweep as a compressed tar file, from which it can be repeated. Equal sweeps have equal archives. Links out of
-// the sweep, such as that of nix build, are left out.
+// WriteArchive writes the sweep as a compressed tar file, from which the sweep can be repeated. Equal sweeps have equal archives. Symbolic
+// links out of the sweep's folder, such as the link `result` of nix build, are left out.
 func (st *Store) WriteArchive(w io.Writer) error {
 	root, err := os.OpenRoot(st.Folder)
 	if err != nil {
@@ -58,6 +58,7 @@ func (st *Store) WriteArchive(w io.Writer) error {
 	return errors.Join(t.Close(), z.Close())
 }
 
+// addToArchive adds the file, folder or link with this path to the archive t. It skips special files, and links that lead out of root.
 func (st *Store) addToArchive(root *os.Root, t *tar.Writer, path string, d fs.DirEntry) error {
 	name, err := filepath.Rel(st.Folder, path)
 	if err != nil {
@@ -93,21 +94,22 @@ func (st *Store) addToArchive(root *os.Root, t *tar.Writer, path string, d fs.Di
 	return err
 }
 
-// leadsOut reports whether a link below root leads out of it, directly or through other links. Then [os.Root] does not follow it.
+// leadsOut reports whether a symbolic link leads out of the folder root, directly or through other links. [os.Root] does not follow such
+// links.
 func leadsOut(root *os.Root, name string) bool {
 	_, err := root.Stat(name)
 	return err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
-// Limits of what is extracted from an archive.
+// Limits for the extraction of an archive.
 const (
 	maxArchive = 4 << 30 // bytes
 	maxEntries = 100_000
 	maxDepth   = 64
 )
 
-// ReadArchive extracts sweep.json, the source and the workloads of an archive into a folder that does not exist. An archive is input: it
-// must not have links out of the folder.
+// ReadArchive extracts sweep.json, the source and the workloads of an archive into a new folder. An archive is untrusted: links that lead
+// out of the folder are an error.
 func ReadArchive(r io.Reader, folder string) error {
 	z, err := gzip.NewReader(r)
 	if err != nil {
@@ -155,7 +157,7 @@ func ReadArchive(r io.Reader, folder string) error {
 	return nil
 }
 
-// extract writes an entry of an archive below the folder root. [os.Root] prevents that a link leads out of the folder.
+// extract writes an entry of an archive below the folder root. [os.Root] refuses paths that lead out of the folder through links.
 func extract(root *os.Root, name string, h *tar.Header, content io.Reader) error {
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err

@@ -12,7 +12,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// MakeJobs returns the jobs of a workload, or none if its program decides them. seed determines random times of submission.
+// MakeJobs returns the jobs of a workload. It returns no jobs if the program of the workload decides which jobs it submits. seed determines
+// the random times of submission.
 func MakeJobs(name string, w WorkloadOptions, seed uint64) ([]workload.Job, error) {
 	if len(w.Program) > 0 && len(w.Jobs) == 0 && w.Trace == nil {
 		return nil, nil
@@ -27,6 +28,8 @@ func MakeJobs(name string, w WorkloadOptions, seed uint64) ([]workload.Job, erro
 	return jobs, nil
 }
 
+// decodeJobs returns the jobs of the trace of a workload, or the jobs that the workload lists. A listed job without a time of submission
+// gets the next time of w.Arrival.
 func decodeJobs(w WorkloadOptions, seed uint64) ([]workload.Job, error) {
 	if w.Trace != nil {
 		return readTrace(*w.Trace, w)
@@ -48,7 +51,7 @@ func decodeJobs(w WorkloadOptions, seed uint64) ([]workload.Job, error) {
 	return out, nil
 }
 
-// newArrivals returns a function that returns the times at which one job after the other is submitted.
+// newArrivals returns a function. Each call of this function returns the time at which the next job is submitted.
 func newArrivals(a Arrival, seed uint64) func() float64 {
 	if a.Rate == 0 {
 		return func() float64 { return 0 }
@@ -66,7 +69,7 @@ func newArrivals(a Arrival, seed uint64) func() float64 {
 	}
 }
 
-// readTrace reads the jobs of a file in the Standard Workload Format.
+// readTrace reads the jobs of a trace file in the Standard Workload Format, scaled as w says.
 func readTrace(file string, w WorkloadOptions) ([]workload.Job, error) {
 	f, _, err := durable.Open(file)
 	if err != nil {

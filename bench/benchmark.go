@@ -16,11 +16,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Benchmark is one of the hive's `benchmarks`.
+// Benchmark is a benchmark that a hive declares in its option `benchmarks`.
 type Benchmark struct {
-	Factors     map[string][]string        `json:"factors"`           // the levels of each factor, as --set has them
-	Modules     map[string]string          `json:"modules,omitempty"` // by factor whose levels are modules: the hive's benchmark that has them
-	Cells       []map[string]string        `json:"cells"`             // a level of each factor
+	Factors     map[string][]string        `json:"factors"`           // the levels of each factor, in the syntax of --set
+	Modules     map[string]string          `json:"modules,omitempty"` // factors whose levels are modules → the hive's benchmark with the modules
+	Cells       []map[string]string        `json:"cells"`             // each cell maps factors to levels
 	Workloads   map[string]WorkloadOptions `json:"workloads"`
 	Repetitions int                        `json:"repetitions"`
 	Warmup      int                        `json:"warmup"`
@@ -30,20 +30,21 @@ type Benchmark struct {
 	Pause       float64                    `json:"pause"` // in seconds, before a workload starts
 	Retries     int                        `json:"retries"`
 	Quiet       noise.Thresholds           `json:"quiet"`
-	Limits      string                     `json:"limits,omitempty"` // HighLimits, or those of the hive
+	Limits      string                     `json:"limits,omitempty"` // HighLimits; empty: the limits that the hive sets
 	Client      string                     `json:"client,omitempty"` // the role on whose first node the player's commands run; empty: on the scheduler's node
 	Claims      map[string]string          `json:"claims"`
 }
 
-// HighLimits is the value of limits with which the clients of the scheduler may send many requests; see
+// HighLimits is the value of Benchmark.Limits with which the clients of a scheduler may send many requests per second; see
 // [Benchmark.ExtraModules].
 const HighLimits = "high"
 
-// WorkloadOptions is a workload of a benchmark.
+// WorkloadOptions is a workload of a benchmark as the hive declares it.
 type WorkloadOptions struct {
 	Jobs  []json.RawMessage `json:"jobs"`
 	Trace *string           `json:"trace"` // path of a file in the Standard Workload Format
-	// Program has the path of a program and its arguments. ProgramInputs are derivations and store paths that must exist before it runs.
+	// Program has the path and the arguments of a program. ProgramInputs are derivations and store paths that must exist before Program
+	// runs.
 	Program       []string `json:"program,omitempty"`
 	ProgramInputs []string `json:"programInputs,omitempty"`
 	TraceJobs     int      `json:"traceJobs"`
@@ -51,17 +52,17 @@ type WorkloadOptions struct {
 	TraceSpeed    float64  `json:"traceSpeed"`
 	Arrival       Arrival  `json:"arrival"`
 	TimeLimit     float64  `json:"timeLimit"` // in seconds
-	// Players contains settings for the players of engines, by the kind of the engine.
+	// Players contains settings for the players, which submit the jobs to a scheduler. The key is the scheduler, such as slurm.
 	Players map[string]json.RawMessage `json:"players"`
 }
 
-// Arrival is when the jobs of a workload are submitted. With the rate 0, all of them are submitted at once.
+// Arrival says when the jobs of a workload are submitted. If the rate is 0, all jobs are submitted at the start.
 type Arrival struct {
 	Rate    float64 `json:"rate"` // jobs per second
 	Poisson bool    `json:"poisson"`
 }
 
-// UnmarshalJSON decodes "burst", or a rate.
+// UnmarshalJSON decodes "burst" (the rate 0), or a set with a rate.
 func (a *Arrival) UnmarshalJSON(data []byte) error {
 	if string(data) == `"burst"` {
 		*a = Arrival{}
@@ -73,12 +74,12 @@ func (a *Arrival) UnmarshalJSON(data []byte) error {
 
 // Level is a level of a factor whose levels are NixOS modules.
 type Level struct {
-	Benchmark string `json:"benchmark"` // of the hive, with the modules
+	Benchmark string `json:"benchmark"` // the hive's benchmark that defines the modules
 	Factor    string `json:"factor"`
 	Level     string `json:"level"`
 }
 
-// The Nix files of benchmarks: their options, the functions that evaluate them, and the module of [HighLimits].
+// Embedded Nix files: the options of benchmarks, the functions that evaluate benchmarks, and the module of [HighLimits].
 var (
 	//go:embed nix/options.nix
 	optionsNix string
@@ -88,19 +89,19 @@ var (
 	limitsNix string
 )
 
-// evaluate returns a Nix function that applies a function of nix/eval.nix to the parts of a hive.
+// evaluate returns the text of a Nix function that calls this function of nix/eval.nix with the parts of a hive.
 func evaluate(function string) string {
 	return fmt.Sprintf("parts: ((%s) %s parts).%s", evalNix, nixeval.Module("nixbench/bench/nix/options.nix", optionsNix), function)
 }
 
-// ReadBenchmarks evaluates the benchmarks of a hive, by name. It evaluates no node.
+// ReadBenchmarks evaluates the benchmarks of a hive, but no node. It returns the benchmarks by name.
 func ReadBenchmarks(ctx context.Context, e *nixeval.Evaluator) (map[string]Benchmark, error) {
 	var out map[string]Benchmark
 	err := e.Query(ctx, evaluate("benchmarks"), &out)
 	return out, toMatrixError(err)
 }
 
-// ReadBenchmark evaluates a benchmark that is not in the hive. value has the options of a benchmark, and must be JSON.
+// ReadBenchmark evaluates a benchmark that is not in the hive. value contains the options of the benchmark, and must be encodable as JSON.
 func ReadBenchmark(ctx context.Context, e *nixeval.Evaluator, value any) (Benchmark, error) {
 	var out Benchmark
 	text, err := nixeval.EncodeJSON(value)
@@ -111,8 +112,8 @@ func ReadBenchmark(ctx context.Context, e *nixeval.Evaluator, value any) (Benchm
 	return out, toMatrixError(err)
 }
 
-// CheckLevels returns an error if the hive does not accept one of the benchmark's levels that --set would set: a path that it does not have,
-// a scheduler, or a value of another type. It evaluates no node. name is that of the benchmark.
+// CheckLevels returns an error if the hive does not accept one of the benchmark's levels that --set would set: the hive does not have the
+// path or the scheduler, or the value has the wrong type. CheckLevels evaluates no node. name is the name of the benchmark.
 func (b Benchmark) CheckLevels(ctx context.Context, e *nixeval.Evaluator, name string) error {
 	type level struct {
 		nixeval.Set
@@ -121,7 +122,7 @@ func (b Benchmark) CheckLevels(ctx context.Context, e *nixeval.Evaluator, name s
 	var levels []level
 	for _, factor := range slices.Sorted(maps.Keys(b.Factors)) {
 		for _, l := range b.Factors[factor] {
-			if s, err := nixeval.ParseSet(factor + "=" + l); err == nil && b.Modules[factor] == "" { // workload and repeat are no paths
+			if s, err := nixeval.ParseSet(factor + "=" + l); err == nil && b.Modules[factor] == "" { // ParseSet fails for the factors workload and repeat
 				levels = append(levels, level{s, fmt.Sprintf("benchmarks.%s: matrix.%s=%s", name, factor, l)})
 			}
 		}
@@ -137,8 +138,8 @@ func (b Benchmark) CheckLevels(ctx context.Context, e *nixeval.Evaluator, name s
 	return toMatrixError(e.Query(ctx, "parts: parts.checkSets "+text, &accepted))
 }
 
-// ExtraModules returns the modules that the nodes of a configuration have in addition to those of the hive, for [nixeval.Options]: those of the limits, and of
-// levels that are modules.
+// ExtraModules returns, for [nixeval.Options], the modules that the nodes of a configuration have in addition to the modules of the hive.
+// These are the module of [HighLimits], and the levels that are modules.
 func (b Benchmark) ExtraModules(c Configuration) ([]string, error) {
 	var out []string
 	if b.Limits == HighLimits {
@@ -151,11 +152,11 @@ func (b Benchmark) ExtraModules(c Configuration) ([]string, error) {
 	return append(out, evaluate("modulesOfLevels "+levels)), err
 }
 
-// matrixRE matches error messages of Nix about the levels of a benchmark: those that the Nix files throw, and those of the
-// module system with the place of a level.
+// matrixRE matches error messages of Nix about the levels of a benchmark. nix/eval.nix throws the messages that the first part matches. The
+// second part matches messages of the module system that contain the place of a level.
 var matrixRE = regexp.MustCompile(`^nixbench: (benchmarks\.[^:]*: matrix\.(?s:.*))$|[` + "`" + `'‘"]benchmarks\.[^:]*: matrix\.`)
 
-// toMatrixError returns an error of Nix about a level of a benchmark as a usage error (exit code 2). It returns other errors
+// toMatrixError converts an error of Nix about a level of a benchmark to a usage error (exit code 2). It returns other errors
 // unchanged.
 func toMatrixError(err error) error {
 	var ne *nixeval.NixError

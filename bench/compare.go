@@ -20,10 +20,10 @@ type Difference struct {
 	Follows bool `json:"follows,omitempty"`
 }
 
-// ArgumentsOfSet is what two sweeps with other arguments of --set differ in.
+// ArgumentsOfSet is the name of the difference between two sweeps whose arguments of --set differ.
 const ArgumentsOfSet = "the arguments of --set"
 
-// CountCauses returns the number of differences that do not follow from another one.
+// CountCauses returns the number of differences that do not follow from another difference.
 func CountCauses(all []Difference) int {
 	n := 0
 	for _, d := range all {
@@ -34,8 +34,8 @@ func CountCauses(all []Difference) int {
 	return n
 }
 
-// Compare returns in what two sweeps differ. A difference between their results has a single cause only if they differ in one thing that does not
-// follow from another one. One cause that changes several configurations is one difference.
+// Compare returns the differences between two sweeps, apart from their results. Different results have a single cause only if exactly one
+// of these differences does not follow from another one. A cause that changes several configurations is one difference.
 func Compare(a, b Sweep) []Difference {
 	var out []Difference
 	add := func(what, x, y string) {
@@ -62,8 +62,8 @@ func Compare(a, b Sweep) []Difference {
 		}
 	}
 	add(ArgumentsOfSet, strings.Join(a.Sets, " "), strings.Join(b.Sets, " "))
-	// The differences of the systems follow from --set if the source is the same: nothing else can have changed them. The
-	// differences before may have other causes.
+	// If the sources are equal and the arguments of --set differ, the systems differ because of --set: nothing else can have
+	// changed them. The differences that were added above may have other causes.
 	follows := !slices.Equal(a.Sets, b.Sets) && a.SourceHash != "" && a.SourceHash == b.SourceHash
 	for _, d := range slices.Concat(compareHollow(a, b), compareFrozen(a, b)) {
 		d.Follows = follows
@@ -72,14 +72,14 @@ func Compare(a, b Sweep) []Difference {
 	return out
 }
 
-// notCompared are the fields of a benchmark that do not change a trial, or that are compared in another way.
+// notCompared are the fields of a benchmark that compareBenchmarks skips: they do not change a trial, or are compared elsewhere.
 var notCompared = []string{"factors", "modules", "cells", "workloads", "repetitions", "retries", "claims", "order", "seed", "client"}
 
-// fieldNames are the names of fields of a benchmark in the output of a comparison. Fields that are not here have their own
+// fieldNames maps fields of a benchmark to their names in the output of a comparison. A field that is not here appears with its own
 // name.
 var fieldNames = map[string]string{"warmup": "the number of warm-up blocks", "pause": "the seconds of the pause before a workload", "quiet": "the thresholds of noise", "reset": "the reset"}
 
-// compareBenchmarks compares what the benchmarks of two sweeps declare, apart from their workloads and cells.
+// compareBenchmarks compares the declared benchmarks of two sweeps, apart from workloads and cells. It calls add with each field.
 func compareBenchmarks(a, b Benchmark, add func(what, x, y string)) {
 	add("the order", fmt.Sprintf("%s, seed %d", a.Order, a.Seed), fmt.Sprintf("%s, seed %d", b.Order, b.Seed))
 	add("the client", cmp.Or(a.Client, "none"), cmp.Or(b.Client, "none"))
@@ -93,7 +93,7 @@ func compareBenchmarks(a, b Benchmark, add func(what, x, y string)) {
 	}
 }
 
-// listFields returns the fields of a benchmark as JSON, and a text without its quotes.
+// listFields returns the fields of a benchmark as JSON, by name. A field that is a text has no quotes.
 func listFields(b Benchmark) map[string]string {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(encode(b)), &fields); err != nil {
@@ -114,13 +114,13 @@ func encode(v any) string {
 	return string(data)
 }
 
-// pair is a configuration that both of two sweeps have.
+// pair is a configuration that the two compared sweeps have in common.
 type pair struct {
 	name string
 	a, b Configuration
 }
 
-// pairConfigurations returns the configurations that two sweeps have, in the order of the first one.
+// pairConfigurations returns the configurations that two sweeps have in common, in the order of the first sweep.
 func pairConfigurations(a, b Sweep) []pair {
 	var out []pair
 	for _, c := range a.Configurations {
@@ -136,7 +136,7 @@ func indexOf(s Sweep, levels map[string]string) int {
 	return slices.IndexFunc(s.Configurations, func(c Configuration) bool { return maps.Equal(c.Levels, levels) })
 }
 
-// group collects differences of configurations that have the same values. The name of the difference has all configurations.
+// group joins differences with the same values in several configurations into one, whose name lists these configurations.
 type group struct{ out []Difference }
 
 func (g *group) add(what, configuration, x, y string) {
@@ -159,7 +159,8 @@ func compareHollow(a, b Sweep) []Difference {
 	return g.out
 }
 
-// compareFrozen returns the differences of systems. Configurations that were changed by the same cause are one difference.
+// compareFrozen returns the differences between the frozen systems of two sweeps. It joins configurations that the same cause has changed
+// into one difference.
 func compareFrozen(a, b Sweep) []Difference {
 	var causes [][]pair
 	for _, p := range pairConfigurations(a, b) {
@@ -188,8 +189,8 @@ func compareFrozen(a, b Sweep) []Difference {
 	return out
 }
 
-// haveSameCause reports whether the systems of two configurations differ from those of the other sweep for the same reason: they have a changed path
-// or all names of changed paths in common, and neither has kept a path that the other one has replaced.
+// haveSameCause reports whether the systems of two configurations have changed between the sweeps for the same reason. This is so if the
+// configurations share a changed path, or all names of changed paths, and neither has kept a path that was replaced in the other one.
 func haveSameCause(p, q pair) bool {
 	x, _ := CompareClosures(p.a.Closure, p.b.Closure)
 	y, _ := CompareClosures(q.a.Closure, q.b.Closure)
@@ -200,16 +201,16 @@ func haveSameCause(p, q pair) bool {
 	return common || slices.Equal(packageNames(x), packageNames(y))
 }
 
-// keepsReplaced reports whether both systems of a configuration contain one of the changed paths, so that it was not replaced
-// there.
+// keepsReplaced reports whether one of the changed paths is in the systems of both sweeps of the pair p, so that the path was not
+// replaced in p.
 func keepsReplaced(changed []string, p pair) bool {
 	return slices.ContainsFunc(changed, func(c string) bool {
 		return slices.Contains(p.a.Closure, c[1:]) && slices.Contains(p.b.Closure, c[1:])
 	})
 }
 
-// CompareResults returns in what the clusters and schedulers of two sweeps differed while trials ran. known is the result of [Compare]: what follows
-// from one of its differences is marked.
+// CompareResults returns the differences between the clusters and schedulers of two sweeps while trials ran. known is the result of
+// [Compare]. A difference that follows from one in known has Follows set.
 func CompareResults(a, b *Store, known []Difference) ([]Difference, error) {
 	x, err := firstResults(a)
 	if err != nil {
@@ -249,7 +250,7 @@ func formatSize(a Attempt) string {
 	return fmt.Sprintf("%d nodes with %d processors", a.Result.Nodes, a.Result.CPUs)
 }
 
-// firstResults returns the first result of each configuration that counts, by its index.
+// firstResults returns, by the index of a configuration, the first result of the configuration that counts.
 func firstResults(st *Store) (map[int]*Attempt, error) {
 	out := map[int]*Attempt{}
 	for _, t := range st.Sweep.Trials {
@@ -267,7 +268,7 @@ func firstResults(st *Store) (map[int]*Attempt, error) {
 	return out, nil
 }
 
-// compareLimits returns the limits that have other values, or that only one of the lists has.
+// compareLimits returns the limits whose values differ, and those that are in only one of the lists.
 func compareLimits(a, b []player.Limit) []Difference {
 	values := func(limits []player.Limit) map[string]string {
 		out := map[string]string{}
@@ -295,8 +296,8 @@ func describeLevels(levels map[string]string) string {
 	return FormatCell(levels)
 }
 
-// CompareClosures returns the store paths that only one of two closures has, and the number of all paths. Removed paths begin with "-",
-// added ones with "+".
+// CompareClosures returns the store paths that only one of two closures has, and the number of different paths of both closures. Paths of
+// a begin with "-", paths of b with "+".
 func CompareClosures(a, b []string) (changed []string, all int) {
 	in := map[string]int{}
 	for _, p := range a {
@@ -319,7 +320,7 @@ func CompareClosures(a, b []string) (changed []string, all int) {
 // maxShown is the number of changed paths that a message contains.
 const maxShown = 6
 
-// shorten returns the names of changed paths without their hashes, each once, and how many more there are.
+// shorten returns at most maxShown names of changed paths, without hashes and each once. The last text is the number of the other names.
 func shorten(changed []string) []string {
 	out := packageNames(changed)
 	if more := len(out) - maxShown; more > 0 {
@@ -338,14 +339,14 @@ func packageNames(changed []string) []string {
 	return slices.Compact(out)
 }
 
-// packageName returns the name of a store path, after its sign and its hash.
+// packageName returns the name of a store path without the sign ("+" or "-"), the folder and the hash.
 func packageName(path string) string {
 	name := path[strings.LastIndex(path, "/")+1:]
 	_, name, _ = strings.Cut(name, "-")
 	return name
 }
 
-// DescribeClosures returns one line for each package that only one of two closures has, or that has another version or content.
+// DescribeClosures returns one line for each package that is in only one of two closures, or whose version or content differs.
 func DescribeClosures(a, b []string) []string {
 	changed, _ := CompareClosures(a, b)
 	signs := map[string]string{}

@@ -10,7 +10,8 @@ import (
 	"github.com/nixbench/nixbench/bench/player/program"
 )
 
-// counters are readings before or after a workload: what the scheduler has used, and what only some players count.
+// counters contains the values of counters before or after a workload: the scheduler's use of resources, and values that only some players
+// count, such as requests.
 type counters struct {
 	usage    map[string]player.Usage
 	requests []player.Request
@@ -19,8 +20,8 @@ type counters struct {
 	errUsage, errRequests, errCommands error
 }
 
-// readCounters reads the counters of a player. What is read after a workload has the reverse order of what was read before it, so that the readings
-// themselves count as little as possible.
+// readCounters reads the counters of a player. After a workload it reads the counters in the reverse order, so that the differences
+// contain as little as possible of the readings themselves.
 func readCounters(ctx context.Context, p player.Player, after bool) counters {
 	var c counters
 	readings := []func(){
@@ -45,7 +46,7 @@ func readCounters(ctx context.Context, p player.Player, after bool) counters {
 	return c
 }
 
-// requesterOf returns the player that counts requests. With a program, it is the player of the scheduler.
+// requesterOf returns the player that counts requests. If the program of a workload plays the workload, this is the scheduler's own player.
 func requesterOf(p player.Player) (player.Requester, bool) {
 	if own, ok := p.(*program.Player); ok {
 		p = own.Player
@@ -54,8 +55,8 @@ func requesterOf(p player.Player) (player.Requester, bool) {
 	return r, ok
 }
 
-// addCounters records the processor time and memory of the scheduler, the requests that it received during the workload, where
-// the commands of the player ran, and their processor time on the node of the scheduler. A counter that cannot be read makes
+// addCounters records the processor time and memory of the scheduler, and the requests that the scheduler received during the workload. It
+// also records where the player's commands ran, and their processor time on the scheduler's node. A counter that cannot be read makes
 // the trial suspect.
 func (a *attempt) addCounters(p player.Player, before, after counters) {
 	if after.errUsage == nil {
@@ -94,7 +95,7 @@ func (a *attempt) addCounters(p player.Player, before, after counters) {
 	a.Result.Metrics["command_cpu"] = after.commands.CPU - before.commands.CPU
 }
 
-// DescribePlaces returns a sentence for each place, such as a client, where the commands that submit and observe jobs ran.
+// DescribePlaces returns a sentence for each place where the commands that submit and observe jobs ran, such as a client node.
 func DescribePlaces(attempts []Attempt) []string {
 	var out []string
 	seen := map[player.Place]bool{}

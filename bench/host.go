@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Host describes the computer on which nixbench and, unless a hypervisor is remote, the machines of a sweep run.
+// Host describes the computer on which nixbench runs. The machines of a sweep run on it, too, unless the hypervisor is remote.
 type Host struct {
 	Kernel string `json:"kernel"`
 	CPU    string `json:"cpu"`
@@ -18,8 +18,8 @@ type Host struct {
 	Nix string `json:"nix,omitempty"`
 }
 
-// ReadHost describes this computer, except for the version of Nix. A field that cannot be read stays empty. root is the folder
-// that contains proc.
+// ReadHost returns the description of this computer, without the version of Nix. A field that cannot be read stays empty. root is the
+// folder that contains proc, normally /.
 func ReadHost(root string) Host {
 	h := Host{CPUs: runtime.NumCPU()}
 	read := func(name string) string {

@@ -14,16 +14,16 @@ import (
 type LevelDifference struct {
 	A        map[string]string `json:"a"`
 	B        map[string]string `json:"b"`
-	Factors  []string          `json:"factors"`            // in which the two differ
-	Changed  int               `json:"changed"`            // number of store paths that only one of the two has
-	Paths    int               `json:"paths"`              // number of all store paths of the two
-	Packages []string          `json:"packages,omitempty"` // as DescribeClosures returns them
+	Factors  []string          `json:"factors"`            // factors whose levels differ
+	Changed  int               `json:"changed"`            // number of store paths that only one of the two configurations has
+	Paths    int               `json:"paths"`              // number of different store paths of both configurations
+	Packages []string          `json:"packages,omitempty"` // the changed packages, as DescribeClosures returns them
 	// Undeclared are the store paths and limits that differ between the systems, although the levels of the factors do not
 	// declare the difference.
 	Undeclared []string `json:"undeclared,omitempty"`
 }
 
-// String returns `differs in 3 of 214 paths`.
+// String returns the difference as text, such as `differs in 3 of 214 paths`.
 func (d LevelDifference) String() string {
 	if d.Changed == 0 {
 		return fmt.Sprintf("has the same %d paths", d.Paths)
@@ -31,8 +31,8 @@ func (d LevelDifference) String() string {
 	return fmt.Sprintf("differs in %d of %d paths", d.Changed, d.Paths)
 }
 
-// CompareLevels compares the systems of all pairs of configurations that differ in the level of one factor, and the limits with which their schedulers
-// ran. A configuration that is in no such pair is compared with the first one.
+// CompareLevels compares all pairs of configurations that differ in the level of exactly one factor. It compares their systems, and the
+// limits with which their schedulers ran. A configuration that is in no such pair is compared with the first configuration.
 func (st *Store) CompareLevels() ([]LevelDifference, error) {
 	firsts, err := firstResults(st)
 	limits := map[int][]player.Limit{}
@@ -42,7 +42,8 @@ func (st *Store) CompareLevels() ([]LevelDifference, error) {
 	return compareConfigurations(st.Sweep, limits), err
 }
 
-// compareConfigurations compares the configurations of a sweep. limits has the limits with which the scheduler of a configuration ran, by index.
+// compareConfigurations compares the configurations of a sweep. limits maps the index of a configuration to the limits with which its
+// scheduler ran.
 func compareConfigurations(s Sweep, limits map[int][]player.Limit) []LevelDifference {
 	var out []LevelDifference
 	paired := map[int]bool{}
@@ -65,7 +66,7 @@ func compareConfigurations(s Sweep, limits map[int][]player.Limit) []LevelDiffer
 	return out
 }
 
-// findChanged returns the factors whose levels differ.
+// findChanged returns the factors whose levels differ in a and b.
 func findChanged(a, b map[string]string) []string {
 	var out []string
 	for _, f := range slices.Sorted(maps.Keys(a)) {
@@ -76,16 +77,18 @@ func findChanged(a, b map[string]string) []string {
 	return out
 }
 
-// sizeForm matches the factors that change the machines, and not the programs on them.
+// sizeForm matches the factors that change the number or the hardware of machines, and not the programs on the machines.
 var sizeForm = regexp.MustCompile(`^roles\.[^.]+\.(count|vcpus|memory|disk|disks|cpuPins)$`)
 
 // packageForm matches the names of store paths of packages, which contain a version. Other paths are configuration, such as a
 // list of the addresses of all nodes.
 var packageForm = regexp.MustCompile(`^[A-Za-z].*-[0-9]+\.[0-9]`)
 
-// ownForm matches the names of store paths that each node has for itself, even if the name contains a version.
+// ownForm matches the names of store paths that differ from node to node. They are not packages, even if the name contains a version.
 var ownForm = regexp.MustCompile(`^(nixos-system-|initrd-|unit-|etc-)`)
 
+// compareLevels compares the systems of two configurations, and the limits with which their schedulers ran. If the configurations differ
+// only in the sizes of machines, changed packages and limits are undeclared differences.
 func compareLevels(a, b Configuration, limitsA, limitsB []player.Limit) LevelDifference {
 	d := LevelDifference{A: a.Levels, B: b.Levels, Factors: findChanged(a.Levels, b.Levels), Packages: DescribeClosures(a.Closure, b.Closure)}
 	changed, all := CompareClosures(a.Closure, b.Closure)

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// explainChange returns why the systems of a configuration differ from those that were frozen: what has changed since then outside of the sweep's copy of
-// the hive. outside has the paths of which the sweep keeps no copy, and what each of them pointed to.
+// explainChange returns a text about what has changed, outside of the sweep's copy of the hive, since the systems were frozen. Such a
+// change is why systems differ from the frozen ones. outside maps each path of which the sweep keeps no copy to the file to which its
+// links led.
 func explainChange(outside map[string]string, frozen time.Time) string {
 	const way = "undo this, or begin a new sweep with nixbench bench run --new"
 	for _, path := range slices.Sorted(maps.Keys(outside)) {
@@ -33,8 +34,8 @@ func explainChange(outside map[string]string, frozen time.Time) string {
 	return text + "; " + way
 }
 
-// newestFile returns the file or folder below a folder that was changed last, if that was after a time. Files that cannot be
-// read are left out.
+// newestFile returns the file or folder below a folder that was changed last, if it was changed later than after. Otherwise it returns an
+// empty string. Files that cannot be read are left out.
 func newestFile(folder string, after time.Time) (newest string) {
 	_ = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

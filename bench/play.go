@@ -15,11 +15,11 @@ import (
 // prepareLimit is the time limit for the preparations of a player before the workload begins.
 const prepareLimit = 2 * time.Minute
 
-// errTimeLimit ends a workload that takes longer than its time limit. That it did not finish is a result.
+// errTimeLimit is the cause that ends a workload after its time limit. Such a trial still has a result: it did not finish.
 var errTimeLimit = errors.New("the time limit of the workload has passed")
 
-// submit lets the player prepare itself and submit the jobs. When the player is ready, submit calls ready, and then the workload begins, and
-// its time limit counts. The error wraps errTimeLimit if the limit has passed.
+// submit lets the player prepare itself and then submit the jobs. When the preparations are done, submit calls ready. Then the workload
+// begins and its time limit counts. The error wraps errTimeLimit if the limit has passed.
 func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.Job, limit time.Duration, ready func() error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -44,7 +44,7 @@ func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.J
 	phase.leave()
 	switch {
 	case errors.Is(err, errTimeLimit):
-		// The workload ended at its time limit. Until the player has stopped, more may have happened, which does not count.
+		// The workload ended at its time limit. Events between this time and the stop of the player do not count.
 		a.ended = a.start.Add(limit)
 		a.events = slices.DeleteFunc(a.events, func(e player.Event) bool { return e.Time.After(a.ended) })
 	case notReady != nil:
@@ -58,14 +58,14 @@ func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.J
 	return nil
 }
 
-// phaseTimer measures a phase of an attempt.
+// phaseTimer measures how long a phase of an attempt takes.
 type phaseTimer struct {
 	a     *attempt
 	name  string
 	began time.Time
 }
 
-// enter begins a phase.
+// enter begins the phase with this name. The caller must call leave of the result when the phase ends.
 func (a *attempt) enter(name string) phaseTimer {
 	if a.Step != nil {
 		a.Step(a.trial, name)
@@ -76,7 +76,7 @@ func (a *attempt) enter(name string) phaseTimer {
 // leave records how long the phase took.
 func (t phaseTimer) leave() { t.a.Phases[t.name] += time.Since(t.began).Seconds() }
 
-// doubt adds reasons for which a valid attempt is only suspect.
+// doubt changes a valid attempt to suspect, and adds the reasons. It does nothing without reasons.
 func (a *attempt) doubt(reasons ...string) {
 	if len(reasons) > 0 && a.State == Valid {
 		a.State = Suspect
@@ -84,7 +84,7 @@ func (a *attempt) doubt(reasons ...string) {
 	a.Reasons = append(a.Reasons, reasons...)
 }
 
-// doubtsOf returns why a player itself doubts its measurement of the last workload, such as a watch that was interrupted.
+// doubtsOf returns the reasons why the player doubts its own measurement of the last workload, such as an interrupted watch.
 func doubtsOf(p player.Player) []string {
 	if d, ok := p.(player.Doubter); ok {
 		return d.Doubts()
@@ -92,14 +92,14 @@ func doubtsOf(p player.Player) []string {
 	return nil
 }
 
-// A job may be submitted later than intended: by maxLate seconds, or by this share of the duration of the workload.
+// Limits for the time by which a job is submitted later than intended: maxLate seconds, or a share of the duration of the workload.
 const (
 	maxLate      = 1.0
 	maxLateShare = 0.01
 )
 
-// lateness returns a reason why the trial is suspect, if jobs were submitted so late that the workload was in fact another
-// one.
+// lateness returns a reason why the trial is suspect if jobs were submitted too late. The scheduler then got another workload than
+// intended.
 func (a *attempt) lateness() []string {
 	late := a.Result.Metrics["submit_error_max"]
 	took, ok := a.Result.Metrics["makespan"]

@@ -15,7 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// maxProgram limits the size of a program.
+// maxProgram is the maximum size in bytes of the program of a workload.
 const maxProgram = 256 << 20
 
 // checkProgram returns an error unless the program of a workload can be executed. A program that Nix has not built yet is not checked.
@@ -38,8 +38,9 @@ func checkProgram(name string, w WorkloadOptions) error {
 	return nil
 }
 
-// HashProgram returns the identity of a workload's program and its arguments, or an empty string without a program. The path identifies a
-// program that Nix builds. It is an error if the program cannot be executed.
+// HashProgram returns a hash that identifies the program of a workload and the program's arguments. It returns an empty string if the
+// workload has no program. For a program that Nix builds, the hash contains the path instead of the content. If the program cannot be
+// executed, it returns an error.
 func HashProgram(name string, w WorkloadOptions) (string, error) {
 	if len(w.Program) == 0 {
 		return "", nil
@@ -57,7 +58,7 @@ func HashProgram(name string, w WorkloadOptions) (string, error) {
 	return hashOf([]byte(hashOf(content) + "\x00" + strings.Join(w.Program[1:], "\x00"))), nil
 }
 
-// keepProgram copies the program of a workload into the folder of a sweep.
+// keepProgram copies the program of the workload with this name into the folder of a sweep.
 func keepProgram(folder, name string, w WorkloadOptions) error {
 	if err := checkProgram(name, WorkloadOptions{Program: w.Program}); err != nil {
 		return err
@@ -77,10 +78,12 @@ func programFile(folder, name string) string {
 	return filepath.Join(folder, "workloads", name+".program")
 }
 
-// privateFolder is the folder of an attempt that is not part of an archive: the program runs in it, and may write credentials there.
+// privateFolder is the name of a folder in the folder of an attempt. Archives do not contain it: the program of the workload runs in it,
+// and may write credentials there.
 const privateFolder = ".nixbench"
 
-// newProgram returns the player of a workload with a program. folder is that of the attempt.
+// newProgram returns a player that runs the program of the workload. scheduler is the scheduler's own player, and folder the folder of the
+// attempt.
 func (a *attempt) newProgram(scheduler player.Player, folder string, running *Running) (player.Player, error) {
 	name := a.trial.Workload()
 	w := a.Store.Sweep.Benchmark.Workloads[name]
@@ -105,7 +108,7 @@ func (a *attempt) newProgram(scheduler player.Player, folder string, running *Ru
 	}), nil
 }
 
-// sourceFolder returns the folder of the hive in the copy of the source.
+// sourceFolder returns the folder of the hive in the sweep's copy of the source.
 func sourceFolder(s Sweep) string {
 	if s.Flake {
 		return s.Source
@@ -113,8 +116,8 @@ func sourceFolder(s Sweep) string {
 	return filepath.Dir(s.Source)
 }
 
-// ObservedJobs returns the jobs of a workload whose program decides them, as its events describe them. Their intended times
-// are those at which the program submitted them.
+// ObservedJobs returns the jobs that occur in events. It is for workloads whose program decides which jobs it submits. The intended time of
+// a job is the time at which the program submitted the job, after start.
 func ObservedJobs(events []player.Event, start time.Time) []workload.Job {
 	index := map[string]int{}
 	var jobs []workload.Job

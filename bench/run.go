@@ -19,9 +19,9 @@ import (
 
 // Cluster deploys the configurations of a sweep.
 type Cluster interface {
-	// Deploy makes the cluster of a configuration, or changes the existing one. It writes what it does to log.
+	// Deploy creates the cluster of a configuration, or changes the existing cluster. It writes messages about its progress to log.
 	Deploy(ctx context.Context, c Configuration, log io.Writer) (*Running, error)
-	// Remove removes all machines, if there are any, so that the next Deploy creates them with the same addresses and keys.
+	// Remove removes all machines of the cluster, if there are any. The next Deploy creates machines with the same addresses and keys.
 	Remove(ctx context.Context, log io.Writer) error
 }
 
@@ -30,26 +30,27 @@ type Running struct {
 	Systems map[string]string // store paths by node
 	Domains map[string]string // names of the machines on their hypervisors, by node
 	Nodes   int               // nodes that run jobs
-	Hollow  int               // how many of these nodes are hollow, which means that one machine stands for several of them
+	Hollow  int               // number of hollow nodes among them: one machine stands for several hollow nodes
 	CPUs    int               // processors of these nodes
 	Command []string          // the command line of nixbench for this cluster, without a command, for programs of workloads
-	Doubts  []string          // reasons why each result of this cluster is at best suspect
-	// States returns the states of the machines by node, as their hypervisors report them. One that is not running makes a trial invalid.
+	Doubts  []string          // reasons why all results of this cluster are suspect, and never valid
+	// States returns the states of the machines by node, as their hypervisors report them. A machine that is not running makes a trial
+	// invalid.
 	States func(context.Context) (map[string]string, error)
-	// RoundTrip returns the time of a request to the node of the scheduler and its answer.
+	// RoundTrip sends a request to the node of the scheduler, and returns the time until the answer.
 	RoundTrip func(context.Context) (time.Duration, error)
 	Player    func(WorkloadOptions) (player.Player, error)
 	Close     func()
 }
 
-// EmulatedDoubt is the doubt about results of emulated machines. It is also a note in the results of a sweep.
+// EmulatedDoubt is the text in Running.Doubts if machines are emulated. It is also a note in the results of a sweep.
 const EmulatedDoubt = "the machines are emulated, without KVM: only ratios mean something"
 
-// Observer observes this computer during a trial, on which the machines of a cluster belong to the benchmark. The function that it returns ends
-// the observation.
+// Observer observes this computer during a trial. The machines of the cluster run on this computer and belong to the benchmark. The
+// returned function ends the observation.
 type Observer func(ctx context.Context, t Trial, r *Running) (stop func() Observation)
 
-// Observation is what an observer has seen.
+// Observation is the result of an [Observer]: whether something other than the benchmark disturbed a trial.
 type Observation struct {
 	State   string // valid, suspect or invalid
 	Reasons []string
@@ -63,7 +64,7 @@ type Runner struct {
 	Observe Observer
 	Step    func(t Trial, what string)     // called at the beginning of each phase of an attempt; nil: not called
 	End     func(t Trial, attempt Attempt) // called after an attempt; nil: not called
-	// known means that the state of the cluster is known: no failed attempt and no other process has left something on it.
+	// known means that the state of the cluster is known: no failed attempt and no other process has left something on the cluster.
 	known bool
 }
 
@@ -94,7 +95,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	return nil
 }
 
-// runOnce makes an attempt of a trial, unless the trial has a result or no attempt is left. It reports whether the trial is done.
+// runOnce makes an attempt of a trial, unless the trial has a result or no attempts left. It reports whether the trial is done.
 func (r *Runner) runOnce(ctx context.Context, t Trial) (done bool, err error) {
 	all, err := r.Store.Attempts(t.Number)
 	if err != nil || r.Store.isDone(all) {
@@ -128,18 +129,18 @@ func (r *Runner) runOnce(ctx context.Context, t Trial) (done bool, err error) {
 	return a.Counts(), nil
 }
 
-// attempt is an attempt in progress.
+// attempt is an attempt to execute a trial, while it is in progress.
 type attempt struct {
 	*Runner
 	Attempt
 	trial  Trial
 	log    io.Writer
 	events []player.Event
-	start  time.Time // from which submission times count
+	start  time.Time // submission times are relative to this time
 	ended  time.Time // when the workload ended, or its time limit
 }
 
-// phase calls f, and records how long it took.
+// phase calls f, and records how long f took as the time of the phase with this name.
 func (a *attempt) phase(name string, f func() error) error {
 	timer := a.enter(name)
 	err := f()
@@ -150,7 +151,7 @@ func (a *attempt) phase(name string, f func() error) error {
 	return nil
 }
 
-// execute makes the attempt, whose files are in a folder.
+// execute makes the attempt, and writes the files of the attempt to folder.
 func (a *attempt) execute(ctx context.Context, folder string) error {
 	sweep := a.Store.Sweep
 	configuration := sweep.Configurations[a.trial.Configuration]
@@ -206,13 +207,13 @@ func (a *attempt) execute(ctx context.Context, folder string) error {
 	return a.play(ctx, p, jobs, running)
 }
 
-// play submits the jobs, and measures and judges the trial.
+// play submits the jobs, computes the metrics of the trial, and decides whether the trial is valid, suspect or invalid.
 func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job, running *Running) error {
 	var before counters
 	stop := func() Observation { return Observation{} } // until the observation has begun
 	defer func() { stop() }()
 	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Workload()].TimeLimit)
-	playErr := a.submit(ctx, p, jobs, limit, func() error { // the measurement of usage and noise begins here, so that it does not contain the preparations of the player
+	playErr := a.submit(ctx, p, jobs, limit, func() error { // measure usage and noise from here on, without the preparations of the player
 		stop = sync.OnceValue(a.Observe(ctx, a.trial, running))
 		before = readCounters(ctx, p, false)
 		if before.errUsage != nil {
@@ -232,7 +233,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	observation := stop()
 	cpus := running.CPUs
 	if len(jobs) == 0 {
-		jobs, cpus = ObservedJobs(a.events, a.start), 0 // it is unknown how many processors they use
+		jobs, cpus = ObservedJobs(a.events, a.start), 0 // the number of processors of these jobs is unknown
 	}
 	a.Result = trial.Measure(jobs, a.start, a.ended, a.events, running.Nodes, cpus)
 	a.Result.Hollow = running.Hollow
@@ -249,14 +250,14 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	if !unfinished && a.Store.Sweep.Benchmark.Reset != Fresh {
 		cleanErr = a.phase("clean", func() error { return p.Clean(ctx) })
 	}
-	if cleanErr != nil { // the result counts, and the next attempt gets a new cluster
+	if cleanErr != nil { // the result counts although the cleanup failed, and the next attempt gets a new cluster
 		a.known = false
 		a.Reasons = append(a.Reasons, cleanErr.Error())
 	}
 	return nil
 }
 
-// addUsage records what the scheduler's parts have used, and the sums as metrics.
+// addUsage records the processor time and memory that each part of the scheduler has used, and their sums as metrics.
 func (a *attempt) addUsage(before, after map[string]player.Usage) {
 	a.Usage = map[string]player.Usage{}
 	var cpu, memory float64
@@ -270,8 +271,8 @@ func (a *attempt) addUsage(before, after map[string]player.Usage) {
 	}
 }
 
-// addClocks records the difference between the clocks of the scheduler's node and of this computer, and how exactly it is
-// known.
+// addClocks records the difference between the clock of the scheduler's node and the clock of this computer, and the error of this
+// difference.
 func (a *attempt) addClocks(p player.Player) {
 	c, ok := p.(player.Clocked)
 	if !ok {
@@ -297,7 +298,7 @@ func limitedBy(limits []player.Limit, metrics map[string]float64) []string {
 	return out
 }
 
-// compareSystems returns an error if nodes run other systems than those that were frozen.
+// compareSystems returns an error if a node runs another system than the one that was frozen for it.
 func compareSystems(frozen map[string]System, running map[string]string) error {
 	for _, node := range slices.Sorted(maps.Keys(frozen)) {
 		if got := running[node]; got != frozen[node].Path {

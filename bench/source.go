@@ -18,19 +18,20 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// maxSource limits the size of the copied source.
+// maxSource is the maximum size in bytes of the copied source of a hive.
 const maxSource = 256 << 20
 
 // Source is a copy of the files that a hive may read.
 type Source struct {
-	Folder    string   // of the hive, in the copy
-	Hash      string   // of all files
+	Folder    string   // the hive's folder in the copy
+	Hash      string   // hash of all files of the copy
 	Git       bool     // the folder that was copied is in a git repository
 	Untracked []string // files in the copy that git does not track
 }
 
-// CopySource copies the files that the hive in a folder may read. In a repository of git, these are all files of the repository that git
-// does not ignore, or with onlyTracked, as for a flake, those that it tracks. Elsewhere they are the files in the folder.
+// CopySource copies the files that the hive in the folder from may read. In a git repository, these are all files of the repository that
+// git does not ignore. With onlyTracked, which is set for a flake, they are the files that git tracks. Without a repository, they are the
+// files in the folder.
 func CopySource(ctx context.Context, from, to string, onlyTracked bool) (Source, error) {
 	from, err := filepath.EvalSymlinks(from)
 	if err != nil {
@@ -56,7 +57,7 @@ func CopySource(ctx context.Context, from, to string, onlyTracked bool) (Source,
 	return s, err
 }
 
-// listSource returns the files to copy, relative to a folder.
+// listSource returns the files to copy. Their paths are relative to root: the git repository of the folder from, or the folder itself.
 func listSource(ctx context.Context, from string, onlyTracked bool) (root string, files []string, s Source, err error) {
 	top, err := exec.CommandContext(ctx, "git", "-C", from, "rev-parse", "--show-toplevel").Output()
 	if err != nil {
@@ -72,7 +73,7 @@ func listSource(ctx context.Context, from string, onlyTracked bool) (root string
 	return root, slices.Compact(files), s, err
 }
 
-// gitFiles returns files of a repository that exist. Submodules are left out.
+// gitFiles returns the paths that `git ls-files` with these flags prints, if the files exist. It leaves out submodules.
 func gitFiles(ctx context.Context, root string, flags ...string) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "git", append([]string{"-C", root, "ls-files", "-z"}, flags...)...).Output()
 	if err != nil {
@@ -87,12 +88,12 @@ func gitFiles(ctx context.Context, root string, flags ...string) ([]string, erro
 	return files, nil
 }
 
-// isExcluded reports whether a file is in one of the excluded folders.
+// isExcluded reports whether a file is in a folder that is not copied, such as .git.
 func isExcluded(name string) bool {
 	return slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return excluded[part] })
 }
 
-// listFolder returns the files in a folder. It leaves out folders of sweeps, such as those of repetitions.
+// listFolder returns the files in a folder. It leaves out folders that contain a sweep, such as the repetition of an archive.
 func listFolder(from string) ([]string, error) {
 	var files []string
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
@@ -113,7 +114,7 @@ func listFolder(from string) ([]string, error) {
 	return files, err
 }
 
-// copyFile copies a file or a symbolic link, and adds its name, kind and content to sum.
+// copyFile copies a file or a symbolic link, and writes the name, the kind and the content of the file to the hash sum.
 func copyFile(from, to, name string, sum io.Writer) (int64, error) {
 	info, err := os.Lstat(from)
 	if err != nil {
@@ -131,7 +132,7 @@ func copyFile(from, to, name string, sum io.Writer) (int64, error) {
 		fmt.Fprintf(sum, "link %q %q\n", name, target)
 		return 0, os.Symlink(target, to)
 	case !info.Mode().IsRegular():
-		return 0, nil // Nix cannot read it either
+		return 0, nil // skip sockets and other special files, which Nix cannot read either
 	}
 	data, err := durable.Read(from, maxSource)
 	if err != nil {
@@ -146,7 +147,7 @@ func copyFile(from, to, name string, sum io.Writer) (int64, error) {
 	return info.Size(), os.WriteFile(to, data, mode)
 }
 
-// TrackSource makes the copy of a source a repository of git that tracks all its files, as Nix needs for a flake.
+// TrackSource makes the folder, a copy of a source, a git repository that tracks all files of the folder. Nix needs this for a flake.
 func TrackSource(ctx context.Context, folder string) error {
 	for _, args := range [][]string{{"init", "--quiet"}, {"add", "--all", "--force"}} {
 		if out, err := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...).CombinedOutput(); err != nil {

@@ -27,8 +27,8 @@ import (
 //	source/                 a copy of the hive
 //	facts/                  addresses and hashes of keys, from which the systems are built
 //	.nixbench/reservation/  the state of the cluster before its first machine, with its keys
-//	gcroots/                links that keep the systems and their derivations in the store
-//	reference.json          what the noise of trials is compared with
+//	gcroots/                links that keep the systems and their derivations in the Nix store
+//	reference.json          the time of a fixed piece of work on the idle machine, with which the noise of trials is compared
 //	workloads/NAME.jsonl    the jobs
 //	workloads/NAME.program  the program that plays the workload, if it has one
 //	trials/N/A/             attempt A of trial N
@@ -45,7 +45,7 @@ var idForm = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z-`)
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,60}$`)
 
-// maxSweepFile is the maximum size in bytes of a file of a sweep that is read.
+// maxSweepFile is the maximum size in bytes of a file of a sweep. A larger file is not read.
 const maxSweepFile = 1 << 30
 
 const formatVersion = 1
@@ -58,13 +58,13 @@ type Attempt struct {
 	Ended   time.Time `json:"ended"`
 	State   string    `json:"state"` // valid, suspect, invalid, or failed
 	Reasons []string  `json:"reasons,omitempty"`
-	// Phases has the seconds that the parts of the attempt took: deploy, clean, pause, prepare, play.
+	// Phases has the seconds that the phases of the attempt took: deploy, clean, pause, prepare, play.
 	Phases  map[string]float64      `json:"phases"`
-	Systems map[string]string       `json:"systems,omitempty"` // store paths by node, as the nodes run them
+	Systems map[string]string       `json:"systems,omitempty"` // by node, the store path of the system that runs
 	Limits  []player.Limit          `json:"limits,omitempty"`
-	Limited []string                `json:"limited,omitempty"` // names of limits that determine the result
-	Usage   map[string]player.Usage `json:"usage,omitempty"`   // of the scheduler's parts during the trial
-	// Requests has the requests that programs of the scheduler counted during the trial. Result.Metrics has their sum.
+	Limited []string                `json:"limited,omitempty"` // names of the scheduler's limits that the measured rates almost reached
+	Usage   map[string]player.Usage `json:"usage,omitempty"`   // by part of the scheduler: what it used during the trial
+	// Requests has the requests that programs of the scheduler counted during the trial. Result.Metrics has the sum of these requests.
 	Requests []player.Request `json:"requests,omitempty"`
 	Place    *player.Place    `json:"place,omitempty"` // where commands ran
 	Clock    *Clock           `json:"clock,omitempty"` // absent if the player converts no times
@@ -72,14 +72,14 @@ type Attempt struct {
 	Result   trial.Result     `json:"result"`
 }
 
-// Clock is how the clock of the scheduler's node differed from that of this computer, in seconds.
+// Clock is the difference between the clock of the scheduler's node and the clock of this computer, in seconds.
 type Clock struct {
-	Offset float64 `json:"offset"` // by how much the clock of the node was ahead of that of this computer before the workload
+	Offset float64 `json:"offset"` // clock of the node minus clock of this computer, before the workload
 	Drift  float64 `json:"drift"`  // the change of the offset during the workload
-	Error  float64 `json:"error"`  // the maximum error of the offset, the larger one of those before and after the workload
+	Error  float64 `json:"error"`  // the maximum error of the offset: the larger of the errors before and after the workload
 }
 
-// States of attempts. Results with the first two states count.
+// States of attempts. Results with the states Valid and Suspect count.
 const (
 	Valid   = noise.Valid
 	Suspect = noise.Suspect
@@ -90,7 +90,7 @@ const (
 // Counts reports whether the result of the attempt is used.
 func (a Attempt) Counts() bool { return a.State == Valid || a.State == Suspect }
 
-// Create writes a frozen sweep into its folder, which has its source already.
+// Create writes a frozen sweep into its folder, which already contains the copy of the hive.
 func Create(folder string, s Sweep, jobs map[string][]workload.Job) (*Store, error) {
 	s.Version = formatVersion
 	if err := os.MkdirAll(filepath.Join(folder, "workloads"), 0o700); err != nil {
@@ -115,7 +115,7 @@ func Create(folder string, s Sweep, jobs map[string][]workload.Job) (*Store, err
 	return Repeat(folder, s)
 }
 
-// Repeat writes a frozen sweep into its folder, which has its source and its workloads already.
+// Repeat writes a frozen sweep into its folder, which already contains the copy of the hive and the workloads.
 func Repeat(folder string, s Sweep) (*Store, error) {
 	data, err := json.MarshalIndent(s, "", " ")
 	if err != nil {
@@ -156,7 +156,7 @@ func (s Sweep) validate() error {
 	return nil
 }
 
-// List opens all sweeps in a folder, the oldest first. Folders without a complete sweep are left out.
+// List opens all sweeps in a folder, the oldest first. It skips folders without a complete sweep.
 func List(folder string) ([]*Store, error) {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -166,7 +166,7 @@ func List(folder string) ([]*Store, error) {
 		return nil, err
 	}
 	var out []*Store
-	for _, e := range entries { // their names begin with the time
+	for _, e := range entries { // oldest first: the names of sweeps begin with their time
 		st, err := Open(filepath.Join(folder, e.Name()))
 		if errors.Is(err, fs.ErrNotExist) || !e.IsDir() {
 			continue
@@ -179,7 +179,7 @@ func List(folder string) ([]*Store, error) {
 	return out, nil
 }
 
-// RemoveIncomplete removes the folders of sweeps that were interrupted before everything was frozen. Such sweeps have had no
+// RemoveIncomplete removes the folders of sweeps that were interrupted before everything was frozen. Such sweeps have created no
 // machines.
 func RemoveIncomplete(folder string) error {
 	entries, err := os.ReadDir(folder)
@@ -201,7 +201,7 @@ func workloadFile(folder, name string) string {
 	return filepath.Join(folder, "workloads", name+".jsonl")
 }
 
-// Jobs reads the jobs of a workload. There are none if its program decides them.
+// Jobs reads the jobs of a workload. It returns no jobs if the program of the workload decides which jobs it submits.
 func (st *Store) Jobs(name string) ([]workload.Job, error) {
 	if w := st.Sweep.Workloads[name]; w.Program != "" && w.Jobs == 0 {
 		return nil, nil
@@ -221,7 +221,7 @@ func (st *Store) Jobs(name string) ([]workload.Job, error) {
 	return jobs, nil
 }
 
-// Attempts returns the complete attempts of a trial, in their order.
+// Attempts returns the attempts of a trial that have a result, in their order.
 func (st *Store) Attempts(number int) ([]Attempt, error) {
 	var out []Attempt
 	for n := 1; ; n++ {
@@ -231,7 +231,7 @@ func (st *Store) Attempts(number int) ([]Attempt, error) {
 		}
 		data, err := durable.Read(filepath.Join(folder, "result.json"), maxSweepFile)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was interrupted
+			continue // the attempt was interrupted
 		}
 		var a Attempt
 		if err == nil {
@@ -258,7 +258,7 @@ func (st *Store) attemptFolder(trial, attempt int) string {
 	return filepath.Join(st.Folder, "trials", fmt.Sprint(trial), fmt.Sprint(attempt))
 }
 
-// begin creates the folder of the next attempt of a trial, and returns the attempt's number.
+// begin creates the folder of the next attempt of a trial, and returns the number of the attempt and the folder.
 func (st *Store) begin(number int) (attempt int, folder string, err error) {
 	for attempt = 1; ; attempt++ {
 		folder = st.attemptFolder(number, attempt)
@@ -271,7 +271,7 @@ func (st *Store) begin(number int) (attempt int, folder string, err error) {
 	}
 }
 
-// finish writes the result of an attempt, after its events.
+// finish writes the events of an attempt, and then its result.
 func (st *Store) finish(a Attempt, events []player.Event) error {
 	folder := st.attemptFolder(a.Trial, a.Number)
 	var b bytes.Buffer
@@ -312,7 +312,7 @@ func (st *Store) Events(a Attempt) ([]player.Event, error) {
 	return out, lines.Err()
 }
 
-// Played reads the jobs of an attempt and their events. The jobs of a workload whose program decides them are those with events.
+// Played reads the jobs of an attempt and their events. If the program of a workload decides its jobs, the jobs are found from the events.
 func (st *Store) Played(t Trial, a Attempt) ([]workload.Job, []player.Event, error) {
 	jobs, err := st.Jobs(t.Workload())
 	if err != nil {
@@ -325,16 +325,16 @@ func (st *Store) Played(t Trial, a Attempt) ([]workload.Job, []player.Event, err
 	return jobs, events, err
 }
 
-// Progress is how far a sweep is.
+// Progress describes how much of a sweep is done.
 type Progress struct {
 	Trials  int            `json:"trials"`
-	Done    int            `json:"done"` // number of trials that have a result, or that are not tried again
+	Done    int            `json:"done"` // number of trials that have a result, or no attempts left
 	States  map[string]int `json:"states"`
-	Played  float64        `json:"played"`  // seconds in which the workloads of the attempts with a result ran
+	Played  float64        `json:"played"`  // seconds that the workloads ran, of all attempts with a result
 	Elapsed float64        `json:"elapsed"` // seconds of all attempts with a result: without the freeze, and without attempts that were interrupted
 }
 
-// Progress reads how far the sweep is.
+// Progress reads how much of the sweep is done.
 func (st *Store) Progress() (Progress, error) {
 	p := Progress{Trials: len(st.Sweep.Trials), States: map[string]int{}}
 	for _, t := range st.Sweep.Trials {
@@ -354,12 +354,12 @@ func (st *Store) Progress() (Progress, error) {
 	return p, nil
 }
 
-// isDone reports whether a trial with these attempts is not tried again.
+// isDone reports whether a trial with these attempts has a result that counts, or no attempts left.
 func (st *Store) isDone(all []Attempt) bool {
 	return slices.ContainsFunc(all, Attempt.Counts) || len(all) > st.Sweep.Benchmark.Retries
 }
 
-// Find returns the sweep whose id begins with ref, or the last one if ref is "last".
+// Find returns the sweep whose id begins with ref. If ref is "last", it returns the last sweep.
 func Find(all []*Store, ref string) (*Store, error) {
 	var found []*Store
 	for _, st := range all {

@@ -17,7 +17,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Factors that do not change the configuration of the cluster.
+// Names of factors whose levels do not change the configuration of the cluster.
 const (
 	WorkloadFactor = "workload"
 	RepeatFactor   = "repeat"
@@ -29,21 +29,21 @@ const (
 	Fresh = "fresh"
 )
 
-// Sweep is a benchmark with everything that is frozen before its first trial.
+// Sweep is one execution of a benchmark, with everything that is frozen before the first trial.
 type Sweep struct {
 	Version        int                 `json:"version"`
 	ID             string              `json:"id"`
 	Name           string              `json:"name"`
 	Created        time.Time           `json:"created"`
-	Hive           string              `json:"hive"` // as the user named it
+	Hive           string              `json:"hive"` // the file or flake as the user wrote it on the command line
 	Revision       string              `json:"revision,omitempty"`
 	Source         string              `json:"source"` // the file of the hive, or the folder of the flake, in the sweep's copy of the source
 	Flake          bool                `json:"flake,omitempty"`
 	Git            bool                `json:"git,omitempty"`       // the flake has only the files that git tracks
 	Untracked      []string            `json:"untracked,omitempty"` // files of the source that git does not track
 	Cluster        string              `json:"cluster,omitempty"`   // the name of the cluster
-	Attr           string              `json:"attr,omitempty"`      // the output of the flake that the user has selected
-	Sets           []string            `json:"sets,omitempty"`      // --set of the command, for all configurations
+	Attr           string              `json:"attr,omitempty"`      // the name of the flake output that the user has selected
+	Sets           []string            `json:"sets,omitempty"`      // the arguments of --set on the command line, for all configurations
 	SourceHash     string              `json:"sourceHash"`
 	Nixbench       string              `json:"nixbench"`
 	Host           Host                `json:"host"`
@@ -51,33 +51,33 @@ type Sweep struct {
 	Benchmark      Benchmark           `json:"benchmark"`          // without the jobs of workloads
 	Workloads      map[string]Workload `json:"workloads"`
 	Configurations []Configuration     `json:"configurations"`
-	Trials         []Trial             `json:"trials"` // in their order
+	Trials         []Trial             `json:"trials"` // in the order of execution
 }
 
-// Workload is the identity of a workload.
+// Workload identifies the content of a workload, so that changes are detected.
 type Workload struct {
 	Hash  string `json:"hash"`
 	Jobs  int    `json:"jobs"`
 	Tasks int    `json:"tasks"`
-	// Program is the hash of the program that plays the workload, and of its arguments.
+	// Program is a hash of the program that plays the workload and of the program's arguments.
 	Program string `json:"program,omitempty"`
 }
 
-// Configuration is a combination of the levels that determine machines and systems. Several trials have the same one.
+// Configuration is a combination of the levels that determine machines and systems. Several trials can have the same configuration.
 type Configuration struct {
 	Levels  map[string]string `json:"levels"`
-	Modules []Level           `json:"modules,omitempty"` // the levels that are NixOS modules
-	Systems map[string]System `json:"systems,omitempty"` // by node, frozen
-	Hollow  int               `json:"hollow,omitempty"`  // number of hollow nodes: one machine stands for several of them
-	// Outside has the paths outside of the sweep from which the systems are made, such as a nixpkgs, and the file to which
-	// each leads.
+	Modules []Level           `json:"modules,omitempty"` // those levels of the configuration that are NixOS modules
+	Systems map[string]System `json:"systems,omitempty"` // by node, the frozen system
+	Hollow  int               `json:"hollow,omitempty"`  // number of hollow nodes: one machine stands for several hollow nodes
+	// Outside has the paths outside of the sweep's folder from which the systems are made, such as a nixpkgs. The value of a path is the
+	// file to which the links of the path lead.
 	Outside map[string]string `json:"outside,omitempty"`
-	// Closure contains all store paths of the systems. When a sweep is repeated from an archive, they are built from the facts
-	// of the original sweep, since the new cluster has other keys.
+	// Closure contains all store paths of the systems. If the sweep repeats an archive, Closure comes from systems that are built with
+	// the addresses and keys of the original sweep, since the new cluster has other keys.
 	Closure []string `json:"closure,omitempty"`
 }
 
-// System is the system of a node.
+// System is the NixOS system of a node.
 type System struct {
 	Drv  string `json:"drv"`
 	Path string `json:"path"`
@@ -87,18 +87,18 @@ type System struct {
 type Trial struct {
 	Number        int               `json:"number"` // from 1
 	Block         int               `json:"block"`  // number of the block, from 1; 0: a trial of the warm-up, whose result is not used
-	Group         int               `json:"group"`  // trials that are invalid are repeated at the end of their group
+	Group         int               `json:"group"`  // number of the trial's group; invalid trials are repeated at the end of their group
 	Cell          map[string]string `json:"cell"`
 	Configuration int               `json:"configuration"` // index in Sweep.Configurations
 }
 
-// String returns the cell of the trial.
+// String returns the cell of the trial as text, see [FormatCell].
 func (t Trial) String() string { return FormatCell(t.Cell) }
 
 // Workload returns the name of the trial's workload.
 func (t Trial) Workload() string { return t.Cell[WorkloadFactor] }
 
-// FormatCell returns `roles.worker.count=2 scheduler=slurm workload=null`.
+// FormatCell returns a cell as text, such as `roles.worker.count=2 scheduler=slurm workload=null`.
 func FormatCell(cell map[string]string) string {
 	var out []string
 	for _, f := range slices.Sorted(maps.Keys(cell)) {
@@ -107,7 +107,7 @@ func FormatCell(cell map[string]string) string {
 	return strings.Join(out, " ")
 }
 
-// configurationOf returns the levels of a cell that determine machines and systems.
+// configurationOf returns those levels of a cell that determine machines and systems.
 func configurationOf(cell map[string]string) map[string]string {
 	out := maps.Clone(cell)
 	delete(out, WorkloadFactor)
@@ -126,7 +126,7 @@ func newConfiguration(b Benchmark, levels map[string]string) Configuration {
 	return c
 }
 
-// Sets returns the arguments of --set for the configuration. Levels that are NixOS modules are not among these.
+// Sets returns the arguments of --set for the levels of the configuration, except levels that are NixOS modules.
 func (c Configuration) Sets() []string {
 	var out []string
 	for _, f := range slices.Sorted(maps.Keys(c.Levels)) {
@@ -137,7 +137,7 @@ func (c Configuration) Sets() []string {
 	return out
 }
 
-// FactsFile returns the name of the file with the facts of the configuration.
+// FactsFile returns the name of the file with the facts (addresses and hashes of keys) of the configuration.
 func (c Configuration) FactsFile() string {
 	var all []string
 	for _, f := range slices.Sorted(maps.Keys(c.Levels)) {
@@ -146,8 +146,8 @@ func (c Configuration) FactsFile() string {
 	return hashOf([]byte(strings.Join(all, "\n")))[len("sha256:"):][:16] + ".json"
 }
 
-// Plan returns the configurations of a benchmark and its trials in their order. The seed alone determines the order, so that a repetition
-// of the sweep has the same one.
+// Plan returns the configurations and the trials of a benchmark. Only the seed determines the order of the trials, so that a repetition
+// of the sweep has the same order.
 func Plan(b Benchmark) ([]Configuration, []Trial) {
 	var configurations []Configuration
 	cells := map[int][]map[string]string{} // by index of the configuration
@@ -188,12 +188,12 @@ func Plan(b Benchmark) ([]Configuration, []Trial) {
 	return configurations, trials
 }
 
-// NewID returns the id of a sweep: its time, and the name of its benchmark.
+// NewID returns the id of a sweep: the time now, and the name of the benchmark.
 func NewID(name string, now time.Time) string {
 	return now.UTC().Format("20060102T150405Z") + "-" + name
 }
 
-// Check returns an error if the factors of a benchmark cannot be set, or have a level twice.
+// Check returns an error if the name or a factor of a benchmark is invalid, or if a factor has a level twice.
 func Check(name string, b Benchmark) error {
 	if !nameForm.MatchString(name) {
 		return fmt.Errorf("benchmarks.%s: a name has the characters A-Z, a-z, 0-9, - and _", name)
@@ -229,7 +229,7 @@ func hashOf(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// IsOf reports whether the sweep executes a benchmark with these jobs and these arguments of --set.
+// IsOf reports whether the sweep executes the benchmark b with these jobs and these arguments of --set.
 func (st *Store) IsOf(b Benchmark, jobs map[string][]workload.Job, sets []string) bool {
 	for name, list := range jobs {
 		if st.Sweep.Workloads[name].Hash != workload.Hash(list) {
@@ -244,8 +244,8 @@ func (st *Store) IsOf(b Benchmark, jobs map[string][]workload.Job, sets []string
 	return errOld == nil && errNow == nil && bytes.Equal(old, now) && slices.Equal(st.Sweep.Sets, sets)
 }
 
-// withoutJobs returns a copy of the benchmark without its jobs and programs, which are in files of the sweep. The name and the
-// arguments of a program stay.
+// withoutJobs returns a copy of the benchmark without the jobs and programs of workloads, which are in files of the sweep. The name
+// and the arguments of a program stay.
 func withoutJobs(b Benchmark) Benchmark {
 	b.Workloads = maps.Clone(b.Workloads)
 	for name, w := range b.Workloads {

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// CSV writes a table with one row per trial and metric, per trial and kind of request, and per trial and figure of its noise. Its columns are the sweep, the cell, its levels of the
-// factors, and what identifies the trial. A trial without metrics has no row. A text that a spreadsheet would read as a formula gets a '
-// in front: names may be those of another user.
+// CSV writes a table of the values of all trials. A trial has one row for each metric, for each kind of request, and for each figure of
+// its noise. The columns are the sweep, the cell, the levels of the factors, the numbers and the verdict of the trial, and the name and the
+// value. A text that a spreadsheet would read as a formula gets a ' in front, because another user may have chosen the names.
 func CSV(w io.Writer, s Sweep) error {
 	table := csv.NewWriter(w)
 	write := func(row []string) error {

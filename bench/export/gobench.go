@@ -11,9 +11,9 @@ import (
 	"unicode"
 )
 
-// GoBench writes the benchmark format of Go, which benchstat reads. A trial is a line with the factors in its name and the metrics as units.
-// The verdict is configuration, so that benchstat does not mix trials with different verdicts. Blocks and attempts are not written, so that
-// benchstat treats the trials of a cell as repetitions.
+// GoBench writes a sweep in the benchmark format of Go, which benchstat reads. A trial is a line. Its name has the factors and levels,
+// and its units are the metrics. The verdict is a configuration line, so that benchstat does not mix trials with different verdicts.
+// Blocks and attempts are not written, so that benchstat treats the trials of a cell as repetitions.
 func GoBench(w io.Writer, s Sweep) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "sweep: %s\nsweep-id: %s\n", oneLine(s.Name), oneLine(s.ID))
@@ -43,7 +43,7 @@ func GoBench(w io.Writer, s Sweep) error {
 	return b.Flush()
 }
 
-// processorSuffix matches the end of a name that benchstat would take for a number of processors.
+// processorSuffix matches the end of a benchmark's name, such as -8, that benchstat would take for a number of processors.
 var processorSuffix = regexp.MustCompile(`-(\d+)$`)
 
 func (s Sweep) benchmarkName(t Trial) string {
@@ -54,7 +54,7 @@ func (s Sweep) benchmarkName(t Trial) string {
 	return processorSuffix.ReplaceAllString(name, "%2D$1")
 }
 
-// escapeWord replaces the characters that separate words, and those in separators, by their codes, as in addresses.
+// escapeWord replaces white space, and the characters in separators, by their codes, as in URLs (%20).
 func escapeWord(text, separators string) string {
 	var b strings.Builder
 	for _, r := range text {

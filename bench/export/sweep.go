@@ -1,7 +1,7 @@
 // Package export writes the results of a sweep in the formats of other programs: CSV with one observation per row, the benchmark format of
 // Go, and the Standard Workload Format.
 //
-// All writers write trials in their order in the sweep, and sort everything that has no order, so that equal sweeps have equal files.
+// All formats contain the trials in the order of the sweep. Everything without an order is sorted, so that equal sweeps give equal files.
 package export
 
 import (
@@ -24,7 +24,7 @@ import (
 // Formats are the names of the formats of [Write].
 var Formats = []string{"csv", "gobench", "swf", "archive"}
 
-// Write writes a sweep in a format. trial is the number of the trial whose jobs the format swf contains.
+// Write writes a sweep in a format. The format swf contains the jobs of one trial only; trial is the number of this trial.
 func Write(w io.Writer, st *bench.Store, format string, trial int) error {
 	if format == "archive" {
 		return st.WriteArchive(w)
@@ -46,37 +46,37 @@ func Write(w io.Writer, st *bench.Store, format string, trial int) error {
 	return failure.NewUsage("trial %d of %s has no result; nixbench bench show lists the trials", trial, s.ID)
 }
 
-// Sweep is a set of trials of the cells of an experiment.
+// Sweep contains the trials of one execution of a benchmark, for export.
 type Sweep struct {
 	Name    string
 	ID      string
-	Version string // of nixbench
+	Version string // the version of nixbench
 	Started time.Time
 	Factors []string
 	Trials  []Trial
 }
 
-// Trial is one run of a cell.
+// Trial is a trial of a cell, with its result.
 type Trial struct {
 	Cell    string
-	Levels  map[string]string // by factor
+	Levels  map[string]string // the level of each factor
 	Block   int
-	Order   int      // in the sweep
-	Attempt int      // 1: the first
+	Order   int      // number of the trial in the order of the sweep
+	Attempt int      // number of the attempt to execute the trial, from 1
 	Verdict string   // valid, suspect or invalid
-	Reasons []string // reasons of the verdict. Only the CSV contains them
-	// Noise has the figures of the computer during the trial, by their names. Only the CSV contains them.
+	Reasons []string // reasons of the verdict, only for the format CSV
+	// Noise has the noise figures of the computer during the trial, by name. Only the format CSV contains these figures.
 	Noise   map[string]float64
 	Started time.Time
 	Ended   time.Time
 	Metrics map[string]float64
-	// Requests has the number of each kind of request, by its name. Only the CSV contains it.
+	// Requests has, by the name of a kind of request, the number of such requests. Only the format CSV contains these numbers.
 	Requests map[string]float64
 	Events   string // path of the file with the events, relative to the folder of the sweep
 	Jobs     []Job
 }
 
-// Job is a job of a trial with what was measured. Times are in seconds after the start of the trial; nil: it was not observed.
+// Job is a job of a trial with the times of its events, in seconds after the start of the trial. A time is nil if it was not observed.
 type Job struct {
 	workload.Job
 	Submitted *float64
@@ -85,7 +85,7 @@ type Job struct {
 	Failed    bool // whether the job has ended with an error, or was refused
 }
 
-// Read reads the attempts of a sweep that have a result. Trials before the blocks are left out.
+// Read reads the attempts of a sweep that have a result, without the trials of the warm-up.
 func Read(st *bench.Store) (Sweep, error) {
 	s := st.Sweep
 	out := Sweep{Name: s.Name, ID: s.ID, Version: s.Nixbench, Started: s.Created, Factors: slices.Sorted(maps.Keys(s.Benchmark.Factors))}
@@ -117,7 +117,7 @@ func Read(st *bench.Store) (Sweep, error) {
 	return out, nil
 }
 
-// noiseFigures returns the figures of an attempt's report of noise by their names.
+// noiseFigures returns the figures in the noise report of an attempt by their names, such as kernel_messages.
 func noiseFigures(a bench.Attempt) map[string]float64 {
 	var r noise.Report
 	if len(a.Noise) == 0 || json.Unmarshal(a.Noise, &r) != nil {
@@ -158,7 +158,7 @@ func addTimes(jobs []workload.Job, events []player.Event, began time.Time) []Job
 	return out
 }
 
-// ownColumns are the names that factors cannot have in tables and labels.
+// ownColumns are the names of the columns that each table has. A factor with such a name gets another name.
 var ownColumns = []string{"sweep", "sweep_id", "cell", "block", "order", "attempt", "verdict", "reasons", "metric", "value"}
 
 // columns returns the names of the factors as columns. A name that is already in use gets a prefix.
@@ -195,7 +195,7 @@ func (s Sweep) levels(t Trial) []string {
 // metricNames returns the sorted names of the metrics of a trial.
 func (t Trial) metricNames() []string { return slices.Sorted(maps.Keys(t.Metrics)) }
 
-// format returns a number as text, with as many digits as are needed to read the same number again.
+// format returns a number as text, with the digits that are needed to parse exactly the same number from the text.
 func format(v float64) string {
 	switch {
 	case math.IsInf(v, 1):

@@ -17,8 +17,8 @@ const (
 	swfCompleted = 1
 )
 
-// SWF writes the jobs of a trial in the Standard Workload Format, version 2.2. The format has whole seconds, numbers instead of names, and -1
-// for what is unknown.
+// SWF writes the jobs of a trial in the Standard Workload Format, version 2.2. In this format times are whole seconds, names are replaced
+// by numbers, and -1 means unknown.
 func SWF(w io.Writer, s Sweep, t Trial) error {
 	jobs := slices.Clone(t.Jobs)
 	slices.SortStableFunc(jobs, func(a, b Job) int { return cmp.Compare(a.submit(), b.submit()) })
@@ -42,8 +42,8 @@ func SWF(w io.Writer, s Sweep, t Trial) error {
 		r := j.record()
 		r[0] = i + 1
 		r[11], r[14] = orUnknown(users[j.User]), orUnknown(queues[j.Queue])
-		// The format allows one preceding job: of the jobs in After, the one that ended last, after which the job was
-		// submitted.
+		// The format allows only one preceding job. It is the job in After that ended last, because the job was submitted after
+		// this end.
 		var last *Job
 		for _, id := range j.After {
 			if n := numbers[id]; n > 0 && jobs[n-1].Ended != nil && (last == nil || *jobs[n-1].Ended > *last.Ended) {
@@ -62,7 +62,7 @@ func SWF(w io.Writer, s Sweep, t Trial) error {
 	return b.Flush()
 }
 
-// writeHeader writes the comments at the beginning. The numbers of queues and users are their positions in the lists, from 1.
+// writeHeader writes the comments at the beginning of the file. The number of a queue or user is its position in queues or users, from 1.
 func writeHeader(b io.Writer, s Sweep, t Trial, queues, users []string) {
 	fmt.Fprintf(b, "; Version: 2.2\n; Computer: nixbench, cell %s\n; Note: sweep %s (%s), block %d, order %d, attempt %d, %s\n",
 		oneLine(t.Cell), oneLine(s.Name), oneLine(s.ID), t.Block, t.Order, t.Attempt, oneLine(t.Verdict))
@@ -87,7 +87,7 @@ func writeHeader(b io.Writer, s Sweep, t Trial, queues, users []string) {
 	}
 }
 
-// submit returns the time at which the job was submitted; if it was not, the time in the workload.
+// submit returns the time at which the job was submitted. If the job was not submitted, it returns the intended time of the workload.
 func (j Job) submit() float64 {
 	if j.Submitted != nil {
 		return *j.Submitted
@@ -95,7 +95,7 @@ func (j Job) submit() float64 {
 	return j.Submit
 }
 
-// record returns the columns that depend only on the job.
+// record returns the columns of the job's line. Columns that depend on other jobs, or on lists of names, are -1.
 func (j Job) record() (r [18]int) {
 	for i := range r {
 		r[i] = swfUnknown
@@ -110,7 +110,7 @@ func (j Job) record() (r [18]int) {
 	}
 	r[7] = j.Tasks * j.CPUs
 	if j.Memory > 0 && j.CPUs > 0 {
-		r[9] = j.Memory * 1024 / j.CPUs // KiB of each processor
+		r[9] = j.Memory * 1024 / j.CPUs // KiB of memory of each processor
 	}
 	switch {
 	case j.Failed:

@@ -1,4 +1,5 @@
-# Evaluates the benchmarks of a hive. The Go code passes the module with their options, and `parts` of the hive (nixeval/nix/eval.nix).
+# Evaluates the benchmarks of a hive. The Go code passes the NixOS module that declares the options of benchmarks, and `parts` of the hive
+# (nixeval/nix/eval.nix).
 options: parts:
 let
   inherit (builtins)
@@ -27,7 +28,7 @@ let
     withLocation
     ;
 
-  # Evaluate benchmarks, whose definitions are in `where`.
+  # Evaluate benchmarks. `where` is the place of their definitions in error messages.
   evalBenchmarks =
     where: value:
     (lib.evalModules {
@@ -42,7 +43,7 @@ let
 
   benchmarks = evalBenchmarks location (hive.benchmarks or { });
 
-  # Return { all; roles; } with the modules of a level for all nodes, and for those of each role.
+  # Return { all; roles; }: the modules of a level for all nodes, and the modules for the nodes of each role. Throw errors in the level.
   checkModules =
     where: value:
     let
@@ -79,7 +80,7 @@ let
           typeWithArticle value
       }";
 
-  # Return the modules of a level for the nodes of a role, which is null for named nodes.
+  # Return the modules of a level for the nodes of a role. role is null for nodes without a role, which the hive names one by one.
   levelModules =
     role:
     {
@@ -92,7 +93,7 @@ let
     in
     modules.all ++ (if role == null then [ ] else modules.roles.${role} or [ ]);
 
-  # Return the name of the benchmark that has the modules of a factor of the command line, or null if none has.
+  # Return the name of the benchmark that defines the modules of a factor that the command line names. Return null if none does.
   findModules =
     factor:
     let
@@ -105,8 +106,8 @@ let
     else
       lib.findFirst (_: true) null found;
 
-  # Return a benchmark as JSON can contain it: the levels as text, as --set has them, and the cells that are not excluded. `modules` has
-  # the name of the hive's benchmark with the modules of each factor whose levels are modules.
+  # Return a benchmark without functions, for JSON. Levels are texts as in --set. `cells` has all cells that are not excluded. `modules`
+  # has, for each factor whose levels are modules, the name of the benchmark of the hive that defines these modules.
   describeBenchmark =
     modulesOf: name: b:
     let
@@ -114,7 +115,7 @@ let
         mapAttrs (factor: _: modulesOf name factor) b.matrix
       );
       throwMatrixError = message: throwError "benchmarks.${name}: matrix.${message}";
-      # The levels of a factor, after all errors in their modules.
+      # The levels of a factor. An error in the modules of a level is thrown first.
       levelsOf =
         factor: value:
         let
@@ -139,7 +140,7 @@ let
           throwMatrixError "${factor} has no levels"
         else
           map checkLevel names;
-      # Without a factor workload, all workloads of the benchmark but those that nixbench adds.
+      # If there is no factor workload, it gets all workloads of the benchmark, except null and gang, which nixbench adds.
       own = filter (w: w != "null" && w != "gang") (attrNames b.workloads);
       factors = {
         workload = if own == [ ] then [ "null" ] else own;
@@ -183,7 +184,7 @@ in
     name: factor: if isAttrs benchmarks.${name}.matrix.${factor} then name else null
   )) benchmarks;
 
-  # Return the benchmark with this value alone, which is not in the hive.
+  # Return the evaluated benchmark that has this value. The benchmark is not in the hive.
   benchmarkOf =
     value:
     describeBenchmark (_: findModules) "adhoc"

@@ -40,7 +40,8 @@ let
     builtins.genList (i: { id = "j${toString (i + 1)}"; } // f i) count;
   elementOf = list: i: builtins.elemAt list (lib.mod i (builtins.length list));
 
-  # Return jobs, or throw the text of the first requirement of a function of lib.jobs that is not met.
+  # Return jobs if all requirements are met. Otherwise throw the text of the first requirement that is not met. Each
+  # requirement is about the arguments of the function `name` of lib.jobs.
   require =
     name: requirements: jobs:
     lib.foldr (
@@ -85,8 +86,8 @@ let
         gang = true;
         runtime = seconds runtime;
       });
-    # Gangs of different sizes, in turn. With saturation, the jobs are submitted at such times that they use this share of the
-    # places, which are processors: the next job comes when this share of all places would have done the work of the one before.
+    # Gangs of different sizes, in turn. If saturation is set, the jobs use this share of the processors (1: all of them).
+    # To do so, job i + 1 is submitted when this share of the processors would have done the work of job i.
     mixed =
       {
         jobs,
@@ -140,8 +141,8 @@ let
             // submit i
           )
         );
-    # Jobs that come and go: `running` of them run at once, on average. They run for half of runtime, for runtime, and for one and a half of
-    # it, in turn, so that they end in another order than they came.
+    # Jobs that come and go: `running` jobs run at the same time, on average. Their run times are 0.5, 1 and 1.5 times runtime, in turn, so
+    # that the jobs end in another order than they are submitted.
     churn =
       {
         jobs,

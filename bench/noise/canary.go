@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The amounts of work of a canary. A canary takes about 0.2 s.
+// The amount of work of a canary, which is a fixed piece of work. A canary takes about 0.2 s.
 const (
 	spinRuns   = 7
 	spinSteps  = 10_000_000 // about 20 ms
@@ -19,15 +19,16 @@ const (
 	roundTrips = 21
 )
 
-// Canary contains how long fixed work takes on the machine. It is measured before and after a trial, not during it.
+// Canary contains how long a fixed piece of work takes on the machine. It is measured before and after a trial, and not during the trial.
 type Canary struct {
 	Spin      time.Duration `json:"spin"`                // the shortest of several wall times of the fixed computation
-	Waiting   float64       `json:"waiting"`             // share of the wall time of all these runs during which the thread did not run
+	Waiting   float64       `json:"waiting"`             // share of the wall time of all runs of the computation in which the thread did not run
 	Fsync     time.Duration `json:"fsync"`               // median time until 4 KiB are on the disk
 	RoundTrip time.Duration `json:"roundTrip,omitempty"` // median time of a request to a node and its answer; 0: it was not measured
 }
 
-// RunCanary measures a canary. It writes a temporary file in dir. once makes a round trip to a node; nil: none is measured.
+// RunCanary does the fixed work and measures its times. It writes a temporary file in dir. once sends a request to a node and returns the
+// time until the answer. If once is nil, this is not measured.
 func RunCanary(ctx context.Context, dir string, once func(context.Context) (time.Duration, error)) (Canary, error) {
 	var c Canary
 	var err error
@@ -56,6 +57,8 @@ func work(steps int) uint64 {
 	return x
 }
 
+// spin runs the fixed computation several times. It returns the shortest wall time, and the share of the time in which the thread did not
+// run.
 func spin(ctx context.Context) (best time.Duration, waiting float64, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -90,6 +93,7 @@ func threadTime() (time.Duration, error) {
 	return time.Duration(t.Nano()), err
 }
 
+// syncFile writes 4 KiB to a temporary file several times, and returns the median time until they are on the disk.
 func syncFile(ctx context.Context, dir string) (time.Duration, error) {
 	f, err := os.CreateTemp(dir, ".canary-*")
 	if err != nil {
@@ -116,7 +120,7 @@ func syncFile(ctx context.Context, dir string) (time.Duration, error) {
 	return median(took), nil
 }
 
-// roundTrip measures a round trip to a node several times.
+// roundTrip calls once several times, and returns the median time of a request to a node and its answer.
 func roundTrip(ctx context.Context, once func(context.Context) (time.Duration, error)) (time.Duration, error) {
 	var took []time.Duration
 	for range roundTrips {

@@ -2,7 +2,7 @@ package noise
 
 import "iter"
 
-// Figures returns the figures of a report that were observed, with their names and units in exports.
+// Figures returns the observed values of a report, by the names that exports of sweeps use.
 func (r Report) Figures() iter.Seq2[string, float64] {
 	return func(yield func(string, float64) bool) {
 		for _, f := range []struct {

@@ -9,24 +9,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// warning is the level of the kernel's warnings. More serious messages have lower levels.
+// warning is the log level of the kernel's warnings. More serious messages have lower levels.
 const warning = 4
 
-// maxRecords is the number of records that one call of count reads, so that a kernel that writes without end does not stop the samples.
+// maxRecords is the maximum number of log records that one call of count reads. Without it, a kernel that writes messages all the time
+// would stop the samples.
 const maxRecords = 10_000
 
-// maxAlerts is the number of alerts whose texts are kept.
+// maxAlerts is the maximum number of alerts whose texts are kept.
 const maxAlerts = 5
 
-// alertRE matches messages about what changes how fast programs run, or ends them: no memory, tasks that do not run, failures of the hardware, and
-// processors that became too hot.
+// alertRE matches kernel messages about problems that slow programs down or end them: no memory, tasks that hang, hardware failures, and
+// processors that are too hot.
 var alertRE = regexp.MustCompile(`^(Memory cgroup )?[Oo]ut of memory: |blocked for more than \d+ seconds|soft lockup|[Hh]ard LOCKUP|rcu.*(stall|self-detected)|Machine check|\[Hardware Error\]|I/O error|temperature above threshold|clock throttled|clocksource.*unstable`)
 
-// cgroupMemory is the beginning of messages about a process that exceeded the memory of its cgroup. The cgroup may be one of
+// cgroupMemory is the beginning of messages about a process that exceeded the memory limit of its cgroup. The cgroup may belong to
 // the benchmark.
 const cgroupMemory = "Memory cgroup out of memory"
 
-// kernelLog counts messages in the log of the kernel. A nil log counts nothing.
+// kernelLog counts messages in the log of the kernel. A nil kernelLog counts nothing.
 type kernelLog struct {
 	fd       int
 	messages float64
@@ -34,7 +35,7 @@ type kernelLog struct {
 	buffer   []byte
 }
 
-// openKernelLog opens the log after its last message. It returns nil if it is not readable.
+// openKernelLog opens the kernel's log, so that only later messages are read. It returns nil if the log is not readable.
 func openKernelLog(path string) *kernelLog {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -53,7 +54,7 @@ func (k *kernelLog) close() {
 	}
 }
 
-// alertTexts returns the first messages that are judged.
+// alertTexts returns the texts of the first messages that alertRE matches, at most maxAlerts.
 func (k *kernelLog) alertTexts() []string {
 	if k == nil {
 		return nil
@@ -61,8 +62,8 @@ func (k *kernelLog) alertTexts() []string {
 	return k.alerts
 }
 
-// count returns the number of messages of level warning or more serious that the kernel has written since the log was opened, without
-// those that programs have written into it.
+// count returns the number of warnings and more serious messages that the kernel has written since the log was opened. Messages that
+// programs have written into the kernel's log do not count.
 func (k *kernelLog) count() *float64 {
 	if k == nil {
 		return nil
@@ -77,7 +78,7 @@ func (k *kernelLog) count() *float64 {
 		}
 		for line := range bytes.Lines(k.buffer[:n]) {
 			priority, rest, _ := bytes.Cut(line, []byte(","))
-			if p, err := strconv.Atoi(string(priority)); err == nil && p >= 0 && p <= warning { // others also have the number of a facility
+			if p, err := strconv.Atoi(string(priority)); err == nil && p >= 0 && p <= warning { // messages of programs have a larger number, with a facility
 				k.messages++
 				_, text, _ := strings.Cut(strings.TrimSpace(string(rest)), ";")
 				if len(k.alerts) < maxAlerts && alertRE.MatchString(text) {

@@ -13,25 +13,25 @@ import (
 	"time"
 )
 
-// States of a machine that this computer reports, beside those of the hypervisor.
+// States of a machine that are read from the processes on this computer. A hypervisor reports further states.
 const (
 	stopped = "stopped"
 	ended   = "off"
 )
 
-// running is the state of a machine that runs undisturbed.
+// running is the only state of a machine that is not a [Disturbance].
 const running = "running"
 
 // statesTimeout limits a request for the states of machines.
 const statesTimeout = 10 * time.Second
 
-// Disturbance is a machine of the benchmark that did not run at some time of a trial.
+// Disturbance says that a machine of the benchmark did not run at some time during a trial.
 type Disturbance struct {
 	Machine string `json:"machine"`
 	State   string `json:"state"` // paused, stopped, off, crashed or absent
 }
 
-// disturbances collects disturbances, each once.
+// disturbances is a set of disturbances.
 type disturbances map[Disturbance]bool
 
 func (d disturbances) add(states map[string]string) {
@@ -42,7 +42,7 @@ func (d disturbances) add(states map[string]string) {
 	}
 }
 
-// with returns the disturbances and one more.
+// with adds a disturbance to the set, and returns the set.
 func (d disturbances) with(one Disturbance) disturbances {
 	if d == nil {
 		d = disturbances{}
@@ -57,7 +57,8 @@ func (d disturbances) list() []Disturbance {
 	})
 }
 
-// throttleFilesOf returns the files with the throttling of the cgroups of a process, of version 1 and 2, also of those above them.
+// throttleFilesOf returns the files in which the kernel counts how often a CPU limit stopped a cgroup of a process (version 1 or 2), or a
+// cgroup above.
 func (s *Sampler) throttleFilesOf(pid int) (files []string) {
 	for line := range strings.Lines(string(s.read(s.path("proc/" + strconv.Itoa(pid) + "/cgroup")))) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -85,7 +86,7 @@ func (s *Sampler) throttleFilesOf(pid int) (files []string) {
 	return files
 }
 
-// machineStates returns the states of machines that do not run, as their processes have them. Their hypervisors report those that are paused.
+// machineStates returns the states of the machines whose processes do not run. It does not see paused machines; hypervisors report these.
 func (s *Sampler) machineStates() map[string]string {
 	if len(s.source.Machines) == 0 {
 		return nil
@@ -109,12 +110,12 @@ type watcher struct {
 	states func(context.Context) (map[string]string, error)
 	mu     sync.Mutex
 	seen   disturbances
-	err    error // of the first request that failed
+	err    error // the error of the first request that failed
 	stop   context.CancelFunc
 	done   chan struct{}
 }
 
-// watch begins to ask for states. It returns nil if there is nothing to ask.
+// watch begins to call states once per interval. It returns nil if states is nil.
 func watch(ctx context.Context, states func(context.Context) (map[string]string, error), interval time.Duration) *watcher {
 	if states == nil {
 		return nil
@@ -149,7 +150,7 @@ func (w *watcher) ask(ctx context.Context) {
 	}
 }
 
-// end asks for the states of machines once more, and returns all disturbances that were seen.
+// end asks for the states of machines a last time, and returns all disturbances that the watcher has seen.
 func (w *watcher) end() (disturbances, error) {
 	if w == nil {
 		return nil, nil

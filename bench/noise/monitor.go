@@ -10,22 +10,23 @@ import (
 // topPrograms is the number of foreign programs in a report.
 const topPrograms = 3
 
-// canaryTime limits the canary after a trial, which runs also when the context of the trial has ended.
+// canaryTime is the time limit of the canary (a fixed piece of work) after a trial. This canary runs also if the trial's context has ended.
 const canaryTime = 30 * time.Second
 
 // Options are the options of a monitor.
 type Options struct {
 	Source    Source
 	Dir       string        // where the canary writes a temporary file, such as the folder of the sweep
-	Reference Canary        // how long the fixed work takes on the machine without load; a part that was not measured is taken from the canary before the trial
+	Reference Canary        // times of the fixed work on the idle machine; missing parts are taken from the canary before the trial
 	Interval  time.Duration // between two samples; default: 1 s
-	// RoundTrip sends a request to a node of the benchmark, and returns the time until its answer. nil: it is not measured.
+	// RoundTrip sends a request to a node of the benchmark, and returns the time until the answer. If RoundTrip is nil, no request is sent.
 	RoundTrip func(context.Context) (time.Duration, error)
-	// States returns the states of the benchmark's machines, as their hypervisors report them, by name. nil: they are not asked.
+	// States returns the states of the benchmark's machines by name, as their hypervisors report them. nil: the hypervisors are not asked.
 	States func(context.Context) (map[string]string, error)
 }
 
-// Report contains what a monitor has observed. Shares are between 0 and 1; those of processors are of all processors of the machine.
+// Report contains what a monitor has observed. Shares are between 0 and 1. Shares of processor time refer to all processors of the
+// computer.
 type Report struct {
 	Began          time.Time     `json:"began"`
 	Duration       time.Duration `json:"duration"` // from the first sample to the last one
@@ -33,20 +34,20 @@ type Report struct {
 	ForeignCPU     *float64      `json:"foreignCPU,omitempty"`
 	UnseenCPU      *float64      `json:"unseenCPU,omitempty"`      // share of processes that were not visible, or ran only between two samples
 	PSICPU         *float64      `json:"psiCPU,omitempty"`         // share of the time in which a process waited for a processor
-	Throttled      *float64      `json:"throttledShare,omitempty"` // periods in which a limit stopped a cgroup of nixbench or of a machine, of all periods of such limits
+	Throttled      *float64      `json:"throttledShare,omitempty"` // share of CPU limit periods in which a limit stopped nixbench or a machine
 	SwapPages      *float64      `json:"swapPagesPerSecond,omitempty"`
-	FrequencyMin   *float64      `json:"frequencyMin,omitempty"`  // the lowest frequency of the processor that was the fastest at that time, as a share
-	FrequencyBusy  *float64      `json:"frequencyBusy,omitempty"` // the lowest such frequency at times when at least half of the processors were busy
+	FrequencyMin   *float64      `json:"frequencyMin,omitempty"`  // lowest Frequency of all samples (the frequency of the fastest processor)
+	FrequencyBusy  *float64      `json:"frequencyBusy,omitempty"` // the same, of samples in which at least half of the processors were busy
 	KernelMessages *float64      `json:"kernelMessages,omitempty"`
-	KernelAlerts   []string      `json:"kernelAlerts,omitempty"` // the first messages of the kernel that are judged
+	KernelAlerts   []string      `json:"kernelAlerts,omitempty"` // the first of the kernel messages that count for Thresholds.Kernel
 	ClockOffset    *float64      `json:"clockOffset,omitempty"`  // the largest offset of the clock that the kernel corrected, in seconds
 	ClockStep      *float64      `json:"clockStep,omitempty"`    // the largest amount by which the clock was set, in seconds
 	Disturbances   []Disturbance `json:"disturbances,omitempty"`
 	Foreign        []Program     `json:"foreign,omitempty"`   // the foreign programs that used the most
-	Reference      *Canary       `json:"reference,omitempty"` // with which Before and After are compared
+	Reference      *Canary       `json:"reference,omitempty"` // the canary with which Before and After are compared
 	Before         *Canary       `json:"before,omitempty"`
 	After          *Canary       `json:"after,omitempty"`
-	SpinRatio      *float64      `json:"spinRatio,omitempty"` // that of Before and After that is further from 1: its Spin divided by that of the reference
+	SpinRatio      *float64      `json:"spinRatio,omitempty"` // Spin of Before or After, divided by Spin of Reference: the ratio further from 1
 	Unobserved     []string      `json:"unobserved,omitempty"`
 	Notes          []string      `json:"notes,omitempty"` // observations that are shown and not judged
 	Samples        []Sample      `json:"samples"`
@@ -59,13 +60,13 @@ type Monitor struct {
 	watcher *watcher
 	before  *Canary
 	notes   []string
-	samples []Sample // only the goroutine that takes samples uses these fields, until it has ended
+	samples []Sample // until the goroutine that takes samples has ended, only this goroutine uses the fields here and below
 	stop    context.CancelFunc
 	done    chan struct{}
 }
 
 // Start measures the canary, takes the first sample, and takes samples in the background until Stop is called or ctx ends.
-// It returns an error only if ctx has ended before. Stop must be called.
+// It returns an error only if ctx ends before the first sample. The caller must call Stop.
 func Start(ctx context.Context, o Options) (*Monitor, error) {
 	if o.Interval <= 0 {
 		o.Interval = time.Second
@@ -92,6 +93,7 @@ func (m *Monitor) canary(ctx context.Context) *Canary {
 	return &c
 }
 
+// run takes a sample in each interval until ctx ends.
 func (m *Monitor) run(ctx context.Context) {
 	defer close(m.done)
 	tick := time.NewTicker(m.options.Interval)
@@ -134,8 +136,8 @@ func (m *Monitor) Stop() Report {
 	return r
 }
 
-// spinRatio returns the time of the computation before or after the trial, divided by that of the reference: the one of the
-// two ratios that is further from 1.
+// spinRatio returns the time of the fixed computation before or after the trial, divided by its time in the reference. Of these two
+// ratios, it returns the one that is further from 1.
 func spinRatio(reference Canary, before, after *Canary) (out *float64) {
 	if reference.Spin == 0 && before != nil {
 		reference, before = *before, nil
@@ -156,7 +158,7 @@ func spinRatio(reference Canary, before, after *Canary) (out *float64) {
 
 func deviation(ratio float64) float64 { return max(ratio-1, 1-ratio) }
 
-// summarize returns a report about the time between the first and the last sample. There is at least one sample.
+// summarize returns a report about the time between the first and the last sample. samples must not be empty.
 func summarize(samples []Sample) Report {
 	first, last := samples[0], samples[len(samples)-1]
 	r := Report{Began: first.Time, Duration: last.Time.Sub(first.Time), Samples: samples}
@@ -184,8 +186,8 @@ func summarize(samples []Sample) Report {
 		if busy := share(increase(old.Busy, s.Busy), increase(old.Total, s.Total)); busy != nil && *busy >= 0.5 {
 			r.FrequencyBusy = lower(r.FrequencyBusy, s.Frequency)
 		}
-		// The wall clock was set by this difference: it is contained in the times without their monotonic part, and not in the
-		// others.
+		// The wall clock was set by this difference: the difference of the wall clock times contains it, and the difference of
+		// the monotonic times does not.
 		step := s.Time.Round(0).Sub(old.Time.Round(0)) - s.Time.Sub(old.Time)
 		if r.ClockStep == nil || step.Abs().Seconds() > *r.ClockStep {
 			r.ClockStep = new(step.Abs().Seconds())
@@ -206,7 +208,7 @@ func summarize(samples []Sample) Report {
 	return r
 }
 
-// lower returns the lower one of two values that may not exist.
+// lower returns the lower one of two values. A value that is nil is ignored.
 func lower(a, b *float64) *float64 {
 	if a == nil || b != nil && *b < *a {
 		return b
@@ -214,8 +216,8 @@ func lower(a, b *float64) *float64 {
 	return a
 }
 
-// increase returns last - first, or nil if one of these values does not exist, or if the counter has become smaller, as after
-// a machine was restored.
+// increase returns last - first. It returns nil if one of the values is nil, or if the counter has become smaller, as after
+// the restore of a virtual machine.
 func increase(first, last *float64) *float64 {
 	if first == nil || last == nil {
 		return nil
@@ -223,7 +225,7 @@ func increase(first, last *float64) *float64 {
 	return new(max(*last-*first, 0))
 }
 
-// share returns part/whole, and at most 1: the counters are read one after the other, so that a part can seem larger than the whole.
+// share returns part/whole, but at most 1. The counters are read one after the other, so a part can seem larger than the whole.
 func share(part, whole *float64) *float64 {
 	if part == nil || whole == nil || *whole <= 0 {
 		return nil

@@ -9,25 +9,25 @@ import (
 	"strings"
 )
 
-// kernelThread is the flag of kernel threads in /proc/PID/stat. They are not foreign: they also work for the benchmark.
+// kernelThread is the flag of kernel threads in /proc/PID/stat. A kernel thread does not count as foreign: it also works for the benchmark.
 const kernelThread = 0x00200000
 
-// maxDepth limits the number of ancestors of a process that are followed.
+// maxDepth is the maximum number of ancestors of a process that are examined.
 const maxDepth = 64
 
 // Program is a program outside of the benchmark that used processors.
 type Program struct {
-	Name    string  `json:"name"`    // `children of NAME`: processes that ran between two samples, or ended after the last one
-	PID     int     `json:"pid"`     // of its process that used the most
-	Seconds float64 `json:"seconds"` // processor time of all its processes
+	Name    string  `json:"name"`    // or `children of NAME`: children whose time no sample has seen completely
+	PID     int     `json:"pid"`     // the process of the program that used the most processor time
+	Seconds float64 `json:"seconds"` // processor time of all processes of the program
 	most    float64 // ticks of the process PID
 }
 
-// processes accounts the processor time of all visible processes. All times are in ticks.
+// processes adds up the processor time that all visible processes used. All times are in ticks.
 //
-// A process that ends takes its counters with it, but its parent then has them as those of its waited children. update therefore also
-// adds the increase of that counter, without the part that was already seen when the child was running, and at most the time that no
-// visible process accounts for.
+// The counters of a process disappear when the process ends. When its parent has waited for it, the kernel adds its time to the parent's
+// counter for waited children. So update also adds the increase of this counter, minus the time that was counted while the child was
+// running, and at most the processor time that no visible process has used.
 type processes struct {
 	byID     map[int]*process
 	round    int
@@ -42,14 +42,14 @@ type process struct {
 	start        uint64
 	name         string
 	kernel, own  bool
-	round        int     // in which it was seen last
-	used, waited float64 // the processor time of the process, and that of its children for which it has waited
-	addUsed      float64 // used since the previous round
+	round        int     // the last round in which the process was seen
+	used, waited float64 // processor time of the process, and of the children for which it has waited
+	addUsed      float64 // increase of used since the previous round
 	addWaited    float64
-	ended        float64 // the times of those children that have ended since the last round, as they were last seen
-	endedBefore  float64 // such times of children that ended a round earlier, and for which the process has not waited yet
-	endedOwn     bool    // one of these children belongs to the benchmark
-	total        float64 // of its foreign time
+	ended        float64 // the last seen times of the children that have ended since the previous round
+	endedBefore  float64 // the same for children that ended one round earlier, and for which the process has not waited yet
+	endedOwn     bool    // a child that has ended since the previous round belongs to the benchmark
+	total        float64 // all foreign time of the process
 }
 
 // update reads all processes. busy is the time of all processors outside of interrupts. It returns false if the list of
@@ -102,11 +102,11 @@ func (ps *processes) update(s *Sampler, busy float64) bool {
 	return true
 }
 
-// observe parses a stat file. It returns the process that had the same id before, if there was one.
+// observe records the process with this id from its stat file. If another process had the id before, it returns that process.
 func (ps *processes) observe(id int, stat []byte) (old *process) {
 	first, last := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if first < 0 || last < first {
-		return nil // it has ended
+		return nil // the process has ended
 	}
 	var v [20]uint64 // parent: 1, flags: 6, times: 11 to 14, start: 19; see proc_pid_stat(5)
 	i := 0
@@ -155,7 +155,8 @@ func printable(name []byte) string {
 	}, strings.ToValidUTF8(string(name), "?"))
 }
 
-// belongs reports whether a process is, or descends from, one that belongs to the benchmark. It remains so when its parent ends.
+// belongs reports whether a process, or one of its ancestors, belongs to the benchmark. Such a process still belongs to the benchmark
+// when its parent has ended.
 func (ps *processes) belongs(s *Sampler, p *process) bool {
 	for range maxDepth {
 		if p == nil || p.own || p.id == s.self || s.isMachine(p.id) {
@@ -175,8 +176,8 @@ func (s *Sampler) isMachine(pid int) bool {
 	return false
 }
 
-// reaper returns the process that has waited for a process that has ended, and so has its time: the nearest ancestor that
-// still runs, or the first process.
+// reaper returns the process that waits for the ended process p, and so gets the time of p. It is the nearest ancestor of p that
+// still runs, or process 1.
 func (ps *processes) reaper(p *process, ended map[int]*process) *process {
 	for range maxDepth {
 		if r := ps.byID[p.parent]; r != nil {
@@ -191,8 +192,8 @@ func (ps *processes) reaper(p *process, ended map[int]*process) *process {
 	return ps.byID[1]
 }
 
-// account adds the time that the processors were busy since the previous round to the benchmark and to the programs outside of
-// it.
+// account divides busy, the time that the processors were busy since the previous round, between the benchmark, the programs outside
+// of the benchmark, and unseen processes.
 func (ps *processes) account(busy float64) {
 	free := busy
 	var waiting []*process // foreign processes that have waited for children
@@ -218,16 +219,16 @@ func (ps *processes) account(busy float64) {
 	ps.unseen += free
 }
 
-// takeWaited returns the time of children that was not seen while they were running, and that the process has got by waiting
-// for them. A child can end before its parent waits for it, so its time is also subtracted in the next round, but not later: a
-// parent need not wait.
+// takeWaited returns the part of the increase of waited that was not counted while the children were running. A child can end one
+// round before its parent waits for the child, so the counted time is also subtracted in the next round. It is not subtracted later,
+// because a parent may never wait.
 func (p *process) takeWaited() float64 {
 	rest := p.addWaited - p.ended - p.endedBefore
 	p.endedBefore = min(max(-rest, 0), p.ended)
 	return max(rest, 0)
 }
 
-// charge adds foreign time of a process to that of its program.
+// charge adds processor time of a foreign process to the program with this name.
 func (ps *processes) charge(p *process, name string, time float64) {
 	if time <= 0 {
 		return
@@ -245,7 +246,7 @@ func (ps *processes) charge(p *process, name string, time float64) {
 	}
 }
 
-// top returns the foreign programs, that which used the most first.
+// top returns at most n foreign programs, ordered by processor time, the largest first.
 func (ps *processes) top(n int) (out []Program) {
 	for _, g := range ps.programs {
 		out = append(out, *g)

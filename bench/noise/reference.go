@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// referenceRuns is the number of canaries of a reference. Noise makes work slower, and never faster, so the fastest ones are the quietest.
+// referenceRuns is the number of canaries for a reference. Noise makes work only slower, so the fastest canaries had the least noise.
 const referenceRuns = 5
 
-// MeasureReference measures the canary of a machine that has no load yet. Each part is the fastest of several canaries.
+// MeasureReference measures several canaries on a computer that has no load yet. Each part of the result is the fastest of them.
 func MeasureReference(ctx context.Context, dir string) (Canary, error) {
 	var best Canary
 	for i := range referenceRuns {
@@ -25,7 +25,7 @@ func MeasureReference(ctx context.Context, dir string) (Canary, error) {
 	return best, nil
 }
 
-// complete returns the reference. Parts that the reference does not have are taken from the canary before the trial.
+// complete returns the reference c. Parts that c does not have are taken from before, the canary before the trial.
 func (c Canary) complete(before *Canary) Canary {
 	if before == nil {
 		return c
@@ -42,10 +42,11 @@ func (c Canary) complete(before *Canary) Canary {
 	return c
 }
 
-// slow is a part of the canary that was slower than in the reference.
+// slow is the time of a part of a canary (such as the disk write), and the time of this part in the reference.
 type slow struct{ took, reference time.Duration }
 
-// slowest returns a part of the canaries before and after a trial that is the slowest, or nil if the part or its reference was not measured.
+// slowest returns the slowest time of a part in the canaries before and after a trial. It returns nil if the part was not measured, in the
+// canaries or in the reference.
 func slowest(reference Canary, part func(Canary) time.Duration, canaries ...*Canary) (out *slow) {
 	for _, c := range canaries {
 		if c == nil || part(*c) == 0 || part(reference) == 0 {
@@ -58,8 +59,8 @@ func slowest(reference Canary, part func(Canary) time.Duration, canaries ...*Can
 	return out
 }
 
-// exceeds reports whether a part took longer than in the reference by more than a share of it and by more than a duration, because a short
-// time varies much.
+// exceeds reports whether a part took longer than in the reference, by more than share of the reference and by more than least. least is
+// needed because short times vary much.
 func (s *slow) exceeds(share float64, least time.Duration) bool {
 	return s != nil && share >= 0 && s.took-s.reference > least && s.took.Seconds() > s.reference.Seconds()*(1+share)
 }

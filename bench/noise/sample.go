@@ -1,11 +1,11 @@
-// Package noise observes the machine on which the machines of a benchmark run, and judges by limits that are declared before a trial
-// whether something other than the benchmark used the machine during the trial.
+// Package noise observes the computer on which the machines of a benchmark run. It decides, by limits that are declared before a trial,
+// whether something other than the benchmark used this computer during the trial.
 //
 //	m, err := noise.Start(ctx, noise.Options{Source: noise.Source{Machines: machines}, Dir: dir})
 //	// the trial
 //	verdict := thresholds.Judge(m.Stop())
 //
-// Values that the machine does not have, such as the processor frequency in a virtual machine, are left out. They are never 0. On
+// A value that the computer does not have, such as the processor frequency in a virtual machine, is left out, and not 0. On
 // systems other than Linux, only the canary is measured.
 package noise
 
@@ -22,17 +22,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticks is the unit of processor time in /proc: 1/ticks seconds. The interface between Linux and programs fixes it.
+// ticks is the number of units per second of the processor times in /proc. Linux fixes this number for programs.
 const ticks = 100
 
-// maxFrequencies is the number of processors whose frequency is read, because a read can interrupt the processor.
+// maxFrequencies is the maximum number of processors whose frequency is read. It is small because each read can interrupt the processor.
 const maxFrequencies = 16
 
-// Source is the machine that is observed, and the processes on it that belong to the benchmark. This process and its descendants belong to
-// it, too.
+// Source is the computer that is observed, and the processes on it that belong to the benchmark. This process and its descendants also
+// belong to the benchmark.
 type Source struct {
 	Root string // folder that contains proc, sys and dev; default: /
-	// Machines are the processes of the benchmark's machines, by the names of the machines. Their descendants belong to the benchmark, too.
+	// Machines maps the names of the benchmark's machines to their process ids. Descendants of these processes belong to the benchmark,
+	// too.
 	Machines map[string]int
 }
 
@@ -40,18 +41,18 @@ type Source struct {
 type Sample struct {
 	Time       time.Time `json:"time"`
 	Total      *float64  `json:"total,omitempty"`      // time of all processors since the boot, also idle
-	Steal      *float64  `json:"steal,omitempty"`      // time that the hypervisor used for other machines, since the boot
+	Steal      *float64  `json:"steal,omitempty"`      // processor time that this computer's hypervisor gave to other machines, since the boot
 	Foreign    *float64  `json:"foreign,omitempty"`    // processor time of processes outside of the benchmark, since the first sample
 	Unseen     *float64  `json:"unseen,omitempty"`     // processor time of no visible process, since the first sample; can be slightly negative
 	Pressure   *float64  `json:"pressure,omitempty"`   // time during which a process waited for a processor, since the boot
 	SwapPages  *float64  `json:"swapPages,omitempty"`  // pages swapped in or out since the boot
 	Busy       *float64  `json:"busy,omitempty"`       // time of all processors in programs and in the kernel, since the boot
-	Periods    *float64  `json:"periods,omitempty"`    // periods of the limits of cgroups of this process and of the machines, and of those above them
-	Throttled  *float64  `json:"throttled,omitempty"`  // periods in which such a limit stopped processes
+	Periods    *float64  `json:"periods,omitempty"`    // CPU limit periods of the cgroups of this process and the machines, and of those above
+	Throttled  *float64  `json:"throttled,omitempty"`  // CPU limit periods in which the limit of such a cgroup stopped processes
 	Frequency  *float64  `json:"frequency,omitempty"`  // frequency of the fastest processor, as a share of its maximum
 	Messages   *float64  `json:"messages,omitempty"`   // warnings and errors of the kernel since the first sample
 	ClockWrong *bool     `json:"clockWrong,omitempty"` // the kernel's clock is not synchronised
-	Offset     *float64  `json:"offset,omitempty"`     // seconds by which the kernel still corrects its clock
+	Offset     *float64  `json:"offset,omitempty"`     // seconds by which the kernel still has to correct its clock
 	// Machines has the states of machines that do not run.
 	Machines map[string]string `json:"machines,omitempty"`
 }
@@ -64,11 +65,11 @@ type Sampler struct {
 	kmsg      *kernelLog
 	throttle  []string
 	frequency [][2]string   // the files of the current and of the maximum frequency
-	clock     func(*Sample) // adds the state of the kernel's clock
+	clock     func(*Sample) // adds the state of the kernel's clock to a sample
 	buffer    []byte
 }
 
-// NewSampler prepares samples. Close must be called after the last one.
+// NewSampler returns a sampler for the computer source. The caller must call Close after the last sample.
 func NewSampler(source Source) *Sampler {
 	if source.Root == "" {
 		source.Root = "/"
@@ -127,15 +128,15 @@ func (s *Sampler) Sample() Sample {
 	return out
 }
 
-// processorTime returns the times of all processors: in programs and the kernel without interrupts in ticks, and in total and stolen in
-// seconds.
+// processorTime returns the times of all processors. busy is the time in programs and in the kernel without interrupts, in ticks. total is
+// all time, and steal the time that the hypervisor gave to other machines, in seconds.
 func (s *Sampler) processorTime() (busy, total float64, steal *float64, ok bool) {
 	line, ok := lineOf(s.read(s.path("proc/stat")), "cpu ")
 	fields := strings.Fields(line)
 	if !ok || len(fields) < 4 {
 		return 0, 0, nil, false
 	}
-	for i, f := range fields[:min(len(fields), 8)] { // guest time, which follows, is contained in user time
+	for i, f := range fields[:min(len(fields), 8)] { // the later fields are guest times, which user time already contains
 		v, err := strconv.ParseFloat(f, 64)
 		if err != nil {
 			return 0, 0, nil, false
@@ -151,8 +152,8 @@ func (s *Sampler) processorTime() (busy, total float64, steal *float64, ok bool)
 	return busy, total, steal, true
 }
 
-// throttleFiles returns the files with the throttling of the cgroups of this process and of the machines, with their threads, and of the cgroups
-// above them.
+// throttleFiles returns the files in which the kernel counts how often a CPU limit stopped a cgroup. The cgroups are those of this process,
+// those of the machines' processes and threads, and all cgroups above.
 func (s *Sampler) throttleFiles() (files []string) {
 	pids := []int{s.self}
 	for _, pid := range s.source.Machines {
@@ -168,11 +169,11 @@ func (s *Sampler) throttleFiles() (files []string) {
 	return files
 }
 
-// read returns the content of a file of /proc or /sys, or nil. The next call overwrites it. It uses system calls directly, because the
-// files are many and the packages of Go need three times as many calls.
+// read returns the content of a file of /proc or /sys, or nil. The next call overwrites the content. read uses system calls directly:
+// there are many files, and the packages of Go need three times as many system calls.
 func (s *Sampler) read(path string) []byte { return s.readUntil(path, false) }
 
-// readUntil is like read. With once, it reads once, which is enough for files that the kernel writes as one piece.
+// readUntil is like read. If once is true, it makes only one read call, which is enough for files that the kernel returns in one piece.
 func (s *Sampler) readUntil(path string, once bool) []byte {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -209,7 +210,7 @@ func lineOf(text []byte, prefix string) (string, bool) {
 	return "", false
 }
 
-// number parses text as a number and multiplies it by unit. It returns nil if text is no number.
+// number parses text as a number, and returns the number multiplied by unit. It returns nil if text is not a number.
 func number(text string, unit float64) *float64 {
 	v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
@@ -218,7 +219,7 @@ func number(text string, unit float64) *float64 {
 	return new(v / unit)
 }
 
-// sum adds two numbers, either of which may be nil, which means unknown. It returns nil if both are.
+// sum adds two numbers. A nil number is unknown and not added. sum returns nil if both are nil.
 func sum(a, b *float64) *float64 {
 	switch {
 	case a == nil:

@@ -7,41 +7,41 @@ import (
 	"time"
 )
 
-// The states of a trial, from the best to the worst.
+// The states of a trial by its noise, from the best to the worst.
 const (
 	Valid   = "valid"
-	Suspect = "suspect" // the result is kept, but shown with its reasons
+	Suspect = "suspect" // the result is used, but shown with the reasons for the doubt
 	Invalid = "invalid" // the trial is to be repeated
 )
 
-// Thresholds are the limits of noise of a trial, as shares, which a benchmark declares before the first trial. A verdict depends on them and on the
-// observation of the machine only, never on the results of the trial. A negative threshold is not judged.
+// Thresholds are the limits for the noise of a trial. A benchmark declares them before the first trial. A verdict depends only on the
+// thresholds and on the observation of this computer, never on the results of the trial. A negative threshold switches its check off.
 //
-// PSICPU alone makes a trial suspect, and never invalid. The kernel counts pressure for all processes together, so that on a machine that
-// runs the cluster's own machines the benchmark itself causes most of it. The pressure becomes a reason for an invalid trial only if foreign
-// processes are above their limit, too, because then they have competed with the benchmark.
+// PSICPU alone makes a trial suspect, and never invalid. The kernel counts the pressure (waiting for a processor) of all processes
+// together. The cluster's machines run on this computer, so the benchmark itself causes most of the pressure. A trial with high pressure
+// is invalid only if also foreign processes exceed their limit, because then the foreign processes have competed with the benchmark.
 //
-// For the same reason throttling, a slow disk, a slow answer of a node, a low frequency and a process that exceeded the memory of its cgroup make
-// a trial suspect: the benchmark itself can be the cause, so that a repetition would not help. What is not observed of these is not judged,
-// because many computers lack it.
+// Throttling, a slow disk, a slow answer of a node, a low frequency, and a process that exceeded the memory of its cgroup make a trial
+// suspect, and never invalid: the benchmark itself can be their cause, and then a repetition would not help. Those of these values that
+// were not observed are ignored, because many computers do not have them.
 //
-// A machine of the benchmark that did not run makes a trial invalid without a threshold.
+// A machine of the benchmark that did not run always makes a trial invalid. It has no threshold.
 type Thresholds struct {
 	Steal      float64 `json:"steal"`          // processor time that the hypervisor of this machine used for other machines, of all processor time
 	ForeignCPU float64 `json:"foreignCpu"`     // processor time of processes outside of the benchmark, of all processor time
 	PSICPU     float64 `json:"psiCpu"`         // time in which a process waited for a processor, of the duration of the trial
 	Canary     float64 `json:"canary"`         // share by which a fixed computation took longer than in the reference
-	Throttled  float64 `json:"throttled"`      // periods in which a limit stopped a cgroup of nixbench or of a machine, of all periods
+	Throttled  float64 `json:"throttled"`      // share of the CPU limit periods in which a limit stopped nixbench or a machine
 	SwapPages  float64 `json:"swapPages"`      // pages per second that were swapped in or out
 	Kernel     float64 `json:"kernelMessages"` // number of messages of the kernel about memory, tasks that hang, and the hardware
 	Fsync      float64 `json:"fsync"`          // share by which a write to the disk took longer than in the reference
 	RoundTrip  float64 `json:"roundTrip"`      // share by which a request to a node took longer than in the reference
-	Clock      float64 `json:"clock"`          // seconds by which the clock was set, or by which it was wrong
+	Clock      float64 `json:"clock"`          // seconds by which the clock was set, or by which the clock was wrong
 	Frequency  float64 `json:"frequency"`      // the lowest share of the maximum frequency of a processor when the processors were busy
 }
 
-// A write or a request is not judged if it takes less than this much longer than in the reference, because short times vary
-// much.
+// A write or a request counts as slow only if it took longer than in the reference by at least this time, because short times
+// vary much.
 const (
 	leastFsync     = 20 * time.Millisecond
 	leastRoundTrip = 5 * time.Millisecond
@@ -50,7 +50,7 @@ const (
 // Verdict is whether a trial was disturbed, and why.
 type Verdict struct {
 	State   string   `json:"state"`
-	Reasons []string `json:"reasons,omitempty"` // of a state other than valid
+	Reasons []string `json:"reasons,omitempty"` // why the state is not valid
 }
 
 func (v *Verdict) add(state string, format string, args ...any) {
@@ -60,10 +60,11 @@ func (v *Verdict) add(state string, format string, args ...any) {
 	v.Reasons = append(v.Reasons, fmt.Sprintf(format, args...))
 }
 
-// Judge compares a report with the thresholds. What was not observed makes a trial suspect.
+// Judge compares a report with the thresholds. A value that has a threshold, but was not observed, makes the trial suspect.
 func (t Thresholds) Judge(r Report) Verdict {
 	v := Verdict{State: Valid}
-	// exceeds reports whether a value is above its limit.
+	// exceeds reports whether a value is above its limit. If the value was not observed, it makes the verdict suspect. A negative limit
+	// means no check.
 	exceeds := func(value *float64, limit float64, name string) bool {
 		if value == nil && limit >= 0 {
 			v.add(Suspect, "%s was not observed", name)
@@ -109,7 +110,8 @@ func (t Thresholds) Judge(r Report) Verdict {
 	return v
 }
 
-// judgeSystem judges the swapping, clock and messages of the kernel, and the parts of the canary other than the computation.
+// judgeSystem compares swapping, the clock, kernel messages, and the canary's disk write and round trip with the thresholds. It adds the
+// reasons to v.
 func (t Thresholds) judgeSystem(r Report, v *Verdict) {
 	above := func(value *float64, limit float64) bool { return value != nil && limit >= 0 && *value > limit }
 	if above(r.Throttled, t.Throttled) {
@@ -147,7 +149,7 @@ func (t Thresholds) judgeSystem(r Report, v *Verdict) {
 	}
 }
 
-// names lists programs as in `: 1234 stress, 77 cc1`.
+// names returns a list of programs with their process ids, such as `: 1234 stress, 77 cc1`.
 func names(programs []Program) string {
 	var out []string
 	for _, p := range programs {
@@ -159,7 +161,7 @@ func names(programs []Program) string {
 	return ": " + strings.Join(out, ", ")
 }
 
-// percent writes a share with at least two significant digits.
+// percent returns a share as text in percent, with at least two significant digits.
 func percent(share float64) string {
 	digits := 0
 	switch {

@@ -11,25 +11,25 @@ import (
 	"github.com/nixbench/nixbench/bench/trial"
 )
 
-// MainMetrics are the metrics of drawings and comparisons, unless the input has others.
+// MainMetrics are the metrics that are drawn and compared, unless the benchmark names other ones.
 var MainMetrics = []string{"throughput", "bind_rate", "makespan", "wait_p50", "wait_p99", "slowdown_p99"}
 
-// analysis is what is computed from the trials of a sweep, for the page and for the text.
+// analysis contains everything that is computed from the trials of a sweep. The page and the text summary use it.
 type analysis struct {
 	cells   []stats.Group // all trials that count, in the order of the cells
 	base    []stats.Sample
-	all     []Trial  // all trials in the order of their cells; those of a cell in the order of time
+	all     []Trial  // all trials in the order of their cells; the trials of a cell in the order of time
 	metrics []string // names of the metrics that are drawn and compared, and that at least one trial has
 	factors []factor // factors with several levels, without the factor repeat
-	ratios  []ratio  // comparisons of levels
-	floor   []ratio  // comparisons of what is equal
+	ratios  []ratio  // comparisons of the levels of factors
+	floor   []ratio  // the noise floor: comparisons of trials with equal settings
 	kind    string   // what floor compares: floorCells, floorBlocks, or an empty string if nothing
 }
 
-// What the noise floor compares.
+// Values of analysis.kind: what the noise floor compares.
 const (
 	floorCells  = "cells"  // the noise floor compares equal cells, which differ only in the factor repeat
-	floorBlocks = "blocks" // the noise floor compares one half of the blocks of each cell with the other one
+	floorBlocks = "blocks" // the noise floor compares one half of the blocks of each cell with the other half
 )
 
 // factor is a factor with several levels.
@@ -39,14 +39,15 @@ type factor struct {
 	numbers []float64 // values of the levels, if all of them are numbers; the levels are then sorted
 }
 
-// ratio is a comparison of two levels of a factor.
+// ratio is a comparison of two levels of a factor, in one metric.
 type ratio struct {
 	factor string
-	a, b   string // the levels; the ratio is that of a to b
+	a, b   string // the two levels; the ratio is the median of a divided by the median of b
 	cell   map[string]string
 	stats.Comparison
 }
 
+// analyse computes the medians, the comparisons and the noise floor of a sweep from its trials.
 func analyse(in Input) analysis {
 	a := analysis{all: sortTrials(in)}
 	var samples []stats.Sample
@@ -65,21 +66,21 @@ func analyse(in Input) analysis {
 	}
 	a.factors = findFactors(a.base)
 	for _, f := range a.factors {
-		// Do not compare workloads with each other: a difference says nothing about a scheduler, and would make the other
-		// answers rarer.
+		// Do not compare workloads with each other: such a difference says nothing about a scheduler. Each additional comparison
+		// also makes the correction for their number stricter, so that fewer answers are clear.
 		if f.name != bench.WorkloadFactor {
 			a.compareLevels(f)
 		}
 	}
 	correct(a.ratios)
-	correct(a.floor) // the ratios of the noise floor are corrected alone; together with the others, they would make the answers about levels rarer
+	correct(a.floor) // correct the ratios of the noise floor separately: more ratios in one correction make clear answers rarer
 	if a.kind == floorBlocks {
 		explainHalves(a.floor)
 	}
 	return a
 }
 
-// correct corrects comparisons for their number.
+// correct applies the Holm correction for the number of comparisons to all ratios.
 func correct(ratios []ratio) {
 	var all []*stats.Comparison
 	for i := range ratios {
@@ -105,7 +106,7 @@ func sortTrials(in Input) []Trial {
 	return out
 }
 
-// presentMetrics returns the metrics of wanted, or the main ones, that a sample has.
+// presentMetrics returns those metrics of wanted that at least one sample has. If wanted is empty, it takes MainMetrics.
 func presentMetrics(wanted []string, samples []stats.Sample) []string {
 	if len(wanted) == 0 {
 		wanted = MainMetrics
@@ -119,7 +120,7 @@ func presentMetrics(wanted []string, samples []stats.Sample) []string {
 	return out
 }
 
-// splitRepeats returns the samples of the first of equal cells, and compares the other ones with it.
+// splitRepeats returns the samples of the first one of each set of equal cells. It compares the other cells of the set with the first one.
 func (a *analysis) splitRepeats(samples []stats.Sample) []stats.Sample {
 	var base []stats.Sample
 	for _, g := range stats.GroupBy(samples, bench.RepeatFactor) {
@@ -141,7 +142,7 @@ func (a *analysis) splitRepeats(samples []stats.Sample) []stats.Sample {
 	return base
 }
 
-// findFactors returns the factors with several levels in the order of their names, and their levels in the order of the cells.
+// findFactors returns the factors that have several levels, sorted by name. The levels of a factor are in the order of the cells.
 func findFactors(samples []stats.Sample) []factor {
 	levels := map[string][]string{}
 	for _, s := range samples {
@@ -174,7 +175,7 @@ func findFactors(samples []stats.Sample) []factor {
 	return out
 }
 
-// compareLevels compares each level with the earlier ones, or with the one before if the levels are numbers.
+// compareLevels compares each level of a factor with all earlier levels. If the levels are numbers, it compares only neighbours.
 func (a *analysis) compareLevels(f factor) {
 	for _, m := range a.metrics {
 		for _, g := range stats.GroupBy(a.base, f.name) {
@@ -194,8 +195,8 @@ func (a *analysis) compareLevels(f factor) {
 	}
 }
 
-// describe returns the unit and the description of a metric. A metric that is not in trial.Metrics, such as one of a player,
-// has neither.
+// describe returns the unit and the description of a metric. Both are empty for a metric that is not in trial.Metrics, such as a
+// metric that a player measures.
 func describe(metric string) trial.Metric {
 	for _, m := range trial.Metrics {
 		if m.Name == metric {

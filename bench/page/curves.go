@@ -17,11 +17,11 @@ import (
 // curve is a line of many points in the drawing area of a plot. Its points are in thousandths of the area.
 type curve struct{ Class, Points, Title string }
 
-// maxSteps is the maximum number of steps of a curve.
+// maxSteps is the maximum number of steps of a curve that rises at each of many values, such as the end times of jobs.
 const maxSteps = 150
 
-// steps returns the points of a curve that rises by one at each of the sorted values, and then continues to the right border of the area. x maps
-// a value to the area, and total is the height of the area.
+// steps returns the points of a curve that rises by one at each of the sorted values, and then continues to the right border of the area.
+// x maps a value to a horizontal position. total is the number of values with which the curve would reach the top of the area.
 func steps(values []float64, total float64, x func(float64) float64) string {
 	var b strings.Builder
 	height := 1000.0
@@ -40,7 +40,7 @@ func steps(values []float64, total float64, x func(float64) float64) string {
 
 func formatPoint(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
 
-// byWorkload returns the cells of each workload.
+// byWorkload returns one group of cells for each workload.
 func byWorkload(groups []stats.Group) [][]stats.Group {
 	var out [][]stats.Group
 	index := map[string]int{}
@@ -55,7 +55,7 @@ func byWorkload(groups []stats.Group) [][]stats.Group {
 	return out
 }
 
-// timesOf returns the trials of a cell that count and whose times are known.
+// timesOf returns the trials of a cell whose results count and whose jobs have known times.
 func (a analysis) timesOf(cell map[string]string) []Trial {
 	var out []Trial
 	for _, t := range a.all {
@@ -66,7 +66,7 @@ func (a analysis) timesOf(cell map[string]string) []Trial {
 	return out
 }
 
-// stages are the curves of a trial.
+// stages are the curves in the progress drawing of a trial: jobs created, bound and finished.
 var stages = []struct {
 	name string
 	of   func(*trial.Times) []float64
@@ -114,6 +114,8 @@ func (a analysis) plotProgress() []plot {
 	return out
 }
 
+// drawProgress draws the curves in stages for one trial. The time axis ends after `last` seconds. The vertical axis ends at the number
+// jobs.
 func drawProgress(t Trial, last float64, jobs int, names []series) plot {
 	p := plot{Title: nameCell(t.Cell), Unit: fmt.Sprintf("jobs, trial %d in block %d", t.Order, t.Block), XName: "time"}
 	y, ticks := heights(0, float64(jobs))
@@ -148,8 +150,9 @@ var distributions = []struct {
 	{"schedule", func(t *trial.Times) []float64 { return t.Schedule }},
 }
 
-// plotDistribution draws which share of the jobs of each cell had at most a time, with the jobs of all trials that count. A job that did not get so
-// far is part of the whole, so that the curve of its cell ends below 100 %.
+// plotDistribution draws, for each cell and each time, the share of the jobs whose time (such as the wait) was at most this time. It uses
+// the jobs of all trials that count. A job without such a time also counts among all jobs, so that the curve of its cell ends below 100
+// %.
 func (a analysis) plotDistribution(name string, of func(*trial.Times) []float64, names []series) []plot {
 	var out []plot
 	workloads := byWorkload(a.cells)
@@ -198,8 +201,8 @@ func (a analysis) plotDistribution(name string, of func(*trial.Times) []float64,
 	return out
 }
 
-// decades returns a logarithmic scale from begin to end that contains low and high, which are greater than 0, with its ticks. Its ends have the form 1, 2
-// or 5 times a power of ten.
+// decades returns a logarithmic scale with its ticks. The scale contains the values low and high, and has the positions begin to end. low
+// must be above 0. The first and the last value of the scale have the form 1, 2 or 5 times a power of ten.
 func decades(low, high, begin, end float64) (scale, []frame.Tick) {
 	from, to := roundDown(low), roundUp(high)
 	if from == to {

@@ -9,8 +9,9 @@ import (
 	"github.com/nixbench/nixbench/bench/stats"
 )
 
-// splitBlocks compares one half of the blocks of each cell with the other half, for a sweep without equal cells. The halves take turns in beginning
-// a pair of blocks, so that a steady change of the computer is in both.
+// splitBlocks compares one half of the blocks of each cell with the other half. It is for sweeps without equal cells. Of each pair of
+// blocks, one block is in each half. Each half has the earlier block of every second pair, so that a steady drift of the computer affects
+// both equally.
 func (a *analysis) splitBlocks() {
 	for _, g := range stats.GroupBy(a.base) {
 		first, second := splitHalves(g.Samples)
@@ -23,8 +24,8 @@ func (a *analysis) splitBlocks() {
 	}
 }
 
-// splitHalves returns the samples of the blocks 1, 4, 5, 8 and so on, and those of 2, 3, 6, 7 and so on, counted without blocks that are absent. A
-// pair of blocks becomes one block. A last block without a partner is left out.
+// splitHalves returns the samples of the blocks 1, 4, 5, 8 and so on, and the samples of the blocks 2, 3, 6, 7 and so on. Blocks without
+// samples do not count. Each pair of blocks gets one block number in the result. A last block without a partner is left out.
 func splitHalves(samples []stats.Sample) (first, second []stats.Sample) {
 	var blocks []int
 	for _, s := range samples {
@@ -47,8 +48,8 @@ func splitHalves(samples []stats.Sample) (first, second []stats.Sample) {
 	return first, second
 }
 
-// explainHalves replaces those answers about the halves of blocks that have no interval: an answer suggests a number of
-// blocks, which are pairs here.
+// explainHalves replaces the answers of comparisons without an interval. Such an answer suggests a number of further blocks. In floor a
+// block is a pair of real blocks, so the suggested number would be wrong.
 func explainHalves(floor []ratio) {
 	for i := range floor {
 		if c := &floor[i].Comparison; c.Interval == nil && c.Unfinished == 0 {
@@ -57,14 +58,15 @@ func explainHalves(floor []ratio) {
 	}
 }
 
-// Texts of the noise floor.
+// Texts about the noise floor, which is the difference between trials with equal settings.
 const (
 	howToRepeat = `The factor repeat = [ "1" "2" ] in the matrix of the benchmark measures each cell twice.`
 	halvesText  = "No cell was measured twice in each block, so one half of the blocks of each cell is compared with the other half. This contains changes between blocks, " +
 		"which comparisons of levels do not, and has fewer trials: it is more than the noise of those comparisons. "
 )
 
-// summariseFloor returns a sentence about the largest difference between equal trials, or about why there is no noise floor.
+// summariseFloor returns a sentence about the largest difference between trials with equal settings, or about why there is no such
+// comparison.
 func (a analysis) summariseFloor() string {
 	worst, ok := worstRatio(a.floor, "")
 	switch {
@@ -80,7 +82,7 @@ func (a analysis) summariseFloor() string {
 	return fmt.Sprintf("The medians of equal cells differ by up to %.1f %% (%s). Differences of this size between other cells can be noise.", size, worst.Metric)
 }
 
-// worstOfMetrics returns the ratio of each metric that is furthest from 1.
+// worstOfMetrics returns, for each metric, the ratio of the noise floor that is furthest from 1.
 func (a analysis) worstOfMetrics() []ratio {
 	var out []ratio
 	for _, m := range a.metrics {
@@ -91,8 +93,8 @@ func (a analysis) worstOfMetrics() []ratio {
 	return out
 }
 
-// worstRatio returns the ratio of the noise floor that is furthest from 1, of one metric or, if metric is empty, of all. It
-// returns false if all ratios are unknown.
+// worstRatio returns the ratio in floor that is furthest from 1. It examines only the ratios of metric, or all ratios if metric is empty.
+// It returns false if all of these ratios are unknown.
 func worstRatio(floor []ratio, metric string) (ratio, bool) {
 	floor = slices.DeleteFunc(slices.Clone(floor), func(r ratio) bool { return r.Ratio == 0 || metric != "" && r.Metric != metric })
 	if len(floor) == 0 {
@@ -101,7 +103,7 @@ func worstRatio(floor []ratio, metric string) (ratio, bool) {
 	return slices.MaxFunc(floor, func(a, b ratio) int { return cmp.Compare(math.Abs(math.Log(a.Ratio)), math.Abs(math.Log(b.Ratio))) }), true
 }
 
-// textNoise returns a table with the largest difference between equal trials for each metric.
+// textNoise returns a table with the largest difference between trials with equal settings, for each metric.
 func textNoise(a analysis) Table {
 	t := Table{Title: "Noise", Note: a.summariseFloor(), Head: []string{"metric", "largest ratio", "95 % interval", "where", "of", "to"}}
 	for _, r := range a.worstOfMetrics() {

@@ -7,19 +7,19 @@ import (
 	"strconv"
 )
 
-// Noise contains what was measured beside a trial, as shares. A figure that was not measured is nil.
+// Noise contains figures about the use of the computer by others during a trial, as shares. A figure that was not measured is nil.
 type Noise struct {
 	Steal   *float64 // share of the processor time that the hypervisor of the computer used for other machines
 	Foreign *float64 // share of the processor time that programs outside of the benchmark used
 	PSI     *float64 // share of the time in which a program waited for a processor
-	Canary  *float64 // share by which a fixed computation took longer than in the reference; less than 0: it took less time
+	Canary  *float64 // share by which a fixed computation took longer than in the reference; negative: the computation was faster
 }
 
 // noiseFigures are the figures of noise that the page shows for each trial, in this order.
 var noiseFigures = []struct {
 	name string
 	of   func(Noise) *float64
-	both bool // values below the negative limit are too large, as well
+	both bool // a value below the negative limit also exceeds the limit
 }{
 	{"steal", func(n Noise) *float64 { return n.Steal }, false},
 	{"foreign", func(n Noise) *float64 { return n.Foreign }, false},
@@ -80,7 +80,7 @@ func verdictClass(verdict string) string {
 	return "v-" + verdict
 }
 
-// formatShare returns a share in percent, or a dash if it was not measured.
+// formatShare returns the text of a share in percent, or a dash if the share was not measured.
 func formatShare(v *float64) string {
 	if v == nil {
 		return "–"

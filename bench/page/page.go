@@ -19,8 +19,8 @@ import (
 type Input struct {
 	Sweep    string
 	Started  time.Time
-	Revision string // of the hive
-	Order    string // in which the trials ran
+	Revision string // revision of the hive's source
+	Order    string // the order in which the trials ran
 	Seed     uint64
 	Cells    []map[string]string // the cells in the order of the page; each is a map of factors to levels
 	Trials   []Trial
@@ -28,11 +28,11 @@ type Input struct {
 	Claims   []stats.ClaimResult
 	Systems  []bench.LevelDifference
 	Metrics  []string // names of the metrics that are drawn and compared; empty: MainMetrics
-	Notes    []string // such as: confounded with time
-	Quiet    Noise    // the limits of noise above which a trial is not valid; a negative limit, or nil, does not count
+	Notes    []string // what readers must know, such as: confounded with time
+	Quiet    Noise    // the limits of noise above which a trial is not valid; negative or nil: no limit
 }
 
-// Trial is a trial of the sweep. Its cell is one of the cells of the page.
+// Trial is a trial of the sweep. The cell of the trial must be in Input.Cells.
 type Trial struct {
 	stats.Sample
 	Verdict  string
@@ -44,7 +44,7 @@ type Trial struct {
 	Noise    Noise
 }
 
-// Limit is a limit with which a scheduler ran.
+// Limit is a setting of a scheduler that limits a rate or a number, such as requests per second, during the trials.
 type Limit struct {
 	player.Limit
 	Cell map[string]string // levels of the cells whose scheduler has this limit; empty: all cells

@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/report/frame"
 )
 
-// plot is a drawing of points in two dimensions. Positions are in percent, so that the drawing fits phones, screens and paper, and texts
-// are not stretched.
+// plot is a drawing of points, lines and curves in two dimensions. Positions are in percent of the drawing, so that it fits phones, screens
+// and paper, and texts are not stretched.
 type plot struct {
 	Title, Unit, XName string
 	XTicks, YTicks     []frame.Tick
@@ -25,10 +25,10 @@ type line struct{ X1, Y1, X2, Y2, Class string }
 
 type point struct{ X, Y, Class, Title string }
 
-// series is a line of the legend.
+// series is an entry of a legend: a name and the CSS class of its line.
 type series struct{ Name, Class string }
 
-// colours is the number of the colours of series in page.css. The lines of later series are dashed.
+// colours is the number of colours that page.css has for series. Series with a higher index have dashed lines.
 const colours = 8
 
 func seriesClass(i int) string {
@@ -39,7 +39,8 @@ func seriesClass(i int) string {
 	return class
 }
 
-// The drawing area within a plot, in percent. Texts of the vertical axis are to the left of it, those of the horizontal axis below.
+// The borders of the drawing area within a plot, in percent. The texts of the vertical axis are to the left of this area, and the texts of
+// the horizontal axis are below.
 const left, right, top, bottom = 14, 97, 6, 90
 
 func percent(v float64) string { return frame.Percent(v, 100) }
@@ -64,8 +65,8 @@ func (s scale) position(v float64) float64 {
 	return s.begin + (v-from)/(to-from)*(s.end-s.begin)
 }
 
-// roundStep returns the smallest distance of ticks that divides an axis of this size into at most n parts: 1, 2 or 5 times a
-// power of ten.
+// roundStep returns the smallest distance between ticks that divides an axis of this size into at most n parts. The distance is 1, 2
+// or 5 times a power of ten.
 func roundStep(size float64, n int) float64 {
 	if size <= 0 {
 		return 1
@@ -79,8 +80,8 @@ func roundStep(size float64, n int) float64 {
 	return 10 * power
 }
 
-// heights returns the vertical scale of a drawing, which begins at 0, with its ticks. Values below 0, which inexact clocks
-// cause, extend the scale.
+// heights returns a vertical scale for values from low to high, with its ticks. The scale begins at 0, or at low if low is below 0:
+// inexact clocks cause such values.
 func heights(low, high float64) (scale, []frame.Tick) {
 	low = min(low, 0)
 	if high <= low {
@@ -118,7 +119,7 @@ func valueRange(trials []Trial, metric string) (low, high float64, any bool) {
 	return low, high, any
 }
 
-// pointClass returns the class of the point of a trial: those of invalid trials are hollow.
+// pointClass returns the CSS class of the point of a trial. Points of invalid trials are drawn hollow.
 func pointClass(class string, t Trial) string {
 	if t.Verdict == bench.Invalid {
 		return class + " hollow"
@@ -134,7 +135,7 @@ func pointTitle(t Trial, metric string) string {
 	return title
 }
 
-// plotScaling draws a metric by the levels of a factor that are numbers, with one line per combination of the other factors' levels.
+// plotScaling draws a metric against a factor whose levels are numbers, with one line per combination of the other factors' levels.
 func (a analysis) plotScaling(f factor, metric string, names []series) (plot, bool) {
 	low, high, any := valueRange(a.all, metric)
 	if !any {
@@ -177,7 +178,7 @@ func (a analysis) plotScaling(f factor, metric string, names []series) (plot, bo
 	return p, true
 }
 
-// plotDrift draws a metric by the order of the trials.
+// plotDrift draws the metric of each trial in the order of time, so that a reader sees a drift.
 func (a analysis) plotDrift(metric string, names []series) (plot, bool) {
 	return plotByTime(a.all, plot{Title: metric, Unit: describe(metric).Unit}, nil, func(t Trial) (float64, point, bool) {
 		v, have := t.Metrics[metric]
@@ -185,8 +186,8 @@ func (a analysis) plotDrift(metric string, names []series) (plot, bool) {
 	})
 }
 
-// plotByTime draws a value of each trial by the order of the trials, and limits as lines. value returns false for a trial without a value. plotByTime returns
-// false if no trial has one.
+// plotByTime draws a value of each trial in the order of time, and limits as horizontal lines. value returns false for trials without a
+// value. plotByTime returns false if no trial has a value.
 func plotByTime(trials []Trial, p plot, limits []float64, value func(Trial) (float64, point, bool)) (plot, bool) {
 	low, high := math.Inf(1), math.Inf(-1)
 	first, last := math.Inf(1), math.Inf(-1)

@@ -10,10 +10,11 @@ import (
 	"github.com/nixbench/nixbench/bench/player"
 )
 
-// maxRequests is the number of kinds of requests of a program that the table of a cell shows. All other kinds are one row.
+// maxRequests is the maximum number of kinds of requests (such as list and watch) that the table shows for a program in a cell. All other
+// kinds share one row.
 const maxRequests = 5
 
-// viewRequests returns the medians of the requests of each cell, without invalid trials.
+// viewRequests returns a table with the median numbers of requests that the scheduler's programs counted, by cell, without invalid trials.
 func viewRequests(in Input) Table {
 	trials := map[string][][]player.Request{}
 	for _, t := range in.Trials {
@@ -28,7 +29,7 @@ func viewRequests(in Input) Table {
 	return out
 }
 
-// viewCellRequests returns the rows of one cell.
+// viewCellRequests returns the rows of the table of requests for one cell.
 func viewCellRequests(cell string, trials [][]player.Request) [][]string {
 	counts := map[player.Request][]float64{}
 	for _, requests := range trials {
@@ -44,7 +45,7 @@ func viewCellRequests(cell string, trials [][]player.Request) [][]string {
 	}
 	var rows []row
 	for r, values := range counts {
-		values = append(values, make([]float64, len(trials)-len(values))...) // trials without such a request
+		values = append(values, make([]float64, len(trials)-len(values))...) // a trial without such a request counts as 0
 		rows = append(rows, row{r, medianOf(values)})
 	}
 	slices.SortFunc(rows, func(a, b row) int {
@@ -82,7 +83,7 @@ func medianOf(values []float64) float64 {
 	return (values[(n-1)/2] + values[n/2]) / 2
 }
 
-// formatCount returns a number of requests. A median of two trials may be a half.
+// formatCount returns a number of requests as text. The median of an even number of trials may end in .5.
 func formatCount(v float64) string {
 	if v == math.Trunc(v) {
 		return fmt.Sprintf("%.0f", v)

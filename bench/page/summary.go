@@ -6,23 +6,23 @@ import (
 	"github.com/nixbench/nixbench/bench/stats"
 )
 
-// Summary is the content of a page for other programs.
+// Summary contains the results of a sweep that its page shows, as JSON for other programs.
 type Summary struct {
 	Medians []Median `json:"medians"`
 	Ratios  []Ratio  `json:"ratios"`
 	Floor   Floor    `json:"floor"`
 }
 
-// Median is the median of a metric of a cell.
+// Median is the median of a metric in a cell, with its confidence interval.
 type Median struct {
 	Cell       map[string]string `json:"cell"`
 	Metric     string            `json:"metric"`
 	Unit       string            `json:"unit,omitempty"`
 	Median     *float64          `json:"median"`         // null: the median trial did not finish
 	Low        *float64          `json:"low,omitempty"`  // ends of the 95 % interval; absent if there is none, or if the median trial did not finish
-	High       *float64          `json:"high,omitempty"` // as Low
+	High       *float64          `json:"high,omitempty"` // see Low
 	Trials     int               `json:"trials"`
-	Unfinished int               `json:"unfinished,omitempty"` // trials that did not finish
+	Unfinished int               `json:"unfinished,omitempty"` // number of trials that did not finish
 }
 
 // Ratio is the ratio of the medians of two levels of a factor.
@@ -34,7 +34,7 @@ type Ratio struct {
 	stats.Comparison
 }
 
-// Floor contains comparisons of what is equal.
+// Floor is the noise floor: comparisons of trials with equal settings.
 type Floor struct {
 	Of     string  `json:"of,omitempty"` // what is compared: equal "cells", or the two halves of the "blocks" of each cell; absent: there is no noise floor
 	Text   string  `json:"text,omitempty"`
@@ -69,7 +69,7 @@ func toRatios(ratios []ratio) []Ratio {
 	return out
 }
 
-// finite returns nil for infinity and NaN, which JSON cannot contain.
+// finite returns a pointer to v. It returns nil if v is infinite or NaN, which JSON cannot contain.
 func finite(v float64) *float64 {
 	if math.IsInf(v, 0) || math.IsNaN(v) {
 		return nil

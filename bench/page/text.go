@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/bench/stats"
 )
 
-// Table is a part of the summary of a sweep for a terminal.
+// Table is a table of the summary of a sweep, for output in a terminal.
 type Table struct {
 	Title string
 	Note  string // may be empty
@@ -19,7 +19,8 @@ type Table struct {
 	Rows  [][]string
 }
 
-// Text returns the summary of a sweep: medians, noise, ratios, claims, limits, and differences between systems. A part without rows and note is absent.
+// Text returns the summary of a sweep: tables of medians, noise, ratios, claims, limits, and differences between systems. A table without
+// rows and note is left out.
 func Text(in Input) []Table {
 	a := analyse(in)
 	medians := Table{Title: "Medians", Head: []string{"cell", "metric", "median", "95 % interval", "trials"}}
@@ -45,7 +46,7 @@ func Text(in Input) []Table {
 	return out
 }
 
-// listClaims returns the verdict of each claim for each combination of the other factors' levels.
+// listClaims returns a table with the verdict of each claim, for each combination of the levels of the factors that the claim leaves open.
 func listClaims(in Input) Table {
 	claims := Table{Title: "Claims", Head: []string{"claim", "where", "ratio", "95 % interval", "verdict"}}
 	for _, c := range in.Claims {
@@ -61,7 +62,7 @@ func listClaims(in Input) Table {
 	return claims
 }
 
-// textLimits returns a table of the limits that are rates. Cells with the same limits share a row.
+// textLimits returns a table of those limits of schedulers that are rates (requests per second). Cells with the same limits share a row.
 func textLimits(in Input, a analysis) Table {
 	t := Table{Title: "Limits", Head: []string{"limit", "rate", "where", "result"}}
 	others := 0
@@ -88,10 +89,10 @@ func textLimits(in Input, a analysis) Table {
 	return t
 }
 
-// maxPackages is the number of packages of a difference between systems that a line contains.
+// maxPackages is the maximum number of changed packages that one line of the table of system differences names.
 const maxPackages = 6
 
-// textSystems returns a table of how the systems of the levels differ.
+// textSystems returns a table of the differences between the NixOS systems of the levels of each factor.
 func textSystems(in Input) Table {
 	t := Table{Title: "Differences between systems", Note: noteUndeclared(in.Systems), Head: []string{"of", "to", "store paths", "packages", "not declared"}}
 	for _, c := range in.Systems {
@@ -104,8 +105,8 @@ func textSystems(in Input) Table {
 	return t
 }
 
-// noteUndeclared returns a sentence which says that the results are confounded, if levels differ in something that they do not
-// declare.
+// noteUndeclared returns a sentence which says that the results are confounded, if levels of a factor differ in more than their
+// declarations say. Otherwise it returns an empty string.
 func noteUndeclared(systems []bench.LevelDifference) string {
 	if slices.ContainsFunc(systems, func(d bench.LevelDifference) bool { return len(d.Undeclared) > 0 }) {
 		return "Confounded: levels differ in something that the matrix does not declare, so a difference between their results has no single cause."
@@ -121,7 +122,7 @@ func nameCell(cell map[string]string) string {
 	return stats.Name(cell)
 }
 
-// countTrials returns the number of trials, and how many of them did not finish.
+// countTrials returns a text with the number of trials, and the number of those that did not finish.
 func countTrials(s stats.Summary) string {
 	if s.Incomplete > 0 {
 		return fmt.Sprintf("%d, %d did not finish", s.Count, s.Incomplete)
@@ -129,7 +130,8 @@ func countTrials(s stats.Summary) string {
 	return fmt.Sprint(s.Count)
 }
 
-// formatNumber returns a number with three digits, or with more before the point. An infinite number is a trial that did not finish.
+// formatNumber returns a number with three significant digits, and with all digits before the point. An infinite number stands for a trial
+// that did not finish.
 func formatNumber(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsInf(v, 0):
@@ -151,7 +153,7 @@ func formatUnit(v float64, metric string) string {
 	return formatNumber(v)
 }
 
-// formatRatio returns a ratio, or a dash if it is unknown.
+// formatRatio returns the text of a ratio, or a dash if the ratio is unknown.
 func formatRatio(r float64) string {
 	if r == 0 {
 		return "–"
@@ -159,7 +161,7 @@ func formatRatio(r float64) string {
 	return "×" + formatNumber(r)
 }
 
-// describeVerdict returns the verdict of a part of a claim with its reason.
+// describeVerdict returns the verdict of a claim for one combination of levels, with the reason if there is one.
 func describeVerdict(p stats.ClaimPart) string {
 	if p.Reason == "" {
 		return p.Verdict
@@ -167,7 +169,8 @@ func describeVerdict(p stats.ClaimPart) string {
 	return p.Verdict + ": " + p.Reason
 }
 
-// formatInterval returns an interval, or a dash if too few trials allow none, or if it has no finite end.
+// formatInterval returns the text of a confidence interval. It returns a dash if there are too few trials for an interval, or if both ends
+// are infinite.
 func formatInterval(i *stats.Interval) string {
 	if i == nil || math.IsInf(i.Low, 0) && math.IsInf(i.High, 0) {
 		return "–"

@@ -21,7 +21,7 @@ type view struct {
 	Counts       []count
 	Notes        []string
 	Claims       Table
-	Metrics      []trial.Metric // of the table of medians
+	Metrics      []trial.Metric // the columns of the table of medians
 	Medians      []medianRow
 	All          Table // all metrics of all cells
 	Scaling      []scaling
@@ -35,11 +35,11 @@ type view struct {
 	Requests     Table
 	Floor        []ratioView
 	FloorSum     string
-	Worst        []ratioView // of each metric, of Floor
+	Worst        []ratioView // for each metric, the ratio of Floor that is furthest from 1
 	Systems      []bench.LevelDifference
 	Undeclared   string
 	Noise        []plot
-	Figures      Table // of all trials
+	Figures      Table // the noise figures of all trials
 	Progress     []plot
 	Stages       []series
 	Distribution []plot
@@ -68,7 +68,7 @@ type ratioView struct {
 	Ratio, Interval, P, Answer string
 	Class                      string
 	Blocks                     int
-	From, Width, At            string // of the bar of the interval
+	From, Width, At            string // positions of the bar that shows the interval
 }
 
 // ratioGroup is the comparisons of the levels of a factor.
@@ -83,6 +83,7 @@ type limitView struct {
 	Cell, Name, Value, Rate, Limited string
 }
 
+// newView computes all texts and positions of the page about a sweep.
 func newView(in Input) view {
 	a := analyse(in)
 	v := view{
@@ -109,7 +110,7 @@ func newView(in Input) view {
 			v.Ratios = append(v.Ratios, ratioGroup{Factor: r.Factor})
 		}
 		last := &v.Ratios[len(v.Ratios)-1]
-		r.Factor = "" // the title has it
+		r.Factor = "" // the title contains the factor
 		last.Rows = append(last.Rows, r)
 	}
 	v.Floor = viewRatios(a.floor)
@@ -150,6 +151,7 @@ func (v *view) addScaling(a analysis) {
 	}
 }
 
+// listFacts returns the facts at the top of the page, such as the start and the number of trials.
 func listFacts(in Input) []frame.Fact {
 	blocks := map[int]bool{}
 	for _, t := range in.Trials {
@@ -167,6 +169,7 @@ func listFacts(in Input) []frame.Fact {
 	return out
 }
 
+// countVerdicts returns how many trials have each verdict (valid, suspect, invalid).
 func countVerdicts(trials []Trial) []count {
 	n := map[string]int{}
 	for _, t := range trials {
@@ -198,6 +201,7 @@ func classOf(names []series, name string) string {
 	return seriesClass(0)
 }
 
+// addMedians adds two tables: the medians of the main metrics of each cell, and the medians of all metrics of each cell.
 func (v *view) addMedians(a analysis) {
 	v.All.Head = []string{"Cell", "Metric", "Median", "95 % interval", "Trials"}
 	for _, m := range a.metrics {
@@ -225,8 +229,8 @@ func (v *view) addMedians(a analysis) {
 	}
 }
 
-// allMetrics returns the metrics of samples: those of the table in its order, then the other ones by name. Trials that did not finish have no
-// makespan, and its median says so.
+// allMetrics returns the metrics of samples: first the metrics of the table of medians in its order, then the other ones by name. The
+// makespan is included also if all trials are unfinished and have none, because the text of its median then tells this.
 func allMetrics(samples []stats.Sample) []trial.Metric {
 	have := map[string]bool{}
 	if stats.CountIncomplete(samples) > 0 {
@@ -250,7 +254,7 @@ func allMetrics(samples []stats.Sample) []trial.Metric {
 	return out
 }
 
-// anchor returns the alignment of the text of a tick: the first and the last one must stay within the drawing.
+// anchor returns the alignment of the text of the tick at `at`: the texts of the first and of the last tick must stay within the drawing.
 func anchor(at, first, last float64) string {
 	switch at {
 	case first:
@@ -261,7 +265,7 @@ func anchor(at, first, last float64) string {
 	return "middle"
 }
 
-// viewRatios returns the rows of a table of ratios. The bars of all rows have one logarithmic scale with 1 in the middle.
+// viewRatios returns the rows of a table of ratios. The bars of all rows share a logarithmic scale, which has the ratio 1 in the middle.
 func viewRatios(ratios []ratio) []ratioView {
 	reach := math.Log(1.1)
 	for _, r := range ratios {
@@ -292,7 +296,7 @@ func viewRatios(ratios []ratio) []ratioView {
 	return out
 }
 
-// formatP returns the text of a p-value. Values below 0.001 are only estimates, so they are all written as <0.001.
+// formatP returns the text of a p-value. Values below 0.001 are only estimates, so each of them is written as <0.001.
 func formatP(p float64) string {
 	if p < 0.001 {
 		return "< 0.001"
@@ -302,7 +306,7 @@ func formatP(p float64) string {
 
 var letters = map[string]string{bench.Valid: "V", bench.Suspect: "S", bench.Invalid: "I"}
 
-// addTrials adds the strip of all trials in the order of time, and those that are not valid.
+// addTrials adds the strip with a letter for each trial in the order of time, and the table of the trials that are not valid.
 func (v *view) addTrials(trials []Trial) {
 	v.Problems.Head = []string{"Cell", "Trial", "Block", "Verdict", "Reasons"}
 	for _, t := range sortByTime(trials) {
@@ -322,7 +326,7 @@ func (v *view) addTrials(trials []Trial) {
 	}
 }
 
-// viewLimit returns a limit for the template, with the cells whose rate is near the limit.
+// viewLimit returns a limit of a scheduler for the template, with the cells whose rate is near the limit.
 func viewLimit(l Limit, cells []stats.Group) limitView {
 	out := limitView{Cell: nameCell(l.Cell), Name: l.Name, Value: l.Value, Rate: "–"}
 	if l.Rate <= 0 {
@@ -351,7 +355,7 @@ func viewLimit(l Limit, cells []stats.Group) limitView {
 	return out
 }
 
-// without returns a cell without some factors.
+// without returns a copy of a cell without these factors.
 func without(cell map[string]string, factors ...string) map[string]string {
 	out := maps.Clone(cell)
 	for _, f := range factors {

@@ -10,21 +10,21 @@ import (
 	"github.com/nixbench/nixbench/bench/stats"
 )
 
-// Ratio is the ratio of the medians of two cells.
+// Ratio is the ratio of the medians of a metric in two cells.
 type Ratio struct {
-	Cell  map[string]string `json:"cell"`            // the levels that both have
+	Cell  map[string]string `json:"cell"`            // the levels that both cells have
 	Nodes int               `json:"nodes,omitempty"` // for a calibration: the number of nodes that run jobs, in both cells
 	stats.Comparison
 }
 
-// Comparison is how two sweeps differ, and the ratios of the second one to the first one.
+// Comparison contains the differences between two sweeps, and the ratios of the second sweep's results to those of the first.
 type Comparison struct {
 	X           string             `json:"-"` // the id of the first sweep
 	Y           string             `json:"-"`
 	Differences []bench.Difference `json:"differences"`
 	Causes      int                `json:"causes"`
 	Ratios      []Ratio            `json:"ratios"`
-	Calibration []Ratio            `json:"calibration"` // ratios of hollow nodes to machines, if nothing else differs
+	Calibration []Ratio            `json:"calibration"` // ratios of results with hollow nodes to results with machines, if nothing else differs
 	hollow      bool               // whether hollow nodes are compared with machines
 }
 
@@ -99,7 +99,7 @@ func (c Comparison) String() string {
 	return b.String()
 }
 
-// Tables returns a table with the calibration, or if there is none, the tables with the ratios.
+// Tables returns the table of the ratios of hollow nodes to machines. If there are no such ratios, it returns the tables of all ratios.
 func (c Comparison) Tables() []page.Table {
 	if len(c.Calibration) > 0 {
 		return calibrationTables(c.Calibration)
@@ -114,7 +114,7 @@ func (c Comparison) Tables() []page.Table {
 	return []page.Table{t}
 }
 
-// text returns the ratio, or a dash if it is unknown.
+// text returns the text of the ratio, or a dash if the ratio is unknown.
 func (r Ratio) text() string {
 	if r.Comparison.Ratio == 0 {
 		return "–"
@@ -122,7 +122,7 @@ func (r Ratio) text() string {
 	return fmt.Sprintf("%.3g", r.Comparison.Ratio)
 }
 
-// calibrateWithin compares the cells of a sweep that have hollow nodes with those that have as many machines. Their other levels are equal.
+// calibrateWithin compares each cell with hollow nodes with the cell of the same sweep that has as many machines, and equal other levels.
 func calibrateWithin(s bench.Sweep, in page.Input) []Ratio {
 	out := []Ratio{}
 	for _, hollow := range in.Cells {
@@ -136,7 +136,7 @@ func calibrateWithin(s bench.Sweep, in page.Input) []Ratio {
 	return out
 }
 
-// calibrateBetween compares the cells of a sweep that have hollow nodes with the same cells of another sweep that have as many machines.
+// calibrateBetween compares each cell of one sweep that has hollow nodes with the same cell of the other sweep, if it has as many machines.
 func calibrateBetween(x bench.Sweep, before page.Input, y bench.Sweep, after page.Input) []Ratio {
 	out := []Ratio{}
 	for _, cell := range before.Cells {
@@ -150,7 +150,8 @@ func calibrateBetween(x bench.Sweep, before page.Input, y bench.Sweep, after pag
 	return out
 }
 
-// calibrate compares a cell with hollow nodes with a cell with machines, unless the numbers of their nodes differ. same has the levels of both.
+// calibrate compares a cell with hollow nodes with a cell with machines, unless their numbers of nodes differ. same has the levels that
+// both cells have.
 func calibrate(in page.Input, hollow map[string]string, other page.Input, machines, same map[string]string) []Ratio {
 	n := nodesOf(in, hollow)
 	if n == 0 || n != nodesOf(other, machines) {
@@ -163,7 +164,7 @@ func calibrate(in page.Input, hollow map[string]string, other page.Input, machin
 	return out
 }
 
-// nodesOf returns the number of nodes in the trials of a cell, or 0 if it has none.
+// nodesOf returns the number of nodes in the trials of a cell, or 0 if the cell has no trials.
 func nodesOf(in page.Input, cell map[string]string) int {
 	for _, t := range in.Trials {
 		if maps.Equal(t.Cell, cell) {
@@ -173,7 +174,7 @@ func nodesOf(in page.Input, cell map[string]string) int {
 	return 0
 }
 
-// withoutSizes returns a cell without the factors that decide how many nodes a role has.
+// withoutSizes returns a copy of a cell without the factors that set the number of nodes of a role.
 func withoutSizes(cell map[string]string) map[string]string {
 	out := maps.Clone(cell)
 	maps.DeleteFunc(out, func(f, _ string) bool {
@@ -192,7 +193,7 @@ func isCalibration(differences []bench.Difference) bool {
 	return true
 }
 
-// calibrationTables returns the table of the ratios of hollow nodes to machines, or none if there are no ratios.
+// calibrationTables returns the table of the ratios of hollow nodes to machines, or no table if there are no ratios.
 func calibrationTables(all []Ratio) []page.Table {
 	if len(all) == 0 {
 		return nil

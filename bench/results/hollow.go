@@ -8,14 +8,14 @@ import (
 	"github.com/nixbench/nixbench/bench/page"
 )
 
-// isHollow reports whether a cell has hollow nodes.
+// isHollow reports whether a cell has hollow nodes: one machine stands for several hollow nodes.
 func isHollow(s bench.Sweep, cell map[string]string) bool {
 	return slices.ContainsFunc(s.Trials, func(t bench.Trial) bool {
 		return maps.Equal(t.Cell, cell) && s.Configurations[t.Configuration].Hollow > 0
 	})
 }
 
-// comparesHollow reports whether a cell of both sweeps has hollow nodes in one of them only.
+// comparesHollow reports whether there is a cell in both sweeps that has hollow nodes in only one of the two sweeps.
 func comparesHollow(a, b bench.Sweep) bool {
 	return slices.ContainsFunc(a.Benchmark.Cells, func(cell map[string]string) bool {
 		inBoth := slices.ContainsFunc(b.Benchmark.Cells, func(other map[string]string) bool { return maps.Equal(cell, other) })
@@ -23,10 +23,10 @@ func comparesHollow(a, b bench.Sweep) bool {
 	})
 }
 
-// splitHollow returns the results of the cells whose nodes are machines, and then those of cells with hollow nodes, so that no
-// table and no drawing contains both. If all cells are of one kind, it returns in.
+// splitHollow returns the results of the cells whose nodes are machines, and then the results of the cells with hollow nodes, so that no
+// table and no drawing contains both kinds of cells. If all cells are of one kind, it returns only in.
 func splitHollow(s bench.Sweep, in page.Input) ([]page.Input, error) {
-	var parts [2]page.Input // of machines, of hollow nodes
+	var parts [2]page.Input // the results with machines, and the results with hollow nodes
 	for i := range parts {
 		parts[i] = in
 		of := func(cell map[string]string) bool { return isHollow(s, cell) == (i == 1) }
@@ -45,7 +45,7 @@ func splitHollow(s bench.Sweep, in page.Input) ([]page.Input, error) {
 	return parts[:], nil
 }
 
-// keep returns the values of a list for which f returns true.
+// keep returns a new list of those values for which f returns true.
 func keep[T any](all []T, f func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(v T) bool { return !f(v) })
 }

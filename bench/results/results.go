@@ -1,5 +1,5 @@
-// Package results reads what sweeps have measured: the medians, ratios and claims of a sweep, and how two sweeps differ. Package page
-// draws them.
+// Package results reads what sweeps have measured: the medians, ratios and claims of a sweep, and the differences between two sweeps.
+// Package page draws these results.
 package results
 
 import (
@@ -19,13 +19,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Read reads the results of a sweep. Trials before the blocks are left out.
+// Read reads the results of a sweep, without the trials of the warm-up.
 func Read(st *bench.Store) (page.Input, error) {
 	in, _, err := readAttempts(st)
 	return in, err
 }
 
-// ReadParts reads the results of a sweep for its pages, with the times at which the jobs of all trials were created, placed and finished.
+// ReadParts reads the results of a sweep for its pages, one part per page. The results contain the times at which jobs were created,
+// placed and finished.
 func ReadParts(st *bench.Store) ([]page.Input, error) {
 	in, attempts, err := readAttempts(st)
 	if err != nil {
@@ -43,7 +44,7 @@ func ReadParts(st *bench.Store) ([]page.Input, error) {
 	return splitHollow(st.Sweep, in)
 }
 
-// readAttempts also returns the attempt of each trial of the result.
+// readAttempts reads the results of a sweep, without the trials of the warm-up. It also returns the attempt of each trial of the result.
 func readAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
 	s := st.Sweep
 	q := s.Benchmark.Quiet
@@ -52,9 +53,9 @@ func readAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
 		Quiet: page.Noise{Steal: &q.Steal, Foreign: &q.ForeignCPU, PSI: &q.PSICPU, Canary: &q.Canary},
 	}
 	limits := map[string][]page.Limit{} // by the levels of their configuration
-	var counted []bench.Attempt         // of each of in.Trials
+	var counted []bench.Attempt         // the attempt of each trial in in.Trials
 	var missing []int                   // numbers of the trials that have no result
-	measured := 0                       // how many trials are no warm-up
+	measured := 0                       // number of trials that are not part of the warm-up
 	for _, t := range s.Trials {
 		if t.Block == 0 {
 			continue
@@ -91,7 +92,8 @@ func readAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
 	return in, counted, addComparisons(&in, st)
 }
 
-// listNotes returns what readers of the results must know. missing are the numbers of the trials without a result, of so many that were measured.
+// listNotes returns what readers of the results must know. counted are the attempts with a result, missing the numbers of the trials
+// without a result, and measured the number of all trials without the warm-up.
 func listNotes(b bench.Benchmark, counted []bench.Attempt, missing []int, measured int) (notes []string) {
 	if b.Order == bench.Cheap {
 		notes = append(notes, "Order \"cheap\": differences between configurations are confounded with time.")
@@ -109,7 +111,7 @@ func listNotes(b bench.Benchmark, counted []bench.Attempt, missing []int, measur
 	return notes
 }
 
-// addComparisons adds the differences between the systems of the levels, and the results of the claims.
+// addComparisons adds to in the differences between the NixOS systems of the levels of factors, and the results of the claims.
 func addComparisons(in *page.Input, st *bench.Store) error {
 	var err error
 	if in.Systems, err = st.CompareLevels(); err != nil {
@@ -129,7 +131,7 @@ func addComparisons(in *page.Input, st *bench.Store) error {
 	return nil
 }
 
-// newTrial returns an attempt of a trial with its noise, and without the times of its jobs.
+// newTrial returns the trial t with the result and the noise of its attempt a, but without the times of its jobs.
 func newTrial(t bench.Trial, a bench.Attempt) (page.Trial, error) {
 	out := page.Trial{
 		Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics, Incomplete: !a.Result.Complete},
@@ -148,7 +150,7 @@ func newTrial(t bench.Trial, a bench.Attempt) (page.Trial, error) {
 	return out, nil
 }
 
-// orderByTime sets the order of trials to that in which their attempts began: repeated trials ran later.
+// orderByTime sets the Order of each trial by the time at which its attempt began: repeated trials ran later than planned.
 func orderByTime(trials []page.Trial, attempts []bench.Attempt) {
 	for i := range trials {
 		trials[i].Order = 1
@@ -178,7 +180,7 @@ func formatNumbers(numbers []int) string {
 	return strings.Join(parts, ", ")
 }
 
-// counting returns the samples of the trials that count and that a function selects.
+// counting returns the samples of the trials whose results count (valid or suspect) and for which selects returns true.
 func counting(trials []page.Trial, selects func(page.Trial) bool) []stats.Sample {
 	var out []stats.Sample
 	for _, t := range trials {
@@ -189,12 +191,12 @@ func counting(trials []page.Trial, selects func(page.Trial) bool) []stats.Sample
 	return out
 }
 
-// samplesOf returns the results of a cell that count.
+// samplesOf returns the samples of a cell whose results count (valid or suspect).
 func samplesOf(in page.Input, cell map[string]string) []stats.Sample {
 	return counting(in.Trials, func(t page.Trial) bool { return maps.Equal(t.Cell, cell) })
 }
 
-// evaluateClaims evaluates the claims of a sweep with the results that count.
+// evaluateClaims evaluates the claims of a benchmark with the trials whose results count (valid or suspect).
 func evaluateClaims(b bench.Benchmark, trials []page.Trial) ([]stats.ClaimResult, error) {
 	samples := counting(trials, func(page.Trial) bool { return true })
 	var out []stats.ClaimResult
@@ -259,7 +261,7 @@ func DescribeAttempt(t bench.Trial, at bench.Attempt, trials int) string {
 	return text
 }
 
-// DescribeProgress returns how many trials counted, and which share of the time was measurement.
+// DescribeProgress returns a line with the number of trials in each state, and the share of the time in which workloads ran.
 func DescribeProgress(p bench.Progress, took time.Duration) string {
 	text := fmt.Sprintf("%d of %d trials in %v: %d valid, %d suspect, %d invalid, %d failed attempts", p.Done, p.Trials, took.Round(time.Second),
 		p.States[bench.Valid], p.States[bench.Suspect], p.States[bench.Invalid], p.States[bench.Failed])

@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/bench/stats"
 )
 
-// Report is everything that a sweep has measured.
+// Report contains everything that a sweep has measured.
 type Report struct {
 	Sweep       bench.Sweep             `json:"sweep"`
 	Progress    bench.Progress          `json:"progress"`
@@ -22,7 +22,7 @@ type Report struct {
 	parts       []page.Input
 }
 
-// Part is the summary of the cells with hollow nodes, or of those with machines.
+// Part is the summary of the cells with hollow nodes, or of the cells with machines.
 type Part struct {
 	Hollow bool     `json:"hollow"`
 	Notes  []string `json:"notes"`
@@ -57,7 +57,7 @@ func NewReport(st *bench.Store) (Report, error) {
 	return r, nil
 }
 
-// Tables returns the tables of the report: those of each part, after its notes, and the calibration.
+// Tables returns the tables of the report: for each part its notes and its tables, and then the comparison of hollow nodes with machines.
 func (r Report) Tables() []page.Table {
 	var out []page.Table
 	for _, part := range r.parts {
@@ -69,7 +69,7 @@ func (r Report) Tables() []page.Table {
 	return append(out, calibrationTables(r.Calibration)...)
 }
 
-// TrialTables returns the tables of all attempts, and of their requests if there are any.
+// TrialTables returns a table with a row for each attempt, and a table of the attempts' requests if requests were counted.
 func (r Report) TrialTables() []page.Table {
 	out := []page.Table{r.attemptTable()}
 	if t := r.requestTable(); len(t.Rows) > 0 {
@@ -78,6 +78,7 @@ func (r Report) TrialTables() []page.Table {
 	return out
 }
 
+// attemptTable returns a table with a row for each attempt of each trial.
 func (r Report) attemptTable() page.Table {
 	t := page.Table{Head: []string{"TRIAL", "BLOCK", "CELL", "STATE", "JOBS/S", "P50", "P99", "MAKESPAN", "CLOCK", "REASON"}}
 	trials := map[int]bench.Trial{}
@@ -92,7 +93,7 @@ func (r Report) attemptTable() page.Table {
 	return t
 }
 
-// requestTable returns the requests of attempts by program and verb.
+// requestTable returns a table with the number of requests of each attempt, by program and verb.
 func (r Report) requestTable() page.Table {
 	t := page.Table{Head: []string{"TRIAL", "ATTEMPT", "PROGRAM", "VERB", "REQUESTS"}}
 	for _, a := range r.Attempts {
@@ -107,7 +108,7 @@ func (r Report) requestTable() page.Table {
 	return t
 }
 
-// makespanText returns the makespan of an attempt, or that not all jobs finished.
+// makespanText returns the makespan of an attempt, or a text that says that not all jobs finished.
 func makespanText(at bench.Attempt) string {
 	if at.Counts() && !at.Result.Complete {
 		return "did not finish"
@@ -115,7 +116,7 @@ func makespanText(at bench.Attempt) string {
 	return metricText(at, "makespan")
 }
 
-// clockText returns the error of the difference of the clocks, or "-".
+// clockText returns the error of the difference between the clocks of the scheduler's node and of this computer, or "-" if it is unknown.
 func clockText(at bench.Attempt) string {
 	if at.Clock == nil {
 		return "-"
@@ -123,7 +124,7 @@ func clockText(at bench.Attempt) string {
 	return fmt.Sprintf("±%.2g ms", 1000*at.Clock.Error)
 }
 
-// metricText returns a metric of an attempt, or "-".
+// metricText returns the value of a metric of an attempt, or "-" if the attempt has not measured the metric.
 func metricText(at bench.Attempt, name string) string {
 	if v, ok := at.Result.Metrics[name]; ok {
 		return fmt.Sprintf("%.4g", v)

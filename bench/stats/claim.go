@@ -13,7 +13,8 @@ import (
 //
 //	ratio(throughput, scheduler, volcano, default, nodes=10) >= 1.2
 //
-// The pairs after the levels restrict the cells. Levels with spaces or punctuation are in double quotes.
+// This claim says that the throughput of volcano is at least 1.2 times that of default. Pairs after the two levels, such as nodes=10,
+// restrict the cells. Levels with spaces or punctuation are in double quotes.
 type Claim struct {
 	Text   string            `json:"text"`
 	Metric string            `json:"metric"`
@@ -48,7 +49,7 @@ type ClaimPart struct {
 	Reason     string            `json:"reason,omitempty"` // why the levels could not be compared
 }
 
-// claimRE matches a claim, and pairRE a pair of a factor and a level in it. word is a name or a level.
+// claimRE matches a claim. pairRE matches a pair of a factor and a level in a claim. word matches a name or a level.
 var (
 	claimRE = regexp.MustCompile(`^\s*ratio\s*\(` + word + `,` + word + `,` + word + `,` + word + `((?:,` + word + `=` + word + `)*)\)\s*(>=|<=|>|<)\s*(\S+)\s*$`)
 	pairRE  = regexp.MustCompile(`,` + word + `=` + word)
@@ -56,7 +57,7 @@ var (
 
 const word = `\s*("[^"]*"|[^\s,()=<>"]+)\s*`
 
-// ParseClaim parses a claim.
+// ParseClaim parses the text of a claim, such as the example at [Claim].
 func ParseClaim(text string) (Claim, error) {
 	m := claimRE.FindStringSubmatch(text)
 	if m == nil {
@@ -81,7 +82,7 @@ func ParseClaim(text string) (Claim, error) {
 	return c, nil
 }
 
-// Evaluate compares the levels of the claim for each combination of the other factors' levels that has both.
+// Evaluate compares the two levels of the claim. It does so for each combination of the other factors' levels that has samples of both.
 func (c Claim) Evaluate(samples []Sample) ClaimResult {
 	for factor, level := range c.Where {
 		samples = Select(samples, factor, level)
@@ -114,7 +115,8 @@ func (c Claim) Evaluate(samples []Sample) ClaimResult {
 	return out
 }
 
-// judge returns the verdict for the interval of a ratio: it holds or does not hold for the whole interval.
+// judge returns the verdict of the claim for a confidence interval: the claim holds only if all ratios in the interval satisfy it, and
+// fails only if none of them does.
 func (c Claim) judge(i *Interval) string {
 	if i == nil {
 		return Unclear

@@ -10,35 +10,36 @@ import (
 	"github.com/aclements/go-moremath/stats"
 )
 
-// MinBlocks is the minimum number of blocks for an interval. With fewer blocks, the true median is outside of the range of all values
+// MinBlocks is the minimum number of blocks for a confidence interval. With fewer, the true median is outside of the range of all values
 // with a probability of more than 5 %.
 const MinBlocks = 6
 
-// Margin is the difference that the answer "same" allows.
+// Margin is the maximum difference, as a share, between two cells whose comparison has the answer "same".
 const Margin = 0.03
 
-// resamples is the number of resamples of a bootstrap.
+// resamples is the number of resamples that a bootstrap draws.
 const resamples = 10_000
 
-// maxMore is the maximum number of further blocks that an answer suggests.
+// maxMore is the maximum number of further blocks that the text of an unclear answer suggests.
 const maxMore = 1000
 
 // Comparison is the ratio of the medians of two cells.
 type Comparison struct {
 	Metric     string    `json:"metric"`
-	Ratio      float64   `json:"ratio,omitempty"`      // absent if trials are unfinished
+	Ratio      float64   `json:"ratio,omitempty"`      // absent if Unfinished is not 0
 	Interval   *Interval `json:"interval,omitempty"`   // absent with fewer than MinBlocks blocks
 	Blocks     int       `json:"blocks"`               // number of blocks with both cells
-	P          float64   `json:"p"`                    // the probability of such a difference between equal cells, see Holm; without an interval 1
+	P          float64   `json:"p"`                    // p-value of a test that the cells are equal, corrected by Holm; 1 without an interval
 	Answer     string    `json:"answer"`               // one of "more", "less", "same within ±3 %", or "unclear" with a reason
 	Trials     int       `json:"trials"`               // number of trials in these blocks
-	Unfinished int       `json:"unfinished,omitempty"` // how many of them are incomplete and have no value
-	Incomplete int       `json:"incomplete,omitempty"` // how many of them are incomplete
+	Unfinished int       `json:"unfinished,omitempty"` // number of trials in these blocks that are incomplete and have no value
+	Incomplete int       `json:"incomplete,omitempty"` // number of trials in these blocks that are incomplete
 }
 
-// Ratio returns the ratio of the medians of a and b in the blocks that contain both. Its interval is from a percentile bootstrap over
-// blocks, and always the same for the same samples. It returns false if no block contains both, or if a value is not greater than 0. If an
-// incomplete trial of these blocks has no such value, the ratio is unknown: the other trials alone would favour a cell that finishes rarely.
+// Ratio returns the ratio of the median of a to the median of b, in the blocks that contain samples of both. The interval is that of a
+// percentile bootstrap over blocks, and is always the same for the same samples. Ratio returns false if no block contains both, or if a
+// value is not above 0. If an incomplete trial lacks the metric, the ratio is unknown: the other trials alone would favour a cell that
+// finishes rarely.
 func Ratio(a, b []Sample, metric string) (Comparison, bool) {
 	a, b, blocks := pairBlocks(a, b)
 	c := Comparison{Metric: metric, Blocks: len(blocks), P: 1, Trials: len(a) + len(b), Unfinished: countUnfinished(metric, a, b), Incomplete: CountIncomplete(a, b)}
@@ -59,7 +60,7 @@ func Ratio(a, b []Sample, metric string) (Comparison, bool) {
 	return c, true
 }
 
-// pairBlocks returns the samples in blocks that contain both a and b, and these blocks.
+// pairBlocks returns the blocks that contain samples of both a and b, and the samples of a and of b in these blocks.
 func pairBlocks(a, b []Sample) (inA, inB []Sample, blocks []int) {
 	in := func(samples []Sample, block int) bool {
 		return slices.ContainsFunc(samples, func(s Sample) bool { return s.Block == block })
@@ -79,7 +80,7 @@ func pairBlocks(a, b []Sample) (inA, inB []Sample, blocks []int) {
 	return inA, inB, slices.Compact(blocks)
 }
 
-// value returns the value of a metric of a trial, and false if the trial has not measured it.
+// value returns the value of a metric of a trial, and false if the trial has not measured this metric.
 func (s Sample) value(metric string) (float64, bool) {
 	v, have := s.Metrics[metric]
 	return v, have && !math.IsNaN(v) && !math.IsInf(v, 0)
@@ -107,7 +108,7 @@ func CountIncomplete(cells ...[]Sample) int {
 	return n
 }
 
-// isMeasured reports whether trials of this kind have a metric: a sample has it, or none is complete.
+// isMeasured reports whether these trials can have a metric: at least one sample has the metric, or no sample is complete.
 func isMeasured(metric string, cells ...[]Sample) bool {
 	complete := false
 	for _, s := range slices.Concat(cells...) {
@@ -119,7 +120,7 @@ func isMeasured(metric string, cells ...[]Sample) bool {
 	return !complete
 }
 
-// medians returns the medians of a and b in each of the blocks in which both have values.
+// medians returns, for each block in which a and b have values, the median of a (in x) and the median of b (in y).
 func medians(a, b []Sample, blocks []int, metric string) (x, y []float64) {
 	in := func(samples []Sample, block int) (values []float64) {
 		for _, s := range samples {
@@ -163,7 +164,7 @@ func bootstrap(x, y []float64) *Interval {
 	return &Interval{ratios[tail], ratios[resamples-1-tail]}
 }
 
-// picker computes medians of resamples without sorting each of them.
+// picker computes medians of resamples. It sorts the values once, and not each resample.
 type picker struct {
 	values []float64
 	order  []int // indices of values, sorted by value
@@ -204,8 +205,8 @@ func (p picker) median(counts []int) float64 {
 	return a
 }
 
-// compareLogs returns the probability of such a difference between equal cells: the paired t-test of the logarithms. With six blocks, more than
-// 5 % of the bootstrap's intervals of equal cells do not contain 1, and a bootstrap has no small probabilities that Holm could correct.
+// compareLogs returns the p-value of the paired t-test of the logarithms of x and y. A bootstrap cannot replace it: with six blocks, over
+// 5 % of the bootstrap's intervals of equal cells do not contain 1, and a bootstrap gives no small p-values that Holm could correct.
 func compareLogs(x, y []float64) float64 {
 	a, b := make([]float64, len(x)), make([]float64, len(x))
 	for i := range x {
@@ -221,7 +222,7 @@ func compareLogs(x, y []float64) float64 {
 	return t.P
 }
 
-// Holm corrects the probabilities of all comparisons of a page for their number, and updates their answers.
+// Holm applies the Holm-Bonferroni correction for several tests to the p-values of all comparisons of a page, and updates their answers.
 func Holm(all []*Comparison) {
 	sorted := slices.Clone(all)
 	slices.SortStableFunc(sorted, func(a, b *Comparison) int {
@@ -241,7 +242,7 @@ func Holm(all []*Comparison) {
 	}
 }
 
-// answer returns the result in words, and how many trials did not finish.
+// answer returns the result of compare, and how many trials did not finish.
 func (c Comparison) answer() string {
 	switch {
 	case c.Unfinished > 0:
@@ -252,7 +253,7 @@ func (c Comparison) answer() string {
 	return c.compare()
 }
 
-// compare returns the result in words.
+// compare returns the result of the comparison in words: more, less, same or unclear.
 func (c Comparison) compare() string {
 	if c.Interval == nil {
 		return describeMore(MinBlocks - c.Blocks)
@@ -269,8 +270,8 @@ func (c Comparison) compare() string {
 	return describeMore(c.more())
 }
 
-// more returns an estimate of how many further blocks would give a clear answer. The width of an interval shrinks with the
-// square root of the number of blocks.
+// more returns an estimate of how many further blocks would give a clear answer. It assumes that the width of an interval shrinks
+// with the square root of the number of blocks.
 func (c Comparison) more() int {
 	half := math.Log(c.Interval.High/c.Interval.Low) / 2
 	distance := math.Abs(math.Log(c.Ratio))

@@ -1,8 +1,8 @@
 // Package stats compares the trials of a sweep.
 //
-// A sweep repeats all its cells in blocks: a block contains each cell once, at about the same time. [Ratio] compares two cells block by block, so
-// that slow changes of the machines, which are the same for both, cancel out. [Holm] corrects for the number of comparisons, because of twenty
-// comparisons of equal cells one would otherwise find a difference. A [Claim] is an expectation about a ratio, in a text.
+// A sweep repeats all its cells in blocks: a block contains each cell once, at about the same time. [Ratio] compares two cells block by
+// block. So slow changes of the machines, which affect both cells equally, cancel out. [Holm] corrects for the number of comparisons:
+// without it, one of twenty comparisons of equal cells would find a difference. A [Claim] is a text with an expectation about a ratio.
 package stats
 
 import (
@@ -14,7 +14,7 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// Sample is a trial: the cell that it measured, by factor, the block that it is part of, and its number in the sweep.
+// Sample is the result of a trial. Cell maps factors to the levels that the trial measured.
 type Sample struct {
 	Cell       map[string]string  `json:"cell"`
 	Block      int                `json:"block"`
@@ -23,7 +23,7 @@ type Sample struct {
 	Incomplete bool               `json:"incomplete,omitempty"` // not all jobs finished
 }
 
-// Confidence is the level of all intervals, if the number of trials allows one.
+// Confidence is the confidence level of all intervals.
 const Confidence = 0.95
 
 // Interval is a confidence interval.
@@ -32,17 +32,18 @@ type Interval struct {
 	High float64 `json:"high"`
 }
 
-// Summary is the median of a metric. The interval is absent with fewer than [MinBlocks] values. The median and the ends of the interval are
-// infinite where they are trials that did not finish.
+// Summary is the median of a metric. The interval is absent with fewer than [MinBlocks] values. The median, or an end of the interval, is
+// infinite if it is the value of a trial that did not finish.
 type Summary struct {
 	Median     float64
 	Interval   *Interval
 	Count      int // number of trials
-	Incomplete int // how many of them did not finish
+	Incomplete int // number of trials that did not finish
 }
 
-// Median returns the median of a metric with its confidence interval, which assumes no distribution. It returns false if no sample has the
-// metric. A trial that did not finish and has no value counts as worse than all others: without it, a cell that finishes rarely would look fast.
+// Median returns the median of a metric with its confidence interval. The interval assumes no distribution of the values. Median returns
+// false if no sample has the metric. A trial that did not finish and has no value counts as worse than all others: if such trials were
+// left out, a cell that finishes rarely would look fast.
 func Median(samples []Sample, metric string) (Summary, bool) {
 	if !isMeasured(metric, samples) {
 		return Summary{}, false
@@ -69,11 +70,12 @@ func Median(samples []Sample, metric string) (Summary, bool) {
 	return out, true
 }
 
-// beyond is larger than all values. It is finite, because the mean of two infinite values of different signs, or an interpolation, is no number.
+// beyond stands for infinity in computations, and is larger than all values. It is finite, because the mean of two infinite values of
+// different signs is NaN.
 const beyond = math.MaxFloat64 / 16
 
-// worst returns the value that counts for a trial that did not finish: larger than all values of a time, and smaller than all
-// values of a rate.
+// worst returns the value of a metric for a trial that did not finish. It is larger than all values if the metric is a time, and smaller
+// than all values if the metric is a rate.
 func worst(metric string) float64 {
 	if metric == "throughput" || metric == "utilisation" || strings.HasSuffix(metric, "_rate") {
 		return -beyond
@@ -81,7 +83,7 @@ func worst(metric string) float64 {
 	return beyond
 }
 
-// toInfinite returns an infinite value for one that was computed from beyond.
+// toInfinite returns an infinite value if v was computed from beyond, and otherwise v.
 func toInfinite(v float64) float64 {
 	if math.Abs(v) >= beyond/4 {
 		return math.Copysign(math.Inf(1), v)
@@ -89,7 +91,7 @@ func toInfinite(v float64) float64 {
 	return v
 }
 
-// Name returns the name of a cell: its factors and levels, in the order of the factors' names.
+// Name returns the name of a cell: the factors and levels of the cell, sorted by factor.
 func Name(cell map[string]string) string {
 	var parts []string
 	for _, f := range slices.Sorted(maps.Keys(cell)) {
@@ -104,7 +106,7 @@ type Group struct {
 	Samples []Sample
 }
 
-// GroupBy groups samples by their cells without some factors, in the order of their first samples.
+// GroupBy groups samples by the levels of all factors except those in without. Groups are in the order of their first samples.
 func GroupBy(samples []Sample, without ...string) []Group {
 	var out []Group
 	index := map[string]int{}

@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// findClient returns the node on which the commands of a player run: the first node of the benchmark's client role, or none if the benchmark has no such
-// role. kind is the engine of the hive's nodes. The error names what the hive lacks.
+// findClient returns the node on which the commands of a player run. This is the first node of the benchmark's client role. The result is
+// empty if the benchmark has no client role. kind is the scheduler's engine. The error names what the hive lacks.
 func (c *cluster) findClient(hive *nixeval.Hive, kind engine.Kind) (string, error) {
 	role := c.sweep.Benchmark.Client
 	if role == "" {
@@ -28,7 +28,7 @@ func (c *cluster) findClient(hive *nixeval.Hive, kind engine.Kind) (string, erro
 	n := hive.Nodes[index]
 	unit := hive.Unit(n.Unit)
 	if unit == nil {
-		return n.Name, nil // the evaluation of the client's node has failed; the build reports the error
+		return n.Name, nil // the evaluation of this node has failed; the build reports the error
 	}
 	if m := unit.Deployment.Engine; m != nil {
 		return "", failure.WithHint(failure.NewUsage("client = %q of the benchmark: %s is a member of the cluster (%s %s), and a client must not be one", role, n.Name, kind.Title, m.Role),

@@ -30,17 +30,17 @@ import (
 // to that copy, so the sweep never changes the machines of the cluster that a user deploys from the original hive.
 type cluster struct {
 	*Sweeps
-	folder string // of the sweep
+	folder string // the folder of the sweep
 	sweep  bench.Sweep
 	source string // the hive in the copy: a file, or a flake reference
 	// shared is the folder with the addresses and keys of the hive's last sweep. Sweeps of one hive use the same addresses and
-	// keys, so that their systems differ only in what a user has changed. It is empty for a repetition of an archive, which
-	// does not depend on the hive's state.
+	// keys, so that their systems differ only in what a user has changed. shared is empty if the sweep repeats an archive,
+	// because such a sweep does not use the hive's state.
 	shared string
 	state  state.Dir // state folder of the cluster; empty until a session was opened
 }
 
-// newCluster returns the cluster of a sweep.
+// newCluster returns the cluster of a sweep whose files are in folder.
 func (s *Sweeps) newCluster(folder string, sweep bench.Sweep) *cluster {
 	if absolute, err := filepath.Abs(folder); err == nil { // programs of workloads run elsewhere
 		folder = absolute
@@ -60,8 +60,8 @@ func (s *Sweeps) newCluster(folder string, sweep bench.Sweep) *cluster {
 	return c
 }
 
-// sets returns the arguments of the option --set for a configuration: the user's, and the levels of the configuration's
-// factors.
+// sets returns the arguments of the option --set for a configuration: those that the user has given, and the levels of the
+// configuration's factors.
 func (c *cluster) sets(configuration bench.Configuration) []string {
 	return append(slices.Clone(c.sweep.Sets), configuration.Sets()...)
 }
@@ -96,8 +96,8 @@ func (c *cluster) open(ctx context.Context, configuration bench.Configuration, c
 	return s, func() { s.Close(); end() }, nil
 }
 
-// freeze assigns the addresses of a configuration's nodes, and evaluates and builds their systems, without a machine. It sets the systems and
-// their closure in the configuration. Garbage collector roots in the sweep's folder protect them.
+// freeze assigns the addresses of a configuration's nodes, and evaluates and builds the nodes' systems. No machine is created. freeze
+// stores the systems and their closure in the configuration. Garbage collector roots in the sweep's folder protect the systems.
 func (c *cluster) freeze(ctx context.Context, configuration *bench.Configuration, log io.Writer) error {
 	s, end, err := c.open(ctx, *configuration, "bench", log)
 	if err != nil {
@@ -168,7 +168,7 @@ func (c *cluster) check(hive *nixeval.Hive) error {
 			"describe them in roles (docs/provisioning.md)")
 	}
 	if len(hive.Broken) > 0 {
-		return nil // the build reports it
+		return nil // the build reports this error
 	}
 	kinds := engine.KindsOf(hive, deploy.EngineKinds())
 	const hint = "import the modules of one scheduler, or choose one with the factor scheduler (docs/schedulers.md)"
@@ -184,8 +184,8 @@ func (c *cluster) check(hive *nixeval.Hive) error {
 	return err
 }
 
-// findOutside returns the known paths from which the hive's systems are made and that are neither in the sweep's folder nor in
-// the Nix store: those of nixpkgs and of nixbench's modules. The value of each path is the target of its links.
+// findOutside returns the paths of nixpkgs and of nixbench's modules from which the hive's systems are made, if these paths are
+// neither in the sweep's folder nor in the Nix store. The value of each path is the file to which its symbolic links lead.
 func (c *cluster) findOutside(ctx context.Context, s *deploy.Session) (map[string]string, error) {
 	data, err := s.Eval.Introspect(ctx, nixeval.Expression{Text: "{ pkgs, ... }: toString pkgs.path"})
 	if err != nil {
@@ -207,9 +207,9 @@ func (c *cluster) findOutside(ctx context.Context, s *deploy.Session) (map[strin
 	return out, nil
 }
 
-// keepFacts returns the file with the facts from which the closure of a configuration is built: addresses, and hashes of keys.
-// In a repetition these are the facts of the original sweep. Otherwise keepFacts copies the facts of the sweep's cluster into
-// the sweep's folder.
+// keepFacts returns the file with the facts (addresses and hashes of keys) from which the closure of a configuration is built.
+// If the sweep repeats another one, these are the facts of the other sweep. Otherwise keepFacts copies the facts of the cluster
+// into the sweep's folder.
 func (c *cluster) keepFacts(configuration *bench.Configuration) (string, error) {
 	kept := filepath.Join(c.folder, "facts", configuration.FactsFile())
 	if durable.Exists(kept) {
@@ -247,7 +247,7 @@ func (c *cluster) Remove(ctx context.Context, log io.Writer) error {
 	return copyState(filepath.Join(c.folder, ".nixbench", "reservation"), string(c.state))
 }
 
-// parallel is how many machines Remove removes at the same time.
+// parallel is the number of machines that Remove removes at the same time.
 const parallel = 10
 
 // Deploy implements [bench.Cluster].
@@ -282,7 +282,7 @@ func (c *cluster) apply(ctx context.Context, configuration bench.Configuration, 
 	return err
 }
 
-// describe returns the running cluster of a session. The caller must call its Close.
+// describe returns the running cluster of a session. The caller must call Close of the result.
 func (c *cluster) describe(ctx context.Context, s *deploy.Session, configuration bench.Configuration) (*bench.Running, error) {
 	recorded, err := s.State()
 	if err != nil {
@@ -334,7 +334,7 @@ func (c *cluster) describe(ctx context.Context, s *deploy.Session, configuration
 	return out, nil
 }
 
-// kindOf returns the engine with a name.
+// kindOf returns the kind of engine (a scheduler, such as slurm) with this name.
 func kindOf(name string) engine.Kind {
 	for _, k := range deploy.EngineKinds() {
 		if k.Name == name {
@@ -344,7 +344,8 @@ func kindOf(name string) engine.Kind {
 	return engine.Kind{}
 }
 
-// commandLine returns the command line of nixbench for the cluster with a configuration, without a command.
+// commandLine returns the command line with which the program of a workload runs nixbench on the cluster of a configuration, without a
+// command such as `exec`.
 func (c *cluster) commandLine(configuration bench.Configuration) ([]string, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -369,7 +370,7 @@ func (c *cluster) commandLine(configuration bench.Configuration) ([]string, erro
 	return out, nil
 }
 
-// doubts returns reasons why all results of a cluster are doubtful, such as emulated CPUs. emulated are the nodes whose
+// doubts returns the reasons why all results of a cluster are doubtful, such as emulated CPUs. emulated has the nodes whose
 // machines are emulated, as libvirt reports.
 func doubts(hive *nixeval.Hive, recorded *state.State, emulated []string) []string {
 	var out []string

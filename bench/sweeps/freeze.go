@@ -22,7 +22,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-// freeze copies the source of the hive, and builds the systems of all configurations. folder is the folder that contains all
+// freeze creates a sweep: it copies the source of the hive, and builds the systems of all configurations. folder is the folder of all
 // sweeps of the hive.
 func (s *Sweeps) freeze(ctx context.Context, folder string, b *Subject) (*bench.Store, error) {
 	now := time.Now()
@@ -39,18 +39,19 @@ func (s *Sweeps) freeze(ctx context.Context, folder string, b *Subject) (*bench.
 		return nil, err
 	}
 	if err := s.freezeInto(ctx, folder, b, &sweep); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(folder)) // no machine exists
+		return nil, errors.Join(err, os.RemoveAll(folder)) // the folder can be removed, because no machine exists yet
 	}
 	return bench.Create(folder, sweep, b.Jobs)
 }
 
-// readHost describes this computer.
+// readHost returns the hardware, the kernel and the Nix version of this computer.
 func readHost(ctx context.Context) bench.Host {
 	h := bench.ReadHost("/")
-	h.Nix, _ = inspect.NixVersion(ctx) // otherwise, the evaluation reports the error
+	h.Nix, _ = inspect.NixVersion(ctx) // ignore an error, because the evaluation reports it
 	return h
 }
 
+// freezeInto copies the source and the programs of workloads into the folder of the sweep, and builds the systems.
 func (s *Sweeps) freezeInto(ctx context.Context, folder string, b *Subject, sweep *bench.Sweep) error {
 	src := b.eval.Source
 	inGit := strings.HasPrefix(src.Flake, "git+file:")
@@ -132,7 +133,7 @@ func (s *Sweeps) Replay(ctx context.Context, archive, folder string) (*bench.Sto
 	return st, s.execute(ctx, st)
 }
 
-// extract extracts an archive into a folder, builds its systems, and compares them with those of the original.
+// extract extracts the archive of a sweep into a folder, builds the systems, and compares these with the systems of the original sweep.
 func (s *Sweeps) extract(ctx context.Context, archive, folder string) (*bench.Store, error) {
 	f, _, err := durable.Open(archive)
 	if err != nil {
@@ -146,6 +147,7 @@ func (s *Sweeps) extract(ctx context.Context, archive, folder string) (*bench.St
 	return st, nil
 }
 
+// extractFrom extracts the archive f into a folder, builds the systems, and compares these with the systems of the original sweep.
 func (s *Sweeps) extractFrom(ctx context.Context, f io.Reader, folder string) (*bench.Store, error) {
 	if err := bench.ReadArchive(f, folder); err != nil {
 		return nil, usage(err)
@@ -154,10 +156,10 @@ func (s *Sweeps) extractFrom(ctx context.Context, f io.Reader, folder string) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Remove(filepath.Join(folder, "sweep.json")); err != nil { // until everything is built
+	if err := os.Remove(filepath.Join(folder, "sweep.json")); err != nil { // the sweep must not exist until everything is built
 		return nil, err
 	}
-	if err := durable.Write(filepath.Join(folder, ".gitignore"), []byte("*\n")); err != nil { // the folder has keys of the cluster
+	if err := durable.Write(filepath.Join(folder, ".gitignore"), []byte("*\n")); err != nil { // the folder contains keys of the cluster
 		return nil, err
 	}
 	now := time.Now()

@@ -14,8 +14,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// noiseReference contains the measurements of an undisturbed computer, with which each trial's canaries are compared. They are
-// made once per sweep, so that a change of this computer between two trials is seen, too.
+// noiseReference contains the measurements of this computer without load, with which the canaries of each trial are compared. They are
+// made only once per sweep, so that also a slow change of this computer from trial to trial is seen.
 type noiseReference struct {
 	Canary     noise.Canary          `json:"canary"`     // of this computer before the first trial
 	RoundTrips map[int]time.Duration `json:"roundTrips"` // the round trip time to a node, measured before the first trial of each configuration
@@ -25,7 +25,7 @@ type noiseReference struct {
 // repeated on another computer.
 func referenceFile(store *bench.Store) string { return filepath.Join(store.Folder, "reference.json") }
 
-// loadReference reads the noise reference of a sweep. Before the first trial there is none, so loadReference measures it.
+// loadReference reads the noise reference of a sweep. If the sweep has none yet, loadReference measures and stores it.
 func loadReference(ctx context.Context, store *bench.Store) (*noiseReference, error) {
 	r := &noiseReference{RoundTrips: map[int]time.Duration{}}
 	data, err := durable.Read(referenceFile(store), durable.RecordSize)
@@ -52,7 +52,7 @@ func (r *noiseReference) save(store *bench.Store) error {
 	return durable.Write(referenceFile(store), append(data, '\n'))
 }
 
-// newObserver returns an observer of this computer, which compares each trial with the reference of the sweep.
+// newObserver returns an observer of this computer. The observer compares the noise of each trial with the reference of the sweep.
 func newObserver(store *bench.Store, reference *noiseReference) bench.Observer {
 	return func(ctx context.Context, t bench.Trial, r *bench.Running) func() bench.Observation {
 		whole := reference.Canary
@@ -74,7 +74,7 @@ func newObserver(store *bench.Store, reference *noiseReference) bench.Observer {
 				}
 			}
 			verdict := store.Sweep.Benchmark.Quiet.Judge(report)
-			data, _ := json.Marshal(report) // it has only numbers and texts
+			data, _ := json.Marshal(report) // cannot fail: the report has only numbers and texts
 			return bench.Observation{State: verdict.State, Reasons: verdict.Reasons, Report: data}
 		}
 	}

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// findMachineProcesses returns the id of the process of each node's machine: QEMU or libvirt_lxc, from which all other
-// processes of the machine descend. domains are the names of the libvirt domains of the nodes.
+// findMachineProcesses returns, by node, the id of the process that is the node's machine: QEMU or libvirt_lxc. All other
+// processes of the machine descend from it. domains maps nodes to the names of their libvirt domains.
 func findMachineProcesses(proc string, domains map[string]string) map[string]int {
 	out := map[string]int{}
 	files, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "cmdline"))
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		argv := strings.Split(string(data), "\x00")
 		if name := filepath.Base(argv[0]); name != "libvirt_lxc" && !strings.HasPrefix(name, "qemu-") && name != "qemu-kvm" {

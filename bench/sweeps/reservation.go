@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// keepReservation copies the cluster's state, with addresses and keys, before the cluster has a machine. Remove restores the
-// copy.
+// keepReservation copies the cluster's state, which contains addresses and keys, before the cluster has a machine. Remove restores this
+// copy, so that new machines get the same addresses and keys.
 func (c *cluster) keepReservation() error {
 	err := copyState(string(c.state), filepath.Join(c.folder, ".nixbench", "reservation"))
 	if err == nil && c.shared != "" {
@@ -20,7 +20,8 @@ func (c *cluster) keepReservation() error {
 	return err
 }
 
-// takeReservation copies the addresses and keys of the last sweep of the hive, before the first configuration is built.
+// takeReservation copies the addresses and keys of the hive's last sweep into the cluster's state. It must run before the first
+// configuration is built.
 func (c *cluster) takeReservation() error {
 	if c.shared == "" || durable.Exists(filepath.Join(string(c.state), "state.json")) || !durable.Exists(filepath.Join(c.shared, "state.json")) {
 		return nil
@@ -28,7 +29,7 @@ func (c *cluster) takeReservation() error {
 	return copyState(c.shared, string(c.state))
 }
 
-// copyState copies a state folder without records of runs, roots and locks.
+// copyState copies a state folder, without the records of runs, the garbage collector roots and the locks.
 func copyState(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -55,7 +56,7 @@ func copyState(from, to string) error {
 	})
 }
 
-// hasMachines reports whether machines of the sweep may exist, by the sweep's state folder.
+// hasMachines reports whether, according to the cluster's state folder, machines of the sweep may exist.
 func (c *cluster) hasMachines() (bool, error) {
 	source, err := nixeval.ParseFileSource(c.source)
 	if c.sweep.Flake {
@@ -72,7 +73,7 @@ func (c *cluster) hasMachines() (bool, error) {
 	return err == nil && hasMachines(recorded), err
 }
 
-// hasMachines reports whether a machine of the state may exist.
+// hasMachines reports whether at least one machine that is recorded in the state may exist.
 func hasMachines(s *state.State) bool {
 	for _, m := range s.Machines {
 		if m.Image != nil || m.Created != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Run executes a benchmark: it continues the last sweep if that is not complete, or begins a new one.
+// Run executes a benchmark. It continues the last sweep of the benchmark if this sweep is not complete. Otherwise it begins a new sweep.
 func (s *Sweeps) Run(ctx context.Context, b *Subject) (*bench.Store, error) {
 	session, err := s.open(ctx)
 	if err != nil {
@@ -57,8 +57,8 @@ func (s *Sweeps) Run(ctx context.Context, b *Subject) (*bench.Store, error) {
 	return store, s.execute(ctx, store)
 }
 
-// removeMachines removes the machines of all sweeps in a folder, except the sweep with the id except, which may be empty. The
-// machines of several sweeps would have the same names.
+// removeMachines removes the machines of all sweeps in a folder, except those of the sweep with the id except. except may be
+// empty. The machines of other sweeps must be removed because machines of several sweeps would have the same names.
 func (s *Sweeps) removeMachines(ctx context.Context, folder, except string) error {
 	all, err := bench.List(folder)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Sweeps) removeMachines(ctx context.Context, folder, except string) erro
 	return nil
 }
 
-// findUnfinished returns the last sweep of a benchmark if that sweep is not complete and startNew is not set, and otherwise
+// findUnfinished returns the last sweep of a benchmark, if this sweep is not complete and startNew is not set. Otherwise it returns
 // nil.
 func (s *Sweeps) findUnfinished(folder string, b *Subject) (*bench.Store, error) {
 	all, err := bench.List(folder)
@@ -109,7 +109,7 @@ func (s *Sweeps) findUnfinished(folder string, b *Subject) (*bench.Store, error)
 	return nil, nil
 }
 
-// execute executes the trials that are left, and removes the machines.
+// execute executes those trials of a sweep that are not done, and removes the machines of the sweep.
 func (s *Sweeps) execute(ctx context.Context, store *bench.Store) error {
 	sweep, send := store.Sweep, s.Request.Send
 	cluster := s.newCluster(store.Folder, sweep)

@@ -14,27 +14,27 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Selection says which benchmark to run: one of the hive, or one that the command line describes.
+// Selection says which benchmark to run: a benchmark of the hive, or one that the command line describes with --vary.
 type Selection struct {
 	Name        string   // name of a benchmark in the hive; if empty, the hive must have only one benchmark
 	Vary        []string // factors with their levels, FACTOR=LEVEL,…
 	Workloads   []string // levels of the factor workload
-	Repetitions int      // 0: those of the benchmark
-	Seed        int      // -1: that of the benchmark
+	Repetitions int      // 0: the repetitions that the benchmark declares
+	Seed        int      // -1: the seed that the benchmark declares
 	New         bool     // begin a new sweep, also if the last one is not complete
 }
 
-// Subject is a benchmark with its workloads.
+// Subject is a benchmark to execute, with the jobs of its workloads.
 type Subject struct {
 	bench.Benchmark
 	Name     string
 	Jobs     map[string][]workload.Job
 	Programs map[string]string // hashes of the programs of workloads
 	eval     *nixeval.Evaluator
-	startNew bool // begin a new sweep
+	startNew bool // begin a new sweep, also if the last one is not complete
 }
 
-// Load evaluates and checks the benchmark that a selection selects, and makes the jobs of its workloads.
+// Load evaluates and checks the selected benchmark, and makes the jobs of its workloads.
 func (s *Sweeps) Load(ctx context.Context, selected Selection) (*Subject, error) {
 	if selected.Repetitions < 0 {
 		return nil, failure.NewUsage("--repetitions must be greater than 0 (it is %d)", selected.Repetitions)
@@ -65,7 +65,7 @@ func (s *Sweeps) Load(ctx context.Context, selected Selection) (*Subject, error)
 	return b, b.CheckLevels(ctx, e, b.Name)
 }
 
-// isDescribed reports whether the command line describes the benchmark, so that it need not be in the hive.
+// isDescribed reports whether the command line describes the benchmark. Such a benchmark need not be in the hive.
 func (s Selection) isDescribed() bool { return len(s.Vary) > 0 || len(s.Workloads) > 0 }
 
 // find returns the name and the value of the selected benchmark.
@@ -90,6 +90,7 @@ func (s Selection) find(ctx context.Context, e *nixeval.Evaluator) (name string,
 	return name, b, err
 }
 
+// findInHive returns the benchmark of the hive that the selection names, or the only benchmark if it names none.
 func (s Selection) findInHive(ctx context.Context, e *nixeval.Evaluator) (string, bench.Benchmark, error) {
 	var none bench.Benchmark
 	all, err := bench.ReadBenchmarks(ctx, e)
@@ -113,7 +114,7 @@ func (s Selection) findInHive(ctx context.Context, e *nixeval.Evaluator) (string
 	return name, b, nil
 }
 
-// matrix returns the factors and their values of a benchmark that the command line describes.
+// matrix returns the levels, by factor, of a benchmark that the command line describes.
 func (s Selection) matrix() (map[string][]string, error) {
 	matrix := map[string][]string{}
 	for _, v := range s.Vary {
@@ -156,8 +157,8 @@ func checkSets(sets []string, factors map[string][]string) error {
 	return nil
 }
 
-// check checks what the option types of a benchmark cannot check, such as claims, and makes the jobs of the benchmark's
-// workloads.
+// check checks the parts of a benchmark that the types of its Nix options do not check, such as claims. It also makes the jobs of the
+// benchmark's workloads.
 func (b *Subject) check() error {
 	if err := bench.Check(b.Name, b.Benchmark); err != nil {
 		return err

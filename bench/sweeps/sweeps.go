@@ -1,5 +1,5 @@
-// Package sweeps executes the benchmarks of a hive. It freezes a sweep, deploys its configurations from the sweep's copy of the hive with sessions
-// of package deploy, runs its trials, and repeats sweeps from archives.
+// Package sweeps executes the benchmarks of a hive. It freezes a sweep, and deploys the configurations of the sweep from its copy of the
+// hive. Then it runs the trials. It also repeats sweeps from archives.
 package sweeps
 
 import (
@@ -19,35 +19,35 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Sweeps are the sweeps of a hive.
+// Sweeps executes and finds the sweeps of a hive.
 type Sweeps struct {
-	Request    deploy.Request       // of the hive
+	Request    deploy.Request       // how a session on the hive is opened
 	Sets       []string             // the arguments of --set in the request
 	Apply      stages.Options       // how configurations are deployed
-	Schedulers map[string]Scheduler // by the kind of their engine
-	// Log returns a sink that writes events as text, and a function to call after the last event.
+	Schedulers map[string]Scheduler // by the kind of the scheduler's engine, such as slurm
+	// Log returns a sink that writes events as text to the writer, and a function that must be called after the last event.
 	Log func(io.Writer) (send event.Sink, end func())
 }
 
 // Scheduler is a scheduler that benchmarks can measure.
 type Scheduler struct {
-	// NewPlayer returns the player for a cluster. settings are the player's settings in a workload. client is the node on
-	// which the player's commands run; if it is empty, the commands run on the scheduler's node.
+	// NewPlayer returns the player, which submits jobs to the scheduler of a cluster. settings are the player's settings in a workload.
+	// client is the node on which the player's commands run. If client is empty, the commands run on the scheduler's node.
 	NewPlayer func(c engine.Cluster, client string, settings json.RawMessage) (player.Player, error)
-	// Client is the NixOS module of a client node, from which the player submits jobs. If it is empty, the player submits jobs
-	// only on the scheduler's node.
+	// Client is the NixOS module of a client node, from which the player submits jobs. If Client is empty, the player can submit jobs
+	// only from the scheduler's node.
 	Client string
 }
 
-// open opens a session that only reads the hive and its state.
+// open opens a session that only reads the hive and the hive's state.
 func (s *Sweeps) open(ctx context.Context) (*deploy.Session, error) {
 	return deploy.Open(ctx, s.Request)
 }
 
-// folderOf returns the folder in which the sweeps of a hive are, inside the hive's state folder.
+// folderOf returns the folder that contains the sweeps of a hive. It is in the hive's state folder dir.
 func folderOf(dir state.Dir) string { return filepath.Join(string(dir), "benchmarks") }
 
-// List opens the sweeps of the hive.
+// List opens all sweeps of the hive, the oldest first.
 func (s *Sweeps) List(ctx context.Context) ([]*bench.Store, error) {
 	session, err := s.open(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func openFolder(folder string) (*bench.Store, error) {
 	return st, nil
 }
 
-// usage marks an error as an error of the command line.
+// usage turns an error into a usage error, which means that the command line is wrong. It returns nil for nil.
 func usage(err error) error {
 	if err == nil {
 		return nil

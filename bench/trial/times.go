@@ -8,18 +8,18 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// Times contains when the jobs of a trial were created, placed and finished, and how long they waited. All lists are in seconds and sorted. A job
-// is in a list if it got so far, and its clock reports the event.
+// Times contains when the jobs of a trial were created, placed and finished, and how long they waited. All lists are in seconds and
+// sorted. A job is in a list only if the event of the list happened and was reported.
 type Times struct {
 	Jobs     int       // number of all jobs
 	Created  []float64 // seconds from the begin of the trial until the job, or its first task, existed
-	Bound    []float64 // the last task is placed
+	Bound    []float64 // seconds from the begin of the trial until the last task was placed
 	Finished []float64 // seconds from the begin of the trial until the last task ended without an error
-	Wait     []float64 // as the metric wait
-	Schedule []float64 // as the metric schedule
+	Wait     []float64 // see the metric wait
+	Schedule []float64 // see the metric schedule
 }
 
-// ListTimes returns the times of the jobs of a trial. Its arguments are those of [Measure].
+// ListTimes returns the times of the jobs of a trial. The arguments have the same meaning as those of [Measure].
 func ListTimes(jobs []workload.Job, began time.Time, events []player.Event) Times {
 	known := collect(jobs, events, &Result{Began: began})
 	d := listDurations(jobs, known)
@@ -38,8 +38,8 @@ func ListTimes(jobs []workload.Job, began time.Time, events []player.Event) Time
 	return out
 }
 
-// intendedSubmission returns the time at which a job is to be submitted: the one in the workload, or the last end of the jobs
-// in After. ends contains the ends of these jobs.
+// intendedSubmission returns the time at which a job is to be submitted: the time in the workload, or the time at which the last job
+// in After ended, whichever is later. ends contains the end times of jobs.
 func intendedSubmission(j workload.Job, ends map[string]float64) float64 {
 	at := j.Submit
 	for _, a := range j.After {
@@ -63,7 +63,8 @@ func (h history) end() float64 {
 	return never
 }
 
-// begin returns the time at which the last task of the job started, or was placed if the scheduler reports no start.
+// begin returns the time at which the last task of the job started. If the scheduler reports no start, it returns the time at which this
+// task was placed.
 func (h history) begin() float64 {
 	if start := h.last(player.Start); start < never {
 		return start

@@ -15,9 +15,9 @@ type Result struct {
 	Jobs     int                `json:"jobs"`
 	Tasks    int                `json:"tasks"`
 	Nodes    int                `json:"nodes,omitempty"`  // worker nodes
-	Hollow   int                `json:"hollow,omitempty"` // how many of the worker nodes are hollow, which means that one machine stands for several of them
+	Hollow   int                `json:"hollow,omitempty"` // number of hollow worker nodes: one machine stands for several hollow nodes
 	CPUs     int                `json:"cpus,omitempty"`   // processors of all worker nodes; 0: unknown
-	Finished int                `json:"finished"`         // jobs that have ended without an error
+	Finished int                `json:"finished"`         // number of jobs that have ended without an error
 	Failed   int                `json:"failed"`
 	Complete bool               `json:"complete"` // all jobs finished within the time limit
 	Began    time.Time          `json:"began"`
@@ -25,14 +25,14 @@ type Result struct {
 	Metrics  map[string]float64 `json:"metrics"` // by name, see Metrics
 }
 
-// Metric describes a metric. Its unit is empty for a ratio without a unit.
+// Metric describes a metric: its name, its unit, and what it measures. Unit is empty if the metric is a ratio.
 type Metric struct {
 	Name, Unit, Text string
 }
 
-// Metrics contains all metrics. A percentile is the smallest value that at least this share of the jobs does not exceed. A job that did
-// not reach an event, such as its placement, has an unlimited time until it; a percentile that is such a time is absent. A job that has
-// finished, and whose start was not reported, is not among the values of start and gang_skew.
+// Metrics contains all metrics. The percentile p90, for example, is the smallest value that at least 90 % of the jobs do not exceed. If a
+// job did not reach an event, such as its placement, its time until this event is infinite. A percentile that is infinite is absent. If a
+// job has finished, but its start was not reported, the job is not counted in start and gang_skew.
 var Metrics = []Metric{
 	{"throughput", "jobs/s", "finished jobs per second, from the first intended submission to the last finish, or to the end of the trial if not all jobs finished"},
 	{"create_rate", "1/s", "created tasks per second between the 10th and the 90th percentile of their times; absent with fewer than 10"},
@@ -58,7 +58,7 @@ var Metrics = []Metric{
 	{"utilisation", "", "processor seconds that the tasks were to use, divided by all processor seconds of the makespan"},
 }
 
-// minRun is the number of seconds that a bounded slowdown counts as the run time of shorter jobs.
+// minRun is the minimum run time, in seconds, in the bounded slowdown: a shorter job counts as if it had run for this time.
 const minRun = 10
 
 // minEvents is the minimum number of events from which a rate is computed.
@@ -67,9 +67,10 @@ const minEvents = 10
 // never is the duration until an event that did not happen.
 var never = math.Inf(1)
 
-// Measure computes the metrics of a trial from its events, which may have any order. Submission times of jobs count from began, and ended is
-// when the player stopped, at the latest at the time limit. nodes is the number of worker nodes, cpus the number of their processors, or 0
-// if that is unknown. Events of other jobs are ignored. If an event happened several times, as after a restart of a task, the first one counts.
+// Measure computes the metrics of a trial from its events, which may have any order. Submission times of jobs are relative to began.
+// ended is the time at which the player stopped, at the latest the time limit. nodes is the number of worker nodes. cpus is the number of
+// their processors, or 0 if it is unknown. Events of jobs that are not in jobs are ignored. If an event happened several times, the first
+// counts.
 func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event, nodes, cpus int) Result {
 	r := Result{
 		Jobs: len(jobs), Tasks: workload.Tasks(jobs), Nodes: nodes, CPUs: cpus,
@@ -119,14 +120,14 @@ func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event,
 	return r
 }
 
-// set sets a metric, unless its value is none.
+// set sets a metric, unless the value is NaN or infinite.
 func (r Result) set(name string, value float64) {
 	if !math.IsNaN(value) && !math.IsInf(value, 0) {
 		r.Metrics[name] = value
 	}
 }
 
-// setPercentiles sets the metrics of the percentiles of values.
+// setPercentiles sets the metrics for percentiles of the values, such as wait_p50 and wait_p99. shares are the percentiles: 50, 99.
 func (r Result) setPercentiles(name string, values []float64, shares ...int) {
 	slices.Sort(values)
 	for _, p := range shares {
@@ -134,10 +135,11 @@ func (r Result) setPercentiles(name string, values []float64, shares ...int) {
 	}
 }
 
-// durations contains a value of each job, in seconds; it is never if the job did not get so far. late, start and skew leave out
-// the jobs that have no such value.
+// durations contains a value for each job, in seconds. The value is never (infinite) if the job did not reach the event at its end.
+// late, start and skew have no value for jobs for which it is unknown.
 type durations struct{ late, wait, admit, schedule, start, slowdown, skew []float64 }
 
+// listDurations computes the durations of jobs. known contains the history of each job, in the same order.
 func listDurations(jobs []workload.Job, known []history) (d durations) {
 	ends := map[string]float64{} // when each job has ended
 	for i, j := range jobs {
@@ -157,7 +159,7 @@ func listDurations(jobs []workload.Job, known []history) (d durations) {
 		exists := max(h.first(player.Created), intended) // from the intended submission on, because the job may be created before the jobs for which it waits have ended
 		d.admit = append(d.admit, between(exists, h.last(player.Admitted)))
 		d.schedule = append(d.schedule, between(exists, h.last(player.Bound)))
-		isLost := func(starts float64) bool { return starts == never && h.finished() } // whether the job has started, although the scheduler has not reported when
+		isLost := func(starts float64) bool { return starts == never && h.finished() } // the job must have started, but the scheduler has not reported the start
 		if started := between(h.last(player.Bound), h.last(player.Start)); !isLost(started) {
 			d.start = append(d.start, started)
 		}
@@ -173,11 +175,11 @@ func listDurations(jobs []workload.Job, known []history) (d durations) {
 	return d
 }
 
-// shareName contains the ends of the names of percentiles.
+// shareName maps a percentile to the end of the name of its metric, such as _p50 in wait_p50.
 var shareName = map[int]string{50: "_p50", 90: "_p90", 99: "_p99", 100: "_max"}
 
-// between returns the seconds from one event to another, or never if one of them did not happen. With a coarse clock of the
-// scheduler, the difference can be negative.
+// between returns the seconds from one event to another, or never if one of the two did not happen. If the clock of the scheduler
+// is coarse, the result can be negative.
 func between(from, to float64) float64 {
 	if from == never || to == never {
 		return never
@@ -185,7 +187,7 @@ func between(from, to float64) float64 {
 	return to - from
 }
 
-// boundedSlowdown returns the slowdown of a job. Without the bound, jobs that run for a moment would dominate.
+// boundedSlowdown returns the slowdown of a job, with a run time of at least minRun: otherwise very short jobs would dominate.
 func boundedSlowdown(wait, run float64) float64 {
 	if wait == never || run == never {
 		return never
@@ -193,7 +195,7 @@ func boundedSlowdown(wait, run float64) float64 {
 	return max((wait+run)/max(run, minRun), 1)
 }
 
-// percentile returns the smallest of the sorted values that at least p percent of them do not exceed.
+// percentile returns the smallest of the sorted values that at least p percent of the values do not exceed.
 func percentile(sorted []float64, p int) float64 {
 	if len(sorted) == 0 {
 		return math.NaN()
@@ -204,7 +206,7 @@ func percentile(sorted []float64, p int) float64 {
 // rank returns the index of a percentile of n sorted values.
 func rank(n, p int) int { return max((n*p+99)/100-1, 0) }
 
-// middleRate returns the rate of events between the 10th and the 90th percentile of their times.
+// middleRate returns the number of events per second between the 10th and the 90th percentile of the events' times.
 func middleRate(times []float64) float64 {
 	if len(times) < minEvents {
 		return math.NaN()
@@ -214,7 +216,7 @@ func middleRate(times []float64) float64 {
 	return float64(to-from) / (times[to] - times[from]) // if all events happened at once, the rate is infinite, and then absent from the result
 }
 
-// collect returns the history of each job, and sets in r when the last job of the trial ended.
+// collect returns the history of each job, and sets r.Ended to the time of the last event.
 func collect(jobs []workload.Job, events []player.Event, r *Result) []history {
 	out := make([]history, len(jobs))
 	index := make(map[string]int, len(jobs))
@@ -235,13 +237,15 @@ func collect(jobs []workload.Job, events []player.Event, r *Result) []history {
 	return out
 }
 
-// history contains the time of the first event of each kind of a job and of its tasks, in seconds after the start of the trial.
+// history contains, for a job and for each task of the job, the time of the first event of each kind, in seconds after the start of the
+// trial.
 type history struct {
 	tasks int
 	job   map[string]float64
 	task  map[string]map[int]float64 // by kind and task
 }
 
+// add adds the time of an event of the job (task 0) or of a task. Of several events of the same kind, the earliest time is kept.
 func (h *history) add(kind string, task int, at float64) {
 	if task == 0 {
 		if h.job == nil {
@@ -263,7 +267,8 @@ func (h *history) add(kind string, task int, at float64) {
 	}
 }
 
-// first returns the time of the job's event of a kind, or if the job has none, of the first of its tasks' events.
+// first returns the time of the job's event of this kind. If the job has no such event, it returns the time of the first such event of a
+// task.
 func (h history) first(kind string) float64 {
 	if t, have := h.job[kind]; have {
 		return t
@@ -275,8 +280,8 @@ func (h history) first(kind string) float64 {
 	return t
 }
 
-// last returns the time of the job's event of a kind, or if the job has none, of the last of its tasks' events, if all tasks
-// have one.
+// last returns the time of the job's event of this kind. If the job has no such event, it returns the time of the last such event of
+// its tasks, provided that each task has one.
 func (h history) last(kind string) float64 {
 	if t, have := h.job[kind]; have {
 		return t
@@ -291,7 +296,7 @@ func (h history) last(kind string) float64 {
 	return t
 }
 
-// all returns the times of the tasks' events of a kind, or of the job's event if no task has one.
+// all returns the times of the tasks' events of this kind. If no task has one, it returns the time of the job's event.
 func (h history) all(kind string) []float64 {
 	var out []float64
 	for _, at := range h.task[kind] {
@@ -303,7 +308,7 @@ func (h history) all(kind string) []float64 {
 	return out
 }
 
-// failed reports whether the job has ended with an error. A task that failed counts if the job itself has no event of its end.
+// failed reports whether the job has ended with an error. If the job itself has no event for its end, a failed task makes it failed.
 func (h history) failed() bool {
 	if _, failed := h.job[player.Failed]; failed {
 		return true
@@ -314,7 +319,7 @@ func (h history) failed() bool {
 
 func (h history) finished() bool { return !h.failed() && h.last(player.Finish) < never }
 
-// skew returns the time from the first to the last start of the job's tasks.
+// skew returns the time from the start of the job's first task to the start of its last task.
 func (h history) skew() float64 {
 	if len(h.task[player.Start]) < h.tasks {
 		return never

@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// SWFOptions scale a trace to a smaller cluster and a shorter time.
+// SWFOptions say how a trace of jobs is scaled to a smaller cluster and a shorter time.
 type SWFOptions struct {
 	MaxJobs     int     // maximum number of jobs, from the beginning of the trace; 0: all
 	Compression float64 // factor by which times of submission and run times are divided, so that the load stays the same; 0: 1
-	CPUsPerNode int     // of the cluster; 0: 1
+	CPUsPerNode int     // number of processors of each node of the cluster; 0: 1
 }
 
-// SWFDropped counts the jobs of a trace that cannot be used, each by the first reason that applies.
+// SWFDropped counts the jobs of a trace that cannot be used, by the reason. If several reasons apply, the first one counts.
 type SWFDropped struct {
 	Partial    int `json:"partial"`    // parts of jobs that were interrupted; the trace also contains the whole jobs
-	Submit     int `json:"submit"`     // no time of submission
-	Runtime    int `json:"runtime"`    // jobs without a run time, such as those that were cancelled while they waited
-	Processors int `json:"processors"` // neither requested nor allocated processors
+	Submit     int `json:"submit"`     // jobs without a time of submission
+	Runtime    int `json:"runtime"`    // jobs without a run time, such as jobs that were cancelled while they waited
+	Processors int `json:"processors"` // jobs with neither requested nor allocated processors
 }
 
-// Columns of the Standard Workload Format. A value of -1 is unknown.
+// Indices of the columns of the Standard Workload Format. The value -1 in a column means unknown.
 const (
 	swfNumber    = 0
 	swfSubmit    = 1
@@ -39,11 +39,12 @@ const (
 // maxProcessors is the largest number of processors of a job of a trace.
 const maxProcessors = 100_000_000
 
-// ReadSWF reads a trace in the Standard Workload Format. The first job is submitted at 0. A job gets as many nodes as its processors need, with one
-// task on each, and the same number of processors on all: its requested ones, or those that it was allocated if the trace does not have the former.
-// The tasks of a job on several nodes are a gang. A job with a preceding job is submitted after that has ended.
+// ReadSWF reads a trace in the Standard Workload Format. The first job is submitted at 0. A job gets as many nodes as its processors
+// need. It has one task per node, and each task has the same number of processors. The processors of a job are those that it requested.
+// If the trace does not have this number, they are those that it was allocated. A job on several nodes is a gang. A job with a preceding
+// job is submitted after the preceding job has ended.
 //
-// Users, queues and memory are not taken over, because they are those of the machine of the trace.
+// ReadSWF ignores users, queues and memory, because these belong to the computer on which the trace was recorded.
 func ReadSWF(r io.Reader, o SWFOptions) ([]Job, SWFDropped, error) {
 	var dropped SWFDropped
 	if o.Compression == 0 {
@@ -100,6 +101,7 @@ func ReadSWF(r io.Reader, o SWFOptions) ([]Job, SWFDropped, error) {
 	return jobs, dropped, nil
 }
 
+// parseSWF returns the columns of a line of a trace, which describes a job. It returns an error unless all columns are valid numbers.
 func parseSWF(line string) (v [swfColumns]float64, err error) {
 	fields := strings.Fields(line)
 	if len(fields) != swfColumns {
@@ -116,7 +118,7 @@ func parseSWF(line string) (v [swfColumns]float64, err error) {
 	return v, nil
 }
 
-// processors returns the processors of a job, which are not positive if they are unknown.
+// processors returns the number of processors of a job. It is 0 or negative if the number is unknown.
 func processors(v [swfColumns]float64) float64 {
 	if v[swfRequested] > 0 {
 		return v[swfRequested]
@@ -124,7 +126,7 @@ func processors(v [swfColumns]float64) float64 {
 	return v[swfAllocated]
 }
 
-// drop reports whether a job of the trace cannot be used. If so, it counts the job.
+// drop reports whether a job of the trace cannot be used. It counts such a job in d.
 func (d *SWFDropped) drop(v [swfColumns]float64) bool {
 	switch {
 	case v[swfStatus] >= 2 && v[swfStatus] <= 4:

@@ -1,6 +1,7 @@
 // Package workload contains the lists of jobs that benchmarks submit to a scheduler.
 //
-// A list is a file with one JSON object per line (jobs.jsonl). Two benchmarks had the same workload if the hashes of their files are equal.
+// A list is a file with one JSON object per line (jobs.jsonl). Two benchmarks have the same workload if the hashes of these files are
+// equal.
 package workload
 
 import (
@@ -16,27 +17,27 @@ import (
 	"slices"
 )
 
-// Job is a job of a workload. Times are in seconds. Numbers that are 0 in the file get the defaults that are named here.
+// Job is a job of a workload. Times are in seconds. A number that is 0 in the file gets the default in the comment of its field.
 type Job struct {
 	ID      string   `json:"id"`
-	Submit  float64  `json:"submit"`           // when the job is submitted, after the start of the trial
+	Submit  float64  `json:"submit"`           // when the job is submitted, from the start of the trial
 	Nodes   int      `json:"nodes,omitempty"`  // number of nodes; default: 1
 	Tasks   int      `json:"tasks,omitempty"`  // number of processes, all nodes together; default: one per node
 	CPUs    int      `json:"cpus,omitempty"`   // processors of each task; default: 1
 	Memory  int      `json:"memory,omitempty"` // MiB of memory of each task; 0: the job requests no memory
 	Runtime float64  `json:"runtime"`          // how long each task runs
-	User    string   `json:"user,omitempty"`   // user account on the nodes to which the job belongs, with SLURM only; empty: the account of the player
-	Queue   string   `json:"queue,omitempty"`  // the partition or queue of the scheduler; empty: its default
+	User    string   `json:"user,omitempty"`   // user account that owns the job, with SLURM only; empty: the account of the player
+	Queue   string   `json:"queue,omitempty"`  // the partition or queue of the scheduler; empty: the scheduler's default
 	Gang    bool     `json:"gang,omitempty"`   // all tasks must start together
 	After   []string `json:"after,omitempty"`  // ids of jobs that must have ended before the job is submitted
 }
 
 var idForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
-// maxJobs limits the memory that a workload needs.
+// maxJobs is the maximum number of jobs of a workload. It limits the memory that a workload needs.
 const maxJobs = 1_000_000
 
-// Read reads a list of jobs, sets defaults, and checks the list. Its order is the order of submission.
+// Read reads a list of jobs, sets defaults, and checks the jobs. It returns them in the order of submission.
 func Read(r io.Reader) ([]Job, error) {
 	var out []Job
 	lines := bufio.NewScanner(r)
@@ -62,7 +63,7 @@ func Read(r io.Reader) ([]Job, error) {
 	return Prepare(out)
 }
 
-// Prepare sets the defaults of jobs, sorts them by their time of submission, and checks them.
+// Prepare sets the defaults of jobs, sorts the jobs by their time of submission, and checks all jobs.
 func Prepare(jobs []Job) ([]Job, error) {
 	if len(jobs) == 0 {
 		return nil, fmt.Errorf("the workload has no jobs")
@@ -97,7 +98,7 @@ func Prepare(jobs []Job) ([]Job, error) {
 	return jobs, nil
 }
 
-// check returns an error if a job is invalid. seen contains the ids of the jobs before it in the list.
+// check returns an error if the job is invalid. seen contains the ids of the jobs that are earlier in the list.
 func (j Job) check(seen map[string]bool) error {
 	isTime := func(t float64) bool { return t >= 0 && t <= 366*86400 && !math.IsNaN(t) }
 	switch {
@@ -120,7 +121,7 @@ func (j Job) check(seen map[string]bool) error {
 	return nil
 }
 
-// Encode returns the file of a list that [Prepare] has returned.
+// Encode returns the content of the file for a list of jobs that [Prepare] has returned.
 func Encode(jobs []Job) []byte {
 	var b bytes.Buffer
 	for _, j := range jobs {
@@ -130,7 +131,7 @@ func Encode(jobs []Job) []byte {
 	return b.Bytes()
 }
 
-// Hash returns the identity of a list: `sha256:` and 64 hexadecimal digits.
+// Hash returns a hash that identifies a list of jobs: `sha256:` and 64 hexadecimal digits.
 func Hash(jobs []Job) string {
 	sum := sha256.Sum256(Encode(jobs))
 	return "sha256:" + hex.EncodeToString(sum[:])

@@ -8,8 +8,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// removeAnswers returns the events and the end of a run as if the user had answered each question at once: the time of
-// each event is moved back by the time for which the run waited for answers before it.
+// removeAnswers returns the events and the end of a run as if the user had answered each question at once. From the time of
+// each event, it subtracts the time for which the run had waited for answers before this event.
 func removeAnswers(events []event.Event, last time.Time) ([]event.Event, time.Time) {
 	var answers []event.Event
 	for _, e := range events {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// findCriticalPath returns the critical path of a run in the order of time. Each span of the path ends
-// before the next span begins, so the sum of the spans is never longer than the run.
+// findCriticalPath returns the critical path of a run: the spans that determined its duration, in the order of time. Each span of the
+// path ends before the next span begins, so the sum of the spans is never longer than the run.
 func findCriticalPath(spans []Span, total Seconds) []Span {
 	spans = slices.DeleteFunc(slices.Clone(spans), func(s Span) bool { return s.Took <= 0 })
 	slices.SortFunc(spans, func(a, b Span) int {
@@ -26,7 +26,7 @@ func findCriticalPath(spans []Span, total Seconds) []Span {
 	for t := total; ; {
 		last, ok := lastEndedBefore(spans, t)
 		step := last
-		// Look for a span that ended shortly before this one began: a node waits for phases of the whole run and for its own,
+		// Look for a span that ended shortly before this span began. A node waits for phases of the whole run and for its own phases,
 		// and seldom for other nodes.
 		for _, name := range []string{"", node} {
 			if previous, has := lastEndedBefore(byNode[name], t); node != "" && has && last.end()-previous.end() <= near {
@@ -49,7 +49,7 @@ func findCriticalPath(spans []Span, total Seconds) []Span {
 	return path
 }
 
-// lastEndedBefore returns the span that ended last of those that ended at t or earlier. spans must be
+// lastEndedBefore returns the last span of spans that ended at t or earlier. spans must be
 // ordered by end. The bool is false if there is no such span.
 func lastEndedBefore(spans []Span, t Seconds) (Span, bool) {
 	i, _ := slices.BinarySearchFunc(spans, t, func(s Span, t Seconds) int {
@@ -64,7 +64,7 @@ func lastEndedBefore(spans []Span, t Seconds) (Span, bool) {
 	return spans[i-1], true
 }
 
-// findRunningSpan returns the longest span of the whole run that was running at t. If there is none, it
+// findRunningSpan returns the longest span of the whole run (not of a node) that was running at t. If there is none, it
 // returns the longest span of the node. It does not return spans of other nodes, because a node does not
 // wait for other nodes. The bool is false if no span was found.
 func findRunningSpan(byNode map[string][]Span, node string, t Seconds) (Span, bool) {

@@ -20,14 +20,14 @@ type Report struct {
 	Total    Seconds     `json:"total"`
 	Phases   []Span      `json:"phases"`            // the phases of the whole run, ordered by start
 	Nodes    []Node      `json:"nodes"`             // the nodes with their phases, ordered by the start of the first phase
-	Critical []Span      `json:"critical"`          // the critical path, ordered by start; a span may be cut to the time for which the next span waited
+	Critical []Span      `json:"critical"`          // the critical path, ordered by start; a span may be cut to the part for which the next span waited
 	Other    Seconds     `json:"other"`             // nixbench's own time: Total minus the spans of Critical
 	Overlap  *Overlap    `json:"overlap,omitempty"` // nil unless machines were booted and systems were evaluated
 	Damaged  int         `json:"damaged,omitempty"` // number of damaged lines in the run's events
 }
 
-// Overlap contains the times of booting and of evaluation, which run at the same time. Time in which
-// neither was running is not counted.
+// Overlap contains the times of booting and of evaluation, which run at the same time. It does not count
+// time in which neither booting nor evaluation was running.
 type Overlap struct {
 	Boot     Seconds `json:"boot"`     // time in which images were copied or any machine booted
 	Evaluate Seconds `json:"evaluate"` // time in which systems were evaluated or built
@@ -42,7 +42,7 @@ type Node struct {
 	Idle  Seconds `json:"idle"` // time between the node's phases in which it was in no phase
 }
 
-// Span is the time of one phase of a node, or of the whole run if Node is empty.
+// Span is the time of one phase of a node. If Node is empty, it is a phase of the whole run.
 type Span struct {
 	Phase      event.Phase `json:"phase"`
 	Node       string      `json:"node,omitempty"`
@@ -97,7 +97,7 @@ func ExplainRun(run *runs.Run) (Report, error) {
 		return Report{}, err
 	}
 	first, last := timeRange(events)
-	// Use the recorded start and end of the run, which began before its first event and ended after its last one.
+	// Use the recorded start and end of the run: a run begins before its first event, and ends after its last event.
 	if first.IsZero() || run.Started.Before(first) {
 		first = run.Started
 	}
@@ -154,8 +154,8 @@ func makeReport(events []event.Event, first, last time.Time) Report {
 	return r
 }
 
-// pairSpans pairs the start events of phases with the end events, and returns the spans ordered by start.
-// It ignores an end event without a start event, whose line in the record may be damaged.
+// pairSpans pairs the start event of each phase with its end event, and returns the spans ordered by start.
+// It ignores an end event without a start event: the recorded line of the start event may be damaged.
 func pairSpans(events []event.Event, first time.Time, total Seconds) []Span {
 	type key struct {
 		phase event.Phase
@@ -193,7 +193,7 @@ func pairSpans(events []event.Event, first time.Time, total Seconds) []Span {
 	return out
 }
 
-// addStep adds the step that ended at this time. It began when the previous one ended.
+// addStep adds the step that ended at this time. The step began when the previous step ended.
 func (s *Span) addStep(name string, end Seconds) {
 	begin := s.Start
 	for _, step := range s.Steps {
@@ -219,7 +219,7 @@ func busyAndIdle(spans []Span) (busy, idle Seconds) {
 	return busy, idle
 }
 
-// computeOverlap returns the times of booting and of evaluation, or nil if the run has only one of them.
+// computeOverlap returns the times of booting and of evaluation, or nil if the run has no boot or no evaluation.
 func computeOverlap(r Report) *Overlap {
 	var boot, evaluate []Span
 	for _, n := range r.Nodes {
@@ -256,16 +256,16 @@ func Union(spans []Span) Seconds {
 	return took
 }
 
-// nodePhases maps a phase of the whole run to the phases of nodes that are parts of that phase.
+// nodePhases maps a phase of the whole run to the phases of single nodes that are parts of it.
 var nodePhases = map[event.Phase][]event.Phase{
 	event.Provision: {event.Boot},
 	event.Deploy:    {event.Copy, event.Keys, event.Activate, event.Confirm},
 }
 
-// leafSpans returns the spans that contain no other spans: all spans of nodes, and the spans of the whole
-// run without the phases for which nodes have spans of the same phase or of its nodePhases. A build may begin while
-// other units are evaluated; its span then begins when the evaluation has ended, because until then the build waits
-// for the evaluation.
+// leafSpans returns the spans that contain no other spans. These are all spans of nodes, and those spans of the
+// whole run for whose phase, and for whose nodePhases, no node has a span. A build may begin while other systems
+// are evaluated. Its span then begins only when the evaluation has ended, because the build waits for the
+// evaluation until then.
 func leafSpans(r Report) []Span {
 	var out []Span
 	var evaluated Seconds

@@ -14,7 +14,7 @@ import (
 
 const (
 	maxShownNodes = 20 // maximum number of rows for nodes; one more line contains the number of hidden nodes
-	maxShownSteps = 12 // number of steps of a long critical path that are shown with their names; more if they took the same time
+	maxShownSteps = 12 // number of the longest steps of the critical path that are shown by name; more if several took the same time
 	maxName       = 20 // columns for the name of a node
 	timeWidth     = 8  // columns for a time
 )
@@ -27,7 +27,7 @@ var shades = []struct {
 	{event.Boot, '▄'}, {event.Connect, '·'}, {event.Copy, '▒'}, {event.Keys, '▪'}, {event.Activate, '█'}, {event.Confirm, '▓'}, {event.Check, '░'}, {event.Remove, '×'},
 }
 
-// shadeOf returns the character for a phase, and its position in the legend, which begins with the phases that are not in shades.
+// shadeOf returns the character for a phase, and the position of the phase in the legend. Phases that are not in shades come first.
 func shadeOf(p event.Phase) (shade rune, position int) {
 	for i, s := range shades {
 		if s.phase == p {
@@ -37,8 +37,8 @@ func shadeOf(p event.Phase) (shade rune, position int) {
 	return '▬', -1
 }
 
-// Write writes the report as text in lines of at most width columns. If width is 0, it is 80; a smaller
-// width than 40 becomes 40.
+// Write writes the report as text in lines of at most width columns. The width 0 means 80. A smaller
+// width than 40 means 40.
 func (r Report) Write(w io.Writer, width int) error {
 	if width <= 0 {
 		width = 80
@@ -91,6 +91,7 @@ func (r Report) Write(w io.Writer, width int) error {
 	return err
 }
 
+// writeHeader writes the line above the chart: the run, its status, the number of nodes, and the duration.
 func (r Report) writeHeader(b *bytes.Buffer, width int) {
 	parts := []string{}
 	if r.Run != "" {
@@ -154,7 +155,7 @@ type chart struct {
 }
 
 // writeRow writes a row of the chart: the name who, the spans as a bar, and the time took. Each character
-// of the bar stands for a part of the run's time. It shows the span that was running for most of this part.
+// of the bar stands for a part of the run's time, and shows the span that was running for most of this part.
 func (c chart) writeRow(b *bytes.Buffer, who string, spans []Span, took Seconds, shade func(Span) rune) {
 	cells := []rune(strings.Repeat(" ", c.bar))
 	most := make([]float64, c.bar)
@@ -181,7 +182,7 @@ func (c chart) writeRow(b *bytes.Buffer, who string, spans []Span, took Seconds,
 	fmt.Fprintf(b, "%s  %s%*s%s\n", padOrCut(who, c.label), string(cells), timeWidth, took, mark)
 }
 
-// padOrCut pads s with spaces or cuts it, so that the result has exactly n columns.
+// padOrCut adds spaces to s or cuts s, so that the result has exactly n columns.
 func padOrCut(s string, n int) string {
 	r := []rune(s)
 	if len(r) > n {
@@ -216,7 +217,7 @@ func describeShades(nodes []Node) []string {
 // describePath returns the steps of the critical path as texts. In a long path, the shorter steps between
 // two long steps are replaced by their number and their total time.
 func (r Report) describePath() []string {
-	var shortest Seconds // that is shown with its name
+	var shortest Seconds // a step that took less than this time is not shown by name
 	if len(r.Critical) > maxShownSteps {
 		longest := slices.SortedFunc(slices.Values(r.Critical), func(a, b Span) int { return cmp.Compare(b.Took, a.Took) })
 		shortest = longest[maxShownSteps-1].Took
@@ -245,7 +246,7 @@ func (r Report) describePath() []string {
 	return out
 }
 
-// describeSteps returns the steps of a span as texts, without those that took no time.
+// describeSteps returns the steps of a span as texts. It leaves out steps that took no time.
 func describeSteps(s Span) []string {
 	var out []string
 	for _, step := range s.Steps {

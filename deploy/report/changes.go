@@ -9,21 +9,21 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// maxChanges is the maximum number of packages, and of files, of a change on the page.
+// maxChanges is the maximum number of packages, and the maximum number of files, that the page lists for a change.
 const maxChanges = 100
 
-// change is what the run changed in the systems of some nodes.
+// change contains the differences that the run made in the systems of the nodes in Nodes.
 type change struct {
 	Nodes    []string
 	Growth   string
 	Packages []packageChange
 	Files    []fileChanges
-	More     int // packages that are not listed
+	More     int // number of packages that are not listed
 }
 
 type packageChange struct{ Mark, Name, Versions, Growth string }
 
-// fileChanges are the units, or the other files of /etc, that changed.
+// fileChanges lists the systemd units that changed, or the other files in /etc that changed.
 type fileChanges struct {
 	Title string
 	Items []fileChange
@@ -32,7 +32,7 @@ type fileChanges struct {
 
 type fileChange struct{ Mark, Name string }
 
-// readChanges decodes what a run has recorded about its changes, and removes control characters. Without a record it returns nil.
+// readChanges decodes the changes that a run has recorded, and removes control characters. It returns nil if the run has recorded none.
 func readChanges(data json.RawMessage) ([]packages.Group, error) {
 	if data == nil {
 		return nil, nil
@@ -66,6 +66,7 @@ func readChanges(data json.RawMessage) ([]packages.Group, error) {
 	return groups, nil
 }
 
+// listChanges returns the sections of the page about changed packages and files, one for each group of nodes with the same changes.
 func listChanges(groups []packages.Group) []change {
 	var out []change
 	for _, g := range groups {

@@ -14,7 +14,7 @@ import (
 // maxDrawnNodes is the maximum number of nodes in a chart.
 const maxDrawnNodes = 60
 
-// chart is the waterfall chart. Positions are in percent of the width, so that the chart fits phones,
+// chart is the waterfall chart: a row of bars for each node. Positions are in percent of the width, so that it fits phones,
 // screens and paper, and texts are not stretched.
 type chart struct {
 	Ticks  []frame.Tick
@@ -34,7 +34,7 @@ type bar struct {
 	X, Width, Class, Title string
 }
 
-// colouredPhases are the phases with a colour in style.css. All other phases share one colour.
+// colouredPhases are the phases that have their own colour in style.css. All other phases share one colour.
 var colouredPhases = map[event.Phase]bool{
 	event.Survey: true, event.Evaluate: true, event.Build: true, event.Provision: true, event.Image: true, event.Boot: true,
 	event.Deploy: true, event.Connect: true, event.Copy: true, event.Keys: true, event.Drain: true, event.Activate: true,
@@ -49,6 +49,7 @@ func phaseClass(p event.Phase) string {
 	return "p-other"
 }
 
+// newChart computes the chart of the run and of at most maxDrawnNodes nodes.
 func newChart(r explain.Report) *chart {
 	if len(r.Phases)+len(r.Nodes) == 0 {
 		return nil
@@ -85,6 +86,7 @@ func newChart(r explain.Report) *chart {
 	return c
 }
 
+// newRow returns a row of the chart with a bar for each span. total is the duration of the run, which has the full width.
 func newRow(name string, spans []explain.Span, took, total explain.Seconds) row {
 	r := row{Name: name, Took: took.String()}
 	// Draw the short spans last, so that long spans do not hide them.
@@ -140,6 +142,7 @@ func makeTicks(total explain.Seconds) []frame.Tick {
 	return out
 }
 
+// formatTick returns the text of the tick at t. every is the time between two ticks, which decides the units of the text.
 func formatTick(t, every time.Duration) string {
 	switch {
 	case t == 0:

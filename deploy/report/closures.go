@@ -10,25 +10,25 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// unit is a row of the table of closures: a closure, the names of its units, and the nodes with this closure.
+// unit is a row of the table of closures: a closure, the names of the evaluation units that contain its nodes, and these nodes.
 type unit struct {
 	Name, Path, Size, Copied string
 	Nodes                    []string
 	Width                    string
 
 	units  []string
-	copied copied // by all nodes together
+	copied copied // what all nodes of the row together have received
 	copies int    // number of nodes to which paths were copied
 }
 
-// copied is what a node has received of its closure.
+// copied is the part of a closure that a node has received during the run.
 type copied struct {
 	paths       int
-	bytes, size int64 // of the copied paths, and of the whole closure; 0: not recorded
+	bytes, size int64 // bytes of the copied paths, and of the whole closure; 0: not recorded
 }
 
-// listUnits returns the different closures of a run. If a node had all paths of the closure before, no size
-// is recorded for this node. The size of a closure is therefore the largest size recorded for its nodes.
+// listUnits returns a row for each different closure of a run. If a node had all paths of the closure before, the run
+// records no size for this node. So the largest size that is recorded for a node of the closure is used.
 func listUnits(s Subject) []unit {
 	copies := map[string]copied{} // by node
 	for _, e := range s.Events {
@@ -70,7 +70,7 @@ func listUnits(s Subject) []unit {
 	return out
 }
 
-// describe sets the texts of the row. largest is the size of the largest closure.
+// describe sets the texts and bar widths of the row. largest is the size of the largest closure of the table.
 func (u *unit) describe(largest int64) {
 	u.Size, u.Copied = "–", "nothing"
 	if u.copied.size > 0 {

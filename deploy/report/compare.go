@@ -9,7 +9,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// comparison compares the times of a run with those of an earlier run.
+// comparison compares the times of a run with the times of an earlier run.
 type comparison struct {
 	Now, Before             string
 	NowCommand, BeforeTitle string
@@ -26,6 +26,7 @@ type pair struct {
 	Ratio, Trend, Difference string
 }
 
+// compareRuns compares the times of phases and nodes of two runs.
 func compareRuns(now, before Subject) *comparison {
 	c := &comparison{Now: now.Run.ID, Before: before.Run.ID,
 		NowCommand: now.Run.Command, BeforeTitle: fmt.Sprintf("nixbench %s, %s", before.Run.Command, formatTime(before.Run.Started))}
@@ -79,7 +80,7 @@ type duration struct {
 	present bool // the run has this phase or node
 }
 
-// listPhases returns the names of the phases of the whole run, then those of the other phases of nodes.
+// listPhases returns the phases of the whole run, and then the phases that are recorded only for nodes.
 func listPhases(r explain.Report) []event.Phase {
 	var out []event.Phase
 	seen := map[event.Phase]bool{}
@@ -128,13 +129,14 @@ func nodeTimes(r explain.Report) map[string]duration {
 	return out
 }
 
-// Smaller differences are not marked as slower or faster, because two identical runs also differ slightly.
-// A difference must exceed both limits.
+// A time is marked as slower or faster only if the difference exceeds both of these limits. Smaller differences
+// are not marked, because two identical runs also differ slightly.
 const (
 	minRelativeChange = 0.1
 	minAbsoluteChange = explain.Seconds(200 * time.Millisecond)
 )
 
+// newPair returns a row of the comparison with the times in both runs. scale is the time whose bar has the full width.
 func newPair(name string, now, before duration, scale explain.Seconds) pair {
 	p := pair{Name: name, Now: "–", Before: "–", Ratio: "–", Trend: "same",
 		NowWidth: formatPercent(now.time, scale), BeforeWidth: formatPercent(before.time, scale)}

@@ -23,7 +23,7 @@ const (
 	logLines = 80
 )
 
-// Subject is a run with its recorded data. Its texts contain no control characters.
+// Subject is a run with its recorded data, for the page. No text in it contains control characters.
 type Subject struct {
 	Run    *runs.Run
 	Time   explain.Report
@@ -31,7 +31,7 @@ type Subject struct {
 	Logs   map[string]LogTail // node → end of its log; nodes without a log are missing
 
 	Cluster string
-	Changes []packages.Group // what the run changed in the systems of its nodes
+	Changes []packages.Group // the changes that the run made in the systems of its nodes
 	Recent  []runs.Summary   // summaries of this run and of earlier runs of the same command, the newest first
 }
 
@@ -42,7 +42,7 @@ type LogTail struct {
 	File string // path of the log file
 }
 
-// Load reads a run's record.
+// Load reads the recorded data of a run.
 func Load(run *runs.Run) (Subject, error) {
 	s := Subject{Run: run, Logs: map[string]LogTail{}, Cluster: stripControls(run.Cluster())}
 	var err error

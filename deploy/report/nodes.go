@@ -20,6 +20,7 @@ type node struct {
 	Open                                            bool // the section is unfolded, because the node failed or was rolled back
 }
 
+// listNodes returns the sections of all nodes. Nodes that failed or were rolled back come first.
 func listNodes(s Subject) []node {
 	results := map[string]state.NodeResult{}
 	for _, n := range s.Run.Nodes {
@@ -56,8 +57,8 @@ func listNodes(s Subject) []node {
 	return out
 }
 
-// describeNode returns the section of a node from its result, its phases and the text of its last event, without its log. problems are on
-// the page already.
+// describeNode returns the section of a node from the node's result, its phases and the text of its last event. It does not add the node's
+// log. problems are the texts that the page already contains, and are not repeated.
 func describeNode(name string, r state.NodeResult, t explain.Node, text, problems string) node {
 	n := node{
 		Name: name, Unit: r.Unit, Outcome: r.Outcome, Text: text, Error: r.Error, Path: r.Path,

@@ -17,7 +17,7 @@ import (
 // page is the input of the template: texts and positions. The template computes nothing.
 type page struct {
 	Title, Date, Status, Result, Took, Error string
-	Names                                    []string // of the run's nodes
+	Names                                    []string // names of the run's nodes
 	Changes                                  []change
 	Trend                                    []trendRun
 	Facts                                    []frame.Fact
@@ -52,9 +52,10 @@ type step struct {
 	Text  string
 }
 
-// outcomes contains the outcomes in the order in which the summary of a run counts them.
+// outcomes contains the outcomes of nodes, in the order in which the page shows their counts.
 var outcomes = []state.Outcome{state.Switched, state.Unchanged, state.RolledBack, state.Failed, state.Skipped}
 
+// newPage computes all texts and positions of the page about a run. before is an earlier run for comparison, or nil.
 func newPage(s Subject, before *Subject) page {
 	r := s.Run
 	p := page{
@@ -81,7 +82,7 @@ func newPage(s Subject, before *Subject) page {
 	return p
 }
 
-// addCriticalPath adds the steps of the critical path. It separates steps of less than 1 % of the time if there are several.
+// addCriticalPath adds the steps of the critical path to p.Path. Steps that took less than 1 % of the run's time go to p.Short instead.
 func (p *page) addCriticalPath(t explain.Report) {
 	var short explain.Seconds
 	for _, c := range t.Critical {
@@ -112,6 +113,7 @@ func describeRun(s Subject) string {
 	}
 }
 
+// listFacts returns the facts about the run at the top of the page.
 func listFacts(s Subject) []frame.Fact {
 	r := s.Run
 	out := []frame.Fact{
@@ -150,6 +152,7 @@ func describeResult(r *runs.Run) string {
 	}
 }
 
+// countOutcomes returns how many nodes have each outcome.
 func countOutcomes(r *runs.Run) []count {
 	n := r.Summary().Nodes
 	var out []count
@@ -168,7 +171,7 @@ func countOutcomes(r *runs.Run) []count {
 	return out
 }
 
-// formatPercent returns a part of a time in the form of CSS and SVG.
+// formatPercent returns part as a percentage of whole, in the syntax of CSS and SVG.
 func formatPercent(part, whole explain.Seconds) string {
 	return frame.Percent(float64(part), float64(whole))
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-// mergeProblems returns the text about all failures of a run, in which each failure occurs once: the run's own error, in which the
-// line about a node is replaced by the error of the node, and then the errors of the nodes that it does not name.
+// mergeProblems returns the text about all failures of a run. Each failure occurs once. The text begins with the run's own error, in
+// which a line about a node is replaced by the error of the node. Then the errors of the other nodes follow.
 func mergeProblems(r *runs.Run) string {
 	lines := strings.Split(r.Error, "\n")
 	for _, n := range r.Nodes {
@@ -26,7 +26,7 @@ func mergeProblems(r *runs.Run) string {
 	return strings.Trim(strings.Join(lines, "\n"), "\n")
 }
 
-// isAbout reports whether a line of an error begins with the name of a node.
+// isAbout reports whether a line of an error message is about a node: it begins with the name of the node and a colon.
 func isAbout(line, node string) bool { return node != "" && strings.HasPrefix(line, node+": ") }
 
 // names reports whether problems, the text about the failures of a run, has a line about a node.
@@ -34,7 +34,7 @@ func names(problems, node string) bool {
 	return slices.ContainsFunc(strings.Split(problems, "\n"), func(line string) bool { return isAbout(line, node) })
 }
 
-// isRepeated reports whether the text about the failures of the run already has what an event reports.
+// isRepeated reports whether problems, the text about the failures of the run, already contains what the event e reports.
 func isRepeated(problems string, e event.Event) bool {
 	if problems == "" {
 		return false

@@ -17,7 +17,7 @@ func Write(w io.Writer, s Subject, before *Subject) error {
 	return frame.Render(w, pageHTML, "", template.FuncMap{"class": phaseClass, "dict": makeDict, "mark": markClass}, newPage(s, before))
 }
 
-// makeDict returns a map of pairs, which contains keys and values in turn. A template uses makeDict to pass
+// makeDict returns a map of the keys and values in pairs, a key before each value. A template uses makeDict to pass
 // several values to another template.
 func makeDict(pairs ...any) map[string]any {
 	out := map[string]any{}
@@ -27,7 +27,7 @@ func makeDict(pairs ...any) map[string]any {
 	return out
 }
 
-// markClass returns the end of the CSS class of the mark of a change.
+// markClass returns the end of the CSS class for a mark (such as +, which marks an added package).
 func markClass(mark string) string {
 	switch mark {
 	case "+":

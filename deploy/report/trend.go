@@ -10,17 +10,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-// maxTrend is the number of runs in the trend.
+// maxTrend is the maximum number of runs in the trend, which shows how long recent runs of the same command took.
 const maxTrend = 10
 
-// trendRun is a run in the trend of the runs of the same command.
+// trendRun is a run in the trend: the section of the page about recent runs of the same command.
 type trendRun struct {
 	At, Took, Width, Nodes string
 	Status                 runs.Status
-	Current                bool // the run of the page
+	Current                bool // this is the run that the page is about
 }
 
-// listTrend returns the time of each run, the oldest first. It returns nil for a single run.
+// listTrend returns the times of the recent runs, the oldest run first. It returns nil if there is only one run.
 func listTrend(s Subject) []trendRun {
 	if len(s.Recent) < 2 {
 		return nil

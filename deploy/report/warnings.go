@@ -15,8 +15,8 @@ type warning struct {
 	At, Level, Where, Text string
 }
 
-// listWarnings returns the first maxWarnings warnings and errors of the run, and the number of further ones. It leaves out what
-// the text about the failures of the run has already.
+// listWarnings returns the first maxWarnings warnings and errors of the run, and the number of the other ones. It leaves out texts that
+// problems, the text about the failures of the run, already contains.
 func listWarnings(s Subject, problems string) (out []warning, more int) {
 	for _, e := range s.Events {
 		w := warning{At: explain.Seconds(max(0, e.Time.Sub(s.Time.Started))).String(), Text: e.Text}

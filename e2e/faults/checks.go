@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// converges is the time limit of the apply after a fault.
+// converges is the time limit of the first apply after a fault, which must bring the cluster into the desired state.
 const converges = 90 * time.Second
 
 var crashed = regexp.MustCompile(`(?m)^panic: |^fatal error: |^goroutine \d+ \[|runtime error: `)
 
-// checkOperation returns the problems of the run into which the fault was injected: its exit code must
-// be allowed, and its message must name what failed.
+// checkOperation returns the problems of the nixbench run into which the fault was injected. The exit code must
+// be allowed for the fault, and the error message must name what failed.
 func checkOperation(f fault, victim string, o outcome) []string {
 	var wrong []string
 	if o.hung {
@@ -37,7 +37,7 @@ func checkOperation(f fault, victim string, o outcome) []string {
 	return wrong
 }
 
-// checkEndTime returns a problem if the run ended too late after the fault.
+// checkEndTime returns a problem if the run ended too late. after is the time from the fault to the end of the run.
 func checkEndTime(f fault, after time.Duration) []string {
 	if f.ends == 0 || after <= f.ends {
 		return nil
@@ -66,7 +66,7 @@ func checkNextApply(o outcome) []string {
 	return wrong
 }
 
-// checkNoOp returns the changes that an apply made which should have been a no-op.
+// checkNoOp returns the changes that an apply made, although it should have changed nothing.
 func checkNoOp(wanted cluster, o outcome) []string {
 	if o.code != 0 {
 		return []string{fmt.Sprintf("apply after it: exit code %d: %s", o.code, o.message())}
@@ -105,7 +105,7 @@ func checkNoOp(wanted cluster, o outcome) []string {
 	return wrong
 }
 
-// checkNodes compares the nodes' answers to checkNodeAnswers with the desired state.
+// checkNodes compares out, the output of the script of checkNodeAnswers on all nodes, with the desired state. It returns the differences.
 func checkNodes(wanted cluster, token, out string) []string {
 	answers := map[string][]string{}
 	for line := range strings.Lines(out) {
@@ -126,7 +126,7 @@ func checkNodes(wanted cluster, token, out string) []string {
 	return wrong
 }
 
-// checkIntents returns the intents that state.json still has.
+// checkIntents returns a problem for each intent (an operation that nixbench has begun) that is still in state.json.
 func checkIntents(m recordedState) []string {
 	var wrong []string
 	for _, i := range m.Intents {
@@ -135,7 +135,7 @@ func checkIntents(m recordedState) []string {
 	return wrong
 }
 
-// checkStateEmpty returns what state.json still has after destroy.
+// checkStateEmpty returns a problem for each entry that state.json still has after destroy.
 func checkStateEmpty(m recordedState) []string {
 	wrong := checkIntents(m)
 	for node := range m.Machines {

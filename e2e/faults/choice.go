@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// choice is the operation and the fault that a seed selects.
+// choice contains what a seed selects: the operation, the fault, and the time and the place of the fault.
 type choice struct {
 	seed      uint64
 	operation operation
 	fault     fault
 	phase     string
 	delay     time.Duration // from the beginning of the phase to the fault
-	victim    string        // the node that a fault of a node hits
+	victim    string        // the node that the fault affects, if the fault is one of a node
 	again     bool          // after a destroy with a fault, another destroy runs before the next apply
 }
 
-// choose returns the choice of a seed. Fault and operation are the seed's remainders, so that as many
-// consecutive seeds as there are pairs of them cover each pair once. The seed also initialises the
-// generator of the random values.
+// choose returns the choice of a seed. The fault and the operation are computed from the seed by remainders: if there are n
+// pairs of a fault and an operation, n consecutive seeds select each pair once. The seed also initialises the
+// generator of the random values, such as the delay.
 func choose(seed uint64) choice {
 	random := rand.New(rand.NewPCG(seed, 0))
 	c := choice{seed: seed, fault: faults[seed%uint64(len(faults))], operation: operations[seed%uint64(len(operations))]}
@@ -45,7 +45,7 @@ func (c choice) String() string {
 	return fmt.Sprintf("seed %d: %s, %s %v after the beginning of %s, node %s%s", c.seed, c.operation.name, c.fault.name, c.delay, c.phase, c.victim, then)
 }
 
-// victims returns the nodes that a fault may affect.
+// victims returns the nodes that a fault during the operation may affect.
 func (o operation) victims() []string {
 	if o.name == "scale up" { // the other node is not part of the operation
 		return o.changes
@@ -67,8 +67,8 @@ func (o operation) hasMachine(node, phase string) bool {
 	return slices.Contains([]string{"connect", "copy", "keys", "activate", "confirm"}, phase)
 }
 
-// begins reports whether the event is the beginning of the chosen phase; for a phase of nodes, on the
-// victim.
+// begins reports whether the event is the beginning of the chosen phase. If the phase is one of nodes, the event must be about the victim,
+// if the operation changes the victim.
 func (c choice) begins(o streamEvent) bool {
 	return phases[c.phase].begins(o) && (o.Node == "" || o.Node == c.victim || !slices.Contains(c.operation.changes, c.victim))
 }

@@ -14,22 +14,22 @@ type fault struct {
 	needsMachine bool // the fault is injected on the victim's machine, which must run
 	// inject injects the fault into a run. It may wait until the object that it affects exists.
 	inject func(ctx context.Context, s *sandbox, run *process, victim string) error
-	// heal removes the fault; nil if the fault ends by itself.
+	// heal removes the fault. It is nil if the fault ends by itself.
 	heal func(ctx context.Context, s *sandbox, victim string) error
 	// lasts is the time after which the fault is healed; 0: it is healed when the run has ended.
 	lasts time.Duration
 	// exits has the exit codes that the run may end with; nil if the fault kills the run.
 	exits []int
-	// names are words of which the error message must contain at least one. VICTIM stands for the node.
+	// names are words of which the error message must contain at least one. VICTIM stands for the name of the victim.
 	names []string
 	// ends is the time after the fault within which the run must end; 0: no limit.
 	ends time.Duration
-	// spares is the minimum age of the lab: the lab ends if libvirtd is killed earlier than that.
+	// spares is the minimum age of the lab for the fault: the lab ends if libvirtd is killed earlier.
 	spares time.Duration
 }
 
-// Exit codes of docs/failures.md that a fault may cause. Codes for mistakes in the command line or
-// in the hive are not among them.
+// Exit codes (see docs/failures.md) that a fault may cause. They do not include the codes for mistakes in the command line or
+// in the hive.
 var (
 	ofNodes      = []int{0, 5, 6, 7, 8, 9}
 	ofHypervisor = []int{0, 5, 6, 8}
@@ -47,7 +47,7 @@ var faults = []fault{
 	{name: "node cut for 10 s", inject: cutNode, heal: restoreNode, lasts: shortCut, exits: ofNodes, names: []string{"VICTIM"}},
 	{name: "node powered off", needsMachine: true, inject: powerOff, exits: ofNodes, names: []string{"VICTIM"}},
 	{name: "node's disk full", needsMachine: true, inject: fillNode, heal: freeNode, exits: ofNodes, names: []string{"VICTIM"}},
-	// 1 is documented for a folder that cannot be written.
+	// The exit code 1 is documented for a state folder that cannot be written.
 	{name: "operator's disk full", inject: fillState, heal: freeState, exits: ofOperator, names: []string{"no space left on device", "state folder"}},
 	{name: "libvirtd killed", inject: killLibvirtd, spares: 2500 * time.Millisecond, exits: ofHypervisor, names: []string{"hypervisor", "libvirt", "VICTIM"}},
 	{name: "libvirtd stopped for 5 s", inject: stopLibvirtd, heal: continueLibvirtd, lasts: 5 * time.Second, exits: ofHypervisor, names: []string{"hypervisor", "libvirt", "VICTIM"}},
@@ -63,7 +63,7 @@ func sendSignal(sig syscall.Signal) func(context.Context, *sandbox, *process, st
 	}
 }
 
-// cutLink cuts the operator off from one node; nodes still reach each other.
+// cutLink drops all packets between the operator's computer and one node. Nodes still reach each other.
 func cutLink(ctx context.Context, s *sandbox, _ *process, victim string) error {
 	return s.changePacketRules(ctx, victim, "-I")
 }
@@ -106,7 +106,7 @@ func fillNode(ctx context.Context, s *sandbox, _ *process, victim string) error 
 	})
 }
 
-// freeNode removes what fillNode has written. It succeeds if the node's machine no longer exists.
+// freeNode removes the file that fillNode has written. It also succeeds if the node's machine no longer exists.
 func freeNode(ctx context.Context, s *sandbox, victim string) error {
 	return s.retry(ctx, func(ctx context.Context) error {
 		err := s.onDisk(ctx, victim, `rm -rf "$root/fill"`)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// injection injects a fault into a run, and heals it.
+// injection injects the fault of a choice into a run of nixbench, and heals the fault.
 type injection struct {
 	choice
 	s *sandbox
@@ -19,16 +19,16 @@ type injection struct {
 	begun  bool
 	done   chan struct{} // closed when the fault has been injected, or can no longer be injected
 	at     time.Duration // from the start of the run to the fault
-	during string        // the phases that were open at that time
+	during string        // the phases of the run that were open at that time
 	err    error         // the reason if the fault was not injected
 	healed bool
 }
 
-// errMissed is the error of a fault that was not injected because the run had ended.
+// errMissed is the error if a fault was not injected because the run had ended before.
 var errMissed = errors.New("the run ended before the fault")
 
-// operate runs the operation with its fault, and heals the fault unless skipHeal is set: the test of
-// this suite checks that the effects of a fault that was not healed are reported.
+// operate runs the operation of c, injects the fault of c, and heals the fault. A unit test sets skipHeal, so that the fault is not healed,
+// and checks that the effects of the fault are reported.
 func (s *sandbox) operate(ctx context.Context, c choice, skipHeal bool) (outcome, *injection, error) {
 	in := &injection{choice: c, s: s, done: make(chan struct{}), err: errMissed}
 	if c.fault.spares > 0 {
@@ -55,7 +55,7 @@ func (s *sandbox) operate(ctx context.Context, c choice, skipHeal bool) (outcome
 	return run.end, in, c.fault.heal(limited, s, c.victim)
 }
 
-// watch follows the run's events, and starts the injection when the chosen phase begins.
+// watch receives an event of the run, and starts the injection when the chosen phase begins. started yields the run's process.
 func (in *injection) watch(ctx context.Context, o streamEvent, started chan *process) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -70,8 +70,8 @@ func (in *injection) watch(ctx context.Context, o streamEvent, started chan *pro
 	}()
 }
 
-// injectAfterDelay waits for the choice's delay, and injects the fault. A fault that lasts for a limited
-// time is healed after that time, unless the run ends before.
+// injectAfterDelay waits for the delay of the choice, and then injects the fault. If the fault lasts for a limited time, it is
+// healed after this time, or when the run has ended.
 func (in *injection) injectAfterDelay(ctx context.Context, run *process) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -96,14 +96,14 @@ func (in *injection) injectAfterDelay(ctx context.Context, run *process) {
 	if err != nil || in.fault.lasts == 0 || !pause(ctx, in.fault.lasts) {
 		return
 	}
-	// Without cancellation, because healing must be completed also when the run ends.
+	// The end of the run cancels ctx, but the healing must be completed. So it gets a context without cancellation.
 	if err := in.fault.heal(context.WithoutCancel(ctx), in.s, in.victim); err != nil {
 		in.err = err
 	}
 	in.healed = true
 }
 
-// pause waits, and reports whether the whole time has passed before ctx ended.
+// pause waits for the duration d or until ctx ends. It reports whether the whole duration has passed.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -113,7 +113,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// allowed reports whether the fault may cause the exit code.
+// allowed reports whether the fault may cause this exit code of nixbench.
 func (f fault) allowed(code int) bool {
 	if f.exits == nil {
 		return code == 0 || code == -1

@@ -22,6 +22,7 @@ func main() {
 	}
 }
 
+// run parses the command line, and then lists or tests the seeds that it names.
 func run(ctx context.Context, args []string) error {
 	var o options
 	var only string

@@ -1,6 +1,6 @@
 package main
 
-// cluster is the desired state in the hive: the number of nodes, and the content of /etc/version.
+// cluster is the desired state of the cluster in the hive: the number of nodes, and the content of /etc/version.
 type cluster struct {
 	count   int
 	version string
@@ -11,12 +11,12 @@ func (c cluster) nodes() []string { return []string{"w-1", "w-2"}[:c.count] }
 // operation is a run of nixbench into which a fault is injected.
 type operation struct {
 	name   string
-	before []cluster // what is applied first, without a fault
+	before []cluster // the states that are applied one after the other before the operation, without a fault
 	wanted cluster   // the desired state during the operation and afterwards
 	args   []string
-	phases []string // of the operation
-	// changes are the nodes that go through the phases of nodes; the victim of a fault may
-	// be another one, too.
+	phases []string // phases of the operation in which a fault can be injected
+	// changes are the nodes that the operation changes, so that they have phases. The victim of a fault
+	// may be another node.
 	changes []string
 }
 

@@ -22,17 +22,17 @@ type streamEvent struct {
 // phase is a part of a run in which a fault can be injected.
 type phase struct {
 	begins func(streamEvent) bool
-	usual  time.Duration // about how long it takes; a fault is injected within this time of its beginning
+	usual  time.Duration // about how long the phase takes; a fault is injected within this time after the phase begins
 }
 
-// starts returns a function that recognises the beginning of this phase, of the whole run or of one node.
+// starts returns a function that reports whether an event is the beginning of this phase of the whole run or of a node.
 func starts(event string) func(streamEvent) bool {
 	return func(o streamEvent) bool {
 		return o.Phase == event && (o.Event == "phase-start" || o.Event == "node-start")
 	}
 }
 
-// phases, by name. The durations were measured on four busy cores.
+// phases contains the phases by name. The durations were measured on four busy processor cores.
 var phases = map[string]phase{
 	"survey":    {begins: starts("survey"), usual: 80 * time.Millisecond},
 	"provision": {begins: starts("provision"), usual: 300 * time.Millisecond},
@@ -46,14 +46,14 @@ var phases = map[string]phase{
 	"activate":  {begins: starts("activate"), usual: 1500 * time.Millisecond},
 	"confirm":   {begins: starts("confirm"), usual: 700 * time.Millisecond},
 	"remove":    {begins: starts("remove"), usual: 500 * time.Millisecond},
-	// A reboot is also reported as the phase activate, which lasts until the node is reachable again.
+	// nixbench reports a reboot as the phase activate, which lasts until the node is reachable again.
 	"reboot": {begins: starts("activate"), usual: 4 * time.Second},
 }
 
-// open has the phases that have begun and not ended, the latest last.
+// open contains the phases that have begun and not ended, in the order in which they began.
 type open []string
 
-// follow returns the open phases after the next event.
+// follow returns the phases that are open after the event o.
 func (all open) follow(o streamEvent) open {
 	key := o.Phase
 	if o.Node != "" {

@@ -13,30 +13,30 @@ import (
 	"time"
 )
 
-// process is a run of nixbench that may not have ended.
+// process is a run of nixbench, which may still be in progress.
 type process struct {
 	cmd   *exec.Cmd
 	began time.Time
-	over  chan struct{} // closed when it has ended
+	over  chan struct{} // closed when the run has ended
 	end   outcome       // valid when over is closed
 }
 
 // outcome is the result of a run of nixbench.
 type outcome struct {
 	args   []string
-	code   int  // -1 if a signal ended it
-	hung   bool // it was killed, because it exceeded its time limit
+	code   int  // exit code; -1 if a signal ended the run
+	hung   bool // the run was killed, because it exceeded its time limit
 	took   time.Duration
 	events []streamEvent
 	stdout string // all lines
 	stderr string
 }
 
-// longest is the time limit of a run. It is longer than the time limits that the suite passes
+// longest is the time limit of a run of nixbench. It is longer than the time limits that these tests pass
 // to nixbench.
 const longest = 4 * time.Minute
 
-// start starts nixbench with --json; each event is given to watch, which may be nil.
+// start starts nixbench with --json, and calls watch with each event of nixbench. watch may be nil.
 func (s *sandbox) start(ctx context.Context, watch func(streamEvent), args ...string) (*process, error) {
 	args = append(args, "--json")
 	ctx, cancel := context.WithTimeout(ctx, longest)
@@ -87,7 +87,7 @@ func (s *sandbox) record(o outcome, err error) {
 	s.output = append(s.output, o.stdout, o.stderr)
 }
 
-// run runs nixbench to its end.
+// run runs nixbench, and waits until it has ended.
 func (s *sandbox) run(ctx context.Context, args ...string) (outcome, error) {
 	p, err := s.start(ctx, nil, args...)
 	if err != nil {

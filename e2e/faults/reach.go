@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// recordedState is the part of state.json that the suite reads.
+// recordedState is the part of nixbench's state.json that these tests read.
 type recordedState struct {
 	Intents  []json.RawMessage          `json:"intents"`
 	Cluster  json.RawMessage            `json:"cluster"`
@@ -35,10 +35,10 @@ func (s *sandbox) readState() (recordedState, error) {
 	return m, err
 }
 
-// domain returns the name of the node's machine on the hypervisor.
+// domain returns the name of the libvirt domain that is the node's machine.
 func (s *sandbox) domain(node string) string { return "demo-" + node }
 
-// changePacketRules adds or removes the rules that drop packets between the operator and a node.
+// changePacketRules adds or removes the iptables rules that drop packets between the operator's computer and a node. action is -I or -D.
 func (s *sandbox) changePacketRules(ctx context.Context, node, action string) error {
 	return s.withAddresses(ctx, node, func(ctx context.Context, _, address string) error {
 		for _, rule := range [][]string{{"INPUT", "-s"}, {"OUTPUT", "-d"}} {
@@ -62,8 +62,8 @@ func (s *sandbox) changeFrameRules(ctx context.Context, node, action string) err
 	})
 }
 
-// withAddresses calls do with the node's addresses, as soon as nixbench has recorded them. They do not
-// change until the cluster is destroyed, so the first ones that were read are kept.
+// withAddresses calls do with the node's addresses as soon as nixbench has recorded these. The addresses do not
+// change until the cluster is destroyed, so they are read only once.
 func (s *sandbox) withAddresses(ctx context.Context, node string, do func(ctx context.Context, mac, address string) error) error {
 	if err := s.retry(ctx, func(ctx context.Context) error {
 		if s.addresses[node].mac != "" {
@@ -86,7 +86,7 @@ func (s *sandbox) withAddresses(ctx context.Context, node string, do func(ctx co
 // nodeAddress has the addresses of a node.
 type nodeAddress struct{ mac, address string }
 
-// onDisk runs a script in the lab's namespaces, in which $root is the node's file system.
+// onDisk runs a script in the lab's namespaces. In the script, $root is the root folder of the node's file system.
 func (s *sandbox) onDisk(ctx context.Context, node, script string) error {
 	find := fmt.Sprintf(`p=$(cat /run/libvirt/lxc/%s.pid) || exit 1
 		read -r init _ < "/proc/$p/task/$p/children" || [ -n "$init" ] || exit 1
@@ -95,19 +95,19 @@ func (s *sandbox) onDisk(ctx context.Context, node, script string) error {
 	return s.command(s.lab.Inside(ctx, "bash", "-c", find+script))
 }
 
-// isGone reports whether libvirt answers and has no machine for the node.
+// isGone reports whether libvirt answers, and the answer contains no machine of the node.
 func (s *sandbox) isGone(ctx context.Context, node string) bool {
 	out, err := s.lab.Command(ctx, "virsh", "-q", "-c", "lxc:///system", "list", "--all", "--name").Output()
 	return err == nil && !slices.Contains(strings.Fields(string(out)), s.domain(node))
 }
 
-// signalLibvirtd sends a signal to libvirtd, from inside of the lab's process namespace, in which its
-// pid file has its number.
+// signalLibvirtd sends a signal to libvirtd. It does so inside of the lab's process namespace, because the process id
+// in libvirtd's pid file is an id of this namespace.
 func (s *sandbox) signalLibvirtd(ctx context.Context, signal string) error {
 	return s.command(s.lab.Inside(context.WithoutCancel(ctx), "bash", "-c", fmt.Sprintf(`kill -%s "$(cat /run/libvirt/libvirtd.pid)"`, signal)))
 }
 
-// waitForLibvirtd waits up to 30 s until libvirtd answers.
+// waitForLibvirtd waits for at most 30 s until libvirtd answers.
 func (s *sandbox) waitForLibvirtd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -116,9 +116,9 @@ func (s *sandbox) waitForLibvirtd(ctx context.Context) error {
 	})
 }
 
-// waitForNode waits up to 30 s until a node whose network was cut is reachable again: a node that has
-// booted without a network requests its address only at long intervals. It does not wait for a node whose
-// machine does not run.
+// waitForNode waits for at most 30 s until a node whose network was cut is reachable again. This can take long: a node
+// that has booted without a network requests its address only at long intervals. waitForNode does not wait if the
+// node's machine does not run.
 func (s *sandbox) waitForNode(ctx context.Context, node string) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// report is the result of runSeeds.
+// report contains the results of all seeds of a run of this program.
 type report struct {
 	Workers int      `json:"workers"`
 	Wall    float64  `json:"wall"` // in seconds
 	Results []result `json:"results"`
 }
 
-// line returns a seed's line for the terminal.
+// line returns a line about the result of a seed, for the terminal.
 func (r result) line() string {
 	text := fmt.Sprintf("seed %3d  %-11s %-24s in %-9s +%-7s %-4s exit %3d  operation %5.1f s  next apply %5.1f s  %s",
 		r.Seed, r.Operation, r.Fault, r.Phase, r.Delay, r.Victim, r.Exit, r.Took, r.Converge, r.Verdict)
@@ -39,7 +39,7 @@ func (rep report) count(v verdict) int {
 	return n
 }
 
-// write writes report.md and report.json.
+// write writes report.md and report.json to the folder dir.
 func (rep report) write(dir string) error {
 	data, err := json.MarshalIndent(rep, "", "  ")
 	if err != nil {
@@ -51,6 +51,7 @@ func (rep report) write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "report.md"), []byte(rep.markdown()), 0o644)
 }
 
+// markdown returns the report as Markdown: the summary, a table of the seeds, and the problems of each seed that failed.
 func (rep report) markdown() string {
 	var b strings.Builder
 	b.WriteString("# Faults\n\n" + rep.summary() + "\n")
@@ -70,7 +71,7 @@ func (rep report) markdown() string {
 	return b.String()
 }
 
-// summary returns the totals, and a table by fault.
+// summary returns the total numbers, and a Markdown table with a row for each fault.
 func (rep report) summary() string {
 	var b strings.Builder
 	total := 0.0
@@ -98,7 +99,7 @@ func (rep report) summary() string {
 	return b.String()
 }
 
-// counts formats numbers of exit codes, as `0: 3, 8: 1`.
+// counts returns how often each exit code occurred, as text: `0: 3, 8: 1` means three times 0 and once 8.
 func counts(codes map[int]int) string {
 	var all []int
 	for code := range codes {

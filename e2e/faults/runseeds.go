@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// options are those of the command line.
+// options contains the options of the command line.
 type options struct {
 	seed, seeds uint64
 	workers     int
 	out         string
 }
 
-// runSeeds runs the choices, and writes the report. The error has the number of seeds that failed.
+// runSeeds runs the test of each choice, and writes the report. The error contains the number of seeds that failed.
 func runSeeds(ctx context.Context, o options, choices []choice) error {
 	if len(choices) == 0 {
 		return errors.New("no seed is selected")
@@ -75,7 +75,7 @@ func runSeeds(ctx context.Context, o options, choices []choice) error {
 	return nil
 }
 
-// runSeedWithRetry runs one choice. If it failed while the machine stood still, the choice is run once more.
+// runSeedWithRetry runs the test of one choice. If the test fails and this computer stood still during the test, it is run once more.
 func (k *kit) runSeedWithRetry(ctx context.Context, c choice, out string) result {
 	before := stallTime()
 	r := k.seed(ctx, c, out)
@@ -89,7 +89,7 @@ func (k *kit) runSeedWithRetry(ctx context.Context, c choice, out string) result
 	return r
 }
 
-// seed runs one choice in a lab of its own, and writes its log. If it fails, the state folder and libvirt's
+// seed runs the test of one choice in a separate lab, and writes a log. If the test fails, the state folder and libvirt's
 // logs are kept, too.
 func (k *kit) seed(ctx context.Context, c choice, out string) result {
 	var log strings.Builder

@@ -17,7 +17,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// stateSize is the size of the file system that the state folder is on.
+// stateSize is the size in bytes of the file system that contains the state folder. It is small, so that a fault can fill it.
 const stateSize = 8 << 20
 
 // sandbox is the hive of one seed, its state folder, and its lab.
@@ -25,18 +25,18 @@ type sandbox struct {
 	*kit
 	lab    *lab.Lab
 	up     time.Time
-	dir    string    // of the hive
+	dir    string    // folder of the hive
 	token  string    // the text of a key of the hive: a secret
-	nonce  string    // so that each site has something to build
-	holder *exec.Cmd // has the mount namespace in which the state folder is a file system of its own
-	log    io.Writer // commands with their output, to examine a failure
+	nonce  string    // random text in the systems, so that each sandbox has something to build
+	holder *exec.Cmd // process that holds the mount namespace in which the state folder is a separate file system
+	log    io.Writer // receives commands with their output, to examine a failure
 
 	addresses map[string]nodeAddress // of nodes, by name
 	output    []string               // all that nixbench printed
 }
 
-// newSandbox starts a lab. It also returns the sandbox together with an error, so that close can remove
-// what exists of it.
+// newSandbox starts a lab for one seed. If it fails, it returns the sandbox together with the error, so that close can
+// remove the parts that exist.
 func newSandbox(ctx context.Context, k *kit, labDir string, log io.Writer) (*sandbox, error) {
 	s := &sandbox{kit: k, token: random(), nonce: random(), log: log, addresses: map[string]nodeAddress{}}
 	var err error
@@ -56,8 +56,8 @@ func random() string {
 	return hex.EncodeToString(raw)
 }
 
-// mountState mounts a small file system on the state folder, in a mount namespace in which nixbench runs. A
-// process holds the namespace, and ends with the lab or with this program.
+// mountState mounts a small file system on the state folder, in a new mount namespace. nixbench runs in this namespace.
+// A process keeps the namespace alive, and ends with the lab or with this program.
 func (s *sandbox) mountState(ctx context.Context) error {
 	if err := os.Mkdir(s.stateMount(), 0o700); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (s *sandbox) mountState(ctx context.Context) error {
 
 func (s *sandbox) stateMount() string { return filepath.Join(s.dir, ".nixbench") }
 
-// stateRoot returns a path by which this process reaches the state folder's file system.
+// stateRoot returns the path under which this process sees the file system with the state folder.
 func (s *sandbox) stateRoot() string {
 	return filepath.Join("/proc", fmt.Sprint(s.holder.Process.Pid), "root", s.stateMount())
 }
@@ -123,7 +123,7 @@ func (s *sandbox) save(dir string) error {
 	return errors.Join(errs...)
 }
 
-// writeHive writes the hive.
+// writeHive writes hive.nix with the number of nodes and the version of c.
 func (s *sandbox) writeHive(c cluster) error {
 	fmt.Fprintf(s.log, "\n# hive with %d nodes of version %s\n", c.count, c.version)
 	text := fmt.Sprintf(`{
@@ -156,8 +156,8 @@ func (s *sandbox) writeHive(c cluster) error {
 	return os.WriteFile(filepath.Join(s.dir, "hive.nix"), []byte(text), 0o600)
 }
 
-// nixbench returns a command that runs nixbench in the lab's network, with its state folder on the small
-// file system.
+// nixbench returns a command that runs nixbench in the lab's network, in the mount namespace in which the state folder
+// is on the small file system.
 func (s *sandbox) nixbench(ctx context.Context, args ...string) *exec.Cmd {
 	enter := []string{fmt.Sprintf("--mount=/proc/%d/ns/mnt", s.holder.Process.Pid), "--", s.program, "-f", filepath.Join(s.dir, "hive.nix")}
 	cmd := s.lab.Command(ctx, "nsenter", append(enter, args...)...)
@@ -165,7 +165,7 @@ func (s *sandbox) nixbench(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// command runs another command than nixbench; the error has its output.
+// command runs a command that is not nixbench. An error contains the output of the command.
 func (s *sandbox) command(cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -174,7 +174,7 @@ func (s *sandbox) command(cmd *exec.Cmd) error {
 	return nil
 }
 
-// retry calls try until it succeeds or ctx ends. The end of ctx does not cancel a try that has begun.
+// retry calls try until try succeeds or ctx ends. The end of ctx does not cancel a call of try that has begun.
 func (s *sandbox) retry(ctx context.Context, try func(context.Context) error) error {
 	for {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// secret is a text that must not occur outside of the folder of secrets and the hive.
+// secret is a text that may occur only in the folder of secrets and in the hive.
 type secret struct{ name, text string }
 
 func digest(text string) string {
@@ -18,7 +18,7 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// secrets returns the text of the hive's key, and the private parts of the keys that nixbench made.
+// secrets returns the secret text in the hive (deployment.keys.token), and a private part of each key that nixbench has generated.
 func (s *sandbox) secrets() ([]secret, error) {
 	all := []secret{{"deployment.keys.token", s.token}}
 	root := s.state("secrets")
@@ -37,7 +37,7 @@ func (s *sandbox) secrets() ([]secret, error) {
 	return all, err
 }
 
-// privatePart returns a line of a private key that the public key does not contain. The first line of an
+// privatePart returns a line of a private key (text) that is not part of the public key. The first line of an
 // OpenSSH key is the same for all keys, and the second one contains the public key.
 func privatePart(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
@@ -47,7 +47,7 @@ func privatePart(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// leaks returns which secret is in which of the texts.
+// leaks returns a problem for each secret that is in one of the texts. The keys of texts are file names.
 func leaks(all []secret, texts map[string]string) []string {
 	var wrong []string
 	for _, one := range all {
@@ -60,8 +60,8 @@ func leaks(all []secret, texts map[string]string) []string {
 	return wrong
 }
 
-// checkSecrets returns which secrets are in output, records or logs of nixbench and libvirt. The search must
-// find all secrets in the folder of secrets and in the hive.
+// checkSecrets returns a problem for each secret in the output, records or logs of nixbench or libvirt. To show that the
+// search works, it must also find all secrets in the folder of secrets and in the hive.
 func (s *sandbox) checkSecrets() []string {
 	all, err := s.secrets()
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *sandbox) checkSecrets() []string {
 	return leaks(all, texts)
 }
 
-// read returns the content of a file, or of all files below a folder, by path.
+// read returns, by path, the content of the file root, or of all files below the folder root.
 func read(root string) map[string]string {
 	texts := map[string]string{}
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

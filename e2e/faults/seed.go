@@ -10,39 +10,39 @@ import (
 	"time"
 )
 
-// verdict is how a seed ended.
+// verdict is the result of the test with one seed.
 type verdict string
 
 const (
 	converged verdict = "converged"
 	failed    verdict = "FAILED"
-	// missed: no problem was found, but the operation had ended before the fault.
+	// missed: no problem was found, but the operation had ended before the fault was injected.
 	missed verdict = "missed"
 )
 
-// result is a line of the report.
+// result is the result of one seed: a line of the report.
 type result struct {
 	Seed      uint64   `json:"seed"`
 	Operation string   `json:"operation"`
 	Phase     string   `json:"phase"`
 	Fault     string   `json:"fault"`
-	Delay     string   `json:"delay"` // from the beginning of the phase
+	Delay     string   `json:"delay"` // of the fault, from the beginning of the phase
 	Victim    string   `json:"victim"`
 	At        float64  `json:"at,omitempty"`     // seconds from the start of the operation
 	During    string   `json:"during,omitempty"` // the phases that were open when the fault was injected
-	Exit      int      `json:"exit"`             // of the operation; -1 if a signal ended it
+	Exit      int      `json:"exit"`             // exit code of the operation; -1 if a signal ended the operation
 	Message   string   `json:"message,omitempty"`
-	Took      float64  `json:"took"`     // the operation, in seconds
-	Converge  float64  `json:"converge"` // the apply after it, in seconds
+	Took      float64  `json:"took"`     // seconds that the operation took
+	Converge  float64  `json:"converge"` // seconds that the next apply took
 	Total     float64  `json:"total"`
 	Verdict   verdict  `json:"verdict"`
 	Problems  []string `json:"problems,omitempty"`
-	Disturbed float64  `json:"disturbed,omitempty"` // an earlier attempt failed, during which the machine stood still for so many seconds
+	Disturbed float64  `json:"disturbed,omitempty"` // seconds for which this computer stood still during an earlier attempt, which failed
 	Log       string   `json:"log,omitempty"`
 }
 
-// try runs the choice of a seed, and checks the cluster afterwards. sabotage is for the test of this
-// suite: if it is not nil, it is called after the operation instead of healing the fault.
+// try runs the operation of the choice c, injects its fault, and checks the cluster afterwards. sabotage is for the
+// tests of this suite: if it is not nil, try calls it after the operation and does not heal the fault.
 func (s *sandbox) try(ctx context.Context, c choice, sabotage func(*sandbox) error) (r result) {
 	began := time.Now()
 	r = result{Seed: c.seed, Operation: c.operation.name, Phase: c.phase, Fault: c.fault.name, Delay: c.delay.String(), Victim: c.victim, Verdict: failed}
@@ -111,7 +111,7 @@ func (s *sandbox) apply(ctx context.Context, c cluster) (outcome, error) {
 	return s.run(ctx, applied...)
 }
 
-// checkAfterFault returns the problems after the fault. It runs destroy in any case.
+// checkAfterFault applies and checks the cluster after a fault, and returns the problems. In the end it always runs destroy.
 func (s *sandbox) checkAfterFault(ctx context.Context, wanted cluster, r *result) (wrong []string) {
 	next, err := s.run(ctx, applied...)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *sandbox) checkAfterFault(ctx context.Context, wanted cluster, r *result
 	return append(wrong, s.destroyAll(ctx)...)
 }
 
-// destroyAll destroys the cluster, and returns what is left of it.
+// destroyAll destroys the cluster, and returns a text for each part of the cluster that still exists.
 func (s *sandbox) destroyAll(ctx context.Context) (wrong []string) {
 	gone, _ := s.run(ctx, "destroy", "--yes")
 	if gone.code != 0 {
@@ -179,8 +179,8 @@ func (s *sandbox) checkNodeAnswers(ctx context.Context, wanted cluster) []string
 	return checkNodes(wanted, s.token, string(out))
 }
 
-// listLeftovers returns machines, networks, pools, disks, keys and loop devices, which destroy should have
-// removed.
+// listLeftovers returns the machines, networks, pools, disks, keys and loop devices that still exist, although destroy
+// should have removed all of them.
 func (s *sandbox) listLeftovers(ctx context.Context) ([]string, error) {
 	var left []string
 	for kind, args := range map[string]string{"machine": "list --all --name", "network": "net-list --all --name", "pool": "pool-list --all --name"} {

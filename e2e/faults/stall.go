@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// disturbing is the longest time for which all processes of this machine may wait for memory or disks while a
-// seed runs. When the machine stands still for longer, nixbench and nodes exceed their time limits without a
-// fault of theirs.
+// disturbing is the longest time for which all processes of this computer may wait for memory or disks while the test of a
+// seed runs. If this computer stands still for longer, nixbench and the nodes exceed their time limits without an error in
+// nixbench.
 const disturbing = 15 * time.Second
 
 var fullRE = regexp.MustCompile(`(?m)^full .* total=(\d+)$`)
 
-// stallTime returns for how long all processes of this machine have waited for memory or disks since it
+// stallTime returns for how long all processes of this computer have waited for memory or disks since this computer
 // booted. It is 0 if the kernel does not count this time.
 func stallTime() time.Duration {
 	var longest time.Duration

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Hypervisor starts a lab without machines and without a network. The test makes
-// machines on it from role images: see [Lab.URI], [Lab.PoolPath] and [Image].
+// Hypervisor starts a lab without machines and without a network. The test creates
+// machines in the lab from role images: see [Lab.URI], [Lab.PoolPath] and [Image].
 // All machines end with the lab.
 func Hypervisor(tb testing.TB, opts ...Option) *Lab {
 	tb.Helper()
@@ -19,7 +19,7 @@ func Hypervisor(tb testing.TB, opts ...Option) *Lab {
 }
 
 // URI returns the URI of the lab's libvirt: for virtual machines ("qemu") or for
-// containers ("lxc"). It works from every network namespace.
+// containers ("lxc"). The URI works in every network namespace.
 func (l *Lab) URI(driver string) string {
 	uri := l.uris[driver]
 	if uri == "" {
@@ -28,7 +28,7 @@ func (l *Lab) URI(driver string) string {
 	return uri
 }
 
-// PoolPath returns the path of a folder for disks. The folder is empty when the lab starts, and has
+// PoolPath returns the path of a folder for the machines' disks. The folder is empty when the lab starts, and has
 // the same path for libvirt and for the test.
 func (l *Lab) PoolPath() string {
 	if l.poolPath == "" {
@@ -37,9 +37,9 @@ func (l *Lab) PoolPath() string {
 	return l.poolPath
 }
 
-// Image returns the folder of a role's image, from which a hypervisor makes machines. The
+// Image returns the folder of the image of a role, from which a hypervisor makes machines. The
 // kind is "container" or "vm". The image is built unless it is cached. Further arguments
-// are options of the program: "--size", "4G", or "--kubernetes".
+// are options of the command `lab image`: "--size", "4G", or "--kubernetes".
 func Image(tb testing.TB, kind string, args ...string) string {
 	tb.Helper()
 	needE2E(tb)
@@ -50,8 +50,8 @@ func Image(tb testing.TB, kind string, args ...string) string {
 	return image
 }
 
-// Tree returns the folder of the root file system that machines with these flags have, such as
-// "--nixos". It is built unless it is cached.
+// Tree returns the folder with the root file system of the machines that these flags describe, such as
+// "--nixos". The file system is built unless it is cached.
 func Tree(tb testing.TB, flags ...string) string {
 	tb.Helper()
 	needE2E(tb)
@@ -62,7 +62,7 @@ func Tree(tb testing.TB, flags ...string) string {
 	return tree
 }
 
-// BuildImage is [Image] without a test.
+// BuildImage is like [Image], but for callers that are not a test. It returns an error.
 func BuildImage(kind string, args ...string) (string, error) {
 	return runImage(append([]string{kind}, args...)...)
 }

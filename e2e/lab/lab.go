@@ -23,13 +23,13 @@ type Machine struct {
 	IP      string `json:"ip"`
 	MAC     string `json:"mac"`
 	HostKey string `json:"hostKey"` // public, in the format of authorized_keys
-	Disk    string `json:"disk"`    // the size limit of its disk, if it has one
+	Disk    string `json:"disk"`    // the size limit of the machine's disk, if there is one
 }
 
-// Lab is a running set of machines.
+// Lab is a set of machines that run on this host for a test.
 type Lab struct {
 	Name     string
-	Dir      string // of the lab's state; removed after the test
+	Dir      string // folder of the lab's state; it is removed after the test
 	Network  string // the libvirt network that the machines are on; "" if there are none
 	Subnet   string
 	Machines []Machine
@@ -40,11 +40,11 @@ type Lab struct {
 	sshConfig  string
 	uris       map[string]string
 	poolPath   string
-	pid        int      // of the process that holds the namespaces
-	tie        *os.File // the lab ends when it is closed
+	pid        int      // the process that holds the lab's namespaces
+	tie        *os.File // pipe to the lab's script, which ends the lab when the pipe is closed
 }
 
-// state is lab.json, written by the program when all machines are up.
+// state is the content of lab.json, which the lab's script writes when all machines have started.
 type state struct {
 	Version    int               `json:"version"`
 	Name       string            `json:"name"`
@@ -73,7 +73,7 @@ func WithDisk(machine, size string) Option {
 	return func(o *options) { o.args = append(o.args, "--disk", machine+"="+size) }
 }
 
-// WithNames names the machines, which otherwise are m1, m2, ….
+// WithNames sets the names of the machines. The default names are m1, m2, ….
 func WithNames(names ...string) Option {
 	return func(o *options) { o.args = append(o.args, "--names", strings.Join(names, ",")) }
 }
@@ -91,7 +91,7 @@ func WithVolume(path string) Option {
 
 // WithKubernetes makes machines that can be Kubernetes nodes; the README of e2e/kube
 // describes them. They have all capabilities, so they are less isolated from the host than
-// other machines. Versions must be in e2e/kube/src; programs of the first one are in
+// other machines. Versions must be in e2e/kube/src. The programs of the first version are in
 // /usr/bin.
 func WithKubernetes(versions ...string) Option {
 	return func(o *options) {
@@ -103,13 +103,13 @@ func WithKubernetes(versions ...string) Option {
 }
 
 // WithNixOS makes machines that boot the real NixOS of their system profile; e2e/real
-// describes them. Without a profile they boot Debian.
+// describes the machines. A machine without a system profile boots Debian.
 func WithNixOS() Option {
 	return func(o *options) { o.args = append(o.args, "--nixos") }
 }
 
-// WithHypervisor makes a lab in which further machines can be made: it has QEMU, and a
-// folder for their disks. See [Hypervisor].
+// WithHypervisor makes a lab in which further machines can be created: the lab has QEMU, and a
+// folder for the disks of such machines. See [Hypervisor].
 func WithHypervisor() Option {
 	return func(o *options) { o.args = append(o.args, "--hypervisor") }
 }
@@ -138,8 +138,8 @@ func Start(tb testing.TB, n int, opts ...Option) *Lab {
 	return l
 }
 
-// Up starts a lab in dir without a test. It returns what the program printed. A lab
-// that did not come up is returned together with the error: Down removes its logs.
+// Up starts a lab in dir without a test. It returns the output of the lab's script. If the lab
+// cannot be started, Up returns it together with the error, so that Down can remove its files.
 // If the caller's process is killed, the lab's processes end, too.
 func Up(dir string, n int, opts ...Option) (l *Lab, out []byte, err error) {
 	var o options
@@ -150,7 +150,7 @@ func Up(dir string, n int, opts ...Option) (l *Lab, out []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The lab runs as long as this pipe is open, so it ends with this process.
+	// The lab runs while this pipe is open. The kernel closes the pipe when this process ends, and so the lab ends, too.
 	stdin, tie, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
@@ -190,7 +190,7 @@ func needE2E(tb testing.TB) {
 	}
 }
 
-// load sets the fields of l from lab.json, which the program wrote.
+// load sets the fields of l from lab.json, which the lab's script has written.
 func (l *Lab) load() error {
 	text, err := os.ReadFile(filepath.Join(l.Dir, "lab.json"))
 	if err != nil {
@@ -211,8 +211,8 @@ func (l *Lab) load() error {
 	return nil
 }
 
-// runScript runs the program for this lab and returns all that it printed; stdin may be
-// nil. The program has shorter deadlines of its own, whose messages name what it waited for.
+// runScript runs the lab's script for this lab and returns all output of the script. stdin may be
+// nil. The script has shorter time limits of its own, with messages that tell what it waited for.
 func (l *Lab) runScript(timeout time.Duration, stdin *os.File, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -225,9 +225,9 @@ func (l *Lab) runScript(timeout time.Duration, stdin *os.File, args ...string) (
 	return bytes.TrimSpace(out), err
 }
 
-// labDir returns the folder for the test's lab. It is the same for each run of a test, so
-// that a run removes the lab of a run that was killed, and different for each test and each
-// copy of the source.
+// labDir returns the folder for the test's lab. All runs of a test have the same folder, so
+// that a run removes the lab of an earlier run that was killed. Different tests, and different
+// copies of the source, have different folders.
 func labDir(tb testing.TB) string {
 	wd, _ := os.Getwd()
 	for i := 0; ; i++ {
@@ -239,8 +239,8 @@ func labDir(tb testing.TB) string {
 	}
 }
 
-// inUse reports whether a lab runs in dir: that of the same test in another process, or
-// another lab of this test.
+// inUse reports whether a lab runs in dir: the lab of the same test in another process, or
+// another lab of this process.
 func inUse(dir string) bool {
 	text, err := os.ReadFile(filepath.Join(dir, "world.pid"))
 	if err != nil {
@@ -251,7 +251,7 @@ func inUse(dir string) bool {
 	return err == nil && bytes.Contains(cmdline, []byte(dir))
 }
 
-// findScript returns the path of the lab's program.
+// findScript returns the path of the shell script that starts and ends labs.
 func findScript() (string, error) {
 	repository, err := fixture.Repository()
 	return filepath.Join(repository, "e2e", "lab", "lab"), err

@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// KeyFile returns the path of the private key for root, deploy and askpass.
+// KeyFile returns the path of the private SSH key for the accounts root, deploy and askpass of all machines.
 func (l *Lab) KeyFile() string { return l.keyFile }
 
-// KnownHosts returns the path of a known_hosts file with every machine's key, by name and address.
+// KnownHosts returns the path of a known_hosts file with the host key of each machine, by name and by address.
 func (l *Lab) KnownHosts() string { return l.knownHosts }
 
 // SSHConfig returns the path of an OpenSSH configuration with the machines' names, as in
 // "ssh -F FILE m1".
 func (l *Lab) SSHConfig() string { return l.sshConfig }
 
-// Machine returns the machine with this name. It panics if there is none.
+// Machine returns the machine with this name. It panics if there is no such machine.
 func (l *Lab) Machine(name string) Machine {
 	for _, m := range l.Machines {
 		if m.Name == name {
@@ -42,18 +42,18 @@ func (l *Lab) Command(ctx context.Context, name string, args ...string) *exec.Cm
 	return cmd
 }
 
-// NetworkCommand returns a command like Command, but without the lab's program: a benchmark measures only the command.
-// Processes that it leaves behind do not end with the lab.
+// NetworkCommand returns a command like Command, but not started by the lab's script, so that a benchmark measures only the command.
+// Processes that the command leaves behind do not end with the lab.
 func (l *Lab) NetworkCommand(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", l.pid), "--", name}, args...)...)
 }
 
 // FirstProcess returns the number, in the host's process namespace, of the process that has made the lab's namespaces.
-// It is in the lab's cgroups.
+// This process is in the lab's cgroups.
 func (l *Lab) FirstProcess() int { return l.pid }
 
-// Inside returns a command that will run in all namespaces of the lab, as libvirtd does:
-// it sees the lab's processes with their numbers in the lab's process namespace.
+// Inside returns a command that will run in all namespaces of the lab, like the lab's libvirtd:
+// the command sees the lab's processes with their ids in the lab's process namespace.
 func (l *Lab) Inside(ctx context.Context, name string, args ...string) *exec.Cmd {
 	ns := fmt.Sprintf("/proc/%d/ns/", l.pid) // the process that has made the namespaces is itself in the host's process namespace
 	return l.Command(ctx, "nsenter", append([]string{"--mount=" + ns + "mnt", "--pid=" + ns + "pid_for_children", "--", name}, args...)...)
@@ -66,7 +66,7 @@ func (l *Lab) SSH(ctx context.Context, machine string, args ...string) *exec.Cmd
 }
 
 // Run runs a shell script on a machine and returns its output without the final
-// newline. The test fails if the script does.
+// newline. The test fails if the script fails.
 func (l *Lab) Run(tb testing.TB, machine, script string) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
@@ -81,7 +81,7 @@ func (l *Lab) Run(tb testing.TB, machine, script string) string {
 	return strings.TrimSuffix(string(out), "\n")
 }
 
-// Virsh runs virsh on the lab's libvirt; the test fails if it does.
+// Virsh runs virsh on the lab's libvirt and returns its output. The test fails if virsh fails.
 func (l *Lab) Virsh(tb testing.TB, args ...string) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
@@ -99,14 +99,14 @@ func (l *Lab) PowerCut(tb testing.TB, machine string) {
 	l.Virsh(tb, "destroy", machine)
 }
 
-// PowerOn starts a machine that is off and waits for its boot.
+// PowerOn starts a machine that is off, and waits until it has booted.
 func (l *Lab) PowerOn(tb testing.TB, machine string) {
 	tb.Helper()
 	l.Virsh(tb, "start", machine)
 	l.WaitReady(tb, machine, "")
 }
 
-// Reboot reboots a machine from within, and waits for the new boot.
+// Reboot reboots a machine with systemctl over SSH, and waits until it has booted again.
 func (l *Lab) Reboot(tb testing.TB, machine string) {
 	tb.Helper()
 	old := l.BootID(tb, machine)
@@ -119,14 +119,14 @@ func (l *Lab) Reboot(tb testing.TB, machine string) {
 	l.WaitReady(tb, machine, old)
 }
 
-// BootID returns the machine's boot id.
+// BootID returns the id of the machine's current boot, which changes with each reboot.
 func (l *Lab) BootID(tb testing.TB, machine string) string {
 	tb.Helper()
 	return l.Run(tb, machine, "cat /proc/sys/kernel/random/boot_id")
 }
 
-// WaitReady waits until the machine has booted (it may have failed units), for a
-// minute at most. A boot whose id is notBoot does not count.
+// WaitReady waits for at most a minute until the machine has booted. Failed systemd units are
+// allowed. The boot with the id notBoot, such as the one before a reboot, does not count.
 func (l *Lab) WaitReady(tb testing.TB, machine, notBoot string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
@@ -171,8 +171,8 @@ func (l *Lab) saveLogs(tb testing.TB) {
 	tb.Logf("the lab's logs are in %s", dir)
 }
 
-// Aliases writes an OpenSSH configuration, for SSH_CONFIG_FILE, in which each key of machines,
-// a host name of a hive, refers to the machine of the lab that is its value.
+// Aliases writes an OpenSSH configuration and returns its path, for SSH_CONFIG_FILE. machines maps
+// host names of a hive to names of machines of the lab.
 func (l *Lab) Aliases(tb testing.TB, machines map[string]string) (file string) {
 	tb.Helper()
 	var b strings.Builder

@@ -18,16 +18,16 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// nodes are the machines of the lab, as this host accounts them: measuring costs the machines nothing.
+// nodes reads the resource use of the lab's machines from the control groups of this host, so that measuring costs the machines nothing.
 type nodes struct {
-	groups []string // their control groups
+	groups []string // the control groups of the machines
 	trace  *tracer  // nil if the kernel sends no process events
 }
 
-// counters are values that only grow, of all nodes together.
+// counters are sums over all nodes. The values only grow.
 type counters struct {
 	cpu      float64 // processor seconds
-	programs int     // started programs
+	programs int     // number of started programs
 }
 
 // findNodes finds the control groups of the lab's machines: lxc-NUMBER-MACHINE.libvirt-lxc, below the group of the lab.
@@ -45,7 +45,7 @@ func findNodes(l *lab.Lab) (*nodes, error) {
 	for _, m := range l.Machines {
 		group := ""
 		for _, root := range []string{"/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup"} {
-			_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error { // groups of other labs disappear meanwhile
+			_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error { // ignore errors: groups of other labs can disappear during the walk
 				if err == nil && group == "" && d.IsDir() && strings.HasSuffix(path, "-"+m.Name+".libvirt-lxc") && strings.Contains(path, "nixbench-lab-"+id+"/") {
 					if _, err := readUsage(path); err == nil {
 						group = path
@@ -71,7 +71,7 @@ func (n *nodes) stop() {
 	}
 }
 
-// readUsage returns the processor seconds of a control group, of cgroup v1 or v2.
+// readUsage returns the processor seconds that a control group has used. It supports cgroup v1 and v2.
 func readUsage(group string) (float64, error) {
 	if text, err := os.ReadFile(filepath.Join(group, "cpuacct.usage")); err == nil {
 		nanoseconds, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
@@ -97,8 +97,8 @@ func (n *nodes) readCPU() (total float64, err error) {
 	return total, nil
 }
 
-// readQuiet waits until the nodes use less than half a percent of a processor each, because units and the journal still work when the
-// connections have ended, and reads the counters. It waits for at most 15 s.
+// readQuiet waits until each node uses less than 0.5 % of a processor, and then reads the counters. It waits for at most 15 s, because
+// systemd units and the journal of a node still work after the tool's connections have ended.
 func (n *nodes) readQuiet(ctx context.Context) (c counters, err error) {
 	const period = 600 * time.Millisecond
 	for limit := time.Now().Add(15 * time.Second); ; {
@@ -127,8 +127,8 @@ func (n *nodes) readQuiet(ctx context.Context) (c counters, err error) {
 	}
 }
 
-// tracer counts the programs that processes of the nodes start. It reads the kernel's process events, and knows a process of a node
-// by its parent.
+// tracer counts the programs that processes of the nodes start. It reads the kernel's process events. A process belongs to a node if its
+// parent does.
 type tracer struct {
 	socket *os.File
 	mu     sync.Mutex
@@ -137,7 +137,8 @@ type tracer struct {
 	lost   bool // the kernel has discarded events
 }
 
-// startTracer subscribes to process events. They need the initial process and network namespaces, and CONFIG_PROC_EVENTS.
+// startTracer subscribes to the kernel's process events. The kernel must have CONFIG_PROC_EVENTS, and this process must be in the
+// initial process and network namespaces.
 func startTracer(groups []string) (*tracer, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.NETLINK_CONNECTOR)
 	if err != nil {
@@ -158,7 +159,7 @@ func startTracer(groups []string) (*tracer, error) {
 		return nil, errors.Join(fmt.Errorf("subscribe to process events: %w", err), t.socket.Close())
 	}
 	for _, group := range groups {
-		_ = filepath.WalkDir(group, func(path string, d fs.DirEntry, err error) error { // a group that has been removed has no processes
+		_ = filepath.WalkDir(group, func(path string, d fs.DirEntry, err error) error { // ignore errors: a group that was removed has no processes
 			if text, readErr := os.ReadFile(filepath.Join(path, "cgroup.procs")); err == nil && d.IsDir() && readErr == nil {
 				for word := range strings.FieldsSeq(string(text)) {
 					pid, _ := strconv.ParseUint(word, 10, 32) // the kernel writes numbers
@@ -172,6 +173,7 @@ func startTracer(groups []string) (*tracer, error) {
 	return t, nil
 }
 
+// readEvents reads process events from the socket until the socket is closed.
 func (t *tracer) readEvents() {
 	buffer := make([]byte, 4096)
 	for {
@@ -189,7 +191,7 @@ func (t *tracer) readEvents() {
 	}
 }
 
-// handle counts an event: a netlink header, a connector header, and struct proc_event of linux/cn_proc.h.
+// handle evaluates a process event. b has a netlink header, a connector header, and struct proc_event of linux/cn_proc.h.
 func (t *tracer) handle(b []byte) {
 	const headers, ids = 16 + 20, 16 + 20 + 16
 	const fork, exec, exit = 0x1, 0x2, 0x80000000
@@ -198,7 +200,7 @@ func (t *tracer) handle(b []byte) {
 	}
 	word := func(at int) uint32 { return binary.NativeEndian.Uint32(b[at:]) }
 	switch word(headers) {
-	case fork: // of a process, not of a thread; the id of a process that has ended is used again
+	case fork: // a fork of a process, not of a thread; the kernel can use the id of an ended process again
 		if parent, pid, child := word(ids+4), word(ids+8), word(ids+12); pid == child {
 			t.member[child] = t.member[parent]
 		}

@@ -16,13 +16,13 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// A scenario is one measured operation. Before each run the nodes have a hive that the same program has applied; that is not measured.
+// A scenario is one measured operation of a deploy tool. Before each measurement the same tool applies a hive, which is not measured.
 type scenario struct {
 	name, title string
-	keys        int                  // number of keys that each node has before
+	keys        int                  // number of keys that each node has before the measurement
 	goal        string               // switch, upload-keys or push
 	one         bool                 // only on the first node
-	change      func(h *hive, n int) // changes the applied hive into the measured one, by a new number
+	change      func(h *hive, n int) // changes the hive that was applied into the hive that is measured; n is a new number for contents
 }
 
 var scenarios = []scenario{
@@ -37,7 +37,7 @@ var scenarios = []scenario{
 	{name: "copy-all", title: "large paths to all nodes", goal: "push", change: func(h *hive, _ int) { h.large = true }},
 }
 
-// runner measures scenarios on the machines of a lab.
+// runner measures the scenarios with each tool on the machines of a lab.
 type runner struct {
 	options
 	generations int
@@ -50,7 +50,7 @@ type runner struct {
 	large       string // the store path that copy-one and copy-all copy, if it is built
 }
 
-// run measures the scenarios, and returns the figures by scenario and tool.
+// run measures the scenarios, and returns the figures by the name of the scenario and the name of the tool.
 func run(ctx context.Context, args []string) (results map[string]map[string][]figures, err error) {
 	r := &runner{salt: strconv.FormatInt(time.Now().UnixNano(), 36)}
 	if r.dir, err = os.MkdirTemp("", "nixbench-bench-"); err != nil {
@@ -87,7 +87,7 @@ func run(ctx context.Context, args []string) (results map[string]map[string][]fi
 	if err := r.makeGenerations(ctx); err != nil {
 		return nil, err
 	}
-	defer func() { // a failure leaves the path to the next garbage collection
+	defer func() { // if this fails, the next garbage collection deletes the path
 		_ = exec.Command("sh", "-c", deleteLarge(r.large)).Run()
 	}()
 	stop, err := startLoad(r.load)
@@ -144,7 +144,7 @@ func selectScenarios(names string) (out []scenario, err error) {
 	return out, nil
 }
 
-// measureRun prepares the nodes, and runs the scenario once.
+// measureRun prepares the nodes, runs the scenario once with the tool t, and returns what it measured.
 func (r *runner) measureRun(ctx context.Context, s scenario, t *tool) (f figures, err error) {
 	r.counter++
 	if !t.current || t.applied.keys != s.keys || t.applied.fresh != 0 || t.applied.large {
@@ -200,7 +200,7 @@ func (r *runner) apply(ctx context.Context, t *tool, h hive) error {
 	return nil
 }
 
-// runTool writes the hive of the tool, and runs the tool inside of the lab's network.
+// runTool writes the hive h for the tool t, and runs the tool inside of the lab's network, on all nodes or on the node named on.
 func (r *runner) runTool(ctx context.Context, t *tool, goal, on string, h hive) (figures, error) {
 	nixpkgs, err := r.assembleNixpkgs(h.fresh)
 	if err != nil {
@@ -218,7 +218,7 @@ func (r *runner) runTool(ctx context.Context, t *tool, goal, on string, h hive) 
 	return measure(cmd)
 }
 
-// checkNodes checks that the nodes have what the hive contains, so that no tool is measured that did nothing.
+// checkNodes returns an error if a node does not have what the hive contains, so that no tool is measured that did nothing.
 func (r *runner) checkNodes(ctx context.Context, s scenario, h hive) error {
 	for i, m := range r.lab.Machines {
 		want, file := h.lineText(), "/etc/which"
@@ -237,7 +237,7 @@ func (r *runner) checkNodes(ctx context.Context, s scenario, h hive) error {
 	return nil
 }
 
-// makeGenerations gives the nodes more generations of the system profile, with the system of the first apply.
+// makeGenerations adds generations to the system profile of each node. All of them contain the system of the first apply.
 func (r *runner) makeGenerations(ctx context.Context) error {
 	if r.generations == 0 {
 		return nil
@@ -245,7 +245,7 @@ func (r *runner) makeGenerations(ctx context.Context) error {
 	if err := r.apply(ctx, r.tools[0], hive{}); err != nil {
 		return err
 	}
-	r.tools[0].current = false // it deploys again, and records the number of its generation
+	r.tools[0].current = false // the first tool must deploy again, because it records the number of the current generation
 	script := fmt.Sprintf(`set -eu
 cd /nix/var/nix/profiles
 system=$(readlink -f system) last=$(readlink system) number=${last#system-} number=${number%%-link}
@@ -264,7 +264,7 @@ func (r *runner) runOnNodes(ctx context.Context, script string) error {
 	return nil
 }
 
-// prepareLarge builds the large path, once, and the systems that contain it.
+// prepareLarge builds the large store path, if it is not built yet, and the systems that contain this path. It copies nothing to the nodes.
 func (r *runner) prepareLarge(ctx context.Context, t *tool, on string, h hive) error {
 	if r.large == "" {
 		cmd := exec.CommandContext(ctx, "nix-build", "--no-out-link", "-E", r.describeLarge())
@@ -285,17 +285,18 @@ func (r *runner) describeLarge() string {
       in path (builtins.genList path %d))`, r.salt, r.size*1_000_000/r.paths, r.paths-1)
 }
 
-// deleteLarge returns a command that deletes the large paths, of which path refers to all, and the paths that refer to them, where they exist.
+// deleteLarge returns a command that deletes the large store paths to which path refers, and all paths that refer to a large path. The
+// command does nothing if path does not exist.
 func deleteLarge(path string) string {
 	return fmt.Sprintf("[ ! -e '%[1]s' ] || nix-store --delete --ignore-liveness $(nix-store --query --referrers-closure $(nix-store --query --requisites %[1]s | grep bench-large)) >/dev/null", path)
 }
 
 // hive describes what hive.nix contains.
 type hive struct {
-	fresh              int  // number of the nixpkgs, from which every store path of the systems depends
+	fresh              int  // number of the nixpkgs; all store paths of the systems depend on it
 	line               int  // content of /etc/which
 	keys               int  // number of keys of each node
-	keySet, keyVersion int  // part of the names, and of the contents, of the keys
+	keySet, keyVersion int  // keySet is part of the keys' names, keyVersion of their contents
 	large              bool // the systems contain the large path
 }
 
@@ -307,6 +308,7 @@ func (h hive) keyText(key int, node string) string {
 	return fmt.Sprintf("content of key %d, version %d, on %s", key, h.keyVersion, node)
 }
 
+// describeHive returns the text of hive.nix for h.
 func (r *runner) describeHive(h hive) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{
@@ -333,8 +335,8 @@ func (r *runner) describeHive(h hive) string {
 	return b.String() + "}\n"
 }
 
-// assembleNixpkgs assembles the mini NixOS, with a busybox that no other nixpkgs has. Since all builds use it, no store path of a system
-// exists before. It returns the folder.
+// assembleNixpkgs assembles a small NixOS, with a busybox that no other nixpkgs has, and returns its folder. All builds use this busybox,
+// so no store path of a system exists before.
 func (r *runner) assembleNixpkgs(number int) (string, error) {
 	target := filepath.Join(r.dir, fmt.Sprintf("nixpkgs-%d", number))
 	if _, err := os.Stat(target); err == nil {

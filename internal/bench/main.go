@@ -1,4 +1,5 @@
-// Command bench measures the speed of nixbench, alone or in turn with another program, so that a ratio is meaningful on any computer:
+// Command bench measures the speed of nixbench. It can also measure another deploy tool in turn with nixbench: the ratio of both is
+// meaningful on any computer.
 //
 //	go run ./internal/bench                                       # as root: deployments to the machines of a lab; -h prints the flags
 //	go test ./internal/bench -run '^$' -bench . -benchtime 1x     # apply to 1,000 simulated nodes
@@ -23,16 +24,16 @@ import (
 )
 
 const (
-	timeLimit = 2 * time.Hour   // for everything
-	runLimit  = 5 * time.Minute // for one run of a program
+	timeLimit = 2 * time.Hour   // for all measurements together
+	runLimit  = 5 * time.Minute // for one run of a deploy tool
 )
 
-// options are the flags.
+// options contains the flags of the command line.
 type options struct {
 	machines, repeat, load int
-	program, against       string // paths of a nixbench
-	againstCommand         string // instead of against, a command line of sh
-	dir                    string // folder for everything; it is removed at the end
+	program, against       string // paths of the measured nixbench, and of another one with which it is compared
+	againstCommand         string // a shell command of another deploy tool, used instead of against
+	dir                    string // folder for all files; it is removed at the end
 }
 
 func main() {
@@ -47,7 +48,7 @@ func main() {
 	}
 }
 
-// parse adds flags to the set, parses the arguments, and builds nixbench unless a program is given.
+// parse adds the flags to set, parses the arguments, and builds nixbench unless --program is given.
 func (o *options) parse(ctx context.Context, set *flag.FlagSet, args []string) error {
 	set.IntVar(&o.machines, "machines", 10, "start `N` machines")
 	set.IntVar(&o.repeat, "repeat", 3, "measure `N` times, and print medians")
@@ -76,7 +77,7 @@ func (o *options) parse(ctx context.Context, set *flag.FlagSet, args []string) e
 	return o.build(ctx)
 }
 
-// build builds nixbench from the sources of this program.
+// build builds nixbench from the source tree of this command.
 func (o *options) build(ctx context.Context) error {
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", o.program, "github.com/nixbench/nixbench/cmd/nixbench").CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
@@ -84,15 +85,15 @@ func (o *options) build(ctx context.Context) error {
 	return nil
 }
 
-// A tool is a program that deploys.
+// A tool is a deploy tool that is measured: a nixbench, or a shell command.
 type tool struct {
-	label, program, command string // command is instead of program
-	dir                     string // folder of its hive and state
-	applied                 hive   // what it has applied last
-	current                 bool   // the nodes have what it has applied last
+	label, program, command string // command is used instead of program
+	dir                     string // folder of the tool's hive and state
+	applied                 hive   // the hive that the tool has applied last
+	current                 bool   // the nodes still have what this tool has applied last
 }
 
-// makeTools returns the measured nixbench, and what it is compared with, each with a folder for its hive.
+// makeTools returns the measured nixbench, and the tool with which it is compared, if there is one. It creates a folder for each of them.
 func (o *options) makeTools() ([]*tool, error) {
 	tools := []*tool{{label: "new", program: o.program}}
 	if o.against+o.againstCommand != "" {
@@ -107,7 +108,8 @@ func (o *options) makeTools() ([]*tool, error) {
 	return tools, nil
 }
 
-// argv returns the command for a goal; on is empty for all nodes. A command line gets the same by variables.
+// argv returns the command line for a goal (such as switch). on is the name of a node, or empty for all nodes. A shell command gets goal
+// and on in environment variables.
 func (t *tool) argv(goal, on string) []string {
 	if t.command != "" {
 		return []string{"env", "HIVE=" + t.dir, "GOAL=" + goal, "ON=" + cmp.Or(on, "*"), "sh", "-c", t.command}
@@ -122,7 +124,7 @@ func (t *tool) argv(goal, on string) []string {
 	return argv
 }
 
-// measure runs a command, and returns what it cost on this computer.
+// measure runs a command, and returns the time and the other resources that it used on this computer.
 func measure(cmd *exec.Cmd) (figures, error) {
 	var output strings.Builder
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &output, &output, 10*time.Second
@@ -143,7 +145,7 @@ func measure(cmd *exec.Cmd) (figures, error) {
 	return figures{wall: took.Seconds(), hereCPU: float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9, hereMemory: memory}, nil
 }
 
-// startLoad starts busy loops, which end with stop, with this process, or after an hour of processor time.
+// startLoad starts processes with busy loops. They end when stop is called, when this process ends, or after an hour of processor time.
 func startLoad(loops int) (stop func(), err error) {
 	var running []*exec.Cmd
 	stop = func() {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A metric is a quantity that is measured in each run.
+// A metric is a quantity that is measured in each run of a deploy tool.
 type metric string
 
 const (
@@ -23,7 +23,7 @@ const (
 
 var metrics = []metric{wall, nodeCPU, hereCPU, hereMemory, programs}
 
-// figures are the values of one run. A metric that was not measured is missing.
+// figures contains the values of one run of a deploy tool. A metric that was not measured is missing.
 type figures map[metric]float64
 
 // medians returns the median of each metric that all runs have.
@@ -43,7 +43,7 @@ func medians(runs []figures) figures {
 	return out
 }
 
-// printTable prints the medians of each tool, and the ratio of the first tool to the second.
+// printTable prints the medians of each tool, and the ratios of the first tool's medians to those of the second tool.
 func printTable(w io.Writer, title string, tools []*tool, runs map[string][]figures) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	header := []string{title}
@@ -72,7 +72,7 @@ func printTable(w io.Writer, title string, tools []*tool, runs map[string][]figu
 	return table.Flush()
 }
 
-// watchMemory reads the peak of a process's memory until the returned function is called, which returns it in megabytes.
+// watchMemory reads the maximum memory use of a process repeatedly. The returned function stops the reading and returns the maximum in MB.
 func watchMemory(pid int) (peak func() float64) {
 	end, result := make(chan struct{}), make(chan float64)
 	go func() {

@@ -1,5 +1,5 @@
-// Package frame has what the pages about runs and about benchmarks have in common: the head with the style, tables, axes, and that a page is written
-// completely or not at all. html/template escapes all texts.
+// Package frame contains the common parts of the HTML pages about runs and about benchmarks: the head with the style, tables and axes. A
+// page is written completely or not at all. html/template escapes all texts.
 package frame
 
 import (
@@ -16,16 +16,16 @@ var parts string
 //go:embed style.css
 var style string
 
-// Fact is a line of the template facts.
+// Fact is a line of the template `facts`, which shows a list of names with texts.
 type Fact struct {
 	Name, Text string
 	Code       bool
 }
 
-// Tick is a mark of an axis. At is a position as [Percent] returns it.
+// Tick is a mark on an axis. At is its position, in the format of [Percent].
 type Tick struct{ At, Anchor, Text string }
 
-// Percent returns a part of a whole in the form of CSS and SVG.
+// Percent returns part as a percentage of whole, in the syntax of CSS and SVG.
 func Percent(part, whole float64) string {
 	if whole <= 0 {
 		return "0%"
@@ -33,8 +33,8 @@ func Percent(part, whole float64) string {
 	return fmt.Sprintf("%.2f%%", 100*part/whole)
 }
 
-// Render executes a template, which may use the templates of this package, and writes the page to w. own is the style of the page beside the common one; it is
-// embedded in nixbench, so it is safe.
+// Render executes a template, which may use the templates of this package, and writes the page to w. own is the page's own style, which
+// is added to the common style. It need not be escaped, because it is embedded in nixbench.
 func Render(w io.Writer, text, own string, funcs template.FuncMap, content any) error {
 	t := template.New("page").Funcs(template.FuncMap{"style": func() template.CSS { return template.CSS(style + own) }}).Funcs(funcs)
 	for _, part := range []string{parts, text} {
