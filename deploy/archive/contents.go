@@ -17,18 +17,20 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// digestsFile contains the digests of the states that were exported from or imported into the folder, the newest last. An
-// export contains them, so an import can determine whether the state here is an earlier version of the export.
+// digestsFile contains the digests of the states that were exported from or imported into the folder, the newest last.
+// An export contains these digests. So an import can find out whether the state in the folder is an earlier version of
+// the exported state.
 const digestsFile = "exports.json"
 
 const maxDigests = 1000
 
-// notExported are the files and folders in the state folder that describe this computer and not the cluster, and the
-// records of runs. Plans are executed where they were made.
+// notExported are files and folders of the state folder that an export does not contain as state: they describe this
+// computer and not the cluster, or are records of runs. The key of plan files is one of them, because a plan is
+// executed on the computer that made it.
 var notExported = []string{"lock", "images.json", digestsFile, "gcroots", "runs", "benchmarks", "secrets", "secrets/plan_key"}
 
-// checkContent returns an error for a path that cannot be a file of an export, which is input. The access files in
-// secrets/forward are useless on another computer.
+// checkContent returns an error if a path in an export cannot be a file of a state. The export is input and may be
+// malicious. The access files in secrets/forward are useless on another computer.
 func checkContent(file string) error {
 	parts := strings.Split(file, "/")
 	hidden := slices.ContainsFunc(parts, func(part string) bool { return strings.HasPrefix(part, ".") })
@@ -46,7 +48,8 @@ func checkContent(file string) error {
 func isRecord(file string) bool { return strings.HasPrefix(file, "runs/") }
 
 // contents returns the files of the state that another computer needs to manage the cluster, as sorted paths with
-// slashes: state.json, runtime.json, known_hosts, access files, and secrets. With runs, also the records of runs.
+// slashes: state.json, runtime.json, known_hosts, access files, and secrets. If runs is set, it also returns the files
+// of the records of runs.
 func contents(d state.Dir, runs bool) ([]string, error) {
 	files, err := listFiles(d, "", false)
 	for _, folder := range []string{"secrets", "runs"} {
@@ -65,7 +68,7 @@ func contents(d state.Dir, runs bool) ([]string, error) {
 }
 
 // listFiles returns the paths of the regular files in a subfolder, with all levels of folders if deep is set. If the
-// subfolder does not exist, there are none.
+// subfolder does not exist, it returns no paths.
 func listFiles(d state.Dir, below string, deep bool) (files []string, err error) {
 	entries, err := os.ReadDir(filepath.Join(string(d), below)) // follows a link: secrets may be on another disk
 	if errors.Is(err, fs.ErrNotExist) {

@@ -29,7 +29,7 @@ type Header struct {
 	Cluster  string    `json:"cluster"`
 	Exported time.Time `json:"exported"`
 	By       string    `json:"by"`     // user and host
-	States   []string  `json:"states"` // digests of earlier states and, the last one, of this state
+	States   []string  `json:"states"` // digests of earlier states; the last element is the digest of this state
 }
 
 // Result describes what was exported or imported.
@@ -37,10 +37,11 @@ type Result struct {
 	Header
 	Files   int  `json:"files"`   // files of the state
 	Records int  `json:"records"` // files of records of runs
-	Changed bool `json:"changed"` // false if an import found the same state in the folder
+	Changed bool `json:"changed"` // false if an import changed nothing, because the folder had the same state
 }
 
-// Export encrypts the state to recipients and writes it to file. With runs, it includes the records of runs. An existing file is replaced only if it is encrypted with age.
+// Export encrypts the state to recipients and writes it to file. If runs is set, the file includes the records of runs.
+// An existing file is replaced only if it is encrypted with age.
 func Export(ctx context.Context, lock *state.Lock, cluster, file string, runs bool, recipients []age.Recipient) (*Result, error) {
 	if err := checkTarget(file); err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func Export(ctx context.Context, lock *state.Lock, cluster, file string, runs bo
 	if err != nil {
 		return nil, err
 	}
-	if s, err := dir.Load(); err != nil { // also if state.json is damaged
+	if s, err := dir.Load(); err != nil { // this also fails if state.json is damaged
 		return nil, err
 	} else if len(names) == 0 || s.Cluster == nil && len(s.Nodes) == 0 {
 		return nil, failure.WithHint(failure.NewUsage("there is no state of %s in %s", cluster, dir), "nixbench apply creates it")
@@ -74,7 +75,7 @@ func Export(ctx context.Context, lock *state.Lock, cluster, file string, runs bo
 	return r, nil
 }
 
-// checkTarget returns an error if a file that is not an export would be overwritten.
+// checkTarget returns an error if file exists and is not an export, so that Export does not overwrite another file.
 func checkTarget(file string) error {
 	f, _, err := durable.Open(file)
 	if errors.Is(err, os.ErrNotExist) {

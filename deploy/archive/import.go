@@ -25,8 +25,9 @@ const (
 	maxBytes = 8 << 30
 )
 
-// Import decrypts file and replaces the state by its contents. Without force, Import fails if the state has changes that the
-// export lacks. If both states are equal, nothing changes. Records of runs are added.
+// Import decrypts file and replaces the state by its contents. Without force, Import fails if the state in the folder
+// has changes that the export lacks. If both states are equal, nothing changes. Records of runs in the export are added
+// to the folder.
 func Import(ctx context.Context, lock *state.Lock, cluster, file string, force bool, identities []age.Identity) (*Result, error) {
 	f, _, err := durable.Open(file)
 	if err != nil {
@@ -39,12 +40,12 @@ func Import(ctx context.Context, lock *state.Lock, cluster, file string, force b
 	}
 	dir := lock.Dir()
 	imported := dir.Staging()
-	defer os.RemoveAll(string(imported)) // after a failure
+	defer os.RemoveAll(string(imported)) // remove the folder after a failure
 	r := &Result{}
 	if err := r.stage(ctx, tar.NewReader(plain), imported, cluster, file); err != nil {
 		return nil, err
 	}
-	if _, err = io.Copy(io.Discard, plain); err != nil { // the end of the file proves that it is complete
+	if _, err = io.Copy(io.Discard, plain); err != nil { // read to the end, because only the end of the file proves that the file is complete
 		return nil, damaged(file, err)
 	}
 	if err := r.decide(dir, imported, file, force); err != nil || !r.Changed {
@@ -140,7 +141,9 @@ func (r *Result) readHeader(name string, data []byte, cluster string) error {
 	return nil
 }
 
-// decide compares the digests of the old and the new state, and sets r.Changed.
+// decide checks the digest of the imported state, and compares it with the digest of the old state. It sets r.Changed
+// if the import changes the folder. Unless force is set, it returns an error if the old state has changes that the
+// imported state lacks.
 func (r *Result) decide(old, imported state.Dir, file string, force bool) error {
 	newest := r.States[len(r.States)-1]
 	if digest, err := computeDigest(imported); err != nil || digest != newest {
@@ -168,7 +171,7 @@ func (r *Result) decide(old, imported state.Dir, file string, force bool) error 
 	return newConflict("the state in %s has changes that %s lacks", old, file)
 }
 
-// missingRecords reports whether the new folder has a record of a run that the old one lacks.
+// missingRecords reports whether the folder imported has a record of a run that the folder old lacks.
 func missingRecords(old, imported state.Dir) (bool, error) {
 	files, err := contents(imported, true)
 	return slices.ContainsFunc(files, func(name string) bool {

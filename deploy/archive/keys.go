@@ -14,7 +14,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Recipients returns the recipients of an export: public keys of age or SSH, those in files, and a passphrase unless it is empty.
+// Recipients returns the recipients of an export, for which it is encrypted: the public keys (of age or SSH) in keys,
+// the public keys in files, and the passphrase unless it is empty.
 func Recipients(keys, files []string, passphrase string) (out []age.Recipient, err error) {
 	for _, key := range keys {
 		r, err := parseRecipient(key)
@@ -38,8 +39,8 @@ func Recipients(keys, files []string, passphrase string) (out []age.Recipient, e
 	return out, nil
 }
 
-// parseRecipient parses a public key: of age (age1…) or of SSH (ssh-ed25519 …, ssh-rsa …). Its errors never contain the
-// text, which could be a private key.
+// parseRecipient parses a public key: of age (age1…) or of SSH (ssh-ed25519 …, ssh-rsa …). Its errors never contain
+// text, because text could be a private key.
 func parseRecipient(text string) (age.Recipient, error) {
 	text = strings.TrimSpace(text)
 	if strings.HasPrefix(text, "ssh-") {
@@ -83,8 +84,9 @@ func appendRecipients(out []age.Recipient, file string) ([]age.Recipient, error)
 	return out, nil
 }
 
-// Identities returns what can decrypt an export: the private keys of age or SSH in files, and a passphrase unless it is empty. ask asks
-// the user for the passphrase of an encrypted SSH key; it is called only if the key is needed.
+// Identities returns what can decrypt an export: the private keys (of age or SSH) in files, and the passphrase unless
+// it is empty. If an encrypted SSH key in files is needed, the function ask asks the user for the passphrase of this
+// key.
 func Identities(files []string, passphrase string, ask func(question string) ([]byte, error)) (out []age.Identity, err error) {
 	for _, file := range files {
 		found, err := readIdentities(file, func() ([]byte, error) { return ask("passphrase of " + file) })

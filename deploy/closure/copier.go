@@ -17,16 +17,16 @@ type Host interface {
 	Conn(ctx context.Context) (*remote.Conn, error)
 }
 
-// Copier copies closures. The zero value works. Its methods may be called concurrently for many
-// nodes; the caller limits the number of concurrent calls.
+// Copier copies closures. The zero value works. Its methods may be called concurrently for many nodes; the caller
+// should limit the number of concurrent calls.
 type Copier struct {
 	Run        nixeval.Runner // starts local programs; nil: nixeval.Exec
 	Start      StartFunc      // starts the local nix-daemon; nil: nixeval.StartPipe
 	Send       event.Sink
 	NixOptions [][2]string // for the local Nix, passed as --option
 
-	// Substitute allows the node to fetch paths from its own caches, with its own settings. If the
-	// node's daemon trusts the login user, NixOptions replace these settings.
+	// Substitute allows the node to fetch paths from its own caches, with its own settings. If the node's daemon trusts
+	// the login user, NixOptions override the settings of the node.
 	Substitute bool
 
 	// Dir is the folder for the sockets of running copies. If Dir is empty, or too long for a
@@ -35,16 +35,16 @@ type Copier struct {
 
 	records records
 
-	// For tests.
+	// The fields socket and patience are for tests.
 	socket   func(node string) string // path of the socket of a node's Nix daemon; nil: daemonSocket for all nodes
-	patience time.Duration            // replaces replyTimeout; 0: it does not
+	patience time.Duration            // used instead of replyTimeout unless it is 0
 }
 
 // Stats are the numbers of a copy.
 type Stats struct {
 	Paths   int   // number of paths that the node was missing
-	Bytes   int64 // unpacked size of these paths
-	Closure int64 // unpacked size of the whole closure; 0 if no path was missing
+	Bytes   int64 // unpacked size of the missing paths in bytes
+	Closure int64 // unpacked size of the whole closure in bytes; 0 if no path was missing
 }
 
 // Copy copies the closures of output paths to a node. The error is an [*Error] if Nix failed, and
@@ -53,8 +53,8 @@ func (c *Copier) Copy(ctx context.Context, node string, h Host, paths []string) 
 	return c.copyClosures(ctx, node, h, paths)
 }
 
-// CopyAndProtect copies the closure of an output path to a node, and protects it from the node's garbage collector, see
-// Protect.
+// CopyAndProtect copies the closure of an output path to a node. It also protects the path from the node's garbage
+// collector, as Protect does.
 func (c *Copier) CopyAndProtect(ctx context.Context, node string, h Host, name, path string) (Stats, error) {
 	l, err := c.openLink(ctx, node, h)
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *Copier) copyClosures(ctx context.Context, node string, h Host, paths []
 	return l.copyClosures(ctx, paths, flags...)
 }
 
-// A copy may take copyTimeout, and a second for each slowestCopy bytes.
+// The time limit of a copy is copyTimeout, plus one second for each slowestCopy bytes.
 const (
 	copyTimeout = 10 * time.Minute
 	slowestCopy = 16 << 10
@@ -114,9 +114,9 @@ func (l *link) copyClosures(ctx context.Context, paths []string, flags ...string
 	return stats, (&transfer{link: l, paths: paths, flags: flags, missing: m}).run(ctx)
 }
 
-// isReadable reports whether the paths of the local store are files here. They are not if Nix is configured with
-// another root or a store on another machine, and on macOS only Nix knows their names, which it changes if they differ in upper and
-// lower case only.
+// isReadable reports whether nixbench can read the files of the paths directly, without Nix. It cannot if Nix uses
+// another root folder or a store on another machine. It also cannot on macOS: if the names of two files differ only in
+// upper and lower case, Nix stores one of them under another name.
 func isReadable(paths []string) bool {
 	if runtime.GOOS == "darwin" {
 		return false

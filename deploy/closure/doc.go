@@ -10,11 +10,12 @@
 // started. Otherwise one local process describes the closures of all expected paths, and
 // the node's daemon reports which of them are missing.
 //
-// If sshd forbids the connection to the daemon's socket, `nix-daemon --stdio` on the node makes it.
+// If sshd forbids connections to the daemon's socket, the copier starts `nix-daemon --stdio` on the node, which makes
+// the connection.
 //
-// `nix copy` transfers the paths through a local socket that is forwarded to the daemon. Where the files of the local store
-// can be read, the copier accelerates this: it writes the files to the daemon itself ([daemon.Conn.AddPaths]), which saves a
-// process for each node.
+// `nix copy` transfers the paths through a local socket that is forwarded to the daemon. If the copier can read the
+// files of the local store itself, it does not start `nix copy`: it sends the files to the daemon
+// ([daemon.Conn.AddPaths]). This saves one process per node.
 //
 // After an interrupted copy there are no incomplete paths on the node: a path becomes
 // valid when it has been received completely, and the next Copy transfers the rest. The

@@ -14,9 +14,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
-// Error is a failed copy or build. It wraps the error of package remote if the connection
-// failed, a *nixeval.BuildError if a build on the node failed, and the context's error after
-// a cancellation.
+// Error is a failed copy or build. The wrapped error shows the cause: an error of package remote if the connection
+// failed, a *nixeval.BuildError if a build on the node failed, or the context's error after a cancellation.
 type Error struct {
 	Node   string
 	Phase  event.Phase // the phase event.Copy, or event.Build if the node builds
@@ -46,7 +45,7 @@ func (e *Error) Kind() failure.Kind { return failure.Copy }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint returns what the user can do, or "".
+// Hint returns what the user can do to fix the error, or "".
 func (e *Error) Hint() string { return e.hint }
 
 // shortArgv returns the text of a command for a message, with 20 words at most.
@@ -68,12 +67,12 @@ func daemonAccessHint(node, user string) string {
 	return fmt.Sprintf("log in as root, or let %[1]q use the Nix daemon: it must be in nix.settings.allowed-users and nix.settings.trusted-users of %[2]s, and its socket must be open to it", user, node)
 }
 
-// newNixError returns the error of a failed local Nix process.
+// newNixError returns the error of a Nix process that failed on this computer.
 func newNixError(node string, phase event.Phase, step string, argv []string, err error, log *nixlog.Reader) *Error {
 	e := &Error{Node: node, Phase: phase, Step: step, Err: err}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
-		return e // without a command in the message: the run was cancelled, or Nix is not installed
+		return e // leave the command out of the message, because the run was cancelled or Nix is not installed
 	}
 	e.Argv, e.Stderr = argv, log.Output()
 	if n := len(log.Errors); n > 0 {
@@ -90,8 +89,9 @@ var (
 	fullRE     = regexp.MustCompile(`No space left on device|Disk quota exceeded|database or disk is full`)
 )
 
-// addCopyReason completes the error of a failed copy: with the number of copied paths, which stay on the node,
-// and with the cause and the hint that follow from what Nix has printed. left contains the paths that were not copied.
+// addCopyReason completes the error of a failed copy. It adds how many of the paths in all were copied; these paths
+// stay on the node. From the text printed by Nix, it also derives the cause and the hint. left contains the paths that
+// were not copied.
 func (l *link) addCopyReason(ctx context.Context, e *Error, printed string, all, left missing) {
 	if n := len(all.paths) - len(left.paths); n > 0 {
 		e.Step += fmt.Sprintf(" (%d copied, the next run continues from there)", n)

@@ -30,8 +30,8 @@ func diskFullHint(ctx context.Context, conn *remote.Conn, need int64) string {
 	return text + ": free space on the node, for example with nix-collect-garbage -d" + again
 }
 
-// parseDfLine parses a line of df -P. It returns the mount point, and the fourth column: free KiB, or
-// free inodes with -i.
+// parseDfLine parses a line of df -P. It returns the mount point, and the number in the fourth column: the free KiB, or
+// for df -i the free inodes.
 func parseDfLine(line string) (place string, free int64) {
 	f := strings.Fields(line)
 	if len(f) < 6 {

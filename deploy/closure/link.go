@@ -23,22 +23,23 @@ type link struct {
 	conn   *remote.Conn
 	daemon *daemon.Conn
 	stop   func() bool
-	done   *progress // of the copy, if one has started
+	done   *progress // progress of the copy; nil before the copy starts
 	warned int       // number of warnings of the daemon
 }
 
 const (
-	// maxReplies is the maximal size of what a node's daemon reports about paths: the records of 100,000 paths have about 50 MiB.
+	// maxReplies is the maximum total size of a node daemon's replies in bytes. The records of 100,000 paths have about 50 MiB.
 	maxReplies = 64 << 20
 
-	// replyTimeout is the time limit of a node's Nix daemon for the handshake and for a query. A daemon that cannot write to
-	// /nix/var does not answer: it takes its store for that of another daemon, and connects to itself again and again.
+	// replyTimeout is the time limit of a node's Nix daemon for the handshake and for a query. For example, a daemon
+	// that cannot write to /nix/var does not answer: it assumes that another daemon manages the store, and connects to
+	// its own socket again and again.
 	replyTimeout = time.Minute
 
 	maxWarnings = 100 // number of a daemon's warnings that are shown for a copy
 )
 
-// openLink connects to the node's Nix daemon, which is disconnected when ctx ends.
+// openLink connects to the node's Nix daemon. The connection is closed when ctx ends.
 func (c *Copier) openLink(ctx context.Context, node string, h Host) (*link, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
@@ -64,8 +65,9 @@ func (c *Copier) openLink(ctx context.Context, node string, h Host) (*link, erro
 	return nil, e
 }
 
-// dial connects to the node's Nix daemon: to its socket, or, if that is not possible, to a program that connects to the socket or, as root,
-// opens the store itself. sshd can forbid forwarding (AllowStreamLocalForwarding no).
+// dial connects to the socket of the node's Nix daemon. If that is not possible, for example because sshd forbids it
+// (AllowStreamLocalForwarding no), dial starts `nix-daemon --stdio` on the node. This program connects to the socket;
+// as root, it opens the store itself.
 func (l *link) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 	socket, err := l.conn.DialUnix(ctx, l.c.remoteSocket(l.node))
 	if err == nil || ctx.Err() != nil || l.conn.Err() != nil {
@@ -137,7 +139,8 @@ func (l *link) handleMessage(m daemon.Message) {
 	}
 }
 
-// stream copies the paths over the connection to the daemon. It first lets the node fetch what its caches have, if that is allowed.
+// stream copies the paths over the connection to the daemon. If Copier.Substitute is set, the node first fetches from
+// its caches the paths that they have.
 func (l *link) stream(ctx context.Context, m missing) error {
 	defer context.AfterFunc(ctx, func() { l.daemon.Close() })()
 	l.done = newProgress(l.c.Send, l.node, m)
@@ -191,7 +194,7 @@ func (l *link) explain(ctx context.Context, err error) error {
 	}
 	ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 	if ended {
-		// When the connection to the node is lost, all of its channels end first.
+		// When the connection to the node is lost, its channels, such as the daemon's, end a moment before the connection.
 		select {
 		case <-l.conn.Done():
 		case <-time.After(lostDelay):
@@ -206,5 +209,5 @@ func (l *link) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// lostDelay is the maximal time between the end of a channel and the end of its connection, if that was lost.
+// lostDelay is how long explain waits, after a channel has ended, to see whether the SSH connection was lost.
 const lostDelay = 200 * time.Millisecond

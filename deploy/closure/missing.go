@@ -7,11 +7,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure/daemon"
 )
 
-// missing is the set of a closure's paths that a node does not have.
+// missing contains the paths of a closure that a node does not have.
 type missing struct {
 	paths []string                    // sorted so that each path comes after the paths to which it refers
 	bytes int64                       // unpacked size of these paths
-	infos map[string]*daemon.PathInfo // of every path of the closure
+	infos map[string]*daemon.PathInfo // the record of every path of the closure
 }
 
 func newMissing(infos map[string]*daemon.PathInfo, paths []string) missing {
@@ -36,8 +36,9 @@ func (m missing) closureSize() int64 {
 
 func (m missing) stepName() string { return "copy " + formatCount(len(m.paths), "path") }
 
-// findMissing returns the paths of the closures that the node does not have. It first checks the paths
-// themselves: a valid path has a valid closure, so the local store is not read for an up-to-date node.
+// findMissing returns the paths of the closures that the node does not have. It first asks whether the node has the
+// argument paths themselves. If a path is valid, its whole closure is valid. So the local store is not read if the node
+// is up to date.
 func (l *link) findMissing(ctx context.Context, paths []string) (missing, error) {
 	if len(paths) == 0 {
 		return missing{}, nil
@@ -56,7 +57,7 @@ func (l *link) findMissing(ctx context.Context, paths []string) (missing, error)
 	return newMissing(all.infos, invalid), nil
 }
 
-// queryInvalid returns the paths that are not in the node's store, in their order.
+// queryInvalid returns those of the paths that are not in the node's store. It keeps the order of the paths.
 func (l *link) queryInvalid(ctx context.Context, paths []string) ([]string, error) {
 	var valid []string
 	err := l.ask(func() (err error) {
@@ -69,7 +70,7 @@ func (l *link) queryInvalid(ctx context.Context, paths []string) ([]string, erro
 	return without(paths, valid), nil
 }
 
-// without returns the elements of paths that are not in drop, in their order.
+// without returns the elements of paths that are not in drop. It keeps the order of the elements.
 func without(paths, drop []string) []string {
 	isDropped := map[string]bool{}
 	for _, p := range drop {

@@ -6,7 +6,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
-// newNixLog returns a reader of the stderr of one Nix process that calls warn for each warning.
+// newNixLog returns a reader for the stderr of one Nix process. The reader calls warn for each warning.
 func newNixLog(warn func(text string)) *nixlog.Reader {
 	return &nixlog.Reader{Message: func(level int64, text string) {
 		text, isWarning := strings.CutPrefix(text, "warning: ")

@@ -21,7 +21,7 @@ type progress struct {
 	mu     sync.Mutex
 	paths  int
 	bytes  int64            // size of the completed paths
-	within map[string]int64 // path in transfer → its bytes so far
+	within map[string]int64 // path that is being copied → the number of its bytes that were copied so far
 	sent   time.Time
 }
 
@@ -58,8 +58,8 @@ func (p *progress) complete(path string) {
 	}
 }
 
-// newLog returns a log for nix copy that updates the progress. Nix versions before about 2.18 do not
-// report the bytes of an incomplete path, so a path is then counted when it is complete.
+// newLog returns a log for nix copy that updates the progress. Nix versions before about 2.18 do not report the bytes
+// of an incomplete path, so with these versions a path is counted only when it is complete.
 func (p *progress) newLog() *nixlog.Reader {
 	l := newNixLog(func(text string) {
 		p.send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: p.node, Level: "warning", Text: text})
@@ -82,8 +82,8 @@ func (p *progress) newLog() *nixlog.Reader {
 	return l
 }
 
-// finish reports that all paths are on the node. Until then the progress may be lower: Nix does not
-// report paths that the node has fetched itself, or that another process has copied.
+// finish sets the progress to the total, because all paths are on the node. The progress may be lower before: Nix does
+// not report paths that the node has fetched itself, or that another process has copied.
 func (p *progress) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,8 +92,8 @@ func (p *progress) finish() {
 	p.sendProgress(true)
 }
 
-// sendProgress sends a progress event; the caller holds the lock. Unless always is set, it does nothing if the last event was sent
-// less than progressEvery ago.
+// sendProgress sends a progress event. Unless always is set, it does nothing if the last event was sent less than
+// progressEvery ago. The caller must hold the lock of p.
 func (p *progress) sendProgress(always bool) {
 	now := time.Now()
 	if !always && now.Sub(p.sent) < progressEvery {

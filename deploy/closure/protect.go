@@ -13,10 +13,9 @@ const rootsDir = "/run/nixbench/gcroots"
 
 const linkScript = `mkdir -p "$1" && ln -sfn "$3" "$1/$2"`
 
-// Protect protects a path from the node's garbage collector until Protect is called with the same name
-// and another path, or until the next boot. It is needed because the Nix daemon protects received paths
-// only during the copy, and in a rolling update a profile may refer to them much later. Protect runs a
-// command as root.
+// Protect protects a path from the node's garbage collector until Protect is called with the same name and another
+// path, or until the next boot. It is needed because the Nix daemon protects received paths only during the copy. In a
+// rolling update, the profile of the node refers to these paths much later. Protect runs a command as root.
 func (c *Copier) Protect(ctx context.Context, node string, h Host, name, path string) error {
 	l, err := c.openLink(ctx, node, h)
 	if err != nil {
@@ -29,7 +28,7 @@ func (c *Copier) Protect(ctx context.Context, node string, h Host, name, path st
 	return l.protect(ctx, name, path)
 }
 
-// holdPath protects a path until the link is closed.
+// holdPath protects a path from the node's garbage collector until the link l is closed.
 func (l *link) holdPath(ctx context.Context, path string) error {
 	if err := l.ask(func() error { return l.daemon.AddTempRoot(path) }); err != nil {
 		return l.newError("protect "+path, l.explain(ctx, err))
@@ -37,8 +36,8 @@ func (l *link) holdPath(ctx context.Context, path string) error {
 	return nil
 }
 
-// protect does what Protect does, with one small program. The path must be held by holdPath, so that a garbage collection that runs at
-// this moment does not delete it.
+// protect does what Protect does, and starts only one small program on the node. The caller must have called holdPath
+// for the path, so that a garbage collection that runs at this moment does not delete the path.
 func (l *link) protect(ctx context.Context, name, path string) error {
 	root := rootsDir + "/" + name
 	run := func(argv ...string) error {

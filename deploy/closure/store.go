@@ -16,22 +16,22 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// storeClosure is the closure of some paths in the local store.
+// storeClosure is the closure, in the local store, of the paths that are copied to a node.
 type storeClosure struct {
-	paths []string // a path is behind the paths that it refers to
+	paths []string // a path comes after the paths that it refers to
 	infos map[string]*daemon.PathInfo
 }
 
 // records caches what the local store records about paths, because closures share most of their paths. A valid path
 // has the same record during a run.
 type records struct {
-	mu       sync.Mutex // held while the store is read, so that nodes that wait use the result
+	mu       sync.Mutex // held while the store is read; other nodes wait, and then use the result
 	expected []string   // paths that are read together with the first path that is asked for
 	known    map[string]*daemon.PathInfo
 }
 
-// Expect announces paths that will be copied. The closures of all expected paths are read together, when the first
-// node misses one of them. Expect itself reads nothing.
+// Expect announces paths that will be copied. When it is found that a node lacks one of them, the closures of all
+// expected paths are read together. Expect itself reads nothing.
 func (c *Copier) Expect(paths []string) {
 	c.records.mu.Lock()
 	defer c.records.mu.Unlock()
@@ -75,12 +75,12 @@ func (c *Copier) readRecords(ctx context.Context, paths []string) error {
 	if c.records.known == nil {
 		c.records.known = found
 	}
-	maps.Copy(c.records.known, found) // only now, so that the cache has the references of every path
+	maps.Copy(c.records.known, found) // add all records at once: if a path is in the cache, its closure is, too
 	return nil
 }
 
-// Sizes returns the unpacked size of each path in the closure of path, which is in the local store or only on the node. It returns nil
-// if neither store has the path.
+// Sizes returns the unpacked size of each path in the closure of path. It reads the local store, or the store of the
+// node if only the node has the path. It returns nil if neither store has the path.
 func (c *Copier) Sizes(ctx context.Context, node string, h Host, path string) (map[string]int64, error) {
 	if durable.Exists(path) {
 		if all, err := c.readClosure(ctx, node, []string{path}); err == nil || ctx.Err() != nil {
@@ -110,8 +110,9 @@ func sizes(infos map[string]*daemon.PathInfo) map[string]int64 {
 	return out
 }
 
-// queryClosure returns the records of the closures of paths: it asks the daemon first for the paths, then for their references,
-// and so on. It asks for no known path, whose closure is known too, and leaves out what is not in the store.
+// queryClosure returns the records of the closures of paths: it asks the daemon first for the paths, then for their
+// references, and so on. It does not ask for paths in known, because their closures are also in known. It leaves out
+// paths that are not in the store.
 func queryClosure(store *daemon.Conn, paths []string, known map[string]*daemon.PathInfo) (map[string]*daemon.PathInfo, error) {
 	found := map[string]*daemon.PathInfo{}
 	asked := map[string]bool{}

@@ -15,23 +15,23 @@ import (
 	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
-// longestMessage is the maximal length of a line of Nix's log in bytes. It is larger than the default of
-// remote.Lines, since a truncated line cannot be parsed. Longer lines are discarded.
+// longestMessage is the maximal length of a line of Nix's log in bytes. It is larger than the default limit of
+// remote.Lines, because a line that was split cannot be parsed. Longer lines are discarded.
 const longestMessage = 1 << 20
 
 const (
 	keepLines = 20             // number of last lines of a build's log that an error contains
 	keepBytes = 16 << 20       // size of all lines that are kept
 	buildTime = 24 * time.Hour // time limit of a build on a node
-	buildLog  = 1 << 30        // maximal size of its log
+	buildLog  = 1 << 30        // maximum size of the log of a build, in bytes
 )
 
 // BuildOnTarget copies derivations to the node and builds them there, with the node's own caches and
 // builders. The log is sent as events. If a build fails, the error is an [*Error] that wraps a
 // *nixeval.BuildError.
 func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []string) error {
-	// With --derivation, nix copy copies the .drv files. Without it, older versions of Nix copy their
-	// outputs.
+	// With --derivation, nix copy copies the .drv files. Without the flag, older versions of Nix copy the outputs of
+	// the derivations.
 	if _, err := c.copyClosures(ctx, node, h, drvs, "--derivation"); err != nil {
 		return err
 	}
@@ -44,13 +44,14 @@ func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []
 	b.log.Start, b.log.Progress, b.log.BuildLog = b.handleStart, b.handleProgress, b.handleBuildLog
 	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning", "--log-format", "internal-json", "--"}, drvs...)
 	lines := &remote.Lines{Max: longestMessage, Each: func(line string, continued bool) {
-		if !continued && len(line) < longestMessage-utf8.UTFMax { // an incomplete message cannot be parsed
+		if !continued && len(line) < longestMessage-utf8.UTFMax { // parse only complete lines
 			b.log.HandleLine(line)
 		}
 	}}
 	ctx, cancel := context.WithTimeoutCause(ctx, buildTime, fmt.Errorf("the build has not ended within %v", buildTime))
 	defer cancel()
-	// Use the daemon, also as root: it has users for builds, and ends the build when the client disconnects.
+	// Build through the Nix daemon, even as root: the daemon builds as separate users, and ends the build when its
+	// client disconnects.
 	err = conn.Run(ctx, remote.Cmd{Argv: argv, Env: []string{"NIX_REMOTE=daemon"}, Stderr: lines, MaxOutput: buildLog})
 	lines.Flush()
 	if err == nil {
@@ -93,8 +94,8 @@ func (b *targetBuild) sendProgress() {
 		Text: fmt.Sprintf("%d of %s, %s", b.done, formatCount(int(b.total), "derivation"), b.name)})
 }
 
-// handleBuildLog stores a line of a derivation's build log and sends it as an event. remote.Lines splits a line that is
-// too long for one event.
+// handleBuildLog stores a line of a derivation's build log and sends it as an event. A line that is too long for one
+// event is sent as several events.
 func (b *targetBuild) handleBuildLog(drv, text string) {
 	lines := &remote.Lines{Each: func(line string, _ bool) {
 		if tail := b.tails[drv]; len(tail) == keepLines {
@@ -117,7 +118,7 @@ func (b *targetBuild) newBuildError(argv []string, err error) error {
 	e := &Error{Node: b.node, Phase: event.Build, Step: "build on the node", Argv: argv, Err: err}
 	var exit *remote.RunError
 	if !errors.As(err, &exit) {
-		e.Argv = nil // no command in the message: the run was cancelled, or the connection was lost
+		e.Argv = nil // leave the command out of the message, because the run was cancelled or the connection was lost
 		return e
 	}
 	failed := &nixeval.BuildError{Units: []string{b.node}}
@@ -125,7 +126,7 @@ func (b *targetBuild) newBuildError(argv []string, err error) error {
 		if m.Drv == "" || slices.ContainsFunc(failed.Failures, func(f *nixeval.NixError) bool { return f.Drv == m.Drv }) {
 			continue
 		}
-		text, _, _ := strings.Cut(m.Raw, ";\n") // without the log, which newer versions of Nix append to the message
+		text, _, _ := strings.Cut(m.Raw, ";\n") // newer versions of Nix append the build log to the message; leave it out
 		failed.Failures = append(failed.Failures, &nixeval.NixError{Text: text, Raw: m.Raw, Drv: m.Drv, Log: b.tails[m.Drv]})
 	}
 	if len(failed.Failures) > 0 {

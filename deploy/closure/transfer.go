@@ -39,17 +39,18 @@ func (t *transfer) run(ctx context.Context) error {
 	}
 	forward := t.conn.Forward(listener, t.dial)
 	defer forward.Close()
-	// Close the forward when ctx ends: while Nix waits for the daemon to accept more data, Nix does not handle signals.
+	// Close the forwarded socket when ctx ends. A signal is not enough: while Nix waits for the daemon to accept more
+	// data, Nix does not handle signals.
 	defer context.AfterFunc(ctx, func() { forward.Close() })()
 	return t.runNixCopy(ctx, "unix://"+socket)
 }
 
-// runNixCopy runs nix copy to a store URL. It ends nix copy if the connection is lost.
+// runNixCopy runs nix copy to a store URL. It ends nix copy if the connection to the node is lost.
 func (t *transfer) runNixCopy(ctx context.Context, to string) error {
 	argv := slices.Concat([]string{"nix", "copy"}, t.c.nixFlags(), []string{"--to", to, "--no-check-sigs"}, t.flags)
 	if t.c.Substitute {
-		// The flag and the setting are both necessary, so that the daemon fetches paths from caches: older versions of Nix
-		// ignore the flag and send the setting to the daemon.
+		// Let the daemon fetch paths from caches. Both the flag and the setting are necessary: older versions of Nix
+		// ignore the flag, but send the setting to the daemon.
 		argv = append(argv, "--substitute-on-destination", "--option", "builders-use-substitutes", "true")
 	}
 	argv = slices.Concat(argv, []string{"--"}, t.paths)
@@ -58,7 +59,7 @@ func (t *transfer) runNixCopy(ctx context.Context, to string) error {
 	go func() {
 		select {
 		case <-t.conn.Done():
-			stop(t.conn.Err()) // report the error of the connection; that of nix copy would only be "end of file"
+			stop(t.conn.Err()) // report the error of the connection, because the error of nix copy would only be "end of file"
 		case <-ctx.Done():
 		}
 	}()
@@ -75,11 +76,11 @@ func (t *transfer) runNixCopy(ctx context.Context, to string) error {
 	return t.newCopyError(ctx, argv, err)
 }
 
-// newCopyError returns the error of a failed nix copy, with the number of copied paths, which stay on
-// the node.
+// newCopyError returns the error of a failed nix copy. It mentions the number of copied paths, because these paths stay
+// on the node.
 func (t *transfer) newCopyError(ctx context.Context, argv []string, err error) error {
 	e := newNixError(t.node, event.Copy, t.missing.stepName(), argv, err, t.log)
-	if e.Argv == nil { // no number of paths and no hint: the run was cancelled, or the connection was lost
+	if e.Argv == nil { // the run was cancelled or the connection was lost: add no number of paths and no hint
 		addLostHint(e)
 		return e
 	}
@@ -88,8 +89,8 @@ func (t *transfer) newCopyError(ctx context.Context, argv []string, err error) e
 	return e
 }
 
-// queryRemaining returns the paths that are still missing on the node. It asks the node, since Nix's log
-// also counts data in transit.
+// queryRemaining returns the paths that are still missing on the node. It asks the node's daemon, because Nix's log
+// also counts data that was sent but not received.
 func (t *transfer) queryRemaining(ctx context.Context) missing {
 	paths, err := t.queryInvalid(ctx, t.missing.paths)
 	if err != nil {
@@ -104,7 +105,7 @@ const maxDir = 70
 
 var plainPathRE = regexp.MustCompile(`^/[A-Za-z0-9/._-]*$`)
 
-// makePrivateDir creates a folder with mode 0700 for a socket, whose path must be short.
+// makePrivateDir creates a folder with mode 0700 for a socket. The path of the folder must be short, see maxDir.
 func makePrivateDir(base string) (string, error) {
 	if base = cmp.Or(base, os.TempDir()); len(base) > maxDir || !plainPathRE.MatchString(base) {
 		base = "/tmp"

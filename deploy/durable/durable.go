@@ -1,8 +1,9 @@
-// Package durable writes files atomically, also if the machine loses power during the write. From the
-// first byte on, only the owner can read them, except those of [WriteShared].
+// Package durable writes files atomically, even if the machine loses power during the write. Only the owner can read a
+// file, from its first byte on. The exception is [WriteShared].
 //
-// It also reads files whose path is input, such as a path in a hive. It reads only regular files, and at
-// most a given number of bytes: a pipe would block forever, and /dev/zero has no end.
+// The package also reads files whose path is input, such as a path in a hive. It reads only regular files, because a
+// read from a pipe could block forever. It reads at most a given number of bytes, because a file may be too large for
+// the memory.
 package durable
 
 import (
@@ -23,8 +24,8 @@ func Write(file string, data []byte) error {
 	return describe(file, writeAtomically(file, writeAll(data), private))
 }
 
-// WriteShared is like [Write] for a file that has no secrets, such as one that belongs into a git repository: it keeps the
-// permissions of the file, and a new file is as readable as the umask allows.
+// WriteShared writes a file as [Write] does, for a file without secrets, such as a file in a git repository. It keeps
+// the permissions of an existing file. The permissions of a new file are those that the umask allows.
 func WriteShared(file string, data []byte) error {
 	return describe(file, writeAtomically(file, writeAll(data), renameio.WithPermissions(0o666), renameio.WithExistingPermissions()))
 }
@@ -39,8 +40,8 @@ func writeAll(data []byte) func(io.Writer) error {
 	}
 }
 
-// WriteFrom is like [Write], and the content is what the function write writes. If write fails, the file is
-// unchanged, and the error is that of write.
+// WriteFrom replaces the content of a file as [Write] does. The function write writes the new content. If write fails,
+// the file is unchanged, and WriteFrom returns the error of write.
 func WriteFrom(file string, write func(io.Writer) error) error {
 	var cause error
 	err := writeAtomically(file, func(w io.Writer) error {
@@ -53,10 +54,10 @@ func WriteFrom(file string, write func(io.Writer) error) error {
 	return describe(file, err)
 }
 
-// describe returns the error of a write with the path of the file.
+// describe returns an error that contains err, the error of a failed write, and the path of the file.
 func describe(file string, err error) error {
 	if inner := new(fs.PathError); errors.As(err, &inner) {
-		err = inner.Err // without the path of the hidden file
+		err = inner.Err // leave out the path of the hidden file
 	}
 	if err != nil {
 		return &fs.PathError{Op: "write", Path: file, Err: err}
@@ -79,7 +80,7 @@ func writeAtomically(file string, write func(io.Writer) error, permissions ...re
 	if err := f.CloseAtomicallyReplace(); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(file)) // the name of a file is stored in its folder
+	return syncDir(filepath.Dir(file)) // also sync the folder, because the name of a file is stored in its folder
 }
 
 func syncDir(dir string) error {

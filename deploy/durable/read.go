@@ -29,7 +29,7 @@ func (e *SizeError) Error() string {
 // pipe, a socket or a device is an error and is not opened.
 func Open(file string) (*os.File, fs.FileInfo, error) { return openRegular(file, 0) }
 
-// OpenNoFollow is like Open, and returns an error for a symbolic link.
+// OpenNoFollow opens a regular file as Open does, but returns an error for a symbolic link.
 func OpenNoFollow(file string) (*os.File, fs.FileInfo, error) {
 	return openRegular(file, unix.O_NOFOLLOW)
 }
@@ -39,7 +39,7 @@ func openRegular(file string, flags int) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := CheckRegular(info); err != nil { // opening a device may change the state of the device
+	if err := CheckRegular(info); err != nil { // check before opening, because opening a device may change the state of the device
 		return nil, nil, &fs.PathError{Op: "read", Path: file, Err: err}
 	}
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK|flags, 0)
@@ -49,7 +49,7 @@ func openRegular(file string, flags int) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if info, err = f.Stat(); err == nil { // the path may have been replaced since os.Stat
+	if info, err = f.Stat(); err == nil { // check again, because another file may have got this path since os.Stat
 		err = CheckRegular(info)
 	}
 	if err != nil {
@@ -78,7 +78,7 @@ func Read(file string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// ReadAll reads r to its end. It returns a [SizeError] if that is more than limit bytes.
+// ReadAll reads r to its end. If r has more than limit bytes, it returns a [SizeError].
 func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {
@@ -104,7 +104,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 // Bytes returns the content.
 func (b *Buffer) Bytes() []byte { return b.kept.Bytes() }
 
-// CheckRegular returns an error that names the type of a file, if it is not a regular file.
+// CheckRegular returns an error if a file is not a regular file. The error names the type of the file, such as a pipe.
 func CheckRegular(info fs.FileInfo) error {
 	what := ""
 	switch mode := info.Mode(); {

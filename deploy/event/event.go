@@ -1,5 +1,5 @@
-// Package event defines the events of a run. An event is one flat, documented value. The packages below
-// cmd send events; cmd/nixbench/internal/ui renders them for a terminal, as plain lines or as JSON.
+// Package event defines the events of a run. An event is one struct with documented fields and without nested structs.
+// The packages below cmd send events; cmd/nixbench/internal/ui renders them for a terminal, as plain lines or as JSON.
 //
 // The JSON form is an interface of the program, described in docs/events.md:
 // fields may be added, never renamed.
@@ -14,28 +14,28 @@ import (
 type Kind string
 
 const (
-	PhaseStart Kind = "phase-start" // Phase begins; Total, if known, is its size in units
+	PhaseStart Kind = "phase-start" // Phase begins; Total, if known, is the number of items that Phase processes, such as nodes or images
 	PhaseEnd   Kind = "phase-end"   // Phase has ended; Text is a summary, Failed is set if Phase failed
-	UnitEnd    Kind = "unit-end"    // one or more Units have finished Phase
+	UnitEnd    Kind = "unit-end"    // the units of the evaluation in Units have finished Phase
 	Message    Kind = "message"     // a message of Nix or of nixbench: Level, Text
-	BuildStart Kind = "build-start" // derivation Path is being built
+	BuildStart Kind = "build-start" // the build of derivation Path begins
 	BuildLog   Kind = "build-log"   // Text is a line of Path's build log
 	BuildEnd   Kind = "build-end"   // the build of derivation Path has ended, with or without success
-	CopyStart  Kind = "copy-start"  // the store path Path is being fetched or copied
+	CopyStart  Kind = "copy-start"  // the store path Path begins to be fetched or copied
 	CopyEnd    Kind = "copy-end"    // store path Path was fetched or copied
-	Progress   Kind = "progress"    // Phase has completed Done of Total (for a build, derivations); Text describes what the phase waits for
+	Progress   Kind = "progress"    // Phase has completed Done of Total items (in Build, derivations); Text is what Phase waits for
 
 	NodeStart    Kind = "node-start"    // Node begins Phase; Text describes it
-	NodeProgress Kind = "node-progress" // Node has transferred Done of Total bytes in Phase; Text describes what the node waits for
+	NodeProgress Kind = "node-progress" // Node has transferred Done of Total bytes in Phase; Text is what the node waits for
 	NodeLog      Kind = "node-log"      // Text is a line that Node printed during Phase; in a copy, Path is the path that is being copied
 	NodeEnd      Kind = "node-end"      // Node has finished Phase; Text is a summary, Failed is set if Phase failed; in a copy, Done bytes of the closure's Total were copied
 	NodeResult   Kind = "node-result"   // Node has finished all phases of the run; Text is a summary, Failed is set if the run failed on Node
 
 	// [Sink.Wait] sends the following events.
 	Waiting Kind = "wait"     // Phase of Node has waited for Text since Since, and waits until Until at most
-	WaitEnd Kind = "wait-end" // the wait of this Phase and Node that began at Since is over
+	WaitEnd Kind = "wait-end" // the wait of Phase of Node that began at Since is over
 
-	Answer Kind = "answer" // the user has answered a question that was asked at Since; this time does not count as time of the run
+	Answer Kind = "answer" // the user has answered a question that was asked at Since; the time since then does not count as time of the run
 )
 
 // Phase is a part of a run, such as the evaluation. The constants are in the order in which the phases begin.
@@ -49,9 +49,9 @@ const (
 	// The phases Provision and Image take place while systems are evaluated and built.
 	Provision Phase = "provision" // all machines, from the first inspection until all machines are ready
 	Image     Phase = "image"     // the images that new machines boot from
-	Boot      Phase = "boot"      // one machine, until the machine is ready
+	Boot      Phase = "boot"      // the boot of one machine, until the machine is ready
 
-	Deploy   Phase = "deploy" // contains all following phases
+	Deploy   Phase = "deploy" // the deployment of nodes; contains all following phases
 	Connect  Phase = "connect"
 	Copy     Phase = "copy"
 	Keys     Phase = "keys"
@@ -92,12 +92,12 @@ func (s Sink) Send(e Event) {
 	s(e)
 }
 
-// Note sends a message after which the user need not do anything.
+// Note sends a message that requires no action of the user.
 func (s Sink) Note(format string, args ...any) {
 	s.Send(Event{Kind: Message, Level: "note", Text: fmt.Sprintf(format, args...)})
 }
 
-// Warn sends a warning: the user should change something.
+// Warn sends a warning, a message about something that the user should change.
 func (s Sink) Warn(format string, args ...any) {
 	s.Send(Event{Kind: Message, Level: "warning", Text: fmt.Sprintf(format, args...)})
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Grace is the time after which a wait is reported. Shorter waits are not reported, because a run of a
-// thousand nodes has many thousands of them.
+// Grace is the time after which a wait is reported. Shorter waits are not reported, because a run with a thousand nodes
+// has many thousands of short waits.
 const Grace = 2 * time.Second
 
 // Wait is a wait for something outside of nixbench: a node, a hypervisor, a program, a user.
@@ -21,8 +21,8 @@ type Wait struct {
 	over  bool
 }
 
-// Wait begins a wait: e.Phase of e.Node waits for e.Text until e.Until at most, or without limit if Until
-// is zero. The event is sent after [Grace], and again whenever the wait changes. The caller ends the wait
+// Wait begins a wait: e.Phase of e.Node waits for e.Text until e.Until at most, or without limit if Until is zero. An
+// event of the kind Waiting is sent after [Grace], and again whenever [Wait.Change] is called. The caller ends the wait
 // with [Wait.End].
 func (s Sink) Wait(e Event) *Wait {
 	if s == nil {
@@ -38,14 +38,14 @@ func (s Sink) Wait(e Event) *Wait {
 func (w *Wait) report() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.over || w.sent || time.Since(w.event.Since) < Grace { // Restart has run since the timer fired
+	if w.over || w.sent || time.Since(w.event.Since) < Grace { // Restart was called after the timer had fired
 		return
 	}
 	w.sent = true
 	w.sink.Send(w.event)
 }
 
-// Change sets the text and the time limit of the wait. The wait still began when it began.
+// Change sets the text and the time limit of the wait. The start time of the wait does not change.
 func (w *Wait) Change(text string, until time.Time) {
 	if w == nil {
 		return

@@ -1,6 +1,6 @@
 package failure
 
-// Hint returns what the user can do about err: the first hint that is not empty, of err itself or of its causes.
+// Hint returns what the user can do about err: the first hint that is not empty, first of err itself and then of its causes.
 func Hint(err error) string {
 	if e, ok := err.(interface{ Hint() string }); ok && e.Hint() != "" {
 		return e.Hint()
@@ -20,7 +20,8 @@ func Hint(err error) string {
 	return ""
 }
 
-// WithHint returns err with the same message and a hint, which hides the hints of its causes unless it is empty.
+// WithHint returns an error with the message of err and the given hint. Unless the hint is empty, it hides the hints of
+// err and its causes.
 func WithHint(err error, hint string) error { return &hinted{err, hint} }
 
 type hinted struct {

@@ -2,19 +2,19 @@ package failure
 
 import "fmt"
 
-// Kind is the kind of an error. An error that wraps or joins other errors has the smallest of their kinds, see
-// [KindOf]. The kinds are in the order of the steps of a run.
+// Kind is the kind of an error. If an error wraps or joins other errors, its kind is the smallest of the kinds of these
+// errors, see [KindOf]. The constants are in the order of the steps of a run, the smallest first.
 type Kind int
 
 const (
 	Interrupted Kind = iota // the user interrupted the command
 	Declined                // the user answered a question with no, and nothing was done
 	Usage                   // the command line does not fit the command or the hive
-	Environment             // a folder of this computer that every command needs cannot be used
-	Evaluation              // units of the hive cannot be evaluated
+	Environment             // nixbench cannot use a folder of this computer that every command needs
+	Evaluation              // Nix cannot evaluate a node or a role of the hive
 	Build                   // a derivation cannot be built
 	Outdated                // the hive, a node or a machine has changed since the plan was made
-	Changes                 // no failure: there are changes, and the user asked for the exit code of changes
+	Changes                 // no failure: there are changes, and the user asked for a special exit code in this case
 	Locked                  // another process has the cluster's lock
 	StateFolder             // the state folder cannot be read or written
 	Provision               // a machine cannot be created, changed or booted
@@ -23,10 +23,10 @@ const (
 	Copy                    // a closure or a key did not arrive on a node
 	Activation              // a node does not run the system that it should run
 	Lost                    // an operation on a node made the node unreachable; same exit code as Activation
-	Check                   // a condition does not hold
+	Check                   // a check found that a condition does not hold
 	Command                 // a command that the user runs on nodes failed
-	Nix                     // Nix failed, and the error names no unit
-	Timeout                 // a node did not answer in time, in a step without a kind
+	Nix                     // Nix failed, and its error does not say which node or role is the reason
+	Timeout                 // a node did not answer in time, and no other kind applies
 	Internal                // every other error
 )
 
@@ -50,8 +50,8 @@ type classified struct {
 func (e *classified) Kind() Kind    { return e.kind }
 func (e *classified) Unwrap() error { return e.error }
 
-// hidesUnreachable reports whether an error of this kind already explains why a node is unreachable. Causes of
-// the kind Unreachable are then ignored.
+// hidesUnreachable reports whether an error of kind k already explains why a node is unreachable. If it does, KindOf
+// ignores causes of the kind Unreachable.
 func (k Kind) hidesUnreachable() bool { return k == Cluster || k == Lost }
 
 // KindOf returns the smallest kind of err and its causes; Internal if none of them has a kind. A cause of the kind

@@ -2,7 +2,7 @@ package failure
 
 import "strings"
 
-// OnNode is an error about a node. Its message is the node's name, `: ` and the text.
+// OnNode is an error about a node. The message of the error is the node's name, `: `, and the text that the method OnNode returns.
 type OnNode interface {
 	error
 	OnNode() (node, text string)
@@ -25,7 +25,7 @@ func (e *nodeError) Error() string               { return Message(e) }
 func (e *nodeError) Unwrap() error               { return e.err }
 func (e *nodeError) OnNode() (node, text string) { return e.node, TextOn(e.node, e.err) }
 
-// Message returns the message of an error about a node. Error methods call it.
+// Message returns the message of an error about a node. The method Error of such an error calls it.
 func Message(e OnNode) string {
 	node, text := e.OnNode()
 	return node + ": " + text

@@ -60,8 +60,8 @@ func (m *Manager) describeRemaining(recorded *state.State, d *DestroyPlan) []str
 	return out
 }
 
-// abandonHypervisor removes a hypervisor from the state, and writes the facts file again, which then contains only the
-// machines that are still recorded.
+// abandonHypervisor removes a hypervisor from the state. It then writes the facts file again, so that this file
+// contains only the machines that are still recorded.
 func (w *destroyer) abandonHypervisor(hypervisor string) error {
 	if err := w.Store.Update(func(s *state.State) error { delete(s.Cluster.Hypervisors, hypervisor); return nil }); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// newCreationError returns the error for a machine that could not be created or started.
+// newCreationError returns the error for a machine that could not be created or started because of err.
 func (m *Task) newCreationError(err error) error {
 	return &BootError{Node: m.Change.Node, Err: err}
 }
@@ -38,7 +38,7 @@ func (m *Task) newNotReadyError(ctx context.Context, waited time.Duration, err e
 		}
 	}
 	if c, ok := host.(provider.Console); ok {
-		e.Console, _ = c.ConsoleTail(ctx, m.plan.Cluster, m.Change.Node, 4000) // a kernel panic takes 3000 bytes
+		e.Console, _ = c.ConsoleTail(ctx, m.plan.Cluster, m.Change.Node, 4000) // 4000 bytes, because the text of a kernel panic has about 3000
 	}
 	return e
 }
@@ -77,7 +77,7 @@ func (e *BootError) Kind() failure.Kind { return failure.Provision }
 
 func (e *BootError) Unwrap() error { return e.Err }
 
-// Hint returns a text for the user: how to fix the error.
+// Hint returns how the user can fix the error.
 func (e *BootError) Hint() string {
 	if hint := failure.Hint(e.Err); hint != "" {
 		return hint

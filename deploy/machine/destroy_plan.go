@@ -21,7 +21,7 @@ type Removal struct {
 	State        provider.State `json:"state,omitempty"` // state of the machine; empty if no hypervisor has a domain or volume of the machine
 	neverCreated bool           // whether the machine is only recorded: its creation did not begin
 	unrecorded   bool           // whether the state has no record of the machine
-	duplicate    bool           // whether the node keeps another machine
+	duplicate    bool           // whether the removed machine is a second machine of its node; the node keeps the other machine
 	note         string         // message for the user: what is removed from the machine's record; empty unless the hypervisor is lost
 }
 
@@ -29,10 +29,10 @@ type Removal struct {
 type DestroyPlan struct {
 	Removals     []Removal
 	WholeCluster bool     // whether all machines of the cluster are removed; then the network and the images are removed, too
-	Remaining    []string // messages for the user about objects that destroy does not remove, and about records that it does
+	Remaining    []string // messages for the user: objects that destroy does not remove, and records that destroy removes
 	neverCreated []string // nodes whose machine was recorded and never created: only the record is removed
 	hosts        hypervisors
-	abandoned    string // name of the lost hypervisor that is removed from the state with its machines; empty: none
+	abandoned    string // name of a lost hypervisor; the hypervisor and its machines are removed from the state; empty: none
 }
 
 func (d Removal) String() string {
@@ -64,14 +64,15 @@ func RemovedNodes(list []Removal) []string {
 	return out
 }
 
-// RemovedNodes returns the nodes that have no machine after the plan was executed.
+// RemovedNodes returns the nodes that will have no machine after the execution of the plan.
 func (d *DestroyPlan) RemovedNodes() []string { return RemovedNodes(d.Removals) }
 
 // Close closes the connections to the hypervisors.
 func (d *DestroyPlan) Close() { d.hosts.close() }
 
-// PlanDestroy plans the removal of the machines in the state and of the machines that the hypervisors report for
-// the cluster, even if the hive does not contain them. selectNodes selects nodes; nil selects all nodes.
+// PlanDestroy plans the removal of the machines in the state and of the machines that the hypervisors report for the
+// cluster, even if the hive does not contain them. selectNodes returns the nodes that the user selected; if it is nil,
+// all nodes are selected.
 func (m *Manager) PlanDestroy(ctx context.Context, recorded *state.State, selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) (*DestroyPlan, error) {
 	if recorded.Cluster == nil {
 		return &DestroyPlan{}, nil
@@ -123,8 +124,8 @@ func sortByNode(all []Removal) {
 	slices.SortStableFunc(all, func(a, b Removal) int { return nixeval.CompareNatural(a.Node, b.Node) })
 }
 
-// nodesOf returns the nodes of the machines, each once, so that the user's selection can be applied to them. A
-// node that the hive contains has its tags; another node has none.
+// nodesOf returns the nodes of the machines, each once, so that the user's selection can be applied to them. A node has
+// tags only if the hive contains the node.
 func (m *Manager) nodesOf(all []Removal) []nixeval.Node {
 	var out []nixeval.Node
 	for _, machine := range all {

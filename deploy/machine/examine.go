@@ -75,7 +75,7 @@ func (m *Manager) examineHypervisor(ctx context.Context, name string, h provider
 		out.findings = c.Examine(ctx, seen.network)
 	}
 	if slices.ContainsFunc(out.findings, func(f provider.Finding) bool { return f.State == provider.FindingError }) {
-		return out // a survey would find the same problem
+		return out // the problem is already reported; a survey of the hypervisors would find it again
 	}
 	inventory, err := p.Survey(ctx, seen.cluster, seen.network)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// GeneratesSecrets reports whether the hive has keys that nixbench generates. The evaluation
-// reads public facts about these keys.
+// GeneratesSecrets reports whether the hive has keys that nixbench generates. The evaluation of the hive reads public
+// facts about these keys, such as hashes.
 func (m *Manager) GeneratesSecrets() bool {
 	for _, u := range m.Hive.Units {
 		for _, k := range u.Deployment.Keys {
@@ -69,14 +69,15 @@ func (m *Manager) FactsFile() string {
 	return m.Dir.Facts()
 }
 
-// clusterCA is the secret whose public key hash the modules of every engine read as runtime.caHash.
+// clusterCA is the name of the secret with the cluster's CA. The modules of every engine read the hash of its public
+// key as runtime.caHash.
 const clusterCA = "cluster-ca"
 
-// GeneratedFacts returns the facts about the generated secrets of the hive, by the name of the key, and the public
-// key hash of the cluster's CA. Secrets that do not exist are generated.
+// GeneratedFacts returns the facts about the generated secrets of the hive, by the name of the key in deployment.keys.
+// It also returns the hash of the public key of the cluster's CA. It generates secrets that do not exist yet.
 //
-// Two units may have a key with the same name only if the secret and the path are the same, because the facts have
-// one entry for each name. Otherwise GeneratedFacts returns an error.
+// The facts have one entry for each name. So GeneratedFacts returns an error if two evaluation units have a key with
+// the same name, unless the secret and the path of the two keys are the same.
 func GeneratedFacts(hive *nixeval.Hive, v *vault.Vault) (map[string]facts.Secret, string, error) {
 	out := map[string]facts.Secret{}
 	owner := map[string]string{}

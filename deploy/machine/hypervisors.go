@@ -22,7 +22,7 @@ type Opener func(ctx context.Context, name string, h provider.Hypervisor) (provi
 // hypervisors contains the connections to the hypervisors of a cluster, by the hypervisor's name.
 type hypervisors map[string]provider.Provider
 
-// observed is what the hypervisors of a cluster report, with the connections to them.
+// observed contains what the hypervisors of a cluster report, and the connections to these hypervisors.
 type observed struct {
 	cluster     provider.Cluster
 	network     provider.Network
@@ -30,7 +30,8 @@ type observed struct {
 	inventories map[string]provider.Inventory // by hypervisor
 }
 
-// observe connects to hypervisors and asks each for its machines, network and images. The caller closes the hosts.
+// observe connects to hypervisors and asks each for its machines, network and images. The caller must close the
+// connections in the result.
 func (m *Manager) observe(ctx context.Context, recorded *state.State, where map[string]provider.Hypervisor, net provider.Network) (observed, error) {
 	o := observed{cluster: m.clusterIdentity(recorded), network: net}
 	var err error
@@ -71,13 +72,13 @@ func (hs hypervisors) survey(ctx context.Context, c provider.Cluster, net provid
 func (hs hypervisors) close() {
 	for _, p := range hs {
 		if c, ok := p.(io.Closer); ok {
-			_ = c.Close() // an error is ignored, because all requests have ended
+			_ = c.Close() // ignore an error of Close, because all requests have ended
 		}
 	}
 }
 
-// forHypervisors calls f for all hypervisors at the same time. It returns the values of the calls without an error, by the name of the
-// hypervisor.
+// forHypervisors calls f for all hypervisors at the same time. It returns the results of the successful calls, by the
+// name of the hypervisor, and the joined errors of the other calls.
 func forHypervisors[T any](names []string, op string, f func(name string) (T, error)) (map[string]T, error) {
 	out := map[string]T{}
 	var mu sync.Mutex

@@ -22,8 +22,8 @@ type nodeFile struct {
 	Name    string `json:"name"`
 	Role    string `json:"role"`
 	Index   int    `json:"index"`
-	// Address is absent at the first boot if it is discovered after the boot. NodeDeployment then adds node.json with the
-	// address to the keys of the node.
+	// Address is missing at the first boot if the address is discovered after the boot. In that case NodeDeployment
+	// later adds node.json with the address to the keys of the node.
 	Address netip.Addr `json:"address,omitzero"`
 }
 

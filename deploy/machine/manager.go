@@ -23,9 +23,11 @@ type Manager struct {
 	Keep  func(built map[string]nixeval.Closure) error // creates garbage collector roots for built images, under the given names; nil: no roots
 	Ask   func(changes []changes.Change) error         // asks the user to confirm changes that stop running machines; nil: the user is not asked
 	Send  event.Sink
-	// APIPort is the port in the facts' endpoint if the hive sets none; 0: the facts then have no port.
+	// APIPort is the port of the cluster's endpoint in the facts if the hive sets no port. If it is 0, the endpoint in
+	// the facts has no port.
 	APIPort int
-	// AccessFiles are the names of the access files that are removed with the cluster, see [state.Dir.AccessFile].
+	// AccessFiles are the names of files with access to the cluster, such as kubeconfigs, see [state.Dir.AccessFile].
+	// They are removed when the cluster is removed.
 	AccessFiles []string
 }
 
@@ -45,9 +47,9 @@ type Starter struct {
 	Fleet       *fleet.Fleet
 	Store       *state.Store
 	RunID       string
-	Parallel    int                       // maximum number of machines that are created at once; 0: no limit
+	Parallel    int                       // maximum number of machines that are created at the same time; 0: no limit
 	BootTimeout time.Duration             // time limit for a machine to become ready; 0: the result of bootTimeLimit
-	Deferred    func(changes.Change) bool // whether a change waits until the node's wave begins; nil: no change waits
+	Deferred    func(changes.Change) bool // whether a change is executed later, when the deployment of its node begins; nil: no change is
 }
 
 // MakeHostKeys returns the public host keys of the machines of roles, by node. It generates missing keys.
@@ -55,7 +57,7 @@ func (m *Manager) MakeHostKeys(recorded *state.State) (map[string]string, error)
 	out := map[string]string{}
 	for _, n := range m.Hive.Nodes {
 		if n.Role == "" {
-			continue // not created by nixbench
+			continue // nixbench does not create the machine
 		}
 		if out[n.Name] = recorded.Machines[n.Name].HostKey; out[n.Name] == "" {
 			key, err := keys.MakeHostKey(m.Dir, n.Name)

@@ -22,7 +22,7 @@ type Observer struct {
 	nodes   map[string][]string // by hypervisor
 }
 
-// Observe connects to the hypervisors of the recorded machines of a cluster. The observer must be closed.
+// Observe connects to the hypervisors of the recorded machines of a cluster. The caller must close the returned Observer.
 func Observe(ctx context.Context, open Opener, name string, recorded *state.State, send event.Sink) (*Observer, error) {
 	o := &Observer{nodes: map[string][]string{}}
 	if recorded.Cluster == nil {
@@ -74,9 +74,9 @@ func (o *Observer) States(ctx context.Context) (map[string]string, error) {
 	return out, err
 }
 
-// DescribeDown returns what the hypervisor of a node's machine reports if the machine does not run, such as "off". It
-// returns "" if the machine runs or is paused, if its state cannot be read, and if it changes within downFor: a container is off for a moment
-// while it reboots.
+// DescribeDown asks the hypervisor of a node's machine for the state of the machine, and returns the state if the
+// machine does not run, such as "off". It returns "" if the machine runs or is paused, or if the state cannot be read.
+// It also returns "" if the state changes within downFor, because a container is off for a moment while it reboots.
 func DescribeDown(ctx context.Context, open Opener, cluster, node string, m state.Machine, c *state.Cluster) string {
 	if m.Created == nil || c == nil {
 		return ""

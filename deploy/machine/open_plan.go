@@ -19,14 +19,14 @@ type OpenPlan struct {
 	changes.Plan
 	observed
 	hypervisors map[string]provider.Hypervisor
-	images      map[image.Key]provider.Image // images that MakePlan has loaded; they need not be loaded again
+	images      map[image.Key]provider.Image // images that MakePlan has already loaded, so that Start does not load them again
 	clientKey   keys.Key                     // SSH key that logs in to the machines; created when the plan is recorded
 }
 
 func (plan *OpenPlan) Close() { plan.hosts.close() }
 
-// MakePlan surveys the hypervisors and plans the changes to the machines of the selected nodes; nil selects all
-// nodes. Only a plan for all nodes removes machines.
+// MakePlan surveys the hypervisors and plans the changes to the machines of the selected nodes. If selected is nil, the
+// plan is for all nodes. Only a plan for all nodes removes machines.
 func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*OpenPlan, error) {
 	all, err := desiredMachines(m.Hive)
 	if err != nil {
@@ -89,8 +89,8 @@ func (m *Manager) planOptions(seen observed, where map[string]provider.Hyperviso
 	return o
 }
 
-// clusterIdentity returns the cluster's name and id, which mark the cluster's machines on hypervisors. Before the
-// first apply the state has no id, and clusterIdentity returns a random id, which no machine has.
+// clusterIdentity returns the cluster's name and id, which mark the cluster's machines on hypervisors. Before the first
+// apply the state has no id, and clusterIdentity returns a random id that no machine is marked with.
 func (m *Manager) clusterIdentity(recorded *state.State) provider.Cluster {
 	c := recorded.Cluster
 	if c == nil {
@@ -119,8 +119,8 @@ func hypervisorsOf(hive *nixeval.Hive) map[string]provider.Hypervisor {
 	return out
 }
 
-// hypervisorConfigs returns the hypervisors in the hive, if the hive has machines, and the recorded hypervisors, which
-// may have machines of the cluster.
+// hypervisorConfigs returns the recorded hypervisors, because they may have machines of the cluster. If desired is set,
+// because the hive has machines, it also returns the hypervisors in the hive.
 func (m *Manager) hypervisorConfigs(recorded *state.State, desired bool) map[string]provider.Hypervisor {
 	out := map[string]provider.Hypervisor{}
 	if recorded.Cluster != nil {
@@ -132,8 +132,8 @@ func (m *Manager) hypervisorConfigs(recorded *state.State, desired bool) map[str
 	return out
 }
 
-// findImagesToCompare returns the images of the selected nodes that have a machine. A plan that
-// recreates machines compares these images with the images that the machines were created from.
+// findImagesToCompare returns the keys of the images of those selected nodes that have a machine. The plan compares
+// each image with the image that the machine was created from, and recreates the machine if they differ.
 func findImagesToCompare(all []changes.Desired, inventories map[string]provider.Inventory, o changes.Options) []image.Key {
 	roles := map[string]string{}
 	for _, w := range all {

@@ -39,13 +39,13 @@ type poweredMachine struct {
 
 // PowerOptions are the options of [Power.Stop] and [Power.Start].
 type PowerOptions struct {
-	Parallel int           // maximum number of machines at once; 0: no limit
+	Parallel int           // maximum number of machines that are stopped or started at the same time; 0: no limit
 	Timeout  time.Duration // maximum time until a machine is off (Stop) or ready (Start)
 	Force    bool          // whether Stop ends a machine that is not off after Timeout, as a power failure does
 }
 
-// OpenPower connects to the recorded hypervisors and asks them for the machines of the cluster. The caller closes the
-// result.
+// OpenPower connects to the recorded hypervisors and reads which machines of the cluster they have. The caller must
+// call Close of the returned Power.
 func (m *Manager) OpenPower(ctx context.Context, f *fleet.Fleet, recorded *state.State) (*Power, error) {
 	p := &Power{Manager: m, Fleet: f, machines: map[string]poweredMachine{}}
 	if recorded.Cluster == nil { // there was no apply yet
@@ -77,8 +77,9 @@ func (p *Power) IsOff(node string) bool {
 	return state == "" || state == provider.Off || state == provider.Incomplete
 }
 
-// powerGroups returns the nodes in the order in which their machines start: by the order of their roles in the engine, the
-// lowest first. Nodes without an engine are in the last group.
+// powerGroups returns the nodes in groups, in the order in which their machines start. The engine, such as kubernetes,
+// gives each role a number, and the group with the lowest number starts first. Nodes without an engine are in the last
+// group.
 func powerGroups(hive *nixeval.Hive, nodes []nixeval.Node) [][]nixeval.Node {
 	last := 0
 	order := map[string]int{}
@@ -106,8 +107,8 @@ func powerGroups(hive *nixeval.Hive, nodes []nixeval.Node) [][]nixeval.Node {
 	return out
 }
 
-// Stop shuts down the machines of the nodes: first those of workers, and when these are off, the machines that workers need,
-// such as control planes. If a machine does not shut down, the machines that it may need stay on.
+// Stop shuts down the machines of the nodes: first the machines of workers, and then the machines that workers need,
+// such as control planes. If the machine of a worker does not shut down, the machines that it may need stay on.
 func (p *Power) Stop(ctx context.Context, nodes []nixeval.Node, record *runs.Recorder, o PowerOptions) ([]state.NodeResult, error) {
 	groups := powerGroups(p.Hive, nodes)
 	slices.Reverse(groups)
@@ -152,9 +153,9 @@ func (p *Power) stopMachine(ctx context.Context, node string, o PowerOptions) er
 	return power.ShutDown(ctx, p.cluster, node, true)
 }
 
-// Start starts the machines of the nodes, and waits until their systems have booted: first the machines that others need.
-// If one of these does not become ready, the later ones are not started. It also waits for machines that run already, because
-// an interrupted Start may have started them.
+// Start starts the machines of the nodes, and waits until their systems have booted: first the machines that others
+// need, such as control planes. If one of these does not become ready, the other machines are not started. Start also
+// waits for machines that are already running, because an interrupted Start may have started them.
 func (p *Power) Start(ctx context.Context, nodes []nixeval.Node, record *runs.Recorder, o PowerOptions) ([]state.NodeResult, error) {
 	return p.change(ctx, powerGroups(p.Hive, nodes), record, o.Parallel, Started, func(ctx context.Context, n nixeval.Node) (bool, error) {
 		isOff := !p.IsRunning(n.Name)
@@ -193,7 +194,7 @@ func (p *Power) startMachine(ctx context.Context, n nixeval.Node, isOff bool, ti
 	return nil
 }
 
-// powerOf returns the provider that has the node's machine.
+// powerOf returns the provider of the hypervisor that has the node's machine.
 func (p *Power) powerOf(node string) (provider.Power, error) {
 	m, exists := p.machines[node]
 	if !exists || m.state == provider.Incomplete {
@@ -206,8 +207,9 @@ func (p *Power) powerOf(node string) (provider.Power, error) {
 	return power, nil
 }
 
-// change calls f for the nodes of one group after the other. f returns whether it has changed the node's machine. If a node of
-// a group fails, the later groups are skipped. The results are also written into the record of the run.
+// change calls f for the nodes of the first group, then for the nodes of the second group, and so on. f returns whether
+// it has changed the node's machine. If f fails for a node, the later groups are skipped. change also writes the
+// results into the record of the run.
 func (p *Power) change(ctx context.Context, groups [][]nixeval.Node, record *runs.Recorder, parallel int, done state.Outcome, f func(context.Context, nixeval.Node) (bool, error)) ([]state.NodeResult, error) {
 	phase := map[state.Outcome]event.Phase{Stopped: event.Stop, Started: event.Boot}[done]
 	total := 0

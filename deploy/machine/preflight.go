@@ -12,7 +12,7 @@ import (
 )
 
 // preflight checks, before any machine is created, that the images in the hive exist and that the hypervisors can run
-// the planned machines. It reports an error once if several machines have the same error.
+// the planned machines. If several machines have the same error, it reports the error once.
 func (m *Manager) preflight(ctx context.Context, g *OpenPlan) error {
 	images := map[string]provider.Image{}
 	failed := map[string]error{}

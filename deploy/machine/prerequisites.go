@@ -40,7 +40,7 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequ
 		}
 		return all, err
 	})
-	locks := map[string]*sync.Mutex{} // host → lock, with which only one Prepare runs at a time on a host
+	locks := map[string]*sync.Mutex{} // host → lock: only one Prepare runs at a time on a host
 	for _, name := range slices.Sorted(maps.Keys(plan.hosts)) {
 		lock := locks[plan.inventories[name].Host]
 		if lock == nil || plan.inventories[name].Host == "" {
@@ -76,7 +76,8 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequ
 	return f
 }
 
-// newPreparationEvent returns the event of waiting until a hypervisor has prepared its network, or uploaded the images.
+// newPreparationEvent returns the event that is sent while nixbench waits until a hypervisor has prepared its network,
+// or, if there are images, until the images are uploaded.
 func newPreparationEvent(hypervisor string, images []provider.Image) event.Event {
 	if len(images) == 0 {
 		return event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: its network", hypervisor)}
@@ -122,7 +123,7 @@ func (f *prerequisites) prepareImages() {
 	var failed bool
 	for _, c := range f.plan.Changes {
 		if c.NeedsImage() && f.prepareFor(c) != nil {
-			failed = true // the error is not returned, because the machine's task returns it
+			failed = true // the error itself is returned by the tasks of the machines that need the image
 		}
 	}
 	f.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Image, Total: len(f.keys), Failed: failed, Text: f.describeImages()})

@@ -17,9 +17,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// discoverAddress waits for the machine's address and records it. If wasReady is set, because
-// the machine became ready in an earlier run, and the hypervisor reports no address, the machine keeps its recorded
-// address.
+// discoverAddress waits until the hypervisor reports the machine's address, and records the address. wasReady means
+// that the machine became ready in an earlier run. Such a machine keeps its recorded address if the hypervisor reports
+// no address.
 func (m *Task) discoverAddress(ctx context.Context, wasReady bool) error {
 	d, ok := m.plan.hosts[m.Change.Hypervisor].(provider.Discoverer)
 	if !ok {
@@ -56,8 +56,8 @@ func (m *Task) describeAddressFix() string {
 		"; a virtual machine with a guest agent reports its address (services.qemuGuest.enable = true); the address of others is discovered from their traffic with the hypervisor or with this machine"
 }
 
-// preferredAddress returns the first IPv4 address that other hosts can reach, or else the first IPv6 address. An
-// IPv4 address needs no zone.
+// preferredAddress returns the first IPv4 address that other hosts can reach, or else the first IPv6 address. It
+// prefers IPv4, because an IPv4 address needs no zone, such as %eth0.
 func preferredAddress(all []netip.Addr) netip.Addr {
 	var best netip.Addr
 	for _, a := range all {
@@ -85,8 +85,8 @@ func (m *Task) recordAddress(a netip.Addr) error {
 	return nil
 }
 
-// waitForSystem waits until the machine accepts an SSH login with its pinned host key and its system
-// has started. It does not wait for failed units, because the deployment may repair them.
+// waitForSystem waits until the machine accepts an SSH login with its pinned host key and its system has started. It
+// does not wait for failed systemd units, because the deployment may repair these units.
 func (m *Task) waitForSystem(ctx context.Context) error {
 	h, err := m.Fleet.Host(ctx, nixeval.Node{Name: m.Change.Node, Role: m.Change.Role, Unit: m.unitOf()})
 	if err != nil {
@@ -124,9 +124,10 @@ func waitForSystem(ctx context.Context, h *remote.Host, usesCloudInit bool, send
 	}
 }
 
-// startAgainIfOff watches a machine that is booting. If its system shuts down, which some systems do once, at their first boot,
-// the machine is started once more. If it shuts down again, the returned context is cancelled, so that no caller waits until the
-// time limit. endWatch must be called when the machine is ready, or the wait has ended.
+// startAgainIfOff watches a machine that is booting. If the machine turns off, it is started once more, because some
+// systems shut down at the end of their first boot. If the machine turns off a second time, the context watched is
+// cancelled, so that the caller does not wait until the time limit. The caller must call endWatch when it no longer
+// waits for the machine.
 func (m *Task) startAgainIfOff(ctx context.Context) (watched context.Context, endWatch func()) {
 	host := m.plan.hosts[m.Change.Hypervisor]
 	power, ok := host.(provider.Power)

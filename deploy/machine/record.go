@@ -15,8 +15,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-// AskAndRecord asks the user to confirm the changes that stop running machines, and writes the plan to the run's
-// record and to the state. whole is set if the plan is for all nodes: stale records are then removed.
+// AskAndRecord asks the user to confirm the changes that stop running machines, and writes the plan to the run's record
+// and to the state. If whole is set, the plan is for all nodes, and AskAndRecord also removes stale records (see
+// findStaleRecords).
 func (s *Starter) AskAndRecord(plan *OpenPlan, record *runs.Recorder, whole bool) error {
 	changes := slices.DeleteFunc(slices.Clone(plan.Changes), func(c changes.Change) bool { return !c.Disturbs() })
 	if len(changes) > 0 && s.Ask != nil {
@@ -89,7 +90,7 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 	return nil
 }
 
-// recordPlace returns the record of a node's machine as it is before the plan is executed.
+// recordPlace returns the record of a node's machine that is written to the state before the plan is executed.
 func (s *Starter) recordPlace(plan *OpenPlan, p changes.Place, m state.Machine) (state.Machine, error) {
 	m.MAC, m.Role = p.MAC, s.roleOf(p.Node)
 	if p.Address.IsValid() {
@@ -114,8 +115,8 @@ func (s *Starter) recordPlace(plan *OpenPlan, p changes.Place, m state.Machine) 
 	return m, nil
 }
 
-// findStaleRecords returns the recorded nodes that the hive no longer contains and whose machines no longer exist. Other
-// machines may get the addresses of these nodes.
+// findStaleRecords returns the recorded nodes that the hive no longer contains and whose machines no longer exist. When
+// their records are removed, other machines may get the addresses of these nodes.
 func findStaleRecords(plan *OpenPlan, recorded *state.State) []string {
 	var out []string
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {

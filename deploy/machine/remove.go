@@ -74,7 +74,7 @@ func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]stat
 		return struct{}{}, err
 	}) {
 		if o.Err != nil && ctx.Err() != nil && errors.Is(o.Err, context.Canceled) {
-			o.Err = context.Cause(ctx) // replace err, which says only that the context was cancelled, by the reason
+			o.Err = context.Cause(ctx) // err says only that the context was cancelled; the cause says why
 		}
 		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: w.outcome}
 		duplicate := removals[o.Node.Name][0].duplicate
@@ -86,7 +86,7 @@ func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]stat
 			r.Outcome, r.Error = state.Failed, o.Err.Error()
 			text = "failed: " + fleet.Brief(o.Node.Name, o.Err)
 		}
-		if !duplicate || o.Err != nil { // leave out a removed duplicate, because the removal of the node's other machine records the result of the node
+		if !duplicate || o.Err != nil { // a removed duplicate has no result: the node keeps its other machine
 			w.Record.Result(r)
 		}
 		w.Send.Send(event.Event{Kind: event.NodeResult, Phase: event.Remove, Node: o.Node.Name, Text: text, Failed: o.Err != nil})
@@ -147,8 +147,8 @@ func (w *destroyer) dropNodeRecord(node string) error {
 }
 
 // removeUnused removes the networks and images that no machine uses. When no machine is left, it also removes the keys,
-// the secrets and the facts, and last the cluster's id. The network and the images are marked with that id. If one
-// of them cannot be removed, removeUnused keeps the id and returns an error.
+// the secrets and the facts, and last the cluster's id. If a network or an image cannot be removed, removeUnused
+// returns an error and keeps the id, because networks and images are found by the id that they are marked with.
 func (w *destroyer) removeUnused(ctx context.Context) error {
 	stillUsed, err := w.cleanHypervisors(ctx)
 	recorded := w.Store.State()
@@ -189,15 +189,15 @@ func (w *destroyer) cleanHypervisors(ctx context.Context) (stillUsed, err error)
 	return errors.Join(used...), errors.Join(errs...)
 }
 
-// removeLocalFiles removes local files that only machines of this cluster need: keys, facts, roots of images, and the
-// secrets unless other nodes need them. It is called when no machine is left.
+// removeLocalFiles removes local files that only machines of this cluster need: SSH keys, facts (runtime.json), garbage
+// collector roots of images, and the secrets unless other nodes need the secrets. It is called when no machine is left.
 func (w *destroyer) removeLocalFiles(recorded *state.State) error {
 	roots, _ := filepath.Glob(w.Dir.Root("image-*"))
 	for _, root := range roots {
 		_ = os.Remove(root) // an error is ignored: the garbage collector's root is only a link to an image that can be built again
 	}
 	if !w.hasUnmanagedNodes(recorded) {
-		// Remove the secrets, because a cluster that is created later must not have the same ones.
+		// Remove the secrets, because a cluster that is created later must have other secrets.
 		if err := keys.RemoveSecrets(w.Dir, w.AccessFiles...); err != nil {
 			return err
 		}
@@ -206,7 +206,7 @@ func (w *destroyer) removeLocalFiles(recorded *state.State) error {
 }
 
 // hasUnmanagedNodes reports whether there are nodes whose machines nixbench does not manage: nodes in the hive, or
-// deployed nodes in the state. They may be members of the cluster and need its secrets.
+// deployed nodes in the state. Such nodes may be members of the cluster and need its secrets.
 func (w *destroyer) hasUnmanagedNodes(recorded *state.State) bool {
 	return len(recorded.Nodes) > 0 || slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return !Boots(w.Hive, n) })
 }

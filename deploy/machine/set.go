@@ -20,16 +20,17 @@ type Set struct {
 	starter        *Starter
 	plan           *OpenPlan
 	results        map[string]*machineResult // by node
-	awaitAddresses sync.WaitGroup            // waits for the tasks of machines whose address is not discovered yet
-	pending        sync.WaitGroup            // waits until all tasks have ended, and the goroutines that prepare images and report the end of the phase
-	stopWaiting    context.CancelFunc        // cancels the waits until started machines are ready
+	awaitAddresses sync.WaitGroup            // waits until the address of every machine is discovered, or the machine's task has ended
+	pending        sync.WaitGroup            // waits for all goroutines: tasks, the preparation of images, and the report of the end of the phase
+	stopWaiting    context.CancelFunc        // ends the waiting for machines that were started and are not ready yet
 }
 
 // machineResult is the result of a machine's task.
 type machineResult struct {
 	done chan struct{} // closed when the task has ended
 	err  error         // set before done is closed
-	// deferred is the task that the node's wave executes later, or nil. Until then the machine keeps running.
+	// deferred is the task that is executed later, when the deployment of the node begins. The machine keeps running
+	// until then. It is nil if the task is not deferred.
 	deferred *Task
 }
 
@@ -50,7 +51,7 @@ func (b *Set) RemovedNodes() []string {
 	return out
 }
 
-// DeferredTask returns the node's deferred task, to be executed when the node's wave begins; nil if there is none.
+// DeferredTask returns the task that the caller must execute when the deployment of the node begins; nil if there is none.
 func (b *Set) DeferredTask(node string) *Task {
 	if b == nil || b.results[node] == nil {
 		return nil
@@ -89,8 +90,8 @@ func (b *Set) AwaitAddresses() error {
 	return b.joinTaskErrors()
 }
 
-// Obsolete waits for all tasks, and returns the machines that the plan removes. unused reports whether
-// removals or recreations in the plan may leave images or networks that no machine uses.
+// Obsolete waits for all tasks, and returns the machines that the plan removes. unused reports whether images or
+// networks may become unused, because the plan removes or recreates machines.
 func (b *Set) Obsolete() (obsolete []Removal, unused bool) {
 	if b == nil {
 		return nil, false
@@ -183,9 +184,9 @@ func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
 	return b
 }
 
-// hasEndpointRole reports whether the node has the role of the cluster's endpoint. Its machine is
-// created first: the other nodes wait for the API on this node, and creating their disks at the same time would
-// delay the creation of this node's disk.
+// hasEndpointRole reports whether the node has the role whose nodes serve the cluster's API, such as control-plane. The
+// machines of this role are created first, because the other nodes wait for the API. If all disks were created at the
+// same time, the disks of this role would be complete later.
 func (s *Starter) hasEndpointRole(c changes.Change) bool {
 	cluster := s.Hive.Cluster
 	return cluster != nil && cluster.Endpoint != nil && cluster.Endpoint.Role != nil && *cluster.Endpoint.Role == c.Role
@@ -231,8 +232,8 @@ func countActions(counts map[changes.Action]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// AbandonWaits ends the wait for machines that are not ready. The creation of machines is completed, and the next
-// run waits until the machines are ready.
+// AbandonWaits stops waiting for machines that are not ready. Machines that are being created are still completed. The
+// next run waits until the machines are ready.
 func (b *Set) AbandonWaits() {
 	if b != nil {
 		b.stopWaiting()
@@ -271,7 +272,7 @@ func (b *Set) CreationErrors() error {
 	return errors.Join(errs...)
 }
 
-// AnyMachineDeferred reports whether a machine has a deferred task, which waits until the node's wave begins.
+// AnyMachineDeferred reports whether a machine has a deferred task, which is executed when the deployment of its node begins.
 func (b *Set) AnyMachineDeferred() bool {
 	return b != nil && slices.ContainsFunc(slices.Sorted(maps.Keys(b.results)), func(node string) bool { return b.results[node].deferred != nil })
 }

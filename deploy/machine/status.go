@@ -19,7 +19,7 @@ type Status struct {
 	Address    netip.Addr `json:"address,omitzero"`
 }
 
-// Off reports whether the machine does not run; false for a node whose machine nixbench does not manage.
+// Off reports whether the machine does not run; it returns false if nixbench does not manage the node's machine, so that m is nil.
 func (m *Status) Off() bool { return m != nil && m.State != string(provider.Running) }
 
 // Status returns the state that the hypervisors report for each machine that nixbench boots, by node.
@@ -33,7 +33,7 @@ func (m *Manager) Status(ctx context.Context, recorded *state.State) (map[string
 		out[n.Name] = &Status{State: "absent", Hypervisor: s.Hypervisor, Address: s.Address}
 	}
 	if recorded.Cluster == nil {
-		return out, nil // without a cluster in the state there was no apply yet, so all machines are absent
+		return out, nil // the state has no cluster, so there was no apply yet, and all machines are absent
 	}
 	o, err := m.observeRecorded(ctx, recorded)
 	if err != nil {

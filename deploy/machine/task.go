@@ -18,13 +18,13 @@ type Task struct {
 	prerequisites *prerequisites
 	Change        changes.Change
 	slots         chan struct{} // semaphore for the creation of machines; a machine that only waits until it is ready holds no slot
-	awaitTurn     func()        // waits until the machines of the role that has the cluster's endpoint are created, because they come first
+	awaitTurn     func()        // waits until the machines of the role that serves the cluster's API are created, because these come first
 	markCreated   func()        // called when this machine is created, or has failed
 	markAddressed func()        // called when the address of this machine is recorded, or the task has failed
 }
 
-// Execute executes the change, and waits until the node can be deployed. The end of waitCtx ends only this wait: the
-// creation of the machine is completed.
+// Execute executes the change, and waits until the node can be deployed. If waitCtx ends, Execute stops waiting, but
+// still completes the creation of the machine.
 func (m *Task) Execute(ctx, waitCtx context.Context) error {
 	node := m.Change.Node
 	unready := m.Store.State().Unready(node)
@@ -54,8 +54,9 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 	return err
 }
 
-// bootUntilReady creates or starts the machine unless running is set, and waits until the machine is ready. With running and
-// without unready, the machine runs and has been ready in an earlier run, so there is nothing to wait for.
+// bootUntilReady creates or starts the machine, and waits until it is ready. If running is set, the machine already
+// runs and is not started. If running is set and unready is not, the machine was ready in an earlier run, and
+// bootUntilReady does not wait.
 func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready bool) error {
 	if !running {
 		m.awaitTurn()

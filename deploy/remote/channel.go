@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// closeGrace is the maximal time between Close of a channel and the end of its pending reads.
+// closeGrace is the maximum time that a pending read of a channel takes after Close was called.
 const closeGrace = time.Second
 
 // channel is a connection over the SSH connection, to a socket or an address that the node can reach.
 //
-// The operations of an ssh.Channel, even Close, wait for the server or for a blocked write to the network: if the
-// network drops all packets, they end only with the SSH connection. The operations of channel end soon after Close.
+// The operations of an ssh.Channel, even Close, wait for the server or for a blocked write to the network. If the
+// network drops all packets, these operations end only when the SSH connection ends. In contrast, the operations of
+// this type end soon after Close.
 type channel struct {
 	net.Conn
-	in     *io.PipeReader // what was received
+	in     *io.PipeReader // the received data
 	closed chan struct{}
 	close  func() error
 
@@ -40,14 +41,14 @@ func newChannel(conn net.Conn) *channel {
 	return c
 }
 
-// Close closes the connection. Pending writes fail at once. Pending reads return what the server still sends before it
-// confirms the end, and fail after closeGrace.
+// Close closes the connection. Pending writes fail at once. Pending reads return the data that the server still sends
+// before it confirms the end. They fail after closeGrace.
 func (c *channel) Close() error { return c.close() }
 
 func (c *channel) Read(p []byte) (int, error) { return c.in.Read(p) }
 
-// Write writes a copy of p, because a write that Close ends still reads its data until the SSH connection ends, and callers such as
-// bufio.Writer change p when a write has failed.
+// Write writes a copy of p. If Close ends a write, the SSH connection may still read the data of that write, and
+// callers such as bufio.Writer change p after a failed write.
 func (c *channel) Write(p []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()

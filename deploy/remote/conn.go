@@ -14,8 +14,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
-// maxSessions is the maximal number of commands that run at the same time on one connection. sshd's
-// default limit is 10 sessions; the other two are reserved for ending cancelled commands.
+// maxSessions is the maximal number of commands that run at the same time on one connection. sshd's default limit is 10
+// sessions. Two of these sessions are reserved for ending cancelled commands.
 const maxSessions = 8
 
 // Conn is one SSH connection. It supports several commands and forwarded sockets at the same time,
@@ -27,9 +27,9 @@ type Conn struct {
 	via       *Conn // the connection to the jump host, which only this Conn uses; nil if there is none
 	sudo      *sudoPassword
 
-	slots chan struct{} // taken by running commands
+	slots chan struct{} // each running command takes a slot
 
-	ctx    context.Context // ends with the connection; its cause is the reason
+	ctx    context.Context // ends when the connection ends; its cause is the reason for the end
 	cancel context.CancelCauseFunc
 	once   sync.Once
 	closed sync.WaitGroup
@@ -57,7 +57,7 @@ func (c *Conn) Node() string { return c.cfg.Node }
 // User returns the login user.
 func (c *Conn) User() string { return c.cfg.User }
 
-// Done returns a channel that is closed when the connection has ended. Err then returns the reason.
+// Done returns a channel that is closed when the connection has ended. After that, Err returns the reason.
 func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
 
 // Err returns nil while the connection is open, ErrClosed after Close, and a *LostError if the
@@ -78,8 +78,8 @@ func (c *Conn) end(reason error) {
 		if c.opts.sudo == nil {
 			c.sudo.forget()
 		}
-		// Close the connection to the jump host first: if the jump host does not answer, it would block to close this
-		// connection, which is a channel over the jump host's.
+		// Close the connection to the jump host first: this connection is a channel in the connection to the jump host.
+		// If the jump host does not answer, closing the channel would block.
 		if c.via != nil {
 			c.via.end(ErrClosed)
 		}
@@ -150,15 +150,16 @@ func (c *Conn) sendKeepAlives(tracked *trackedConn) {
 	}
 }
 
-// RoundTrip returns the time until the server of the node has answered a request, which makes it do nothing.
+// RoundTrip sends a request for which the node's SSH server does nothing, and returns the time until the server has answered.
 func (c *Conn) RoundTrip(ctx context.Context) (time.Duration, error) {
 	sent := time.Now()
 	_, err := await(ctx, c, func() (io.Closer, error) { return io.NopCloser(nil), c.transport.ping() })
 	return time.Since(sent), err
 }
 
-// openSession opens a session for a command, whose output it writes to stdout and stderr. If the server refuses because it allows fewer sessions
-// than maxSessions, openSession tries again while other commands run.
+// openSession opens a session for a command. The output of the command is written to stdout and stderr. If the server
+// refuses the session because it allows fewer sessions than maxSessions, openSession tries again while other commands
+// run.
 func (c *Conn) openSession(ctx context.Context, stdout, stderr io.Writer) (session, error) {
 	for wait, tries := 20*time.Millisecond, 0; ; wait, tries = min(2*wait, time.Second), tries+1 {
 		s, err := c.trySession(ctx, stdout, stderr)
@@ -180,8 +181,8 @@ func (c *Conn) trySession(ctx context.Context, stdout, stderr io.Writer) (sessio
 	return await(ctx, c, func() (session, error) { return c.transport.newSession(stdout, stderr) })
 }
 
-// await calls an operation that cannot be cancelled. If the connection or ctx ends first, await returns, and the operation's result is
-// closed when it arrives.
+// await calls an operation that cannot be cancelled. If the connection or ctx ends before the operation, await returns
+// an error. When the operation returns later, its result is closed.
 func await[T io.Closer](ctx context.Context, c *Conn, operation func() (T, error)) (result T, err error) {
 	ready := make(chan struct{})
 	var late T

@@ -26,29 +26,28 @@ type Prompt = identity.Prompt
 
 // Options are settings that all nodes of a run share.
 type Options struct {
-	// AcceptNewHostKeys adds the keys of unknown hosts to known_hosts. A
-	// changed key is still refused.
+	// AcceptNewHostKeys says that the keys of unknown hosts are accepted and added to known_hosts. A changed key is still refused.
 	AcceptNewHostKeys bool
 
 	// Prompt asks for passphrases and sudo passwords. Nil: no prompts.
 	Prompt Prompt
 
-	// Keyring caches decrypted private keys for other nodes. Nil: one Keyring per connection.
+	// Keyring caches decrypted private keys for other nodes. If it is nil, each connection has a Keyring of its own.
 	Keyring *identity.Keyring
 
-	// KnownHosts caches known_hosts files for other nodes. Nil: one KnownHosts per connection.
+	// KnownHosts caches known_hosts files for other nodes. If it is nil, each connection has a KnownHosts of its own.
 	KnownHosts *hostkeys.KnownHosts
 
 	Timeout           time.Duration // time limit of connecting and logging in; 0: the user's ConnectTimeout, or 15 s; 5 s if the node has another host to try
-	CommandTimeout    time.Duration // of a command whose context has no deadline; 0: 10 minutes
-	KeepAliveInterval time.Duration // 0: the user's ServerAliveInterval, or 15 s
+	CommandTimeout    time.Duration // time limit of a command whose context has no deadline; 0: 10 minutes
+	KeepAliveInterval time.Duration // time between two keepalives; 0: the user's ServerAliveInterval, or 15 s
 	KeepAliveMax      int           // number of keepalives without an answer after which the connection is closed; 0: ServerAliveCountMax, or 3
 
-	// Down returns what the node's hypervisor reports if its machine does not run: "off". It returns "" if the
-	// machine runs, or that is unknown. May be nil.
+	// Down asks the hypervisor for the state of the node's machine, and returns it if the machine does not run, such as
+	// "off". It returns "" if the machine runs, or if its state is unknown. Down may be nil.
 	Down func(ctx context.Context, node string) string
 
-	// Send receives events about waits for connections. May be nil.
+	// Send receives an event when nixbench waits for a connection. Send may be nil.
 	Send event.Sink
 
 	// DialContext opens the TCP connection. Nil: net.Dialer.
@@ -76,7 +75,7 @@ func (o Options) withDefaults(cfg sshconfig.Config) Options {
 	return o
 }
 
-// Dial opens one SSH connection and logs in. For this machine it does neither.
+// Dial opens one SSH connection and logs in. If cfg.Local is set, the node is this machine, and Dial does neither.
 func Dial(ctx context.Context, cfg sshconfig.Config, opts Options) (*Conn, error) {
 	full := opts.withDefaults(cfg)
 	if cfg.Local {
@@ -134,7 +133,7 @@ func handshake(ctx context.Context, conn net.Conn, cfg sshconfig.Config, opts Op
 	if err != nil {
 		return nil, err
 	}
-	if !stop() { // the time limit expired at the end of the handshake, so the connection is not used
+	if !stop() { // the time limit expired at the end of the handshake, so the connection is already closed
 		c.Close()
 		return nil, context.Cause(ctx)
 	}
@@ -150,7 +149,7 @@ func newDialError(ctx context.Context, cfg sshconfig.Config, clock *loginClock, 
 	var changed *hostkeys.ChangedError
 	var auth *AuthError
 	if errors.As(err, &unknown) || errors.As(err, &changed) || errors.As(err, &auth) {
-		return err // unchanged, because the error is from the jump host, and a retry does not solve it
+		return err // return the error of the jump host unchanged, because a retry does not help
 	}
 	if clock.hasExpired() {
 		err = fmt.Errorf("no answer within %v: %w", clock.limit, err)

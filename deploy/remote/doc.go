@@ -19,13 +19,11 @@
 // Argv is quoted, so that a shell never interprets an argument. Secrets must be passed
 // on stdin: every user of the node can read argv and environment.
 //
-// Each command prints a mark with its process id on stderr before it starts; the client
-// removes the mark from the output. The mark serves two purposes. First, sshd does not end
-// a command when its session is closed, and accepts no signals for root's commands. The
-// process group of a cancelled command is therefore killed over another session. Second,
-// the mark proves that sudo has started the command. The command's stdin is sent only
-// after the mark, so that password and input are never mixed, and an error of sudo is never
-// reported as a failure of the command.
+// Each command prints a mark with its process id on stderr before it starts; the client removes the mark from the
+// output. The mark serves two purposes. First, sshd does not end a command when its session is closed, and accepts no
+// signals for root's commands. The process group of a cancelled command is therefore killed over another session.
+// Second, the mark proves that sudo has started the command. The command's stdin is sent only after the mark, so that
+// password and input are never mixed, and an error of sudo is never reported as a failure of the command itself.
 //
 // sudo's password is asked for once per Host, kept in memory, and written to sudo's
 // stdin after sudo's prompt, which is unique for each command. Without a Prompt, sudo is
@@ -34,10 +32,10 @@
 //
 // # Errors
 //
-// Every call ends in bounded time. Connecting and logging in take at most
-// Options.Timeout; a connection whose server is silent is closed after three
-// missed keepalives, or earlier if Options.Down reports that its machine does not run; each call ends with its context. Each error type corresponds to one
-// action of the user, and contains the node, its address and advice:
+// Every call ends in bounded time. Connecting and logging in take at most Options.Timeout. A connection whose server is
+// silent is closed after three missed keepalives, or earlier if Options.Down reports that the node's machine does not
+// run. Each call ends when its context ends. Each error type corresponds to one action of the user, and contains the
+// node, its address and advice:
 //
 //	UnreachableError        no answer, or not from an SSH server: waiting may help
 //	hostkeys.UnknownError   verify the key and accept it

@@ -19,7 +19,7 @@ var ErrClosed = errors.New("connection closed")
 // or no SSH answer in time. Waiting may help.
 type UnreachableError struct {
 	Node, Addr string
-	Down       string // what the hypervisor reports of a machine that does not run, see [Options.Down]; otherwise empty
+	Down       string // state of the node's machine if it does not run, such as "off", see [Options.Down]; otherwise empty
 	Err        error
 }
 
@@ -36,7 +36,7 @@ func (e *UnreachableError) OnNode() (node, text string) {
 // Kind implements [failure.Classified].
 func (e *UnreachableError) Kind() failure.Kind { return failure.Unreachable }
 
-// Hint returns how the machine is started.
+// Hint returns how the user can start the node's machine if the machine does not run.
 func (e *UnreachableError) Hint() string {
 	if e.Down == "" {
 		return ""
@@ -56,8 +56,8 @@ func (e *UnreachableError) hint() string {
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Reason returns the reason why no connection was established in few words, for the report of a wait. They contain no port of
-// this machine, so that they stay the same while the reason does.
+// Reason returns in few words why no connection was established, for the report of a wait. The text does not contain
+// the local port of the connection, so repeated attempts that fail for the same reason give the same text.
 func Reason(err error) string {
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		return op.Err.Error()
@@ -71,7 +71,7 @@ func Reason(err error) string {
 // AuthError means that the host has the right key but refuses the login.
 type AuthError struct {
 	Node, Addr, User string
-	Tried            []string // each offered key, and each configured key that could not be offered with the reason
+	Tried            []string // each offered key; also each configured key that could not be offered, with the reason
 	Err              error
 }
 
@@ -88,8 +88,7 @@ func (e *AuthError) Kind() failure.Kind { return failure.Unreachable }
 
 func (e *AuthError) Unwrap() error { return e.Err }
 
-// LostError means that an established connection was lost. Its commands may still be running on
-// the node.
+// LostError means that an established connection was lost. The commands of the connection may still be running on the node.
 type LostError struct {
 	Node, Addr string
 	Err        error
@@ -153,7 +152,7 @@ func (e *OutputError) Hint() string {
 
 func (e *OutputError) Unwrap() error { return e.Err }
 
-// RunError means that a command ran, or could not be started, and failed.
+// RunError means that a command failed, or could not be started.
 type RunError struct {
 	Node, Host string
 	Argv       []string
@@ -172,8 +171,7 @@ func (e *RunError) ShellStatus() int {
 	return 128 + signalNumbers[e.Signal]
 }
 
-// signalNumbers are Linux's signal numbers, since nodes run NixOS. sshd does not report other signals
-// by name.
+// signalNumbers are the numbers of signals on Linux, since nodes run NixOS. It contains the signals that sshd reports by name.
 var signalNumbers = map[string]int{
 	"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "TRAP": 5, "ABRT": 6, "BUS": 7, "FPE": 8, "KILL": 9, "USR1": 10,
 	"SEGV": 11, "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": 15, "XCPU": 24, "XFSZ": 25, "SYS": 31,
@@ -190,12 +188,12 @@ func (e *RunError) OnNode() (node, text string) {
 	return e.Node, text
 }
 
-// LoginShellError means that the login succeeded, but the session ended before it ran the command: the user's login
-// shell or the forced command of its key runs no commands, or the node does not admit the user.
+// LoginShellError means that the login succeeded, but the session ended before the command ran. Possible reasons: the
+// user's login shell runs no commands, the SSH key has a forced command, or the node does not admit the user.
 type LoginShellError struct {
 	Node, Addr, User string
 	How              string // how the session ended
-	Printed          string // what it has printed
+	Printed          string // the text that the session has printed
 }
 
 func (e *LoginShellError) Error() string { return failure.Message(e) }

@@ -21,7 +21,8 @@ func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error
 	return c.dialFromNode(ctx, "unix", remotePath)
 }
 
-// DialTCP connects from the node to an address, which the node resolves. The connection is like that of DialUnix.
+// DialTCP connects from the node to an address. The node resolves the host name in the address. The returned connection
+// has the same properties as that of DialUnix.
 func (c *Conn) DialTCP(ctx context.Context, address string) (net.Conn, error) {
 	return c.dialFromNode(ctx, "tcp", address)
 }
@@ -39,8 +40,8 @@ func (c *Conn) dialFromNode(ctx context.Context, network, address string) (net.C
 	return nil, failure.On(c.cfg.Node, fmt.Errorf("connect to %s: %w", address, err))
 }
 
-// DialCommand starts a command on the node, and returns a connection to its stdin and stdout, with a CloseWrite method. If the
-// command fails, reads and writes return its error. Close ends it.
+// DialCommand starts a command on the node, and returns a connection to its stdin and stdout, with a CloseWrite method.
+// If the command fails, reads and writes return the error of the command. Close ends the command.
 func (c *Conn) DialCommand(cmd Cmd) io.ReadWriteCloser {
 	ctx, cancel := context.WithCancel(context.Background())
 	stdin, in := io.Pipe()
@@ -64,19 +65,21 @@ type commandConn struct {
 func (c *commandConn) Write(p []byte) (int, error) { return c.in.Write(p) }
 func (c *commandConn) CloseWrite() error           { return c.in.Close() }
 
-// Close closes the command's stdin, at which most commands end, and ends the command after closeGrace.
+// Close closes the command's stdin. Most commands then end. If the command has not ended after closeGrace, Close ends it.
 func (c *commandConn) Close() error {
 	time.AfterFunc(closeGrace, c.cancel)
 	return errors.Join(c.in.Close(), c.PipeReader.Close())
 }
 
-// ForwardTCP forwards connections of a listener to an address, which the node resolves.
+// ForwardTCP forwards each connection to a local listener to an address that the node connects to. The node resolves
+// the host name in the address.
 func (c *Conn) ForwardTCP(listener net.Listener, address string) io.Closer {
 	return c.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) { return c.DialTCP(ctx, address) })
 }
 
-// Forward forwards each connection of a local listener to a connection that dial makes. It closes the listener and the connections when
-// the SSH connection ends or the returned Closer is closed.
+// Forward accepts connections on a local listener. For each, it calls dial, and copies data between the two
+// connections. It closes the listener and all connections when the SSH connection ends, or when the caller closes the
+// returned Closer.
 func (c *Conn) Forward(listener net.Listener, dial func(context.Context) (io.ReadWriteCloser, error)) io.Closer {
 	ctx, cancel := context.WithCancel(c.ctx)
 	context.AfterFunc(ctx, func() { listener.Close() })
@@ -134,7 +137,7 @@ func copyBothWays(a, b io.ReadWriteCloser) {
 			half.CloseWrite()
 			return
 		}
-		// An error in one direction ends both.
+		// An error in one direction ends both directions.
 		a.Close()
 		b.Close()
 	}

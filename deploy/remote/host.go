@@ -19,8 +19,8 @@ import (
 
 const (
 	dialAttempts = 3                      // number of attempts of Conn and Fresh; a server that restarts refuses the first ones
-	firstWait    = 100 * time.Millisecond // between the first two attempts
-	longestWait  = 500 * time.Millisecond // between later attempts
+	firstWait    = 100 * time.Millisecond // wait between the first two attempts
+	longestWait  = 500 * time.Millisecond // maximum wait between later attempts
 	longestTry   = 5 * time.Minute        // time limit of WaitReachable if its context has no deadline
 	bootingDial  = 3 * time.Second        // time limit of one TCP connection in WaitReachable
 	askAfter     = 2 * time.Second        // time without an answer after which the hypervisor is asked whether the machine runs
@@ -37,7 +37,7 @@ type Host struct {
 	conn       *Conn         // guarded by turn
 	handshakes atomic.Int64
 
-	saidDown atomic.Bool // a message said that the machine does not run
+	saidDown atomic.Bool // sayDown has sent its message since the last login
 
 	mu     sync.Mutex
 	fresh  map[*Conn]bool // open connections of Fresh; Close closes them
@@ -74,9 +74,9 @@ func (h *Host) Conn(ctx context.Context) (*Conn, error) {
 	return h.sharedConn(ctx, dialAttempts)
 }
 
-// WaitReachable is like Conn, but for a machine that is still booting: it tries until ctx ends,
-// or for five minutes if ctx has no deadline. A wrong host key or a refused login is returned
-// immediately, since waiting does not solve it, unless the node has another host that is unreachable.
+// WaitReachable is like Conn, but for a machine that is still booting: it tries until ctx ends, or for five minutes if
+// ctx has no deadline. If the host key is wrong or the login is refused, it returns the error immediately, since
+// waiting does not help. Exception: it continues if the node has another host that is unreachable.
 func (h *Host) WaitReachable(ctx context.Context) (*Conn, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -137,8 +137,7 @@ func (h *Host) Close() error {
 	return nil
 }
 
-// sharedConn returns the shared connection, and dials if there is none. Zero attempts means until
-// ctx ends.
+// sharedConn returns the shared connection, and dials if there is none. With 0 attempts, it tries until ctx ends.
 func (h *Host) sharedConn(ctx context.Context, attempts int) (*Conn, error) {
 	select {
 	case h.turn <- struct{}{}:
@@ -168,7 +167,7 @@ func (h *Host) sharedConn(ctx context.Context, attempts int) (*Conn, error) {
 	return conn, nil
 }
 
-// dialDeadline returns the time after which sharedConn stops trying, for the report of the wait.
+// dialDeadline returns the time after which sharedConn stops trying. The user sees this time while sharedConn waits.
 func (h *Host) dialDeadline(ctx context.Context, attempts int) time.Time {
 	until, limited := ctx.Deadline()
 	if attempts == 0 {
@@ -185,9 +184,9 @@ func (h *Host) dialDeadline(ctx context.Context, attempts int) time.Time {
 	return until
 }
 
-// dialRetrying dials a new connection, and tries again if the host is unreachable. Zero attempts
-// means until ctx ends; the error is then the error of the last attempt, not the deadline's. It calls failed, unless it is nil,
-// with the error of an attempt before it tries again.
+// dialRetrying dials a new connection, and tries again if the host is unreachable. With 0 attempts, it tries until ctx
+// ends, and then returns the error of the last attempt. Before it tries again, it calls the function failed, which may
+// be nil, with the error of the attempt.
 func (h *Host) dialRetrying(ctx context.Context, attempts int, failed func(error)) (*Conn, error) {
 	var last error
 	opts := h.opts
@@ -228,8 +227,8 @@ func (h *Host) dialRetrying(ctx context.Context, attempts int, failed func(error
 	}
 }
 
-// dialUnlessDown is dialInOrder for a machine that should run. If the dial fails or takes long, it asks the hypervisor, and ends the dial if
-// the machine does not run.
+// dialUnlessDown dials the hosts of the node in order, as dialInOrder does. If the dial fails or takes more than 2
+// seconds, it asks the hypervisor whether the node's machine runs. If the machine does not run, it ends the dial.
 func (h *Host) dialUnlessDown(ctx context.Context, opts Options) (*Conn, error) {
 	if h.opts.Down == nil {
 		return h.dialInOrder(ctx, opts)
@@ -254,8 +253,8 @@ func (h *Host) dialUnlessDown(ctx context.Context, opts Options) (*Conn, error) 
 	return nil, err
 }
 
-// sayDown sends a message if the machine does not run, but only once until the next login: a caller of Fresh may try again for
-// minutes.
+// sayDown sends a warning if err says that the machine does not run. It sends only one warning until the next login,
+// because a caller of Fresh may try again for minutes.
 func (h *Host) sayDown(err error) {
 	var unreachable *UnreachableError
 	if !errors.As(err, &unreachable) || unreachable.Down == "" || !h.saidDown.CompareAndSwap(false, true) {

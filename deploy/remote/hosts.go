@@ -13,8 +13,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
-// candidates returns the configurations to dial: the one that accepted the first login, or before that all, in
-// the order in which they are tried.
+// candidates returns the configurations to dial, in this order. Before the first login, these are the configurations of
+// all hosts of the node. After it, it is only the configuration of the host that accepted the login.
 func (h *Host) candidates() []sshconfig.Config {
 	if chosen := h.chosen.Load(); chosen != nil {
 		return []sshconfig.Config{*chosen}
@@ -22,7 +22,7 @@ func (h *Host) candidates() []sshconfig.Config {
 	return append([]sshconfig.Config{h.cfg}, h.cfg.Fallbacks...)
 }
 
-// earlyTimeout is the time limit for logging in at a host that is not the last candidate.
+// earlyTimeout is the time limit for the login at each host of a node except the last one.
 const earlyTimeout = 5 * time.Second
 
 // optionsFor returns the options for dialing candidate i.
@@ -33,10 +33,10 @@ func optionsFor(opts Options, candidates []sshconfig.Config, i int) Options {
 	return opts
 }
 
-// dialInOrder dials the candidates one after the other and returns the connection to the first that accepts a
-// login. Every later connection uses the same host, so that a run does not change between a node's hosts. A host
-// with a wrong key, or one that refuses the login, is skipped as one that does not answer: in another network its
-// address may belong to another machine.
+// dialInOrder dials the candidates one after the other and returns the connection to the first that accepts a login.
+// Every later connection uses the same host, so that a run does not change between a node's hosts. A host that has a
+// wrong key or refuses the login is skipped like a host that does not answer, because in another network its address
+// may belong to another machine.
 func (h *Host) dialInOrder(ctx context.Context, opts Options) (*Conn, error) {
 	candidates := h.candidates()
 	var failed []error
@@ -58,7 +58,8 @@ func (h *Host) dialInOrder(ctx context.Context, opts Options) (*Conn, error) {
 	return nil, &AllHostsError{Node: h.cfg.Node, Errs: failed}
 }
 
-// choose stores the configuration for later connections, and reports why the hosts before it were skipped.
+// choose stores cfg, the configuration that later connections use. It also reports why the hosts that come before this
+// host were skipped; their errors are in failed.
 func (h *Host) choose(cfg sshconfig.Config, failed []error) {
 	if !h.chosen.CompareAndSwap(nil, &cfg) || len(failed) == 0 {
 		return

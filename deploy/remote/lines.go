@@ -7,17 +7,18 @@ import (
 	"unicode/utf8"
 )
 
-// longestLine is the default of Lines.Max in bytes. It limits the memory for output without line ends.
+// longestLine is the default of Lines.Max in bytes. It limits the memory that is used for output without line ends.
 const longestLine = 64 << 10
 
-// Lines is a Stdout or Stderr, or both, that calls a function for each line. Call Flush
-// after Run: the last line may have no line end.
+// Lines is a writer for Cmd.Stdout or Cmd.Stderr, or for both. It calls a function for each line. Call Flush after Run,
+// because the last line may have no line end.
 type Lines struct {
-	// Each is called for every line, without its line end. A line longer than Max is split
-	// into several calls; continued is true for all but the first.
+	// Each is called for every line, without its line end. If a line is longer than Max, Each is called for each piece
+	// of the line, and continued is true for all pieces except the first.
 	Each func(line string, continued bool)
 
-	// Err is called after each write. If it returns an error, the write fails, so that the command ends. Nil: writes do not fail.
+	// Err is called after each write. If it returns an error, the write fails, and the command is ended. If Err is nil,
+	// writes do not fail.
 	Err func() error
 
 	Max int // maximal length for one call, in bytes; 0: 64 KiB
@@ -67,8 +68,8 @@ func (l *Lines) maxPiece() int {
 	return longestLine
 }
 
-// passPiece calls Each for the first Max bytes of a longer line. It splits the line between two UTF-8
-// characters.
+// passPiece calls Each for the first Max bytes of a line that is longer than Max. It splits the line between two UTF-8
+// characters, so the piece may be shorter.
 func (l *Lines) passPiece() {
 	at := l.maxPiece()
 	for back := 1; back < utf8.UTFMax && back < at && !utf8.RuneStart(l.rest[at]); back++ {
@@ -82,7 +83,7 @@ func (l *Lines) passPiece() {
 	l.continued = true
 }
 
-// passLine calls Each for the buffered line, or the rest of it.
+// passLine calls Each for the buffered line, or for the rest of a line that passPiece has split.
 func (l *Lines) passLine() {
 	l.Each(strings.TrimSuffix(string(l.rest), "\r"), l.continued)
 	l.rest, l.continued = l.rest[:0], false

@@ -27,7 +27,7 @@ func NewLocal(node string, escalation []string, opts Options) (*Host, error) {
 	return NewHost(sshconfig.Config{Node: node, Local: true, User: me.Username, Escalation: escalation}, opts), nil
 }
 
-// localTransport runs commands on this machine. Close ends them.
+// localTransport runs commands on this machine. Close ends the running commands.
 type localTransport struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -55,9 +55,9 @@ func (t *localTransport) Close() error {
 }
 
 func (t *localTransport) newSession(stdout, stderr io.Writer) (session, error) {
-	cmd := exec.Command("sh") // Start adds the line
+	cmd := exec.Command("sh") // Start adds the line to execute
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as by sshd
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // start the command in a session of its own, as sshd does
 	return &localSession{Cmd: cmd, transport: t, stop: func() bool { return true }}, nil
 }
 
@@ -86,7 +86,7 @@ func (s *localSession) Start(line string) error {
 	return nil
 }
 
-// Wait waits for the command. As with sshd, processes that it leaves behind are not ended.
+// Wait waits for the command. As with sshd, processes that the command leaves behind are not ended.
 func (s *localSession) Wait() error {
 	err := s.Cmd.Wait()
 	s.stop()

@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// The kinds of marks in a command's output. The first two are in its stderr and its stdout. A mark is a prefix, which is random for each command, the
-// kind, a colon, and for the first two kinds a process id and a line end.
+// Kinds of marks. A mark is a text that the scripts around a command, or sudo, print. It consists of a prefix (random
+// for each command) and the kind. For pidMark and runMark, a colon, a process id and a line end follow. These two marks
+// are in stderr and in stdout.
 const (
 	pidMark  = "pid"   // the shell that executes the escalation command has started
 	runMark  = "run"   // the shell that executes the command itself, as root if necessary, has started
@@ -18,9 +19,9 @@ const (
 // maxMark is the maximum length of the part of a mark after its prefix, in bytes.
 const maxMark = 24
 
-// markWriter removes the marks from a stream. What precedes the runMark was printed by the login shell or the
-// escalation command, and is written to before. The rest is output of the command and is written to w unchanged, so that
-// it is never interpreted as a mark.
+// markWriter removes the marks from a stream, and calls onMark for each. The text in front of the runMark was printed
+// by the login shell or the escalation command; it is written to before. The text after the runMark is output of the
+// command. It is written to w unchanged, and is never interpreted as a mark.
 type markWriter struct {
 	prefix string
 	onMark func(kind, pid string)
@@ -55,7 +56,7 @@ func (m *markWriter) Write(p []byte) (int, error) {
 			break
 		}
 		end := at + len(m.prefix)
-		if length == 0 { // the prefix, but no mark: plain output
+		if length == 0 { // the prefix without a mark is plain output
 			if _, err := m.before.Write(buf[:end]); err != nil {
 				return 0, err
 			}
@@ -84,7 +85,7 @@ func (m *markWriter) Write(p []byte) (int, error) {
 // ReadFrom implements io.ReaderFrom, so that io.Copy uses frugalCopy.
 func (m *markWriter) ReadFrom(r io.Reader) (int64, error) { return frugalCopy(m, r) }
 
-// flush writes the pending bytes. It is called at the end of the stream: an incomplete mark is text.
+// flush writes the pending bytes. It is called at the end of the stream, where an incomplete mark is plain text.
 func (m *markWriter) flush() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

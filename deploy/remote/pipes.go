@@ -12,21 +12,21 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// outputLimit counts the bytes of both streams of a command.
+// outputLimit counts the bytes of stdout and stderr of a command together.
 type outputLimit struct {
 	max  int64
 	read atomic.Int64
 }
 
-// sink writes a command's output to w. If w fails or panics, or the limit is exceeded, sink discards the rest and
-// aborts the command. It never returns an error, because the SSH session would then stop reading, and the command
-// would hang. It recovers a panic because w parses what the node has sent, in a goroutine of the SSH session: the
-// panic would end the deployment of all nodes.
+// sink writes a command's output to w. If w fails or panics, or the limit is exceeded, sink discards the rest of the
+// output and aborts the command. Its Write never returns an error, because the SSH session would then stop reading, and
+// the command would hang. sink recovers a panic of w, because w parses data from the node in a goroutine of the SSH
+// session, and the panic would end the deployment of all nodes.
 type sink struct {
 	w     io.Writer
 	limit *outputLimit
 	abort context.CancelCauseFunc
-	lock  chan struct{} // a mutex whose wait can have a time limit
+	lock  chan struct{} // used as a mutex, for which a caller can wait with a time limit
 }
 
 func newSink(w io.Writer, limit *outputLimit, abort context.CancelCauseFunc) *sink {
@@ -74,11 +74,11 @@ func (s *sink) discardRest() {
 
 const (
 	smallBuffer = 1 << 10
-	bigBuffer   = 8 << 10 // not larger, since an SSH channel keeps a buffer of the largest write
+	bigBuffer   = 8 << 10 // not larger, because an SSH channel keeps a buffer as large as the largest write
 )
 
-// frugalCopy is io.Copy with a buffer of 1 KiB, and of 8 KiB after a read has filled it. With larger
-// buffers, each of a thousand nodes with little output would use 64 KiB.
+// frugalCopy copies as io.Copy does, with a smaller buffer. The buffer has 1 KiB, and 8 KiB after a read has filled it.
+// With the usual buffers, each of a thousand nodes would use 64 KiB even for little output.
 func frugalCopy(w io.Writer, r io.Reader) (int64, error) {
 	var total int64
 	buf := make([]byte, smallBuffer)
@@ -103,7 +103,7 @@ func frugalCopy(w io.Writer, r io.Reader) (int64, error) {
 	}
 }
 
-// recordingReader reads from r and stores an error other than io.EOF.
+// recordingReader reads from r, and stores the error of a failed read unless it is io.EOF.
 type recordingReader struct {
 	r   io.Reader
 	err error

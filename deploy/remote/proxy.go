@@ -13,8 +13,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
-// openTransport opens the byte stream to the host: directly, through a jump host, or through a proxy
-// command. It returns the connection to the jump host too, or nil. asked are the options without
+// openTransport opens the byte stream to the host: directly, through a jump host, or through a proxy command. The *Conn
+// is the connection to the jump host, or nil. asked are the options of the caller; opts are the same options with
 // defaults.
 func openTransport(ctx context.Context, clock *loginClock, cfg sshconfig.Config, asked, opts Options) (net.Conn, *Conn, error) {
 	switch {
@@ -37,15 +37,15 @@ func openTransport(ctx context.Context, clock *loginClock, cfg sshconfig.Config,
 	return conn, nil, err
 }
 
-// dialJumpHost connects to a jump host, while the clock of the node is paused. asked has no defaults:
-// the time limit of a jump host may be a setting of its own configuration.
+// dialJumpHost connects to a jump host. Meanwhile clock, which limits the login at the node, is paused. asked are the
+// options without defaults, because the configuration of the jump host may set another time limit.
 func dialJumpHost(ctx context.Context, clock *loginClock, via sshconfig.Config, asked, opts Options) (*Conn, error) {
 	defer clock.pause()()
 	asked.DialContext, asked.Keyring, asked.KnownHosts, asked.sudo = opts.DialContext, opts.Keyring, opts.KnownHosts, nil
 	return Dial(ctx, via, asked)
 }
 
-// proxyConn is a connection to stdin and stdout of a proxy command, which runs on this machine.
+// proxyConn is a connection to stdin and stdout of a proxy command. The command runs on this machine.
 type proxyConn struct {
 	io.ReadWriteCloser
 	local *Conn
@@ -57,7 +57,8 @@ func startProxy(cfg sshconfig.Config) net.Conn {
 	return proxyConn{local.DialCommand(Cmd{Argv: []string{"sh", "-c", "exec " + cfg.ProxyCommand}, Name: "the proxy command"}), local}
 }
 
-// Read returns the error of the proxy command without the name of the node, which the error of the connection has.
+// Read reads from the proxy command. It removes the name of the node from an error, because the error of the connection
+// already contains the name.
 func (p proxyConn) Read(b []byte) (int, error) {
 	n, err := p.ReadWriteCloser.Read(b)
 	if failed := (*RunError)(nil); errors.As(err, &failed) {
@@ -69,15 +70,14 @@ func (p proxyConn) Read(b []byte) (int, error) {
 // Close ends the proxy command.
 func (p proxyConn) Close() error { return p.local.Close() }
 
-// Deadlines are not supported: Dial closes the connection instead.
+// A proxyConn has no deadlines. When the time limit expires, Dial closes the connection instead.
 func (p proxyConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
 func (p proxyConn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
 func (p proxyConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
 func (p proxyConn) LocalAddr() net.Addr              { return proxyAddr{} }
 func (p proxyConn) RemoteAddr() net.Addr             { return proxyAddr{} }
 
-// proxyAddr is the address of a proxyConn. It looks like a TCP address, since the known_hosts library
-// parses it.
+// proxyAddr is the address of a proxyConn. It has the form of a TCP address, because the known_hosts library parses it.
 type proxyAddr struct{}
 
 func (proxyAddr) Network() string { return "tcp" }

@@ -26,7 +26,8 @@ const (
 	stderrTail = 4 << 10 // bytes of stderr that an error contains
 	maxOutput  = 4 << 20 // default of Cmd.MaxOutput
 
-	// On a fast network, cancelling a command usually takes less than a second in total.
+	// A command that is cancelled gets SIGTERM first, and SIGKILL if it does not end. On a fast network, the
+	// cancellation usually takes less than a second in total.
 	termGrace = 400 * time.Millisecond // time limit of a cancelled command to end after SIGTERM
 	killGrace = time.Second            // time limit for sending SIGKILL over the connection
 )
@@ -44,10 +45,11 @@ type Cmd struct {
 	Stderr io.Writer // nil: stderr is discarded; an error contains the end of it in any case
 	Sudo   bool      // run as root: with the escalation command, unless the login user is root
 
-	// A command that exceeds a limit is ended. MaxOutput is the maximal number of bytes of stdout and stderr
-	// together; 0: 4 MiB. A command whose context has no deadline may take Options.CommandTimeout.
+	// A command that exceeds a limit is ended. MaxOutput is the maximal number of bytes of stdout and stderr together;
+	// 0 means 4 MiB. If the context of the command has no deadline, Options.CommandTimeout limits the duration of the
+	// command.
 	MaxOutput int64
-	Unlimited bool // whether neither limit applies, because the user reads the output and decides when the command ends
+	Unlimited bool // neither limit applies: the user reads the output and decides when the command ends
 }
 
 // String returns the text of the command for errors.
@@ -123,7 +125,7 @@ func (c *Conn) newCancelError(ctx context.Context, cmd Cmd) error {
 	return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: %w", cmd, c.cfg.Addr(), cause))
 }
 
-// needsEscalation reports whether cmd is run by the escalation command.
+// needsEscalation reports whether cmd needs the escalation command, such as sudo, to run as root.
 func (c *Conn) needsEscalation(cmd Cmd) bool {
 	return cmd.Sudo && c.cfg.User != "root" && len(c.cfg.Escalation) > 0
 }
@@ -136,18 +138,18 @@ type runningCommand struct {
 	marks   *markWriter
 	tail    *tailBuffer   // the end of the command's stderr
 	before  *tailBuffer   // the end of the text that was printed before the command started, such as by the login shell
-	started chan struct{} // closed when the command itself has started, and not only the shell around it; stdin then belongs to the command
+	started chan struct{} // closed when the command itself has started, not only the shell that starts it; the command then reads stdin
 	leader  chan struct{} // closed when the first process on the node, the leader of the process group, has started
-	prompts chan struct{} // receives a value each time that sudo asks for the password
+	prompts chan struct{} // receives a value each time sudo asks for the password
 	ended   chan struct{} // closed when the session has ended
 	first   string        // process id of the first process; valid after leader is closed
 	second  string        // process id of the command itself; valid after started is closed
-	wait    *event.Wait   // the wait for the first process
+	wait    *event.Wait   // reports to the user that the first process has not started yet
 	mayAsk  bool          // whether Options.Prompt may ask the user for the sudo password
 }
 
-// run is Run, but needs no slot of the connection. If stop is set and ctx ends, it ends the command's processes over separate
-// sessions.
+// run does what Run does, but does not count as one of the eight commands of the connection. If stop is set and ctx
+// ends, run opens separate SSH sessions to end the processes of the command.
 func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
@@ -209,8 +211,8 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	return r.explainCancel(ctx)
 }
 
-// start starts the command, and writes its input. ended receives the error of the session, and fed is closed when Stdin is not read
-// any more.
+// start starts the command, and writes its input. The channel ended receives the error of the session. The channel fed
+// is closed when Stdin is not read any more.
 func (r *runningCommand) start(ctx context.Context, argv []string, stdin io.WriteCloser, abort context.CancelCauseFunc) (ended chan error, fed chan struct{}) {
 	ended, fed = make(chan error, 1), make(chan struct{})
 	requested := make(chan struct{})
@@ -224,7 +226,7 @@ func (r *runningCommand) start(ctx context.Context, argv []string, stdin io.Writ
 	}()
 	go func() {
 		defer close(fed)
-		select { // an end of stdin that sshd receives before the request for the command does not reach the command
+		select { // wait until the command was requested: sshd does not pass on an end of stdin that it receives before the request
 		case <-requested:
 			r.writeStdin(ctx, stdin, abort)
 		case <-ctx.Done():
@@ -246,9 +248,9 @@ func (r *runningCommand) explainCancel(ctx context.Context) error {
 	return err
 }
 
-// wrappedArgv returns the argv that the login shell executes: a script that prints a runMark and then runs the command. With
-// escalation this script is an argument of the escalation command, such as sudo, and another script prints a pidMark before it
-// runs the escalation command.
+// wrappedArgv returns the argv that the login shell executes: a script that prints a runMark (a line that says that the
+// command starts) and then runs the command. If the command needs escalation, the login shell executes an outer script.
+// The outer script prints a pidMark and runs the escalation command, such as sudo, which runs the first script.
 func (r *runningCommand) wrappedArgv(mark string) []string {
 	argv := r.cmd.Argv
 	if len(r.cmd.Env) > 0 {
@@ -265,8 +267,8 @@ func (r *runningCommand) wrappedArgv(mark string) []string {
 	return shell.Announce(mark+pidMark, slices.Concat(escalation, argv))
 }
 
-// handleMark records a mark that was received on stderr. It is called by one goroutine, in the order in
-// which the marks were received. A node may send a mark several times; the first one counts.
+// handleMark records a mark, a line of the wrapper scripts on stderr. One goroutine calls it, in the order in which the
+// marks were received. If a node sends a mark several times, only the first one is recorded.
 func (r *runningCommand) handleMark(kind, pid string) {
 	if kind == passMark {
 		select {
@@ -279,7 +281,7 @@ func (r *runningCommand) handleMark(kind, pid string) {
 		r.first = pid
 		close(r.leader)
 	}
-	if kind == runMark { // the last mark, see markWriter
+	if kind == runMark { // the last mark of a command, which is about to start
 		r.second = pid
 		close(r.started)
 	}
@@ -303,9 +305,9 @@ func (r *runningCommand) writeStdin(ctx context.Context, stdin io.WriteCloser, a
 	if r.cmd.Stdin == nil {
 		return
 	}
-	// After a failed write the rest is discarded, since a command may end before it has read its whole input, and
-	// the writer to a pipe must be able to read the output then. A failed read aborts the command, because the command
-	// would take it for the end of its input.
+	// If a write fails, read and discard the rest of Stdin: a command may end before it has read its whole input, and a
+	// program that writes to Stdin through a pipe must not block then. If a read fails, abort the command: otherwise
+	// the command would take the failed read for the end of its input.
 	source := &recordingReader{r: r.cmd.Stdin}
 	if _, err := frugalCopy(stdin, source); err != nil && source.err == nil {
 		_, _ = frugalCopy(untilClosed(r.ended), source)
@@ -369,8 +371,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// newNotStartedError returns the error of a session that has ended although the command itself has not started. exit is
-// nil if its exit status is 0.
+// newNotStartedError returns the error of a session that has ended before the command itself started. exit is nil if
+// the exit status of the session is 0.
 func (r *runningCommand) newNotStartedError(exit *exitError) error {
 	if isClosed(r.leader) {
 		return r.newEscalationError()

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// stopScript sends the signal $1 to the process groups of the other arguments. If there is no group of
-// that id, it sends the signal to the process.
+// stopScript sends the signal $1 to the process groups whose ids are the other arguments. If no process group has an
+// id, it sends the signal to the process with this id.
 const stopScript = `s=$1; shift; for p; do kill -s "$s" -- "-$p" 2>/dev/null || kill -s "$s" "$p" 2>/dev/null; done; :`
 
-// stopProcesses ends a cancelled command. Closing the session is not enough, since sshd then only closes
-// the command's pipes. sshd also refuses signals over the session of a command of root, so a second
-// session sends the signals too.
+// stopProcesses ends a cancelled command. Closing the session is not enough, since sshd then only closes the command's
+// pipes. If the command runs as root, sshd also refuses to send signals to it. So stopProcesses also sends the signals
+// with kill in a second session.
 func (r *runningCommand) stopProcesses(ended <-chan error) {
 	go r.session.Signal(ssh.SIGTERM)
 	go r.signalProcesses("TERM", termGrace)
@@ -24,8 +24,8 @@ func (r *runningCommand) stopProcesses(ended <-chan error) {
 	r.signalProcesses("KILL", killGrace)
 }
 
-// signalProcesses sends a signal to the command's processes over another session. It first waits for
-// their process ids. patience is the time limit.
+// signalProcesses sends a signal to the command's processes over another session. It first waits until the process ids
+// are known. patience is the time limit for everything.
 func (r *runningCommand) signalProcesses(signal string, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -43,7 +43,7 @@ func (r *runningCommand) signalProcesses(signal string, patience time.Duration) 
 	if started && r.second != r.first {
 		argv = append(argv, r.second)
 	}
-	// The error is ignored, since there is no other method to end the command.
+	// Ignore the error, since there is no other way to end the command.
 	_ = r.conn.run(ctx, Cmd{Argv: argv, Sudo: r.cmd.Sudo && started}, false)
 }
 

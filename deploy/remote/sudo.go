@@ -21,8 +21,8 @@ func sudoCommand(escalation []string, mark string, canAsk bool) []string {
 	return slices.Concat(escalation[:1], []string{"-n"}, escalation[1:])
 }
 
-// answerPrompts sends the password to sudo at each prompt, until the command itself has started or the
-// session has ended. The command's own stdin is sent only after that, so that sudo cannot read it.
+// answerPrompts sends the password to sudo at each prompt, until the command itself has started or the session has
+// ended. The input of the command itself is sent only after that, so that sudo cannot read it.
 func (r *runningCommand) answerPrompts(ctx context.Context, stdin io.Writer) error {
 	var wrong []byte
 	for {
@@ -51,12 +51,12 @@ func (r *runningCommand) answerPrompts(ctx context.Context, stdin io.Writer) err
 			if err != nil {
 				return nil // no error here: the session has ended, and its status contains the error
 			}
-			wrong = password // sudo asks a second time only if the password was wrong
+			wrong = password // if sudo asks again, this password was wrong
 		}
 	}
 }
 
-// newEscalationError returns the error for a command that the escalation command did not start.
+// newEscalationError returns the error for the case that the escalation command, such as sudo, did not start the command.
 func (r *runningCommand) newEscalationError() error {
 	cfg := r.conn.cfg
 	e := &EscalationError{Node: cfg.Node, User: cfg.User, Argv: cfg.Escalation, Stderr: r.before.String(), Reason: "it refused"}
@@ -66,15 +66,14 @@ func (r *runningCommand) newEscalationError() error {
 	return e
 }
 
-// sudoPassword is the sudo password of a host. The user is asked once, and the password is stored only
-// in memory.
+// sudoPassword is the sudo password of a host. The user is asked for it once, and it is stored only in memory.
 type sudoPassword struct {
 	mu    sync.Mutex // held while the user is asked, so that commands that start at the same time ask only once
 	value []byte
 }
 
-// get returns a copy of the password. It asks the user if there is no password yet, or if the stored
-// password equals the wrong one.
+// get returns a copy of the password. It asks the user if no password is stored yet. It also asks if the stored
+// password equals the argument wrong, a password that sudo has refused.
 func (s *sudoPassword) get(ctx context.Context, wrong []byte, ask Prompt, question string) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,14 +20,14 @@ func (t *tailBuffer) Write(p []byte) (int, error) {
 		p, t.cut = p[n-t.limit:], true
 	}
 	t.data = append(t.data, p...)
-	// Drop old data only at twice the limit, so that few writes copy the data.
+	// Drop old data only when there is twice the limit, because dropping copies the rest of the data.
 	if len(t.data) > 2*t.limit {
 		t.data, t.cut = append([]byte(nil), t.data[len(t.data)-t.limit:]...), true
 	}
 	return n, nil
 }
 
-// String returns the tail, with "…" in front if earlier output was dropped.
+// String returns the last bytes written. "…" in front means that earlier bytes were dropped.
 func (t *tailBuffer) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 type transport interface {
 	newSession(stdout, stderr io.Writer) (session, error)
 	Dial(network, addr string) (net.Conn, error)
-	ping() error // returns nil once the other side has answered a request that does nothing
+	ping() error // sends a request that does nothing, and returns nil when the other side has answered it
 	Wait() error // returns when the transport has ended
 	Close() error
 }
@@ -27,7 +27,7 @@ type session interface {
 	Close() error
 }
 
-// exitError is how a command has ended.
+// exitError describes how a command has ended: by an exit status or by a signal.
 type exitError struct {
 	status int
 	signal string // KILL, TERM, …; "" if no signal ended the command

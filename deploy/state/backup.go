@@ -13,8 +13,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// BackUp copies the state into the folder of a run. It is called when the run ends. Without the copy,
-// the loss of state.json would lose the cluster's id and the host keys of its machines.
+// BackUp copies the state into the folder of a run. It is called when the run ends. Without this copy, the cluster's id
+// and the host keys of its machines would be lost if state.json were lost.
 func (d Dir) BackUp(run string) error {
 	s, err := d.Load()
 	if err != nil {
@@ -27,10 +27,10 @@ func (d Dir) BackUp(run string) error {
 	return d.Write(filepath.Join(run, "state.json"), append(data, '\n'))
 }
 
-// readLastBackup returns the newest readable copy of the state and its file, or nil if there is none.
+// readLastBackup returns the newest readable copy of the state, and the path of the copy. It returns nil if there is no copy.
 func readLastBackup(d Dir) (*State, string) {
 	files, _ := filepath.Glob(filepath.Join(string(d), "runs", "[0-9]*", "state.json"))
-	for _, file := range slices.Backward(files) { // the newest first: the names of runs begin with their time
+	for _, file := range slices.Backward(files) { // the newest first, because the name of a run's folder begins with the time of the run
 		data, err := durable.Read(file, durable.ConfigSize)
 		if err == nil {
 			if s, err := Decode(file, data); err == nil {

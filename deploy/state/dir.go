@@ -39,7 +39,7 @@ func Locate(src nixeval.Source, cluster string) (Dir, error) {
 	return Dir(filepath.Join(base, "nixbench", where, cluster)), nil
 }
 
-// Root returns the path of the garbage collector root of a unit's current closure.
+// Root returns the path of the garbage collector root that protects the current closure of an evaluation unit (a node or a role).
 func (d Dir) Root(unit string) string { return filepath.Join(string(d), "gcroots", unit) }
 
 // Facts returns the path of runtime.json, which contains the facts of the last apply.
@@ -58,13 +58,14 @@ func (d Dir) Vault() string { return filepath.Join(string(d), "secrets", "genera
 // determines its name.
 func (d Dir) AccessFile(name string) string { return filepath.Join(string(d), name) }
 
-// ForwardFolder returns the folder of access files that exist while nixbench forwards the API of a cluster.
+// ForwardFolder returns the folder for temporary access files. Such a file exists while nixbench forwards the API of a
+// cluster to this computer.
 func (d Dir) ForwardFolder() string { return filepath.Join(string(d), "secrets", "forward") }
 
 // Create creates the folder with access for its owner only, and a .gitignore that makes git ignore
 // it. An existing folder is verified first, see [Dir.Verify].
 func (d Dir) Create() error {
-	if _, err := d.Verify(); err != nil { // before nixbench creates files in the folder
+	if _, err := d.Verify(); err != nil { // verify the folder before nixbench creates files in it
 		return err
 	}
 	if err := os.MkdirAll(string(d), 0o700); err != nil {

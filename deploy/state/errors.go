@@ -72,14 +72,14 @@ func (e *FolderError) Hint() string {
 
 var errNoLocks = errors.New("its file system cannot lock files")
 
-// ErrMissing means that a file that is needed to manage existing machines is missing.
+// ErrMissing means that a state file is missing that nixbench needs to manage existing machines.
 var ErrMissing = errors.New("is missing, and machines of the cluster were booted")
 
-// FileError means that a state file is damaged, missing, or of another version. nixbench never
-// replaces such a file by an empty file: the record of the deployments for a rollback would be lost.
+// FileError means that a state file is damaged, missing, or of another version. nixbench never replaces such a file by
+// an empty file, because the record of deployments would be lost, and a rollback needs this record.
 type FileError struct {
 	File    string
-	Foreign int // the version of the file if this nixbench does not read it, otherwise 0
+	Foreign int // the version of the file if this nixbench cannot read this version; otherwise 0
 	Err     error
 	Fix     string // what the user can do; if empty, Hint returns general advice
 }

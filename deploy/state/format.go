@@ -35,7 +35,7 @@ func (d Dir) Load() (*State, error) {
 	return s, nil
 }
 
-// Decode decodes data, the content of a state.json. file is its name in errors.
+// Decode decodes data, the content of a state.json. file is the name of the file for errors.
 func Decode(file string, data []byte) (*State, error) {
 	var s State
 	if err := DecodeFile(file, data, version, &s); err != nil {
@@ -46,7 +46,7 @@ func Decode(file string, data []byte) (*State, error) {
 
 func (d Dir) stateFile() string { return filepath.Join(string(d), "state.json") }
 
-// DecodeFile decodes data, the content of a file of the given version.
+// DecodeFile decodes data, the content of a JSON file, and returns an error if its format version is not version.
 // Unknown fields are an error, because they would be lost when the file is written again.
 func DecodeFile(file string, data []byte, version int, into any) error {
 	damaged := func(err error) error { return &FileError{File: file, Err: err} }

@@ -51,9 +51,9 @@ func (h Holder) Is(o Holder) bool {
 	return h.PID == o.PID && h.Host == o.Host && h.Started.Equal(o.Started)
 }
 
-// Lock is the cluster's lock; only its holder may change the cluster. The kernel releases the lock
-// when the process of the holder ends or is killed, so a lock is never stale. After a process was
-// killed, the lock file still contains the holder, but the lock is free.
+// Lock is the cluster's lock; only its holder may change the cluster. The kernel releases the lock when the process of
+// the holder ends or is killed, so a lock is never stale. After the holder was killed, the lock file still contains its
+// description, but the lock is free.
 type Lock struct {
 	dir    Dir
 	holder Holder
@@ -71,17 +71,17 @@ func (l *Lock) Holder() Holder { return l.holder }
 // flocker is the type of flock(2), so that tests can replace it.
 type flocker func(fd, how int) error
 
-// If another process holds the lock, nixbench retries every retryEvery, and reports the holder after
-// retryFor. A process that only checks whether the lock is free also holds the lock for a moment,
-// and a new holder needs a moment to write its description into the lock file.
+// If another process holds the lock, nixbench tries again every retryEvery. After retryFor, it reports the holder. It
+// does not report the holder at once for two reasons: a process that only checks whether the lock is free holds the
+// lock for a moment, and a new holder needs a moment to write its description into the lock file.
 const (
 	retryFor   = 60 * time.Millisecond
 	retryEvery = 10 * time.Millisecond
 )
 
-// Lock takes the cluster's lock for h. If another process holds the lock, the error is a
-// [*LockedError] with that holder. Lock completes the replacement of the state by a process that was killed, see [Lock.Replace]. Commands that only read
-// need no lock.
+// Lock takes the cluster's lock for the process h. If another process holds the lock, the error is a [*LockedError]
+// that contains this process. If a process was killed while it replaced the state (see [Lock.Replace]), Lock completes
+// the replacement. Commands that only read need no lock.
 func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
 	return takeLock(ctx, d, h, unix.Flock)
 }

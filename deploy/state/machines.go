@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Cluster records the network and the hypervisors of the cluster's machines. The record does not
-// depend on the hive, so that nixbench can remove machines that are no longer in the hive.
+// Cluster records the network and the hypervisors of the cluster's machines. nixbench uses this record, and not the
+// hive, to remove machines that are no longer in the hive.
 type Cluster struct {
 	ID          string                         `json:"id"` // 16 hex digits, which mark every object of the cluster on a hypervisor
 	Network     provider.Network               `json:"network"`
@@ -49,15 +49,16 @@ func (s *State) Unready(node string) bool {
 	return s.hasIntent(node, MakeMachine)
 }
 
-// Removing reports whether a run began to remove the node's machine, and neither completed the removal nor deployed the node since.
+// Removing reports whether a run began to remove the node's machine, and no run has completed the removal or deployed
+// the node since.
 func (s *State) Removing(node string) bool { return s.hasIntent(node, RemoveMachine) }
 
 func (s *State) hasIntent(node, step string) bool {
 	return slices.ContainsFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == step })
 }
 
-// Making records the hypervisor and the image of the node's machine before the machine is created. It
-// deletes the record of the deployments to an earlier machine of the node.
+// Making records the hypervisor and the image of the node's machine before the machine is created. If the node had an
+// earlier machine, Making deletes the record of the deployments to that machine.
 func (s *State) Making(node, hypervisor string, image provider.Image) {
 	m := s.Machines[node]
 	m.Hypervisor, m.Image, m.Created = hypervisor, &image, nil
@@ -74,7 +75,7 @@ func (s *State) Made(node string, at time.Time) {
 	s.Machines[node] = m
 }
 
-// MachineReady removes the intents to create or start the node's machine, of all runs.
+// MachineReady removes the intents of all runs to create or start the node's machine.
 func (s *State) MachineReady(node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == MakeMachine })
 }

@@ -9,15 +9,16 @@ import (
 )
 
 // Membership is the membership of a node in a cluster, as deployment.engine of the hive described it when the node was
-// deployed. nixbench uses this record to ask the engine of the running system when the hive has another engine now.
+// deployed. If the hive now has another engine, nixbench uses this record to work with the engine of the system that
+// the node still runs.
 type Membership struct {
 	Role     string          `json:"role"`
-	HiveRole string          `json:"hiveRole,omitempty"` // the role of the hive that the node belonged to
+	HiveRole string          `json:"hiveRole,omitempty"` // the role in the hive that the node had
 	OneByOne bool            `json:"oneByOne,omitempty"`
 	Order    int             `json:"order,omitempty"`
 	Settings json.RawMessage `json:"settings,omitempty"`
-	// Drained is set before the member is drained because its node changes to another engine. It is cleared when the
-	// member is uncordoned, which may be much later, when the node runs this engine again.
+	// Drained is set before nixbench drains the member because its node changes to another engine. It is cleared when
+	// the member is uncordoned. That may be much later, when the node runs this engine again.
 	Drained bool `json:"drained,omitempty"`
 }
 
@@ -34,13 +35,13 @@ func (m Membership) Engine(kind string) nixeval.Engine {
 	return nixeval.Engine{Kind: kind, Role: m.Role, OneByOne: m.OneByOne, Order: m.Order, Settings: m.Settings}
 }
 
-// equal reports whether two memberships differ at most in Drained.
+// equal reports whether two memberships are equal, without regard to Drained.
 func (m Membership) equal(o Membership) bool {
 	return m.Role == o.Role && m.HiveRole == o.HiveRole && m.OneByOne == o.OneByOne && m.Order == o.Order &&
 		bytes.Equal(compact(m.Settings), compact(o.Settings))
 }
 
-// compact returns JSON without spaces. The state file is indented.
+// compact returns JSON without spaces, for comparisons: JSON that was read from the state file is indented.
 func compact(data json.RawMessage) []byte {
 	var b bytes.Buffer
 	if json.Compact(&b, data) != nil {
@@ -49,7 +50,7 @@ func compact(data json.RawMessage) []byte {
 	return b.Bytes()
 }
 
-// HasMembership reports whether the node's membership in an engine is recorded as m. It is true if m is nil.
+// HasMembership reports whether the recorded membership of the node in an engine equals m. It returns true if m is nil.
 func (n Node) HasMembership(kind string, m *Membership) bool {
 	recorded, ok := n.Memberships[kind]
 	return m == nil || ok && recorded.equal(*m)
@@ -59,7 +60,7 @@ func (n Node) HasMembership(kind string, m *Membership) bool {
 func (s *State) RecordMembership(node, kind string, m Membership) {
 	n := s.Nodes[node]
 	m.Drained = n.Memberships[kind].Drained
-	n.Memberships = maps.Clone(n.Memberships) // a copy, because an earlier State may share the map
+	n.Memberships = maps.Clone(n.Memberships) // clone the map, because an earlier State may share it
 	if n.Memberships == nil {
 		n.Memberships = map[string]Membership{}
 	}
@@ -67,7 +68,7 @@ func (s *State) RecordMembership(node, kind string, m Membership) {
 	s.Nodes[node] = n
 }
 
-// RecordEngine records the engine of the system that a node runs; kind is empty if the system has none.
+// RecordEngine records the kind of the engine in the system that a node runs. kind is empty if the system has no engine.
 func (s *State) RecordEngine(node, kind string) {
 	n := s.Nodes[node]
 	n.Engine = kind

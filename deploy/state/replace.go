@@ -11,22 +11,23 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// Staging returns the hidden folder for the files of another state, which [Lock.Replace] puts in place of this one. It is
-// itself a state folder. If the process is killed before, the next process that takes the lock deletes the folder.
+// Staging returns a hidden folder for the files of another state, and is itself a state folder. [Lock.Replace] replaces
+// the state in d by the state in this folder. If the process is killed before it calls Replace, the next process that
+// takes the lock deletes the folder.
 func (d Dir) Staging() Dir { return Dir(filepath.Join(string(d), ".import")) }
 
-// committedFolder is the new name of the staging folder when the files in it replace the state.
+// committedFolder returns the new path of the staging folder: Replace renames it to this path before its files replace the state.
 func committedFolder(d Dir) string { return filepath.Join(string(d), ".imported") }
 
 // obsoleteList is a file in the staging folder: the paths of the files to delete.
 const obsoleteList = ".obsolete.json"
 
-// Replace writes the files in the staging folder to the state folder, and deletes the files of the old state whose paths
-// are in obsolete. It first renames the staging folder. If the process is killed after that, the next process that takes
-// the lock completes the replacement.
+// Replace copies the files in the staging folder to the state folder. It also deletes the files of the old state whose
+// paths are in obsolete. Before both, it renames the staging folder. If the process is killed after the rename, the
+// next process that takes the lock completes the replacement.
 func (l *Lock) Replace(obsolete []string) error { return replaceFiles(l, obsolete, durable.Write) }
 
-// replaceFiles does what Replace does, and writes files by the given function, which tests replace.
+// replaceFiles does what Replace does, and calls the function write to write a file. Tests pass another function.
 func replaceFiles(l *Lock, obsolete []string, write func(string, []byte) error) error {
 	if err := l.CheckHeld(); err != nil {
 		return err
@@ -37,7 +38,7 @@ func replaceFiles(l *Lock, obsolete []string, write func(string, []byte) error) 
 		err = write(filepath.Join(staging, obsoleteList), list)
 	}
 	if err == nil {
-		err = os.Rename(staging, committedFolder(l.dir)) // finishReplacement writes a file beside this folder, with which the new name gets onto the disk
+		err = os.Rename(staging, committedFolder(l.dir)) // finishReplacement then writes a file beside this folder, which also makes the rename durable
 	}
 	if err != nil {
 		return &FolderError{l.dir, err}
@@ -45,13 +46,13 @@ func replaceFiles(l *Lock, obsolete []string, write func(string, []byte) error) 
 	return finishReplacement(l.dir, write)
 }
 
-// finishReplacement completes a replacement whose staging folder was renamed, and deletes the staging folder.
+// finishReplacement completes a replacement for which the staging folder was already renamed, and then deletes the folder.
 func finishReplacement(d Dir, write func(string, []byte) error) error {
 	committed := committedFolder(d)
 	if durable.Exists(committed) {
 		err := copyCommitted(d, committed, write)
 		if err == nil {
-			err = os.Rename(committed, string(d.Staging())) // renamed before it is deleted, so that a folder that is only partly deleted is not copied again
+			err = os.Rename(committed, string(d.Staging())) // rename before the deletion: if only a part is deleted, no later process copies the rest
 		}
 		if err != nil {
 			return &FolderError{d, fmt.Errorf("import: %w", err)}

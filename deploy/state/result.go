@@ -5,13 +5,13 @@ type NodeResult struct {
 	Node    string  `json:"node"`
 	Unit    string  `json:"unit"`
 	Path    string  `json:"path,omitempty"`
-	Before  int     `json:"before,omitempty"` // the profile's generation before the run
-	After   int     `json:"after,omitempty"`  // the profile's generation after the run
+	Before  int     `json:"before,omitempty"` // the generation of the node's system profile before the run
+	After   int     `json:"after,omitempty"`  // the generation of the node's system profile after the run
 	Outcome Outcome `json:"outcome"`
 	Error   string  `json:"error,omitempty"`
 }
 
-// Outcome is how a run ended for a node.
+// Outcome says how a run ended for a node, such as failed.
 type Outcome string
 
 const (

@@ -11,8 +11,8 @@ type State struct {
 	Version int `json:"version"`
 	// Nodes contains a record of every node with a deployment. The key is the node's name.
 	Nodes map[string]Node `json:"nodes"`
-	// Intents are operations on nodes and machines that were begun and are not finished. If no
-	// run is active, an intent means that a run was killed.
+	// Intents are operations on nodes and machines that a run has begun and not finished. If no run is active, an
+	// intent means that its run was killed during the operation.
 	Intents []Intent `json:"intents"`
 	// Cluster is nil until the first machine is booted. Machines contains the machines that
 	// exist or are about to be created. The key is the node's name.
@@ -26,10 +26,11 @@ type Node struct {
 	Before        *Deployment `json:"before,omitempty"`  // the system that the node ran before the run Before.Run changed the node
 	HostKey       string      `json:"hostKey,omitempty"` // in the format of known_hosts
 	Paths         []string    `json:"paths,omitempty"`   // the last maxPaths systems that were deployed to the node, the newest last
-	// Engine is the kind of the engine of LastConfirmed. It is empty if that system has none, and if an earlier version
-	// of nixbench has deployed it.
+	// Engine is the kind of the engine of LastConfirmed. It is empty if the deployed system has no engine, or if an
+	// earlier version of nixbench deployed the system.
 	Engine string `json:"engine,omitempty"`
-	// Memberships contains the last membership in each engine whose systems were deployed to the node, by kind.
+	// Memberships contains the node's last membership in each engine, such as slurm or kubernetes. The key is the kind
+	// of the engine.
 	Memberships map[string]Membership `json:"memberships,omitempty"`
 }
 
@@ -84,14 +85,14 @@ func (s *State) Begin(i Intent) {
 	s.Intents = append(s.Intents, i)
 }
 
-// Finish removes the [Intent] of an operation with this run, node and step: the operation is completed.
+// Finish removes the [Intent] with this run, node and step. It is called when the operation is completed.
 func (s *State) Finish(run, node, step string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool {
 		return i.Run == run && i.Node == node && i.Step == step
 	})
 }
 
-// OpenIntents returns the intents for node of all other runs than run, the oldest first.
+// OpenIntents returns the intents for node that other runs than run have left, the oldest first.
 func (s *State) OpenIntents(run, node string) []Intent {
 	var left []Intent
 	for _, i := range s.Intents {
@@ -124,9 +125,10 @@ func (s *State) DropOpenIntents(run, node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Run != run })
 }
 
-// RecordBefore records the argument now, the deployment that the node runs before this run changes it, so that a rollback can
-// return to it. It does nothing if this run has called it before for the node. It also does nothing if an earlier run was
-// killed while it changed the node: the change may be incomplete, so the deployment from before that run stays recorded.
+// RecordBefore records the deployment that the node runs before this run changes the node, which is the argument now. A
+// rollback can return to this deployment. Further calls by the same run for the node do nothing. RecordBefore also does
+// nothing if an earlier run was killed while it changed the node: that change may be incomplete, so the deployment from
+// before the earlier run stays recorded.
 func (s *State) RecordBefore(run, node string, now Deployment) {
 	n := s.Nodes[node]
 	if b := n.Before; b != nil {
@@ -144,7 +146,7 @@ func (s *State) RecordBefore(run, node string, now Deployment) {
 func (s *State) Confirm(node string, d Deployment) {
 	n := s.Nodes[node]
 	n.LastConfirmed = &d
-	// Clone the slice, because an earlier State may share it.
+	// Clone the slice Paths, because an earlier copy of the State may share it.
 	n.Paths = append(slices.DeleteFunc(slices.Clone(n.Paths), func(p string) bool { return p == d.Path }), d.Path)
 	n.Paths = n.Paths[max(0, len(n.Paths)-maxPaths):]
 	s.Nodes[node] = n

@@ -22,8 +22,8 @@ type Store struct {
 	mu      sync.Mutex
 	cur     *State // the state with all accepted updates
 	disk    *State // the state that was last written
-	waiting *batch // the updates for the next write, or nil if there are none
-	writing bool   // the goroutine of writeBatches runs
+	waiting *batch // the updates for the next write; nil if no update waits
+	writing bool   // a goroutine runs writeBatches
 }
 
 // batch is a set of updates that are written together.
@@ -45,7 +45,8 @@ func (l *Lock) Store() (*Store, error) {
 	return &Store{lock: l, put: l.writeState, cur: s, disk: s}, nil
 }
 
-// ReadOnly returns a store of a state that cannot be changed, for code that takes a Store and only reads it.
+// ReadOnly returns a Store whose state cannot be changed. It is for functions that have a Store as an argument and only
+// read the state.
 func ReadOnly(s *State) *Store {
 	return &Store{cur: s, disk: s, put: func(*State) error { return errors.New("the state cannot be changed: it is that of a preview") }}
 }
@@ -64,7 +65,7 @@ func removeTemporaryFiles(d Dir) {
 	removeMatching(d.Vault(), hidden)
 }
 
-// removeMatching deletes the files in dir for whose names the function leftover returns true. It ignores errors.
+// removeMatching deletes each file in dir if the function leftover returns true for its name. It ignores errors.
 func removeMatching(dir string, leftover func(name string) bool) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -140,7 +141,7 @@ func (s *Store) writeBatches() {
 			close(b.done)
 			continue
 		}
-		// The updates that wait fail, too, because they are based on the state that could not be written.
+		// The waiting updates fail, too, because they were computed from the state that could not be written.
 		s.cur = s.disk
 		b.err = err
 		close(b.done)

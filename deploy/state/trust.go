@@ -17,8 +17,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Loose is a file or folder of the state folder to which other users had access. Verify has removed
-// their permissions, unless Stays is set.
+// Loose is a file or folder of the state folder to which other users had access. Verify has removed the permissions of
+// other users, unless Stays is set.
 type Loose struct {
 	Path   string
 	Before fs.FileMode // the mode before Verify
@@ -55,14 +55,14 @@ func (e *TrustError) Kind() failure.Kind { return failure.Usage }
 
 func (e *TrustError) Unwrap() error { return e.Err }
 
-// Hint returns what the user can do.
+// Hint returns what the user can do to make the state folder safe.
 func (e *TrustError) Hint() string { return e.fix }
 
-// Verify checks which users can write to the state folder, because its contents decide which machines
-// are removed and which host keys are accepted. It returns a [*TrustError] if a file or folder does not
-// belong to the current user, to root, or to the owner of the hive's folder, or if other users could
-// write to it. If other users only had other permissions, Verify removes these permissions and returns
-// the files and folders. A state folder that is missing or unreadable is no error.
+// Verify checks which users can write to the state folder, because its contents decide which machines are removed and
+// which host keys are accepted. It returns a [*TrustError] if a file or folder does not belong to the current user, to
+// root, or to the owner of the hive's folder, or if other users could write to it. If other users could only read a
+// file or search a folder, Verify removes these permissions and returns the file or folder. A state folder that is
+// missing or unreadable is no error.
 //
 // On a file system without Unix modes, chmod has no effect. Verify then accepts the files and folders of
 // the current user, and returns only the first of them, with Stays set.
@@ -94,7 +94,7 @@ func verifyFolder(d Dir, chmod func(*os.File, fs.FileMode) error) ([]Loose, erro
 // verifier checks the owners and modes of the files and folders of the state.
 type verifier struct {
 	owners []int   // ids of the users that may own the files
-	loose  []Loose // files and folders to which users other than the owner have access
+	loose  []Loose // files and folders to which users other than the owner had access
 	chmod  func(*os.File, fs.FileMode) error
 }
 
@@ -122,7 +122,8 @@ func (v *verifier) checkAll(top, dir string) error {
 		return err
 	}
 	for _, name := range folders {
-		// The folders of public files are checked without their files: other users cannot access these without access to the folder.
+		// The folders of public files are checked without their files: other users who have no access to the folder
+		// cannot access its files.
 		path, secret := filepath.Join(dir, name), name == "secrets"
 		open, err := v.checkFolder(path, secret, open)
 		if err == nil && secret {
@@ -191,8 +192,9 @@ func (v *verifier) statFolder(path string) (fs.FileInfo, error) {
 	return info, err
 }
 
-// checkFolder checks a folder of the state. open means that other users have access to the parent folder.
-// The result reports whether other users have access to the contents of the folder.
+// checkFolder checks a folder of the state. open means that other users have access to the parent folder. secret means
+// that the folder contains secrets. The bool result reports whether other users have access to the contents of the
+// folder.
 func (v *verifier) checkFolder(path string, secret, open bool) (bool, error) {
 	info, err := v.statFolder(path)
 	if err != nil {
@@ -253,8 +255,9 @@ func (v *verifier) tightenAll() error {
 	return nil
 }
 
-// tighten removes the permissions of other users from a file or folder, and with restore adds them again. stays means that it belongs
-// to the current user and chmod had no effect, because the file system has no Unix modes.
+// tighten removes the permissions of other users from a file or folder. If restore is set, tighten adds these
+// permissions again. The result stays means that the file belongs to the current user and chmod had no effect, because
+// the file system has no Unix modes.
 func (v *verifier) tighten(path string, info fs.FileInfo, restore bool) (stays bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -263,7 +266,7 @@ func (v *verifier) tighten(path string, info fs.FileInfo, restore bool) (stays b
 	defer f.Close()
 	now, err := f.Stat()
 	if err != nil || !os.SameFile(now, info) {
-		return false, err // replaced meanwhile
+		return false, err // another process has replaced the file
 	}
 	failed := v.chmod(f, info.Mode().Perm()&^0o077)
 	if now, err = f.Stat(); err == nil && now.Mode() == info.Mode() && ownerOf(now) == os.Geteuid() {

@@ -25,7 +25,7 @@ type Conn struct {
 }
 
 // Open performs the handshake with a daemon. The Conn owns conn; if Open fails, it closes conn. After the daemon has
-// sent results of limit bytes, all operations fail; log messages do not count.
+// sent results of limit bytes in total, all operations fail. Log messages do not count.
 func Open(conn io.ReadWriteCloser, limit int64) (*Conn, error) {
 	c := &Conn{Log: func(Message) {}, Closer: conn, in: wire.Decoder{Reader: bufio.NewReaderSize(conn, 8<<10), Left: limit}, out: bufio.NewWriterSize(conn, 8<<10)}
 	if err := c.shakeHands(); err != nil {
@@ -63,7 +63,7 @@ func (c *Conn) shakeHands() error {
 	return c.readLog()
 }
 
-// request sends an operation and reads the log messages in front of its result.
+// request sends an operation to the daemon, and reads the log messages that the daemon sends before the result.
 func (c *Conn) request(operation uint64, arguments ...any) error {
 	wire.Put(c.out, operation)
 	wire.Put(c.out, arguments...)
@@ -73,12 +73,13 @@ func (c *Conn) request(operation uint64, arguments ...any) error {
 	return c.readLog()
 }
 
-// Error is an error message of the daemon. The connection is usable afterwards.
+// Error is an error message of the daemon. After such an error the connection can still be used.
 type Error struct{ Message string }
 
 func (e *Error) Error() string { return e.Message }
 
-// Message is a log message of the daemon: a line, or the start or end of a copy of a path by the daemon itself.
+// Message is a log message of the daemon: a line of text, or the start or end of a transfer in which the daemon fetches
+// a path from a cache.
 type Message struct {
 	Text string // a line, if Path is empty
 	Path string // store path that the daemon fetches from a cache
@@ -94,7 +95,7 @@ const (
 	logResult        = 0x52534c54
 
 	activityCopyPath = 100
-	maxFetched       = 10_000 // copies that a daemon makes at the same time
+	maxFetched       = 10_000 // maximum number of paths that a daemon fetches at the same time
 )
 
 // readLog reads log messages until the operation has succeeded, or failed with an [*Error].
@@ -140,7 +141,7 @@ func (c *Conn) readLog() error {
 	return c.in.Err
 }
 
-// readFields reads the fields of an activity, and returns the first string.
+// readFields reads the fields of an activity (a log message about a running action, such as a copy), and returns the first string.
 func (c *Conn) readFields() (text string) {
 	for n := c.in.GetInt(); n > 0 && c.in.Err == nil; n-- {
 		if isString := c.in.GetInt() != 0; isString {

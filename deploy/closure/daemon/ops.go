@@ -43,8 +43,8 @@ func (c *Conn) SetOptions(settings [][2]string) error {
 	return c.request(opSetOptions, values...)
 }
 
-// QueryValidPaths returns those of the paths that are in the store. With substitute, the daemon first fetches
-// from its caches what it can.
+// QueryValidPaths returns those of the paths that are in the store. If substitute is set, the daemon first fetches
+// missing paths from its caches where possible.
 func (c *Conn) QueryValidPaths(paths []string, substitute bool) ([]string, error) {
 	if err := c.request(opQueryValidPaths, paths, substitute); err != nil {
 		return nil, err
@@ -56,8 +56,8 @@ func (c *Conn) QueryValidPaths(paths []string, substitute bool) ([]string, error
 // AddTempRoot protects a path from the garbage collector until the connection ends. The path need not be in the store.
 func (c *Conn) AddTempRoot(path string) error { return c.addRoot(opAddTempRoot, path) }
 
-// AddIndirectRoot makes a symbolic link, which is outside the store and refers to a path in it, a root of the garbage
-// collector, as long as the link exists.
+// AddIndirectRoot protects a store path from the garbage collector by a symbolic link. The link is outside the store
+// and refers to the path. The path is protected as long as the link exists.
 func (c *Conn) AddIndirectRoot(link string) error { return c.addRoot(opAddIndirectRoot, link) }
 
 func (c *Conn) addRoot(operation uint64, path string) error {
@@ -68,8 +68,9 @@ func (c *Conn) addRoot(operation uint64, path string) error {
 	return c.in.Err
 }
 
-// maxQueries is the maximal number of queries without a reply. The nix-daemon --stdio of a user other than root copies in both
-// directions with one thread, which must not wait in both. 256 queries have about 25 KiB and fit into a socket's buffer.
+// maxQueries is the maximum number of queries that are sent before their replies are read. If the user is not root,
+// `nix-daemon --stdio` copies both directions in one thread, which would block forever if both directions were full.
+// 256 queries have about 25 KiB, so they fit into a socket's buffer.
 const maxQueries = 256
 
 // QueryPathInfos returns the records of those paths that are in the store.

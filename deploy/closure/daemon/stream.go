@@ -12,16 +12,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure/daemon/wire"
 )
 
-// AddPaths sends paths, whose files are in the local store, and waits until the daemon has added all of them. A path must be behind
-// the paths that it refers to. AddPaths sends without waiting for replies, so a path costs no round trip; the kernel caches files that
-// several nodes get at the same time. sent is called while a path is sent, with the number of its bytes, and added when the daemon has
-// registered it. A daemon that trusts the user requires no signatures. If AddPaths fails, the connection cannot be used any more.
+// AddPaths sends paths and their files from the local store to the daemon, and waits until the daemon has added all
+// paths. In infos, a path must come after the paths that it refers to. AddPaths does not wait for a reply after each
+// path, so a path costs no round trip. The function sent is called while a path is sent, with the number of its bytes.
+// The function added is called when the daemon has registered a path. A daemon that trusts the user requires no
+// signatures. If AddPaths fails, the connection cannot be used any more.
 func (c *Conn) AddPaths(infos []*PathInfo, sent func(path string, bytes int64), added func(path string)) (err error) {
 	written := make(chan error, 1)
 	go func() { written <- c.writePaths(infos, sent) }()
 	for _, info := range infos {
 		if err = c.readLog(); err != nil {
-			c.Close() // ends writePaths
+			c.Close() // makes writePaths return
 			break
 		}
 		added(info.Path)
@@ -32,14 +33,14 @@ func (c *Conn) AddPaths(infos []*PathInfo, sent func(path string, bytes int64), 
 	return err
 }
 
-// writePaths writes paths to the daemon. It returns an error only if a path cannot be read. In this case, and if the daemon cannot be
-// reached, it closes the connection.
+// writePaths writes paths to the daemon. It returns an error only if it cannot read a path. It closes the connection if
+// it cannot read a path or cannot write to the daemon.
 func (c *Conn) writePaths(infos []*PathInfo, sent func(path string, bytes int64)) (unreadable error) {
 	nar := bufio.NewWriterSize(nil, 256<<10)
 	for _, i := range infos {
 		sent(i.Path, 0)
 		wire.Put(c.out, opAddToStoreNar, i.Path, i.Deriver, i.NarHash, i.References, i.RegistrationTime, i.NarSize,
-			false, i.Signatures, i.CA, false, true) // it was not built there; no repair, and no check of signatures
+			false, i.Signatures, i.CA, false, true) // the path was not built on the node; no repair, and no check of signatures
 		f := &frames{out: c.out, sent: func(n int64) { sent(i.Path, n) }}
 		nar.Reset(f)
 		wire.Put(nar, "nix-archive-1")
@@ -58,7 +59,7 @@ func (c *Conn) writePaths(infos []*PathInfo, sent func(path string, bytes int64)
 	return nil
 }
 
-// frames writes data in frames, which have their size in front.
+// frames is a writer that sends data to the daemon in frames. A frame is the size of some data, followed by the data.
 type frames struct {
 	out   *bufio.Writer
 	bytes int64
@@ -74,7 +75,7 @@ func (f *frames) Write(b []byte) (n int, err error) {
 	return n, f.err
 }
 
-// putTree writes a file tree as it is in a NAR.
+// putTree writes a file tree in the format of a NAR (Nix archive).
 func putTree(w *bufio.Writer, path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -23,7 +23,7 @@ func newAllocator(net provider.Network) *allocator {
 	}}
 }
 
-// reserve marks an address as used by who, unless the address is invalid or already used.
+// reserve marks an address as used by who (a node or a description). It does nothing if the address is invalid or already used.
 func (a *allocator) reserve(addr netip.Addr, who string) {
 	if addr.IsValid() && a.used[addr] == "" {
 		a.used[addr] = who
@@ -49,9 +49,9 @@ func (a *allocator) nextFree(node, mac string) (netip.Addr, error) {
 	}
 }
 
-// allocateAddresses returns an address for each node of a managed network: its existing or recorded address,
-// or the lowest free address. It does not use addresses that are reserved for other machines or leased to other
-// machines. It returns an error if an existing machine cannot keep its address.
+// allocateAddresses returns an address for each node of a managed network. A node keeps its existing or recorded
+// address; another node gets the lowest free address. An address that is reserved for or leased to another machine is
+// not free. It returns an error if an existing machine cannot keep its address.
 func allocateAddresses(desired []Desired, o Options, inventories map[string]provider.Inventory, macs map[string]string, recorded map[string]state.Machine, existing map[string]locatedMachine) (map[string]netip.Addr, error) {
 	a := newAllocator(o.Network)
 	kept := map[string]netip.Addr{} // addresses of existing machines, by node
@@ -121,7 +121,7 @@ func (a *allocator) reserveForeignAddresses(o Options, inventories map[string]pr
 			continue
 		}
 		for _, r := range net.Reservations {
-			if ours[r.MAC] || r.Node != "" { // the plan decides on this cluster's reservations
+			if ours[r.MAC] || r.Node != "" { // a reservation of this cluster; the plan decides which of these remain
 				continue
 			}
 			if err := taken(r.Address, fmt.Sprintf("on hypervisor %s it is reserved for %s", name, r.MAC)); err != nil {

@@ -21,7 +21,7 @@ type Change struct {
 	Kind       provider.Kind  `json:"kind,omitempty"`
 	Address    netip.Addr     `json:"address,omitzero"`
 	Why        string         `json:"why,omitempty"`
-	State      provider.State `json:"-"` // of the machine that is removed
+	State      provider.State `json:"-"` // state of the machine that is removed
 
 	Lost bool `json:"-"` // whether the machine was created before, and its disk is missing now
 
@@ -36,7 +36,7 @@ const (
 	Keep    Action = "keep"
 	Start   Action = "start"   // the machine is off or has crashed
 	Resume  Action = "resume"  // the machine is paused
-	Finish  Action = "finish"  // finish the creation of the machine, in which a run was interrupted
+	Finish  Action = "finish"  // complete the machine: an earlier run was interrupted while it created the machine
 	Restart Action = "restart" // its definition differs
 	// connect the machine to its network again, because its interface is on no bridge; a container is restarted for this
 	Reconnect Action = "reconnect"
@@ -52,7 +52,8 @@ func (c Change) NeedsImage() bool {
 	return c.Action == Create || c.Action == Recreate || c.Action == Finish
 }
 
-// Disturbs reports whether the change stops a running machine, or replaces a lost one. The user has to confirm such changes.
+// Disturbs reports whether the change stops a running machine, or replaces a machine whose disk was lost. The user has
+// to confirm such a change.
 func (c Change) Disturbs() bool {
 	return c.Action == Remove || c.Action == Restart || c.Action == Recreate || c.Action == Reconnect && c.Kind == provider.Container || c.Lost
 }
@@ -60,8 +61,8 @@ func (c Change) Disturbs() bool {
 // Runs reports whether the machine already runs and this change does not touch it.
 func (c Change) Runs() bool { return c.Action == Keep }
 
-// Spec returns the desired state of the machine. If the change creates the machine's disk, image is
-// the image of the disk and id must be complete. Otherwise both may be empty.
+// Spec returns the desired state of the machine. If the change creates the machine's disk, the disk is created from
+// image, and id must be complete. Otherwise image and id may be empty.
 func (c Change) Spec(image provider.Image, id provider.Identity) provider.Spec {
 	s := c.spec
 	if s.NewDisks = c.NeedsImage(); s.NewDisks {
@@ -72,7 +73,7 @@ func (c Change) Spec(image provider.Image, id provider.Identity) provider.Spec {
 	return s
 }
 
-// Disk returns the maximum size of the machine's disks in bytes.
+// Disk returns the maximum total size of the machine's disks in bytes.
 func (c Change) Disk() uint64 {
 	n := c.spec.Disk
 	for _, d := range c.spec.Disks {
@@ -119,7 +120,7 @@ func decideChange(w Desired, place Place, f locatedMachine, kind provider.Kind, 
 		c.Action, c.Why = Start, fmt.Sprintf("its domain was removed from hypervisor %s, and is defined again around its disk", f.hypervisor)
 	case f.Definition != "" && f.Definition != c.spec.Definition():
 		c.Action, c.Why = Restart, describeDifference(w, f.Actual)
-		if f.State == provider.Off || f.State == provider.Crashed { // no running guest is stopped
+		if f.State == provider.Off || f.State == provider.Crashed { // the guest does not run, so the change does not stop it
 			c.Action = Start
 		}
 	case f.Detached:

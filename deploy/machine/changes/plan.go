@@ -23,14 +23,14 @@ type Plan struct {
 	UnpreparedHosts []string `json:"ground,omitempty"`
 
 	hostOf  map[string]string // host of each hypervisor, see Inventory.Host
-	removed []Place           // places of machines of nodes that the hive does not contain; they keep their addresses until they are removed
+	removed []Place           // places of machines to be removed, because the hive does not contain their nodes; they keep their addresses until then
 }
 
 // Place is a node's hypervisor, MAC and address.
 type Place struct {
 	Node       string     `json:"node"`
 	MAC        string     `json:"mac"`
-	Address    netip.Addr `json:"address,omitzero"` // invalid if the address is discovered after the boot
+	Address    netip.Addr `json:"address,omitzero"` // the zero Addr if the address is discovered after the boot
 	Hypervisor string     `json:"hypervisor,omitempty"`
 }
 
@@ -39,14 +39,14 @@ type Options struct {
 	Cluster  provider.Cluster
 	Network  provider.Network
 	Recorded map[string]state.Machine     // machines in the state; Created is nil for a machine whose removal has begun
-	Selected func(node string) bool       // whether the command changes the machine of a node; nil: those of all nodes, and machines that the hive does not contain are removed
-	Fixed    map[netip.Addr]string        // addresses that no machine may get, and what uses each address
+	Selected func(node string) bool       // the nodes whose machines may change; nil: all nodes, and machines without a node in the hive are removed
+	Fixed    map[netip.Addr]string        // address that no machine may get → what uses it
 	Recreate bool                         // recreate machines whose image differs
-	Images   map[image.Key]provider.Image // images of the roles whose machines may be recreated; empty unless Recreate is set
+	Images   map[image.Key]provider.Image // images of roles whose machines may be recreated; empty if Recreate is false
 	Closed   map[string]bool              // hypervisors that the hive no longer contains; they get no new machines
 }
 
-// PlanError is the reason why no plan can be made, and how to fix it.
+// PlanError says why no plan can be made (Text), and how the user can change that (Fix).
 type PlanError struct{ Text, Fix string }
 
 func (e *PlanError) Error() string { return e.Text }
@@ -171,8 +171,8 @@ func indexMachines(inventories map[string]provider.Inventory, recorded map[strin
 	return out, duplicates
 }
 
-// completeRecords returns the recorded machines. A value that the record does not have is taken from the observed
-// machine.
+// completeRecords returns the recorded machines. If a field of a record is empty, the value comes from the observed
+// machine of the node.
 func completeRecords(recorded map[string]state.Machine, existing map[string]locatedMachine) map[string]state.Machine {
 	out := map[string]state.Machine{}
 	maps.Copy(out, recorded)
@@ -221,7 +221,7 @@ func (p Plan) Images() []image.Key {
 	return out
 }
 
-// HasMachine reports whether the node has a machine after the plan was executed.
+// HasMachine reports whether the node will have a machine after the execution of the plan.
 func (p Plan) HasMachine(node string) bool {
 	return slices.ContainsFunc(p.Places, func(at Place) bool { return at.Node == node })
 }
@@ -236,8 +236,9 @@ func (p Plan) ChangeOf(node string) (Change, bool) {
 	return Change{}, false
 }
 
-// findUnpreparedHosts returns the hypervisors that have machines of the plan and whose managed network is missing, inactive or
-// undefined, or does not have all reservations. Other reservations may be those of machines to be removed.
+// findUnpreparedHosts returns the hypervisors with machines of the plan on which the managed network is missing,
+// inactive or undefined, or lacks a reservation of the plan. It ignores additional reservations, since they may belong
+// to machines that will be removed.
 func (p Plan) findUnpreparedHosts(inventories map[string]provider.Inventory) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {
@@ -258,9 +259,9 @@ func (p Plan) usesHypervisor(hypervisor string) bool {
 	return slices.ContainsFunc(p.Places, func(pl Place) bool { return pl.Hypervisor == hypervisor })
 }
 
-// Reservations returns the reservations of all machines on a hypervisor, including machines to be
-// removed, which keep their addresses until they are removed. Hypervisors of one host share the network, so the
-// machines of all hypervisors of the host are included.
+// Reservations returns the DHCP reservations of all machines on a hypervisor. Machines to be removed are included,
+// because they keep their addresses until then. The machines of other hypervisors on the same host are also included,
+// because these hypervisors share the network.
 func (p Plan) Reservations(hypervisor string) []provider.Reservation {
 	var out []provider.Reservation
 	for _, name := range slices.Sorted(maps.Keys(p.hostOf)) {

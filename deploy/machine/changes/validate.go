@@ -28,8 +28,9 @@ func validate(desired []Desired, inventories map[string]provider.Inventory, o Op
 	return validateRecordedHypervisors(desired, inventories, o.Recorded)
 }
 
-// validateDistinctHosts returns an error if two names refer to one hypervisor. Otherwise each of the
-// hypervisor's machines would be observed twice and removed once as a duplicate.
+// validateDistinctHosts returns an error if two names in the hive refer to the same hypervisor. Without this error,
+// nixbench would observe each machine on that hypervisor twice, take one of the two for a duplicate, and remove the
+// machine.
 func validateDistinctHosts(inventories map[string]provider.Inventory, closed map[string]bool) error {
 	type hypervisor struct {
 		host string
@@ -58,9 +59,9 @@ func validateDistinctHosts(inventories map[string]provider.Inventory, closed map
 	return nil
 }
 
-// validateNetworkOwner returns an error if a hypervisor has a network with our network's name that this
-// cluster does not own. This error also occurs after the state folder was lost, because the cluster then gets
-// another id.
+// validateNetworkOwner returns an error if a hypervisor has a network with our network's name that this cluster does
+// not own. The error also occurs if the state folder was lost: the cluster then has a new id, and the network has the
+// old id.
 func validateNetworkOwner(inventories map[string]provider.Inventory, o Options) error {
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {
 		if net := inventories[name].Network; o.Network.Mode.Ours() && net != nil && !net.Ours {
@@ -113,9 +114,9 @@ func validateAllowedHypervisors(desired []Desired, inventories map[string]provid
 	return nil
 }
 
-// validateRange returns an error if a managed network would be created or started on a hypervisor where
-// another network overlaps its address range. An overlap with an interface of the hypervisor is not detected here,
-// but by the provider when the network starts.
+// validateRange returns an error if the plan creates or starts a managed network on a hypervisor, and another network
+// there overlaps the address range of the managed network. An overlap with an interface of the hypervisor is not
+// detected here, but by the provider when the network starts.
 func (p Plan) validateRange(inventories map[string]provider.Inventory) error {
 	if !p.Network.Mode.Ours() {
 		return nil
@@ -154,7 +155,8 @@ var (
 	fileName = regexp.MustCompile(`^[^/\x00-\x1f\x7f]*[^/\x00-\x1f\x7f\s][^/\x00-\x1f\x7f]*$`)
 )
 
-// validateName returns an error if a name is longer than max bytes, or has a character that such a name cannot have.
+// validateName returns an error if name is longer than max bytes, or if isValid is false. The error mentions the option
+// and what kind of name it is.
 func validateName(option, name, what string, max int, isValid bool) error {
 	why := ""
 	switch {

@@ -1,6 +1,5 @@
-// Package fake simulates a hypervisor in memory, for the tests of packages that use
-// providers. It passes the same contract suite as the real provider. It is deterministic:
-// it uses neither the clock nor random numbers.
+// Package fake simulates a hypervisor in memory, for the tests of packages that use providers. It passes the same tests
+// (package machinetest) as the real provider. It is deterministic: it uses neither the clock nor random numbers.
 //
 // Further methods of [Hypervisor] observe and change the hypervisor without the provider. With
 // [Hypervisor.OnStep] a test makes an operation fail or block at any step:

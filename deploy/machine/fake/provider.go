@@ -18,7 +18,7 @@ type Hypervisor struct {
 	CPUs   int
 	Memory uint64 // total bytes
 	Disk   uint64 // free bytes of the pool
-	NoKVM  bool   // its virtual machines are emulated
+	NoKVM  bool   // the hypervisor has no KVM, so its virtual machines are emulated
 }
 
 var (
@@ -167,7 +167,7 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provide
 		}
 	})
 	missing := !hasDisk
-	hasDisk = hasDisk && (d != nil || !s.NewDisks) // a disk without a domain may be of an interrupted creation
+	hasDisk = hasDisk && (d != nil || !s.NewDisks) // a disk without a domain may be incomplete, because the creation of the machine was interrupted
 	switch {
 	case d != nil && !d.isOwnedBy(c):
 		return h.fail(step("define"), fmt.Errorf("domain %s: %w", machine, provider.ErrForeign))

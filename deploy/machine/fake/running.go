@@ -41,7 +41,7 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node s
 	return tail, ctx.Err()
 }
 
-// AttachConsole prints the console log, and ends.
+// AttachConsole writes the console log to out, and returns.
 func (h *Hypervisor) AttachConsole(ctx context.Context, c provider.Cluster, node string, _ <-chan []byte, out io.Writer) error {
 	text, err := h.ConsoleTail(ctx, c, node, 1<<20)
 	if err == nil {
@@ -106,7 +106,7 @@ func (h *Hypervisor) findOwnMachine(c provider.Cluster, step Step) (d *domain, e
 }
 
 // runStep records the step, calls onStep without the lock, and makes the change by calling change with the lock held.
-// If the operation is interrupted or onStep returns an error, it does not call change, and returns an error.
+// If Cut interrupts the operation, or onStep returns an error, runStep does not call change, and returns an error.
 func (h *Hypervisor) runStep(ctx context.Context, s Step, change func() error) error {
 	var onStep func(context.Context, Step) error
 	err := ctx.Err()
@@ -138,7 +138,7 @@ func (h *Hypervisor) runStep(ctx context.Context, s Step, change func() error) e
 	return nil
 }
 
-// fixes are the fixes of some causes of errors.
+// fixes contains, for some causes of a [provider.Error], the text for its field Fix.
 var fixes = map[error]string{
 	provider.ErrForeign: "choose another name", provider.ErrFull: "make room", provider.ErrNoDisk: "restore the disk",
 }

@@ -18,8 +18,8 @@ type World struct {
 	domains  map[string]*domain           // domains by name
 	parts    map[string]map[string]string // parts of each machine, by partsKey: "seed", and "disk" with the image's hash
 	networks map[string]*network
-	images   map[string]map[string]bool // ids of the clusters that use an image, by the image's hash
-	hangs    map[string]error           // domains whose system does not shut down, and the hypervisor's refusal to ask it, or nil
+	images   map[string]map[string]bool // hash of an image → ids of the clusters that use the image
+	hangs    map[string]error           // domain that does not shut down → the hypervisor's refusal to ask it; nil: it ignores the request
 	onStep   func(context.Context, Step) error
 	onStart  func(provider.Cluster, provider.Spec)
 	log      []Step
@@ -68,16 +68,16 @@ func (w *World) do(f func()) {
 	f()
 }
 
-// OnStep registers f, which is called before each change of every operation. f may block, because no lock is held.
-// If f returns an error, the operation returns this error and does not revert its earlier changes, as if the process
-// had been killed.
+// OnStep registers f, which every operation calls before each change. f may block, because the caller holds no lock. If
+// f returns an error, the operation stops and returns this error. It does not revert its earlier changes, as if the
+// process had been killed.
 func (w *World) OnStep(f func(context.Context, Step) error) { w.do(func() { w.onStep = f }) }
 
 // OnStart registers f, which is called when a machine starts. Tests use f to start a server that replaces
 // the guest.
 func (w *World) OnStart(f func(provider.Cluster, provider.Spec)) { w.do(func() { w.onStart = f }) }
 
-// Cut interrupts operations before the n-th change from now and before all later changes; 0 ends the interruption.
+// Cut interrupts operations before the n-th change from now, and before all later changes. Cut(0) ends the interruption.
 func (w *World) Cut(n int) { w.do(func() { w.cut = n }) }
 
 // Log returns all steps of the operations, in order, except steps of surveys.
@@ -127,7 +127,8 @@ func (w *World) AddNetwork(name string, cidr netip.Prefix) {
 	w.do(func() { w.networks[name] = &network{ActualNetwork: provider.ActualNetwork{Active: true, CIDR: cidr}} })
 }
 
-// withDomain calls f with the domain of this name, which is `cluster-node` for a machine. It does nothing if there is none.
+// withDomain calls f with the domain of this name, which is `cluster-node` for a machine. If there is no such domain,
+// it does nothing.
 func (w *World) withDomain(name string, f func(*domain)) {
 	w.do(func() {
 		if d := w.domains[name]; d != nil {
@@ -187,7 +188,8 @@ func (w *World) Crash(name string) {
 	w.withDomain(name, func(d *domain) { d.heldState = provider.Crashed })
 }
 
-// Hang lets the system of a machine ignore the request to shut down, or the hypervisor refuse it.
+// Hang makes the machine with this name not shut down. If refusal is nil, the system of the machine ignores the request
+// to shut down. Otherwise the hypervisor refuses the request with this error.
 func (w *World) Hang(name string, refusal error) { w.do(func() { w.hangs[name] = refusal }) }
 
 // Print appends text to a machine's console log.

@@ -147,7 +147,7 @@ func newError(role, path string, err error) error {
 		fmt.Sprintf("roles.%s.image takes a disk image (qcow2 or raw; for containers a raw file system), or a folder with disk.qcow2 or disk.raw, and kernel, initrd and cmdline if it is to be booted directly", role))
 }
 
-// Size returns the space that a file takes on disk, without its holes; 0 if it does not exist.
+// Size returns the space that a file takes on disk in bytes. Holes take no space. It returns 0 if the file does not exist.
 func Size(file string) uint64 {
 	info, err := os.Stat(file)
 	if err != nil {

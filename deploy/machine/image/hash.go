@@ -19,8 +19,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Cache contains the hashes of files, so that nixbench does not read an image in every run.
-// A file whose size and modification time are the same as before is considered unchanged.
+// Cache contains the hashes of files, so that nixbench need not read each image in every run. If the size and the
+// modification time of a file are the same as before, the cached hash is used.
 type Cache struct {
 	dir state.Dir
 
@@ -72,9 +72,9 @@ func (h *Cache) Of(ctx context.Context, file string) (string, error) {
 
 const hashBlock = 1 << 20
 
-// sparseHash returns the SHA-256 of a file's size and of the offsets and contents of all blocks that are not zero. It does not
-// read holes, of which disk images mostly consist. A hole and written zeros give the same hash, because two copies of a file
-// may have different holes.
+// sparseHash returns the SHA-256 of a file's size and of the offsets and contents of all blocks that are not zero. It
+// does not read holes, because disk images consist mostly of holes. A hole and written zeros give the same hash,
+// because two copies of a file may have different holes.
 func sparseHash(ctx context.Context, f *os.File, size int64) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%d\n", size)
@@ -82,7 +82,7 @@ func sparseHash(ctx context.Context, f *os.File, size int64) (string, error) {
 	for at := int64(0); at < size; {
 		data, err := f.Seek(at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
-			break // there is only a hole after at
+			break // the rest of the file, after the offset at, is a hole
 		}
 		end := size
 		if err != nil {

@@ -61,7 +61,7 @@ func (l Loader) Load(ctx context.Context, keys []Key) (map[Key]provider.Image, e
 	return out, errors.Join(append(errs, l.Dir.Create(), hashes.Save())...)
 }
 
-// build builds and loads the images of roles for a kind of hypervisor, and adds them to out.
+// build builds the images of roles for hypervisors of a kind, loads these images, and adds them to out.
 func (l Loader) build(ctx context.Context, kind provider.Kind, roles []string, hashes *Cache, out map[Key]provider.Image) error {
 	e := l.Eval.WithoutFacts(l.Send)
 	closures, err := e.Images(ctx, string(kind), roles)
@@ -90,7 +90,8 @@ func (l Loader) build(ctx context.Context, kind provider.Kind, roles []string, h
 	return errors.Join(errs...)
 }
 
-// Find returns the image that the option image of a role names, without its hash. The result is empty if the role's image has to be built.
+// Find returns the image that the option image of a role names. The hash of the image is not set. The result is empty
+// if the role has no option image, so that the image has to be built.
 func (l Loader) Find(role string) (provider.Image, error) {
 	path := l.Hive.Roles[role].Image
 	if path == nil || isUnbuilt(*path) {

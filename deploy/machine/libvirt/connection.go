@@ -13,7 +13,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// connection is the connection to one hypervisor. It is opened when it is needed, and again when it has broken.
+// connection is the connection to one hypervisor. nixbench opens it when an operation first needs it, and again after
+// it has broken.
 type connection struct {
 	name string
 	o    provider.Hypervisor
@@ -24,7 +25,7 @@ type connection struct {
 	// callTimeout is how long a single call may take. In rare cases libvirt never answers a call.
 	callTimeout time.Duration
 
-	dialing sync.Mutex // held while connecting, which may never end
+	dialing sync.Mutex // held while a connection is opened; connecting may never end
 
 	mu     sync.Mutex // guards the fields below; never held during a call to libvirt
 	conn   *libvirt.Connect
@@ -32,7 +33,8 @@ type connection struct {
 	closed bool
 }
 
-// operation is executed on a connection. It calls beat when it makes progress.
+// operation is a function that runs on a connection to libvirt. It calls beat each time it makes progress, so that it
+// is not abandoned.
 type operation func(ctx context.Context, conn *libvirt.Connect, host host, beat func()) error
 
 // Close closes the connection. Running operations have references to the connection, so it stays open until they
@@ -55,8 +57,10 @@ const cancelGrace = time.Second
 // errNoAnswer is the error of an operation that made no progress for callTimeout.
 var errNoAnswer = errors.New("libvirt did not answer a call")
 
-// runWithTimeout executes an operation. It abandons the operation if connecting takes longer than connectTimeout, the operation makes no
-// progress for callTimeout, or the context ends. libvirt cannot interrupt a call, so the call continues in its goroutine. The context of an abandoned operation is cancelled, so it returns before its next change.
+// runWithTimeout executes an operation. It abandons the operation if connecting takes longer than connectTimeout, the
+// operation makes no progress for callTimeout, or the context ends. libvirt cannot interrupt a call, so the call of an
+// abandoned operation continues in its goroutine. The context of the operation is cancelled, so the operation returns
+// before its next change.
 func (c *connection) runWithTimeout(ctx context.Context, op operation) error {
 	if err := ctx.Err(); err != nil {
 		return c.wrapError("", "connect", err, "")
@@ -142,8 +146,8 @@ func (c *connection) runWithReconnect(ctx context.Context, beat func(), op opera
 	return err
 }
 
-// connect returns the existing connection, or opens a new connection, with a reference, which the caller has to close. The connection
-// remains open until then, even if the Hypervisor is closed before.
+// connect returns the existing connection, or opens a new one. The caller gets its own reference to the connection and
+// must close it. The connection stays open until then, even if the Hypervisor is closed first.
 func (c *connection) connect() (*libvirt.Connect, host, error) {
 	c.dialing.Lock()
 	defer c.dialing.Unlock()

@@ -17,9 +17,9 @@ import (
 // consoleReadTime is how long ConsoleTail reads a container's console.
 const consoleReadTime = 300 * time.Millisecond
 
-// ConsoleTail implements [provider.Console]. It returns the end of a virtual machine's console log, a file in the pool that virtlogd writes
-// from the first boot on. libvirt keeps no console log of a container. For a container the result is the first 4 KiB
-// of the unread output, and the output during the call.
+// ConsoleTail implements [provider.Console]. For a virtual machine, it returns the end of the console log: virtlogd
+// writes this file in the pool from the first boot on. For a container, libvirt keeps no console log. The result is
+// then the first 4 KiB of output that nobody has read yet, and the output during the call.
 func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node string, max int) (string, error) {
 	var text []byte
 	container := ""
@@ -87,8 +87,9 @@ func (h *Hypervisor) AttachConsole(ctx context.Context, c provider.Cluster, node
 	return h.wrapError(node, op, err, "a console has one user: close the other nixbench console, virsh console or virt-manager")
 }
 
-// withConsole calls use with the console of a domain. It opens a connection of its own, because a read from a console without output
-// blocks its connection, and because the keepalive of libvirt ends it if the host does not answer.
+// withConsole calls use with the console of a domain. It opens a separate connection to libvirt for two reasons. A read
+// from a console without output blocks the connection. And if the host does not answer, the keepalive of libvirt ends
+// the connection.
 func (h *Hypervisor) withConsole(domain string, use func(terminal.Stream) error) error {
 	conn, err := libvirt.NewConnect(h.o.URI)
 	if err != nil {

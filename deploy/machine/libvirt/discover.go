@@ -69,7 +69,8 @@ func (d *domain) findAddresses() []netip.Addr {
 		}
 	}
 	if len(found) == 0 {
-		// libvirt 9.0 cannot read the ARP table of newer kernels ("wrong nlmsg len"), so read the local table.
+		// libvirt 9.0 cannot read the ARP table of newer kernels ("wrong nlmsg len"). So read the ARP table of this
+		// computer, which may be the hypervisor.
 		if table, err := os.ReadFile("/proc/net/arp"); err == nil {
 			found = findNeighbours(string(table), d.MAC)
 		}
@@ -77,11 +78,11 @@ func (d *domain) findAddresses() []netip.Addr {
 	return found
 }
 
-// neighbours returns the addresses that Linux's ARP table has for a MAC.
+// findNeighbours returns the addresses that table, an ARP table of Linux, contains for a MAC.
 func findNeighbours(table, mac string) []netip.Addr {
 	var found []netip.Addr
 	for line := range strings.Lines(table) {
-		// IP address, HW type, Flags, HW address, Mask, Device; flag 2 is a complete entry.
+		// The columns are IP address, HW type, Flags, HW address, Mask and Device. Flag 2 means that the entry is complete.
 		f := strings.Fields(line)
 		if len(f) < 4 || !strings.EqualFold(f[3], mac) {
 			continue

@@ -2,11 +2,11 @@
 // containers, on this or another host. It is the only package that needs cgo. With the build tag
 // libvirt_dlopen, libvirt is loaded at run time instead of linked.
 //
-// Each operation is a function of a [session], which is one connection. The function observes the existing objects
-// and creates the missing objects. Calls to libvirt cannot be interrupted, so an operation runs in its own goroutine and the
-// caller may stop waiting for it; the operation checks its context before every change on the hypervisor. When the connection
-// breaks during an operation, for instance because libvirtd was restarted, the operation is retried on a new
-// connection, because all operations are idempotent.
+// Each operation is a function with a [session] as its argument. A session is one operation on one connection. The
+// function observes the existing objects and creates the missing objects. Calls to libvirt cannot be interrupted, so an
+// operation runs in its own goroutine and the caller may stop waiting for it; the operation checks its context before
+// every change on the hypervisor. When the connection breaks during an operation, for instance because libvirtd was
+// restarted, the operation is retried on a new connection, because all operations are idempotent.
 //
 // docs/provisioning.md lists the objects that nixbench creates, and their names and marks.
 package libvirt

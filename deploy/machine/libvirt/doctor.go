@@ -83,7 +83,7 @@ func (s examination) examinePool() provider.Finding {
 	const what = "storage pool"
 	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
 	if isNotFound(err) {
-		// libvirt allows only one pool in a folder.
+		// libvirt allows only one pool per folder, so another pool in the folder is an error.
 		if other, err := s.conn.LookupStoragePoolByTargetPath(s.h.o.PoolPath); err == nil {
 			name, _ := other.GetName()
 			s.freeAtEnd(other)

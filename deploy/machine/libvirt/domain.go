@@ -31,8 +31,8 @@ func (s *session) describeDomain(d *libvirt.Domain) (*domain, error) {
 	return found, err
 }
 
-// findMachine returns the domain with the UUID of the node's machine. If there is none, it returns the domain with
-// the machine's name, or nil if there is none either.
+// findMachine returns the domain with the UUID of the node's machine. If no domain has this UUID, it returns the domain
+// with the machine's name. If no domain has this name either, it returns nil.
 func (s *session) findMachine(c provider.Cluster, node string) (*domain, error) {
 	d, err := s.conn.LookupDomainByUUIDString(domainxml.DomainUUID(c, node))
 	if isNotFound(err) {
@@ -144,7 +144,7 @@ func (d *domain) start(node string) error {
 		if on, _ := isActive(d.d); on {
 			return nil
 		}
-		// Retry: containers that start at the same time may choose the same free loop device.
+		// Retry the start, because containers that start at the same time may choose the same free loop device.
 		if tries == 20 || !strings.Contains(err.Error(), "to loop device: Device or resource busy") {
 			return d.h.wrapError(node, "start", err, "")
 		}
@@ -199,9 +199,10 @@ func (d *domain) askToShutDown(limit time.Duration) error {
 	return d.askUntilOff(ways, func() (bool, error) { return isActive(d.d) }, limit)
 }
 
-// askUntilOff asks the guest to shut down, in one way after the other, until the domain is not active or the time limit has
-// passed. A way fails if the guest has just shut down, or does not support the way. If all ways fail and the domain is active
-// a second later, askUntilOff returns [provider.ErrRefused].
+// askUntilOff asks the guest to shut down, until the domain is not active or the time limit has passed. It calls the
+// functions in ways one after the other, for example one that presses the ACPI power button. Such a function fails if
+// the guest has just shut down, or does not support this kind of request. If all functions fail and the domain is still
+// active a second later, askUntilOff returns [provider.ErrRefused].
 func (s *session) askUntilOff(ways []func() error, isActive func() (bool, error), limit time.Duration) error {
 	var refusals []string
 	var lastAsked time.Time
@@ -300,13 +301,13 @@ func (d *domain) isDetached(nets []*network) (bool, error) {
 		return false, err
 	}
 	if now.Link == nil || now.Link.Network != d.Link.Network {
-		return true, nil // a run was killed between the two changes of the interface that reconnect makes
+		return true, nil // reconnect changes the interface twice, and an earlier run was killed between the two changes
 	}
 	return !slices.ContainsFunc(n.ports, func(p domainxml.Port) bool { return p.UUID == now.Link.Port }), nil
 }
 
-// reconnect reconnects a running domain that is detached from its network. It only shuts a container down, because
-// libvirt cannot change a container's interface. The caller then starts the container.
+// reconnect reconnects a running domain that is detached from its network. libvirt cannot change the interface of a
+// running container. Therefore reconnect only shuts a container down, and the caller starts it again.
 func (d *domain) reconnect() error {
 	state, err := stateOf(d.d)
 	if err != nil || state != provider.Running && state != provider.Paused {

@@ -10,8 +10,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Ensure creates a machine: first the seed, then the disks, then the domain. Then it starts the domain. If the domain
-// exists, the seed and disks are complete. If it does not exist, they may be incomplete, and are recreated if spec.NewDisks is set.
+// Ensure creates a machine: first the seed, then the disks, then the domain. Then it starts the domain. The seed is a
+// volume with the identity of the machine. If the domain already exists, the seed and the disks are complete. If the
+// domain does not exist, they may be incomplete: Ensure then creates them again if spec.NewDisks is set.
 func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provider.Network, spec provider.Spec) error {
 	err := h.runOperation(ctx, func(s *session) error { return s.ensure(c, net, spec) })
 	return h.wrapError(spec.Node, "create the machine", err, "")
@@ -30,7 +31,7 @@ func (s *session) ensure(c provider.Cluster, net provider.Network, spec provider
 	if err != nil {
 		return err
 	}
-	if _, err := domainxml.Domain(m); err != nil { // return an error for invalid XML of the role before any change
+	if _, err := domainxml.Domain(m); err != nil { // before any change, return an error if the XML of the role is invalid
 		return err
 	}
 	p, err := s.ensurePool()
@@ -70,8 +71,8 @@ func (s *session) ensure(c provider.Cluster, net provider.Network, spec provider
 	return d.start(spec.Node)
 }
 
-// identityMethod returns the method by which the machine gets its identity, its SSH keys and its node.json, on this
-// hypervisor. It returns an error if the hypervisor's machines do not support the method in the hive.
+// identityMethod returns the method by which the machine gets its SSH keys and its node.json, such as cloud-init. It
+// returns an error if machines on this hypervisor do not support the method that the hive sets.
 func (h host) identityMethod(spec provider.Spec) (provider.Method, error) {
 	m := spec.Identity.Method
 	container := h.kind == provider.Container
@@ -88,7 +89,7 @@ func (h host) identityMethod(spec provider.Spec) (provider.Method, error) {
 	return m, nil
 }
 
-// newNoDiskError returns the error for a disk that Ensure must not create.
+// newNoDiskError returns the error for a missing disk of an existing machine. Ensure must not create this disk again.
 func (p *pool) newNoDiskError(node, name string) error {
 	return p.h.wrapError(node, "check the disks", fmt.Errorf("%w: pool %s has no volume %s", provider.ErrNoDisk, p.h.o.Pool, name),
 		fmt.Sprintf("restore the volume %s; or create the machine again without its data: nixbench destroy --on %s, then nixbench apply", p.pathOf(name), node))
@@ -126,8 +127,8 @@ func (p *pool) ensureSeed(m *domainxml.Machine, method provider.Method, keep boo
 	return p.uploadBytes(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, data)
 }
 
-// ensureDisks creates the machine's disks and sets their paths in m.Files. If keep is set, it keeps existing disks, and creates only those
-// that the domain d does not have yet.
+// ensureDisks creates the machine's disks and sets their paths in m.Files. If keep is set, it keeps existing disks, and
+// creates only new disks, which are not disks of the domain d.
 func (p *pool) ensureDisks(m *domainxml.Machine, d *domain, keep bool) error {
 	node, image := m.Spec.Node, m.Spec.Image
 	if p.host.kind == provider.VM && image.Kernel != "" {

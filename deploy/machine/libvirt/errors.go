@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// wrapError wraps an error into a [provider.Error]. An error that contains a [provider.Error] is returned
-// unchanged; only a missing node is added. It returns nil for nil.
+// wrapError wraps an error into a [provider.Error]. If err already contains a [provider.Error], it only sets the node
+// in that error if the node is missing. It returns nil for nil.
 func (c *connection) wrapError(node, op string, err error, fix string) error {
 	if err == nil {
 		return nil
@@ -96,7 +96,7 @@ func (c *connection) newUnreachableError(err error) error {
 	return c.wrapError("", "connect to "+c.o.URI, fmt.Errorf("%w: %s", provider.ErrUnreachable, text), fix)
 }
 
-// nixosOption installs libvirt with its drivers for QEMU and containers on NixOS.
+// nixosOption is the NixOS option that installs libvirt with its drivers for QEMU and containers.
 const nixosOption = "virtualisation.libvirtd.enable = true"
 
 // debianPackages returns the packages of Debian that the hypervisor needs.

@@ -5,8 +5,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/libvirt/seed"
 )
 
-// libvirt has no call that creates a folder with files, so createFolder defines a temporary storage pool in the folder. The
-// pool has the name of the folder, so that a later run finds the pool of an interrupted operation.
+// libvirt has no call that creates a folder with files, so createFolder defines a temporary storage pool in the folder.
+// The temporary pool has the name of the folder, so that a later run finds it if the operation is interrupted.
 
 // createFolder creates a folder in the pool with exactly these files, readable by root only. An existing folder is
 // replaced.
@@ -30,7 +30,7 @@ func (p *pool) createFolder(name string, files []seed.File) error {
 		return err
 	}
 	if p.host.test {
-		// The test driver creates no folder, so create a volume with its name.
+		// libvirt's test driver cannot create a folder. Create a volume with the name of the folder instead.
 		return p.ensureMarker(name)
 	}
 	return p.refresh()
@@ -60,7 +60,7 @@ func (p *pool) removeFolder(name string) error {
 	if err != nil {
 		return err
 	}
-	if !there { // an interrupted operation may have left the folder's temporary pool without the folder
+	if !there { // an interrupted operation may have left a temporary pool without its folder
 		inner, err := p.conn.LookupStoragePoolByName(name)
 		if isNotFound(err) {
 			return nil

@@ -16,8 +16,8 @@ type host struct {
 	kind provider.Kind
 	xml  domainxml.Host
 	cpus int
-	id   string // identifies the host; all libvirt drivers of the host have the same id
-	test bool   // whether the driver is libvirt's test driver, whose volumes have no content
+	id   string // identifies the host; all libvirt drivers on the same host have the same id
+	test bool   // whether the driver is libvirt's test driver; volumes of the test driver have no content
 }
 
 func (c *connection) examineHost(conn *libvirt.Connect) (host, error) {
@@ -38,7 +38,7 @@ func (c *connection) examineHost(conn *libvirt.Connect) (host, error) {
 		about.kind, about.xml.Type = provider.Container, "lxc"
 	case "qemu":
 		about.xml.Type = "qemu"
-		// libvirt asks QEMU whether KVM works. The existence of /dev/kvm alone does not prove this.
+		// Ask libvirt, which asks QEMU, whether KVM works. The existence of /dev/kvm alone does not prove that KVM works.
 		if _, err := conn.GetDomainCapabilities("", node.Model, "", "kvm", 0); err == nil {
 			about.xml.Type = "kvm"
 		} else {

@@ -64,8 +64,8 @@ func Open(name string, o provider.Hypervisor, send event.Sink) (*Hypervisor, err
 	return h, nil
 }
 
-// Parts that the URI of a hypervisor may have. The URI comes from the hive. Other parts would let the hive run programs on
-// this computer, such as the transport ext with the parameter command.
+// These are the parts that the URI of a hypervisor may have. The URI comes from the hive. With other parts, the hive
+// could run programs on this computer, for example with the transport ext and the parameter command.
 var (
 	drivers    = []string{"qemu", "lxc", "test"}
 	transports = []string{"", "unix", "ssh", "libssh", "libssh2", "tcp", "tls"}

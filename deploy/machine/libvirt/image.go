@@ -35,18 +35,19 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provider.Cluster, g provider
 	})
 }
 
-// ensureImage uploads an image to the pool, unless the pool has the complete image. Clusters share images. After the
-// upload it creates the marker volume ok, because a volume cannot be renamed when it is complete. Before the upload it
-// creates the cluster's marker, so that no other cluster removes the image during the upload.
+// ensureImage uploads an image to the pool, unless the pool has the complete image. Clusters share images. Before the
+// upload, ensureImage creates a marker volume for the cluster, so that no other cluster removes the image during the
+// upload. After the upload, it creates the marker volume ok, which means that the image is complete: libvirt cannot
+// rename a volume.
 //
-// For an image for containers it creates only the markers. The root disk is uploaded for each container, because
-// libvirt takes ten times as long to copy a volume as to upload the non-empty parts of the file.
+// For an image for containers it creates only the markers. The root disk is uploaded again for each container, because
+// copying a volume takes libvirt ten times as long as the upload of the non-empty parts of the file.
 func (p *pool) ensureImage(c provider.Cluster, i provider.Image, op string) error {
 	if err := p.ensureMarker(imageVolumeName(i.Hash, "for-"+shortID(c))); err != nil {
 		return err
 	}
 	complete, err := p.hasVolume(imageVolumeName(i.Hash, "ok"))
-	if err == nil && complete && p.host.kind == provider.VM { // the container driver creates the marker without a disk
+	if err == nil && complete && p.host.kind == provider.VM { // for containers, the marker ok exists without a disk
 		complete, err = p.hasVolume(imageVolumeName(i.Hash, "disk"))
 	}
 	if err != nil || complete {
@@ -58,7 +59,7 @@ func (p *pool) ensureImage(c provider.Cluster, i provider.Image, op string) erro
 			if part.file == "" {
 				continue
 			}
-			// Images are world-readable because QEMU's user has to read them.
+			// Images are readable by all users, because the user that runs QEMU has to read them.
 			v := domainxml.Volume{Name: imageVolumeName(i.Hash, part.name), Format: "raw", Mode: "0644"}
 			if p.host.test {
 				err = p.uploadBytes(v, []byte("x"))

@@ -20,7 +20,7 @@ type network struct {
 	active    bool
 	transient bool // the network is active but not defined
 
-	portsRead  bool             // portsKnown and ports are set
+	portsRead  bool             // the fields portsKnown and ports are set
 	portsKnown bool             // whether this version of libvirt can list the ports of a network (5.5 and later)
 	ports      []domainxml.Port // interfaces connected to the network
 }
@@ -126,7 +126,7 @@ func (n *network) prepare(c provider.Cluster, want provider.Network, reservation
 	return n.updateReservations(reservations)
 }
 
-// hasSettings reports whether the network has the mode, the DNS domain and the range of want.
+// hasSettings reports whether the network has the mode, the DNS domain and the address range of the network want.
 func (n *network) hasSettings(want provider.Network) bool {
 	return n.Mode == want.Mode && n.Domain == want.Domain && len(n.CIDRs) == 1 && n.CIDRs[0] == want.CIDR.Masked()
 }
@@ -199,8 +199,8 @@ func (n *network) updateReservations(want []provider.Reservation) error {
 	return nil
 }
 
-// removeUnused removes a network of the cluster so that it can be created with changed settings. It returns an error if
-// machines use the network.
+// removeUnused removes a network of the cluster so that the caller can create it again with the settings in want. It
+// returns an error if machines use the network.
 func (n *network) removeUnused(c provider.Cluster, want provider.Network) error {
 	users, err := n.listUsers(c, nil)
 	if err == nil && len(users) > 0 {
@@ -229,9 +229,9 @@ func (n *network) remove() error {
 	return nil
 }
 
-// listUsers describes the machines on the network: the domains that refer to the network, running or not, and
-// machines of other libvirt drivers, of which only the ports are visible. It ignores the ports of removed nodes. Such a port is stale:
-// libvirtd was killed while it started or stopped the machine.
+// listUsers describes the machines on the network: the domains that refer to the network, running or not, and machines
+// of other libvirt drivers, of which only the ports are visible. It ignores the ports of removed nodes. Such a port
+// remained because libvirtd was killed while it started or stopped the machine.
 func (n *network) listUsers(c provider.Cluster, removed func(node string) bool) ([]string, error) {
 	domains, err := n.listDomains()
 	if err != nil {

@@ -20,7 +20,7 @@ type pool struct {
 	ours bool // nixbench created the pool
 }
 
-// poolMode is the mode of the pool's folder: QEMU's user can open volumes, and cannot list them.
+// poolMode is the mode of the pool's folder: the user that runs QEMU can open the volumes, but cannot list the folder.
 const poolMode = "0711"
 
 // findPool returns the pool of all volumes; nil if the pool does not exist or is not active.

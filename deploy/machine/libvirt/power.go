@@ -33,7 +33,7 @@ func (h *Hypervisor) States(ctx context.Context, c provider.Cluster, nodes []str
 	return states, nil
 }
 
-// ShutDown implements [provider.Power]. A crashed machine cannot shut down, so it is stopped.
+// ShutDown implements [provider.Power]. A crashed machine cannot shut down, so ShutDown stops it at once.
 func (h *Hypervisor) ShutDown(ctx context.Context, c provider.Cluster, node string, force bool) error {
 	const op = "shut down"
 	err := h.runOperation(ctx, func(s *session) error {

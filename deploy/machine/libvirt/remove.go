@@ -126,7 +126,7 @@ func (s *session) cleanPool(c provider.Cluster) ([]provider.Remaining, error) {
 	return left, p.removeIfEmpty()
 }
 
-// imageUsers are the users of the images in a pool, by the hash of the image.
+// imageUsers contains what uses the images in a pool. The key of each map is the hash of an image.
 type imageUsers struct {
 	parts   map[string][]string // the volumes of each image, such as disk and ok
 	user    map[string]string   // a volume or a machine that was made from the image, as an example for messages
@@ -139,7 +139,7 @@ func (p *pool) listImageUsers(c provider.Cluster) (imageUsers, error) {
 	if err != nil {
 		return u, err
 	}
-	basedOn := map[string]string{} // a volume that is based on a backing file, by the name of the file
+	basedOn := map[string]string{} // name of a backing file → a volume that is based on the file
 	for i := range volumes {
 		p.freeAtEnd(&volumes[i])
 		name, err := volumes[i].GetName()
@@ -181,7 +181,7 @@ func (p *pool) cleanImages(c provider.Cluster) ([]provider.Remaining, error) {
 		marked := slices.Contains(have, word)
 		needed := slices.ContainsFunc(have, func(what string) bool { return what != word && strings.HasPrefix(what, "for-") })
 		if user != "" && !needed && slices.Contains(have, "disk") { // images for containers have no disk in the pool
-			if marked { // the cluster's marker is not removed, so that the next Clean finds the image again
+			if marked { // keep the volume that marks the image as used by the cluster, so that the next Clean finds the image again
 				left = append(left, provider.Remaining{What: "image " + hash, Why: user + " was made from it", Fix: "remove that " + strings.Fields(user)[0]})
 			}
 			continue
@@ -190,7 +190,7 @@ func (p *pool) cleanImages(c provider.Cluster) ([]provider.Remaining, error) {
 		if marked {
 			unused = append(unused, word)
 		}
-		if !needed { // the marker ok is removed first: an image without it is treated as incomplete
+		if !needed { // remove the volume ok first: an image without this volume is treated as incomplete
 			unused = append(unused, "ok", "disk", "initrd", "kernel")
 		}
 		for _, what := range unused {
@@ -202,7 +202,8 @@ func (p *pool) cleanImages(c provider.Cluster) ([]provider.Remaining, error) {
 	return left, nil
 }
 
-// removeIfEmpty removes the pool if it is empty and nixbench created it. Its folder, which may have existed before, remains.
+// removeIfEmpty removes the pool if it is empty and nixbench created it. The folder of the pool remains, because the
+// folder may have existed before the pool.
 func (p *pool) removeIfEmpty() error {
 	p.h.storage.Lock()
 	defer p.h.storage.Unlock()

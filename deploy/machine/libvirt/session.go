@@ -19,11 +19,12 @@ type session struct {
 	used           []interface{ Free() error }
 }
 
-// freeAtEnd frees an object of libvirt when the operation ends. A connection stays open as long as one of its objects is not freed.
+// freeAtEnd registers an object of libvirt to be freed when the operation ends. A connection stays open until all of
+// its objects are freed.
 func (s *session) freeAtEnd(x interface{ Free() error }) { s.used = append(s.used, x) }
 
-// runOperation executes an operation. It retries the operation when the connection breaks, and once when
-// libvirt does not answer a call. Each retry has a new connection.
+// runOperation executes an operation. It retries the operation when the connection breaks, and once when libvirt does
+// not answer a call. Each retry opens a new connection.
 func (h *Hypervisor) runOperation(ctx context.Context, op func(*session) error) error {
 	run := func() error {
 		return h.runWithTimeout(ctx, func(ctx context.Context, conn *libvirt.Connect, host host, beat func()) error {
@@ -74,12 +75,12 @@ func (s *session) acquireSlot(places chan struct{}) error {
 		case <-s.ctx.Done():
 			return s.ctx.Err()
 		case <-time.After(time.Second):
-			s.reportProgress() // waiting for a slot counts as progress: the operations that have the slots end by their own timeouts
+			s.reportProgress() // waiting for a slot counts as progress, because the operations that hold the slots have timeouts of their own
 		}
 	}
 }
 
-// inOrder calls functions until one of them fails.
+// inOrder calls the functions one after the other, until one of them fails, and returns the error of that function.
 func inOrder(steps ...func() error) error {
 	for _, step := range steps {
 		if err := step(); err != nil {

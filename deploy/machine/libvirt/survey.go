@@ -63,8 +63,8 @@ func (s *session) survey(c provider.Cluster, net provider.Network) (provider.Inv
 				return inventory, err
 			}
 		}
-		// A machine that is off is incomplete without its root disk. An active machine has the disk open, even if
-		// the pool does not list it.
+		// If a machine is off and has no root disk, it is incomplete. An active machine has its root disk open, even if
+		// the pool does not list the disk.
 		if state == provider.Off && parts.active && !parts.names[s.host.rootVolumeName(c, f.Node)] {
 			f.State = provider.Incomplete
 		}

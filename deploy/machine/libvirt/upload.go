@@ -81,8 +81,8 @@ func (p *pool) uploadContent(vol *libvirt.StorageVol, f *os.File, size int64) er
 	})
 }
 
-// writeStream opens a stream to a volume, calls content, which writes to the stream, and closes the stream. After an error
-// it aborts the stream.
+// writeStream opens a stream to a volume, calls the function content, which writes data to the stream, and closes the
+// stream. After an error it aborts the stream.
 func (p *pool) writeStream(vol *libvirt.StorageVol, size int64, flags libvirt.StorageVolUploadFlags, content func(*libvirt.Stream) error) error {
 	if err := p.beforeChange("upload"); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (p *pool) addFreeSpace(err error) error {
 	return p.newPoolFullError(fmt.Errorf("%w; the pool %s has %s left", inner, p.h.o.Pool, provider.SizeText(left)))
 }
 
-// downloadEnd returns the last max bytes of a volume, and what is written to it during the call.
+// downloadEnd returns the last max bytes of a volume, and the bytes that are appended to the volume during the call.
 func (p *pool) downloadEnd(name string, max int) ([]byte, error) {
 	vol, err := p.p.LookupStorageVolByName(name)
 	if err != nil {

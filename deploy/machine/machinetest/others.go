@@ -7,7 +7,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Tests with objects of others on the hypervisor, and of changes that other programs make.
+// This file tests a provider on a hypervisor with objects of other clusters and programs, and after changes that other
+// programs made.
 
 func testForeignDomain(b *suite) {
 	b.host.AddDomain(b.domain("n1"))
@@ -87,8 +88,8 @@ func testSameName(b *suite) {
 	b.wantState("n1", provider.Running)
 }
 
-// testNetworkStopped tests that a machine whose network was stopped, and also removed unless keep is set, is detached
-// until the next Ensure.
+// testNetworkStopped stops the network of a machine and, unless keep is set, removes the network. It tests that the
+// machine is then detached from the network until the next Ensure.
 func testNetworkStopped(b *suite, keep bool) {
 	s := b.start("n1")
 	boot, objects := b.boot("n1"), b.objects()
@@ -160,8 +161,8 @@ func testGuestOnNetwork(b *suite) {
 	b.wantUnchanged(before)
 }
 
-// testStalePort tests that Clean removes a network with the stale port of a removed machine, and keeps a network with
-// the port of a machine of another driver, or of a foreign machine.
+// testStalePort tests that Clean removes a network that has only a stale port, which is the port of a removed machine.
+// Clean must keep a network with the port of a machine of another libvirt driver, or of a foreign machine.
 func testStalePort(b *suite) {
 	host, ok := b.host.(interface {
 		// AddStalePort adds a port of a node's machine to a network without connecting the machine. Such a port
@@ -231,7 +232,7 @@ func testDomainRemoved(b *suite) {
 	s := b.start("n1")
 	objects := b.objects()
 	s.NewDisks = false
-	s.Image.Hash = "3333333333333333" // no disk can be made from an unknown image
+	s.Image.Hash = "3333333333333333" // an unknown image: the test fails if Ensure creates a disk
 	removeDomain := func() {
 		b.host.RemoveDomain(b.domain("n1"))
 		if f := b.machine("n1"); f.State != provider.Incomplete || !f.HasDisk {
@@ -248,7 +249,7 @@ func testDomainRemoved(b *suite) {
 	b.wantUnchanged(objects)
 }
 
-// testDiskRemoved tests that a machine whose disk was removed gets a new one only if the spec says so.
+// testDiskRemoved removes the disk of a machine, and tests that Ensure creates a new disk only if the spec says so.
 func testDiskRemoved(b *suite, withDomain bool) {
 	s := b.start("n1")
 	objects := b.objects()

@@ -9,7 +9,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// testPower tests that a machine is shut down and started without another change.
+// testPower tests that ShutDown and Start change nothing else about a machine.
 func testPower(b *suite) {
 	b.start("n1")
 	objects, boot := b.objects(), b.boot("n1")
@@ -18,7 +18,7 @@ func testPower(b *suite) {
 	}
 	start := func(ctx context.Context) error { return b.host.Start(ctx, b.cluster, "n1") }
 
-	// The system may ignore the request. Then the machine must run on.
+	// The system may ignore the request to shut down. In this case the machine must continue to run.
 	ctx, cancel := context.WithTimeout(b.Context(), 2*time.Second)
 	err := b.host.ShutDown(ctx, b.cluster, "n1", false)
 	cancel()
@@ -28,7 +28,7 @@ func testPower(b *suite) {
 	case err != nil && (state != provider.Running || !errors.Is(err, context.DeadlineExceeded)):
 		b.Errorf("it is %q after %v", state, err)
 	}
-	for _, force := range []bool{true, true, false} { // a machine that is off is no error
+	for _, force := range []bool{true, true, false} { // shut down three times: a machine that is already off is no error
 		if err := shutDown(force); err != nil {
 			b.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func testPower(b *suite) {
 	b.wantUnchanged(before)
 }
 
-// testStates tests that the states of machines are those of a survey.
+// testStates tests that States returns the same states of machines as Survey.
 func testStates(b *suite) {
 	one, two := b.spec("n1"), b.spec("n2")
 	b.prepare(one, two)

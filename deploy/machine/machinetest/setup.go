@@ -31,7 +31,7 @@ type Setup struct {
 type Lacks struct {
 	Reservations bool // it cannot change the reservations of a network
 	Ports        bool // it cannot list the ports of a network
-	Transient    bool // a network that is undefined while it is active stops
+	Transient    bool // it cannot have an active network without a definition
 }
 
 // Host is a provider, with functions that observe and change its hypervisor without the provider.
@@ -49,7 +49,7 @@ type Host interface {
 	AddDomain(name string)
 	AddGuest(name, network string)
 	AddNetwork(name string, cidr netip.Prefix)
-	// CopyMachine clones a machine of the cluster, with its mark, its MAC and another name.
+	// CopyMachine clones a machine of the cluster. The clone has the mark and the MAC of the machine, and the name as.
 	CopyMachine(name, as string)
 	RemoveDomain(name string)
 	RemoveDisk(c provider.Cluster, node string)
@@ -60,12 +60,12 @@ type Host interface {
 	// PowerOff stops a domain without a shutdown of the guest. Pause pauses it until it is resumed.
 	PowerOff(name string)
 	Pause(name string)
-	// Cut interrupts operations of the provider before the n-th change from now, as if the process had been
-	// killed; 0 ends the interruption.
+	// Cut interrupts operations of the provider before their n-th change from now, as if the process had been killed.
+	// Cut(0) ends the interruption.
 	Cut(n int)
 }
 
-// networks are two ranges for machines that do not overlap.
+// networks are two address ranges for machines. The ranges do not overlap.
 var networks = [2]netip.Prefix{netip.MustParsePrefix("192.168.240.0/24"), netip.MustParsePrefix("192.168.241.0/24")}
 
 // timeout limits one operation.
@@ -232,7 +232,7 @@ func (b *suite) wantState(node string, want provider.State) {
 	}
 }
 
-// wantBoot fails the test if a node's machine was started since the boot.
+// wantBoot fails the test if a node's machine was started again after the start with the number boot.
 func (b *suite) wantBoot(node string, boot int) {
 	b.Helper()
 	if again := b.boot(node); again != boot {
@@ -248,7 +248,7 @@ func (b *suite) wantError(err error, text string) {
 	}
 }
 
-// wantRefused fails the test unless err wraps why and has a fix.
+// wantRefused fails the test unless err wraps the error why and says how to fix the problem.
 func (b *suite) wantRefused(err, why error) {
 	b.Helper()
 	var e *provider.Error
@@ -257,7 +257,7 @@ func (b *suite) wantRefused(err, why error) {
 	}
 }
 
-// wantUnchanged fails the test unless the hypervisor has the same objects as before.
+// wantUnchanged fails the test unless the objects on the hypervisor are those in the argument before.
 func (b *suite) wantUnchanged(before []string) {
 	b.Helper()
 	if diff := cmp.Diff(before, b.objects(), cmpopts.EquateEmpty()); diff != "" {

@@ -283,7 +283,8 @@ func testReservations(b *suite) {
 	}
 }
 
-// testClean tests that Clean removes what no machine uses, and reports nothing but the network while a machine exists.
+// testClean tests that Clean removes images and networks that no machine uses. While a machine exists, Clean must
+// report that it kept the network, and nothing else.
 func testClean(b *suite) {
 	b.host.AddDomain("somebody")
 	b.host.AddNetwork("somebody", networks[1])
@@ -295,7 +296,7 @@ func testClean(b *suite) {
 		b.Fatal(err)
 	}
 	b.ensure(s)
-	if left := b.clean("n1"); len(left) != 1 || !strings.HasPrefix(left[0], "network ") { // an image that a machine of the cluster uses is not reported
+	if left := b.clean("n1"); len(left) != 1 || !strings.HasPrefix(left[0], "network ") { // the image of n1 must not be reported
 		b.Errorf("left while the machine exists: %q", left)
 	}
 	inventory := b.survey()

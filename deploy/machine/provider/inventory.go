@@ -7,7 +7,7 @@ import (
 // Inventory is the observed state of one hypervisor.
 type Inventory struct {
 	Kind       Kind
-	Host       string // identifies the host; two hypervisors with the same value are on one host; empty: unknown
+	Host       string // identifies the host; two hypervisors with the same value are on the same host; empty: unknown
 	Emulated   bool   // virtual machines run without KVM, many times slower
 	FreeMemory uint64 // bytes available to new machines
 	FreeDisk   uint64 // bytes left in the pool
@@ -32,7 +32,7 @@ type Actual struct {
 	Node    string
 	Role    string
 	MAC     string
-	Address netip.Addr // the reserved address; invalid if there is none
+	Address netip.Addr // the reserved address; the zero Addr if there is none
 	VCPUs   int
 	Memory  uint64 // bytes
 	Image   string // hash of the image that the machine was created from
@@ -41,8 +41,8 @@ type Actual struct {
 	// Definition is the digest of the spec that the machine was defined from, see Spec.Definition. If it
 	// differs from the digest of the desired state, the machine has to be restarted. It is empty if the provider does not define machines.
 	Definition string
-	// Detached reports that the machine runs and its interface is connected to no bridge: the network is not
-	// active, or was stopped and started again while the machine ran.
+	// Detached means that the machine runs, but its interface is connected to no bridge. The reason is that the network
+	// is not active, or was stopped and started again while the machine ran.
 	Detached bool
 }
 

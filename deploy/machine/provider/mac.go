@@ -5,9 +5,8 @@ import (
 	"fmt"
 )
 
-// MAC returns a node's hardware address. It is derived from the names of cluster and node, so it is the same
-// in every run. If taken reports that another node has
-// the address, the next hash is used.
+// MAC returns a node's hardware address. It is derived from the names of cluster and node, so it is the same in every
+// run. If taken reports that another node has the address, MAC derives another address from the names.
 func MAC(cluster, node string, taken func(mac string) bool) string {
 	for n := 0; ; n++ {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", cluster, node, n))

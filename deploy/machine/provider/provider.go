@@ -19,10 +19,11 @@ type Provider interface {
 	// Prepare creates the network with its reservations and uploads the images. It removes reservations of
 	// this cluster that g does not contain.
 	Prepare(ctx context.Context, c Cluster, g HostSetup) error
-	// Ensure creates the machine, or changes it to its desired state, and starts it. An existing machine
-	// keeps its disk; if its definition differs, it is shut down and started again. A machine that is
-	// detached from its network is reconnected: a virtual machine while it runs, a container by a restart.
-	// Unless s.NewDisks is set, the disks must exist, and a missing domain is defined again around them.
+	// Ensure creates the machine, or changes it to its desired state, and starts it. An existing machine keeps its
+	// disk. If the definition of the machine differs from s, the machine is shut down and started again. A machine that
+	// is detached from its network is reconnected: a virtual machine while it runs, a container by a restart. Unless
+	// s.NewDisks is set, the disks of the machine must exist. If only the domain is missing, it is defined again with
+	// the existing disks.
 	Ensure(ctx context.Context, c Cluster, net Network, s Spec) error
 	// Remove stops the machine and removes its domain, disks and identity. Its reservation remains until the next Prepare, or until
 	// the network is removed. A missing machine is no error.
@@ -39,8 +40,9 @@ type Discoverer interface {
 type Console interface {
 	// ConsoleTail returns the end of the console log, at most about max bytes.
 	ConsoleTail(ctx context.Context, c Cluster, node string, max int) (string, error)
-	// AttachConsole copies the output of the console of a running machine to out, and what it receives from in to the console. It
-	// returns nil when the machine has ended its console, or when in is closed, and an error when the context ends.
+	// AttachConsole connects to the console of a running machine: it copies the output of the console to out, and the
+	// data from the channel in to the console. It returns nil when the machine has closed its console, or when in is
+	// closed. It returns an error when the context ends.
 	AttachConsole(ctx context.Context, c Cluster, node string, in <-chan []byte, out io.Writer) error
 }
 
@@ -74,7 +76,8 @@ type Remaining struct {
 
 // Checker is implemented by providers that can find problems before anything is created.
 type Checker interface {
-	// Check validates a machine. The image in the spec needs no hash. If the image has no file, it is not checked.
+	// Check validates the spec of a machine. The image in the spec needs no hash. If the image has no file, Check does
+	// not check the image.
 	Check(ctx context.Context, c Cluster, net Network, s Spec) error
 	// Examine checks the host.
 	Examine(ctx context.Context, net Network) []Finding
@@ -97,8 +100,8 @@ type Finding struct {
 	Err   error  `json:"-"`               // the error that Text describes, if there is one
 }
 
-// Error is a failed operation on a hypervisor. Its message contains all fields except Fix, which is what the
-// user should do and may be empty.
+// Error is a failed operation on a hypervisor. Its message contains all fields except Fix. Fix says what the user
+// should do; it may be empty.
 type Error struct {
 	Hypervisor string // name in the hive
 	Node       string // empty: the error is not about one node
@@ -147,7 +150,7 @@ var (
 	ErrUnreachable = errors.New("the hypervisor does not answer")
 	// ErrInUse: the object cannot be removed because it is in use.
 	ErrInUse = errors.New("it is in use")
-	// ErrNoDisk: a disk of the machine, and with it data, is missing.
+	// ErrNoDisk: a disk of the machine is missing, so its data may be lost.
 	ErrNoDisk = errors.New("its disk is missing")
 	// ErrRefused: the hypervisor refuses to ask the machine's system to shut down.
 	ErrRefused = errors.New("the hypervisor refuses to ask its system")

@@ -31,12 +31,12 @@ type Spec struct {
 	Index int // 1 for worker-1
 
 	MAC     string
-	Address netip.Addr // invalid if the address is discovered after the boot
+	Address netip.Addr // the zero Addr if the address is discovered after the boot
 
 	VCPUs  int
 	Memory uint64   // bytes
-	Disk   uint64   // bytes of the root disk; a larger image keeps its size
-	Disks  []uint64 // bytes of each additional disk; containers have no additional disks
+	Disk   uint64   // size of the root disk in bytes; if the image is larger, the disk has the size of the image
+	Disks  []uint64 // size of each additional disk in bytes; containers have no additional disks
 	Pins   []string // host CPUs for each virtual CPU, such as "2" or "4-7"; empty: all host CPUs
 
 	Firmware Firmware
@@ -46,7 +46,8 @@ type Spec struct {
 	Image    Image
 	Identity Identity
 
-	// NewDisks: the machine is created, or an interrupted creation is completed. Otherwise a missing disk is an error.
+	// NewDisks says that disks may be created, because the machine is new or its creation was interrupted. If it is
+	// false, a missing disk is an error.
 	NewDisks bool
 }
 
@@ -91,7 +92,7 @@ type Identity struct {
 type Method string
 
 const (
-	// Auto is Files for containers and Credentials for virtual machines.
+	// Auto means Files for containers, and Credentials for virtual machines.
 	Auto        Method = "auto"
 	Credentials Method = "credentials" // systemd credentials, by SMBIOS and fw_cfg
 	CloudInit   Method = "cloud-init"  // a NoCloud seed disk
@@ -102,7 +103,7 @@ const (
 type Network struct {
 	Name   string       `json:"name"`
 	Mode   Mode         `json:"mode"`
-	CIDR   netip.Prefix `json:"cidr,omitzero"`    // invalid for a network that nixbench does not manage
+	CIDR   netip.Prefix `json:"cidr,omitzero"`    // the zero Prefix for a network that nixbench does not manage
 	Bridge string       `json:"bridge,omitempty"` // name of the host's bridge, for mode bridge
 	Domain string       `json:"domain,omitempty"` // DNS domain of the nodes
 }

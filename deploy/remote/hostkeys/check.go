@@ -20,9 +20,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
-// Checker checks the key that a host shows. If there are pinned keys, only these are accepted.
-// Otherwise the key must be in a known_hosts file; an unknown key is refused, or, if accept is set,
-// added to the first file.
+// Checker checks the key that a host shows. If there are pinned keys, only pinned keys are accepted. Otherwise the key
+// must be in a known_hosts file; an unknown key is refused, or, if accept is set, added to the first file.
 type Checker struct {
 	cfg        sshconfig.Config
 	accept     bool
@@ -34,7 +33,8 @@ type Checker struct {
 	Err         error         // why Check has refused a key; x/crypto returns only the error's text
 }
 
-// Load reads the known_hosts files of a host, unless its keys are pinned. With accept, unknown keys are accepted and saved.
+// Load reads the known_hosts files of a host, unless the keys of the host are pinned. If accept is set, the Checker
+// accepts and saves unknown keys.
 func Load(cfg sshconfig.Config, accept bool, known *KnownHosts) (*Checker, error) {
 	h := &Checker{cfg: cfg, accept: accept, known: known}
 	if len(cfg.HostKeys) > 0 {
@@ -70,8 +70,8 @@ func (h *Checker) Algorithms() []string {
 		})
 	}
 	if len(h.cfg.HostKeys) > 0 || !h.hasAuthority() {
-		// Without a known certificate authority a certificate cannot be verified, and
-		// the server would not show its plain key.
+		// Without a known certificate authority, a certificate cannot be verified. If the certificate algorithms stayed
+		// in the list, the server would show a certificate instead of its plain key.
 		rest = slices.DeleteFunc(slices.Clone(rest), func(a string) bool { return strings.Contains(a, "-cert-v01@") })
 	}
 	var all []string
@@ -98,7 +98,7 @@ func keyAlgorithms(keyType string) []string {
 // Check returns an error if the host's key is not accepted. It is the ssh.HostKeyCallback.
 func (h *Checker) Check(_ string, _ net.Addr, key ssh.PublicKey) error {
 	if h.acceptedKey != nil && bytes.Equal(h.acceptedKey.Marshal(), key.Marshal()) {
-		return nil // nothing to check in a later key exchange of the same connection: the key was checked in the first one
+		return nil // a later key exchange of the same connection: the first key exchange has checked the key
 	}
 	if h.acceptedKey != nil {
 		h.Err = &ChangedError{Node: h.cfg.Node, Addr: h.cfg.Addr(), Key: key, Want: []KnownKey{{Key: h.acceptedKey}}}
@@ -147,8 +147,8 @@ func (h *Checker) compareKey(key ssh.PublicKey) error {
 	return &UnknownError{Node: h.cfg.Node, Addr: addr, Key: key, Files: slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts)}
 }
 
-// toKnownKeys converts the library's keys. If a key was read from a temporary copy in k.names, the result
-// contains the path of the original file.
+// toKnownKeys converts keys of the known_hosts library to this package's type. If a key was read from a temporary copy
+// of a file (see k.names), the result contains the path of the original file.
 func (k *knownKeys) toKnownKeys(keys ...xknownhosts.KnownKey) []KnownKey {
 	out := make([]KnownKey, len(keys))
 	for i, key := range keys {
@@ -179,7 +179,7 @@ func (h *Checker) saveKey(key ssh.PublicKey) error {
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return err // such as /dev/null: the key is accepted and not saved
+		return err // nil for a device such as /dev/null: the key is accepted and not saved
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		return failure.On(h.cfg.Node, fmt.Errorf("lock %s: %w", name, err))

@@ -1,5 +1,6 @@
-// Package hostkeys checks the key that an SSH server shows: against the pinned keys of a machine that nixbench has booted, or
-// against the user's known_hosts files, as OpenSSH does, with hashed names, ports, revoked keys and certificate authorities.
+// Package hostkeys checks the key that an SSH server shows. For a machine that nixbench has booted, it compares the key
+// with the pinned keys. For other hosts, it reads the user's known_hosts files as OpenSSH does, including hashed names,
+// ports, revoked keys and certificate authorities.
 //
 //	c, err := hostkeys.Load(cfg, acceptNew, known)
 //	config := &ssh.ClientConfig{HostKeyCallback: c.Check, HostKeyAlgorithms: c.Algorithms()}

@@ -16,9 +16,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// KnownHosts caches known_hosts files, so that a thousand connections read a file of a
-// thousand lines once. A changed file is read again. Pass the same KnownHosts to every
-// Dial. The zero value works.
+// KnownHosts caches known_hosts files, so that a thousand connections read the same file only once. A file is read
+// again when it has changed. Pass the same KnownHosts to every Dial. The zero value works.
 type KnownHosts struct {
 	Send event.Sink // receives warnings about lines that cannot be read
 
@@ -70,7 +69,7 @@ func statFiles(files []string) []os.FileInfo {
 	return stamps
 }
 
-// sameStamps reports whether two stats of the same files are equal, so that no file has changed.
+// sameStamps reports whether two stats of the same files are equal, which means that no file has changed.
 func sameStamps(a, b []os.FileInfo) bool {
 	for i := range a {
 		switch {
@@ -84,9 +83,9 @@ func sameStamps(a, b []os.FileInfo) bool {
 	return true
 }
 
-// readKnownHosts reads known_hosts files; missing files are ignored. OpenSSH skips lines that it
-// cannot parse, such as lines with an unknown key type, but the library fails. A file with such lines
-// is therefore read from a temporary copy in which these lines are empty.
+// readKnownHosts reads known_hosts files; missing files are ignored. OpenSSH skips lines that it cannot parse, such as
+// lines with an unknown key type, but the library fails for the whole file. Therefore readKnownHosts reads a file with
+// such lines from a temporary copy in which these lines are empty.
 func readKnownHosts(names []string) (*knownKeys, error) {
 	k := &knownKeys{names: map[string]string{}}
 	var files []string
@@ -133,8 +132,8 @@ func readKnownHosts(names []string) (*knownKeys, error) {
 	return k, err
 }
 
-// blankUnreadableLines replaces lines that the library cannot parse by nil, so that line numbers in errors remain correct. It tries
-// lines together by writing them to a scratch file.
+// blankUnreadableLines replaces each line that the library cannot parse by an empty line, so that line numbers in
+// errors remain correct. To test many lines at once, it writes them to the file scratch.
 func blankUnreadableLines(lines [][]byte, scratch string) error {
 	if err := os.WriteFile(scratch, bytes.Join(lines, []byte("\n")), 0o600); err != nil {
 		return err

@@ -32,8 +32,9 @@ type Login struct {
 	SignErr error    // the error of a signature with a key that the server has accepted
 }
 
-// Load reads the keys that a login at a host offers. ask may be nil. pause is called when the user is asked or touches a key, to stop a
-// time limit. closeAgent closes the connection to the agent, which the keys of the agent need.
+// Load reads the keys that a login at a host offers. ask may be nil. pause stops the time limit of the login; it is
+// called when the user must type a passphrase or touch a hardware key. The caller must call closeAgent after the login,
+// because the keys of the agent need the connection to the agent.
 func Load(ctx context.Context, cfg sshconfig.Config, keyring *Keyring, ask Prompt, pause func() (resume func())) (id *Login, closeAgent func()) {
 	id = &Login{cfg: cfg, keyring: keyring, pause: pause}
 	if ask != nil {
@@ -92,9 +93,9 @@ func Load(ctx context.Context, cfg sshconfig.Config, keyring *Keyring, ask Promp
 	return id, closeAgent
 }
 
-// findKey returns the key of an IdentityFile, from the agent if the agent has the key, and otherwise
-// from the file. It returns a description of the key too, and adds the index of an agent's key to
-// used.
+// findKey returns the key of an IdentityFile, from the agent if the agent has the key, and otherwise from the file. It
+// also returns a description of the key. If the key is from the agent, findKey sets used for the index of the key in
+// fromAgent.
 func (id *Login) findKey(ctx context.Context, file string, fromAgent []ssh.Signer, used map[int]bool) (ssh.Signer, string, error) {
 	public, err := readPublicKey(strings.TrimSuffix(file, ".pub") + ".pub")
 	if err != nil {
@@ -115,8 +116,8 @@ func (id *Login) findKey(ctx context.Context, file string, fromAgent []ssh.Signe
 	return signer, file, err
 }
 
-// readPublicHalf returns the public key of a private key's file, without asking for a passphrase. It
-// returns nil if the file contains none that can be read.
+// readPublicHalf returns the public key of a private key's file, without asking for a passphrase. It returns nil if it
+// cannot read a public key from the file.
 func readPublicHalf(file string) ssh.PublicKey {
 	pem, err := durable.Read(file, durable.KeySize)
 	if err != nil {
@@ -168,8 +169,8 @@ func (id *Login) addOffered(signer ssh.Signer, name string) {
 	id.Tried = append(id.Tried, name)
 }
 
-// errorKeepingKey is a key that passes an error of signing to `failed`, because x/crypto does not
-// return that error. It pauses the time limit while it signs.
+// errorKeepingKey is a private key that passes an error of signing to the function failed, because x/crypto does not
+// return that error. It pauses the time limit of the login while it signs.
 type errorKeepingKey struct {
 	ssh.Signer
 	pause  func() (resume func())
@@ -202,8 +203,8 @@ func shortKeyError(err error) string {
 	return err.Error()
 }
 
-// isDefaultName reports whether ssh tries the key file by default. A missing default file is not
-// listed in the error of the login.
+// isDefaultName reports whether ssh tries the key file by default, such as ~/.ssh/id_rsa. If such a file is missing,
+// the error of the login does not list it.
 func isDefaultName(file string) bool {
 	for _, name := range []string{"rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss", "dsa"} {
 		if strings.HasSuffix(file, "/.ssh/id_"+name) {

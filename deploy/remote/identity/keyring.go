@@ -26,8 +26,8 @@ type Keyring struct {
 	keys map[string]ssh.Signer // file → decrypted key
 }
 
-// open returns the private key in a file. The passphrase of an encrypted key is asked for when a
-// server accepts the key, or immediately if its public key is not available without the passphrase.
+// open returns the private key in a file. If the key is encrypted, the user is asked for its passphrase when a server
+// accepts the key. The user is asked immediately if the public key cannot be read without the passphrase.
 func (k *Keyring) open(ctx context.Context, file string, ask Prompt) (ssh.Signer, error) {
 	k.mu.Lock()
 	known := k.keys[file]

@@ -16,7 +16,7 @@ type Target struct {
 	Name string // the node, for messages
 	Host string // name or address of the host, or a Host alias of the user's OpenSSH configuration
 
-	// Fallbacks are other hosts of the same node. They are tried in order if Host does not accept a login.
+	// Fallbacks are other hosts of the same node. They are tried in order if the login at Host fails.
 	Fallbacks []string
 
 	Port *int    // nil: from OpenSSH's configuration, otherwise 22
@@ -33,11 +33,10 @@ type Target struct {
 	// accepted, and known_hosts files are not read.
 	HostKeys []string
 
-	// Escalation is the command that runs another command as root, such as "sudo -H --". It is
-	// used if the user is not root.
+	// Escalation is the command that runs another command as root, such as "sudo -H --". It is used if the login user is not root.
 	Escalation []string
 
-	// Via is the jump host. It replaces a ProxyJump of the user's configuration.
+	// Via is the jump host. It replaces the setting ProxyJump of the user's OpenSSH configuration.
 	Via *Target
 }
 
@@ -50,7 +49,7 @@ func (t Target) isComplete() bool {
 // Config describes how to connect to one host. It is the input of Dial.
 type Config struct {
 	Node     string // for messages
-	Local    bool   // whether the node is this machine; of the other fields, only User and Escalation then have a meaning
+	Local    bool   // whether the node is this machine; if it is, only User and Escalation of the other fields are used
 	Alias    string // the requested host
 	HostName string // the name or address to connect to
 	Port     int
@@ -60,9 +59,9 @@ type Config struct {
 	IdentityFiles    []string
 	CertificateFiles []string
 	IdentityAgent    string // the agent's socket; "" for none
-	IdentitiesOnly   bool   // whether only those keys of the agent are offered that IdentityFiles contains
+	IdentitiesOnly   bool   // whether keys of the agent are offered only if IdentityFiles contains them
 
-	HostKeys         []ssh.PublicKey // pinned: only these are accepted
+	HostKeys         []ssh.PublicKey // pinned keys; if there are any, only these keys are accepted
 	KnownHosts       []string        // known_hosts files; a key that is accepted for the first time is added to the first file
 	GlobalKnownHosts []string
 	HostKeyAlias     string // the host's name in known_hosts files; "": HostName and Port
@@ -75,10 +74,11 @@ type Config struct {
 
 	Escalation []string
 
-	// Fallbacks are tried in order if this host does not accept a login. They have no Fallbacks.
+	// Fallbacks are other hosts of the node. They are tried in order if the login at this host fails. A fallback has no
+	// Fallbacks of its own.
 	Fallbacks []Config
 
-	// The user's settings for Options that are 0; Options documents the defaults.
+	// These settings of the user apply where the field of Options is 0. Options documents the defaults.
 	ConnectTimeout    time.Duration
 	KeepAliveInterval time.Duration
 	KeepAliveMax      int
@@ -108,8 +108,7 @@ func (c Config) KnownHostsName() string {
 // program's stderr.
 type Runner func(ctx context.Context, argv ...string) ([]byte, error)
 
-// isPlainUser is like isPlainWord, but also allows single backslashes inside the name, as in
-// `CORP\alice`.
+// isPlainUser reports whether isPlainWord accepts s, without regard to single backslashes inside s, as in `CORP\alice`.
 func isPlainUser(s string) bool {
 	return isPlainWord(strings.ReplaceAll(s, `\`, "")) && !strings.HasSuffix(s, `\`) && !strings.Contains(s, `\\`)
 }

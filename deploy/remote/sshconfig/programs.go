@@ -13,16 +13,18 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// ssh runs a program on this computer for these keywords of ssh_config(5). Include adds the keywords of another file.
+// programKeywords are the keywords of ssh_config(5) for which ssh runs a program on this computer. Include is one of
+// them, because it adds the keywords of another file.
 var programKeywords = []string{"proxycommand", "localcommand", "knownhostscommand", "pkcs11provider", "smartcarddevice", "securitykeyprovider", "xauthlocation", "include"}
 
-// flagsWithValue are the flags of ssh(1) that have a value: the rest of the word, or the next word.
+// flagsWithValue are the flags of ssh(1) that have a value. The value is the rest of the word with the flag, or the next word.
 const flagsWithValue = "BDEFIJLOPQRSWbceilmopw"
 
 var keywordRE = regexp.MustCompile(`(?s)^[\s="]*([A-Za-z0-9]+)"?[\s=]*(.*)`)
 
-// CheckPrograms returns an error if ssh, with the given options, could run a program on this computer. The options are those of a hive, whose
-// author may be another person. Options in the user's own configuration are not checked, also if -F names it.
+// CheckPrograms returns an error if ssh, with the given options, could run a program on this computer. The options come
+// from a hive, and the author of the hive may be another person. The user's own configuration file is not checked, even
+// if the option -F names this file.
 func CheckPrograms(options []string) error {
 	for i := 0; i < len(options); i++ {
 		at := strings.IndexAny(options[i], flagsWithValue)
@@ -56,7 +58,7 @@ func checkConfigFile(file string) error {
 		return nil
 	}
 	data, err := durable.Read(file, durable.ConfigSize)
-	if errors.Is(err, fs.ErrNotExist) { // ssh reports it, unless it is none
+	if errors.Is(err, fs.ErrNotExist) { // ssh reports the missing file, unless its name is none
 		return nil
 	}
 	if err != nil {
@@ -70,7 +72,8 @@ func checkConfigFile(file string) error {
 	return nil
 }
 
-// findProgram returns the keyword of a line of ssh_config(5) if ssh could run a program for the line, otherwise "".
+// findProgram returns the keyword of a line of an ssh_config(5) file if ssh could run a program because of this line.
+// Otherwise it returns "".
 func findProgram(line string) string {
 	m := keywordRE.FindStringSubmatch(strings.TrimSpace(line))
 	if m == nil {

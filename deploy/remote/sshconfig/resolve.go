@@ -224,8 +224,8 @@ func configFileOption(options []string) []string {
 	return nil
 }
 
-// agentSocket returns the path of the agent's socket: from the IdentityAgent setting, or from
-// SSH_AUTH_SOCK if the setting is empty. It returns "" for no agent.
+// agentSocket returns the path of the agent's socket: from the IdentityAgent setting, or from SSH_AUTH_SOCK if the
+// setting is empty. It returns "" if no agent is to be used.
 func (r Resolver) agentSocket(exp expander, setting string) (string, error) {
 	switch {
 	case setting == "none":

@@ -12,8 +12,8 @@ import (
 // than once.
 type settings map[string][]string
 
-// parseSettings parses the output of `ssh -G`. A keyword without a value gets an empty value: the
-// printed keywords differ between versions of ssh.
+// parseSettings parses the output of `ssh -G`. A keyword without a value gets an empty value, and is no error, because
+// the printed keywords differ between versions of ssh.
 func parseSettings(out []byte) (settings, error) {
 	s := settings{}
 	scan := bufio.NewScanner(bytes.NewReader(out))
@@ -64,9 +64,8 @@ func (s settings) number(key string) (int, error) {
 	return n, nil
 }
 
-// files returns the file names of a setting. ssh prints the names on one line without quotes. A word
-// that does not begin with /, ~, $ or % is therefore the rest of the previous name, which contains a
-// blank.
+// files returns the file names of a setting. ssh prints the names on one line without quotes. So if a word does not
+// begin with /, ~, $ or %, files takes it for the rest of the previous file name, which contains a blank.
 func (s settings) files(key string) []string {
 	var files []string
 	for _, word := range strings.Fields(s.get(key)) {

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// faultyConn is a server's connection with the faults of Options and Freeze.
+// faultyConn is a connection of the server that simulates faults: Freeze, and DropAfter and FreezeAfter of Options.
 type faultyConn struct {
 	net.Conn
 	server *Server
@@ -16,7 +16,7 @@ type faultyConn struct {
 func (f *faultyConn) Read(p []byte) (int, error) {
 	n, err := f.Conn.Read(p)
 	limit, received := f.server.opts.FreezeAfter, f.server.received.Add(int64(n))
-	if received >= limit && received-int64(n) < limit { // it has crossed the limit
+	if received >= limit && received-int64(n) < limit { // this read has reached the limit
 		f.server.Freeze()
 	}
 	f.waitForThaw() // data that was received during Freeze is returned after Thaw

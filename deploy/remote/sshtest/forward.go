@@ -38,9 +38,9 @@ func (s *Server) forwardTCP(ctx context.Context, offered ssh.NewChannel) {
 
 func (s *Server) forwardChannel(ctx context.Context, offered ssh.NewChannel, network, addr string) {
 	if s.opts.ForbidForwarding {
-		// For a TCP connection sshd sends the reason "prohibited", but not for a socket. The client
-		// then inspects the socket with a command, which a Handler of a test cannot answer, so the
-		// server sends the reason if there is a Handler.
+		// For a forbidden TCP connection, sshd sends the reason "prohibited". For a forbidden socket, it sends another
+		// reason, and the client then runs a command that inspects the socket. A Handler of a test cannot answer this
+		// command. So if there is a Handler, the server sends "prohibited" for a socket, too.
 		reason := ssh.Prohibited
 		if network == "unix" && !s.printMarks {
 			reason = ssh.ConnectionFailed

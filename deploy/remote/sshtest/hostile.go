@@ -8,10 +8,12 @@ import (
 	"strings"
 )
 
-// Hidden is text that a terminal would interpret: it clears the screen, sets the title, and reverses the direction of text.
+// Hidden is text with control characters that a terminal would execute: it clears the screen, sets the title, and
+// reverses the direction of text.
 const Hidden = "\x1b[2J\x1b]0;title\x07\r\x9b31m \u009b2J \u202egnp.exe\u202c \u200b\x7f"
 
-// Attacks are the commands of a compromised node, by what they do. Each of them answers every command.
+// Attacks are handlers that simulate a compromised node. The key describes the attack. A handler gives the same answer
+// to every command.
 var Attacks = map[string]Handler{
 	"endless output": func(_ context.Context, e *Exec) int { return repeat(e.Stdout, "x") },
 	"endless errors": func(_ context.Context, e *Exec) int { return repeat(e.Stderr, "x") },

@@ -4,7 +4,7 @@
 // loopback only. A server uses a listener, a goroutine and a few kilobytes, so that
 // a test can start a thousand servers.
 //
-// The server passes the same contract suite as a real sshd.
+// The tests of package remote that run with a real sshd also pass with this server.
 package sshtest
 
 import (
@@ -32,10 +32,10 @@ type Options struct {
 	Handler        Handler         // nil: sh runs the line
 	Env            []string        // environment of sh; nil: the environment of the test's process
 
-	RepeatMarks      bool  // print each mark several times, like a compromised node; needs Handler
+	RepeatMarks      bool  // print each mark of a command several times, as a compromised node could do; needs Handler
 	ForbidForwarding bool  // refuse unix sockets and TCP connections
 	MaxSessions      int   // 0: no limit
-	DropAfter        int64 // close a connection before it sends more bytes than this; 0: no limit
+	DropAfter        int64 // close a connection before the server sends more bytes than this on it; 0: no limit
 	FreezeAfter      int64 // call Freeze when clients have sent this number of bytes; 0: no limit
 }
 
@@ -233,7 +233,7 @@ func (s *Server) serveConn(conn net.Conn) {
 	defer cancel()
 	work.Go(func() {
 		for r := range requests {
-			// Like sshd, which answers keepalives with a failure.
+			// Answer a keepalive with a failure, as sshd does.
 			r.Reply(false, nil)
 		}
 	})

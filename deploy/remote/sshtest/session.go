@@ -44,7 +44,7 @@ func shellHandler(env []string) Handler {
 		cmd.Env = env
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		cmd.Stdout, cmd.Stderr = e.Stdout, e.Stderr
-		// With cmd.Stdin, Wait would wait for the end of the client's input.
+		// Use a pipe, because with cmd.Stdin, Wait would wait for the end of the client's input.
 		stdin, err := cmd.StdinPipe()
 		if err == nil {
 			err = cmd.Start()
@@ -155,8 +155,8 @@ func (s *Server) runCommand(ctx context.Context, e *Exec, channel ssh.Channel) {
 		e.Argv = []string{"sh", "-c", e.Line}
 	}
 	if s.printMarks {
-		// The Handler replaces only the command itself, so the announcements, which scripts in
-		// front of the command print, are printed here.
+		// Print the announcements (marks) of the command here. Normally scripts in front of the command print them, but
+		// the Handler replaces the scripts and the command.
 		for _, mark := range marks {
 			if s.opts.RepeatMarks {
 				prefix := mark[:strings.LastIndexByte(mark, '-')+1]

@@ -28,8 +28,8 @@ type Key struct {
 	Public  string // in the format of known_hosts and authorized_keys files
 }
 
-// MakeClientKey returns the client key, and generates it if there is none. It fails if the key is lost
-// and machines may exist that accept only the lost key.
+// MakeClientKey returns the client key, with which nixbench logs in to machines. If there is no key, it generates one.
+// It fails if the key was lost and there may be machines that accept only the lost key.
 func MakeClientKey(d state.Dir) (Key, error) {
 	if !durable.Exists(d.ClientKey()) && isClientKeyNeeded(d) {
 		return Key{}, newLostError(d, state.ErrMissing)
@@ -41,7 +41,7 @@ func MakeClientKey(d state.Dir) (Key, error) {
 	return key, err
 }
 
-// MakeHostKey returns the host key of a node's machine, and generates it if there is none.
+// MakeHostKey returns the host key of a node's machine. If there is none, it generates the key.
 func MakeHostKey(d state.Dir, node string) (Key, error) {
 	return makeKey(d, hostKeyFile(d, node), node)
 }
@@ -73,8 +73,8 @@ func RemoveSecrets(d state.Dir, accessFiles ...string) error {
 	return errors.Join(errs...)
 }
 
-// makeKey reads a key from a file. If the file does not exist, makeKey generates a key and writes the
-// file durably before it returns: if a machine got a key that is then lost, nixbench could not log
+// makeKey reads a key from a file. If the file does not exist, makeKey generates a key and writes the file to the disk
+// before it returns. Otherwise a power failure could lose a key that a machine already has, and nixbench could not log
 // in to the machine.
 func makeKey(d state.Dir, file, comment string) (Key, error) {
 	data, err := durable.Read(file, durable.KeySize)
@@ -105,7 +105,7 @@ func makeKey(d state.Dir, file, comment string) (Key, error) {
 // planKeySize is the number of bytes of a plan key.
 const planKeySize = 32
 
-// planKeyFile returns the path of the key that authenticates plan files. Another computer has another one.
+// planKeyFile returns the path of the key that authenticates plan files. Each computer has its own key.
 func planKeyFile(d state.Dir) string { return filepath.Join(string(d), "secrets", "plan_key") }
 
 // PlanKey returns the key that authenticates plan files, or nothing if there is none.
@@ -122,7 +122,7 @@ func PlanKey(d state.Dir) ([]byte, error) {
 	return key, nil
 }
 
-// MakePlanKey is like PlanKey, and generates the key if there is none.
+// MakePlanKey returns the key that authenticates plan files. If there is none, it generates the key.
 func MakePlanKey(d state.Dir) ([]byte, error) {
 	if key, err := PlanKey(d); err != nil || key != nil {
 		return key, err

@@ -13,12 +13,12 @@ var (
 	queryRE    = regexp.MustCompile(`(?i)([?&][a-z_-]*(?:password|token|secret|key|auth)[a-z_-]*)=[^&#\s]+`)
 )
 
-// redacted is written in place of text that must not be recorded.
+// redacted replaces text that must not be recorded, such as a password.
 const redacted = "…"
 
-// SafeArgs returns a copy of a command line without secrets, so that it can be recorded. No option
-// of nixbench is a secret, but users may pass secrets nevertheless: in URLs, in options of Nix such as access-tokens, or in
-// the command after `--`, which is replaced by the number of its arguments.
+// SafeArgs returns a copy of a command line without secrets, so that it can be recorded. No option of nixbench is a
+// secret, but users may pass secrets nevertheless: in URLs, in options of Nix such as access-tokens, or in the command
+// after `--`. The arguments after `--` are replaced by their number.
 func SafeArgs(args []string) []string {
 	out := []string{}
 	for i := 0; i < len(args); i++ {

@@ -15,8 +15,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// ReadEvents reads events, one JSON object per line. It skips damaged lines and returns their
-// number: the last line of a killed run may be incomplete, and other lines if the disk was full.
+// ReadEvents reads events, one JSON object per line. It skips damaged lines and returns their number: the last line may
+// be incomplete if the run was killed, and any line if the disk was full.
 func ReadEvents(r io.Reader) (events []event.Event, damaged int, err error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	for {
@@ -38,9 +38,8 @@ func ReadEvents(r io.Reader) (events []event.Event, damaged int, err error) {
 	}
 }
 
-// logPath returns the path of a node's log. It encodes the name of the node so that the path is
-// always inside the folder, and that two nodes never have the same path. Names of a hive are
-// validated before, but logPath does not depend on that.
+// logPath returns the path of a node's log. It encodes the name of the node so that the path is always inside the
+// folder, and that two nodes never have the same path. It does not rely on the validation of names in the hive.
 func logPath(folder, node string) string {
 	var b strings.Builder
 	for i := range len(node) {

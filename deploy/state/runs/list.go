@@ -38,7 +38,8 @@ func (s Summary) Took() (time.Duration, bool) {
 	return max(0, s.Ended.Sub(s.Started)-time.Duration(s.Answers*float64(time.Second))), true
 }
 
-// newRefError returns the error for a reference to a run that matches no run, or the runs in among.
+// newRefError returns the error for a reference to a run, such as `last`. If among is empty, the reference matches no
+// run. Otherwise it matches all runs in among.
 func newRefError(ref string, among []string) error {
 	const list = "nixbench runs lists them"
 	switch {
@@ -50,13 +51,13 @@ func newRefError(ref string, among []string) error {
 	return failure.WithHint(failure.NewUsage("there is no run %q", ref), list)
 }
 
-// Prefixes of the folders of runs while they are being removed or created.
+// While a run's folder is being removed or created, its name has one of these prefixes.
 const (
 	removedPrefix = ".gone-"
 	newPrefix     = ".new-"
 )
 
-// runRE matches the names of run folders. Other folders are neither listed nor pruned.
+// runRE matches the names of run folders. Folders with other names are neither listed nor pruned.
 var runRE = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z(-[a-z0-9-]+)?$`)
 
 // runIDs returns the identifiers of all runs.
@@ -84,8 +85,8 @@ func compareNewest(a, b *Run) int {
 	return cmp.Or(strings.Compare(second(b), second(a)), b.Started.Compare(a.Started), strings.Compare(b.ID, a.ID))
 }
 
-// readRuns reads the records of all runs, the newest first. A run whose record cannot be read has only
-// an ID, and errs contains the error by the run's ID.
+// readRuns reads the records of all runs, the newest first. If the record of a run cannot be read, the Run has only an
+// ID, and errs contains the error for this ID.
 func readRuns(d state.Dir) (runs []*Run, errs map[string]error, err error) {
 	ids, err := runIDs(d)
 	if err != nil {
@@ -137,8 +138,8 @@ func readRun(d state.Dir, id string, holder *state.Holder) (*Run, error) {
 	return r, nil
 }
 
-// List returns a summary of each run, the newest first. A run whose record cannot be read has
-// StatusDamaged and the reason as its Error.
+// List returns a summary of each run, the newest first. If the record of a run cannot be read, the summary has the
+// status StatusDamaged, and its Error is the reason.
 func List(d state.Dir) ([]Summary, error) {
 	runs, errs, err := readRuns(d)
 	if err != nil {
@@ -166,7 +167,8 @@ func (r *Run) Summary() Summary {
 	return s
 }
 
-// Recent returns up to most runs of the same command, the newest first: this run, and those before it.
+// Recent returns the summaries of this run and of earlier runs of the same command, the newest first. It returns at
+// most as many as the argument most says.
 func (r *Run) Recent(most int) ([]Summary, error) {
 	runs, err := List(r.dir)
 	if err != nil {
@@ -209,8 +211,8 @@ func Open(d state.Dir, ref string) (*Run, error) {
 // Keep is the number of runs that nixbench keeps.
 const Keep = 100
 
-// Prune removes the records of old runs and returns their identifiers. It keeps the newest `keep`
-// runs (at least one), and every run that the state refers to, because a rollback may need them.
+// Prune removes the records of old runs and returns their identifiers. It keeps the newest `keep` runs (at least one).
+// It also keeps every run that the state refers to, because a rollback may need the record of such a run.
 func Prune(l *state.Lock, keep int) (removed []string, err error) {
 	if err := l.CheckHeld(); err != nil {
 		return nil, err
@@ -255,8 +257,8 @@ func removeUnfinished(d state.Dir) error {
 	return nil
 }
 
-// FormerNames returns the folders beside d of clusters with machines whose last run read the same hive. The hive may have had
-// another name then.
+// FormerNames returns the state folders that the hive may have had under former names of its cluster. These are the
+// folders beside d that record machines and whose last run read the same hive.
 func FormerNames(d state.Dir, hive string) []state.Dir {
 	entries, _ := os.ReadDir(filepath.Dir(string(d))) // only for a message, so errors are ignored
 	var out []state.Dir

@@ -33,17 +33,17 @@ type Info struct {
 type Recorder struct {
 	lock   *state.Lock
 	folder string
-	wake   chan struct{} // receives a value to request an immediate write
+	wake   chan struct{} // a value requests that runWriter writes immediately
 	most   int           // maximum size of the log lines and messages of a node, in bytes; further ones are not recorded
 	stop   chan struct{} // closed to end runWriter
 	done   chan struct{} // closed when runWriter has ended
 
 	mu      sync.Mutex
 	run     Run
-	changed bool                     // run has changed since run.json was written
+	changed bool                     // the field run has changed since run.json was written
 	events  []byte                   // events that are not yet written to events.jsonl
 	logs    map[string]*bytes.Buffer // by node: log lines that are not yet written to its log
-	chatter map[string]int           // by node: bytes of its log lines and messages so far
+	chatter map[string]int           // by node: size of its log lines and messages so far, in bytes
 	lost    int                      // number of events that were dropped because the disk was full
 	err     error                    // the first write error, while the record is incomplete
 	closed  bool                     // End was called
@@ -58,7 +58,7 @@ const (
 
 var notCommandRE = regexp.MustCompile(`[^a-z0-9]+`)
 
-// Record creates the record of a new run, which the holder of the lock executes.
+// Record creates the record of a new run. The process that executes the run must hold the lock l.
 func Record(l *state.Lock, info Info) (*Recorder, error) {
 	if err := l.CheckHeld(); err != nil {
 		return nil, err
@@ -186,7 +186,8 @@ func (r *Recorder) wakeWriter() {
 	}
 }
 
-// noteWriteError records the result of a write in r.err, for End. The caller must have locked r.mu.
+// noteWriteError stores the error of a write, or nil after a complete write, in r.err. End returns r.err. The caller
+// must have locked r.mu.
 func (r *Recorder) noteWriteError(err error) {
 	switch {
 	case r.err == nil:
@@ -211,7 +212,7 @@ func (r *Recorder) Result(n state.NodeResult) {
 // Plan writes the run's plan.
 func (r *Recorder) Plan(plan any) error { return r.writeFile("plan", plan) }
 
-// Changes writes what the run changes in the systems of its nodes.
+// Changes writes the differences between the old and the new systems of the run's nodes to the record.
 func (r *Recorder) Changes(changes any) error { return r.writeFile("changes", changes) }
 
 // writeFile writes the file NAME.json of the record.
@@ -231,7 +232,7 @@ func (r *Recorder) runWriter() {
 	for {
 		select {
 		case <-r.wake:
-			_ = r.flush(false) // flush stores the error for End
+			_ = r.flush(false) // flush stores the error in r.err, and End returns it
 		case <-tick.C:
 			_ = r.flush(true)
 		case <-r.stop:
@@ -282,9 +283,8 @@ func (r *Recorder) flush(withRun bool) error {
 	return err
 }
 
-// appendTo appends data to a file and returns the part of data that could not be written. It opens
-// and closes the file in each call, because the logs of a thousand nodes would exceed the limit of
-// open files of many systems.
+// appendTo appends data to a file and returns the part of data that could not be written. It opens and closes the file
+// in each call, because on many systems a process may not keep the logs of a thousand nodes open at the same time.
 func appendTo(file string, data []byte) ([]byte, error) {
 	if len(data) == 0 {
 		return nil, nil
@@ -316,7 +316,7 @@ func (r *Recorder) writeRun() error {
 	return err
 }
 
-// Discard ends the record and removes it, for a run that has done nothing.
+// Discard ends the record and removes its folder. It is used if the run has done nothing.
 func (r *Recorder) Discard() error {
 	r.mu.Lock()
 	if r.closed {

@@ -22,9 +22,9 @@ type Run struct {
 	Version   int                `json:"version"`
 	ID        string             `json:"id"`
 	Command   string             `json:"command"`
-	Args      []string           `json:"args"` // of nixbench; see [SafeArgs]
+	Args      []string           `json:"args"` // the arguments of nixbench, without secrets; see [SafeArgs]
 	Hive      string             `json:"hive"`
-	Scheduler string             `json:"scheduler,omitempty"` // that the hive or --set chose
+	Scheduler string             `json:"scheduler,omitempty"` // the scheduler that the hive or --set chose
 	Revision  string             `json:"revision,omitempty"`  // git revision of the hive
 	FlakeLock string             `json:"flakeLock,omitempty"` // hash of the hive's flake.lock
 	Nixbench  string             `json:"nixbench"`            // version of nixbench
@@ -71,7 +71,7 @@ func (r *Run) Status() Status {
 func runsDir(d state.Dir) string           { return filepath.Join(string(d), "runs") }
 func runDir(d state.Dir, id string) string { return filepath.Join(runsDir(d), id) }
 
-// Cluster returns the name of the cluster, which is that of its state folder.
+// Cluster returns the name of the cluster, which is also the name of its state folder.
 func (r *Run) Cluster() string { return filepath.Base(string(r.dir)) }
 
 // Folder returns the folder of the run's files.
@@ -97,7 +97,7 @@ func (r *Run) Events() (events []event.Event, damaged int, err error) {
 // Plan reads the run's plan. It returns nil if the run ended before it had written a plan.
 func (r *Run) Plan() (json.RawMessage, error) { return r.readFile("plan") }
 
-// Changes reads what the run changed in the systems of its nodes. It returns nil if the run has not recorded it.
+// Changes reads the recorded changes that the run made to the systems of its nodes. It returns nil if the run recorded no changes.
 func (r *Run) Changes() (json.RawMessage, error) { return r.readFile("changes") }
 
 // readFile reads the file NAME.json of the record. It returns nil if there is none.

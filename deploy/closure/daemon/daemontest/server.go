@@ -1,5 +1,5 @@
-// Package daemontest is a Nix daemon for tests. It speaks the server's side of the protocol that package daemon uses,
-// and its store is a list of paths in memory.
+// Package daemontest is a Nix daemon for tests. It is the server for the client in package daemon. Its store is a list
+// of paths in memory.
 package daemontest
 
 import (
@@ -14,9 +14,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure/daemon/wire"
 )
 
-// Store is a store in memory, and how its daemon behaves. Set the fields before the first connection.
+// Store is a store in memory. Its fields also determine how the daemon of the store behaves. Set the fields before the
+// first connection.
 type Store struct {
-	Infos   []daemon.PathInfo // what QueryPathInfo knows
+	Infos   []daemon.PathInfo // the records that QueryPathInfo returns
 	Version uint64            // of the protocol; 0: 1.35
 	Untrust bool              // the daemon does not trust the client: it refuses paths without signatures
 
@@ -35,7 +36,7 @@ type Store struct {
 	roots []string
 }
 
-// SetValid makes paths valid, and reports whether one of them was not.
+// SetValid makes paths valid. It reports whether one of the paths was not valid before.
 func (s *Store) SetValid(paths ...string) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

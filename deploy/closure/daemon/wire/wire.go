@@ -15,7 +15,7 @@ var ErrTooMuch = errors.New("the Nix daemon has sent too much")
 // MaxString is the maximal length of a string or log message of a daemon in bytes.
 const MaxString = 1 << 20
 
-// Put writes values: uint64, bool, string and []string. The error is that of the next Flush.
+// Put writes values: uint64, bool, string and []string. If a write fails, the next Flush of w returns the error.
 func Put(w *bufio.Writer, values ...any) {
 	for _, v := range values {
 		switch v := v.(type) {
@@ -36,14 +36,14 @@ func Put(w *bufio.Writer, values ...any) {
 	}
 }
 
-// Decoder reads values. After an error it returns zero values; the owner checks Err.
+// Decoder reads values. After an error it returns zero values, so its user must check Err.
 type Decoder struct {
 	*bufio.Reader
 	Err  error
-	Left int64 // bytes of memory that further strings may use
+	Left int64 // number of bytes of memory that the strings still to be read may use
 }
 
-// GetBytes reads n bytes and the zeros behind them.
+// GetBytes reads n bytes, and the zeros that fill them up to a multiple of eight bytes.
 func (d *Decoder) GetBytes(n uint64) []byte {
 	b := make([]byte, n+-n&7)
 	if d.Err == nil {
@@ -67,7 +67,7 @@ func (d *Decoder) GetString() string {
 	return string(d.GetBytes(n))
 }
 
-// Take counts the memory of a string: a list has 16 bytes for an empty one.
+// Take subtracts the memory of a string of n bytes from Left. An empty string in a list also takes 16 bytes.
 func (d *Decoder) Take(n uint64) {
 	if d.Left -= int64(min(n, MaxString)) + 16; d.Err == nil && (n > MaxString || d.Left < 0) {
 		d.Err = ErrTooMuch

@@ -27,7 +27,7 @@ func Domain(m Machine) (string, error) {
 		VCPU:     &libvirtxml.DomainVCPU{Value: uint(s.VCPUs)},
 		CPUTune:  newCPUTune(s.Pins),
 		Clock:    &libvirtxml.DomainClock{Offset: "utc"},
-		// When the guest reboots, libvirt restarts the domain.
+		// OnReboot: when the guest reboots, libvirt restarts the domain.
 		OnPoweroff: "destroy", OnReboot: "restart", OnCrash: "destroy",
 	}
 	if m.Host.Type == "lxc" {
@@ -80,8 +80,8 @@ func configureVM(d *libvirtxml.Domain, m Machine) {
 		d.OS.Cmdline = s.Image.Cmdline
 	}
 	if s.Firmware == provider.UEFI {
-		// The boot loaders of NixOS are not signed. Without this feature, libvirt chooses the first firmware
-		// that fits the machine type, which on Debian and Fedora accepts only signed boot loaders.
+		// The boot loaders of NixOS are not signed. Without the following setting, libvirt chooses the first firmware
+		// that fits the machine type. On Debian and Fedora, that firmware accepts only signed boot loaders.
 		d.OS.Firmware = "efi"
 		d.OS.FirmwareInfo = &libvirtxml.DomainOSFirmwareInfo{Features: []libvirtxml.DomainOSFirmwareFeature{{Enabled: "no", Name: "secure-boot"}}}
 	}
@@ -91,7 +91,7 @@ func configureVM(d *libvirtxml.Domain, m Machine) {
 		d.CPU = &libvirtxml.DomainCPU{Mode: "host-passthrough", Check: "none"}
 	case "qemu":
 		d.CPU = newEmulatedCPU(m.Host.Arch)
-		// Without a limit QEMU's translation cache may use a quarter of the host's memory for each machine.
+		// Limit QEMU's translation cache, because without a limit the cache of each machine may use a quarter of the host's memory.
 		d.Features.TCG = &libvirtxml.DomainFeatureTCG{TBCache: &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB", Size: 64}}
 	}
 	d.SysInfo = newSysInfo(m)
@@ -138,8 +138,8 @@ func machineType(m Machine) string {
 	return "q35"
 }
 
-// newEmulatedCPU returns the CPU of an emulated machine. On x86_64 it disables the feature cx16: without this, guests
-// with several CPUs sometimes panic.
+// newEmulatedCPU returns the CPU of an emulated machine. On x86_64, the CPU does not have the feature cx16: with this
+// feature, emulated guests with several CPUs sometimes panic.
 func newEmulatedCPU(arch string) *libvirtxml.DomainCPU {
 	if arch != "x86_64" {
 		return &libvirtxml.DomainCPU{Mode: "maximum"}
@@ -220,8 +220,8 @@ func configureContainer(d *libvirtxml.Domain, m Machine) {
 	if m.Files.Seed == "" {
 		return
 	}
-	// systemd's container interface reads the credentials. libvirt mounts /run, because otherwise systemd would
-	// mount /run over the credentials.
+	// systemd in the container reads the credentials from this folder. The folder is in /run, so libvirt mounts /run:
+	// otherwise systemd would mount an empty /run over the credentials.
 	d.OS.InitEnv = []libvirtxml.DomainOSInitEnv{{Name: "CREDENTIALS_DIRECTORY", Value: Credentials}}
 	d.Devices.Filesystems = append(d.Devices.Filesystems,
 		libvirtxml.DomainFilesystem{

@@ -7,10 +7,10 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// ReconnectSteps returns two descriptions of a running domain's interface. The caller updates the interface
-// with the first, which names the network's bridge, and then with the second, which names the network.
-// libvirt ignores an update that changes nothing. Two updates are needed, because the interface already has
-// the network.
+// ReconnectSteps returns two XML descriptions of a running domain's interface. The first names the network's bridge,
+// the second names the network. The caller updates the interface with the first and then with the second. An update
+// with only the second would have no effect: the interface already names the network, and libvirt ignores an update
+// that changes nothing.
 func ReconnectSteps(running, mac, network, bridge string) ([]string, error) {
 	var d libvirtxml.Domain
 	if err := d.Unmarshal(running); err != nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Machine is the input of Domain.
+// Machine is the input of the function Domain, which generates the XML of a machine's domain.
 type Machine struct {
 	Cluster provider.Cluster
 	Network provider.Network
 	Spec    provider.Spec
-	Image   string // hash of the image that the root disk was created from; Spec.Image may be a newer image
+	Image   string // hash of the image that the root disk was created from; the hive (Spec.Image) may have a newer image
 	Host    Host
 	Files   Files
 }

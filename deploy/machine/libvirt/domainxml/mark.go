@@ -59,7 +59,7 @@ type DomainInfo struct {
 	Type   string // kvm, qemu (emulated), lxc or test
 	Mark   *MachineMark
 	MAC    string // MAC of the first interface, which nixbench defines; other interfaces are defined in the role's XML
-	Link   *Link  // the first interface, if it is on a libvirt network
+	Link   *Link  // the first interface; nil if it is not on a libvirt network
 	Links  []Link // all interfaces on libvirt networks
 	VCPUs  int
 	Memory uint64   // bytes
@@ -70,7 +70,7 @@ type DomainInfo struct {
 type Link struct {
 	MAC     string
 	Network string
-	Port    string // UUID of the network's port; set only while the domain runs
+	Port    string // UUID of the interface's port in the network; set only while the domain runs
 }
 
 // IsMachineOf reports whether the domain is a machine that nixbench created for the cluster. A clone has the

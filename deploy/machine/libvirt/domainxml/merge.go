@@ -62,7 +62,8 @@ func mergeXML(domain, more string) (string, error) {
 	return merged, nil
 }
 
-// mergeChildren adds the children of one element to another. Each feature may occur only once, so it replaces the feature of the same name.
+// mergeChildren adds the children of one element to another. A child of <features> replaces the child with the same
+// name, because each feature may occur only once.
 func mergeChildren(to, from string) (string, error) {
 	base, err := parseElement(to)
 	if err != nil {
@@ -87,7 +88,7 @@ type element struct {
 	children []string
 }
 
-// domainAttribute matches the attributes of a role's <domain> that are added to the generated one.
+// domainAttribute matches those attributes of a role's <domain> that are added to the generated <domain>.
 var domainAttribute = regexp.MustCompile(`\s(?:type|xmlns:[^\s=]+)\s*=\s*(?:"[^"]*"|'[^']*')`)
 
 var elementStart = regexp.MustCompile(`^<([^\s/>]+)`)

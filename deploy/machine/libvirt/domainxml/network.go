@@ -35,7 +35,7 @@ func Network(c provider.Cluster, n provider.Network, reservations []provider.Res
 		IPs: []libvirtxml.NetworkIP{{
 			Address: gateway.String(), Family: "ipv4", Prefix: uint(n.CIDR.Bits()), DHCP: dhcp,
 		}},
-		// By default dnsmasq pings an address for three seconds before it leases the address.
+		// Use no-ping: by default, dnsmasq pings an address for three seconds before it leases the address.
 		DnsmasqOptions: &libvirtxml.NetworkDnsmasqOptions{Option: []libvirtxml.NetworkDnsmasqOption{{Value: "no-ping"}}},
 	}
 	if n.Domain != "" {

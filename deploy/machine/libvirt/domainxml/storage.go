@@ -6,7 +6,8 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// PoolUUID returns the UUID of a pool that nixbench creates. Pools have no metadata, so the UUID identifies the owner.
+// PoolUUID returns the UUID of a pool that nixbench creates. The UUID shows that nixbench owns the pool, because pools
+// have no metadata.
 func PoolUUID(name, path string) string { return deriveUUID("pool", name, path) }
 
 // Pool returns the XML of a pool of type dir.
@@ -28,7 +29,7 @@ type Volume struct {
 	Mode          string
 }
 
-// XML returns the volume's XML. No space is allocated in advance.
+// XML returns the volume's XML. In this XML, the volume has no space allocated in advance.
 func (v Volume) XML() (string, error) {
 	x := libvirtxml.StorageVolume{
 		Name:       v.Name,

@@ -14,7 +14,7 @@ type File struct {
 	Data []byte
 }
 
-// Paths in a machine.
+// Paths of files in a machine.
 const (
 	HostKeyPath = "/etc/ssh/ssh_host_ed25519_key"
 	NodePath    = "/var/lib/nixbench/node.json"
@@ -32,8 +32,9 @@ func AuthorizedKeys(i provider.Identity) []byte {
 	return []byte(b.String())
 }
 
-// Tmpfiles returns the credential tmpfiles.extra. systemd-tmpfiles writes the files in the credential early in
-// every boot. It does not replace existing files, so a machine's identity is set only once.
+// Tmpfiles returns the content of the systemd credential tmpfiles.extra. Early in every boot, systemd-tmpfiles writes
+// the files that this credential describes. It does not replace existing files, so a machine's identity is set only
+// once.
 func Tmpfiles(i provider.Identity) []byte {
 	var b strings.Builder
 	line := func(mode, path string, data []byte) {

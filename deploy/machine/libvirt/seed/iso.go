@@ -12,8 +12,8 @@ const sector = 2048
 // no Rock Ridge names: Linux shows META-DATA. as meta-data, which is the name that cloud-init reads. All dates are
 // constant, so that the same content gives the same bytes.
 //
-// The library kdomanski/iso9660 is not used, because it first writes the files to a temporary folder. One file
-// contains the private host key, which would remain there after a killed run.
+// The library kdomanski/iso9660 is not used, because it first writes the files to a temporary folder. One of the files
+// contains the private host key. If the run were killed, this file would remain in the temporary folder.
 func makeISO(label string, files []File) ([]byte, error) {
 	// Sectors: 16 volume descriptor, 17 terminator, 18 and 19 path tables, 20 root folder, 21 files.
 	const (

@@ -11,7 +11,7 @@ import (
 const (
 	// pollTime is how long Copy pauses when the console has neither output nor input.
 	pollTime = 10 * time.Millisecond
-	// maxInput is the maximum number of bytes that wait for a console that takes no input.
+	// maxInput is the maximum number of input bytes that are kept while the console accepts no input.
 	maxInput = 64 << 10
 )
 
@@ -22,7 +22,7 @@ type Stream interface {
 	Send(p []byte) (int, error)
 }
 
-// Copy copies between the stream and the user until one of them ends, or ctx does.
+// Copy copies data from the stream to out and from in to the stream, until the stream or in ends, or ctx ends.
 func Copy(ctx context.Context, stream Stream, in <-chan []byte, out io.Writer) error {
 	buf := make([]byte, 4096)
 	var pending []byte // input that was not sent yet
