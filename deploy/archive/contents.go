@@ -17,16 +17,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// digestsFile contains the digests of the states that were exported from or imported into the folder, the newest last.
-// An export contains these digests. So an import can find out whether the state in the folder is an earlier version of
-// the exported state.
+// digestsFile contains the digests of the states that were exported from or imported into the folder, the newest last. An export
+// contains these digests. So an import can find out whether the state in the folder is an earlier version of the exported state.
 const digestsFile = "exports.json"
 
 const maxDigests = 1000
 
-// notExported are files and folders of the state folder that an export does not contain as state: they describe this
-// computer and not the cluster, or are records of runs. The key of plan files is one of them, because a plan is
-// executed on the computer that made it.
+// notExported are files and folders of the state folder that an export does not contain as state: they describe this computer and not
+// the cluster, or are records of runs. The key of plan files is one of them, because a plan is executed on the computer that made it.
 var notExported = []string{"lock", "images.json", digestsFile, "gcroots", "runs", "benchmarks", "secrets", "secrets/plan_key"}
 
 // checkContent returns an error if a path in an export cannot be a file of a state. The export is input and may be
@@ -47,9 +45,8 @@ func checkContent(file string) error {
 // isRecord reports whether the file is part of the record of a run.
 func isRecord(file string) bool { return strings.HasPrefix(file, "runs/") }
 
-// contents returns the files of the state that another computer needs to manage the cluster, as sorted paths with
-// slashes: state.json, runtime.json, known_hosts, access files, and secrets. If runs is set, it also returns the files
-// of the records of runs.
+// contents returns the files of the state that another computer needs to manage the cluster, as sorted paths with slashes: state.json,
+// runtime.json, known_hosts, access files, and secrets. If runs is set, it also returns the files of the records of runs.
 func contents(d state.Dir, runs bool) ([]string, error) {
 	files, err := listFiles(d, "", false)
 	for _, folder := range []string{"secrets", "runs"} {

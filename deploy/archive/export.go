@@ -92,6 +92,7 @@ func checkTarget(file string) error {
 	return nil
 }
 
+// write writes the header and the files of the state with these names to the tar archive w.
 func (r *Result) write(ctx context.Context, w *tar.Writer, dir state.Dir, names []string) error {
 	head, err := json.Marshal(r.Header)
 	if err != nil {

@@ -25,9 +25,8 @@ const (
 	maxBytes = 8 << 30
 )
 
-// Import decrypts file and replaces the state by its contents. Without force, Import fails if the state in the folder
-// has changes that the export lacks. If both states are equal, nothing changes. Records of runs in the export are added
-// to the folder.
+// Import decrypts file and replaces the state by its contents. Without force, Import fails if the state in the folder has changes that
+// the export lacks. If both states are equal, nothing changes. Records of runs in the export are added to the folder.
 func Import(ctx context.Context, lock *state.Lock, cluster, file string, force bool, identities []age.Identity) (*Result, error) {
 	f, _, err := durable.Open(file)
 	if err != nil {
@@ -45,7 +44,7 @@ func Import(ctx context.Context, lock *state.Lock, cluster, file string, force b
 	if err := r.stage(ctx, tar.NewReader(plain), imported, cluster, file); err != nil {
 		return nil, err
 	}
-	if _, err = io.Copy(io.Discard, plain); err != nil { // read to the end, because only the end of the file proves that the file is complete
+	if _, err = io.Copy(io.Discard, plain); err != nil { // read to the end, because only the end proves that the file is complete
 		return nil, damaged(file, err)
 	}
 	if err := r.decide(dir, imported, file, force); err != nil || !r.Changed {
@@ -123,6 +122,8 @@ func put(d state.Dir, name string, data []byte) error {
 	return d.Write(file, data)
 }
 
+// readHeader decodes the header, which must be the first file of an export, into r. It returns an error if this
+// nixbench cannot read the version, or if the export is of another cluster.
 func (r *Result) readHeader(name string, data []byte, cluster string) error {
 	if name != headerName {
 		return fmt.Errorf("it does not begin with %s, so it is not an export of nixbench", headerName)
@@ -141,9 +142,8 @@ func (r *Result) readHeader(name string, data []byte, cluster string) error {
 	return nil
 }
 
-// decide checks the digest of the imported state, and compares it with the digest of the old state. It sets r.Changed
-// if the import changes the folder. Unless force is set, it returns an error if the old state has changes that the
-// imported state lacks.
+// decide checks the digest of the imported state, and compares it with the digest of the old state. It sets r.Changed if the import
+// changes the folder. Unless force is set, it returns an error if the old state has changes that the imported state lacks.
 func (r *Result) decide(old, imported state.Dir, file string, force bool) error {
 	newest := r.States[len(r.States)-1]
 	if digest, err := computeDigest(imported); err != nil || digest != newest {

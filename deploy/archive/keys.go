@@ -84,9 +84,8 @@ func appendRecipients(out []age.Recipient, file string) ([]age.Recipient, error)
 	return out, nil
 }
 
-// Identities returns what can decrypt an export: the private keys (of age or SSH) in files, and the passphrase unless
-// it is empty. If an encrypted SSH key in files is needed, the function ask asks the user for the passphrase of this
-// key.
+// Identities returns what can decrypt an export: the private keys (of age or SSH) in files, and the passphrase unless it is empty. If an
+// encrypted SSH key in files is needed, the function ask asks the user for the passphrase of this key.
 func Identities(files []string, passphrase string, ask func(question string) ([]byte, error)) (out []age.Identity, err error) {
 	for _, file := range files {
 		found, err := readIdentities(file, func() ([]byte, error) { return ask("passphrase of " + file) })
@@ -105,6 +104,8 @@ func Identities(files []string, passphrase string, ask func(question string) ([]
 	return out, nil
 }
 
+// readIdentities reads the private keys in a file: keys of age, or one SSH key. If the SSH key is encrypted and needed,
+// ask asks the user for its passphrase.
 func readIdentities(file string, ask func() ([]byte, error)) ([]age.Identity, error) {
 	data, err := durable.Read(file, durable.KeySize)
 	if err != nil {

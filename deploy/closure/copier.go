@@ -99,6 +99,8 @@ const (
 	slowestCopy = 16 << 10
 )
 
+// copyClosures copies the paths that the node does not have. If nixbench can read the files of these paths, it sends
+// them itself. Otherwise it runs nix copy with the flags.
 func (l *link) copyClosures(ctx context.Context, paths []string, flags ...string) (Stats, error) {
 	m, err := l.findMissing(ctx, paths)
 	if err != nil || len(m.paths) == 0 {

@@ -10,16 +10,14 @@
 // started. Otherwise one local process describes the closures of all expected paths, and
 // the node's daemon reports which of them are missing.
 //
-// If sshd forbids connections to the daemon's socket, the copier starts `nix-daemon --stdio` on the node, which makes
-// the connection.
+// If sshd forbids connections to the daemon's socket, the copier starts `nix-daemon --stdio` on the node, which makes the connection.
 //
 // `nix copy` transfers the paths through a local socket that is forwarded to the daemon. If the copier can read the
 // files of the local store itself, it does not start `nix copy`: it sends the files to the daemon
 // ([daemon.Conn.AddPaths]). This saves one process per node.
 //
-// After an interrupted copy there are no incomplete paths on the node: a path becomes
-// valid when it has been received completely, and the next Copy transfers the rest. The
-// [*Error] contains the cause and a hint for the user.
+// After an interrupted copy there are no incomplete paths on the node: a path becomes valid when it has been received
+// completely, and the next Copy transfers the other paths. The [*Error] contains the cause and a hint for the user.
 //
 // Copied paths are not protected: a garbage collection on the node may delete them
 // until a profile refers to them. Protect prevents the deletion.

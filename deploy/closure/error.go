@@ -89,9 +89,8 @@ var (
 	fullRE     = regexp.MustCompile(`No space left on device|Disk quota exceeded|database or disk is full`)
 )
 
-// addCopyReason completes the error of a failed copy. It adds how many of the paths in all were copied; these paths
-// stay on the node. From the text printed by Nix, it also derives the cause and the hint. left contains the paths that
-// were not copied.
+// addCopyReason completes the error of a failed copy. It adds how many of the paths in all were copied; these paths stay on the node.
+// From the text printed by Nix, it also derives the cause and the hint. left contains the paths that were not copied.
 func (l *link) addCopyReason(ctx context.Context, e *Error, printed string, all, left missing) {
 	if n := len(all.paths) - len(left.paths); n > 0 {
 		e.Step += fmt.Sprintf(" (%d copied, the next run continues from there)", n)

@@ -31,9 +31,8 @@ const (
 	// maxReplies is the maximum total size of a node daemon's replies in bytes. The records of 100,000 paths have about 50 MiB.
 	maxReplies = 64 << 20
 
-	// replyTimeout is the time limit of a node's Nix daemon for the handshake and for a query. For example, a daemon
-	// that cannot write to /nix/var does not answer: it assumes that another daemon manages the store, and connects to
-	// its own socket again and again.
+	// replyTimeout is the time limit of a node's Nix daemon for the handshake and for a query. For example, a daemon that cannot write
+	// to /nix/var does not answer: it assumes that another daemon manages the store, and connects to its own socket again and again.
 	replyTimeout = time.Minute
 
 	maxWarnings = 100 // number of a daemon's warnings that are shown for a copy

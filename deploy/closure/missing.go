@@ -36,9 +36,8 @@ func (m missing) closureSize() int64 {
 
 func (m missing) stepName() string { return "copy " + formatCount(len(m.paths), "path") }
 
-// findMissing returns the paths of the closures that the node does not have. It first asks whether the node has the
-// argument paths themselves. If a path is valid, its whole closure is valid. So the local store is not read if the node
-// is up to date.
+// findMissing returns the paths of the closures that the node does not have. It first asks whether the node has the argument paths
+// themselves. If a path is valid, its whole closure is valid. So the local store is not read if the node is up to date.
 func (l *link) findMissing(ctx context.Context, paths []string) (missing, error) {
 	if len(paths) == 0 {
 		return missing{}, nil

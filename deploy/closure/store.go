@@ -110,9 +110,8 @@ func sizes(infos map[string]*daemon.PathInfo) map[string]int64 {
 	return out
 }
 
-// queryClosure returns the records of the closures of paths: it asks the daemon first for the paths, then for their
-// references, and so on. It does not ask for paths in known, because their closures are also in known. It leaves out
-// paths that are not in the store.
+// queryClosure returns the records of the closures of paths: it asks the daemon first for the paths, then for their references, and so
+// on. It does not ask for paths in known, because their closures are also in known. It leaves out paths that are not in the store.
 func queryClosure(store *daemon.Conn, paths []string, known map[string]*daemon.PathInfo) (map[string]*daemon.PathInfo, error) {
 	found := map[string]*daemon.PathInfo{}
 	asked := map[string]bool{}

@@ -30,8 +30,7 @@ const (
 // builders. The log is sent as events. If a build fails, the error is an [*Error] that wraps a
 // *nixeval.BuildError.
 func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []string) error {
-	// With --derivation, nix copy copies the .drv files. Without the flag, older versions of Nix copy the outputs of
-	// the derivations.
+	// With --derivation, nix copy copies the .drv files. Without the flag, older versions of Nix copy the outputs of the derivations.
 	if _, err := c.copyClosures(ctx, node, h, drvs, "--derivation"); err != nil {
 		return err
 	}
@@ -50,8 +49,7 @@ func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []
 	}}
 	ctx, cancel := context.WithTimeoutCause(ctx, buildTime, fmt.Errorf("the build has not ended within %v", buildTime))
 	defer cancel()
-	// Build through the Nix daemon, even as root: the daemon builds as separate users, and ends the build when its
-	// client disconnects.
+	// Build through the Nix daemon, even as root: the daemon builds as separate users, and ends the build when its client disconnects.
 	err = conn.Run(ctx, remote.Cmd{Argv: argv, Env: []string{"NIX_REMOTE=daemon"}, Stderr: lines, MaxOutput: buildLog})
 	lines.Flush()
 	if err == nil {
@@ -114,6 +112,8 @@ func (b *targetBuild) sendWarning(text string) {
 	b.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Build, Node: b.node, Level: "warning", Text: text})
 }
 
+// newBuildError returns the error of a failed build on the node. It contains the failed derivations, and the last lines
+// of their build logs.
 func (b *targetBuild) newBuildError(argv []string, err error) error {
 	e := &Error{Node: b.node, Phase: event.Build, Step: "build on the node", Argv: argv, Err: err}
 	var exit *remote.RunError

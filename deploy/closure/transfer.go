@@ -76,8 +76,7 @@ func (t *transfer) runNixCopy(ctx context.Context, to string) error {
 	return t.newCopyError(ctx, argv, err)
 }
 
-// newCopyError returns the error of a failed nix copy. It mentions the number of copied paths, because these paths stay
-// on the node.
+// newCopyError returns the error of a failed nix copy. It mentions the number of copied paths, because these paths stay on the node.
 func (t *transfer) newCopyError(ctx context.Context, argv []string, err error) error {
 	e := newNixError(t.node, event.Copy, t.missing.stepName(), argv, err, t.log)
 	if e.Argv == nil { // the run was cancelled or the connection was lost: add no number of paths and no hint

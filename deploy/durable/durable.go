@@ -1,9 +1,8 @@
 // Package durable writes files atomically, even if the machine loses power during the write. Only the owner can read a
 // file, from its first byte on. The exception is [WriteShared].
 //
-// The package also reads files whose path is input, such as a path in a hive. It reads only regular files, because a
-// read from a pipe could block forever. It reads at most a given number of bytes, because a file may be too large for
-// the memory.
+// The package also reads files whose path is input, such as a path in a hive. It reads only regular files, because a read from a pipe
+// could block forever. It reads at most a given number of bytes, because a file may be too large for the memory.
 package durable
 
 import (
@@ -65,6 +64,7 @@ func describe(file string, err error) error {
 	return nil
 }
 
+// writeAtomically calls write to write a temporary file in the folder of file, and then renames the temporary file to file.
 func writeAtomically(file string, write func(io.Writer) error, permissions ...renameio.Option) error {
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
 		return errors.New("it is not a file")

@@ -34,6 +34,7 @@ func OpenNoFollow(file string) (*os.File, fs.FileInfo, error) {
 	return openRegular(file, unix.O_NOFOLLOW)
 }
 
+// openRegular opens a file for reading with additional flags of open(2). It returns an error if the file is not a regular file.
 func openRegular(file string, flags int) (*os.File, fs.FileInfo, error) {
 	info, err := os.Stat(file)
 	if err != nil {

@@ -55,7 +55,7 @@ const (
 	Connect  Phase = "connect"
 	Copy     Phase = "copy"
 	Keys     Phase = "keys"
-	Drain    Phase = "drain" // a node is drained before its change, and uncordoned after it
+	Drain    Phase = "drain" // a node is drained before nixbench changes the node, and uncordoned after the change
 	Activate Phase = "activate"
 	Confirm  Phase = "confirm"
 	Check    Phase = "check"

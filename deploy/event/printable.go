@@ -8,10 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Printable returns text in which certain characters are escaped, because a terminal would execute them instead of
-// showing them. These are control characters except newlines and tabs, and format characters, such as those that change
-// the direction of text. An escape is \u and four hexadecimal digits, so the JSON of a value keeps its meaning. Bytes
-// that are not UTF-8 become U+FFFD.
+// Printable returns text in which certain characters are escaped, because a terminal would execute them instead of showing them. These
+// are control characters except newlines and tabs, and format characters, such as those that change the direction of text. An escape is
+// \u and four hexadecimal digits, so the JSON of a value keeps its meaning. Bytes that are not UTF-8 become U+FFFD.
 func Printable(text string) string {
 	if strings.IndexFunc(text, isHidden) < 0 && utf8.ValidString(text) {
 		return text

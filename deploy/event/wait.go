@@ -21,9 +21,8 @@ type Wait struct {
 	over  bool
 }
 
-// Wait begins a wait: e.Phase of e.Node waits for e.Text until e.Until at most, or without limit if Until is zero. An
-// event of the kind Waiting is sent after [Grace], and again whenever [Wait.Change] is called. The caller ends the wait
-// with [Wait.End].
+// Wait begins a wait: e.Phase of e.Node waits for e.Text until e.Until at most, or without limit if Until is zero. An event of the kind
+// Waiting is sent after [Grace], and again whenever [Wait.Change] is called. The caller ends the wait with [Wait.End].
 func (s Sink) Wait(e Event) *Wait {
 	if s == nil {
 		return nil

@@ -58,6 +58,7 @@ func (k Kind) hidesUnreachable() bool { return k == Cluster || k == Lost }
 // Unreachable does not count if an error of the kind Cluster or Lost wraps it.
 func KindOf(err error) Kind { return findKind(err, false) }
 
+// findKind returns the smallest kind of err and its causes. If unreachableHidden is set, the kind Unreachable does not count.
 func findKind(err error, unreachableHidden bool) Kind {
 	kind := Internal
 	if e, ok := err.(Classified); ok {

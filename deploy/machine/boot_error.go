@@ -38,7 +38,7 @@ func (m *Task) newNotReadyError(ctx context.Context, waited time.Duration, err e
 		}
 	}
 	if c, ok := host.(provider.Console); ok {
-		e.Console, _ = c.ConsoleTail(ctx, m.plan.Cluster, m.Change.Node, 4000) // 4000 bytes, because the text of a kernel panic has about 3000
+		e.Console, _ = c.ConsoleTail(ctx, m.plan.Cluster, m.Change.Node, 4000) // a kernel panic has about 3000 bytes
 	}
 	return e
 }

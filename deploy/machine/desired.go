@@ -41,6 +41,7 @@ func desiredMachines(hive *nixeval.Hive) ([]changes.Desired, error) {
 	return out, nil
 }
 
+// toDesiredMachine returns the desired machine of the node n, which has the role r.
 func toDesiredMachine(n nixeval.Node, r nixeval.Role) (changes.Desired, error) {
 	w := changes.Desired{On: r.Hypervisors, Spec: provider.Spec{
 		Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins,

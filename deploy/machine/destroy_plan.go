@@ -70,9 +70,8 @@ func (d *DestroyPlan) RemovedNodes() []string { return RemovedNodes(d.Removals) 
 // Close closes the connections to the hypervisors.
 func (d *DestroyPlan) Close() { d.hosts.close() }
 
-// PlanDestroy plans the removal of the machines in the state and of the machines that the hypervisors report for the
-// cluster, even if the hive does not contain them. selectNodes returns the nodes that the user selected; if it is nil,
-// all nodes are selected.
+// PlanDestroy plans the removal of the machines in the state and of the machines that the hypervisors report for the cluster, even if
+// the hive does not contain them. selectNodes returns the nodes that the user selected; if it is nil, all nodes are selected.
 func (m *Manager) PlanDestroy(ctx context.Context, recorded *state.State, selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) (*DestroyPlan, error) {
 	if recorded.Cluster == nil {
 		return &DestroyPlan{}, nil

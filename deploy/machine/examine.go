@@ -62,6 +62,7 @@ type examination struct {
 	inventory *provider.Inventory
 }
 
+// examineHypervisor connects to a hypervisor, examines the host, and surveys the hypervisor unless the examination found an error.
 func (m *Manager) examineHypervisor(ctx context.Context, name string, h provider.Hypervisor, seen observed) examination {
 	wait := m.Send.Wait(event.Event{Phase: event.Check, Text: fmt.Sprintf("hypervisor %s: an answer from %s", name, h.URI)})
 	defer wait.End()

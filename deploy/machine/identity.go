@@ -54,9 +54,8 @@ func (m *Manager) NodeDeployment(n nixeval.Node, recorded *state.Store) (nixeval
 	return d, nil
 }
 
-// machineIdentity returns the identity that a machine gets: authorized key, node file and host key.
-// The host key is empty if the state folder no longer has it and the machine keeps its disk,
-// which contains the host key.
+// machineIdentity returns the identity that a machine gets: authorized key, node file and host key. The host key is empty if the state
+// folder no longer has the key and the machine keeps its disk. In this case the disk contains the key.
 func (m *Task) machineIdentity(s provider.Spec) (provider.Identity, error) {
 	id := s.Identity
 	id.AuthorizedKeys = []string{m.plan.clientKey.Public}

@@ -19,7 +19,7 @@ type Manager struct {
 	Dir   state.Dir
 	Open  Opener
 	Vault *vault.Vault                                 // secrets that nixbench generates
-	Eval  *nixeval.Evaluator                           // the evaluator, which builds the images of roles without the option image
+	Eval  *nixeval.Evaluator                           // builds the images of roles without the option image
 	Keep  func(built map[string]nixeval.Closure) error // creates garbage collector roots for built images, under the given names; nil: no roots
 	Ask   func(changes []changes.Change) error         // asks the user to confirm changes that stop running machines; nil: the user is not asked
 	Send  event.Sink

@@ -29,7 +29,7 @@ type Power struct {
 	Fleet *fleet.Fleet // logs in to machines that have started
 
 	observed
-	machines map[string]poweredMachine // node → its machine, as its hypervisor reports it
+	machines map[string]poweredMachine // node → the machine of the node, as the hypervisor reports it
 }
 
 type poweredMachine struct {
@@ -77,9 +77,8 @@ func (p *Power) IsOff(node string) bool {
 	return state == "" || state == provider.Off || state == provider.Incomplete
 }
 
-// powerGroups returns the nodes in groups, in the order in which their machines start. The engine, such as kubernetes,
-// gives each role a number, and the group with the lowest number starts first. Nodes without an engine are in the last
-// group.
+// powerGroups returns the nodes in groups, in the order in which their machines start. The engine, such as kubernetes, gives each role a
+// number, and the group with the lowest number starts first. Nodes without an engine are in the last group.
 func powerGroups(hive *nixeval.Hive, nodes []nixeval.Node) [][]nixeval.Node {
 	last := 0
 	order := map[string]int{}
@@ -121,6 +120,8 @@ func (p *Power) Stop(ctx context.Context, nodes []nixeval.Node, record *runs.Rec
 	})
 }
 
+// stopMachine shuts down the machine of a node. If the machine is not off in time, or the hypervisor refuses,
+// stopMachine returns an error, or, if o.Force is set, stops the machine as a power failure does.
 func (p *Power) stopMachine(ctx context.Context, node string, o PowerOptions) error {
 	power, err := p.powerOf(node)
 	if err != nil {
@@ -207,9 +208,8 @@ func (p *Power) powerOf(node string) (provider.Power, error) {
 	return power, nil
 }
 
-// change calls f for the nodes of the first group, then for the nodes of the second group, and so on. f returns whether
-// it has changed the node's machine. If f fails for a node, the later groups are skipped. change also writes the
-// results into the record of the run.
+// change calls f for the nodes of the first group, then for the nodes of the second group, and so on. f returns whether it has changed
+// the node's machine. If f fails for a node, the later groups are skipped. change also writes the results into the record of the run.
 func (p *Power) change(ctx context.Context, groups [][]nixeval.Node, record *runs.Recorder, parallel int, done state.Outcome, f func(context.Context, nixeval.Node) (bool, error)) ([]state.NodeResult, error) {
 	phase := map[state.Outcome]event.Phase{Stopped: event.Stop, Started: event.Boot}[done]
 	total := 0

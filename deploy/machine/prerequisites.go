@@ -25,6 +25,7 @@ type prerequisites struct {
 	uploadImage    map[string]map[image.Key]func() error // hypervisor → image → function that uploads the image at its first call
 }
 
+// newPrerequisites returns the functions that prepare the networks and images of the plan. It prepares nothing yet.
 func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequisites {
 	f := &prerequisites{Starter: s, plan: plan, keys: plan.Images(), prepareNetwork: map[string]func() error{}, uploadImage: map[string]map[image.Key]func() error{}}
 	f.images = sync.OnceValues(func() (map[image.Key]provider.Image, error) {

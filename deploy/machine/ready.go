@@ -17,9 +17,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// discoverAddress waits until the hypervisor reports the machine's address, and records the address. wasReady means
-// that the machine became ready in an earlier run. Such a machine keeps its recorded address if the hypervisor reports
-// no address.
+// discoverAddress waits until the hypervisor reports the machine's address, and records the address. wasReady means that the machine
+// became ready in an earlier run. Such a machine keeps its recorded address if the hypervisor reports no address.
 func (m *Task) discoverAddress(ctx context.Context, wasReady bool) error {
 	d, ok := m.plan.hosts[m.Change.Hypervisor].(provider.Discoverer)
 	if !ok {
@@ -71,6 +70,7 @@ func preferredAddress(all []netip.Addr) netip.Addr {
 	return best
 }
 
+// recordAddress writes the address of the machine to the state, unless this address is already recorded.
 func (m *Task) recordAddress(a netip.Addr) error {
 	if m.Store.State().Machines[m.Change.Node].Address != a {
 		if err := m.Store.Update(func(s *state.State) error {
@@ -95,14 +95,14 @@ func (m *Task) waitForSystem(ctx context.Context) error {
 	return waitForSystem(ctx, h, m.usesCloudInit(), m.Send)
 }
 
-// waitForSystem waits until a machine accepts an SSH login and its system has started. With cloud-init, a wrong host key
-// is no failure until ctx ends.
+// waitForSystem waits until a machine accepts an SSH login and its system has started. If usesCloudInit is set, a wrong
+// host key is no failure until ctx ends.
 func waitForSystem(ctx context.Context, h *remote.Host, usesCloudInit bool, send event.Sink) error {
 	var last error
 	for {
 		if _, err := h.WaitReachable(ctx); err != nil {
-			// With cloud-init, a wrong host key is no failure yet: cloud-init installs the pinned host key late in the boot,
-			// and until then sshd uses the host key of the image.
+			// If the image uses cloud-init, a wrong host key is no failure yet: cloud-init installs the pinned host key
+			// late in the boot. Until then, sshd uses the host key of the image.
 			if !usesCloudInit || ctx.Err() != nil {
 				return preferLastError(ctx, err, last)
 			}
@@ -124,10 +124,9 @@ func waitForSystem(ctx context.Context, h *remote.Host, usesCloudInit bool, send
 	}
 }
 
-// startAgainIfOff watches a machine that is booting. If the machine turns off, it is started once more, because some
-// systems shut down at the end of their first boot. If the machine turns off a second time, the context watched is
-// cancelled, so that the caller does not wait until the time limit. The caller must call endWatch when it no longer
-// waits for the machine.
+// startAgainIfOff watches a machine that is booting. If the machine turns off, it is started once more, because some systems shut down
+// at the end of their first boot. If the machine turns off a second time, the context watched is cancelled, so that the caller does not
+// wait until the time limit. The caller must call endWatch when it no longer waits for the machine.
 func (m *Task) startAgainIfOff(ctx context.Context) (watched context.Context, endWatch func()) {
 	host := m.plan.hosts[m.Change.Hypervisor]
 	power, ok := host.(provider.Power)

@@ -15,9 +15,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-// AskAndRecord asks the user to confirm the changes that stop running machines, and writes the plan to the run's record
-// and to the state. If whole is set, the plan is for all nodes, and AskAndRecord also removes stale records (see
-// findStaleRecords).
+// AskAndRecord asks the user to confirm the changes that stop running machines, and writes the plan to the run's record and to the
+// state. If whole is set, the plan is for all nodes, and AskAndRecord also removes stale records (see findStaleRecords).
 func (s *Starter) AskAndRecord(plan *OpenPlan, record *runs.Recorder, whole bool) error {
 	changes := slices.DeleteFunc(slices.Clone(plan.Changes), func(c changes.Change) bool { return !c.Disturbs() })
 	if len(changes) > 0 && s.Ask != nil {

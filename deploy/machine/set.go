@@ -21,7 +21,7 @@ type Set struct {
 	plan           *OpenPlan
 	results        map[string]*machineResult // by node
 	awaitAddresses sync.WaitGroup            // waits until the address of every machine is discovered, or the machine's task has ended
-	pending        sync.WaitGroup            // waits for all goroutines: tasks, the preparation of images, and the report of the end of the phase
+	pending        sync.WaitGroup            // waits for all goroutines: the tasks, the preparation of images, the report of the phase's end
 	stopWaiting    context.CancelFunc        // ends the waiting for machines that were started and are not ready yet
 }
 

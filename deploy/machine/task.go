@@ -54,9 +54,8 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 	return err
 }
 
-// bootUntilReady creates or starts the machine, and waits until it is ready. If running is set, the machine already
-// runs and is not started. If running is set and unready is not, the machine was ready in an earlier run, and
-// bootUntilReady does not wait.
+// bootUntilReady creates or starts the machine, and waits until it is ready. If running is set, the machine already runs and is not
+// started. If running is set and unready is not, the machine was ready in an earlier run, and bootUntilReady does not wait.
 func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready bool) error {
 	if !running {
 		m.awaitTurn()

@@ -12,9 +12,8 @@ const closeGrace = time.Second
 
 // channel is a connection over the SSH connection, to a socket or an address that the node can reach.
 //
-// The operations of an ssh.Channel, even Close, wait for the server or for a blocked write to the network. If the
-// network drops all packets, these operations end only when the SSH connection ends. In contrast, the operations of
-// this type end soon after Close.
+// The operations of an ssh.Channel, even Close, wait for the server or for a blocked write to the network. If the network drops all
+// packets, these operations end only when the SSH connection ends. In contrast, the operations of this type end soon after Close.
 type channel struct {
 	net.Conn
 	in     *io.PipeReader // the received data

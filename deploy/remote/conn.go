@@ -24,7 +24,7 @@ type Conn struct {
 	cfg       sshconfig.Config
 	opts      Options
 	transport transport
-	via       *Conn // the connection to the jump host, which only this Conn uses; nil if there is none
+	via       *Conn // the connection to the jump host; only this Conn uses it; nil if there is no jump host
 	sudo      *sudoPassword
 
 	slots chan struct{} // each running command takes a slot
@@ -91,8 +91,8 @@ func (c *Conn) newLostError(err error) error {
 	return &LostError{Node: c.cfg.Node, Addr: c.cfg.Addr(), Err: err}
 }
 
-// explainError returns the reason why the connection ended, if it has ended, and otherwise err.
-// Operations on a lost connection fail with "EOF", which does not help the user.
+// explainError returns the reason why the connection ended, if it has ended, and otherwise err. Operations on a lost
+// connection fail with "EOF", and this text does not help the user.
 func (c *Conn) explainError(err error) error {
 	var refused *ssh.OpenChannelError
 	if err == nil || errors.As(err, &refused) {
@@ -157,9 +157,8 @@ func (c *Conn) RoundTrip(ctx context.Context) (time.Duration, error) {
 	return time.Since(sent), err
 }
 
-// openSession opens a session for a command. The output of the command is written to stdout and stderr. If the server
-// refuses the session because it allows fewer sessions than maxSessions, openSession tries again while other commands
-// run.
+// openSession opens a session for a command. The output of the command is written to stdout and stderr. If the server refuses the
+// session because it allows fewer sessions than maxSessions, openSession tries again while other commands run.
 func (c *Conn) openSession(ctx context.Context, stdout, stderr io.Writer) (session, error) {
 	for wait, tries := 20*time.Millisecond, 0; ; wait, tries = min(2*wait, time.Second), tries+1 {
 		s, err := c.trySession(ctx, stdout, stderr)

@@ -25,17 +25,15 @@
 // Second, the mark proves that sudo has started the command. The command's stdin is sent only after the mark, so that
 // password and input are never mixed, and an error of sudo is never reported as a failure of the command itself.
 //
-// sudo's password is asked for once per Host, kept in memory, and written to sudo's
-// stdin after sudo's prompt, which is unique for each command. Without a Prompt, sudo is
-// run in non-interactive mode. The sudoers file must allow all commands. Other escalation
-// commands than sudo get no additional options.
+// sudo's password is asked for once per Host, kept in memory, and written to sudo's stdin after sudo's prompt. The
+// prompt is unique for each command. Without a Prompt, sudo is run in non-interactive mode. The sudoers file must allow
+// all commands. Other escalation commands than sudo get no additional options.
 //
 // # Errors
 //
-// Every call ends in bounded time. Connecting and logging in take at most Options.Timeout. A connection whose server is
-// silent is closed after three missed keepalives, or earlier if Options.Down reports that the node's machine does not
-// run. Each call ends when its context ends. Each error type corresponds to one action of the user, and contains the
-// node, its address and advice:
+// Every call ends in bounded time. Connecting and logging in take at most Options.Timeout. A connection whose server is silent is closed
+// after three missed keepalives, or earlier if Options.Down reports that the node's machine does not run. Each call ends when its
+// context ends. Each error type corresponds to one action of the user, and contains the node, its address and advice:
 //
 //	UnreachableError        no answer, or not from an SSH server: waiting may help
 //	hostkeys.UnknownError   verify the key and accept it

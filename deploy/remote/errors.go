@@ -171,7 +171,7 @@ func (e *RunError) ShellStatus() int {
 	return 128 + signalNumbers[e.Signal]
 }
 
-// signalNumbers are the numbers of signals on Linux, since nodes run NixOS. It contains the signals that sshd reports by name.
+// signalNumbers are the numbers of signals on Linux, since nodes run NixOS. The map contains the signals that sshd reports by name.
 var signalNumbers = map[string]int{
 	"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "TRAP": 5, "ABRT": 6, "BUS": 7, "FPE": 8, "KILL": 9, "USR1": 10,
 	"SEGV": 11, "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": 15, "XCPU": 24, "XFSZ": 25, "SYS": 31,

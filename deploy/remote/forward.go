@@ -77,9 +77,8 @@ func (c *Conn) ForwardTCP(listener net.Listener, address string) io.Closer {
 	return c.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) { return c.DialTCP(ctx, address) })
 }
 
-// Forward accepts connections on a local listener. For each, it calls dial, and copies data between the two
-// connections. It closes the listener and all connections when the SSH connection ends, or when the caller closes the
-// returned Closer.
+// Forward accepts connections on a local listener. For each, it calls dial, and copies data between the two connections. It closes the
+// listener and all connections when the SSH connection ends, or when the caller closes the returned Closer.
 func (c *Conn) Forward(listener net.Listener, dial func(context.Context) (io.ReadWriteCloser, error)) io.Closer {
 	ctx, cancel := context.WithCancel(c.ctx)
 	context.AfterFunc(ctx, func() { listener.Close() })

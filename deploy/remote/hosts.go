@@ -22,7 +22,7 @@ func (h *Host) candidates() []sshconfig.Config {
 	return append([]sshconfig.Config{h.cfg}, h.cfg.Fallbacks...)
 }
 
-// earlyTimeout is the time limit for the login at each host of a node except the last one.
+// earlyTimeout is the default time limit for the login at each host of a node except the last host.
 const earlyTimeout = 5 * time.Second
 
 // optionsFor returns the options for dialing candidate i.
@@ -33,10 +33,9 @@ func optionsFor(opts Options, candidates []sshconfig.Config, i int) Options {
 	return opts
 }
 
-// dialInOrder dials the candidates one after the other and returns the connection to the first that accepts a login.
-// Every later connection uses the same host, so that a run does not change between a node's hosts. A host that has a
-// wrong key or refuses the login is skipped like a host that does not answer, because in another network its address
-// may belong to another machine.
+// dialInOrder dials the candidates one after the other and returns the connection to the first that accepts a login. Every later
+// connection uses the same host, so that a run does not change between a node's hosts. A host that has a wrong key or refuses the login
+// is skipped like a host that does not answer, because in another network its address may belong to another machine.
 func (h *Host) dialInOrder(ctx context.Context, opts Options) (*Conn, error) {
 	candidates := h.candidates()
 	var failed []error

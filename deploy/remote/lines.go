@@ -28,6 +28,7 @@ type Lines struct {
 	continued bool
 }
 
+// Write calls Each for every complete line in p, and keeps the rest for the next call.
 func (l *Lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,9 +7,8 @@ import (
 	"sync"
 )
 
-// Kinds of marks. A mark is a text that the scripts around a command, or sudo, print. It consists of a prefix (random
-// for each command) and the kind. For pidMark and runMark, a colon, a process id and a line end follow. These two marks
-// are in stderr and in stdout.
+// Kinds of marks. A mark is a text that the scripts around a command, or sudo, print. It consists of a prefix (random for each command)
+// and the kind. For pidMark and runMark, a colon, a process id and a line end follow. These two marks are in stderr and in stdout.
 const (
 	pidMark  = "pid"   // the shell that executes the escalation command has started
 	runMark  = "run"   // the shell that executes the command itself, as root if necessary, has started
@@ -33,6 +32,7 @@ type markWriter struct {
 	commandStarted bool
 }
 
+// Write writes p without the marks in it. It keeps bytes that may be the beginning of a mark until the next call.
 func (m *markWriter) Write(p []byte) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

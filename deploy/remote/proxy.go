@@ -13,9 +13,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
-// openTransport opens the byte stream to the host: directly, through a jump host, or through a proxy command. The *Conn
-// is the connection to the jump host, or nil. asked are the options of the caller; opts are the same options with
-// defaults.
+// openTransport opens the byte stream to the host: directly, through a jump host, or through a proxy command. The *Conn is the
+// connection to the jump host, or nil. asked are the options of the caller; opts are the same options with defaults.
 func openTransport(ctx context.Context, clock *loginClock, cfg sshconfig.Config, asked, opts Options) (net.Conn, *Conn, error) {
 	switch {
 	case cfg.Via != nil:

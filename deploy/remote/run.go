@@ -45,9 +45,8 @@ type Cmd struct {
 	Stderr io.Writer // nil: stderr is discarded; an error contains the end of it in any case
 	Sudo   bool      // run as root: with the escalation command, unless the login user is root
 
-	// A command that exceeds a limit is ended. MaxOutput is the maximal number of bytes of stdout and stderr together;
-	// 0 means 4 MiB. If the context of the command has no deadline, Options.CommandTimeout limits the duration of the
-	// command.
+	// A command that exceeds a limit is ended. MaxOutput is the maximal number of bytes of stdout and stderr together; 0 means 4 MiB. If
+	// the context of the command has no deadline, Options.CommandTimeout limits the duration of the command.
 	MaxOutput int64
 	Unlimited bool // neither limit applies: the user reads the output and decides when the command ends
 }

@@ -11,9 +11,8 @@ import (
 // id, it sends the signal to the process with this id.
 const stopScript = `s=$1; shift; for p; do kill -s "$s" -- "-$p" 2>/dev/null || kill -s "$s" "$p" 2>/dev/null; done; :`
 
-// stopProcesses ends a cancelled command. Closing the session is not enough, since sshd then only closes the command's
-// pipes. If the command runs as root, sshd also refuses to send signals to it. So stopProcesses also sends the signals
-// with kill in a second session.
+// stopProcesses ends a cancelled command. Closing the session is not enough, since sshd then only closes the command's pipes. If the
+// command runs as root, sshd also refuses to send signals to it. So stopProcesses also sends the signals with kill in a second session.
 func (r *runningCommand) stopProcesses(ended <-chan error) {
 	go r.session.Signal(ssh.SIGTERM)
 	go r.signalProcesses("TERM", termGrace)

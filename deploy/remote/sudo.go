@@ -49,7 +49,7 @@ func (r *runningCommand) answerPrompts(ctx context.Context, stdin io.Writer) err
 			_, err = stdin.Write(line)
 			clear(line)
 			if err != nil {
-				return nil // no error here: the session has ended, and its status contains the error
+				return nil // the session has ended, and the caller of Run gets the error from its exit status
 			}
 			wrong = password // if sudo asks again, this password was wrong
 		}

@@ -28,7 +28,7 @@ type Holder struct {
 	Started time.Time `json:"started"`
 }
 
-// Self returns a Holder that describes this process, which runs the subcommand command.
+// Self returns a Holder that describes this process. command is the subcommand of nixbench that the process runs.
 func Self(command string) Holder {
 	h := Holder{Command: command, PID: os.Getpid(), User: userName(os.Getuid()), Started: time.Now().UTC()}
 	h.Host, _ = os.Hostname()
@@ -80,12 +80,13 @@ const (
 )
 
 // Lock takes the cluster's lock for the process h. If another process holds the lock, the error is a [*LockedError]
-// that contains this process. If a process was killed while it replaced the state (see [Lock.Replace]), Lock completes
-// the replacement. Commands that only read need no lock.
+// that describes the other process. If a process was killed while it replaced the state (see [Lock.Replace]), Lock
+// completes the replacement. Commands that only read need no lock.
 func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
 	return takeLock(ctx, d, h, unix.Flock)
 }
 
+// takeLock does what Lock does. Tests replace flock.
 func takeLock(ctx context.Context, d Dir, h Holder, flock flocker) (*Lock, error) {
 	if err := d.Create(); err != nil {
 		return nil, err
@@ -151,8 +152,8 @@ func tryLock(d Dir, flock flocker) (*os.File, error) {
 	return f, nil
 }
 
-// checkLockFile returns an error if the lock file is not a regular file or has a second hard link.
-// nixbench writes the holder into the lock file, which could overwrite another program's file.
+// checkLockFile returns an error if the lock file is not a regular file or has a second hard link. Such a file may be
+// the file of another program, and nixbench would overwrite it with the holder.
 func checkLockFile(d Dir, f *os.File) error {
 	info, err := f.Stat()
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 // Cluster records the network and the hypervisors of the cluster's machines. nixbench uses this record, and not the
 // hive, to remove machines that are no longer in the hive.
 type Cluster struct {
-	ID          string                         `json:"id"` // 16 hex digits, which mark every object of the cluster on a hypervisor
+	ID          string                         `json:"id"` // 16 hex digits; marks every object of the cluster on a hypervisor
 	Network     provider.Network               `json:"network"`
 	Hypervisors map[string]provider.Hypervisor `json:"hypervisors"` // name in the hive → hypervisor, for all hypervisors that may have objects of the cluster
 }
@@ -49,8 +49,7 @@ func (s *State) Unready(node string) bool {
 	return s.hasIntent(node, MakeMachine)
 }
 
-// Removing reports whether a run began to remove the node's machine, and no run has completed the removal or deployed
-// the node since.
+// Removing reports whether a run began to remove the node's machine, and no run has completed the removal or deployed the node since.
 func (s *State) Removing(node string) bool { return s.hasIntent(node, RemoveMachine) }
 
 func (s *State) hasIntent(node, step string) bool {

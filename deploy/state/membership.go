@@ -8,9 +8,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Membership is the membership of a node in a cluster, as deployment.engine of the hive described it when the node was
-// deployed. If the hive now has another engine, nixbench uses this record to work with the engine of the system that
-// the node still runs.
+// Membership is the membership of a node in a cluster, as deployment.engine of the hive described it when the node was deployed. If the
+// hive now has another engine, nixbench uses this record to work with the engine of the system that the node still runs.
 type Membership struct {
 	Role     string          `json:"role"`
 	HiveRole string          `json:"hiveRole,omitempty"` // the role in the hive that the node had

@@ -38,7 +38,7 @@ func replaceFiles(l *Lock, obsolete []string, write func(string, []byte) error) 
 		err = write(filepath.Join(staging, obsoleteList), list)
 	}
 	if err == nil {
-		err = os.Rename(staging, committedFolder(l.dir)) // finishReplacement then writes a file beside this folder, which also makes the rename durable
+		err = os.Rename(staging, committedFolder(l.dir)) // finishReplacement writes files beside this folder, which syncs the rename
 	}
 	if err != nil {
 		return &FolderError{l.dir, err}
@@ -52,7 +52,7 @@ func finishReplacement(d Dir, write func(string, []byte) error) error {
 	if durable.Exists(committed) {
 		err := copyCommitted(d, committed, write)
 		if err == nil {
-			err = os.Rename(committed, string(d.Staging())) // rename before the deletion: if only a part is deleted, no later process copies the rest
+			err = os.Rename(committed, string(d.Staging())) // rename first: no later process may copy a partly deleted folder
 		}
 		if err != nil {
 			return &FolderError{d, fmt.Errorf("import: %w", err)}
@@ -64,6 +64,7 @@ func finishReplacement(d Dir, write func(string, []byte) error) error {
 	return nil
 }
 
+// copyCommitted copies the files in the folder committed to the state folder, and then deletes the obsolete files of the state.
 func copyCommitted(d Dir, committed string, write func(string, []byte) error) error {
 	list := filepath.Join(committed, obsoleteList)
 	err := filepath.WalkDir(committed, func(path string, e fs.DirEntry, err error) error {

@@ -29,8 +29,7 @@ type Node struct {
 	// Engine is the kind of the engine of LastConfirmed. It is empty if the deployed system has no engine, or if an
 	// earlier version of nixbench deployed the system.
 	Engine string `json:"engine,omitempty"`
-	// Memberships contains the node's last membership in each engine, such as slurm or kubernetes. The key is the kind
-	// of the engine.
+	// Memberships contains the node's last membership in each engine, such as slurm or kubernetes. The key is the kind of the engine.
 	Memberships map[string]Membership `json:"memberships,omitempty"`
 }
 
@@ -125,10 +124,9 @@ func (s *State) DropOpenIntents(run, node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Run != run })
 }
 
-// RecordBefore records the deployment that the node runs before this run changes the node, which is the argument now. A
-// rollback can return to this deployment. Further calls by the same run for the node do nothing. RecordBefore also does
-// nothing if an earlier run was killed while it changed the node: that change may be incomplete, so the deployment from
-// before the earlier run stays recorded.
+// RecordBefore records the deployment that the node runs before this run changes the node, which is the argument now. A rollback can
+// return to this deployment. Further calls by the same run for the node do nothing. RecordBefore also does nothing if an earlier run was
+// killed while it changed the node: that change may be incomplete, so the deployment from before the earlier run stays recorded.
 func (s *State) RecordBefore(run, node string, now Deployment) {
 	n := s.Nodes[node]
 	if b := n.Before; b != nil {

@@ -45,8 +45,7 @@ func (l *Lock) Store() (*Store, error) {
 	return &Store{lock: l, put: l.writeState, cur: s, disk: s}, nil
 }
 
-// ReadOnly returns a Store whose state cannot be changed. It is for functions that have a Store as an argument and only
-// read the state.
+// ReadOnly returns a Store whose state cannot be changed. It is for functions that have a Store as an argument and only read the state.
 func ReadOnly(s *State) *Store {
 	return &Store{cur: s, disk: s, put: func(*State) error { return errors.New("the state cannot be changed: it is that of a preview") }}
 }

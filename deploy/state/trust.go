@@ -58,16 +58,16 @@ func (e *TrustError) Unwrap() error { return e.Err }
 // Hint returns what the user can do to make the state folder safe.
 func (e *TrustError) Hint() string { return e.fix }
 
-// Verify checks which users can write to the state folder, because its contents decide which machines are removed and
-// which host keys are accepted. It returns a [*TrustError] if a file or folder does not belong to the current user, to
-// root, or to the owner of the hive's folder, or if other users could write to it. If other users could only read a
-// file or search a folder, Verify removes these permissions and returns the file or folder. A state folder that is
-// missing or unreadable is no error.
+// Verify checks which users can write to the state folder, because its contents decide which machines are removed and which host keys
+// are accepted. It returns a [*TrustError] if a file or folder does not belong to the current user, to root, or to the owner of the
+// hive's folder, or if other users could write to it. If other users could only read a file or search a folder, Verify removes these
+// permissions and returns the file or folder. A state folder that is missing or unreadable is no error.
 //
 // On a file system without Unix modes, chmod has no effect. Verify then accepts the files and folders of
 // the current user, and returns only the first of them, with Stays set.
 func (d Dir) Verify() ([]Loose, error) { return verifyFolder(d, (*os.File).Chmod) }
 
+// verifyFolder does what Verify does. Tests replace chmod.
 func verifyFolder(d Dir, chmod func(*os.File, fs.FileMode) error) ([]Loose, error) {
 	v := &verifier{owners: []int{0, os.Geteuid()}, chmod: chmod}
 	top := filepath.Dir(string(d))
@@ -76,7 +76,7 @@ func verifyFolder(d Dir, chmod func(*os.File, fs.FileMode) error) ([]Loose, erro
 		v.owners = append(v.owners, ownerOf(info))
 	}
 	err := v.checkAll(top, string(d))
-	if err == nil { // restore the modes only if the folder is accepted: a refused one must stay unchanged, so that the next run refuses it, too
+	if err == nil { // only if the folder is accepted: a refused folder stays unchanged, so that the next run also refuses it
 		err = v.tightenAll()
 	}
 	var trust *TrustError
@@ -104,8 +104,8 @@ var folders = []string{"runs", "gcroots", "secrets"}
 // publicFiles are the files in the state folder of a cluster that contain no secrets.
 var publicFiles = []string{"lock", "state.json", "runtime.json", "known_hosts", "images.json", "exports.json"}
 
-// checkAll checks dir, the state folder of the cluster, and top, which contains the state folders of
-// all clusters of the hive.
+// checkAll checks dir, the state folder of the cluster. It also checks top, the folder with the state folders of all
+// clusters of the hive.
 func (v *verifier) checkAll(top, dir string) error {
 	info, err := v.statFolder(top)
 	if err != nil {
@@ -192,9 +192,8 @@ func (v *verifier) statFolder(path string) (fs.FileInfo, error) {
 	return info, err
 }
 
-// checkFolder checks a folder of the state. open means that other users have access to the parent folder. secret means
-// that the folder contains secrets. The bool result reports whether other users have access to the contents of the
-// folder.
+// checkFolder checks a folder of the state. open means that other users have access to the parent folder. secret means that the folder
+// contains secrets. The bool result reports whether other users have access to the contents of the folder.
 func (v *verifier) checkFolder(path string, secret, open bool) (bool, error) {
 	info, err := v.statFolder(path)
 	if err != nil {
@@ -255,9 +254,8 @@ func (v *verifier) tightenAll() error {
 	return nil
 }
 
-// tighten removes the permissions of other users from a file or folder. If restore is set, tighten adds these
-// permissions again. The result stays means that the file belongs to the current user and chmod had no effect, because
-// the file system has no Unix modes.
+// tighten removes the permissions of other users from a file or folder. If restore is set, tighten adds these permissions again. The
+// result stays means that the file belongs to the current user and chmod had no effect, because the file system has no Unix modes.
 func (v *verifier) tighten(path string, info fs.FileInfo, restore bool) (stays bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

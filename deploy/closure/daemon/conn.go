@@ -35,6 +35,7 @@ func Open(conn io.ReadWriteCloser, limit int64) (*Conn, error) {
 	return c, nil
 }
 
+// shakeHands performs the handshake: both sides send a magic number and their version of the protocol. The lower version is used.
 func (c *Conn) shakeHands() error {
 	wire.Put(c.out, clientMagic)
 	if err := c.out.Flush(); err != nil {
@@ -154,6 +155,7 @@ func (c *Conn) readFields() (text string) {
 	return text
 }
 
+// readError reads an error message of the daemon, and returns it as an [*Error].
 func (c *Conn) readError() error {
 	c.in.GetString() // always "Error"
 	c.in.GetInt()    // level

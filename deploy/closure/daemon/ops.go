@@ -100,6 +100,7 @@ func (c *Conn) QueryPathInfos(paths []string) (infos []*PathInfo, err error) {
 	return infos, nil
 }
 
+// readPathInfo reads the reply to a query about a path. It returns nil without an error if the path is not in the store.
 func (c *Conn) readPathInfo(path string) (*PathInfo, error) {
 	if err := c.readLog(); err != nil {
 		return nil, err

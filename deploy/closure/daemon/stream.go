@@ -12,11 +12,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure/daemon/wire"
 )
 
-// AddPaths sends paths and their files from the local store to the daemon, and waits until the daemon has added all
-// paths. In infos, a path must come after the paths that it refers to. AddPaths does not wait for a reply after each
-// path, so a path costs no round trip. The function sent is called while a path is sent, with the number of its bytes.
-// The function added is called when the daemon has registered a path. A daemon that trusts the user requires no
-// signatures. If AddPaths fails, the connection cannot be used any more.
+// AddPaths sends paths and their files from the local store to the daemon, and waits until the daemon has added all paths. In infos, a
+// path must come after the paths that it refers to. AddPaths does not wait for a reply after each path, so a path costs no round trip.
+// The function sent is called while a path is sent, with the number of its bytes. The function added is called when the daemon has
+// registered a path. A daemon that trusts the user requires no signatures. If AddPaths fails, the connection cannot be used any more.
 func (c *Conn) AddPaths(infos []*PathInfo, sent func(path string, bytes int64), added func(path string)) (err error) {
 	written := make(chan error, 1)
 	go func() { written <- c.writePaths(infos, sent) }()

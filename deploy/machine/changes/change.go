@@ -23,7 +23,7 @@ type Change struct {
 	Why        string         `json:"why,omitempty"`
 	State      provider.State `json:"-"` // state of the machine that is removed
 
-	Lost bool `json:"-"` // whether the machine was created before, and its disk is missing now
+	Lost bool `json:"-"` // whether the machine was created by an earlier run and has lost its disk
 
 	spec provider.Spec // desired state of the machine, with the image from which the existing machine was created
 }
@@ -38,7 +38,7 @@ const (
 	Resume  Action = "resume"  // the machine is paused
 	Finish  Action = "finish"  // complete the machine: an earlier run was interrupted while it created the machine
 	Restart Action = "restart" // its definition differs
-	// connect the machine to its network again, because its interface is on no bridge; a container is restarted for this
+	// connect the machine to its network again, because its interface is on no bridge; for this, a container is restarted
 	Reconnect Action = "reconnect"
 	Recreate  Action = "recreate" // recreating was requested, and the image differs
 	Remove    Action = "remove"   // the hive no longer contains the node

@@ -2,9 +2,8 @@ package changes
 
 import "github.com/nixbench/nixbench/deploy/machine/provider"
 
-// Desired is the desired state of one node's machine in the hive. In its spec, the MAC and the address are missing,
-// because [Make] chooses them. The image and the keys are missing, too, because they are added when the plan is
-// executed.
+// Desired is the desired state of one node's machine in the hive. In its spec, the MAC and the address are missing, because [Make]
+// chooses them. The image and the keys are missing, too, because they are added when the plan is executed.
 type Desired struct {
 	provider.Spec
 	On []string // names of hypervisors on which the machine may be created; empty: any

@@ -23,7 +23,7 @@ type Plan struct {
 	UnpreparedHosts []string `json:"ground,omitempty"`
 
 	hostOf  map[string]string // host of each hypervisor, see Inventory.Host
-	removed []Place           // places of machines to be removed, because the hive does not contain their nodes; they keep their addresses until then
+	removed []Place           // places of machines whose nodes the hive does not contain; these keep their addresses until they are removed
 }
 
 // Place is a node's hypervisor, MAC and address.
@@ -39,7 +39,7 @@ type Options struct {
 	Cluster  provider.Cluster
 	Network  provider.Network
 	Recorded map[string]state.Machine     // machines in the state; Created is nil for a machine whose removal has begun
-	Selected func(node string) bool       // the nodes whose machines may change; nil: all nodes, and machines without a node in the hive are removed
+	Selected func(node string) bool       // nodes whose machines may change; nil: all nodes; machines without a node in the hive are removed
 	Fixed    map[netip.Addr]string        // address that no machine may get → what uses it
 	Recreate bool                         // recreate machines whose image differs
 	Images   map[image.Key]provider.Image // images of roles whose machines may be recreated; empty if Recreate is false
@@ -54,7 +54,7 @@ func (e *PlanError) Error() string { return e.Text }
 // Kind implements [failure.Classified].
 func (e *PlanError) Kind() failure.Kind { return failure.Provision }
 
-// Hint returns the fix, which is shown below the message.
+// Hint returns how to fix the problem. This text is shown below the message.
 func (e *PlanError) Hint() string { return e.Fix }
 
 // Make compares the desired machines with the inventories of all hypervisors and returns the plan. It does
@@ -171,8 +171,7 @@ func indexMachines(inventories map[string]provider.Inventory, recorded map[strin
 	return out, duplicates
 }
 
-// completeRecords returns the recorded machines. If a field of a record is empty, the value comes from the observed
-// machine of the node.
+// completeRecords returns the recorded machines. If a field of a record is empty, the value comes from the observed machine of the node.
 func completeRecords(recorded map[string]state.Machine, existing map[string]locatedMachine) map[string]state.Machine {
 	out := map[string]state.Machine{}
 	maps.Copy(out, recorded)
@@ -236,9 +235,8 @@ func (p Plan) ChangeOf(node string) (Change, bool) {
 	return Change{}, false
 }
 
-// findUnpreparedHosts returns the hypervisors with machines of the plan on which the managed network is missing,
-// inactive or undefined, or lacks a reservation of the plan. It ignores additional reservations, since they may belong
-// to machines that will be removed.
+// findUnpreparedHosts returns the hypervisors with machines of the plan on which the managed network is missing, inactive or undefined,
+// or lacks a reservation of the plan. It ignores additional reservations, since they may belong to machines that will be removed.
 func (p Plan) findUnpreparedHosts(inventories map[string]provider.Inventory) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {

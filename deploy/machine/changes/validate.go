@@ -28,9 +28,8 @@ func validate(desired []Desired, inventories map[string]provider.Inventory, o Op
 	return validateRecordedHypervisors(desired, inventories, o.Recorded)
 }
 
-// validateDistinctHosts returns an error if two names in the hive refer to the same hypervisor. Without this error,
-// nixbench would observe each machine on that hypervisor twice, take one of the two for a duplicate, and remove the
-// machine.
+// validateDistinctHosts returns an error if two names in the hive refer to the same hypervisor. Without this error, nixbench would
+// observe each machine on that hypervisor twice, take one of the two for a duplicate, and remove the machine.
 func validateDistinctHosts(inventories map[string]provider.Inventory, closed map[string]bool) error {
 	type hypervisor struct {
 		host string
@@ -59,9 +58,8 @@ func validateDistinctHosts(inventories map[string]provider.Inventory, closed map
 	return nil
 }
 
-// validateNetworkOwner returns an error if a hypervisor has a network with our network's name that this cluster does
-// not own. The error also occurs if the state folder was lost: the cluster then has a new id, and the network has the
-// old id.
+// validateNetworkOwner returns an error if a hypervisor has a network with our network's name that this cluster does not own. The error
+// also occurs if the state folder was lost: the cluster then has a new id, and the network has the old id.
 func validateNetworkOwner(inventories map[string]provider.Inventory, o Options) error {
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {
 		if net := inventories[name].Network; o.Network.Mode.Ours() && net != nil && !net.Ours {

@@ -132,6 +132,7 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provider.Cluster, g provider
 	return nil
 }
 
+// makeNetwork creates or starts the network of the cluster. It returns an error if the network belongs to another cluster.
 func (h *Hypervisor) makeNetwork(c provider.Cluster, want provider.Network) error {
 	there := h.networks[want.Name]
 	switch {
@@ -167,7 +168,7 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provide
 		}
 	})
 	missing := !hasDisk
-	hasDisk = hasDisk && (d != nil || !s.NewDisks) // a disk without a domain may be incomplete, because the creation of the machine was interrupted
+	hasDisk = hasDisk && (d != nil || !s.NewDisks) // a disk without a domain may be from an interrupted creation
 	switch {
 	case d != nil && !d.isOwnedBy(c):
 		return h.fail(step("define"), fmt.Errorf("domain %s: %w", machine, provider.ErrForeign))

@@ -68,13 +68,11 @@ func (w *World) do(f func()) {
 	f()
 }
 
-// OnStep registers f, which every operation calls before each change. f may block, because the caller holds no lock. If
-// f returns an error, the operation stops and returns this error. It does not revert its earlier changes, as if the
-// process had been killed.
+// OnStep registers f, which every operation calls before each change. f may block, because the caller holds no lock. If f returns an
+// error, the operation stops and returns this error. It does not revert its earlier changes, as if the process had been killed.
 func (w *World) OnStep(f func(context.Context, Step) error) { w.do(func() { w.onStep = f }) }
 
-// OnStart registers f, which is called when a machine starts. Tests use f to start a server that replaces
-// the guest.
+// OnStart registers f, which is called when a machine starts. In f, a test can start an SSH server that replaces the guest.
 func (w *World) OnStart(f func(provider.Cluster, provider.Spec)) { w.do(func() { w.onStart = f }) }
 
 // Cut interrupts operations before the n-th change from now, and before all later changes. Cut(0) ends the interruption.
@@ -127,8 +125,7 @@ func (w *World) AddNetwork(name string, cidr netip.Prefix) {
 	w.do(func() { w.networks[name] = &network{ActualNetwork: provider.ActualNetwork{Active: true, CIDR: cidr}} })
 }
 
-// withDomain calls f with the domain of this name, which is `cluster-node` for a machine. If there is no such domain,
-// it does nothing.
+// withDomain calls f with the domain of this name, which is `cluster-node` for a machine. If there is no such domain, it does nothing.
 func (w *World) withDomain(name string, f func(*domain)) {
 	w.do(func() {
 		if d := w.domains[name]; d != nil {
@@ -168,7 +165,7 @@ func (w *World) StopNetwork(name string, keep bool) {
 	})
 }
 
-// UndefineNetwork removes the definition of a network, which remains active.
+// UndefineNetwork removes the definition of a network. The network remains active.
 func (w *World) UndefineNetwork(name string) { w.do(func() { w.networks[name].Transient = true }) }
 
 // AddLease adds a DHCP lease to a network.
@@ -201,7 +198,7 @@ func (w *World) State(name string) (state provider.State) {
 	return state
 }
 
-// Boot returns the number of the machine's last start, which is different for each start; 0 if the machine is off.
+// Boot returns the number of the machine's last start. Each start has another number. If the machine is off, the result is 0.
 func (w *World) Boot(name string) (boot int) {
 	w.withDomain(name, func(d *domain) { boot = d.boot })
 	return boot

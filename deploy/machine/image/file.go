@@ -100,8 +100,8 @@ func readFolder(dir string) (provider.Image, error) {
 	return i, nil
 }
 
-// findDiskImages returns the disk images in a folder. If there are none, it returns the disk images in
-// the folder's direct subfolders, where some Nix image builders put them.
+// findDiskImages returns the disk images in a folder. If the folder has no disk images, it returns the disk images in
+// its direct subfolders, where some Nix image builders put images.
 func findDiskImages(dir string) ([]string, error) {
 	for _, pattern := range []string{"*", "*/*"} {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))
@@ -118,6 +118,7 @@ func findDiskImages(dir string) ([]string, error) {
 	return nil, nil
 }
 
+// detectFormat returns the format of a disk image, by the first bytes of the file. It returns an error if the image is compressed.
 func detectFormat(disk string) (provider.Format, error) {
 	f, _, err := durable.Open(disk)
 	if err != nil {

@@ -26,7 +26,7 @@ type Key struct {
 type Loader struct {
 	Hive *nixeval.Hive
 	Dir  state.Dir
-	Eval *nixeval.Evaluator                           // the evaluator, which builds the images of roles without the option image
+	Eval *nixeval.Evaluator                           // builds the images of roles without the option image
 	Keep func(built map[string]nixeval.Closure) error // creates garbage collector roots for built images, under the given names; nil: no roots
 	Send event.Sink
 }

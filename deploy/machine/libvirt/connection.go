@@ -13,8 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// connection is the connection to one hypervisor. nixbench opens it when an operation first needs it, and again after
-// it has broken.
+// connection is the connection to one hypervisor. nixbench opens it when an operation first needs it, and again after it has broken.
 type connection struct {
 	name string
 	o    provider.Hypervisor
@@ -33,8 +32,7 @@ type connection struct {
 	closed bool
 }
 
-// operation is a function that runs on a connection to libvirt. It calls beat each time it makes progress, so that it
-// is not abandoned.
+// operation is a function that runs on a connection to libvirt. It calls beat each time it makes progress, so that it is not abandoned.
 type operation func(ctx context.Context, conn *libvirt.Connect, host host, beat func()) error
 
 // Close closes the connection. Running operations have references to the connection, so it stays open until they
@@ -57,10 +55,9 @@ const cancelGrace = time.Second
 // errNoAnswer is the error of an operation that made no progress for callTimeout.
 var errNoAnswer = errors.New("libvirt did not answer a call")
 
-// runWithTimeout executes an operation. It abandons the operation if connecting takes longer than connectTimeout, the
-// operation makes no progress for callTimeout, or the context ends. libvirt cannot interrupt a call, so the call of an
-// abandoned operation continues in its goroutine. The context of the operation is cancelled, so the operation returns
-// before its next change.
+// runWithTimeout executes an operation. It abandons the operation if connecting takes longer than connectTimeout, the operation makes no
+// progress for callTimeout, or the context ends. libvirt cannot interrupt a call, so the call of an abandoned operation continues in its
+// goroutine. The context of the operation is cancelled, so the operation returns before its next change.
 func (c *connection) runWithTimeout(ctx context.Context, op operation) error {
 	if err := ctx.Err(); err != nil {
 		return c.wrapError("", "connect", err, "")

@@ -87,9 +87,8 @@ func (h *Hypervisor) AttachConsole(ctx context.Context, c provider.Cluster, node
 	return h.wrapError(node, op, err, "a console has one user: close the other nixbench console, virsh console or virt-manager")
 }
 
-// withConsole calls use with the console of a domain. It opens a separate connection to libvirt for two reasons. A read
-// from a console without output blocks the connection. And if the host does not answer, the keepalive of libvirt ends
-// the connection.
+// withConsole calls use with the console of a domain. It opens a separate connection to libvirt for two reasons. A read from a console
+// without output blocks the connection. And if the host does not answer, the keepalive of libvirt ends the connection.
 func (h *Hypervisor) withConsole(domain string, use func(terminal.Stream) error) error {
 	conn, err := libvirt.NewConnect(h.o.URI)
 	if err != nil {

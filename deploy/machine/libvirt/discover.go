@@ -35,6 +35,7 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provider.Cluster, node str
 	return found, nil
 }
 
+// findAddresses returns the addresses of a domain, from the first source that has an address, see Addresses.
 func (d *domain) findAddresses() []netip.Addr {
 	var found []netip.Addr
 	if d.Link != nil {
@@ -69,8 +70,7 @@ func (d *domain) findAddresses() []netip.Addr {
 		}
 	}
 	if len(found) == 0 {
-		// libvirt 9.0 cannot read the ARP table of newer kernels ("wrong nlmsg len"). So read the ARP table of this
-		// computer, which may be the hypervisor.
+		// libvirt 9.0 cannot read the ARP table of newer kernels ("wrong nlmsg len"). So read the ARP table of this computer.
 		if table, err := os.ReadFile("/proc/net/arp"); err == nil {
 			found = findNeighbours(string(table), d.MAC)
 		}

@@ -1,6 +1,5 @@
-// Package libvirt is the provider for hypervisors that libvirt manages: QEMU virtual machines and Linux
-// containers, on this or another host. It is the only package that needs cgo. With the build tag
-// libvirt_dlopen, libvirt is loaded at run time instead of linked.
+// Package libvirt is the provider for hypervisors that libvirt manages: QEMU virtual machines and Linux containers, on this or another
+// host. This is the only package that needs cgo. With the build tag libvirt_dlopen, libvirt is loaded at run time instead of linked.
 //
 // Each operation is a function with a [session] as its argument. A session is one operation on one connection. The
 // function observes the existing objects and creates the missing objects. Calls to libvirt cannot be interrupted, so an

@@ -170,6 +170,7 @@ func (p *pool) ensureDisks(m *domainxml.Machine, d *domain, keep bool) error {
 	return nil
 }
 
+// createRootDisk creates the root disk of a machine. A virtual machine gets an overlay on the image in the pool, a container a copy.
 func (p *pool) createRootDisk(name string, spec provider.Spec) error {
 	ready, err := p.hasVolume(imageVolumeName(spec.Image.Hash, "ok"))
 	if err != nil {

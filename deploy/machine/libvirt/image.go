@@ -35,10 +35,9 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provider.Cluster, g provider
 	})
 }
 
-// ensureImage uploads an image to the pool, unless the pool has the complete image. Clusters share images. Before the
-// upload, ensureImage creates a marker volume for the cluster, so that no other cluster removes the image during the
-// upload. After the upload, it creates the marker volume ok, which means that the image is complete: libvirt cannot
-// rename a volume.
+// ensureImage uploads an image to the pool, unless the pool has the complete image. Clusters share images. Before the upload,
+// ensureImage creates a marker volume for the cluster, so that no other cluster removes the image during the upload. After the upload,
+// it creates the marker volume ok, which means that the image is complete: libvirt cannot rename a volume.
 //
 // For an image for containers it creates only the markers. The root disk is uploaded again for each container, because
 // copying a volume takes libvirt ten times as long as the upload of the non-empty parts of the file.

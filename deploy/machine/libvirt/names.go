@@ -23,10 +23,9 @@ import (
 //
 //	nb.DIGITS                          a container's root disk
 //
-// CLUSTER is the first eight digits of the cluster's id. The path of a container's root disk is limited, see
-// maxLoopPath, so the name of the disk has only digits of a hash of cluster and node. A survey cannot read the node
-// from this name, but it finds the machine by the name of the machine's seed. The seed is created before the root disk
-// and removed after the root disk.
+// CLUSTER is the first eight digits of the cluster's id. The path of a container's root disk is limited, see maxLoopPath, so the name of
+// the disk has only digits of a hash of cluster and node. A survey cannot read the node from this name, but it finds the machine by the
+// name of the machine's seed. The seed is created before the root disk and removed after the root disk.
 var (
 	machineVolumePattern = regexp.MustCompile(`^nixbench\.([0-9a-f]{8})\.(.+)\.(root|disk[0-9]+|credential|cidata|seed|console(?:\.[0-9]+)?)$`)
 	imageVolumePattern   = regexp.MustCompile(`^nixbench-image-([0-9a-f]+)\.(disk|kernel|initrd|ok|for-[0-9a-f]{8})$`)
@@ -40,8 +39,7 @@ func (h host) usesVolumeSuffix(part string) bool {
 
 func shortID(c provider.Cluster) string { return c.ID[:min(8, len(c.ID))] }
 
-// machineVolumeName returns the name of a machine's volume or folder. The argument what is the last component of the
-// name, such as disk1.
+// machineVolumeName returns the name of a machine's volume or folder. what is the last part of the name, such as disk1.
 func machineVolumeName(c provider.Cluster, node, what string) string {
 	return fmt.Sprintf("nixbench.%s.%s.%s", shortID(c), node, what)
 }

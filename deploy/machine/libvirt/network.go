@@ -70,6 +70,8 @@ func (s *session) listNetworks() ([]*network, error) {
 	return found, nil
 }
 
+// prepareNetwork creates or starts the network that the cluster wants. A network with other settings is removed and
+// created again. A network of mode existing must exist and be active.
 func (s *session) prepareNetwork(c provider.Cluster, want provider.Network, reservations []provider.Reservation) error {
 	op := "prepare the network " + want.Name
 	if want.Mode == provider.Bridge {
@@ -104,8 +106,8 @@ func (s *session) prepareNetwork(c provider.Cluster, want provider.Network, rese
 	return there.prepare(c, want, reservations)
 }
 
-// prepare starts a network of the cluster, defines the network again if it was undefined while it was active, and updates its
-// reservations.
+// prepare starts a network of the cluster if it is off, defines an active network without a definition again, and
+// updates the reservations.
 func (n *network) prepare(c provider.Cluster, want provider.Network, reservations []provider.Reservation) error {
 	if !n.active {
 		if err := n.beforeChange("start the network"); err != nil {
@@ -161,7 +163,7 @@ func (s *session) defineNetwork(c provider.Cluster, want provider.Network, reser
 }
 
 // updateReservations removes reservations that want does not contain, and adds missing reservations. It keeps
-// reservations without a name, which a user has added.
+// reservations without a name, because a user has added them.
 func (n *network) updateReservations(want []provider.Reservation) error {
 	if n.host.test {
 		return nil

@@ -195,8 +195,8 @@ func (p *pool) removeVolume(name string) error {
 	return err
 }
 
-// retryWhileInUse calls remove, which removes a volume, until libvirt no longer reports that the volume is in use. It
-// returns an error after volumeTimeout.
+// retryWhileInUse calls remove, a function that removes a volume, until libvirt no longer reports that the volume is in
+// use. It returns an error after volumeTimeout.
 func (s *session) retryWhileInUse(name string, remove func() error) error {
 	for since := time.Now(); ; {
 		err := remove()

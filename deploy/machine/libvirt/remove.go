@@ -35,7 +35,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string
 }
 
 func (p *pool) removeMachineVolumes(c provider.Cluster, node string) error {
-	if err := p.refresh(); err != nil { // libvirt lists the console log, which QEMU has written into the pool's folder, only after a refresh of the pool
+	if err := p.refresh(); err != nil { // QEMU writes the console log into the pool's folder, and libvirt lists it only after a refresh
 		return err
 	}
 	names, err := p.p.ListStorageVolumes()
@@ -81,6 +81,8 @@ func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, nodes []stri
 	return left, nil
 }
 
+// cleanNetworks removes the networks of the cluster that no machine uses, and returns the other networks of the
+// cluster. nodes are the nodes that have a machine.
 func (s *session) cleanNetworks(c provider.Cluster, nodes []string) ([]provider.Remaining, error) {
 	s.h.storage.Lock()
 	defer s.h.storage.Unlock()
@@ -133,6 +135,7 @@ type imageUsers struct {
 	current map[string]bool     // images from which a machine of this cluster was made
 }
 
+// listImageUsers finds the volumes and the machines that were made from the images in the pool.
 func (p *pool) listImageUsers(c provider.Cluster) (imageUsers, error) {
 	u := imageUsers{parts: map[string][]string{}, user: map[string]string{}, current: map[string]bool{}}
 	volumes, err := p.p.ListAllStorageVolumes(0)
@@ -167,6 +170,8 @@ func (p *pool) listImageUsers(c provider.Cluster) (imageUsers, error) {
 	return u, nil
 }
 
+// cleanImages removes the images that no machine of this cluster, no volume and no other cluster needs. It returns the
+// images of this cluster that it keeps because a volume or a machine was made from them.
 func (p *pool) cleanImages(c provider.Cluster) ([]provider.Remaining, error) {
 	u, err := p.listImageUsers(c)
 	if err != nil {
@@ -202,8 +207,7 @@ func (p *pool) cleanImages(c provider.Cluster) ([]provider.Remaining, error) {
 	return left, nil
 }
 
-// removeIfEmpty removes the pool if it is empty and nixbench created it. The folder of the pool remains, because the
-// folder may have existed before the pool.
+// removeIfEmpty removes the pool if it is empty and nixbench created it. The pool's folder remains: it may be older than the pool.
 func (p *pool) removeIfEmpty() error {
 	p.h.storage.Lock()
 	defer p.h.storage.Unlock()

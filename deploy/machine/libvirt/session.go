@@ -8,8 +8,8 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// session is one operation on one connection. It contains the operation's context, because it exists
-// only during the operation.
+// session is one operation on one connection. It contains the context of the operation, because a session exists only
+// during its operation.
 type session struct {
 	ctx            context.Context
 	h              *Hypervisor
@@ -19,8 +19,7 @@ type session struct {
 	used           []interface{ Free() error }
 }
 
-// freeAtEnd registers an object of libvirt to be freed when the operation ends. A connection stays open until all of
-// its objects are freed.
+// freeAtEnd registers an object of libvirt to be freed when the operation ends. Until then, the object keeps its connection open.
 func (s *session) freeAtEnd(x interface{ Free() error }) { s.used = append(s.used, x) }
 
 // runOperation executes an operation. It retries the operation when the connection breaks, and once when libvirt does
@@ -75,7 +74,7 @@ func (s *session) acquireSlot(places chan struct{}) error {
 		case <-s.ctx.Done():
 			return s.ctx.Err()
 		case <-time.After(time.Second):
-			s.reportProgress() // waiting for a slot counts as progress, because the operations that hold the slots have timeouts of their own
+			s.reportProgress() // waiting counts as progress, because the operations that hold the slots have timeouts of their own
 		}
 	}
 }

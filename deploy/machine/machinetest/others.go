@@ -7,9 +7,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// This file tests a provider on a hypervisor with objects of other clusters and programs, and after changes that other
-// programs made.
+// This file tests a provider on a hypervisor with objects of other clusters and programs, and after changes that other programs made.
 
+// testForeignDomain tests that a foreign domain with the name of a machine is not changed, and that Ensure returns an error.
 func testForeignDomain(b *suite) {
 	b.host.AddDomain(b.domain("n1"))
 	boot := b.boot("n1")
@@ -36,6 +36,7 @@ func testForeignNetwork(b *suite) {
 	b.wantUnchanged(before)
 }
 
+// testExistingNetwork tests that machines can use a foreign network in the mode existing, and that this network is not changed.
 func testExistingNetwork(b *suite) {
 	b.net.Mode = provider.Existing
 	if b.tryPrepare(b.hostSetup()) == nil {
@@ -50,6 +51,7 @@ func testExistingNetwork(b *suite) {
 	b.wantUnchanged(before)
 }
 
+// testOtherCluster tests that a cluster neither changes nor removes the objects of another cluster on the same hypervisor.
 func testOtherCluster(b *suite) {
 	other := *b
 	other.cluster = provider.Cluster{Name: "other", ID: "ffeeddccbbaa9988"}
@@ -193,8 +195,8 @@ func testStalePort(b *suite) {
 	}
 }
 
-// testCopiedMachine tests that a clone of a machine, which carries the machine's mark, is not treated as a
-// machine of the cluster.
+// testCopiedMachine tests that a clone of a machine is not treated as a machine of the cluster, although the clone has
+// the mark of the machine.
 func testCopiedMachine(b *suite) {
 	before := b.objects()
 	s := b.start("n1")

@@ -57,7 +57,7 @@ type Host interface {
 	// the definition of a network that continues to run.
 	StopNetwork(name string, keep bool)
 	UndefineNetwork(name string)
-	// PowerOff stops a domain without a shutdown of the guest. Pause pauses it until it is resumed.
+	// PowerOff stops a domain without a shutdown of the guest. Pause pauses a domain until the domain is resumed.
 	PowerOff(name string)
 	Pause(name string)
 	// Cut interrupts operations of the provider before their n-th change from now, as if the process had been killed.
@@ -219,7 +219,7 @@ func (b *suite) domain(node string) string { return b.cluster.MachineName(node) 
 
 func (b *suite) boot(node string) int { return b.host.Boot(b.domain(node)) }
 
-// objects describes all objects on the hypervisor except reservations, which the next Prepare changes.
+// objects describes all objects on the hypervisor. It leaves out reservations, because the next Prepare changes them.
 func (b *suite) objects() []string {
 	return slices.DeleteFunc(b.host.Objects(), func(s string) bool { return strings.HasPrefix(s, "reservation ") })
 }

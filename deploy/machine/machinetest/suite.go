@@ -71,6 +71,8 @@ func testEmpty(b *suite) {
 	b.wantUnchanged(before)
 }
 
+// testPrepare tests that Prepare creates the network with its reservations and uploads the image, and that a second
+// call changes nothing.
 func testPrepare(b *suite) {
 	s := b.spec("n1")
 	b.prepare(s)
@@ -87,6 +89,7 @@ func testPrepare(b *suite) {
 	}
 }
 
+// testEnsure tests that Ensure creates and starts a machine as the spec describes it, and that a second call changes nothing.
 func testEnsure(b *suite) {
 	s := b.start("n1")
 	boot, objects := b.boot("n1"), b.objects()
@@ -108,6 +111,7 @@ func testEnsure(b *suite) {
 	b.wantUnchanged(objects)
 }
 
+// testEnsureAtOnce tests that Ensure can create several machines at the same time.
 func testEnsureAtOnce(b *suite) {
 	specs := []provider.Spec{b.spec("n1"), b.spec("n2"), b.spec("n3")}
 	b.prepare(specs...)
@@ -125,6 +129,7 @@ func testEnsureAtOnce(b *suite) {
 	}
 }
 
+// testResize tests that Ensure restarts a machine with the new memory size, and keeps its disk.
 func testResize(b *suite) {
 	s := b.start("n1")
 	boot, objects := b.boot("n1"), b.objects()
@@ -199,6 +204,7 @@ func testRemove(b *suite) {
 	b.wantState("n2", provider.Running)
 }
 
+// testEnsureCutOff interrupts Ensure before each change. It tests that the incomplete machine can be removed, and can be completed.
 func testEnsureCutOff(b *suite) {
 	b.prepare()
 	empty := b.objects()
@@ -230,6 +236,7 @@ func testEnsureCutOff(b *suite) {
 	})
 }
 
+// testRemoveCutOff interrupts Remove before each change, and tests that a second call of Remove completes the removal.
 func testRemoveCutOff(b *suite) {
 	b.prepare()
 	empty := b.objects()
@@ -247,6 +254,7 @@ func testRemoveCutOff(b *suite) {
 	b.wantUnchanged(empty)
 }
 
+// testPrepareCutOff interrupts Prepare before each change, and tests that a second call of Prepare completes it.
 func testPrepareCutOff(b *suite) {
 	before := b.objects()
 	s := b.spec("n1")
@@ -266,6 +274,7 @@ func testPrepareCutOff(b *suite) {
 	})
 }
 
+// testReservations tests that Prepare adds, changes and removes the reservations of the cluster's network.
 func testReservations(b *suite) {
 	if b.Lacks.Reservations {
 		b.Skip("this hypervisor cannot change networks")
@@ -343,6 +352,7 @@ func testCheck(b *suite) {
 	b.wantUnchanged(before)
 }
 
+// testCancelled tests that operations with a cancelled context return soon, with the error context.Canceled.
 func testCancelled(b *suite) {
 	s := b.spec("n1")
 	b.prepare(s)

@@ -19,11 +19,10 @@ type Provider interface {
 	// Prepare creates the network with its reservations and uploads the images. It removes reservations of
 	// this cluster that g does not contain.
 	Prepare(ctx context.Context, c Cluster, g HostSetup) error
-	// Ensure creates the machine, or changes it to its desired state, and starts it. An existing machine keeps its
-	// disk. If the definition of the machine differs from s, the machine is shut down and started again. A machine that
-	// is detached from its network is reconnected: a virtual machine while it runs, a container by a restart. Unless
-	// s.NewDisks is set, the disks of the machine must exist. If only the domain is missing, it is defined again with
-	// the existing disks.
+	// Ensure creates the machine, or changes it to its desired state, and starts it. An existing machine keeps its disk. If the
+	// definition of the machine differs from s, the machine is shut down and started again. A machine that is detached from its network
+	// is reconnected: a virtual machine while it runs, a container by a restart. Unless s.NewDisks is set, the disks of the machine must
+	// exist. If only the domain is missing, it is defined again with the existing disks.
 	Ensure(ctx context.Context, c Cluster, net Network, s Spec) error
 	// Remove stops the machine and removes its domain, disks and identity. Its reservation remains until the next Prepare, or until
 	// the network is removed. A missing machine is no error.
@@ -60,8 +59,8 @@ type Power interface {
 	Start(ctx context.Context, c Cluster, node string) error
 }
 
-// Cleaner is implemented by providers that create networks and images for a cluster. Clean removes the
-// unused networks and images of this cluster, and returns the ones that it keeps because they are in use. nodes are the nodes of the
+// Cleaner is implemented by providers that create networks and images for a cluster. Clean removes the unused networks
+// and images of this cluster, and returns the networks and images that are still in use. nodes are the nodes of the
 // cluster that have a machine on any hypervisor.
 type Cleaner interface {
 	Clean(ctx context.Context, c Cluster, nodes []string) ([]Remaining, error)
@@ -135,7 +134,7 @@ func (e *Error) Kind() failure.Kind { return failure.Provision }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint returns the fix, which is shown below the message.
+// Hint returns how to fix the problem. This text is shown below the message.
 func (e *Error) Hint() string { return e.Fix }
 
 // Causes of an [Error], for errors.Is.

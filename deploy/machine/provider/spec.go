@@ -80,7 +80,7 @@ const (
 )
 
 // Identity contains the keys and the node.json that a machine gets at its first boot. Only HostKey is secret: it must
-// not be in a description of the machine that other users can read.
+// not be in a description of the machine (such as libvirt's XML) that other users can read.
 type Identity struct {
 	Method         Method
 	HostKey        []byte   // private key in OpenSSH's PEM format

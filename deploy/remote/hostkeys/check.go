@@ -161,9 +161,8 @@ func (k *knownKeys) toKnownKeys(keys ...xknownhosts.KnownKey) []KnownKey {
 	return out
 }
 
-// saveKey appends the key to the first known_hosts file. With the file locked, it reads the file
-// again, since another connection may have added a key for this host. It never replaces the file,
-// which may be a link to a file in another folder.
+// saveKey appends the key to the first known_hosts file. It locks the file and reads the file again, since another connection may have
+// added a key for this host. It never replaces the file, because the file may be a link to a file in another folder.
 func (h *Checker) saveKey(key ssh.PublicKey) error {
 	if len(h.cfg.KnownHosts) == 0 {
 		return nil // the key is accepted and not saved, because UserKnownHostsFile is none

@@ -90,7 +90,7 @@ func readKnownHosts(names []string) (*knownKeys, error) {
 	k := &knownKeys{names: map[string]string{}}
 	var files []string
 	for _, name := range names {
-		if name == os.DevNull { // no keys in /dev/null, which users configure to have no known_hosts file
+		if name == os.DevNull { // /dev/null has no keys; users configure it in order to have no known_hosts file
 			continue
 		}
 		data, err := durable.Read(name, durable.ConfigSize)

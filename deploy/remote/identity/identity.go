@@ -93,9 +93,8 @@ func Load(ctx context.Context, cfg sshconfig.Config, keyring *Keyring, ask Promp
 	return id, closeAgent
 }
 
-// findKey returns the key of an IdentityFile, from the agent if the agent has the key, and otherwise from the file. It
-// also returns a description of the key. If the key is from the agent, findKey sets used for the index of the key in
-// fromAgent.
+// findKey returns the key of an IdentityFile, from the agent if the agent has the key, and otherwise from the file. It also returns a
+// description of the key. If the key is from the agent, findKey sets used for the index of the key in fromAgent.
 func (id *Login) findKey(ctx context.Context, file string, fromAgent []ssh.Signer, used map[int]bool) (ssh.Signer, string, error) {
 	public, err := readPublicKey(strings.TrimSuffix(file, ".pub") + ".pub")
 	if err != nil {

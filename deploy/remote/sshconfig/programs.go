@@ -22,9 +22,8 @@ const flagsWithValue = "BDEFIJLOPQRSWbceilmopw"
 
 var keywordRE = regexp.MustCompile(`(?s)^[\s="]*([A-Za-z0-9]+)"?[\s=]*(.*)`)
 
-// CheckPrograms returns an error if ssh, with the given options, could run a program on this computer. The options come
-// from a hive, and the author of the hive may be another person. The user's own configuration file is not checked, even
-// if the option -F names this file.
+// CheckPrograms returns an error if ssh, with the given options, could run a program on this computer. The options come from a hive, and
+// the author of the hive may be another person. The user's own configuration file is not checked, even if the option -F names this file.
 func CheckPrograms(options []string) error {
 	for i := 0; i < len(options); i++ {
 		at := strings.IndexAny(options[i], flagsWithValue)
@@ -52,6 +51,8 @@ func CheckPrograms(options []string) error {
 	return nil
 }
 
+// checkConfigFile returns an error if ssh could run a program because of a line in a configuration file. It does not
+// check files in ~/.ssh and /etc/ssh.
 func checkConfigFile(file string) error {
 	home, _ := os.UserHomeDir()
 	if slices.Contains([]string{filepath.Join(home, ".ssh"), "/etc/ssh"}, filepath.Dir(file)) {

@@ -61,6 +61,7 @@ func (r Resolver) Resolve(ctx context.Context, t Target) (Config, error) {
 	return cfg, nil
 }
 
+// resolve does what Resolve does for one host of the target. depth is the number of jump hosts that were resolved before.
 func (r Resolver) resolve(ctx context.Context, t Target, depth int) (Config, error) {
 	if depth > maxHops {
 		return Config{}, fmt.Errorf("more than %d jump hosts: do they jump through each other?", maxHops)

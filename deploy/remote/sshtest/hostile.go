@@ -12,8 +12,7 @@ import (
 // reverses the direction of text.
 const Hidden = "\x1b[2J\x1b]0;title\x07\r\x9b31m \u009b2J \u202egnp.exe\u202c \u200b\x7f"
 
-// Attacks are handlers that simulate a compromised node. The key describes the attack. A handler gives the same answer
-// to every command.
+// Attacks are handlers that simulate a compromised node. The key describes the attack. A handler gives the same answer to every command.
 var Attacks = map[string]Handler{
 	"endless output": func(_ context.Context, e *Exec) int { return repeat(e.Stdout, "x") },
 	"endless errors": func(_ context.Context, e *Exec) int { return repeat(e.Stderr, "x") },

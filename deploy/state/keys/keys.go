@@ -73,9 +73,8 @@ func RemoveSecrets(d state.Dir, accessFiles ...string) error {
 	return errors.Join(errs...)
 }
 
-// makeKey reads a key from a file. If the file does not exist, makeKey generates a key and writes the file to the disk
-// before it returns. Otherwise a power failure could lose a key that a machine already has, and nixbench could not log
-// in to the machine.
+// makeKey reads a key from a file. If the file does not exist, makeKey generates a key and writes the file to the disk before it
+// returns. Otherwise a power failure could lose a key that a machine already has, and nixbench could not log in to the machine.
 func makeKey(d state.Dir, file, comment string) (Key, error) {
 	data, err := durable.Read(file, durable.KeySize)
 	if err == nil {

@@ -6,6 +6,6 @@
 //	nodes/<name>.log the logs of its nodes
 //	state.json       a copy of the state at the end of the run
 //
-// The holder of the cluster's lock writes with a [Recorder]. [List] and [Open] read, and need no lock. After a process was
-// killed, the record of its run is complete except for its end.
+// The holder of the cluster's lock writes with a [Recorder]. [List] and [Open] read, and need no lock. If the process
+// of a run is killed, only the end of the run is missing in the record.
 package runs

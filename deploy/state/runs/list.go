@@ -78,8 +78,8 @@ func runIDs(d state.Dir) ([]string, error) {
 	return ids, nil
 }
 
-// compareNewest orders runs for sorting, the newest first. It compares the start times in the
-// identifiers, which are in seconds, and then the recorded start times.
+// compareNewest orders runs for sorting, the newest first. It first compares the start times in the identifiers. These
+// times are in whole seconds, so it then compares the recorded start times.
 func compareNewest(a, b *Run) int {
 	second := func(r *Run) string { return r.ID[:min(len(r.ID), len("20060102T150405Z"))] }
 	return cmp.Or(strings.Compare(second(b), second(a)), b.Started.Compare(a.Started), strings.Compare(b.ID, a.ID))
@@ -120,6 +120,7 @@ func readRuns(d state.Dir) (runs []*Run, errs map[string]error, err error) {
 	return runs, errs, nil
 }
 
+// readRun reads the record of a run. holder is the process that holds the lock, or nil. The run is active if holder is its process.
 func readRun(d state.Dir, id string, holder *state.Holder) (*Run, error) {
 	file := filepath.Join(runDir(d, id), "run.json")
 	data, err := durable.Read(file, durable.ConfigSize)

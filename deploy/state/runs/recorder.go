@@ -300,6 +300,7 @@ func appendTo(file string, data []byte) ([]byte, error) {
 	return data[n:], err
 }
 
+// writeRun writes run.json. If the write fails, run.json counts as changed, so that the next write includes it.
 func (r *Recorder) writeRun() error {
 	r.mu.Lock()
 	r.changed = false

@@ -14,8 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure/daemon/wire"
 )
 
-// Store is a store in memory. Its fields also determine how the daemon of the store behaves. Set the fields before the
-// first connection.
+// Store is a store in memory. Its fields also determine how the daemon of the store behaves. Set the fields before the first connection.
 type Store struct {
 	Infos   []daemon.PathInfo // the records that QueryPathInfo returns
 	Version uint64            // of the protocol; 0: 1.35
@@ -78,7 +77,7 @@ func (s *Store) Asked(op uint64) int {
 	return s.asked[op]
 }
 
-// session is one connection. After the first error it reads zero values, and ends.
+// session serves one connection. After the first error, it reads only zero values, and ends.
 type session struct {
 	*Store
 	wire.Decoder

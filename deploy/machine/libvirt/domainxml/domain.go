@@ -124,8 +124,8 @@ func configureVM(d *libvirtxml.Domain, m Machine) {
 	}
 }
 
-// machineType returns QEMU's machine type. On x86_64, UEFI needs q35, which is also the best type with
-// KVM. Without KVM, the older type pc is faster.
+// machineType returns QEMU's machine type. On x86_64, UEFI needs the type q35. With KVM, q35 is also the best type.
+// Without KVM, the older type pc is faster.
 func machineType(m Machine) string {
 	switch {
 	case m.Host.Type == "test":

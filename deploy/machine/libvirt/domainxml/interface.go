@@ -7,10 +7,9 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// ReconnectSteps returns two XML descriptions of a running domain's interface. The first names the network's bridge,
-// the second names the network. The caller updates the interface with the first and then with the second. An update
-// with only the second would have no effect: the interface already names the network, and libvirt ignores an update
-// that changes nothing.
+// ReconnectSteps returns two XML descriptions of a running domain's interface. The first names the network's bridge, the second names
+// the network. The caller updates the interface with the first and then with the second. An update with only the second would have no
+// effect: the interface already names the network, and libvirt ignores an update that changes nothing.
 func ReconnectSteps(running, mac, network, bridge string) ([]string, error) {
 	var d libvirtxml.Domain
 	if err := d.Unmarshal(running); err != nil {

@@ -58,7 +58,7 @@ type DomainInfo struct {
 	UUID   string
 	Type   string // kvm, qemu (emulated), lxc or test
 	Mark   *MachineMark
-	MAC    string // MAC of the first interface, which nixbench defines; other interfaces are defined in the role's XML
+	MAC    string // MAC of the first interface; nixbench defines this interface, and the role's XML the others
 	Link   *Link  // the first interface; nil if it is not on a libvirt network
 	Links  []Link // all interfaces on libvirt networks
 	VCPUs  int

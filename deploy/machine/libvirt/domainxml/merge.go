@@ -96,6 +96,7 @@ var elementStart = regexp.MustCompile(`^<([^\s/>]+)`)
 // elementName returns the name of an element, with its namespace prefix, from the element's text.
 func elementName(text string) string { return elementStart.FindStringSubmatch(text)[1] }
 
+// parseElement parses a text that must contain exactly one XML element.
 func parseElement(text string) (element, error) {
 	var e element
 	dec := xml.NewDecoder(strings.NewReader(text))

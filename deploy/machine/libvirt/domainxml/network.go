@@ -77,8 +77,8 @@ type NetworkInfo struct {
 	Reservations []provider.Reservation
 }
 
-// BelongsTo reports whether nixbench created the network for the cluster. It returns false for a copy of
-// the network, which has another UUID.
+// BelongsTo reports whether nixbench created the network for the cluster. It returns false for a copy of the network,
+// because a copy has another UUID.
 func (f NetworkInfo) BelongsTo(c provider.Cluster) bool {
 	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == deriveNetworkUUID(c, f.Name)
 }

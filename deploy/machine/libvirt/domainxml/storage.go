@@ -6,8 +6,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// PoolUUID returns the UUID of a pool that nixbench creates. The UUID shows that nixbench owns the pool, because pools
-// have no metadata.
+// PoolUUID returns the UUID of a pool that nixbench creates. The UUID shows that nixbench owns the pool, because pools have no metadata.
 func PoolUUID(name, path string) string { return deriveUUID("pool", name, path) }
 
 // Pool returns the XML of a pool of type dir.

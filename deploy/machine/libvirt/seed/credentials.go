@@ -32,9 +32,8 @@ func AuthorizedKeys(i provider.Identity) []byte {
 	return []byte(b.String())
 }
 
-// Tmpfiles returns the content of the systemd credential tmpfiles.extra. Early in every boot, systemd-tmpfiles writes
-// the files that this credential describes. It does not replace existing files, so a machine's identity is set only
-// once.
+// Tmpfiles returns the content of the systemd credential tmpfiles.extra. Early in every boot, systemd-tmpfiles writes the files that
+// this credential describes. It does not replace existing files, so a machine's identity is set only once.
 func Tmpfiles(i provider.Identity) []byte {
 	var b strings.Builder
 	line := func(mode, path string, data []byte) {

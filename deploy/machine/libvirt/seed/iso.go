@@ -8,9 +8,9 @@ import (
 
 const sector = 2048
 
-// makeISO returns an ISO 9660 file system with a few files in its root folder. The file system has
-// no Rock Ridge names: Linux shows META-DATA. as meta-data, which is the name that cloud-init reads. All dates are
-// constant, so that the same content gives the same bytes.
+// makeISO returns an ISO 9660 file system with a few files in its root folder. The file system has no Rock Ridge names:
+// Linux shows META-DATA. as meta-data, and cloud-init reads the file meta-data. All dates are constant, so that the
+// same content gives the same bytes.
 //
 // The library kdomanski/iso9660 is not used, because it first writes the files to a temporary folder. One of the files
 // contains the private host key. If the run were killed, this file would remain in the temporary folder.
@@ -74,7 +74,7 @@ func makeISO(label string, files []File) ([]byte, error) {
 	return append(image, content...), nil
 }
 
-// newDirectoryRecord returns a directory record of a file or folder with size bytes, which begins at sector at.
+// newDirectoryRecord returns the directory record of a file or folder. The file has size bytes and begins at the sector at.
 func newDirectoryRecord(name string, at, size int, folder bool) []byte {
 	length := 33 + len(name)
 	length += length % 2

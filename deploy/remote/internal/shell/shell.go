@@ -6,20 +6,18 @@
 //
 //	exec sh -c 'announced="MARK:$$"; echo "$announced" >&2 && echo "$announced" && exec "$@"' sh cmd arg…
 //
-// If the command is a shell script itself (`sh -c` or `bash -c`), the script prints the line, so that only one shell is
-// started:
+// If the command itself is a shell script (`sh -c` or `bash -c`), the printing is inserted in front of this script, so
+// that only one shell is started:
 //
 //	exec bash -c 'announced="MARK:$$"; echo "$announced" >&2 && echo "$announced" || exit
 //	SCRIPT' name arg…
 //
-// The printed line is the announcement. It contains the process group to end when the
-// command is cancelled (sshd does not end a cancelled command), and proves that the
-// programs in front of the script, such as sudo, have started it. What the login shell prints is in front of
-// the line, so it is never interpreted as output of the command. If the command is
-// cancelled while a slow login shell is still starting, the announcement fails and the
-// command does not start. The line contains only words and single quotes, so the login
-// shell need not be a POSIX shell. The first word is exec, so that the command is never
-// interpreted as a keyword, an assignment or a builtin.
+// The printed line is the announcement. It contains the id of the process group to end when the command is cancelled (sshd does not end
+// a cancelled command), and proves that the programs in front of the script, such as sudo, have started it. Text that the login shell
+// prints is in front of the announcement, so such text is never interpreted as output of the command. If the command is cancelled while
+// a slow login shell is still starting, the announcement fails and the command does not start. The line contains only words and single
+// quotes, so the login shell need not be a POSIX shell. The first word is exec, so that the command is never interpreted as a keyword,
+// an assignment or a builtin.
 package shell
 
 import (
@@ -35,7 +33,7 @@ const (
 	head   = `announced="`
 	middle = `:$$"; echo "$announced" >&2 && echo "$announced" `
 	tail   = middle + `&& exec "$@"`
-	before = middle + "|| exit\n" // before the script of a command that is a script
+	before = middle + "|| exit\n" // inserted before the script if the command is itself a script
 )
 
 // Announce returns the argv of a script that prints "mark:PID\n" on stderr and on stdout, and then executes
@@ -52,7 +50,7 @@ func isShell(argv []string) bool {
 	return (argv[0] == "sh" || argv[0] == "bash") && argv[1] == "-c"
 }
 
-// Line quotes argv for the login shell, which executes it with exec.
+// Line returns a line for the login shell that executes argv with exec. It quotes the arguments.
 func Line(argv []string) string {
 	return "exec " + shellescape.QuoteCommand(argv)
 }
