@@ -14,8 +14,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// EngineKinds returns the engines that nixbench supports. An engine consists of its package and its NixOS modules; the code of deploy names
-// engines only here.
+// EngineKinds returns the cluster engines that nixbench supports, such as Kubernetes. An engine consists of its Go package and its
+// NixOS modules. Package deploy names engines only here.
 func EngineKinds() []engine.Kind { return []engine.Kind{kubernetes.Kind, slurm.Kind, flux.Kind} }
 
 // newEngines returns the constructor of each engine. The engines issue certificates with the vault of the state folder.
@@ -31,7 +31,8 @@ func newEngines(dir state.Dir) rollout.Engines {
 	return out
 }
 
-// accessFiles returns the names of the files in the state folder to which commands of engines write credentials.
+// accessFiles returns the names of the files in the state folder into which commands of engines write credentials, such as a
+// kubeconfig.
 func accessFiles() []string {
 	var out []string
 	for _, k := range EngineKinds() {
@@ -52,7 +53,8 @@ func defaultAPIPort(hive *nixeval.Hive) int {
 	return 0
 }
 
-// describeNewClusters returns, for each cluster of the hive that no node ran in the state before, how to use it.
+// describeNewClusters returns usage texts for the new clusters of the hive. A cluster is new if no node ran its engine according
+// to the state before.
 func describeNewClusters(hive *nixeval.Hive, before *state.State) []string {
 	members := engine.MembersByKind(hive)
 	var out []string
@@ -68,13 +70,14 @@ func describeNewClusters(hive *nixeval.Hive, before *state.State) []string {
 	return out
 }
 
-// ranEngine reports whether the last system of a node had the engine. A state of an earlier nixbench does not contain
-// it: then ranEngine returns true for any system.
+// ranEngine reports whether the last system of a node had the engine of this kind. The state of an earlier version of nixbench
+// does not contain the engine: then ranEngine returns true for any system.
 func ranEngine(n state.Node, kind string) bool {
 	return n.LastConfirmed != nil && (n.Engine == kind || n.Engine == "" && len(n.Memberships) == 0)
 }
 
-// describeUsage returns how to use the cluster of a kind, or an empty string. members are the members by kind.
+// describeUsage returns a text that tells how to use the cluster of an engine, or an empty string. members are the members of all
+// engines, by the kind of the engine.
 func describeUsage(kind engine.Kind, members map[string][]engine.Member) string {
 	if kind.Usage == nil {
 		return ""
@@ -82,8 +85,8 @@ func describeUsage(kind engine.Kind, members map[string][]engine.Member) string 
 	return kind.Usage(members[kind.Name])
 }
 
-// Cluster returns the hive's cluster of a kind, for a command that only this kind has. command is the name of the command, for the usage
-// error if no node of the hive is a member of such a cluster.
+// Cluster returns the hive's cluster with an engine of this kind. It is for a command that only this engine has. If no node of the
+// hive is a member of such a cluster, Cluster returns a usage error with the name of the command.
 func (s *Session) Cluster(kind engine.Kind, command string) (engine.Cluster, error) {
 	all := engine.MembersByKind(s.Hive)
 	if members := all[kind.Name]; len(members) > 0 {

@@ -15,10 +15,10 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// ModulesFolder is the folder beside hive.nix into which init writes the modules.
+// ModulesFolder is the folder beside hive.nix into which `nixbench init` writes nixbench's NixOS modules.
 const ModulesFolder = "modules"
 
-// ImportedModules returns the folders of nixbench's modules that the hive's nodes import.
+// ImportedModules returns the folders from which the hive's nodes import nixbench's NixOS modules.
 func ImportedModules(hive *nixeval.Hive) []string {
 	var folders []string
 	for _, u := range hive.Units {
@@ -29,9 +29,10 @@ func ImportedModules(hive *nixeval.Hive) []string {
 	return folders
 }
 
-// warnAboutModules sends a warning for each folder of nixbench's modules that differ from the modules of this program. version
-// is the version of the program. It is called twice: before the survey, with a nil hive, for the folder beside the hive,
-// because other modules may break the survey; after the survey, for the other folders that the hive's nodes import.
+// warnAboutModules compares folders with nixbench's NixOS modules with the modules of this program, and sends a warning for each
+// folder that differs. version is the version of the program. It is called twice. Before the survey, hive is nil, and it checks
+// the folder beside the hive, because other modules may break the survey. After the survey, it checks the other folders from which
+// the hive's nodes import modules.
 func warnAboutModules(source nixeval.Source, hive *nixeval.Hive, version string, send event.Sink) {
 	beside := filepath.Join(source.Dir, ModulesFolder)
 	var folders []string
@@ -61,7 +62,7 @@ func warnAboutModules(source nixeval.Source, hive *nixeval.Hive, version string,
 	}
 }
 
-// shorten returns the first names of a list as a text, and how many are left out.
+// shorten returns the first names of a list as a text, with the number of names that are left out.
 func shorten(names []string) string {
 	const most = 3
 	if len(names) <= most {

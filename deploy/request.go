@@ -43,7 +43,7 @@ type Request struct {
 	Describe func(error) (exit int, cause error) // returns the exit code and the error that the record of a run contains
 }
 
-// NodeFilter says which of the selected nodes a command uses.
+// NodeFilter says which of the nodes that the user has selected a command uses.
 type NodeFilter int
 
 const (
@@ -85,8 +85,8 @@ func (r Request) Evaluator() (*nixeval.Evaluator, error) {
 	return nixeval.New(r.Eval), nil
 }
 
-// OpenEvaluator returns an evaluator with the facts of booted machines, for commands that do not survey the hive. It surveys the hive
-// only if a state folder of the hive has facts.
+// OpenEvaluator returns an evaluator with the facts (such as addresses) of booted machines, for commands that need no survey of
+// the hive. It surveys the hive only if one of the hive's state folders contains facts.
 func OpenEvaluator(ctx context.Context, r Request) (*nixeval.Evaluator, error) {
 	r.Eval.Send = r.Send
 	e, err := r.Evaluator()
@@ -108,8 +108,8 @@ func OpenEvaluator(ctx context.Context, r Request) (*nixeval.Evaluator, error) {
 	return s.Eval, nil
 }
 
-// ReadPlan reads a plan file. The file must be authenticated with the state of the request's hive. A plan that somebody else
-// has made could name another hive, and a hive can run programs.
+// ReadPlan reads a plan file. It fails unless the state of the request's hive authenticates the file: a plan file that another
+// person has made could name another hive, and a hive can run programs.
 func (r Request) ReadPlan(file string) (stages.SavedPlan, error) {
 	return stages.ReadPlan(file, func(saved stages.SavedPlan) ([]byte, error) {
 		here, err := r.locate()
@@ -137,7 +137,8 @@ func (r Request) ReadPlan(file string) (stages.SavedPlan, error) {
 	})
 }
 
-// NodeNamed returns a function for Request.Pick that returns the node with a name. It fails if the node's deployment options are broken.
+// NodeNamed returns a function for Request.Pick. The function returns the node with this name, and fails if the node's deployment
+// options are broken.
 func NodeNamed(name string) func(*nixeval.Hive) (nixeval.Node, error) {
 	return func(hive *nixeval.Hive) (nixeval.Node, error) {
 		for _, n := range hive.Nodes {
@@ -163,7 +164,8 @@ func CheckEvaluable(hive *nixeval.Hive, nodes ...nixeval.Node) error {
 	return nil
 }
 
-// verifyState checks the state folder before any of its files is used. It sends a warning for each file that other users can access.
+// verifyState checks the state folder before any of its files is used. It sends a warning for each file in it that other users can
+// access.
 func verifyState(dir state.Dir, send event.Sink) error {
 	loose, err := dir.Verify()
 	for _, l := range loose {

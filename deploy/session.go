@@ -31,8 +31,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Session is what a command works with: the hive and the selected nodes, the cluster's state, and the connections to nodes and hypervisors,
-// which are made at their first use.
+// Session is what a command works with: the hive and the selected nodes, the cluster's state, and the connections to nodes and
+// hypervisors. A connection is made when it is first used.
 type Session struct {
 	Eval     *nixeval.Evaluator
 	Hive     *nixeval.Hive
@@ -51,14 +51,14 @@ type Session struct {
 	readErr error
 }
 
-// recordedRun is the run of a session while it is recorded.
+// recordedRun is the run of a session, whose record is being written.
 type recordedRun struct {
 	*runs.Recorder
 	store *state.Store
 }
 
-// Open reads the structure of the hive, checks its state folder, selects the nodes, and takes the cluster's lock for a command that changes
-// something. It is the only way to what a command works with. The caller closes the session.
+// Open reads the structure of the hive, checks its state folder, and selects the nodes. For a command that changes something, it
+// takes the cluster's lock. Open is the only way to get a Session. The caller closes the session.
 func Open(ctx context.Context, r Request) (*Session, error) {
 	s := &Session{request: r}
 	r.Eval.Send = s.Send
@@ -109,9 +109,9 @@ func (s *Session) Close() {
 	}
 }
 
-// survey reads the structure of the hive, and checks its state folder. If the folder contains facts of booted machines and the request
-// names none, it passes these facts to later evaluations. The survey itself gets no facts, because the set of nodes and their addresses must
-// not depend on which machines run.
+// survey reads the structure of the hive, and checks its state folder. If the folder contains facts of booted machines and the
+// request names no facts, survey passes the facts of the folder to later evaluations. The survey itself gets no facts, because the
+// set of nodes and their addresses must not depend on which machines run.
 func (s *Session) survey(ctx context.Context) error {
 	warnAboutModules(s.Eval.Source, nil, s.request.Version, s.Send)
 	hive, err := s.Eval.Survey(ctx)
@@ -138,8 +138,8 @@ func (s *Session) survey(ctx context.Context) error {
 	return nil
 }
 
-// warnIfRenamed warns if the hive's cluster has no machines, and an earlier cluster of the same hive, with another name, has
-// machines.
+// warnIfRenamed sends a warning if the hive's cluster has no machines, but a cluster with another name, which was made from the
+// same hive earlier, still has machines.
 func warnIfRenamed(s *Session) {
 	for _, other := range runs.FormerNames(s.Dir, s.Eval.Source.String()) {
 		event.Sink(s.Send).Warn("the cluster %s has no machines, and %s is the state of another cluster of this hive that has; if meta.name was changed, set it to %q again to use or destroy that cluster's machines: nixbench apply does not rename them",
@@ -168,7 +168,7 @@ func (s *Session) State() (*state.State, error) {
 	return s.read, s.readErr
 }
 
-// MachineOf implements [fleet.RecordedMachines]. It reads the state only if it was not read before.
+// MachineOf implements [fleet.RecordedMachines]. It reads the state file only once.
 func (s *Session) MachineOf(node string) (state.Machine, *state.Cluster, error) {
 	if run := s.run.Load(); run != nil {
 		return run.store.MachineOf(node)
@@ -187,8 +187,8 @@ func (s *Session) MachineOf(node string) (state.Machine, *state.Cluster, error) 
 // Engines returns the engines of the hive. Each can run commands on its members.
 func (s *Session) Engines() ([]engine.Engine, error) { return newEngines(s.Dir).Of(s.Hive, s.Fleet) }
 
-// recorded calls f and writes a record of the run. It also writes the record if f fails, but not if the user has declined a
-// question of f.
+// recorded calls f and writes a record of the run, also if f fails. It writes no record if the user has answered a question of f
+// with no.
 func (s *Session) recorded(ctx context.Context, f func(run *recordedRun) error) error {
 	store, err := s.Lock.Store()
 	if err != nil {
@@ -214,7 +214,7 @@ func (s *Session) recorded(ctx context.Context, f func(run *recordedRun) error) 
 	return err
 }
 
-// deployer returns a Deployer with everything that a session has. Its Store and Record are nil if no run is recorded.
+// deployer returns a Deployer with everything that a session has. The Deployer's Store and Record are nil if no run is recorded.
 func (s *Session) deployer() *stages.Deployer {
 	d := &stages.Deployer{
 		Eval: s.Eval, Fleet: s.Fleet, Machines: s.Machines, Keep: s.Machines.Keep, Engines: newEngines(s.Dir), Send: s.Send,
@@ -228,7 +228,8 @@ func (s *Session) deployer() *stages.Deployer {
 	return d
 }
 
-// keepRoots registers closures that were built on this machine as garbage collector roots.
+// keepRoots makes garbage collector roots for closures that were built on this machine, so that Nix does not delete them. built
+// maps a unit of the evaluation to its closure.
 func keepRoots(ctx context.Context, e *nixeval.Evaluator, dir state.Dir, built map[string]nixeval.Closure) error {
 	links := map[string]string{}
 	for unit, c := range built {
@@ -246,8 +247,8 @@ func keepRoots(ctx context.Context, e *nixeval.Evaluator, dir state.Dir, built m
 	return nil
 }
 
-// ReadGitRevision returns the revision of the git tree that contains the hive, with the suffix -dirty if the tree has changes. It returns an
-// empty string outside of git.
+// ReadGitRevision returns the revision of the git repository that contains the hive, with the suffix -dirty if the working tree
+// has uncommitted changes. It returns an empty string if the hive is not in a git repository.
 func ReadGitRevision(ctx context.Context, dir string) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -82,7 +82,7 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 	return out, err
 }
 
-// readChanges reads what a run has changed in the systems of its nodes from its record.
+// readChanges reads the record of a run, and returns what the run has changed in the systems of its nodes.
 func readChanges(dir state.Dir, id string) ([]packages.Group, error) {
 	run, err := runs.Open(dir, id)
 	if err != nil {
@@ -99,7 +99,8 @@ func readChanges(dir state.Dir, id string) ([]packages.Group, error) {
 	return groups, nil
 }
 
-// ApplyLocal deploys the selected node, which is this computer. escalation is the command with which commands become root, or nothing.
+// ApplyLocal deploys the selected node, which is this computer. escalation is the command that runs other commands as root, such
+// as sudo; it is empty if nixbench runs as root.
 func (s *Session) ApplyLocal(ctx context.Context, escalation []string, o stages.Options) error {
 	local, err := fleet.NewLocal(s.Hive, s.Nodes[0], escalation, remote.Options{Prompt: s.request.Prompt, Send: s.Send})
 	if err != nil {
@@ -113,8 +114,8 @@ func (s *Session) ApplyLocal(ctx context.Context, escalation []string, o stages.
 	})
 }
 
-// Build builds the systems of the selected nodes, and registers them as garbage collector roots. With a folder for results, it also creates
-// links result-NODE in the folder.
+// Build builds the systems of the selected nodes, and makes garbage collector roots for them. results is a folder: if it is set,
+// Build also creates a link result-NODE in it for each node.
 func (s *Session) Build(ctx context.Context, keepGoing bool, results string) ([]stages.Closure, error) {
 	built, buildErr := stages.Build(ctx, s.Eval, s.Hive, s.Nodes, keepGoing)
 	closures, links := map[string]nixeval.Closure{}, map[string]string{}
@@ -131,7 +132,8 @@ func (s *Session) Build(ctx context.Context, keepGoing bool, results string) ([]
 	return built, errors.Join(buildErr, err)
 }
 
-// Plan returns what Apply would do. If units are requested, their systems are copied to the nodes, and a run is recorded.
+// Plan returns what Apply would do. If the user has asked for the changes of systemd units (o.Units), Plan copies the new systems
+// to the nodes, and records a run.
 func (s *Session) Plan(ctx context.Context, o stages.Options) (made stages.Plan, err error) {
 	if !o.Units {
 		return s.preview(ctx, o)
@@ -143,7 +145,8 @@ func (s *Session) Plan(ctx context.Context, o stages.Options) (made stages.Plan,
 	return made, err
 }
 
-// preview makes a plan. It creates no secrets and no garbage collector roots: apply rebuilds a closure that was garbage-collected.
+// preview makes a plan. It creates no secrets and no garbage collector roots. If Nix deletes a closure before the apply, the apply
+// builds it again.
 func (s *Session) preview(ctx context.Context, o stages.Options) (stages.Plan, error) {
 	recorded, err := s.State()
 	if err != nil {
@@ -156,8 +159,8 @@ func (s *Session) preview(ctx context.Context, o stages.Options) (stages.Plan, e
 	return d.Preview(ctx, s.Hive, s.Nodes, recorded, o)
 }
 
-// verifyPlan makes a plan with the arguments in a plan file, and returns an [stages.OutdatedPlanError] if it differs from the
-// file.
+// verifyPlan makes a new plan with the arguments of a plan file. It returns an [stages.OutdatedPlanError] if the new plan differs
+// from the plan in the file.
 func (s *Session) verifyPlan(ctx context.Context, o ApplyOptions) (*stages.Plan, error) {
 	made, err := s.preview(ctx, o.Options)
 	if err != nil {
@@ -173,7 +176,7 @@ func (s *Session) verifyPlan(ctx context.Context, o ApplyOptions) (*stages.Plan,
 	return &made, nil
 }
 
-// SavePlan writes a plan to a file, with the arguments with which it was made.
+// SavePlan writes a plan to a file, together with the command's arguments with which the plan was made.
 func (s *Session) SavePlan(ctx context.Context, file string, arguments stages.PlanArguments, made stages.Plan) error {
 	saved := newSavedPlan(ctx, s, made)
 	saved.Arguments = arguments
@@ -189,7 +192,7 @@ func (s *Session) SavePlan(ctx context.Context, file string, arguments stages.Pl
 	return nil
 }
 
-// newSavedPlan returns a plan in the form in which it is saved, and compared with a saved plan.
+// newSavedPlan converts a plan to the form that is written to a plan file. Plans are also compared in this form.
 func newSavedPlan(ctx context.Context, s *Session, made stages.Plan) stages.SavedPlan {
 	source := s.Eval.Source
 	out := stages.SavedPlan{

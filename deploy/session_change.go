@@ -19,8 +19,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// PlanRollback returns what a rollback does with each selected node. to is a generation, the name of a run, or empty for the systems before
-// the last run that changed one of the nodes. A run's name begins with a date, and no generation has as many digits as a date.
+// PlanRollback returns what a rollback does with each selected node. to is the number of a generation or the name of a run. If to
+// is empty, the target is the systems before the last run that changed one of the nodes. A name of a run begins with a date, and
+// no generation has as many digits as a date.
 func (s *Session) PlanRollback(ctx context.Context, to string) ([]stages.Step, error) {
 	var target stages.RollbackTo
 	n, err := strconv.Atoi(to)
@@ -51,7 +52,7 @@ func (s *Session) Rollback(ctx context.Context, steps []stages.Step, o stages.Ro
 	return results, err
 }
 
-// Reboot reboots inspected nodes.
+// Reboot reboots nodes. inspected are the results of the inspection of these nodes.
 func (s *Session) Reboot(ctx context.Context, inspected []fleet.Outcome[activate.Node], o stages.RebootOptions) (results []state.NodeResult, err error) {
 	err = s.recorded(ctx, func(*recordedRun) error {
 		results, err = s.deployer().Reboot(ctx, inspected, o)
@@ -60,7 +61,8 @@ func (s *Session) Reboot(ctx context.Context, inspected []fleet.Outcome[activate
 	return results, err
 }
 
-// ChangePower starts or stops the machines of the selected nodes: change is a method of [machine.Power]. ask asks the user to confirm it.
+// ChangePower calls change, a method of [machine.Power] that starts or stops the machines of the selected nodes. Before, ask asks
+// the user to confirm.
 func (s *Session) ChangePower(ctx context.Context, o machine.PowerOptions, ask func(*machine.Power) error,
 	change func(*machine.Power, context.Context, []nixeval.Node, *runs.Recorder, machine.PowerOptions) ([]state.NodeResult, error),
 ) (results []state.NodeResult, err error) {
@@ -79,10 +81,11 @@ func (s *Session) ChangePower(ctx context.Context, o machine.PowerOptions, ask f
 	return results, err
 }
 
-// RotateSecret generates a new value for a secret, or carries out the next step of the rotation of a key ring.
+// RotateSecret generates a new value for a secret. If the secret is a key ring, which is changed in several steps, it carries out
+// the next step of its rotation.
 func (s *Session) RotateSecret(ctx context.Context, name string) (vault.Step, error) {
 	return s.Machines.Vault.Rotate(name, func(sum string) error {
-		if len(s.Hive.Broken) > 0 { // broken units may have nodes that need the new version of the secret, too
+		if len(s.Hive.Broken) > 0 { // nodes that cannot be evaluated may need the new version of the secret, too
 			return &nixeval.EvalError{Units: s.Hive.Broken}
 		}
 		engines, err := s.Engines()
@@ -93,8 +96,8 @@ func (s *Session) RotateSecret(ctx context.Context, name string) (vault.Step, er
 	})
 }
 
-// checkKeyDistributed returns an error unless all nodes that share encrypted data use the new version of the key ring called name. sum is
-// the checksum of the new version.
+// checkKeyDistributed returns an error unless all nodes that share encrypted data use the new version of a key ring. name is the
+// name of the key ring, and sum is the checksum of its new version.
 func checkKeyDistributed(ctx context.Context, engines []engine.Engine, name, sum string) error {
 	for _, e := range engines {
 		holder, ok := e.(engine.Keyholder)

@@ -23,7 +23,8 @@ type DestroyRequest struct {
 	Ask func(*machine.DestroyPlan) error // asks the user to confirm removals; nil: does not ask
 }
 
-// Destroy removes machines. The plan is nil if nixbench has booted no machine of the cluster.
+// Destroy removes machines, and returns the plan that it has carried out. The plan is nil if nixbench has booted no machine of the
+// cluster.
 func (s *Session) Destroy(ctx context.Context, r DestroyRequest) (done *machine.DestroyPlan, results []state.NodeResult, err error) {
 	recorded, err := s.State()
 	if err != nil {
@@ -62,8 +63,9 @@ func (s *Session) Destroy(ctx context.Context, r DestroyRequest) (done *machine.
 	return done, results, err
 }
 
-// checkForget validates the name of a lost hypervisor. The cluster must have objects on it, and the hive must not contain it, because the
-// next apply would connect to it.
+// checkForget returns an error unless name is a lost hypervisor whose machines nixbench may forget. The state must contain
+// machines or other objects of the cluster on this hypervisor. The hive must not contain the hypervisor, because the next apply
+// would connect to it.
 func checkForget(name string, hive *nixeval.Hive, recorded *state.State) error {
 	if name == "" {
 		return nil

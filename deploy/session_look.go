@@ -22,7 +22,7 @@ func (s *Session) Inspect(ctx context.Context) []fleet.Outcome[activate.Node] {
 	return inspect.Nodes(ctx, s.Fleet, s.Nodes, s.request.Parallel, s.Send)
 }
 
-// Examine checks the prerequisites of apply.
+// Examine checks whether everything that apply needs is there, such as a usable hypervisor.
 func (s *Session) Examine(ctx context.Context) ([]provider.Finding, error) {
 	recorded, err := s.State()
 	if err != nil {
@@ -31,7 +31,8 @@ func (s *Session) Examine(ctx context.Context) ([]provider.Finding, error) {
 	return append(inspect.Computer(ctx), s.Machines.Examine(ctx, recorded)...), nil
 }
 
-// Check waits until ctx ends for the conditions of the selected nodes and of their cluster. A deep check also runs test workloads.
+// Check waits for the conditions that a healthy cluster fulfils, for the selected nodes and their cluster. It waits until ctx
+// ends. If o asks for a deep check, it also runs test workloads in the cluster.
 func (s *Session) Check(ctx context.Context, o engine.CheckOptions) ([]check.Result, error) {
 	engines, err := s.Engines()
 	if err != nil {
@@ -49,7 +50,8 @@ func (s *Session) Check(ctx context.Context, o engine.CheckOptions) ([]check.Res
 	return check.Await(ctx, append(conditions, inspect.EngineConditions(engines, s.Nodes, s.request.Parallel, o, look)...), s.Send)
 }
 
-// RunOnNodes calls f for each selected node at the same time. f runs a command; its exit status is the value of the outcome.
+// RunOnNodes calls f for each selected node at the same time. f runs a command on the node. The value of an outcome is the exit
+// status of this command.
 func (s *Session) RunOnNodes(ctx context.Context, f func(context.Context, *remote.Host, nixeval.Node) error) []fleet.Outcome[int] {
 	return fleet.Each(ctx, s.Nodes, s.request.Parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
 		h, err := s.Fleet.Host(ctx, n)
@@ -72,7 +74,7 @@ type StatusOptions struct {
 	Quiet   bool // send no events about the nodes
 }
 
-// Status observes the selected nodes. The result is nil if nothing was observed.
+// Status observes the selected nodes. It returns nil if no node could be observed.
 func (s *Session) Status(ctx context.Context, o StatusOptions) (*inspect.ClusterStatus, error) {
 	recorded, err := s.State()
 	if err != nil {

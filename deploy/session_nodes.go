@@ -12,7 +12,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// selectNodes selects the nodes of the request, whose terms are in on.
+// selectNodes sets the selected nodes of the session. on has the parsed terms of --on of the request.
 func (s *Session) selectNodes(on selection.Selector) (err error) {
 	r := s.request
 	switch {
@@ -89,7 +89,7 @@ func (s *Session) SelectRemote() error {
 	return nil
 }
 
-// targetAddresses returns the hosts of a node, with the port.
+// targetAddresses returns the host names or addresses of a node, each with the port.
 func targetAddresses(d nixeval.Deployment) []string {
 	port := 0
 	if d.TargetPort != nil {
@@ -102,8 +102,8 @@ func targetAddresses(d nixeval.Deployment) []string {
 	return out
 }
 
-// bootedNodes returns the selected nodes whose machines nixbench boots. It omits other nodes with a note; if the user has selected them with
-// --on, this is an error.
+// bootedNodes returns those of the given nodes whose machines nixbench boots. For each other node it sends a note; if the user has
+// named nodes with --on, it returns an error instead.
 func bootedNodes(r Request, hive *nixeval.Hive, nodes []nixeval.Node) ([]nixeval.Node, error) {
 	if err := CheckEvaluable(hive, nodes...); err != nil {
 		return nil, err

@@ -7,8 +7,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine"
 )
 
-// Reserve records the addresses and the keys of the hive's machines, as [Session.Apply] does before it creates them. Then the facts are known before a
-// machine exists.
+// Reserve records in the state the addresses and the host keys of the hive's machines, as [Session.Apply] does before it creates
+// the machines. So the facts about a machine are known before the machine exists.
 func (s *Session) Reserve(ctx context.Context) error {
 	return s.recorded(ctx, func(run *recordedRun) error {
 		plan, err := s.Machines.MakePlan(ctx, run.store.State(), nil, false)

@@ -11,15 +11,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Build builds the closures of units, and returns the names of the units whose closures exist, with
-// a [*BuildError] for the other units. A failed build does not stop other builds. One Nix process
-// builds all closures, so that Nix schedules the builds. builders is the path of Nix's machines
-// file, or empty.
+// Build builds the closures of units (sets of nodes that share one system). It returns the names of the units whose closures
+// exist, and a [*BuildError] for the other units. A failed build does not stop other builds. One Nix process builds all closures,
+// so that Nix schedules the builds. builders is the path of Nix's machines file (a list of remote builders), or empty.
 func (e *Evaluator) Build(ctx context.Context, closures map[string]Closure, builders string) ([]string, error) {
 	return e.NewBuilds(len(closures), builders, nil).Finish(ctx, closures)
 }
 
-// realise runs one Nix process that builds closures. send receives its events.
+// realise runs one Nix process that builds closures. The events of the process go to send.
 func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, builders string, send event.Sink) ([]string, error) {
 	units := slices.SortedFunc(maps.Keys(closures), CompareNatural)
 	drvs := distinctValues(units, func(u string) string { return closures[u].Drv })
@@ -40,7 +39,7 @@ func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, bu
 	if !errors.As(failure, &ne) {
 		return nil, failure
 	}
-	// Ask nix-store which paths exist, because it prints no paths if one build has failed.
+	// nix-store prints no paths if one build has failed. So ask nix-store which paths exist.
 	missing, err := e.queryStore(ctx, distinctValues(units, func(u string) string { return closures[u].Out }), "--check-validity", "--print-invalid")
 	if err != nil {
 		return nil, err
@@ -63,11 +62,11 @@ func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, bu
 	return built, be
 }
 
-// consequenceRE matches errors of Nix about a derivation that was not built because another one failed.
+// consequenceRE matches Nix's errors about a derivation that was not built because another derivation failed.
 var consequenceRE = regexp.MustCompile(`dependenc(?:y|ies) of derivation|^build of |Reason: \d+ dependenc|^some (?:outputs|builds) `)
 
-// buildFailures returns the errors that are the causes of failed builds, with the last lines of the
-// build logs: a builder that failed, a hash mismatch, or a platform that no builder supports.
+// buildFailures returns the errors that caused the failed builds, with the last lines of the build logs. Such an error is a
+// builder that failed, a hash mismatch, or a platform that no builder supports.
 func (l *nixLog) buildFailures() []*NixError {
 	var out []*NixError
 	for _, e := range l.Errors {
@@ -82,7 +81,7 @@ func (l *nixLog) buildFailures() []*NixError {
 	return out
 }
 
-// distinctValues returns the values of f for the units, each value once.
+// distinctValues calls f for each unit, and returns each different result once.
 func distinctValues(units []string, f func(string) string) []string {
 	var out []string
 	for _, u := range units {

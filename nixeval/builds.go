@@ -11,16 +11,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Builds builds closures in batches, so that closures can be built while other units are still being evaluated. One Nix
-// process builds the closures that Add has received, and the next process those that Add has received meanwhile. Finish builds
-// the rest in another process, and waits for the running one only for overlapAfter. So at most two processes build at once,
-// each with Nix's limit of jobs. All batches are one phase for the user.
+// Builds builds closures in batches, so that closures are built while other units of the hive are still being evaluated. Nix
+// builds a batch with one process. Closures that Add receives during a batch form the next batch. Finish builds the rest in a last
+// batch, and waits for the running batch only for overlapAfter. So at most two Nix processes build at once, each with Nix's limit
+// of jobs. For the user, all batches together are one phase.
 type Builds struct {
 	e        *Evaluator
 	units    int // the expected number of units
 	builders string
-	// built receives the closures and the error of each batch that ends before the other batches, or before Finish
-	// is called. It may be nil.
+	// built is called with the closures and the error of each batch that ends before the other batches, or before the call of
+	// Finish. It may be nil.
 	built func(closures map[string]Closure, err error)
 
 	mu        sync.Mutex
@@ -32,28 +32,28 @@ type Builds struct {
 	waiting   map[string]Closure // received by Add, and in no batch
 	taken     map[string]Closure // in a batch
 	progress  [][2]int           // for each batch, how many of its derivations are built, and their number
-	done      []string           // units whose closures exist
+	done      []string           // units of the hive whose closures exist
 	failed    *BuildError        // nil: no build has failed
 	errs      []error            // other errors
 }
 
-// overlapAfter is how long the last batch waits for the running one. If two processes need the same derivation, as is usual
-// for nodes of one hive, one of them waits for the other's lock, and looks at it only every five seconds (Nix's
-// build-poll-interval). So short builds are faster one after the other.
+// overlapAfter is how long the last batch waits for the running one. Nodes of one hive usually need the same derivations. If two
+// Nix processes need the same derivation, the second waits for the lock of the first, and looks at the lock only every five
+// seconds (Nix's build-poll-interval). So short builds are faster one after the other.
 const overlapAfter = 2 * time.Second
 
-// gatherFor is how long the first batch waits for further closures. Units that were evaluated together are added one after
-// the other, and one process builds them at the same time.
+// gatherFor is how long the first batch waits for further closures. Units that were evaluated together are added one after the
+// other, and one Nix process should build all of them.
 const gatherFor = 50 * time.Millisecond
 
-// NewBuilds prepares to build the closures of a number of units. It builds nothing. built is called as described at
-// the field Builds.built. builders is the path of Nix's machines file, or empty.
+// NewBuilds returns a Builds for a number of units. It builds nothing yet. For built, see the field Builds.built. builders is the
+// path of Nix's machines file (a list of remote builders), or empty.
 func (e *Evaluator) NewBuilds(units int, builders string, built func(map[string]Closure, error)) *Builds {
 	return &Builds{e: e, units: units, builders: builders, built: built, waiting: map[string]Closure{}, taken: map[string]Closure{}}
 }
 
-// Add starts to build closures in a moment, and returns at once. If a batch is running, the closures are built after it. Add does
-// nothing for closures that it has received before, nor after Finish, which builds all closures.
+// Add returns at once, and builds the closures soon: if a batch is running, after this batch. Add ignores closures that it has
+// received before. After Finish, Add does nothing, because Finish builds all closures.
 func (b *Builds) Add(ctx context.Context, closures map[string]Closure) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,7 +83,7 @@ func (b *Builds) Add(ctx context.Context, closures map[string]Closure) {
 	})
 }
 
-// takeWaiting returns the closures that Add has received since the last batch as the next batch, or nil if there are none.
+// takeWaiting makes the next batch of the closures that Add has received since the last batch. It returns nil if there are none.
 func (b *Builds) takeWaiting(ctx context.Context) map[string]Closure {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,8 +98,8 @@ func (b *Builds) takeWaiting(ctx context.Context) map[string]Closure {
 	return batch
 }
 
-// Finish builds those of the closures that no batch contains, and waits for all batches. It returns the names of the
-// units of all batches whose closures exist, with a [*BuildError] for the other units.
+// Finish builds those of the closures that are in no batch yet, and waits for all batches. It returns the names of all units of
+// the hive whose closures exist, and a [*BuildError] for the other units.
 func (b *Builds) Finish(ctx context.Context, closures map[string]Closure) ([]string, error) {
 	b.mu.Lock()
 	b.finishing = true
@@ -140,6 +140,7 @@ func (b *Builds) startPhase(units int) {
 	}
 }
 
+// endPhase ends the phase of all batches for the user. It returns the names of the built units, and the errors of all batches.
 func (b *Builds) endPhase(ctx context.Context) ([]string, error) {
 	if !b.started {
 		return nil, nil
@@ -183,6 +184,7 @@ func (b *Builds) buildBatch(ctx context.Context, batch map[string]Closure) {
 	}
 }
 
+// addError adds the error of a batch to those of the other batches. It joins all [*BuildError] to one.
 func (b *Builds) addError(err error) {
 	var failed *BuildError
 	switch {
@@ -198,8 +200,8 @@ func (b *Builds) addError(err error) {
 		}
 		b.failed.Units = append(b.failed.Units, failed.Units...)
 		for _, f := range failed.Failures {
-			// Leave out an error that another batch has reported: both needed the same derivation, or failed for the same
-			// reason.
+			// Leave out an error that another batch has reported already: both batches needed the same derivation, or failed for
+			// the same reason.
 			if !slices.ContainsFunc(b.failed.Failures, func(other *NixError) bool { return other.Drv == f.Drv && (f.Drv != "" || other.Text == f.Text) }) {
 				b.failed.Failures = append(b.failed.Failures, f)
 			}
@@ -207,7 +209,7 @@ func (b *Builds) addError(err error) {
 	}
 }
 
-// newSink returns the sink for the events of a batch. The progress that it sends is that of all batches.
+// newSink returns the sink for the events of one batch. The progress that the sink sends is the progress of all batches together.
 func (b *Builds) newSink() event.Sink {
 	b.mu.Lock()
 	defer b.mu.Unlock()

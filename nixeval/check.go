@@ -32,8 +32,8 @@ func checkPrintable(s string) error {
 	return nil
 }
 
-// checkOptions validates the values of a unit's deployment options, except keys, which [CheckKeys]
-// validates. It returns all errors, joined. Nix has already checked the types of the options.
+// checkOptions validates the values of deployment options, except keys: [CheckKeys] validates them. It returns all errors, joined.
+// Nix has already checked the types of the options.
 func (d Deployment) checkOptions() error {
 	at := func(option string, err error) error {
 		if err == nil {

@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// maxKeyName is the maximum length of a key's file name in bytes. The temporary file has a longer
-// name, which must not exceed the limit of file systems (255 bytes).
+// maxKeyName is the maximum length of a key's file name, in bytes. The temporary file of the key has a longer name, and that name
+// must not exceed the limit of file systems (255 bytes).
 const maxKeyName = 200
 
-// CheckKeys validates the keys of a node or unit, but not the keys' contents. It returns all
-// errors, joined. Each error begins with prefix, such as `web-1.`, and the option.
+// CheckKeys validates the options of the keys of a node or unit, but not the contents of the keys. It returns all errors, joined.
+// Each error begins with prefix, such as `web-1.`, and the name of the option.
 func CheckKeys(prefix string, keys map[string]Key) error {
 	var errs []error
 	owner := map[string]string{} // path → name of the key with that path
@@ -38,7 +38,7 @@ func CheckKeys(prefix string, keys map[string]Key) error {
 	return errors.Join(errs...)
 }
 
-// displayName returns the name for messages. It quotes a name that is empty or has unprintable characters.
+// displayName returns the name as messages show it. It quotes a name that is empty or has unprintable characters.
 func displayName(name string) string {
 	if name == "" || checkPrintable(name) != nil {
 		return fmt.Sprintf("%+q", name)

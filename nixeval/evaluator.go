@@ -27,8 +27,8 @@ type Options struct {
 	Source Source
 	Sets   []Set
 	Facts  string // path of runtime.json, or empty
-	// ExtraModules are Nix functions `parts: role: [ modules ]` that return additional modules of a node. parts is the
-	// argument of the function of [Evaluator.Query], and role is null for a named node.
+	// ExtraModules are Nix functions `parts: role: [ modules ]`. Each returns modules that a node gets in addition. parts is the
+	// argument of the function of [Evaluator.Query]; role is null for a named node.
 	ExtraModules []string
 	// Specialisation is the specialisation whose deployment options the survey reads, or empty.
 	Specialisation string
@@ -42,7 +42,7 @@ type Options struct {
 	Run        Runner // starts programs; nil: Exec
 }
 
-// Unlimited as [Options].ChunkSize means that one process evaluates all units.
+// Unlimited as [Options].ChunkSize means that one process evaluates all units of the hive.
 const Unlimited = math.MaxInt
 
 // Evaluator evaluates and builds one hive with Nix. It is safe for concurrent use.
@@ -61,8 +61,8 @@ func New(o Options) *Evaluator {
 	return &Evaluator{Options: o, output: &flakeOutput{attr: o.Source.Attr}}
 }
 
-// sendMessagesOnce returns a sink that leaves out messages that were sent before, because every evaluation of a hive
-// prints the hive's warnings again.
+// sendMessagesOnce returns a sink that leaves out a message that it has sent before. Each evaluation of a hive prints the hive's
+// warnings again.
 func sendMessagesOnce(send event.Sink) event.Sink {
 	var mu sync.Mutex
 	sent := map[string]bool{} // by level and text
@@ -96,19 +96,19 @@ func (e *Evaluator) eval(ctx context.Context, phase event.Phase, function string
 	return nil
 }
 
-// Query applies a Nix function to `parts` of nix/eval.nix, which has for example the hive as its author wrote it, and decodes
-// the result into v. No node is evaluated.
+// Query applies a Nix function to `parts` (see nix/eval.nix), and decodes the result into v. `parts` contains for example the hive
+// as its author wrote it. No node is evaluated.
 func (e *Evaluator) Query(ctx context.Context, function string, v any) error {
 	return toSetError(e.eval(ctx, event.Survey, "h: ("+function+") h.parts", v))
 }
 
-// Module returns a Nix expression for a module with a text. name is its place in messages.
+// Module returns a Nix expression for a module with this text. Error messages of Nix call the module by name.
 func Module(name, text string) string {
 	return fmt.Sprintf("{ _file = %q; imports = [ (%s) ]; }", name, text)
 }
 
-// evalJSON applies a Nix function to the evaluated hive and returns the result as JSON. For a flake
-// without a selected output, it tries flakeAttrs in order.
+// evalJSON applies a Nix function to the evaluated hive and returns the result as JSON. For a flake without an output that the
+// user has selected, it tries flakeAttrs in order.
 func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function string) ([]byte, error) {
 	if !e.Source.IsFlake() {
 		apply, err := e.wrapFunction(function)
@@ -152,8 +152,8 @@ func (e *Evaluator) nixEval(ctx context.Context, phase event.Phase, target ...st
 	return runNix(ctx, e.Run, log, Command{Argv: argv, Disposable: true})
 }
 
-// runNix runs a program of Nix and returns its output. It returns no output of a program that has failed, because old
-// versions of Nix may have printed incomplete JSON.
+// runNix runs a program of Nix and returns its stdout. If the program fails, it returns no stdout, because old versions of Nix may
+// have printed incomplete JSON.
 func runNix(ctx context.Context, run Runner, log *nixLog, c Command) ([]byte, error) {
 	c.Stderr = log.HandleLine
 	out, err := run(ctx, c)
@@ -175,9 +175,9 @@ func (e *Evaluator) nixFlags() []string {
 	return flags
 }
 
-// wrapFunction returns a Nix function that evaluates a hive as the user wrote it, and applies the given function to the
-// result. Its text contains eval.nix and the modules, and fetches the facts by their hash, so that it can be evaluated in pure
-// mode.
+// wrapFunction returns the text of a Nix function that evaluates a hive, as the user wrote it, and applies the given function to
+// the result. The text contains eval.nix and the modules. It fetches the facts by the hash of their file, so that Nix can evaluate
+// it in pure mode.
 func (e *Evaluator) wrapFunction(function string) (string, error) {
 	argument, source, outputs := "raw", e.Source.String(), "null"
 	if e.Source.IsFlake() {

@@ -11,19 +11,19 @@ import (
 	"strings"
 )
 
-// Hive is the result of a survey: everything in the user's hive that is cheap to evaluate. The
-// texts of deployment.keys, which are secrets, have the type [Secret].
+// Hive is the result of a survey: everything in the user's hive that is cheap to evaluate. The contents of deployment.keys are
+// secret, and have the type [Secret].
 type Hive struct {
 	Meta    Meta
 	Cluster *Cluster // nil if the hive was evaluated by Colmena's makeHive
 	Roles   map[string]Role
 	Nodes   []Node // in natural order: worker-2 before worker-10
 	Units   []Unit // units with at least one node, in the order of their first nodes
-	// Broken maps a unit to the reason why its deployment options cannot be evaluated or are
-	// invalid. The Deployment of such a unit is empty.
+	// Broken maps the name of a unit to the reason why its deployment options cannot be evaluated or are invalid. The field
+	// Deployment of such a unit is empty.
 	Broken map[string]*NixError
-	// BrokenKeys maps a unit to the errors in its deployment.keys. The Deployment of such a unit is
-	// complete, and only commands that use keys fail for the unit, see WithKeys.
+	// BrokenKeys maps the name of a unit to the errors in its deployment.keys. The field Deployment of such a unit is complete.
+	// Only commands that use keys fail for it, see WithKeys.
 	BrokenKeys map[string]*NixError
 }
 
@@ -54,7 +54,7 @@ type Network struct {
 	Domain string  `json:"domain"`
 }
 
-// Endpoint is the address of the cluster's API. Port is 0 if the hive sets none.
+// Endpoint is the address of the cluster's API. Port is 0 if the hive sets no port.
 type Endpoint struct {
 	Role    *string `json:"role"`
 	Address *string `json:"address"`
@@ -69,7 +69,7 @@ type Hypervisor struct {
 	PoolPath string `json:"poolPath"`
 }
 
-// Role is a template for Count nodes.
+// Role is a template for Count nodes that are the same except for their names.
 type Role struct {
 	Count       int      `json:"count"`
 	Hollow      int      `json:"hollow,omitempty"` // number of nodes of the cluster that each machine stands for; 0: the machine is one node
@@ -105,8 +105,8 @@ type Unit struct {
 	Deployment Deployment
 }
 
-// Deployment contains the options in `deployment` of a unit. Except for engine and client, they are those of
-// Colmena.
+// Deployment contains the options in `deployment` of a unit. They are the same as in Colmena, except for engine, client, modules
+// and sshConfig.
 type Deployment struct {
 	TargetHosts                TargetHosts    `json:"targetHost"`
 	TargetPort                 *int           `json:"targetPort"`
@@ -156,8 +156,8 @@ type Generated struct {
 	Bytes  int    `json:"bytes"` // only for kind random
 }
 
-// Secret is a text that must not appear in a log, error, event or JSON output, in which it is
-// replaced by `(secret)`. Only the code that uploads keys calls Reveal.
+// Secret is a text that must not appear in a log, error, event or JSON output: there, `(secret)` replaces it. Only the code that
+// uploads keys calls Reveal.
 type Secret struct{ text string }
 
 // NewSecret returns a Secret with the given text.
@@ -176,9 +176,9 @@ func (s *Secret) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, 
 
 var notNameRE = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// ClusterName returns cluster.name or meta.name. It is used in the names of the cluster's machines
-// and state folder. In Colmena's hives meta.name may be any text, so characters that file names
-// should not contain are replaced by a hyphen.
+// ClusterName returns cluster.name, or meta.name if it is not set. The names of the cluster's machines and of its state folder
+// contain it. In Colmena's hives meta.name may be any text, so ClusterName replaces characters that file names should not contain
+// by a hyphen.
 func (h *Hive) ClusterName() string {
 	if h.Cluster != nil && h.Cluster.Name != nil {
 		return *h.Cluster.Name
@@ -189,7 +189,7 @@ func (h *Hive) ClusterName() string {
 	return "hive"
 }
 
-// Scheduler returns the scheduler that the hive or --set chooses, or an empty string.
+// Scheduler returns the scheduler that the hive or --set has chosen, or an empty string.
 func (h *Hive) Scheduler() string {
 	if h.Cluster == nil || h.Cluster.Scheduler == nil {
 		return ""
@@ -197,7 +197,7 @@ func (h *Hive) Scheduler() string {
 	return *h.Cluster.Scheduler
 }
 
-// Unit returns the unit with the given name, or nil.
+// Unit returns the unit (a node, or all nodes of a role) with this name, or nil.
 func (h *Hive) Unit(name string) *Unit {
 	for i := range h.Units {
 		if h.Units[i].Name == name {
@@ -207,7 +207,7 @@ func (h *Hive) Unit(name string) *Unit {
 	return nil
 }
 
-// surveyResult is the JSON that eval.nix returns for a survey.
+// surveyResult is the JSON that nix/eval.nix returns for a survey.
 type surveyResult struct {
 	Meta        Meta                  `json:"meta"`
 	Cluster     *Cluster              `json:"cluster"`
@@ -217,16 +217,15 @@ type surveyResult struct {
 	Deployments map[string]Deployment `json:"deployments"`
 }
 
-// nodeNameRE matches valid names of named nodes: file names without the special characters of --on.
-// roleNameRE matches valid names of roles: names that host names and libvirt accept, because they
-// are used in the names of machines.
+// nodeNameRE matches valid names of named nodes: file names without the special characters of --on. roleNameRE matches valid names
+// of roles. The names of machines contain the name of a role, so it must be valid for host names and for libvirt.
 var (
 	nodeNameRE = regexp.MustCompile(`^[^\s/\\,!@*?\[\]\x00-\x1f\x7f.][^\s/\\,*?\[\]\x00-\x1f\x7f]*$`)
 	roleNameRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 )
 
-// newHive converts the result of a survey to a Hive, with all nodes of roles. It rejects invalid
-// and duplicate names.
+// newHive converts the result of a survey to a Hive, and adds the nodes of all roles. It returns an error for an invalid or
+// duplicate name. broken maps a unit to the error of its evaluation.
 func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 	h := &Hive{Meta: s.Meta, Cluster: s.Cluster, Roles: s.Roles, Broken: broken}
 	if name := h.ClusterName(); len(name) > maxNodeName {
@@ -304,8 +303,8 @@ func listNodes(s surveyResult) ([]Node, error) {
 	return nodes, nil
 }
 
-// markBroken adds units to Broken whose deployment options have valid types but invalid values,
-// and units with invalid deployment.keys to BrokenKeys.
+// markBroken adds each unit whose deployment options have valid types but invalid values to Broken. It adds each unit with invalid
+// deployment.keys to BrokenKeys.
 func (h *Hive) markBroken() {
 	for i := range h.Units {
 		u := &h.Units[i]
@@ -332,8 +331,8 @@ func (h *Hive) markBroken() {
 	}
 }
 
-// WithKeys returns a copy of the hive for a command that uses the keys of the given nodes. In the copy, units with an invalid
-// deployment.keys are broken like those that cannot be evaluated.
+// WithKeys returns a copy of the hive for a command that uses the keys of the given nodes. In the copy, a unit with invalid
+// deployment.keys is in Broken, as if it could not be evaluated.
 func (h *Hive) WithKeys(nodes []Node) *Hive {
 	out := *h
 	out.Broken = maps.Clone(h.Broken)
@@ -350,8 +349,8 @@ func (h *Hive) WithKeys(nodes []Node) *Hive {
 	return &out
 }
 
-// CompareNatural compares node names, and numbers in them by their values: worker-2 is less than
-// worker-10. It returns 0 only for equal names.
+// CompareNatural compares node names, so that worker-2 comes before worker-10: it compares the numbers in names by their values.
+// It returns 0 only for equal names.
 func CompareNatural(a, b string) int {
 	whole := strings.Compare(a, b)
 	for a != "" && b != "" {
@@ -387,8 +386,7 @@ func leadingDigits(s string) int {
 	return n
 }
 
-// BuildersFile returns the path of the file with remote builders (meta.machinesFile), or an empty
-// string.
+// BuildersFile returns the path of the file that lists remote builders (meta.machinesFile), or an empty string.
 func (h *Hive) BuildersFile() string {
 	if h.Meta.MachinesFile == nil {
 		return ""

@@ -7,8 +7,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// WithoutFacts returns an evaluator for the same hive without facts, such as for images, which are built
-// before machines exist. It sends only messages and build events to send, and no phases.
+// WithoutFacts returns an evaluator for the same hive without facts (such as addresses). It is used for boot images, which are
+// built before machines exist. The new evaluator sends only messages and build events to send, and no phases.
 func (e *Evaluator) WithoutFacts(send event.Sink) *Evaluator {
 	o := e.Options
 	o.Facts = ""
@@ -21,8 +21,7 @@ func (e *Evaluator) WithoutFacts(send event.Sink) *Evaluator {
 	return e.withOptions(o)
 }
 
-// WithFacts returns an evaluator for the same hive with the facts in a file. It returns e if file
-// is empty.
+// WithFacts returns an evaluator for the same hive that reads the facts from file. If file is empty, it returns e.
 func (e *Evaluator) WithFacts(file string) *Evaluator {
 	if file == "" {
 		return e
@@ -32,16 +31,14 @@ func (e *Evaluator) WithFacts(file string) *Evaluator {
 	return e.withOptions(o)
 }
 
-// withOptions returns an evaluator with the options o for the same hive. It keeps the flake output
-// that e has found.
+// withOptions returns an evaluator for the same hive with other options. It keeps which flake output e has found.
 func (e *Evaluator) withOptions(o Options) *Evaluator {
 	d := New(o)
 	d.output = e.output
 	return d
 }
 
-// Images evaluates the boot images of roles, and returns an image's closure for each role. kind is
-// vm or container.
+// Images evaluates the boot images of roles, and returns the closure of the image for each role. kind is vm or container.
 func (e *Evaluator) Images(ctx context.Context, kind string, roles []string) (map[string]Closure, error) {
 	names, err := EncodeJSON(roles)
 	if err != nil {
@@ -56,8 +53,7 @@ func (e *Evaluator) Images(ctx context.Context, kind string, roles []string) (ma
 	return images, errors.Join(err, checkClosures(images))
 }
 
-// RealiseImage builds the image that a role sets, if the image is a store path that does not exist
-// yet.
+// RealiseImage builds the boot image that a role sets, if the image is a store path that does not exist yet.
 func (e *Evaluator) RealiseImage(ctx context.Context, role string) error {
 	name, err := nixString(role)
 	if err != nil {

@@ -14,22 +14,22 @@ import (
 	"github.com/nixbench/nixbench/nixeval/workload"
 )
 
-// Closure is the NixOS system or boot image of a unit. It may not be built yet.
+// Closure is the NixOS system or the boot image of a unit (a node, or all nodes of a role). It may not be built yet.
 type Closure struct {
 	Drv    string `json:"drv"`    // path of the derivation
 	Out    string `json:"out"`    // store path of the build result
 	System string `json:"system"` // platform, such as x86_64-linux
 }
 
-// Instantiate evaluates the systems of units. It returns the closures of all units that could be
-// evaluated, and an [*EvalError] for the other units. It runs several Nix processes at once, each for
-// a few units, see [workload.Work.Plan].
+// Instantiate evaluates the systems of units (sets of nodes that share one system). It returns the closures of all units that
+// could be evaluated, and an [*EvalError] for the other units. It runs several Nix processes at once, each for a few units, see
+// [workload.Work.Plan].
 func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string]Closure, error) {
 	return e.InstantiateEach(ctx, units, func(map[string]Closure) {})
 }
 
-// InstantiateEach is like Instantiate, and also calls each with the closures of each process that has ended, while other units
-// are still being evaluated. It makes one call at a time, and waits until each returns.
+// InstantiateEach does the same as Instantiate. Each time that a Nix process ends, it also calls each with the closures of this
+// process, while other units are still being evaluated. It makes one call of each at a time.
 func (e *Evaluator) InstantiateEach(ctx context.Context, units []string, each func(map[string]Closure)) (map[string]Closure, error) {
 	if len(units) == 0 {
 		return nil, nil
@@ -85,18 +85,17 @@ func checkClosures(closures map[string]Closure) error {
 	return nil
 }
 
-// splitInto is the number of chunks into which a failing chunk of units is split. By default a chunk has fewer units, so that
-// each of its units is then evaluated alone. This costs no more than to halve the chunk repeatedly, and is faster.
+// splitInto is the number of chunks into which a chunk of units is split if its evaluation fails. A chunk usually has fewer units
+// than splitInto, so that each of its units is then evaluated alone. This costs no more than halving the chunk repeatedly, and is
+// faster.
 const splitInto = 8
 
-// isolateFailures calls do for every chunk of units, with at most the given number of concurrent
-// calls. It splits a chunk that fails, until each failing unit is alone in its chunk. It returns
-// the errors of the failing units. The last result is an error that no unit causes, such as a
-// missing Nix or a cancelled context.
+// isolateFailures calls do for every chunk of units, with at most `workers` calls at the same time. If a chunk fails, it splits
+// the chunk, until each failing unit is alone in its chunk. It returns the errors of the failing units. The last result is an
+// error that no unit has caused, such as a missing Nix or a cancelled context.
 //
-// Units may need more memory than the plan expects, for example if each reads options of all nodes.
-// If the kernel kills a process for that reason, its units are evaluated again at the end, one
-// unit in one process at a time.
+// Units may need more memory than the plan expects, for example if each reads options of all nodes. If the kernel kills a
+// process because the memory is full, the units of this process are evaluated again at the end, one unit at a time.
 func isolateFailures(ctx context.Context, work iter.Seq[[]string], workers int, do func(context.Context, []string) error) (map[string]*NixError, error) {
 	failed, err := isolate(ctx, work, workers, do)
 	var again []string
@@ -117,8 +116,8 @@ func isolateFailures(ctx context.Context, work iter.Seq[[]string], workers int, 
 	return failed, err
 }
 
-// isolate is isolateFailures without the second evaluation of units whose process was killed: it returns an error for each of
-// them.
+// isolate does the same as isolateFailures, but does not evaluate units again whose process was killed: it returns an error for
+// each of these units.
 func isolate(ctx context.Context, work iter.Seq[[]string], workers int, do func(context.Context, []string) error) (map[string]*NixError, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -15,7 +15,7 @@ type Expression struct {
 	File string // path of a file that contains the function
 }
 
-// Introspect returns the value of an expression as JSON.
+// Introspect evaluates a query and returns its value as JSON.
 func (e *Evaluator) Introspect(ctx context.Context, x Expression) ([]byte, error) {
 	f, err := x.toNixFunction(e.Source.IsFlake() && !e.Impure)
 	if err != nil {
@@ -24,8 +24,8 @@ func (e *Evaluator) Introspect(ctx context.Context, x Expression) ([]byte, error
 	return e.evalJSON(ctx, event.Evaluate, "h: h.introspect "+f)
 }
 
-// IntrospectDrvs writes the derivations in an expression's value into the store and returns their
-// paths.
+// IntrospectDrvs evaluates a query, writes the derivations in its value into the store, and returns the paths of these
+// derivations.
 func (e *Evaluator) IntrospectDrvs(ctx context.Context, x Expression) ([]string, error) {
 	f, err := x.toNixFunction(e.Source.IsFlake() && !e.Impure)
 	if err != nil {
@@ -36,7 +36,7 @@ func (e *Evaluator) IntrospectDrvs(ctx context.Context, x Expression) ([]string,
 	return drvs, err
 }
 
-// toNixFunction returns the function as a Nix expression that can be evaluated in pure mode if pure is set.
+// toNixFunction returns the query as the text of a Nix function. With pure, Nix can evaluate this text in pure mode.
 func (x Expression) toNixFunction(pure bool) (string, error) {
 	if x.File == "" {
 		return "(\n" + x.Text + "\n)", nil // the closing parenthesis has its own line, because the text may end with a comment

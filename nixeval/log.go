@@ -10,8 +10,7 @@ import (
 
 const keepLogLines = 20 // number of last lines of each build's log that are kept for its error message
 
-// nixLog reads the stderr of one Nix process. It sends events, and stores the last lines of each build's
-// log.
+// nixLog reads the stderr of one Nix process. It sends events, and keeps the last lines of each build's log.
 type nixLog struct {
 	nixlog.Reader
 	send      event.Sink
@@ -46,13 +45,13 @@ func (l *nixLog) handleStop(a nixlog.Activity) {
 	}
 }
 
-// newError returns a [*NixError] for an error in Nix's log.
+// newError converts an error in Nix's log to a [*NixError].
 func (l *nixLog) newError(e nixlog.Error) *NixError {
 	return &NixError{Text: e.Text, Raw: e.Raw, File: e.File, Line: e.Line, Col: e.Col, Drv: e.Drv, fullTrace: l.fullTrace}
 }
 
-// hasFailed reports whether Nix has reported an error for the derivation, which it does before it ends the activity of the
-// build.
+// hasFailed reports whether Nix has reported an error for the derivation. Nix reports this error before the end of the build's
+// activity.
 func (l *nixLog) hasFailed(drv string) bool {
 	return slices.ContainsFunc(l.Errors, func(e nixlog.Error) bool { return e.Drv == drv })
 }
@@ -78,8 +77,8 @@ func (l *nixLog) handleMessage(level int64, msg string) {
 	}
 }
 
-// sendMessage sends a warning or the output of builtins.trace. A trace that begins with the word
-// warning is sent as a warning, because older versions of Nix print NixOS's warnings as traces.
+// sendMessage sends a warning, or the output of builtins.trace. A trace that begins with the word "warning" is sent as a warning,
+// because older versions of Nix print the warnings of NixOS as traces.
 func (l *nixLog) sendMessage(msg string) {
 	text, traced := strings.CutPrefix(msg, "trace: ")
 	for _, prefix := range []string{"warning: ", "evaluation warning: "} {

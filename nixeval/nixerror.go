@@ -52,16 +52,15 @@ func (e *NixError) Error() string {
 // Kind implements [failure.Classified].
 func (e *NixError) Kind() failure.Kind { return failure.Nix }
 
-// stringPlaceRE matches a position in a Nix expression of the command line, with its source lines. Such a position does not
-// help the user: it is in eval.nix, or in the expression that the user has passed with -E.
+// stringPlaceRE matches a position, with its source lines, in a Nix expression that nixbench passes on the command line. Such a
+// position does not help the user: it is in nixbench's eval.nix, or in the expression that the user has passed with -E.
 var (
 	stringPlace   = "at «string»:"
 	stringPlaceRE = regexp.MustCompile(`\n+` + stringPlace + `\d+:\d+:(?:\n+ *(?:\d+)? ?\|[^\n]*)*`)
 )
 
-// moveMessageFirst returns the text of an error with the message first and the frames of the trace
-// after it; newer versions of Nix print the frames first. It removes frames that are not in the
-// user's files.
+// moveMessageFirst returns the text of an error with the message first, and the frames of the trace after the message. Newer
+// versions of Nix print the frames first. It removes frames that are not in the user's files.
 func moveMessageFirst(text string) string {
 	var frames []string // each begins with "…"
 	var message []string
@@ -99,7 +98,7 @@ func (e *NixError) Hint() string {
 	return ""
 }
 
-// hints contains a hint for each kind of error message. The first that matches is used.
+// hints lists regular expressions for error messages, each with a hint for the user. The first that matches is used.
 var hints = []struct {
 	re   *regexp.Regexp
 	hint string
@@ -142,8 +141,8 @@ var hints = []struct {
 	},
 }
 
-// newProcessError returns the error for a failed Nix process: a [*NixError] with the last error in
-// the log or with the process's other output, or err if the process was cancelled or did not start.
+// newProcessError returns the error for a failed Nix process. This is a [*NixError] with the last error in the log, or with the
+// other output of the process. If the process was cancelled or did not start, it returns err.
 func newProcessError(argv []string, err error, log *nixLog) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNoNix) {
 		return err
@@ -177,7 +176,7 @@ func newHiveError(format string, args ...any) *NixError {
 	return &NixError{Text: text, Raw: text}
 }
 
-// EvalError means that units could not be evaluated. Units maps each of these units to its error.
+// EvalError means that units of the hive (nodes, or roles) could not be evaluated. Units maps each of these units to its error.
 type EvalError struct {
 	Units map[string]*NixError
 }
@@ -203,8 +202,7 @@ func (e *BuildError) Error() string {
 // Kind implements [failure.Classified].
 func (e *BuildError) Kind() failure.Kind { return failure.Build }
 
-// toSetError converts an error of Nix about --set to a usage error. It returns other errors
-// unchanged.
+// toSetError converts an error of Nix about an argument of --set to a usage error. It returns any other error unchanged.
 func toSetError(err error) error {
 	var ne *NixError
 	if !errors.As(err, &ne) {

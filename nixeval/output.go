@@ -9,14 +9,14 @@ import (
 	"sync"
 )
 
-// flakeOutput is the output of a flake that is evaluated: the one that the user has selected, or the first in flakeAttrs that
-// is not known to be missing.
+// flakeOutput is the output of a flake that nixbench evaluates. It is the output that the user has selected, or the first in
+// flakeAttrs that is not known to be missing.
 type flakeOutput struct {
 	mu   sync.Mutex
 	attr string
 }
 
-// current returns the attribute of the flake that is evaluated now, and whether it is the last one in flakeAttrs.
+// current returns the attribute of the flake that is evaluated now, and whether this attribute is the last in flakeAttrs.
 func (o *flakeOutput) current() (attr string, last bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -26,7 +26,8 @@ func (o *flakeOutput) current() (attr string, last bool) {
 	return o.attr, o.attr == flakeAttrs[len(flakeAttrs)-1]
 }
 
-// advance selects the output that is tried after the given one, which is missing, unless another evaluation has done this.
+// advance selects the output that is tried next, because the output `after` is missing. If another evaluation has done this
+// already, advance does nothing.
 func (o *flakeOutput) advance(after string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -35,7 +36,7 @@ func (o *flakeOutput) advance(after string) {
 	}
 }
 
-// noHiveMessage is the error for a flake without a hive and without nixosConfigurations.
+// noHiveMessage returns the error message for a flake that has neither a hive nor nixosConfigurations.
 func noHiveMessage(source Source) string {
 	also := ""
 	if file := filepath.Join(source.Dir, "hive.nix"); isFile(file) {
@@ -44,8 +45,8 @@ func noHiveMessage(source Source) string {
 	return fmt.Sprintf("%s has no output with a hive (%s), and no %s%s", source, strings.Join(hiveOutputs, ", "), configurationsOutput, also)
 }
 
-// isMissingOutput reports whether Nix's error says that the flake has no output attr, or that attr is not the set of all
-// outputs.
+// isMissingOutput reports whether Nix's error says that the flake has no output attr, or that attr is not the set of all outputs
+// of the flake.
 func isMissingOutput(source Source, err error, attr string) bool {
 	var ne *NixError
 	if !errors.As(err, &ne) {

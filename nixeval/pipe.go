@@ -14,9 +14,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/child"
 )
 
-// StartPipe starts a program that reads requests from its stdin and writes replies to its stdout. The returned
-// connection writes to the program and reads from it. Close closes both, waits until the program has ended, and kills
-// it after a second. When ctx is cancelled, the program is ended.
+// StartPipe starts a program that reads requests from its stdin and writes replies to its stdout. The returned connection writes
+// to the program's stdin and reads from its stdout. Close closes both and waits until the program has ended; after a second it
+// kills the program. When ctx is cancelled, the program is ended.
 func StartPipe(ctx context.Context, c Command) (io.ReadWriteCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)

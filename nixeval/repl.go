@@ -21,8 +21,9 @@ import (
 // `pkgs` and `lib` of the hive.
 func (e *Evaluator) Repl(ctx context.Context) error {
 	if e.Source.IsFlake() {
-		// Evaluate almost nothing: this finds the output that contains the hive, and makes Nix lock the inputs of the flake,
-		// which getFlake does not do. The hive itself may be broken, and the user may start the REPL to debug it.
+		// Evaluate almost nothing, for two purposes: to find the flake output that contains the hive, and to make Nix lock the
+		// inputs of the flake, which getFlake does not do. The hive itself may be broken, because the user may start the REPL to
+		// debug it.
 		if _, err := e.evalJSON(ctx, event.Survey, "h: null"); err != nil {
 			return err
 		}

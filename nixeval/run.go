@@ -15,21 +15,20 @@ import (
 	"github.com/nixbench/nixbench/deploy/child"
 )
 
-// Command is a program to run without a terminal.
+// Command is a program that runs without a terminal.
 type Command struct {
 	Argv   []string
 	Stderr func(line string) // called for each line of stderr, in order
-	// Disposable means that the program may be killed at once. It is set for evaluations, because an evaluation in an endless
-	// loop reacts only to SIGKILL.
+	// Disposable means that the program is killed soon after SIGTERM if it does not end. It is set for evaluations: an evaluation
+	// in an endless loop reacts only to SIGKILL.
 	Disposable bool
 }
 
-// Runner runs a command until it ends and returns its stdout. If ctx is cancelled, it ends the
-// command and all child processes of the command. This package starts all programs except the REPL
-// through a Runner, so that tests can observe and replace the programs.
+// Runner runs a command until it ends, and returns its stdout. If ctx is cancelled, the Runner ends the command and all its child
+// processes. This package starts all programs except the REPL by a Runner, so that tests can observe and replace the programs.
 type Runner func(ctx context.Context, c Command) (stdout []byte, err error)
 
-// Time between SIGTERM and SIGKILL for a cancelled command, or for a disposable one.
+// Time between SIGTERM and SIGKILL when a command is cancelled: exitGrace in general, and a shorter time for a disposable command.
 const (
 	exitGrace       = 5 * time.Second
 	disposableGrace = 300 * time.Millisecond
@@ -42,9 +41,9 @@ var ErrNoNix = errors.New("nix is not installed, or not on PATH")
 func Exec(ctx context.Context, c Command) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	cmd.Env = append(os.Environ(), "PAGER=cat", "NIX_PAGER=cat") // some Nix commands start a pager even without a terminal
-	// Run the program in a new session. Then Ctrl-C on the terminal signals only nixbench, which ends the program's process
-	// group. A program that asks for a password has no terminal, and so fails with a message. If nixbench is killed, Linux
-	// ends the program (child.SetDeathSignal).
+	// Run the program in a new session. Then Ctrl-C on the terminal signals only nixbench, which ends the program's process group.
+	// A program in a new session has no terminal, so one that asks for a password fails with a message. If nixbench is killed,
+	// Linux ends the program (child.SetDeathSignal).
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
@@ -60,7 +59,7 @@ func Exec(ctx context.Context, c Command) ([]byte, error) {
 	err := cmd.Run()
 	lines.flush()
 	if cmd.Process != nil && ctx.Err() != nil {
-		// Kill the processes of the process group that have ignored SIGTERM.
+		// The program has ended. Kill those of its child processes that have ignored SIGTERM.
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	switch {
@@ -78,8 +77,7 @@ func Exec(ctx context.Context, c Command) ([]byte, error) {
 // a build can print an endless line.
 const maxLine = 1 << 20
 
-// lineWriter calls each for every line that is written to it. flush must be called at the end for a
-// last line without newline.
+// lineWriter calls each for every line that is written to it. Call flush at the end, for a last line without a newline.
 type lineWriter struct {
 	each func(string)
 	rest []byte // unfinished last line

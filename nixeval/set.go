@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Set is one --set PATH=VALUE. Nix parses VALUE, because the type of the hive's value at PATH
-// determines how VALUE is parsed.
+// Set is one argument --set PATH=VALUE. nixbench's Nix code parses VALUE, because the type of the hive's value at PATH determines
+// how to parse it.
 type Set struct {
 	Path   []string `json:"path"`
 	Raw    string   `json:"raw"`    // the text of VALUE
@@ -63,8 +63,8 @@ func ParseSet(arg string) (Set, error) {
 	return s, nil
 }
 
-// cutAttr returns the attribute name, bare or quoted, at the beginning of s, and the rest of s. ok
-// is false if there is no valid name.
+// cutAttr returns the attribute name at the beginning of s, which may be quoted, and the rest of s. ok is false if s does not
+// begin with a valid name.
 func cutAttr(s string) (name, rest string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
 		name = bareAttrRE.FindString(s)
@@ -85,7 +85,7 @@ func cutAttr(s string) (name, rest string, ok bool) {
 	return "", s, false
 }
 
-// ParseSets parses the arguments of --set. If a path occurs more than once, its last argument counts.
+// ParseSets parses all arguments of --set. If several have the same path, the last one counts.
 func ParseSets(texts []string) ([]Set, error) {
 	var out []Set
 	for _, text := range texts {

@@ -12,7 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Source is the location of a hive: a file or a flake.
+// Source is where a hive comes from: a file or a flake.
 type Source struct {
 	File  string // absolute path of a hive.nix; empty for a flake
 	Flake string // flake reference without fragment; empty for a file
@@ -20,28 +20,27 @@ type Source struct {
 	// Dir is the folder on this machine in which the state folder is created: the folder of the
 	// hive, or for a remote flake the working directory.
 	Dir string
-	// Copied means that Nix copies Dir with all files into the world-readable store, as it does for
-	// a flake outside of git. If Copied is true, no secret may be stored in Dir.
+	// Copied means that Nix copies Dir with all its files into the store, which all users can read. Nix does this for a flake
+	// outside of git. If Copied is true, no secret may be stored in Dir.
 	Copied bool
 }
 
-// hiveOutputs are the flake outputs that can contain a hive, in the order in which they are tried:
-// nixbench's hive, a hive that Colmena's makeHive has evaluated, and Colmena's raw hive.
+// hiveOutputs are the flake outputs that can contain a hive, in the order in which they are tried: the hive of nixbench, a hive
+// that Colmena's makeHive has evaluated, and the raw hive of Colmena.
 var hiveOutputs = []string{"nixbenchHive", "colmenaHive", "colmena"}
 
-// configurationsOutput is the flake output whose systems are nodes, too.
+// configurationsOutput is the flake output with NixOS systems. nixbench uses each system in it as a node, too.
 const configurationsOutput = "nixosConfigurations"
 
-// rootAttrs are two attribute paths with which Nix evaluates the set of all outputs of a flake. Nix 2.8 does not know the
-// first one, and uses the second one for the flake's packages, if it has packages for this machine.
+// rootAttrs are two attribute paths for the set of all outputs of a flake. Nix 2.8 does not know the first one. For the second
+// one, Nix 2.8 returns the flake's packages if the flake has packages for this machine.
 var rootAttrs = []string{".", `""`}
 
 // flakeAttrs are the attributes of a flake that are tried if the user selects no output, in this order: the set of all
 // outputs, and if Nix cannot evaluate it, single outputs.
 var flakeAttrs = slices.Concat(rootAttrs, hiveOutputs, []string{configurationsOutput})
 
-// String returns the name of the source for messages: the file, or the flake reference with the
-// output.
+// String returns the name of the source for messages: the path of the file, or the flake reference with the output.
 func (s Source) String() string {
 	switch {
 	case s.File != "":
@@ -171,8 +170,7 @@ func ParseFlakeSource(ref string) (Source, error) {
 	return s, nil
 }
 
-// parseFolderQuery parses a reference to a folder with a query, such as `.?dir=sub`. It accepts
-// only the parameter dir.
+// parseFolderQuery parses the query of a reference to a folder, such as `.?dir=sub`. It accepts only the parameter dir.
 func parseFolderQuery(s Source, dir, query string) (Source, error) {
 	params, err := url.ParseQuery(query)
 	sub := params.Get("dir")
@@ -187,8 +185,8 @@ func parseFolderQuery(s Source, dir, query string) (Source, error) {
 	return of, err
 }
 
-// flakeRefOfFolder returns the flake reference for a folder. copied is true if Nix copies the folder with all files into the
-// store, which it does outside of a git repository.
+// flakeRefOfFolder returns the flake reference for a folder. copied means that Nix copies the folder with all its files into the
+// store, which Nix does outside of a git repository.
 func flakeRefOfFolder(dir string) (ref string, copied bool) {
 	for top := dir; ; top = filepath.Dir(top) {
 		if _, err := os.Lstat(filepath.Join(top, ".git")); err == nil {

@@ -15,37 +15,36 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// queryStore returns the words that a query of nix-store about paths prints.
+// queryStore runs a query of nix-store about paths, and returns the words that it prints.
 func (e *Evaluator) queryStore(ctx context.Context, paths []string, query ...string) ([]string, error) {
 	argv := slices.Concat([]string{"nix-store"}, query, []string{"--"}, paths)
 	out, err := runNix(ctx, e.Run, newNixLog(e.Send, event.Build), Command{Argv: argv})
 	return strings.Fields(string(out)), err
 }
 
-// Requisites returns the store paths in the closures of paths, in alphabetical order.
+// Requisites returns all store paths in the closures of paths, in alphabetical order.
 func (e *Evaluator) Requisites(ctx context.Context, paths []string) ([]string, error) {
 	all, err := e.queryStore(ctx, paths, "--query", "--requisites")
 	slices.Sort(all)
 	return slices.Compact(all), err
 }
 
-// Keep creates symbolic links to store paths and registers them as garbage collector roots. links
-// maps the path of a link to a store path. An existing symbolic link with the same path is
-// replaced.
+// Keep makes garbage collector roots, so that Nix does not delete the store paths. links maps the path of a new symbolic link to
+// the store path that it points to. Keep replaces an existing symbolic link with the same path.
 func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 	return e.addRoots(ctx, links, func(link, path string) []string {
 		return []string{"nix-store", "--realise", "--add-root", link, "--", path}
 	})
 }
 
-// KeepDerivations is like Keep for derivations, which it does not build.
+// KeepDerivations does the same as Keep for derivations. It does not build them.
 func (e *Evaluator) KeepDerivations(ctx context.Context, links map[string]string) error {
 	return e.addRoots(ctx, links, func(link, drv string) []string {
 		return []string{"nix-instantiate", "--add-root", link, "--expr", `import "` + drv + `"`} // an expression that imports the file of a derivation yields this derivation, and nix-instantiate makes a root for it
 	})
 }
 
-// addRoots runs the command that argv returns for each link that is not registered as a root.
+// addRoots makes a garbage collector root of each link that is not one yet. argv returns the command that does this for a link.
 func (e *Evaluator) addRoots(ctx context.Context, links map[string]string, argv func(link, path string) []string) error {
 	var g errgroup.Group
 	g.SetLimit(4)
@@ -64,7 +63,7 @@ func (e *Evaluator) addRoots(ctx context.Context, links map[string]string, argv 
 				return err
 			}
 			if _, err := runNix(ctx, e.Run, newNixLog(e.Send, event.Build), Command{Argv: argv(link, links[link])}); err != nil {
-				// Without %w: the caller would take a wrapped error for an error of the hive.
+				// Do not wrap err with %w: the caller would take it for an error of the hive.
 				return fmt.Errorf("%s: %v", link, err)
 			}
 			return nil
@@ -77,9 +76,9 @@ func (e *Evaluator) addRoots(ctx context.Context, links map[string]string, argv 
 // to a root, and its name is the hash of the root's path.
 const autoRoots = "/nix/var/nix/gcroots/auto"
 
-// isRegisteredRoot reports whether link points to path and is registered as a garbage collector root. Without it, a nix-store
-// process per link would take most of the time of a run that changes nothing. It returns false for a link that another program
-// has created, and if Nix's list is not in autoRoots.
+// isRegisteredRoot reports whether link points to path and is a garbage collector root already. Without this check, a nix-store
+// process for each link would take most of the time of a run that changes nothing. It returns false for a link that another
+// program has created, and if Nix does not list its roots in autoRoots.
 func isRegisteredRoot(link, path string) bool {
 	if to, err := os.Readlink(link); err != nil || to != path {
 		return false

@@ -12,11 +12,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval/workload"
 )
 
-// Survey evaluates everything in the hive that is cheap to evaluate: names, roles, sizes and deployment options. If the
-// deployment options of a [Unit] (a single node, or all nodes of a role) cannot be evaluated, it stores the error in
-// [Hive.Broken]. It returns an error only if the hive itself cannot be evaluated. It needs one evaluation for a hive of
-// up to firstSurvey units, if there are no errors. With more units it runs several Nix processes at once, because even
-// the deployment options of one unit need half a second and 80 MB.
+// Survey evaluates everything in the hive that is cheap to evaluate: names, roles, sizes and deployment options. If the deployment
+// options of a [Unit] (a single node, or all nodes of a role) cannot be evaluated, it stores the error in [Hive.Broken]. It
+// returns an error only if the hive itself cannot be evaluated. Without errors, one evaluation is enough for a hive of up to
+// firstSurvey units. For more units it runs several Nix processes at once, because the deployment options of one unit need half a
+// second and 80 MB.
 func (e *Evaluator) Survey(ctx context.Context) (*Hive, error) {
 	e.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Survey, Text: e.Source.String()})
 	hive, err := e.surveyHive(ctx)
@@ -31,10 +31,12 @@ func (e *Evaluator) Survey(ctx context.Context) (*Hive, error) {
 	return hive, err
 }
 
-// firstSurvey is the number of units that the first evaluation of a survey includes. To leave a few of them to a second
-// evaluation would save no time, because its start takes as long as they do.
+// firstSurvey is how many units the first evaluation of a survey includes. If it included fewer, a second evaluation would be
+// needed, whose start takes as long as these units do.
 const firstSurvey = 12
 
+// surveyHive does the work of Survey. The first evaluation includes the first units; if it fails, or there are more units,
+// other evaluations include the rest.
 func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 	var s surveyResult
 	err := e.eval(ctx, event.Survey, fmt.Sprintf("h: h.survey %d", firstSurvey), &s)

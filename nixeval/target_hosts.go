@@ -2,8 +2,8 @@ package nixeval
 
 import "encoding/json"
 
-// TargetHosts are the hosts of deployment.targetHost, in the order in which they are tried. They are nil if the
-// option is null. The option, and the JSON of this type, is null, a string or a list of strings.
+// TargetHosts are the hosts of deployment.targetHost, in the order in which they are tried. The option is null, a string or a list
+// of strings, and the JSON of this type is the same. TargetHosts is nil if the option is null.
 type TargetHosts []string
 
 // UnmarshalJSON decodes the value of the option.
@@ -19,7 +19,7 @@ func (t *TargetHosts) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON encodes one host as a string.
+// MarshalJSON encodes a single host as a string, several hosts as a list, and no host as null.
 func (t TargetHosts) MarshalJSON() ([]byte, error) {
 	switch len(t) {
 	case 0:

@@ -13,9 +13,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// checkTrust returns a usage error if another user could have written a hive that the user has not named, because a hive chooses
-// programs that run here. The file, its folder and all folders above must belong to the user, to root, or to the user who has
-// called sudo, and others must not be able to write to them. In a folder with the sticky bit, others cannot replace such files.
+// checkTrust checks a hive that nixbench has found by itself: it returns a usage error if another user could have written the
+// hive, because a hive chooses programs that run here. The file, its folder and all folders above must belong to the user, to
+// root, or to the user who has called sudo. Others must not be able to write to them. A folder with the sticky bit is allowed,
+// because others cannot replace such files in it.
 func checkTrust(file string) error {
 	real, err := filepath.EvalSymlinks(file)
 	if err != nil {

@@ -48,10 +48,10 @@ type app struct {
 
 func newApp(ctx context.Context, open hypervisorOpener) *app { return &app{ctx: ctx, connect: open} }
 
-// commandBody is the code of a command. It runs after the view was opened.
+// commandBody is the code of a command. It runs after the view, which prints events and results, was opened.
 type commandBody func(args []string) error
 
-// withView converts a command body to the function that cobra calls.
+// withView converts a commandBody to a function that the flag library cobra calls for a command.
 func (a *app) withView(body commandBody) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, args []string) error {
 		a.started = true
@@ -66,7 +66,7 @@ func (a *app) openView() {
 	})
 }
 
-// finish shows err, if it is not nil, closes the view, and returns the exit code for err.
+// finish closes the view, and returns the exit code for err. If err is not nil, it shows err before.
 func (a *app) finish(err error) int {
 	a.openView()
 	code := exitCode(err)
@@ -84,7 +84,8 @@ func (a *app) finish(err error) int {
 	return code
 }
 
-// sendEvent sends an event to the session, which records it if a run is recorded, or to the view.
+// sendEvent sends an event to the session, which also records it if a run is recorded. Without a session, it sends the event to
+// the view.
 func (a *app) sendEvent(e event.Event) {
 	if a.sink != nil {
 		a.sink(e)
@@ -98,17 +99,17 @@ func (a *app) showEvent(e event.Event) {
 	a.view.Event(e)
 }
 
-// lendTerminal calls f, which uses the terminal, such as another program. Meanwhile nixbench writes nothing, and waits for the
-// end of f after an interrupt.
+// lendTerminal calls f, which uses the terminal, for example for another program. Until f returns, nixbench writes nothing. After
+// an interrupt, nixbench waits until f returns.
 func (a *app) lendTerminal(f func()) {
 	a.paused.Store(true)
 	defer a.paused.Store(false)
 	a.view.Pause(f)
 }
 
-// preferCause returns errInterrupted if the command failed after an interrupt signal. If this computer is probably the cause
-// of an error of Nix, or of an error without a kind, for example because TMPDIR is full, it adds this cause to err. Otherwise
-// it returns err.
+// preferCause returns errInterrupted if the command failed after an interrupt signal. If err is an error of Nix or has no known
+// kind, it checks this computer: if a problem here (such as a full TMPDIR) is probably the cause, it adds this to err. Otherwise
+// it returns err unchanged.
 func (a *app) preferCause(err error) error {
 	if err != nil && errors.Is(context.Cause(a.ctx), errInterrupted) {
 		return errInterrupted
@@ -124,8 +125,8 @@ func (a *app) preferCause(err error) error {
 
 func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// expandFileFlag converts the short flag -f before the command to --file, because some commands use -f for another flag,
-// and the flag library parses all flags with those of the command.
+// expandFileFlag converts the flag -f to --file if it is in front of the command's name. Some commands use -f for another flag,
+// and the flag library parses the flags in front of the name together with those of the command.
 func expandFileFlag(root *cobra.Command, args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {

@@ -226,7 +226,7 @@ func (f *applyFlags) toOptions(goal node.Goal) (stages.Options, error) {
 	return o, err
 }
 
-// validateReboot returns an error if --reboot does not fit the goal or the other flags.
+// validateReboot returns an error if --reboot cannot be combined with the goal of the apply or with the other flags.
 func (f *applyFlags) validateReboot(goal node.Goal) error {
 	switch {
 	case !f.reboot:
@@ -243,7 +243,8 @@ func (f *applyFlags) validateReboot(goal node.Goal) error {
 	return nil
 }
 
-// runApply deploys the nodes that the flags select. saved is the plan to execute, or nil, and file its name.
+// runApply deploys the nodes that the flags select. saved is the plan to execute, and file the name of its file; nil: there is no
+// plan.
 func runApply(a *app, goal node.Goal, flags applyFlags, saved *stages.SavedPlan, file string) error {
 	options, err := flags.toOptions(goal)
 	if err != nil {

@@ -65,6 +65,7 @@ func applyLocalCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// runApplyLocal deploys this computer, or only builds its system. If the user is not root, sudo must be allowed.
 func runApplyLocal(a *app, goal node.Goal, flags localFlags) error {
 	if err := checkLocalSystem(runtime.GOOS); err != nil {
 		return err
@@ -110,7 +111,7 @@ func runApplyLocal(a *app, goal node.Goal, flags localFlags) error {
 	return s.ApplyLocal(a.ctx, escalation, options)
 }
 
-// checkLocalSystem returns an error for operating systems that have no NixOS.
+// checkLocalSystem returns an error if goos, the operating system of this computer, cannot be NixOS.
 func checkLocalSystem(goos string) error {
 	if goos == "linux" {
 		return nil
@@ -119,8 +120,8 @@ func checkLocalSystem(goos string) error {
 		"nixbench apply deploys to other machines, and nixbench build only builds")
 }
 
-// findLocalNode returns the hive's node for this machine, if it may be deployed locally. This is the node called name, or if name
-// is empty, the node with the host name of this machine, with or without its domain.
+// findLocalNode returns the hive's node for this computer, if the hive allows a local deployment of the node. It is the node
+// called name. If name is empty, it is the node whose name is the host name of this computer, with or without the domain.
 func findLocalNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 	if name == "" {
 		host, err := os.Hostname()

@@ -11,12 +11,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/node"
 )
 
-// isPlanFile reports whether the argument of apply is a plan file and not a goal: it is no goal, and looks like a path or is one.
+// isPlanFile reports whether the argument of apply is a plan file and not a goal. This is so if it is no goal, and either looks
+// like a path or is an existing file.
 func isPlanFile(arg string) bool {
 	return !slices.Contains(applyGoals, arg) && (strings.ContainsAny(arg, "/.") || durable.Exists(arg))
 }
 
-// fixedByPlan are the flags whose values are those of the plan.
+// fixedByPlan are the flags that cannot be set when a plan is applied, because the plan contains their values.
 var fixedByPlan = []string{"on", "set", "no-keys", "recreate", "no-drain", "max-unavailable",
 	"keep-going", "specialisation", "reboot", "build-on-target", "no-build-on-target", "keep-result"}
 

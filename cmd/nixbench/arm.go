@@ -8,8 +8,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// armFlags configure the armed rollback, in which a node activates its previous system unless
-// nixbench confirms the switch in time.
+// armFlags are the flags about the armed rollback: a node activates its previous system unless nixbench confirms the switch in
+// time.
 type armFlags struct {
 	confirm    time.Duration
 	noRollback bool
@@ -24,8 +24,8 @@ func (f *armFlags) addArming(set *pflag.FlagSet) {
 	set.DurationVar(&f.settleTime, "settle-time", 3*time.Second, "how long units that the switch has started are watched before it is confirmed; 0: do not watch them")
 }
 
-// validateArming validates the flags. It returns the time limit for the confirmation and the time
-// for which started services are watched. If confirm is 0, no rollback is armed.
+// validateArming validates the flags. confirm is the time limit for the confirmation; 0: no rollback is armed. settleTime is how
+// long the node watches the services that the switch has started.
 func (f *armFlags) validateArming() (confirm, settleTime time.Duration, err error) {
 	switch {
 	case f.settleTime < 0 || f.settleTime > 10*time.Minute:

@@ -48,7 +48,7 @@ func benchCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// newSweeps returns the sweeps of the hive. Their configurations are deployed as by apply without flags.
+// newSweeps returns the hive's sweeps (series of benchmark runs). A sweep deploys the hive as `nixbench apply` without flags does.
 func newSweeps(a *app) (*sweeps.Sweeps, error) {
 	cmd := &cobra.Command{}
 	var flags applyFlags
@@ -71,7 +71,7 @@ func newSweeps(a *app) (*sweeps.Sweeps, error) {
 	return s, err
 }
 
-// addSelection defines the flags that select or describe a benchmark.
+// addSelection defines the flags that select a benchmark, or describe one.
 func addSelection(set *pflag.FlagSet, s *sweeps.Selection) {
 	set.SortFlags = false
 	set.StringArrayVar(&s.Vary, "vary", nil, "a factor and its levels, `PATH=LEVELS`, for a benchmark that is not in the hive, such as roles.worker.count=2,4; repeatable")
@@ -115,6 +115,7 @@ Nothing is built and no machine is contacted.`,
 	return cmd
 }
 
+// showBenchPlan shows the workloads of a benchmark, and the order of its trials.
 func showBenchPlan(a *app, s *sweeps.Subject) {
 	configurations, trials := bench.Plan(s.Benchmark)
 	workloads := map[string]bench.Workload{}
@@ -176,7 +177,8 @@ to the sweep, and are removed at the end.`,
 	return cmd
 }
 
-// showExecuted shows the results of a sweep that was executed, and returns an error if they are not what the benchmark wants.
+// showExecuted shows the results of a sweep that has just run. It returns an error if the results are not as the benchmark
+// requires.
 func showExecuted(a *app, st *bench.Store, err error) error {
 	if err != nil {
 		return err

@@ -94,6 +94,7 @@ Formats:
 	return cmd
 }
 
+// exportSweep writes the results of a sweep in a format to the file out, or to stdout if out is empty.
 func exportSweep(a *app, st *bench.Store, format, out string, trial int) error {
 	if out == "" && format == "archive" && term.IsTerminal(int(os.Stdout.Fd())) {
 		return failure.NewUsage("bench export: an archive is binary and stdout is a terminal; use -o FILE")
@@ -114,7 +115,7 @@ func exportSweep(a *app, st *bench.Store, format, out string, trial int) error {
 	return failed
 }
 
-// writeFile writes a file completely or not at all.
+// writeFile writes a file completely, or not at all after an error. The function write writes the content.
 func writeFile(file string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-")
 	if err != nil {

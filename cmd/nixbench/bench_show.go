@@ -58,7 +58,7 @@ func benchListCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// findSweep opens the sweep that an argument names; without one, the last.
+// findSweep opens the sweep that an argument names. Without an argument, it opens the last sweep.
 func findSweep(a *app, args ...string) (*bench.Store, error) {
 	s, err := newSweeps(a)
 	if err != nil {
@@ -113,7 +113,8 @@ sweep.`,
 	return cmd
 }
 
-// writeSweepPage writes the page of a sweep, and a page of its own for cells with hollow nodes beside machines.
+// writeSweepPage writes the HTML page with the results of a sweep. If the sweep has cells with hollow (simulated) nodes besides
+// cells with machines, it writes another page for these.
 func writeSweepPage(a *app, st *bench.Store, out string) error {
 	parts, err := results.ReadParts(st)
 	if err != nil {
@@ -133,7 +134,7 @@ func writeSweepPage(a *app, st *bench.Store, out string) error {
 	return nil
 }
 
-// showReport shows the results of a sweep, as text in tables.
+// showReport shows the results of a sweep. Without --json, it prints them as tables.
 func showReport(a *app, report results.Report, tables []page.Table) {
 	a.view.Result(report, func(w io.Writer) {
 		for _, t := range tables {

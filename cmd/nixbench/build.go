@@ -41,7 +41,8 @@ func buildCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// runBuild builds the systems of nodes and prints their paths. set completes the request of a command that can also only build.
+// runBuild builds the systems of nodes and prints their store paths. set sets the fields of the request that are not the
+// same in the commands that build (build, and apply with the goal build).
 func runBuild(a *app, f fleetFlags, set func(*deploy.Request), keepGoing, keepResult bool) error {
 	s, err := a.open(f, func(r *deploy.Request) {
 		set(r)

@@ -64,6 +64,7 @@ func runCheck(a *app, flags checkFlags) error {
 	return err
 }
 
+// writeChecks writes a table with each condition of the cluster, whether it holds, and after which time.
 func writeChecks(w io.Writer, results []check.Result) {
 	table := []ui.Row{{"CONDITION", "", "AFTER"}}
 	for _, r := range results {

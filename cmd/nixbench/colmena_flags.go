@@ -13,12 +13,13 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// colmenaFlags are the flags of Colmena's apply, build and upload-keys. Those that a command of nixbench does not define have no effect on it.
+// colmenaFlags are flags of Colmena's apply, build and upload-keys. If a command of nixbench does not define one of them, the flag
+// is accepted and has no effect.
 var colmenaFlags = []string{"parallel", "keep-result", "no-keys", "reboot", "no-substitute", "no-gzip", "gzip", "build-on-target", "no-build-on-target",
 	"force-replace-unknown-profiles", "evaluator"}
 
-// acceptFlags defines flags of Colmena without effect, unless the set has a flag of that name already. They are hidden in the
-// help: docs/from-colmena.md lists them.
+// acceptFlags defines flags of Colmena that have no effect. It leaves out a flag whose name the set already has. The help does not
+// show these flags: docs/from-colmena.md lists them.
 func acceptFlags(set *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		if set.Lookup(name) != nil {
@@ -76,7 +77,7 @@ func parseNodeLimit(text string) (int, error) {
 	return n, nil
 }
 
-// genCompletionsCommand returns Colmena's name for the command completion.
+// genCompletionsCommand returns the command gen-completions: Colmena's name for nixbench's command completion.
 func genCompletionsCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:       "gen-completions SHELL",

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// registerCompletion registers the shell completion of nodes and tags. Each completion surveys the
-// hive, which is fast enough for interactive use.
+// registerCompletion registers the completion of node names and tags in the shell. Each completion surveys the hive, which is fast
+// enough for that.
 func registerCompletion(a *app, root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		if cmd.Flags().Lookup("on") != nil {
@@ -23,7 +23,8 @@ func registerCompletion(a *app, root *cobra.Command) {
 	}
 }
 
-// completeNode completes the first argument, the name of a node. It does not complete a node that --on has selected.
+// completeNode completes the first argument of a command, the name of a node. It completes nothing if --on is set, because --on
+// selects the node.
 func completeNode(a *app, cmd *cobra.Command, args []string) ([]string, cobra.ShellCompDirective) {
 	if on := cmd.Flags().Lookup("on"); len(args) > 0 || on != nil && on.Changed {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -46,9 +47,8 @@ func completeOn(a *app, typed string) ([]string, cobra.ShellCompDirective) {
 	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// listCompletionTerms returns the names of the hive's nodes, and the hive's tags and roles with a
-// leading @, as --on expects. If the hive cannot be evaluated, it returns nothing, because a
-// completion must not print errors.
+// listCompletionTerms returns the names of the hive's nodes. It also returns the hive's tags and roles, with a leading @ as --on
+// expects. If the hive cannot be evaluated, it returns nothing, because a completion must not print errors.
 func listCompletionTerms(a *app) (nodes, tags []string) {
 	r, err := a.newRequest(fleetFlags{})
 	if err != nil {

@@ -19,9 +19,8 @@ import (
 // errDeclined means that the user answered a question with no.
 var errDeclined = failure.WithKind(failure.Declined, errors.New("cancelled, nothing was changed"))
 
-// requireConfirmation returns an error if a command that interrupts nodes has neither --on nor
-// --yes, and cannot ask the user on a terminal. Without --on the command affects all nodes, and the
-// user may have forgotten --on.
+// requireConfirmation returns an error if a command that interrupts nodes cannot ask the user on a terminal, and neither --on nor
+// --yes is set. Without --on the command affects all nodes, and the user may have forgotten --on.
 func (a *app) requireConfirmation(command string, on []string, yes bool) error {
 	if len(on) > 0 || yes || a.canAsk() {
 		return nil
@@ -29,8 +28,7 @@ func (a *app) requireConfirmation(command string, on []string, yes bool) error {
 	return failure.WithHint(failure.NewUsage("%s: this needs confirmation and stdin is not a terminal; pass --yes, or select nodes with --on", command), "without --on, the command changes all nodes")
 }
 
-// confirm asks the user the question, unless --on or --yes is set. It returns
-// errDeclined unless the answer is y or yes.
+// confirm asks the user the question, unless --on or --yes is set. If the answer is not y or yes, it returns errDeclined.
 func (a *app) confirm(question string, on []string, yes bool) error {
 	if len(on) > 0 || yes {
 		return nil
@@ -66,8 +64,8 @@ func (a *app) announce(show func(io.Writer)) {
 // canAsk reports whether the command can ask the user a question on a terminal.
 func (a *app) canAsk() bool { return !a.json && term.IsTerminal(int(os.Stdin.Fd())) }
 
-// askAboutList shows the list and asks the user the question, unless yes is set. Without a terminal
-// it requires yes.
+// askAboutList shows a list, such as the machines to remove, and asks the user the question. With yes set, it does not ask.
+// Without a terminal, it returns an error unless yes is set.
 func (a *app) askAboutList(command, question string, list []string, yes bool) error {
 	if !yes && !a.canAsk() {
 		return failure.WithHint(failure.NewUsage("%s: this needs confirmation and stdin is not a terminal; pass --yes:\n%s", command, strings.Join(list, "\n")), "check the list, then run the command again with --yes")

@@ -23,7 +23,7 @@ password, and a getty on the console. Ctrl-] detaches.
 Without a terminal, print the end of the console log. libvirt keeps a log of
 virtual machines; of a container only the output that no client has read yet.`
 
-// consoleTail is how many bytes of the console log the command prints without a terminal.
+// consoleTail is how many of the last bytes of the console log the command prints if there is no terminal.
 const consoleTail = 64 << 10
 
 func consoleCommand(a *app) *cobra.Command {
@@ -39,6 +39,8 @@ func consoleCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// runConsole connects the terminal to the console of a node's machine. Without a terminal, it prints the end of the console's
+// log.
 func runConsole(a *app, name string) error {
 	s, err := a.openNode(name, fleetFlags{})
 	if err != nil {
@@ -82,10 +84,10 @@ func showConsoleLog(a *app, console *machine.Console, name string) error {
 	return err
 }
 
-// detachKey is Ctrl-].
+// detachKey is Ctrl-], the key that ends the connection to the console.
 const detachKey = 0x1d
 
-// attachConsole connects the terminal to the console, until the user detaches or the console ends.
+// attachConsole connects the terminal to a machine's console, until the user detaches or the console ends.
 func attachConsole(a *app, console *machine.Console, name string) error {
 	var err error
 	a.lendTerminal(func() {
@@ -103,8 +105,8 @@ func attachConsole(a *app, console *machine.Console, name string) error {
 	return err
 }
 
-// readUntilDetached returns a channel that receives what r reads. It is closed at the end of r, or when r reads the detach
-// key. The goroutine that reads continues after that, because a read of a terminal cannot be interrupted.
+// readUntilDetached returns a channel that receives what r reads. The channel is closed at the end of r, or when r reads the
+// detach key. The goroutine that reads continues after that, because a read of a terminal cannot be interrupted.
 func readUntilDetached(r io.Reader) <-chan []byte {
 	out := make(chan []byte)
 	go func() {

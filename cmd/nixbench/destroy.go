@@ -64,6 +64,7 @@ func destroyCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// runDestroy removes machines after a question to the user, or forgets the machines of a lost hypervisor.
 func runDestroy(a *app, flags destroyFlags) error {
 	if flags.parallel < 0 {
 		return failure.NewUsage("--parallel must not be negative (it is %d); 0 means all at once", flags.parallel)

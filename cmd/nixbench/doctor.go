@@ -52,7 +52,7 @@ func errorFindings(findings []provider.Finding) []string {
 	return out
 }
 
-// formatFindingTitle returns the examined subject and its hypervisor, if any: `KVM (default)`.
+// formatFindingTitle returns what was examined, with the hypervisor if there is one: `KVM (default)`.
 func formatFindingTitle(f provider.Finding) string {
 	if f.Where == "" {
 		return f.What
@@ -60,6 +60,7 @@ func formatFindingTitle(f provider.Finding) string {
 	return f.What + " (" + f.Where + ")"
 }
 
+// writeFindings writes a list of the findings, and then how to fix those that are not ok.
 func writeFindings(w io.Writer, findings []provider.Finding) {
 	rows := []ui.Row{}
 	for _, f := range findings {

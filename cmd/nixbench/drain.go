@@ -16,7 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/stages"
 )
 
-// drainFlags configure how members of a running cluster are drained.
+// drainFlags are the flags that configure how members of a running cluster are drained.
 type drainFlags struct {
 	noDrain bool
 	allow   map[string]*bool // flag of an engine, such as drain-bare-pods → whether it is set
@@ -24,7 +24,7 @@ type drainFlags struct {
 
 const noDrainHelp = "change nodes of a running cluster without a drain"
 
-// add defines the drain flags in set. noDrain is the help text of --no-drain.
+// add defines the drain flags in set. The argument noDrain is the help text of --no-drain.
 func (f *drainFlags) add(set *pflag.FlagSet, noDrain string) {
 	set.BoolVar(&f.noDrain, "no-drain", false, noDrain)
 	f.allow = map[string]*bool{}
@@ -35,10 +35,10 @@ func (f *drainFlags) add(set *pflag.FlagSet, noDrain string) {
 	}
 }
 
-// names returns the names of the engines' flags.
+// names returns the names of the drain flags that the cluster engines define, such as drain-bare-pods.
 func (f *drainFlags) names() []string { return slices.Sorted(maps.Keys(f.allow)) }
 
-// allowed returns the names of the engines' flags that are set.
+// allowed returns the names of those flags of the cluster engines that the user has set.
 func (f *drainFlags) allowed() []string {
 	return slices.DeleteFunc(f.names(), func(name string) bool { return !*f.allow[name] })
 }
@@ -51,7 +51,7 @@ func (f *drainFlags) toOptions() (engine.DrainOptions, error) {
 	return engine.DrainOptions{Allowed: allowed}, nil
 }
 
-// writeDrains prints what each drain would delete permanently, and what blocks it.
+// writeDrains prints what the drain of each node would delete permanently, and what blocks this drain.
 func writeDrains(w io.Writer, previews []stages.Preview) {
 	for _, p := range previews {
 		if p.Drain == nil {

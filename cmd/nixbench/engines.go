@@ -15,7 +15,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/slurm"
 )
 
-// schedulers contains, for each engine, its player for benchmarks, and the NixOS module of a client from which the player submits jobs.
+// schedulers maps an engine to its player, which submits the jobs of a benchmark, and to the NixOS module of the client machine on
+// which the player submits them.
 var schedulers = map[string]sweeps.Scheduler{
 	kubernetes.Kind.Name: {NewPlayer: newKubernetesPlayer, Client: "modules/kubernetes/client.nix"},
 	slurm.Kind.Name:      {NewPlayer: newSlurmPlayer, Client: "modules/slurm/login.nix"},
@@ -30,7 +31,8 @@ func newFluxPlayer(c engine.Cluster, _ string, _ json.RawMessage) (player.Player
 	return fluxplayer.New(c), nil
 }
 
-// newKubernetesPlayer returns a player with the settings of a workload.
+// newKubernetesPlayer returns a player, which submits the jobs of a benchmark to a Kubernetes cluster. settings are the workload's
+// settings in JSON.
 func newKubernetesPlayer(c engine.Cluster, client string, settings json.RawMessage) (player.Player, error) {
 	var o kubernetesplayer.Options
 	if err := json.Unmarshal(settings, &o); err != nil {
@@ -39,7 +41,7 @@ func newKubernetesPlayer(c engine.Cluster, client string, settings json.RawMessa
 	return kubernetesplayer.New(c, client, o), nil
 }
 
-// withEngineHelp returns a help text followed by the paragraphs of the engines.
+// withEngineHelp returns a help text, followed by a paragraph for each cluster engine that has one.
 func withEngineHelp(text string, paragraph func(engine.Help) string) string {
 	for _, k := range deploy.EngineKinds() {
 		if p := paragraph(k.Help); p != "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// checkEnvironment returns an error if the working directory or the folder for temporary files, which Nix and nixbench need,
-// cannot be used. It is called after a failure, to find its cause.
+// checkEnvironment returns an error if the working directory or the folder for temporary files cannot be used. Nix and nixbench
+// need both. It is called after a failure, to find the cause of the failure.
 func checkEnvironment() error {
 	broken := func(what string, err error, hint string) error {
 		return failure.WithHint(failure.WithKind(failure.Environment, fmt.Errorf(what, err)), hint)

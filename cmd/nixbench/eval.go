@@ -103,8 +103,7 @@ func evalDrvs(a *app, e *nixeval.Evaluator, x nixeval.Expression) error {
 	return nil
 }
 
-// evalHive prints the nodes that --on selects, or with instantiate the derivations of their
-// systems.
+// evalHive prints the nodes that --on selects. With instantiate, it prints the derivations of their systems instead.
 func evalHive(a *app, on []string, instantiate, keepGoing bool) error {
 	s, err := a.openNodes(fleetFlags{on: on}, deploy.SelectedNodes)
 	if err != nil {
@@ -134,8 +133,7 @@ func showDrvs(view *ui.View, nodes []nixeval.Node, closures map[string]nixeval.C
 	view.Result(drvs, func(w io.Writer) { ui.List(w, rows) })
 }
 
-// hiveView is the JSON output of `eval`. It contains the names of deployment.keys, but not the
-// keys.
+// hiveView is the JSON output of `eval`. It contains the names of deployment.keys, but not the contents of the keys.
 type hiveView struct {
 	Name        string                  `json:"name"`
 	Description string                  `json:"description,omitempty"`
@@ -152,6 +150,7 @@ type nodeView struct {
 	Keys        []string            `json:"keys"`
 }
 
+// showHive shows the structure of the hive. As text, it is a table of the given nodes.
 func showHive(view *ui.View, hive *nixeval.Hive, nodes []nixeval.Node) {
 	v := hiveView{Name: hive.Meta.Name, Description: hive.Meta.Description, Roles: hive.Roles, Nodes: []nodeView{}}
 	if hive.Cluster != nil && (hive.Cluster.Declared || len(hive.Roles) > 0) {

@@ -70,8 +70,8 @@ func runExec(a *app, args []string, flags execFlags) error {
 	}))
 }
 
-// newExecCommand returns the command that exec runs on every node. Without --literal, this is the login
-// shell, which sshd sets as SHELL, with the joined words as a line.
+// newExecCommand returns the command that exec runs on every node. With --literal, this is args. Otherwise it is the login shell
+// (which sshd sets as SHELL) with the joined args as one command line.
 func newExecCommand(args []string, flags execFlags) remote.Cmd {
 	c := remote.Cmd{Argv: args, Sudo: flags.root, Unlimited: true}
 	if !flags.literal {
@@ -89,13 +89,13 @@ func runWithPrefix(ctx context.Context, view *ui.View, h *remote.Host, n nixeval
 	return h.Run(ctx, c)
 }
 
-// runUnprefixed runs the command on a node, and prints its output unchanged.
+// runUnprefixed runs the command on a node, and prints its output unchanged, without the node's name.
 func runUnprefixed(ctx context.Context, view *ui.View, h *remote.Host, _ nixeval.Node, c remote.Cmd) error {
 	c.Stdout, c.Stderr = view.Raw()
 	return h.Run(ctx, c)
 }
 
-// execError means that the command failed on nodes. code is the highest exit status.
+// execError means that the command has failed on some nodes. code is the highest of its exit statuses.
 type execError struct {
 	code  int
 	nodes []string
@@ -108,6 +108,7 @@ func (e *execError) Error() string {
 // Kind implements [failure.Classified].
 func (e *execError) Kind() failure.Kind { return failure.Command }
 
+// joinExitErrors joins the errors of all nodes. The nodes on which the command has failed become one [execError].
 func joinExitErrors(results []fleet.Outcome[int]) error {
 	var errs []error
 	worst := &execError{}

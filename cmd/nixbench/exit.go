@@ -54,8 +54,8 @@ var exitCodes = map[failure.Kind]int{
 	failure.Internal:    exitInternal,
 }
 
-// exitCode returns the exit code for an error. If err joins errors of several kinds, the kind that
-// [failure.KindOf] returns determines the code.
+// exitCode returns the exit code for an error. If err joins errors of several kinds, [failure.KindOf] chooses the kind that
+// determines the exit code.
 func exitCode(err error) int {
 	if err == nil {
 		return exitOK
@@ -72,8 +72,8 @@ func exitCode(err error) int {
 	return exitCodes[kind]
 }
 
-// splitProblems converts an error to the problems to show, such as one problem for each failed
-// unit.
+// splitProblems converts an error to the problems that nixbench shows. An error about several failed units of the hive becomes one
+// problem for each unit.
 func splitProblems(err error) []ui.Problem {
 	var (
 		unevaluable *rollout.UnevaluableMembersError
@@ -111,8 +111,8 @@ func splitProblems(err error) []ui.Problem {
 	return whole
 }
 
-// describeForRecord returns an error whose message contains all problems of err, as the terminal shows them:
-// the message of some errors is only a summary.
+// describeForRecord returns an error for the record of a run. Its message contains all problems of err, as the terminal shows
+// them, because the message of some errors is only a summary.
 func describeForRecord(err error) error {
 	if err == nil {
 		return nil
@@ -127,9 +127,8 @@ func describeForRecord(err error) error {
 	return errors.New(strings.Join(lines, "\n"))
 }
 
-// joinedErrors returns the errors that errors.Join has joined to err. It returns nil for an error
-// of another type with several causes, whose message is not only the messages of its causes, and
-// for an error that wraps a joined error.
+// joinedErrors returns the errors that errors.Join has joined to err. It returns nil for any other error: one of another type with
+// several causes has a message of its own, and an error that wraps a joined error adds text to it.
 func joinedErrors(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok || err.Error() != errors.Join(joined.Unwrap()...).Error() {
@@ -138,8 +137,8 @@ func joinedErrors(err error) []error {
 	return joined.Unwrap()
 }
 
-// mergeEvalProblems returns one problem for each message, with the names of all units that have the
-// error: an error in `defaults` occurs in every unit.
+// mergeEvalProblems returns one problem for each different message, with the names of all units of the hive that have this error.
+// An error in `defaults` of the hive, for example, occurs in every unit.
 func mergeEvalProblems(err *nixeval.EvalError) []ui.Problem {
 	var out []ui.Problem
 	at := map[string]int{}
@@ -162,8 +161,8 @@ func buildErrorHint(e *nixeval.NixError) string {
 	return "the full log: nix log " + e.Drv
 }
 
-// programError means that a program that nixbench has run in its place failed. nixbench ends with the exit code of the program, and shows no
-// error, because the program has shown its own.
+// programError means that another program (such as kubectl) failed that nixbench has run for the user. nixbench ends with the exit
+// code of this program. It shows no error, because the program has shown its own.
 type programError struct {
 	program string
 	code    int

@@ -12,8 +12,8 @@ import (
 // helpWidth is the maximum length of a line of the help.
 const helpWidth = 80
 
-// helpWriter writes the help and the completion. The flag library ignores some errors of writes, and takes others for errors
-// of the command line; finish reports them.
+// helpWriter writes the help and the shell completion. The flag library ignores some write errors, and takes others for errors of
+// the command line. So Write hides them from the library, and app.finish reports them.
 type helpWriter struct{ app *app }
 
 func (h helpWriter) Write(p []byte) (int, error) {
@@ -23,7 +23,7 @@ func (h helpWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// addGroup adds commands to a group of the help. It creates the group if root does not contain it.
+// addGroup adds commands to a group of the help. If root does not contain the group, addGroup creates it.
 func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	if !root.ContainsGroup(title) {
 		root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
@@ -34,8 +34,8 @@ func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
-// addHelp sets the format of the help, and adds the commands help and completion to a group, and the help topic flags.
-// It is called after the flags of all commands and the other commands were added.
+// addHelp sets the format of the help. It adds the commands help and completion to a group, and adds the help topic flags. It is
+// called after all other commands and all flags were added.
 func addHelp(a *app, root *cobra.Command, group string) {
 	root.SetUsageFunc(writeUsage)
 	root.SetHelpCommandGroupID(group)
@@ -57,7 +57,8 @@ func addHelp(a *app, root *cobra.Command, group string) {
 	})
 }
 
-// completeHelp completes the commands and topics that the command help shows. The completion of cobra omits topics.
+// completeHelp completes the names of commands and topics that the command help can show. cobra's own completion leaves out
+// topics.
 func completeHelp(help *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	parent, _, err := help.Root().Find(args)
 	if err != nil {
@@ -72,7 +73,7 @@ func completeHelp(help *cobra.Command, args []string, typed string) ([]cobra.Com
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// showHelp shows the help of the command that args name. Unlike the command help of cobra, it fails if there is none.
+// showHelp shows the help of the command that args name. Unlike cobra's command help, it fails if there is no such command.
 func showHelp(root *cobra.Command, args []string) error {
 	cmd, _, err := root.Find(args)
 	if err != nil {
@@ -109,7 +110,8 @@ nixbench help flags    the flags of all commands
 	return err
 }
 
-// commandsOf returns the commands below cmd that the help lists in a group. The group of commands without one is empty.
+// commandsOf returns those of the commands below cmd that the help lists in this group. If group is empty, it returns the commands
+// without a group.
 func commandsOf(cmd *cobra.Command, group string) []*cobra.Command {
 	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(c *cobra.Command) bool {
 		return c.GroupID != group || !c.IsAvailableCommand() && c.Name() != "help"

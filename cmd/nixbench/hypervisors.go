@@ -14,13 +14,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// hypervisorKinds are the constructors of providers, by the values of cluster.hypervisors.<name>.kind. A provider connects with the first
-// request to it.
+// hypervisorKinds maps a value of cluster.hypervisors.<name>.kind to the constructor of its provider, which manages machines on
+// the hypervisor. A provider connects to the hypervisor with the first request.
 var hypervisorKinds = map[string]func(name string, h provider.Hypervisor, send event.Sink) (provider.Provider, error){
 	"libvirt": openLibvirt,
 }
 
-// newHypervisorOpener returns an opener of hypervisors that send their events to send.
+// newHypervisorOpener returns a function that opens hypervisors. An opened hypervisor sends its events to send.
 func newHypervisorOpener(send event.Sink) machine.Opener {
 	return func(_ context.Context, name string, h provider.Hypervisor) (provider.Provider, error) {
 		open := hypervisorKinds[cmp.Or(h.Kind, "libvirt")]

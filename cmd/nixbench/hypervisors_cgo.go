@@ -8,7 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// hasLibvirt reports whether this program can create machines.
+// hasLibvirt reports whether this program was built with libvirt, so that it can create machines.
 const hasLibvirt = true
 
 func openLibvirt(name string, h provider.Hypervisor, send event.Sink) (provider.Provider, error) {

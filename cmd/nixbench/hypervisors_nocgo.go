@@ -9,7 +9,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// hasLibvirt reports whether this program can create machines.
+// hasLibvirt reports whether this program was built with libvirt, so that it can create machines.
 const hasLibvirt = false
 
 // openLibvirt fails, because this program was built without libvirt.

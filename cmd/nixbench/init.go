@@ -36,7 +36,7 @@ of nixbench.
 The cluster has the name of the folder, and an address range that depends on the
 name, so that clusters from different folders can be on one hypervisor.`
 
-// template is a template of init. dir is its folder in [templates.Files], next the hint about the next step.
+// template is a template of `nixbench init`. dir is its folder in [templates.Files]. next tells the user what to do next.
 type template struct{ name, dir, next string }
 
 var initTemplates = []template{
@@ -87,7 +87,7 @@ func initCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeTemplate writes the files of a template into a folder, with flake also a flake.nix.
+// writeTemplate writes the files of a template into the folder dir. With flake, it also writes a flake.nix.
 func writeTemplate(view *ui.View, name, dir string, flake bool) error {
 	i := slices.IndexFunc(initTemplates, func(t template) bool { return t.name == name })
 	if i < 0 {
@@ -122,8 +122,7 @@ func writeTemplate(view *ui.View, name, dir string, flake bool) error {
 	return nil
 }
 
-// readTemplate returns the content of each file of a template, by path. With flake, the files
-// include flake.nix.
+// readTemplate returns the contents of a template's files, by the path of the file. With flake, the files include flake.nix.
 func readTemplate(folder string, flake bool) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	add := func(from fs.FS, below, to string, skip func(string) bool) error {
@@ -144,8 +143,7 @@ func readTemplate(folder string, flake bool) (map[string][]byte, error) {
 	if err := add(templates.Files, folder, "", func(f string) bool { return f == "flake.nix" && !flake }); err != nil {
 		return nil, err
 	}
-	// A flake gets nixbench's modules as an input. Without a flake, init writes them beside the
-	// hive.
+	// A flake has nixbench's modules as an input. Without a flake, init writes the modules beside the hive.
 	if (folder == "kubernetes" || folder == "schedulers") && !flake {
 		if err := add(modules.Files, ".", deploy.ModulesFolder, none); err != nil {
 			return nil, err
@@ -154,7 +152,7 @@ func readTemplate(folder string, flake bool) (map[string][]byte, error) {
 	return files, nil
 }
 
-// writeNewFiles writes all files, or none if one of them exists.
+// writeNewFiles writes all files. If one of them exists already, it writes none.
 func writeNewFiles(dir string, files map[string][]byte) error {
 	if _, err := os.Lstat(filepath.Join(dir, ".gitignore")); err == nil {
 		delete(files, ".gitignore") // an existing .gitignore is kept; the state folder has one of its own
@@ -184,8 +182,8 @@ func writeNewFiles(dir string, files map[string][]byte) error {
 	return nil
 }
 
-// createFile writes a new file. It fails if the file exists. created reports whether the file
-// was created; it can be true although an error is returned.
+// createFile writes a new file, and fails if the file exists. created reports whether it has created the file: this can be true
+// even if it returns an error.
 func createFile(path string, data []byte) (created bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return false, err
@@ -198,6 +196,7 @@ func createFile(path string, data []byte) (created bool, err error) {
 	return true, errors.Join(err, f.Close())
 }
 
+// showNextStep lists the files that init has written into dir, and tells the user what to do next.
 func showNextStep(view *ui.View, dir string, files map[string][]byte, next string) {
 	var shown []string // names to show: files, and folders once in place of their files
 	for _, name := range sortedNames(files) {

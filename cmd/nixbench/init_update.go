@@ -18,7 +18,8 @@ import (
 	"github.com/nixbench/nixbench/modules"
 )
 
-// updateModules writes nixbench's modules again into the folder in which init has written them, and shows what it changes.
+// updateModules replaces nixbench's modules, which `nixbench init` has written into a folder, by the modules of this program. It
+// shows what it changes.
 func updateModules(view *ui.View, dir string) error {
 	folder := filepath.Join(dir, deploy.ModulesFolder)
 	updated, err := modules.Compare(os.DirFS(folder))
@@ -49,7 +50,8 @@ func updateModules(view *ui.View, dir string) error {
 	return nil
 }
 
-// writeModule replaces a file by a module of nixbench, and adds the difference to changes.
+// writeModule writes a module of nixbench to file. path is the path of the module in this program. It adds the difference from the
+// old content to changes.
 func writeModule(file, path string, changes *bytes.Buffer) error {
 	content, err := modules.Files.ReadFile(path)
 	if err != nil {

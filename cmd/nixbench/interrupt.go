@@ -20,7 +20,7 @@ const (
 	giveUpAfter = time.Minute            // then nixbench exits although work is unfinished
 )
 
-// ongoingWork tracks the phases and nodes that have begun and not ended. Their events update it.
+// ongoingWork tracks which phases and nodes have begun and not ended. observe updates it with each event.
 type ongoingWork struct {
 	mu    sync.Mutex
 	nodes map[string]event.Phase // node → its current phase
@@ -53,8 +53,8 @@ func (u *ongoingWork) observe(e event.Event) {
 	}
 }
 
-// String returns `web-1 (activate), web-2 (copy), and 3 more`, or the current phase if no node is
-// being worked on.
+// String returns the nodes in progress, such as `web-1 (activate), web-2 (copy), and 3 more`. If no node is in progress, it
+// returns the current phase.
 func (u *ongoingWork) String() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -75,9 +75,9 @@ func (u *ongoingWork) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// watchInterrupt waits until the command is interrupted. It then reports the unfinished work, and calls exit if the command
-// does not end within giveUpAfter; the next run then finds the same state as after a killed run. watchInterrupt returns when
-// the channel ended is closed, because the command has ended. While another program uses the terminal, nothing is reported.
+// watchInterrupt waits until the command is interrupted. Then it reports the unfinished work. If the command does not end within
+// giveUpAfter, it calls exit; the next run then finds the same state as after a killed run. When the channel ended is closed, the
+// command has ended, and watchInterrupt returns. While another program uses the terminal, it reports nothing.
 func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 	select {
 	case <-a.ctx.Done():
@@ -112,7 +112,7 @@ func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 	giveUp(&a.ongoing, ended, exit)
 }
 
-// giveUp calls exit if the command does not end within giveUpAfter.
+// giveUp calls exit if the channel ended is not closed (the command has not ended) within giveUpAfter.
 func giveUp(ongoing *ongoingWork, ended <-chan struct{}, exit func(code int)) {
 	if !waitClosed(ended, giveUpAfter) {
 		writeStderr(fmt.Sprintf("error: interrupted; %s did not end within %v", ongoing, giveUpAfter))

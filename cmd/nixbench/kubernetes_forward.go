@@ -20,16 +20,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// tunnel forwards a local port to the API of a cluster, through the SSH connection to a control plane. Its folder
-// is for the kubeconfig with the address of the local port.
+// tunnel forwards a local port to the API of a cluster, through the SSH connection to a control plane. In its folder is a
+// kubeconfig with the address of the local port.
 type tunnel struct {
 	listener net.Listener
 	folder   string
 	lost     <-chan struct{} // closed when the SSH connection ends
 }
 
-// forwardAPI forwards the local port to the API through the first control plane that answers, and sets the server in
-// access to the local address. With port 0, any free port is used.
+// forwardAPI forwards a local port to the API, through the first control plane that answers. It sets the server in access to the
+// local address. If port is 0, it uses any free port.
 func forwardAPI(ctx context.Context, s *deploy.Session, cluster engine.Cluster, access *kubernetes.Access, port int) (*tunnel, error) {
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -46,10 +46,10 @@ func forwardAPI(ctx context.Context, s *deploy.Session, cluster engine.Cluster, 
 	return t, nil
 }
 
-// File returns the path for the kubeconfig of the tunnel. The file is removed when the tunnel is closed.
+// File returns the path of the tunnel's kubeconfig. Close removes this file.
 func (t *tunnel) File() string { return filepath.Join(t.folder, "kubeconfig") }
 
-// Wait waits until the user interrupts nixbench, which is no error, or until the SSH connection is lost.
+// Wait waits until the user interrupts nixbench, or until the SSH connection is lost. Only a lost connection is an error.
 func (t *tunnel) Wait(ctx context.Context) error {
 	select {
 	case <-t.lost:
@@ -59,7 +59,7 @@ func (t *tunnel) Wait(ctx context.Context) error {
 	}
 }
 
-// Close ends the forwarding and removes the folder.
+// Close ends the forwarding and removes the tunnel's folder.
 func (t *tunnel) Close() {
 	t.listener.Close()
 	if t.folder != "" {
@@ -101,8 +101,8 @@ func connectTunnel(ctx context.Context, s *deploy.Session, cluster engine.Cluste
 	return nil, errors.Join(errs...)
 }
 
-// makeForwardFolder creates a folder for the kubeconfig of one tunnel. It must not be the kubeconfig of the state folder,
-// which remains when the command has ended.
+// makeForwardFolder creates a folder for the kubeconfig of one tunnel. The kubeconfig of the state folder cannot be used for that,
+// because it remains after the end of the command.
 func makeForwardFolder(dir state.Dir) (string, error) {
 	if err := dir.Create(); err != nil {
 		return "", err
@@ -118,7 +118,8 @@ func makeForwardFolder(dir state.Dir) (string, error) {
 	return folder, nil
 }
 
-// removeAbandoned removes the folders of processes that were killed. Their names begin with the process's number.
+// removeAbandoned removes the folders that killed processes of nixbench have left. The name of a folder begins with the id of its
+// process.
 func removeAbandoned(dir string) {
 	folders, _ := filepath.Glob(filepath.Join(dir, "*-*"))
 	for _, folder := range folders {

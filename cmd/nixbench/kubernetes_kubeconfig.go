@@ -56,6 +56,8 @@ func kubeconfigCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// runKubeconfig fetches credentials for the cluster and writes them to a kubeconfig. With --forward, it then forwards a local
+// port to the API.
 func runKubeconfig(a *app, flags kubeconfigFlags) error {
 	if flags.port != 0 && !flags.forward {
 		return failure.NewUsage("--port requires --forward")
@@ -96,8 +98,8 @@ func runKubeconfig(a *app, flags kubeconfigFlags) error {
 	return tunnel.Wait(a.ctx)
 }
 
-// writeKubeconfig writes a kubeconfig to a file, or to standard output if file is -, and shows where it is. Without a file, it is written into
-// the state folder.
+// writeKubeconfig writes a kubeconfig to a file, and shows the path. If file is -, it writes to standard output; if file is empty,
+// it writes into the state folder.
 func writeKubeconfig(view *ui.View, dir state.Dir, access *kubernetes.Access, file string) error {
 	config, err := access.Kubeconfig()
 	if err != nil {

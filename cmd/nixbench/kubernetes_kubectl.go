@@ -50,6 +50,8 @@ func kubectlCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// runKubectl runs kubectl with credentials for the cluster. If the API cannot be reached directly, it forwards a local port to
+// it.
 func runKubectl(a *app, args []string, flags kubectlFlags) error {
 	if a.json {
 		return failure.NewUsage("kubectl: --json is not supported; use nixbench kubectl -- ARGUMENT… -o json")
@@ -87,8 +89,8 @@ func runKubectl(a *app, args []string, flags kubectlFlags) error {
 	return execKubectl(a, path, file, args)
 }
 
-// ensureAccess returns the credentials in the state folder's kubeconfig. It fetches them from a control plane first if
-// there is no such file, or if their certificate has expired.
+// ensureAccess returns the credentials in the kubeconfig of the state folder. If there is no kubeconfig, or its certificate has
+// expired, it first fetches new credentials from a control plane.
 func ensureAccess(ctx context.Context, dir state.Dir, cluster engine.Cluster, now time.Time) (*kubernetes.Access, error) {
 	if data, err := durable.Read(accessFile(dir), durable.KeySize); err == nil {
 		if a := kubernetes.ParseKubeconfig(data); a != nil && (a.Ends().IsZero() || now.Before(a.Ends())) {
@@ -113,7 +115,7 @@ func writeAccess(file string, access *kubernetes.Access) error {
 	return durable.Write(file, config)
 }
 
-// dialTimeout is the time limit of the connection that shows whether the API can be reached.
+// dialTimeout is the time limit of the connection with which isReachable finds out whether the API server can be reached.
 const dialTimeout = 3 * time.Second
 
 // isReachable reports whether the API server accepts TCP connections from this machine.
@@ -134,8 +136,8 @@ func isReachable(ctx context.Context, access *kubernetes.Access) bool {
 	return true
 }
 
-// execKubectl runs kubectl with the terminal of nixbench and waits for its end. If kubectl fails, the error is an
-// [programError] with the exit code that a shell would report.
+// execKubectl runs kubectl on the terminal of nixbench and waits until it ends. If kubectl fails, the error is a [programError]
+// with the exit code that a shell would report.
 func execKubectl(a *app, path, kubeconfig string, args []string) error {
 	cmd := exec.CommandContext(a.ctx, path, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)

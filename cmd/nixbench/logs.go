@@ -63,7 +63,7 @@ func logsCommand(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.addWithParallel(f, 0)
-	// -f is --follow here, so the global flag --file is defined again, without the short form.
+	// In this command, -f is short for --follow. So define the global flag --file again, without its short form -f.
 	f.StringVar(&a.file, "file", "", "hive `FILE`, as -f FILE before the word logs")
 	f.BoolVarP(&flags.follow, "follow", "f", false, "also show new lines, until Ctrl-C")
 	f.StringVarP(&flags.lines, "lines", "n", "", "show the last `N` lines, or all (default: 100, with --since all)")
@@ -71,7 +71,7 @@ func logsCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// journalctl returns the command for the journal of a unit; for the whole journal if unit is empty.
+// journalctl returns the command that prints the journal of a systemd unit. If unit is empty, it is the whole journal.
 func (f logsFlags) journalctl(unit string) ([]string, error) {
 	lines := f.lines
 	if n, err := strconv.Atoi(lines); lines != "" && lines != "all" && (err != nil || n < 0) {
@@ -95,7 +95,7 @@ func (f logsFlags) journalctl(unit string) ([]string, error) {
 	return argv, nil
 }
 
-// runLogs shows the journals of nodes. Without --on, on is the name of a node.
+// runLogs shows the journals of nodes. Without --on, the only element of on is the name of the node.
 func runLogs(a *app, on []string, argv []string, flags logsFlags) error {
 	s, err := a.open(flags.fleetFlags, func(r *deploy.Request) {
 		r.Nodes = deploy.RemoteNodes
@@ -121,7 +121,7 @@ func runLogs(a *app, on []string, argv []string, flags logsFlags) error {
 	return joinExitErrors(results)
 }
 
-// showJournal runs journalctl on a node and prints its output. It reports whether there is some.
+// showJournal runs journalctl on a node and prints its output. It reports whether journalctl has printed anything.
 func showJournal(ctx context.Context, view *ui.View, h *remote.Host, n nixeval.Node, argv []string, prefixed bool) (shown bool, err error) {
 	out, errs := view.Raw()
 	show := func(w io.Writer) *remote.Lines {
@@ -141,7 +141,7 @@ func showJournal(ctx context.Context, view *ui.View, h *remote.Host, n nixeval.N
 	return written > 0, err
 }
 
-// writtenBytes counts the bytes that are written to it.
+// writtenBytes is a writer that only counts the bytes that are written to it.
 type writtenBytes int64
 
 func (w *writtenBytes) Write(p []byte) (int, error) {

@@ -15,7 +15,7 @@ func main() {
 	os.Exit(run(os.Args[1:], newHypervisorOpener))
 }
 
-// errInterrupted is the cause of the cancelled context after SIGINT, SIGTERM, SIGHUP or SIGQUIT.
+// errInterrupted is the cause for which the context is cancelled after SIGINT, SIGTERM, SIGHUP or SIGQUIT.
 var errInterrupted error = interruptedError{}
 
 type interruptedError struct{}
@@ -23,7 +23,7 @@ type interruptedError struct{}
 func (interruptedError) Error() string      { return "interrupted" }
 func (interruptedError) Kind() failure.Kind { return failure.Interrupted }
 
-// run runs the command line args and returns the exit code. Unlike main, tests can call it.
+// run runs nixbench with the command line args, and returns the exit code. Unlike main, it can be called by tests.
 func run(args []string, open hypervisorOpener) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// manCommand returns the hidden command that writes the manual pages. The build of nixbench's Nix
-// package runs the command.
+// manCommand returns the hidden command that writes the manual pages. The Nix package of nixbench runs this command when it is
+// built.
 func manCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "man FOLDER",
@@ -30,6 +30,7 @@ func manCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// writeManuals writes the manual pages of a command and of all commands below it into a folder.
 func writeManuals(dir string, cmd *cobra.Command) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(formatManual(name, cmd)), 0o644); err != nil {
@@ -45,8 +46,7 @@ func writeManuals(dir string, cmd *cobra.Command) error {
 	return nil
 }
 
-// formatManual returns the manual page of a command in roff. It keeps the line breaks of the help
-// text.
+// formatManual returns the manual page of a command in roff. The help text keeps its line breaks.
 func formatManual(name string, cmd *cobra.Command) string {
 	var b strings.Builder
 	section := func(title string) { fmt.Fprintf(&b, ".SH %s\n", title) }
@@ -107,8 +107,8 @@ func formatManual(name string, cmd *cobra.Command) string {
 	return b.String()
 }
 
-// defaultOf returns the default of a flag, or "" for a flag that by default is not set. The texts of such flags describe what
-// happens without them.
+// defaultOf returns the default of a flag. It returns "" for a flag that is not set by default, because the help text of such a
+// flag says what happens without it.
 func defaultOf(f *pflag.Flag) string {
 	switch f.DefValue {
 	case "0", "0s", "false", "[]":

@@ -26,7 +26,8 @@ func nixInfoCommand(a *app) *cobra.Command {
 	}
 }
 
-// showFindings shows the findings of an examination. It fails if a finding is an error. An error in the hive's options is returned.
+// showFindings shows the findings of an examination, such as of this computer. If a finding is an error, it returns an error. If this
+// is an error in the hive's options, it returns the error of the finding itself.
 func showFindings(view *ui.View, findings []provider.Finding) error {
 	view.Result(findings, func(w io.Writer) { writeFindings(w, findings) })
 	for _, f := range findings {

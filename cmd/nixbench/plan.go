@@ -75,7 +75,7 @@ func planCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// toOptions validates the flags and converts them to the options of the apply that is planned.
+// toOptions validates the flags, and converts them to the options of the apply that `nixbench plan` previews.
 func (f *planFlags) toOptions() (stages.Options, error) {
 	o := stages.Options{
 		Options:  plan.Options{WithoutKeys: f.noKeys, WithoutDrain: f.drain.noDrain},
@@ -127,9 +127,10 @@ func runPlan(a *app, flags planFlags) error {
 	return err
 }
 
-// errChanges is the error of plan --exit-code if apply would change anything.
+// errChanges is the error of `plan --exit-code` if apply would change something.
 var errChanges = failure.WithKind(failure.Changes, errors.New("apply would make these changes"))
 
+// writePreviews writes a plan as text: a table of the nodes, then the details, the order of the changes and a summary.
 func writePreviews(w io.Writer, previews []stages.Preview) {
 	rows := []ui.Row{{"NODE", "WOULD", "COPY", "REBOOT", "KEYS"}}
 	for _, p := range previews {
@@ -215,6 +216,7 @@ func formatReboot(p stages.Preview) string {
 	return "-"
 }
 
+// formatKeyChanges formats how many keys of a node change: `upload 2, remove 1`.
 func formatKeyChanges(k *stages.KeysPreview) string {
 	if k == nil {
 		return "-"
@@ -234,7 +236,7 @@ func formatKeyChanges(k *stages.KeysPreview) string {
 	return strings.Join(parts, ", ")
 }
 
-// writeUnitChanges writes the units that the switch of a node changes, if the plan has them.
+// writeUnitChanges writes which systemd units the switch of a node would change, if the plan contains them.
 func writeUnitChanges(w io.Writer, p stages.Preview) {
 	u := p.Units
 	if u == nil {

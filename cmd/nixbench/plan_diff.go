@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/stages"
 )
 
-// writeDiffs writes the packages that change, once for all nodes on which the same ones change.
+// writeDiffs writes which packages change. Nodes on which the same packages change share one list.
 func writeDiffs(w io.Writer, previews []stages.Preview) {
 	var diffs []packages.NodeDiff
 	for _, p := range previews {
@@ -27,17 +27,17 @@ func writeDiffs(w io.Writer, previews []stages.Preview) {
 	}
 }
 
-// writeGrowth writes the nodes of a group, and by how much their closure grows.
+// writeGrowth writes the names of the nodes in a group, and by how much the closure of each node grows.
 func writeGrowth(w io.Writer, g packages.Group) {
 	fmt.Fprintln(w)
 	last := len(g.Nodes) - 1
 	ui.WriteList(w, "", append(slices.Clone(g.Nodes[:last]), g.Nodes[last]+": closure "+formatGrowth(g.Diff.Bytes)), "  ")
 }
 
-// maxChangedPackages is the number of packages of a group that apply lists.
+// maxChangedPackages is the maximum number of packages that apply lists for a group of nodes.
 const maxChangedPackages = 10
 
-// writeChangedPackages writes the packages that a run has changed. It is the short form of writeDiffs for the end of a run.
+// writeChangedPackages writes which packages a run has changed. It is a short form of writeDiffs, for the end of a run.
 func writeChangedPackages(w io.Writer, groups []packages.Group) {
 	for _, g := range groups {
 		writeGrowth(w, g)

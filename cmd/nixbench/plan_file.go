@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-// checkPlanFile returns an error if plan --out cannot write its file, before anything is evaluated.
+// checkPlanFile returns an error if `plan --out` cannot write its file. It is called before anything is evaluated.
 func checkPlanFile(a *app, flags planFlags) error {
 	if flags.out == "" {
 		return nil
@@ -31,8 +31,8 @@ func checkPlanFile(a *app, flags planFlags) error {
 	return checkOutput("--out", flags.out, stages.IsPlan)
 }
 
-// checkOutput returns an error if a command cannot write the file of a flag, or if the file exists and must not be replaced. An empty
-// file, such as that of mktemp, is replaced.
+// checkOutput returns an error if a command cannot write the file that a flag names. If the file exists, isReplaceable says
+// whether it may be replaced. An empty file, such as mktemp creates, may always be replaced.
 func checkOutput(flag, file string, isReplaceable func(file string) bool) error {
 	info, err := os.Stat(file)
 	switch dir := filepath.Dir(file); {

@@ -11,10 +11,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/stages"
 )
 
-// maxOrderLines is the number of waves that plan lists.
+// maxOrderLines is the maximum number of waves that `nixbench plan` lists.
 const maxOrderLines = 20
 
-// writeOrder writes the order in which nodes change, with their drains. It writes nothing if all nodes change at once.
+// writeOrder writes the waves in which nodes change, and which nodes are drained. It writes nothing if all nodes change at the
+// same time.
 func writeOrder(w io.Writer, previews []stages.Preview) {
 	var waves [][]string
 	var removed []string
@@ -52,7 +53,7 @@ func writeOrder(w io.Writer, previews []stages.Preview) {
 	}
 }
 
-// describeChanges returns the summary of a plan. What cannot be undone comes first.
+// describeChanges returns the summary of a plan, in one line. It begins with the changes that cannot be undone.
 func describeChanges(previews []stages.Preview) string {
 	nodes, machines := map[string]int{}, map[changes.Action]int{}
 	for _, p := range previews {

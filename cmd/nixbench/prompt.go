@@ -13,7 +13,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// newPrompt returns a function that asks the user for a secret on the terminal, one question at a time. It returns nil if there is no terminal.
+// newPrompt returns a function that asks the user for a secret (such as a password) on the terminal, one question at a time. It
+// returns nil if there is no terminal.
 func newPrompt(a *app) remote.Prompt {
 	if !a.canAsk() {
 		return nil
@@ -47,8 +48,8 @@ func readPassword(ctx context.Context, fd int) ([]byte, error) {
 	return answer, err
 }
 
-// readOrCancel returns the result of read, or the cause of the end of ctx. The goroutine that reads then continues, because a read of a
-// terminal or a pipe cannot be interrupted.
+// readOrCancel returns the result of read. If ctx ends before, it returns the cause. read then continues in its goroutine, because
+// a read of a terminal or a pipe cannot be interrupted.
 func readOrCancel[T any](ctx context.Context, read func() (T, error)) (value T, err error) {
 	done := make(chan struct{})
 	var result T

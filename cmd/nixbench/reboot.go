@@ -96,7 +96,8 @@ func runReboot(a *app, flags rebootFlags) error {
 	return err
 }
 
-// countReboots returns the number of reachable nodes that the command would reboot.
+// countReboots returns how many of the inspected nodes the command would reboot. It does not count nodes that could not be
+// reached.
 func countReboots(inspected []fleet.Outcome[activate.Node], ifNeeded bool) int {
 	n := 0
 	for _, o := range inspected {

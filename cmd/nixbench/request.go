@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// hypervisorOpener returns an opener of hypervisors that sends their events to send.
+// hypervisorOpener returns a function that opens hypervisors. An opened hypervisor sends its events to send.
 type hypervisorOpener func(send event.Sink) machine.Opener
 
 // fleetFlags are the flags of commands that connect to nodes.
@@ -25,14 +25,14 @@ type fleetFlags struct {
 
 func (f *fleetFlags) add(set *pflag.FlagSet) { f.addWithParallel(set, 10) }
 
-// addWithParallel defines the flags with a default for --parallel.
+// addWithParallel defines the flags. parallel is the default of --parallel.
 func (f *fleetFlags) addWithParallel(set *pflag.FlagSet, parallel int) {
 	set.StringArrayVar(&f.on, "on", nil, onHelp)
 	set.IntVarP(&f.parallel, "parallel", "p", parallel, "work on at most `N` nodes at once; 0: on all")
 	set.BoolVar(&f.acceptNew, "accept-new-host-keys", false, "accept and store the keys of hosts that known_hosts does not contain")
 }
 
-// newRequest returns the request of the flags of all commands, and of a command's flags about nodes.
+// newRequest makes a request of the global flags, and of f, a command's flags about nodes.
 func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 	r := deploy.Request{
 		File: a.file, Flake: a.flake, Parallel: f.parallel, AcceptNewHostKeys: f.acceptNew, SSHPrograms: a.sshPrograms,
@@ -64,7 +64,7 @@ func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 	return r, err
 }
 
-// open opens the session of a command, which then gets the events of the command. set completes the request.
+// open opens the session of a command. From then on, the session receives the command's events. set changes the request before.
 func (a *app) open(f fleetFlags, set func(*deploy.Request)) (*deploy.Session, error) {
 	r, err := a.newRequest(f)
 	if err != nil {
@@ -82,17 +82,17 @@ func (a *app) open(f fleetFlags, set func(*deploy.Request)) (*deploy.Session, er
 	return s, nil
 }
 
-// openNodes opens the session of a command that reads.
+// openNodes opens the session of a command that only reads. filter says which of the selected nodes the command uses.
 func (a *app) openNodes(f fleetFlags, filter deploy.NodeFilter) (*deploy.Session, error) {
 	return a.open(f, func(r *deploy.Request) { r.Nodes = filter })
 }
 
-// openNode opens the session of a command that reads, for one node.
+// openNode opens the session of a command that only reads, for the node with this name.
 func (a *app) openNode(name string, f fleetFlags) (*deploy.Session, error) {
 	return a.open(f, func(r *deploy.Request) { r.Pick = deploy.NodeNamed(name) })
 }
 
-// openLocked opens the session of a command that changes the state folder.
+// openLocked opens the session of a command that changes the state folder. The session holds the lock of the cluster.
 func (a *app) openLocked(command string) (*deploy.Session, error) {
 	return a.open(fleetFlags{}, func(r *deploy.Request) { r.Command = command })
 }

@@ -143,7 +143,7 @@ func writeSteps(w io.Writer, steps []stages.Step) {
 	ui.List(w, rows)
 }
 
-// stepView is a step of the rollback, for one node, in the output of --json.
+// stepView is what the rollback does on one node, in the output of --json.
 type stepView struct {
 	Node       string `json:"node"`
 	From       string `json:"from,omitempty"`

@@ -113,6 +113,7 @@ func showRun(view *ui.View, run *runs.Run) error {
 	return nil
 }
 
+// showLog shows what a run has logged about one of its nodes.
 func showLog(a *app, run *runs.Run, node string) error {
 	log, err := run.NodeLog(node)
 	if errors.Is(err, fs.ErrNotExist) {

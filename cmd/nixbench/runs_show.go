@@ -57,6 +57,7 @@ first with the second.`,
 	return cmd
 }
 
+// writeHTMLPage writes a page about a run to the file out. before is another run to compare it with, or nil.
 func writeHTMLPage(view *ui.View, run, before *runs.Run, out string) error {
 	subject, err := report.Load(run)
 	if err != nil {
@@ -81,8 +82,7 @@ func writeHTMLPage(view *ui.View, run, before *runs.Run, out string) error {
 	if out == "" {
 		out = run.ID + ".html"
 	}
-	// The page contains logs, so only the current user may read it. durable.Write creates private
-	// files.
+	// The page contains logs, so only the current user may read it. durable.Write creates files that only the user can read.
 	if err := durable.Write(out, page.Bytes()); err != nil {
 		return err
 	}

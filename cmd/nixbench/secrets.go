@@ -92,8 +92,8 @@ func rotateSecret(a *app, name string) error {
 	return nil
 }
 
-// hostKeysCommand returns the command that prints the host keys of machines before their first boot, so that secrets
-// can be encrypted to them.
+// hostKeysCommand returns the command that prints the SSH host keys of machines before the machines boot for the first time. So
+// the user can encrypt secrets for these machines.
 func hostKeysCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "host-keys",

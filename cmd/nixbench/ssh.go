@@ -44,6 +44,7 @@ func sshCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// runSSH replaces nixbench by an ssh process that logs in to a node.
 func runSSH(a *app, name string, command []string, acceptNew bool) error {
 	s, err := a.openNode(name, fleetFlags{acceptNew: acceptNew})
 	if err != nil {
@@ -68,9 +69,8 @@ func runSSH(a *app, name string, command []string, acceptNew bool) error {
 	return nil
 }
 
-// buildSSHArgv returns OpenSSH's command line for a target. known is the file with the host keys of
-// the machines that nixbench has booted. For a target that is such a machine, ssh accepts only the
-// key in this file.
+// buildSSHArgv returns the command line of OpenSSH for a target. known is the file with the host keys of machines that nixbench
+// has booted: if the target is one of these machines, ssh accepts only the host key in this file.
 func buildSSHArgv(t sshconfig.Target, known string, acceptNew bool, command []string) []string {
 	argv := []string{"ssh"}
 	if t.User != nil {

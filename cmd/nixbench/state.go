@@ -25,7 +25,7 @@ SSH keys and host keys. docs/recipes.md describes how a team uses this.`,
 	return cmd
 }
 
-// passphraseFlags are the flags of both commands that concern a passphrase.
+// passphraseFlags are the flags about a passphrase of the commands `state export` and `state import`.
 type passphraseFlags struct {
 	ask  bool
 	file string
@@ -143,7 +143,7 @@ your team.`,
 	return cmd
 }
 
-// withStateLock takes the lock of the cluster, and calls f.
+// withStateLock takes the lock of the cluster's state, and calls f with the lock.
 func withStateLock(a *app, command string, f func(lock *state.Lock, cluster string) error) error {
 	s, err := a.openLocked(command)
 	if err != nil {
@@ -161,7 +161,8 @@ func countFiles(r *archive.Result) string {
 	return text
 }
 
-// read returns the passphrase of an export from the file, or asks for it on the terminal, twice if it is new. It returns "" if no flag is set.
+// read returns the passphrase of an exported state. It reads the passphrase from a file or asks for it on the terminal, twice if
+// it is new. It returns "" if no flag is set.
 func (f passphraseFlags) read(a *app, export string, isNew bool) (string, error) {
 	if f.file != "" {
 		return archive.ReadPassphrase(f.file)

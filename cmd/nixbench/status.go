@@ -102,7 +102,7 @@ func runStatus(a *app, flags statusFlags) error {
 	return err
 }
 
-// showStatus shows the status of nodes, with notes below the table, and below another table if follows is set.
+// showStatus shows the status of nodes, with notes below the table. follows means that another table follows below.
 func showStatus(a *app, status *inspect.ClusterStatus, wide bool, notes []string, follows bool) {
 	if a.json && status.MembersErr != nil {
 		event.Sink(a.sendEvent).Warn("%v", status.MembersErr)
@@ -115,7 +115,7 @@ func showStatus(a *app, status *inspect.ClusterStatus, wide bool, notes []string
 	})
 }
 
-// checkError means that nodes or findings are not in the expected state. nodes contains their
+// checkError means that a check has failed: some nodes or other checked things are not in the expected state. nodes contains their
 // names.
 type checkError struct{ nodes []string }
 

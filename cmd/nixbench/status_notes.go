@@ -55,8 +55,9 @@ const (
 	renewalGrace    = 3 * 24 * time.Hour   // how long the renewal of a certificate may be overdue before status reports the certificate
 )
 
-// describeCertificates returns a note about the certificate that expires first, if the user has to renew it or if always
-// is set, and a note for each authority that expires within authorityNotice.
+// describeCertificates returns notes about certificates. The first is about the certificate that expires first: it is returned if
+// the user has to renew this certificate, or if always is set. Then comes a note for each certificate authority that expires
+// within authorityNotice.
 func describeCertificates(rows []inspect.Status, now time.Time, always bool) []string {
 	var node string
 	var first engine.Certificate
@@ -89,8 +90,8 @@ func describeCertificates(rows []inspect.Status, now time.Time, always bool) []s
 	return append(notes, authorities...)
 }
 
-// describeFirstExpiry returns a note about the certificate that expires first, or an empty string if the user does not
-// have to do anything about it yet.
+// describeFirstExpiry returns a note about c, the certificate that expires first. It returns an empty string if the user does not
+// have to do anything about c yet.
 func describeFirstExpiry(node string, c engine.Certificate, now time.Time) string {
 	left := c.Ends.Sub(now)
 	text := fmt.Sprintf("certificates: %s of %s expires on %s", c.Name, node, c.Ends.Format(time.DateOnly))

@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/inspect"
 )
 
-// statusColumn is a column of the table of status.
+// statusColumn is a column of the table that `nixbench status` prints.
 type statusColumn struct {
 	title    string
 	format   func(inspect.Status) string // the text of the cell; "-" if the node has no value
@@ -37,11 +37,10 @@ var statusColumns = []statusColumn{
 	{title: "MACHINE", format: formatMachine, optional: true},
 }
 
-// leastImportant are the columns that a narrow terminal does not show, the least important first.
+// leastImportant are the titles of columns that are left out on a narrow terminal. The least important column is the first.
 var leastImportant = []string{"ROLE", "UPTIME", "VERSION", "GENERATION", "ADDRESS", "LAST RUN", "MACHINE"}
 
-// writeStatus prints the table of nodes, then notes about single nodes, then the other notes in
-// more.
+// writeStatus prints the table of nodes, then the notes about single nodes, and then the notes in more.
 func writeStatus(w io.Writer, rows []inspect.Status, wide bool, more ...string) {
 	table := make([]ui.Row, len(rows)+1)
 	for _, c := range statusColumns {
@@ -125,6 +124,7 @@ func formatUptime(s inspect.Status) string {
 	return formatShortDuration(time.Duration(s.Uptime) * time.Second)
 }
 
+// formatLastRun formats how the last run on a node ended, and when: `rolled back 5m ago`.
 func formatLastRun(s inspect.Status) string {
 	r := s.LastRun
 	if r == nil {
@@ -163,7 +163,7 @@ func formatVersion(s inspect.Status) string {
 	return orDash(s.Member.Version)
 }
 
-// formatProcessors returns the number of busy processors and that of all processors: 0.4/4.
+// formatProcessors returns how many processors are busy, and how many there are: 0.4/4.
 func formatProcessors(s inspect.Status) string {
 	switch f := s.Figures; {
 	case f == nil:
@@ -189,7 +189,7 @@ func formatDisk(s inspect.Status) string {
 	return formatUse(s.Figures.DiskUsed, s.Figures.Disk)
 }
 
-// formatUse returns the used bytes and all bytes, each with its unit: 1.5 GiB/4.0 GiB.
+// formatUse returns how many bytes are used, and how many there are: 1.5 GiB/4.0 GiB.
 func formatUse(used, all int64) string { return ui.FormatSize(used) + "/" + ui.FormatSize(all) }
 
 func formatMachine(s inspect.Status) string {

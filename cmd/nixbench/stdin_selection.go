@@ -16,7 +16,7 @@ import (
 // maxSelection is the maximum size of a selection on stdin, in bytes.
 const maxSelection = 1 << 20
 
-// readSelection replaces each value `-` of --on by the terms that stdin contains, separated by commas or
+// readSelection returns the values of --on. It replaces each value `-` by the terms on stdin, which are separated by commas or
 // white space.
 func readSelection(ctx context.Context, on []string) ([]string, error) {
 	if !slices.Contains(on, "-") {

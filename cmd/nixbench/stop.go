@@ -74,7 +74,8 @@ func runStop(a *app, flags powerFlags) error {
 	}, (*machine.Power).Stop)
 }
 
-// changePower runs change on the machines of the selected nodes, unless ask returns an error.
+// changePower calls ask, which may ask the user to confirm. If ask returns no error, it calls change for the machines of the
+// selected nodes.
 func changePower(a *app, command string, flags powerFlags, ask func(*machine.Power, []nixeval.Node) error,
 	change func(*machine.Power, context.Context, []nixeval.Node, *runs.Recorder, machine.PowerOptions) ([]state.NodeResult, error),
 ) error {

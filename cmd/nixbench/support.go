@@ -45,6 +45,7 @@ to others. The command changes nothing.`,
 	return cmd
 }
 
+// runSupport writes an archive with information for a bug report: versions, the hive's structure, findings, states and runs.
 func runSupport(a *app, on []string, out string) error {
 	if out != "" {
 		if err := checkOutput("--output", out, func(string) bool { return false }); err != nil {
@@ -87,7 +88,7 @@ func runSupport(a *app, on []string, out string) error {
 	return nil
 }
 
-// addStatus adds the status of the nodes.
+// addStatus adds the status of the nodes to the support bundle.
 func addStatus(ctx context.Context, b *support.Bundle, s *deploy.Session) {
 	if err := s.SelectRemote(); err != nil {
 		b.AddText("status.txt", "", err)

@@ -10,9 +10,8 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 )
 
-// version and commit are set with -ldflags "-X main.version=… -X main.commit=…" by builds outside
-// of the git repository. Otherwise they are empty, and readBuildVersion reads the build information
-// of Go.
+// version and commit are set by a build outside of the git repository, with -ldflags "-X main.version=… -X main.commit=…". If they
+// are empty, readBuildVersion reads Go's build information.
 var version, commit string
 
 func versionCommand(a *app) *cobra.Command {
@@ -48,6 +47,7 @@ type versionView struct {
 	Libvirt bool   `json:"libvirt"` // whether the program can create machines
 }
 
+// readBuildVersion returns the version of this program. It reads Go's build information if the linker has set no version.
 func readBuildVersion() versionView {
 	v := versionView{Version: version, Commit: commit, Libvirt: hasLibvirt}
 	info, ok := debug.ReadBuildInfo()

@@ -51,14 +51,14 @@ type Request struct {
 	// the switch is successful. If it is zero, the services are not watched.
 	SettleTime time.Duration
 
-	// AfterSwitch, if it is not nil, is called once after the switch and before the first confirmation. It returns whether it
-	// has changed the node, for example by uploading keys. Then the node also watches the services that have started because
-	// of this change.
+	// AfterSwitch, if it is not nil, is called once, after the switch and before the first confirmation. It returns true if it has
+	// changed the node, for example by uploading keys. The node then also watches the services that have started because of this
+	// change.
 	AfterSwitch func(context.Context) bool
 
-	// AfterLogin, if it is not nil, is called once, in the background, when the node has accepted a login after the switch.
-	// Meanwhile the node watches the services that the switch has started, and may still roll back. Activate waits for
-	// AfterLogin. It is not called if Confirm is zero.
+	// AfterLogin, if it is not nil, is called once in the background, when the node has accepted a login after the switch. At this
+	// time the node still watches the services that the switch has started, and may roll back. Activate waits until AfterLogin
+	// returns. If Confirm is zero, AfterLogin is not called.
 	AfterLogin func(context.Context)
 
 	// If ReplaceUnknown is false, Activate fails if the node runs or boots a system that is not
@@ -66,12 +66,12 @@ type Request struct {
 	ReplaceUnknown bool
 	Known          []string
 
-	// Activator is NixosRebuild, or empty for switch-to-configuration.
+	// Activator is the program that activates the system: NixosRebuild, or empty for switch-to-configuration.
 	Activator         string
 	InstallBootLoader bool // nixos-rebuild's --install-bootloader
 
-	// Observed is the state of the node at an earlier inspection, or nil. With Observed, Activate inspects the node again only
-	// if the node's systems have changed since.
+	// Observed is the state of the node at an earlier inspection, or nil. If it is set, Activate inspects the node again only if
+	// the node's systems have changed since that inspection.
 	Observed *Node
 
 	generation int // for a rollback: the generation of the system profile to switch to; otherwise 0
@@ -83,9 +83,9 @@ type Result struct {
 	Changed        bool // false if the node had reached the goal already
 	Outcome        Outcome
 	Exit           int                 // exit status of switch-to-configuration; -1 if it was not run
-	Broken         []string            // units that failed in this switch and not before it
-	AlreadyFailing []string            // units that failed before this switch and still fail
-	Logs           map[string][]string // name of a unit in Broken → the last lines of the unit's log
+	Broken         []string            // systemd units that failed in this switch and not before it
+	AlreadyFailing []string            // systemd units that failed before this switch and still fail
+	Logs           map[string][]string // name of a systemd unit in Broken → the last lines of its log
 	Log            []string            // the last lines of the switch
 	PreviousRun    *Run                // the earlier activation that was unfinished, and that Activate has completed; nil if there was none
 	Dry            *Dry                // for DryActivate: what a switch would do
@@ -95,8 +95,8 @@ type Result struct {
 // RolledBack reports whether the node runs the previous system again.
 func (r Result) RolledBack() bool { return r.Outcome == RolledBack }
 
-// RebootNeeded reports whether the node would boot another kernel than the running one, or
-// whether the new system can only be activated by a reboot.
+// RebootNeeded reports whether the node would boot another kernel than the running one, or the new system can only be activated by
+// a reboot.
 func (r Result) RebootNeeded() bool {
 	return r.After.RebootNeeded() || r.After.Last != nil && r.After.Last.Reason == reasonReboot
 }
@@ -138,7 +138,7 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 	return a.activateInspected(ctx, node, h, r, res)
 }
 
-// activateInspected activates the system on a node whose state is res.Before.
+// activateInspected activates the system on a node that was inspected. res.Before is the node's state in this inspection.
 func (a *Activator) activateInspected(ctx context.Context, node string, h Host, r Request, res Result) (Result, error) {
 	if err := r.checkKnownSystems(node, res.Before); err != nil {
 		return res, err
@@ -151,15 +151,15 @@ func (a *Activator) activateInspected(ctx context.Context, node string, h Host, 
 	return a.runActivation(ctx, node, h, r, goal, res)
 }
 
-// canUseObserved reports whether r.Observed contains all that an activation must know of the node, so that the node is not
+// canUseObserved reports whether r.Observed contains all that an activation must know about the node. If so, the node is not
 // inspected again.
 func (r Request) canUseObserved() bool {
 	return r.Observed != nil && r.Observed.NixOS && !r.Observed.HasUnfinishedRun() &&
 		r.Goal != DryActivate && r.Specialisation == "" && r.Activator != NixosRebuild
 }
 
-// activateObserved activates the system without another inspection of the node. The error is errNodeChanged if the node's
-// systems have changed since r.Observed was made, or if the node's store does not have the system.
+// activateObserved activates the system without another inspection of the node. The error is errNodeChanged if the node's systems
+// have changed since the inspection r.Observed, or if the system is not in the node's store.
 func (a *Activator) activateObserved(ctx context.Context, node string, h Host, r Request) (Result, error) {
 	before := r.Observed.WithDesired(r.Path)
 	return a.activateInspected(ctx, node, h, r, Result{Before: before, After: before, Exit: -1})
@@ -186,7 +186,7 @@ func (r Request) validate(node string) error {
 	return nil
 }
 
-// checkSystem returns an error if the node is not NixOS, or cannot activate the requested system.
+// checkSystem returns an error if the node does not run NixOS, or if it cannot activate the requested system.
 func (r Request) checkSystem(node string, n Node) error {
 	switch {
 	case !n.NixOS:
@@ -200,8 +200,8 @@ func (r Request) checkSystem(node string, n Node) error {
 }
 
 // CheckReplaceable returns an error if Activate would refuse to replace the systems on the inspected node. If an earlier
-// activation is unfinished, it returns nil: the systems may still change, and Activate checks them after it has finished that
-// activation.
+// activation on the node is unfinished, it returns nil: the systems may still change, and Activate checks them after it has
+// finished the earlier activation.
 func (r Request) CheckReplaceable(node string, n Node) error {
 	if n.HasUnfinishedRun() {
 		return nil
@@ -209,7 +209,7 @@ func (r Request) CheckReplaceable(node string, n Node) error {
 	return r.checkKnownSystems(node, n)
 }
 
-// checkKnownSystems returns an error if the node runs or boots a system that must not be replaced.
+// checkKnownSystems returns an error if the node runs or boots a system that must not be replaced: nixbench has not deployed it.
 func (r Request) checkKnownSystems(node string, n Node) error {
 	if r.ReplaceUnknown {
 		return nil
@@ -222,11 +222,11 @@ func (r Request) checkKnownSystems(node string, n Node) error {
 	return nil
 }
 
-// remainingGoal returns the goal of the activation that is still necessary, or an empty goal if the
-// node has reached the goal of the request.
+// remainingGoal returns which part of the requested goal is still to do. It returns an empty goal if the node has reached the
+// requested goal already.
 func (r Request) remainingGoal(n Node) Goal {
 	runs := n.Current == n.desired
-	// An activation that failed or was not finished may have set the profile but not the boot loader.
+	// If the last activation of the system failed or was not finished, it may have set the profile but not the boot loader.
 	last := n.Last
 	doubtful := last != nil && last.path == r.Path && last.Goal != Test && last.Outcome != Committed && last.Outcome != BootDefault
 	boots := n.Profile == r.Path && !doubtful

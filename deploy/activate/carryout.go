@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// runActivation starts the run on the node, follows it, confirms it, and evaluates the result.
+// runActivation starts the activation on the node, follows its output, confirms it, and evaluates its result.
 func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Request, goal Goal, res Result) (Result, error) {
 	w := a.newWatch(node, h, r.Run, r.Confirm)
 	w.patience += r.SettleTime    // the node may become unreachable during the settle time, too
@@ -53,8 +53,8 @@ func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Re
 	return w.evaluate(r, res)
 }
 
-// wrapLostSightError returns a *LostSightError that wraps err if the activation may continue on the node. Otherwise it returns
-// err.
+// wrapLostSightError returns err in a *LostSightError if the activation may still continue on the node. Otherwise it returns err
+// unchanged.
 func wrapLostSightError(ctx context.Context, node string, r Request, w *watch, err error) error {
 	var busy *BusyError
 	if errors.As(err, &busy) || !w.started {
@@ -67,8 +67,8 @@ func wrapLostSightError(ctx context.Context, node string, r Request, w *watch, e
 	return e
 }
 
-// evaluate adds the result that the node has recorded to res and returns it. If the node has not reached the goal, the error
-// is a *FailedError.
+// evaluate returns res with the result that the node has recorded. If the node has not reached the goal of the activation, the
+// error is a *FailedError.
 func (w *watch) evaluate(r Request, res Result) (Result, error) {
 	run := w.lastRun()
 	res.After, res.Outcome = w.node, run.Outcome
@@ -115,16 +115,16 @@ func (a *Activator) sendEnd(node string, phase event.Phase, run Run, err error) 
 	a.Send.Send(event.Event{Kind: event.NodeEnd, Phase: phase, Node: node, Text: text, Failed: failed})
 }
 
-// rollbackTime is the longest expected time from the start of a rollback until the node accepts logins without a reboot.
-// rebootTime is the additional time until it accepts logins after a reboot; see [Request.NoReboot].
+// rollbackTime is how long a rollback usually takes at most, until the node accepts logins, without a reboot. rebootTime is the
+// additional time with a reboot; see [Request.NoReboot].
 const (
 	rollbackTime = 30 * time.Second
 	rebootTime   = time.Minute
 )
 
-// computePatience returns how long nixbench tries to connect to a node that does not answer: until a rollback would have
-// ended. Before a rollback, the switch may make no progress for the confirm time, and the node then waits for a confirmation
-// for the same time. If nixbench gives up too early, the node still rolls back, and the next run reads the result.
+// computePatience returns how long nixbench tries to connect to a node that does not answer: until a rollback would have ended.
+// Before a rollback, the switch may make no progress for the time confirm, and then the node waits for a confirmation for the same
+// time. If nixbench gives up too early, the node still rolls back, and nixbench's next run reads the result.
 func computePatience(confirm time.Duration) time.Duration {
 	if confirm == 0 {
 		return 5 * time.Minute

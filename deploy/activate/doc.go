@@ -9,30 +9,31 @@
 //
 // # What happens on the node
 //
-// A run is a transient unit of the node, nixbench-activate.service, which executes a
+// A run is a transient systemd unit of the node, nixbench-activate.service. It executes a
 // shell script (folder sh). Only the script decides whether to continue or to roll back.
 // The client starts the script, reads its output, and confirms that the client can still
 // log in. The run therefore ends correctly even if the client loses the connection or is
 // killed.
 //
-//  1. The script records the running system and the units that have failed already,
+//  1. The script records the running system and the systemd units that have failed already,
 //     and protects the running and the new system from the garbage collector.
 //  2. The script calls the new system's switch-to-configuration with "test". If the switch hangs,
-//     the script kills all processes of the unit's control group but itself.
+//     the script kills all processes in the run's control group but itself.
 //  3. The script waits for the jobs of the switch in systemd's queue, and for those that these wait for.
 //     Then it waits for a confirmation, which the client sends over a new connection. If the
-//     switch has started services or what starts services later, the script watches them, and waits for a second confirmation.
+//     switch has started services, or timers, paths or sockets that start services later, the script watches these services,
+//     and waits for a second confirmation.
 //  4. After the last confirmation the script sets the profile and calls
 //     switch-to-configuration with "boot".
 //
 // The profile and the boot loader are changed after the confirmation. A machine that
-// reboots or loses its power before the confirmation therefore boots the old system.
+// reboots or loses its power before the confirmation still boots the old system.
 // Otherwise the script rolls back: immediately when the switch fails or hangs, and after
 // the time limit when no confirmation arrives. If the script is killed, systemd runs it
 // again for the rollback (ExecStopPost).
 //
-// After a rollback the script compares what reaches the node with its state before the switch, and restores it
-// (sh/reach.sh): the old system does not undo commands of the new one.
+// After a rollback the script checks sshd, the routes and the firewall, through which clients reach the node. If they differ from
+// those before the switch, it restores them (sh/reach.sh): the old system does not undo commands of the new system.
 //
 // A rollback also restores the keys that were uploaded before the switch, by a script
 // that package secrets has stored in /run/keys/.nixbench-before. A run that succeeds
@@ -49,11 +50,11 @@
 //
 // # Results
 //
-// If a unit fails in this switch and did not fail before, the error is a [*FailedError]
-// with the unit's name and the last lines of its log. Units that failed before the switch
+// If a systemd unit fails in this switch and did not fail before, the error is a [*FailedError]
+// with the name of the unit and the last lines of its log. Units that failed before the switch
 // and still fail cause no error; they are listed in [Result.AlreadyFailing].
 //
-// The script judges a switch by the exit code of switch-to-configuration, the lines that it prints, and the units of the
-// node. Exit code 4 alone does not tell which part failed: the activation script, a unit, or the units of a user. Exit
+// The script judges a switch by the exit code of switch-to-configuration, the lines that it prints, and the systemd
+// units of the node. Exit code 4 alone does not tell which part failed: the activation script, a unit, or the units of a user. Exit
 // code 1 with the line "Pre-switch checks failed" means that nothing was changed, so that there is nothing to roll back.
 package activate

@@ -12,20 +12,19 @@ import (
 
 // Dry is what a switch would do, as reported by switch-to-configuration.
 type Dry struct {
-	Stop, Restart, Reload, Start, Skip []string // units
+	Stop, Restart, Reload, Start, Skip []string // systemd units
 	RebootNeeded                       bool     // kernel, initrd or kernel parameters would change
 	Lines                              []string // the complete output
 }
 
-// maxLineLength is the maximum length of a line of the output, in bytes. A list of all units of a node is
-// shorter.
+// maxLineLength is the maximum length of a line of the output, in bytes. Even a list of all systemd units of a node is shorter.
 const maxLineLength = 1 << 20
 
 // dryTimeout is the time limit of a dry activation.
 const dryTimeout = 5 * time.Minute
 
 // dryActivate runs `switch-to-configuration dry-activate` of the new system, which changes nothing on the node. It returns res
-// with the parsed output.
+// with the parsed output of this command.
 func (a *Activator) dryActivate(ctx context.Context, node string, h Host, r Request, res Result) (Result, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
@@ -58,7 +57,8 @@ func (a *Activator) dryActivate(ctx context.Context, node string, h Host, r Requ
 	return res, nil
 }
 
-// addLine adds a line of the output to d.Lines, and the units that it lists to the field of their action.
+// addLine adds a line of the output of switch-to-configuration to d.Lines. If the line lists systemd units for an action, such as
+// a restart, it also adds the units to the field of this action.
 func (d *Dry) addLine(line string) {
 	d.Lines = append(d.Lines, line)
 	what, units, ok := strings.Cut(line, ": ")

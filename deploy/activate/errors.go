@@ -90,7 +90,7 @@ func (e *BusyError) OnNode() (node, text string) {
 // Kind implements [failure.Classified].
 func (e *BusyError) Kind() failure.Kind { return failure.Activation }
 
-// stepError adds the node's name and the failed step to an error.
+// stepError is an error with the name of the node and the step that failed on it.
 type stepError struct {
 	node, step string
 	err        error
@@ -133,7 +133,7 @@ func (e *LostSightError) OnNode() (node, text string) {
 // Kind implements [failure.Classified].
 func (e *LostSightError) Kind() failure.Kind { return failure.Lost }
 
-// Brief returns the state of the node in one line.
+// Brief returns what is known about the activation on the node, in one line.
 func (e *LostSightError) Brief() string {
 	if e.Armed == 0 {
 		return "result unknown: the switch continues on the node"
@@ -144,7 +144,8 @@ func (e *LostSightError) Brief() string {
 	return fmt.Sprintf("not confirmed: rolls back automatically, %s after the switch", e.Armed)
 }
 
-// isDown reports whether err says that the node's machine does not run, for example because it is shut off.
+// isDown reports whether err says that the node cannot be reached because its machine does not run, for example because it is shut
+// off.
 func isDown(err error) bool {
 	var unreachable *remote.UnreachableError
 	return errors.As(err, &unreachable) && unreachable.Down != ""
@@ -152,7 +153,7 @@ func isDown(err error) bool {
 
 func (e *LostSightError) Unwrap() error { return e.Err }
 
-// FailedError means that the node did not reach the requested state.
+// FailedError means that an activation has ended and the node has not reached the goal, such as running the new system.
 type FailedError struct {
 	Node     string
 	Request  Request
@@ -165,7 +166,7 @@ type FailedError struct {
 	ByItself bool     // the node has rolled back by itself, for example because no client confirmed the switch
 }
 
-// Hint returns the commands that deploy a system which cannot be activated without a reboot.
+// Hint returns how to deploy the system, if a pre-switch check says that the system can only be activated by a reboot.
 func (e *FailedError) Hint() string {
 	if e.Reason != reasonRefused || e.failedCheck() != inhibitorCheck {
 		return ""
@@ -230,9 +231,10 @@ func (e *FailedError) OnNode() (node, text string) {
 	return e.Node, b.String()
 }
 
-// Brief returns the cause in one line.
+// Brief returns the cause of the failure in one line.
 func (e *FailedError) Brief() string { return e.describeCause() }
 
+// describeCause returns why the activation failed, in one line: `unit nginx.service failed`.
 func (e *FailedError) describeCause() string {
 	exit := e.Result.Exit
 	switch reason, _, _ := strings.Cut(e.Reason, ","); reason {

@@ -31,7 +31,7 @@ var (
 	errNodeChanged = errors.New("the node's systems have changed since it was inspected")
 )
 
-// watch follows one run on one node. It opens a new connection when a connection is lost.
+// watch follows one activation (run) on one node. When the connection is lost, it opens a new one.
 type watch struct {
 	a       *Activator
 	name    string
@@ -50,7 +50,7 @@ type watch struct {
 	started bool                // nixbench has received output of the run, or the run may have begun without output
 	lines   int                 // number of received log lines
 	tail    []string            // the last received log lines
-	units   map[string][]string // name of a broken unit → the last lines of the unit's log
+	units   map[string][]string // name of a systemd unit that has failed → the last lines of its log
 	last    string              // name of the last received line
 
 	afterSwitch func(context.Context) bool // see [Request.AfterSwitch]
@@ -68,7 +68,7 @@ func (a *Activator) newWatch(node string, h Host, id string, confirm time.Durati
 	return w
 }
 
-// lastRun returns the run in the last state that the node has sent, or a zero Run before the first one.
+// lastRun returns the run in the state that the node has sent last. Before the node has sent a state, it returns a zero Run.
 func (w *watch) lastRun() Run {
 	if w.node.Last == nil {
 		return Run{}
@@ -76,9 +76,9 @@ func (w *watch) lastRun() Run {
 	return *w.node.Last
 }
 
-// follow runs a command of the node's script that prints the output of a run. It returns when the run waits for a confirmation
-// or has ended. When the connection is lost or the node prints nothing, as during a network change, follow continues over a
-// new connection. If fresh is set, the first attempt uses a new connection, too.
+// follow runs a command of the shell script on the node that prints the output of a run. It returns when the run waits for a
+// confirmation or has ended. If the connection is lost or the node prints nothing, as during a network change, follow continues
+// over a new connection. If fresh is set, the first attempt also uses a new connection.
 func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, w.end, errors.New("the run has not ended; nixbench follows a run for "+maxRun.String()+" at most"))
 	defer cancel()
@@ -116,9 +116,9 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 	}
 }
 
-// confirmRun confirms the run each time that the run waits for a confirmation: after the switch,
-// after the started services have stayed active, and after some rollbacks. Each confirmation is sent over a new connection. See
-// [Request.AfterLogin] for afterLogin.
+// confirmRun confirms the run each time that the run waits for a confirmation: after the switch, after the started services have
+// stayed active, and after some rollbacks. It sends each confirmation over a new connection. See [Request.AfterLogin] for the
+// argument afterLogin.
 func (w *watch) confirmRun(ctx context.Context, afterLogin func(context.Context)) error {
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -137,14 +137,14 @@ func (w *watch) confirmRun(ctx context.Context, afterLogin func(context.Context)
 	return nil
 }
 
-// extendLimit extends the time limit w.until. It is called when output of the run is received.
+// extendLimit moves w.until, the time by which the next output must arrive. It is called when output of the run has arrived.
 func (w *watch) extendLimit() {
 	w.started, w.until, w.slowness = true, time.Now().Add(min(w.patience, time.Until(w.end))), 0
 	w.wait.Restart("no output from the node; "+w.meanwhile, w.until)
 }
 
-// isFinal reports whether a retry after err cannot succeed, and returns the error to report. After the run has started, a
-// failed login is not final: the node may accept logins again after its rollback.
+// isFinal reports whether a new attempt after err cannot succeed, and returns the error to report. A failed login is not final
+// after the run has started, because the node may accept logins again after its rollback.
 func (w *watch) isFinal(err error) (error, bool) {
 	var failed *remote.RunError
 	var lost *remote.LostError
@@ -162,8 +162,8 @@ func (w *watch) isFinal(err error) (error, bool) {
 	return err, false
 }
 
-// runCommand runs a command of the node's script over one connection, and stores the output in w. It returns an error that
-// wraps errSilent if the node prints nothing for too long.
+// runCommand runs a command of the shell script on the node over one connection, and stores its output in w. If the node prints
+// nothing for too long, the error wraps errSilent.
 func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) error {
 	connect := w.host.Conn
 	if fresh {
@@ -213,8 +213,8 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 		w.handleLine(p, name, value)
 	}, command...)
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
-		// A dead connection may show no error. Close it, so that the host opens another one. The command had to end before,
-		// because it is ended over this connection.
+		// A dead connection may show no error. Close it, so that the host opens a new connection. Close it only after the command,
+		// because the command is ended over this connection.
 		conn.Close()
 		return failure.On(w.name, fmt.Errorf("%s: %w", commandName(command), errSilent))
 	}
@@ -225,6 +225,8 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 	return err
 }
 
+// handleLine stores one name=value line that the shell script on the node has printed. It keeps lines of the switch's log and
+// of the logs of broken systemd units itself, and passes any other line to p.
 func (w *watch) handleLine(p *nodeParser, name, value string) {
 	if name == continuedLine {
 		if w.last == "log" {
@@ -252,10 +254,9 @@ func (w *watch) appendLog(text string) {
 	w.a.sendEvent(w.name, event.NodeLog, event.Activate, text)
 }
 
-// attemptLimit returns the time limit for a login, and then for the first output. The limit is
-// doubled after each attempt without output, because a slow machine may answer late, and each
-// canceled attempt costs the machine another login. The limit is at most a quarter of the confirm
-// time (but at least maxSilence), so that several attempts are possible within the confirm time.
+// attemptLimit returns the time limit for a login, and also for the first output after the login. It doubles the limit after each
+// attempt without output: a slow machine may answer late, and each cancelled attempt costs the machine another login. The limit is
+// at most a quarter of the confirm time (but at least maxSilence), so that several attempts are possible within the confirm time.
 func (w *watch) attemptLimit() time.Duration {
 	confirm := w.confirm
 	if confirm == 0 {
@@ -264,8 +265,8 @@ func (w *watch) attemptLimit() time.Duration {
 	return max(maxSilence, min(maxSilence<<min(w.slowness, 4), confirm/4))
 }
 
-// silenceLimit returns how long the node may print nothing after its first output. The node's script prints a line every
-// second while nixbench follows a run.
+// silenceLimit returns how long the node may print nothing after its first output. While nixbench follows a run, the shell script
+// on the node prints a line every second.
 func (w *watch) silenceLimit() time.Duration {
 	if w.confirm == 0 {
 		return maxSilence

@@ -29,7 +29,7 @@ type Node struct {
 	// engine, and for a system that was built without modules/engine.nix.
 	Engine string
 
-	Failed []string // the failed units, sorted by name
+	Failed []string // the failed systemd units, sorted by name
 	System string   // systemd's state: running, degraded, starting, …
 	BootID string
 	Uptime time.Duration
@@ -70,16 +70,16 @@ func (n Node) RebootNeeded() bool {
 // Armed reports whether an activation is running on the node that rolls back unless a client confirms it.
 func (n Node) Armed() bool { return n.Last != nil && n.Last.Alive && n.Last.Armed > 0 }
 
-// WithDesired returns a copy of the node in which `runs` is the system that the node should run: the system of a request, or
-// one of that system's specialisations.
+// WithDesired returns a copy of the node. `runs` is the system that the copy should run: the system of a request, or one of that
+// system's specialisations.
 func (n Node) WithDesired(runs string) Node {
 	n.desired = runs
 	return n
 }
 
-// fingerprint returns a text about the systems and the last run of the node. The node's script compares it with the present
-// state before it starts a run, and refuses the run if they differ. For a nil Node the text is empty, and the script starts
-// the run in any case.
+// fingerprint returns a text about the systems and the last run of the node. When an activation starts, the shell script on the
+// node compares this text with the present state, and refuses the activation if they differ. For a nil Node the text is empty, and
+// the script does not compare.
 func (n *Node) fingerprint() string {
 	if n == nil {
 		return ""
@@ -114,15 +114,15 @@ func (a *Activator) Inspect(ctx context.Context, node string, h Host) (Node, err
 	return a.inspect(ctx, node, h, Request{})
 }
 
-// InspectSystems is Inspect without the fields Failed, System and StorePath, and without the times and versions of
-// generations. It starts no program on the node, except for the shell. Its kernels can be compared with each other, but are no
-// store paths.
+// InspectSystems is Inspect, but without the fields Failed, System and StorePath, and without the times and versions of
+// generations. It starts no program on the node, except for the shell. The kernels in the result can be compared with each other,
+// but are no store paths.
 func (a *Activator) InspectSystems(ctx context.Context, node string, h Host) (Node, error) {
 	return a.inspect(ctx, node, h, Request{Activator: brief})
 }
 
-// brief is an argument of the command `inspect` of the node's script, in place of an activator. The script then starts no
-// program.
+// brief is an argument of the command `inspect` of the shell script on the node. It stands in place of the name of an activator.
+// With it, the script starts no program.
 const brief = "brief"
 
 func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request) (Node, error) {
@@ -138,6 +138,8 @@ func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request)
 // inspectTimeout is the time limit of an inspection.
 const inspectTimeout = 2 * time.Minute
 
+// inspectOn runs the command `inspect` of the shell script over a connection to the node, and returns the parsed state of the
+// node.
 func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request) (Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()

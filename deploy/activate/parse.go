@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// nodeParser parses the output of the command `inspect` of the node's script, lines of the form name=value. The names in the
-// record of a run begin with "run-".
+// nodeParser parses the output of the command `inspect` of the shell script on the node. The output has lines of the form
+// name=value. In the record of a run, the names begin with "run-".
 type nodeParser struct {
 	node   Node
 	run    Run
@@ -38,11 +38,11 @@ func newNodeParser() *nodeParser {
 	return p
 }
 
-// unitList is a list of systemd units or users that the node prints in one line, separated by spaces. Each line adds one
-// element to a field of type []string.
+// unitList is the type for a list of systemd units or users. The node prints the list in one line, separated by spaces. Each such
+// line becomes one element of a field of type []string.
 type unitList []string
 
-// handleLine stores the value of a line of output in the field with the line's name. Lines with unknown names are ignored.
+// handleLine parses a line of output, and stores the value in the field for this name. It ignores lines with unknown names.
 func (p *nodeParser) handleLine(name, value string) {
 	switch field := p.fields[name].(type) {
 	case *string:
@@ -71,10 +71,10 @@ func (p *nodeParser) handleLine(name, value string) {
 	}
 }
 
-// errIncomplete means that the node's script has ended without an error and without its last line, end=yes.
+// errIncomplete means that the shell script on the node has ended without an error, but has not printed its last line, end=yes.
 var errIncomplete = errors.New("the node's output is incomplete")
 
-// finishNode returns the parsed node when the output has ended. It fails if the output is incomplete.
+// finishNode returns the parsed node, after the output has ended. It fails if the output is incomplete.
 func (p *nodeParser) finishNode() (Node, error) {
 	if !p.ended {
 		return Node{}, errIncomplete
@@ -95,8 +95,8 @@ func (p *nodeParser) finishNode() (Node, error) {
 	return n, nil
 }
 
-// generationNumber returns the generation in the name of a profile link, as 12 in system-12-link, or
-// 0 if the name has none.
+// generationNumber returns the number of the generation in the name of a link to it, such as 12 in system-12-link. It returns 0 if
+// the name contains none.
 func generationNumber(link string) int {
 	name, ok := strings.CutPrefix(path.Base(link), "system-")
 	if !ok {

@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// A nixbench that follows a run touches a file on the node every second. If the file is older than abandonedAfter, no
-	// nixbench follows the run. If one still does after observeFor, finishPrevious returns a *BusyError.
+	// While a nixbench follows a run, it touches a file on the node every second. If this file is older than abandonedAfter, no
+	// nixbench follows the run any more. If one still follows the run after observeFor, finishPrevious returns a *BusyError.
 	abandonedAfter = 5 * time.Second
 	observeFor     = 6 * time.Second
 )
 
-// FinishPrevious finishes an earlier activation whose nixbench was killed, so that no rollback stays armed. It returns the
-// record of this activation, or nil if there was none. If another nixbench follows it, the error is a *BusyError.
+// FinishPrevious finishes an earlier activation whose nixbench was killed, so that no rollback stays armed on the node. It returns
+// the record of this activation, or nil if there was none. If another nixbench still follows the activation, the error is a
+// *BusyError.
 //
-// FinishPrevious waits for a switch that still runs. It confirms a run that waits for a confirmation
-// if the run's system is `wanted`, because the client can log in after the switch. Otherwise the
-// node rolls back immediately. After a reboot, FinishPrevious only closes the run's record and
-// removes the run's garbage collector root.
+// FinishPrevious waits for a switch that still runs. If the run waits for a confirmation and its system is `wanted`,
+// FinishPrevious confirms it, because the client can log in after the switch. If the system is another one, the node rolls back at
+// once. If the node has rebooted since, FinishPrevious only closes the run's record and removes the run's garbage collector root.
 func (a *Activator) FinishPrevious(ctx context.Context, node string, h Host, wanted string) (*Run, error) {
 	n, err := a.Inspect(ctx, node, h)
 	if err != nil || !n.HasUnfinishedRun() {
@@ -29,11 +29,14 @@ func (a *Activator) FinishPrevious(ctx context.Context, node string, h Host, wan
 	return a.finishPrevious(ctx, node, h, n, Request{Path: wanted})
 }
 
-// HasUnfinishedRun reports whether the last activation on the node is unfinished, so that FinishPrevious must be called.
+// HasUnfinishedRun reports whether the last activation on the node is unfinished. FinishPrevious must then be called before
+// another activation.
 func (n Node) HasUnfinishedRun() bool {
 	return n.Last != nil && (n.Last.Alive || n.Last.phase != "done")
 }
 
+// finishPrevious does the work of FinishPrevious on a node that was inspected before: n is its state, and r.Path is the wanted
+// system.
 func (a *Activator) finishPrevious(ctx context.Context, node string, h Host, n Node, r Request) (*Run, error) {
 	var err error
 	left := event.Event{Node: node, Phase: event.Activate, Text: "the end of run " + n.Last.ID + ", which an earlier nixbench did not finish"}

@@ -11,7 +11,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// RebootError means that a node did not accept logins after a reboot, or booted another system than that of its profile.
+// RebootError means that a node did not accept logins after a reboot, or has booted a system that is not the system of its
+// profile.
 type RebootError struct {
 	Node   string
 	Want   string // the system that should have booted
@@ -35,8 +36,8 @@ func (e *RebootError) Kind() failure.Kind { return failure.Lost }
 
 func (e *RebootError) Unwrap() error { return e.Err }
 
-// Reboot reboots a node, waits until it is reachable with another boot id, and verifies
-// that it booted the system of its profile.
+// Reboot reboots a node, waits until the node is reachable and has another boot id, and verifies that it has booted the system of
+// its profile.
 func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout time.Duration) (Node, error) {
 	before, err := a.Inspect(ctx, node, h)
 	if err != nil {
@@ -68,10 +69,10 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	return before, &RebootError{Node: node, Want: before.Profile, Waited: time.Since(begin), Err: err}
 }
 
-// WaitForBoot waits until the node has another boot id than `boot`, and returns the node's state. If
-// the node still has the boot id `boot` at the time `until` and is not shutting down, the reboot was
-// never requested, and WaitForBoot returns the node's state too. `until` is zero if the reboot was
-// requested. When ctx ends, the error is the last reason why the node could not be inspected.
+// WaitForBoot waits until the node has another boot id than `boot`, and returns the node's state. If the node still has the boot
+// id `boot` at the time `until` and is not shutting down, nobody has requested the reboot: WaitForBoot then returns the node's
+// state too. `until` is zero if the reboot was certainly requested. When ctx ends, the error is the last reason why the node could
+// not be inspected.
 func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot string, until time.Time) (Node, error) {
 	const text = "the node to accept logins after its reboot"
 	deadline, _ := ctx.Deadline()

@@ -8,10 +8,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Rollback activates a generation of the node's profile. If generation is zero, Rollback activates
-// the system that the node ran before nixbench's last run. r contains the other settings; r.Path is
-// ignored. If no client confirms the new system, the node returns to the running system, as after
-// each other switch.
+// Rollback activates an earlier generation of the node's profile. If generation is zero, it activates the system that the node ran
+// before nixbench's last run. r contains the other settings of the activation; r.Path is ignored. If no client confirms the
+// earlier system in time, the node goes back to the system that runs now, as after any other switch.
 func (a *Activator) Rollback(ctx context.Context, node string, h Host, generation int, r Request) (Result, error) {
 	n, err := a.Inspect(ctx, node, h)
 	if err != nil {

@@ -49,7 +49,7 @@ const (
 	RollbackFailed Outcome = "rollback-failed" // the rollback failed; the node's state is unknown
 )
 
-// Phases of a run in which it waits until a client has logged in over a new connection and confirmed it.
+// Phases of a run in which the run waits until a client (nixbench) has logged in over a new connection and confirmed the run.
 const (
 	phaseWaiting   = "waiting"   // first confirmation, after systemd's jobs are done
 	phaseConfirmed = "confirmed" // second confirmation, after the started services have stayed active
@@ -61,7 +61,7 @@ const (
 	reasonSwitch      = "switch"      // switch-to-configuration failed
 	reasonPrepare     = "prepare"     // the system's step before the switch failed
 	reasonRefused     = "refused"     // a pre-switch check of the new system failed; nothing was changed
-	reasonLate        = "late"        // units failed after switch-to-configuration had returned
+	reasonLate        = "late"        // systemd units failed after switch-to-configuration had returned
 	reasonHung        = "hung"        // the switch made no progress
 	reasonUnconfirmed = "unconfirmed" // no client confirmed in time
 	reasonAborted     = "aborted"     // a client requested a rollback

@@ -16,9 +16,9 @@ type Host interface {
 	Fresh(ctx context.Context) (*remote.Conn, error)
 }
 
-// nodeScript is the shell script that runs on the node. mainScript is its last part, because it calls the functions of the
-// other parts. inspectionScript and followScript are parts that only some commands need: they are left out for the others,
-// since the shell on the node takes 3 ms of processor time to read all of them.
+// The shell script that runs on the node consists of these parts. mainScript is the last part, because it calls the functions of
+// the other parts. Only some commands of the script need inspectionScript and followScript. Other commands leave them out, because
+// the shell on the node takes 3 ms of processor time to read all parts.
 var (
 	//go:embed sh/base.sh
 	baseScript string
@@ -42,7 +42,7 @@ var (
 	followScript     = baseScript + inspectScript + clientScript + mainScript
 )
 
-// selectScript returns the parts of the node's script that a command, such as `inspect`, needs.
+// selectScript returns the parts of the shell script that a command of it, such as `inspect`, needs on the node.
 func selectScript(command string) string {
 	switch command {
 	case "inspect":
@@ -53,14 +53,14 @@ func selectScript(command string) string {
 	return nodeScript
 }
 
-// readCommand is a bash command that reads the node's script from stdin and executes it. Its first argument is the length of
-// the script in bytes. It keeps the script in a variable, since the command `start` stores it for the systemd unit of the run.
-// With -N, bash reads many bytes at a time.
+// readCommand is a bash command that reads the shell script from stdin and executes it. Its first argument is the length of the
+// script in bytes. It keeps the script in the variable `script`, because the command `start` of the script stores it for the
+// systemd unit of the run. With -N, bash reads many bytes at a time.
 const readCommand = `LC_ALL=C
 read -rN "$1" script && shift && eval "$script"`
 
-// continuedLine is the name of the second and later parts of a very long line of output. The node's script never prints this
-// name. These parts are not split at "=", since they are the middle of a log line.
+// continuedLine is the name under which the second and later parts of a very long line of output are passed on. The shell script
+// on the node never prints this name. These parts are not split at "=", because they are from the middle of a log line.
 const continuedLine = "…"
 
 // scriptArgv returns the command line of a shell that reads the script from its stdin and executes it with args.
@@ -68,8 +68,8 @@ func scriptArgv(script string, args []string) []string {
 	return append([]string{"bash", "-c", readCommand, "nixbench", strconv.Itoa(len(script))}, args...)
 }
 
-// executeScript runs the node's script with args, and calls each for every name=value line of its output. The script is passed
-// on stdin, because sudo would log an argument.
+// executeScript runs the shell script on the node with args, the first of which is a command such as `inspect`. It calls each for
+// every name=value line of the output. The script is passed on stdin, because sudo writes arguments to its log.
 func executeScript(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
 	script := selectScript(args[0])
 	out := &remote.Lines{Each: func(line string, continued bool) {
@@ -85,8 +85,8 @@ func executeScript(ctx context.Context, conn *remote.Conn, each func(name, value
 	return err
 }
 
-// commandName returns the name of a command of the node's script for errors. It leaves out the shell that runs the script, and
-// the arguments, which would hide what the node has printed.
+// commandName returns the name of a command of the shell script, for errors. It leaves out the shell that runs the script and the
+// arguments, because a long command line would hide what the node has printed.
 func commandName(args []string) string { return "nixbench-activate " + args[0] }
 
 // unarmedPatience is how long the node waits for systemd jobs that make no progress, if no rollback is armed.
@@ -97,7 +97,8 @@ func parseInt(s string) int {
 	return n
 }
 
-// parseTime returns the time of a number of seconds since the epoch, up to the year 9999, which JSON can have.
+// parseTime converts a number of seconds since the epoch to a time. The maximum is in the year 9999, the last year that JSON can
+// contain.
 func parseTime(s string) time.Time {
 	return time.Unix(int64(min(max(0, parseInt(s)), 253402214400)), 0)
 }

@@ -25,7 +25,7 @@ var Schema string
 type Runtime struct {
 	Version int    `json:"version"`
 	Cluster string `json:"cluster"`
-	// Nodes contains the nodes by name. Roles contains the names of each role's nodes in order.
+	// Nodes maps the name of a node to its facts. Roles maps the name of a role to the names of its nodes, in order.
 	Nodes map[string]Node     `json:"nodes"`
 	Roles map[string][]string `json:"roles"`
 	// Network is the network that contains the addresses of the nodes.
@@ -34,7 +34,7 @@ type Runtime struct {
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
 	// CAHash is the hash of the public key of the generated certificate authority cluster-ca, such as sha256:4f2a….
 	CAHash string `json:"caHash,omitempty"`
-	// Secrets contains the path of each secret on its nodes, by name.
+	// Secrets maps the name of a secret to the path of its file on the nodes.
 	Secrets map[string]Secret `json:"secrets,omitempty"`
 }
 
@@ -55,11 +55,11 @@ type Node struct {
 	// VCPUs and Memory are the size of a machine that nixbench boots, as the role in the hive has them.
 	VCPUs  int    `json:"vcpus,omitempty"`
 	Memory string `json:"memory,omitempty"`
-	// Hollow is the number of nodes of the cluster that the machine stands for. With 0, it is one node.
+	// Hollow is how many nodes of the cluster the machine stands for. 0 means that the machine is one node.
 	Hollow int `json:"hollow,omitempty"`
 }
 
-// Endpoint is an address and a port. Port is 0 if neither the hive nor the engine of its nodes sets one.
+// Endpoint is the address and port of the cluster's API. Port is 0 if neither the hive nor the cluster's engine sets a port.
 type Endpoint struct {
 	Address netip.Addr `json:"address"`
 	Port    int        `json:"port,omitempty"`
@@ -70,7 +70,7 @@ type Endpoint struct {
 type Secret struct {
 	Path   string `json:"path"`
 	SHA256 string `json:"sha256"`
-	// PublicKeyHash is set for certificates: the hash of their public key.
+	// PublicKeyHash is the hash of the public key in a certificate. It is empty for secrets that are no certificates.
 	PublicKeyHash string `json:"publicKeyHash,omitempty"`
 }
 
@@ -110,6 +110,7 @@ func Parse(data []byte) (*Runtime, error) {
 	return &r, r.checkConsistency()
 }
 
+// checkConsistency returns an error if a value that other code relies on is missing or invalid, such as the address of a node.
 func (r *Runtime) checkConsistency() error {
 	if r.Cluster == "" {
 		return fmt.Errorf("cluster: it has no name")

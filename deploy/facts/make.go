@@ -16,7 +16,7 @@ type Machine struct {
 	HostKey string
 }
 
-// EndpointError is returned if cluster.endpoint cannot be resolved to an address.
+// EndpointError means that no address is found for cluster.endpoint of the hive.
 type EndpointError struct{ Text, Fix string }
 
 func (e *EndpointError) Error() string { return "cluster.endpoint: " + e.Text }
@@ -27,8 +27,8 @@ func (e *EndpointError) Kind() failure.Kind { return failure.Provision }
 // Hint returns a text for the user: how to fix the error.
 func (e *EndpointError) Hint() string { return e.Fix }
 
-// Make returns the facts of a hive. They contain the nodes of roles whose machines have an address, and
-// the nodes whose deployment.targetHost is an address. Equal arguments give equal facts.
+// Make returns the facts of a hive. They contain the nodes of roles whose machines have an address, and the nodes whose
+// deployment.targetHost is an address. The same arguments always give the same facts.
 func Make(hive *nixeval.Hive, machines map[string]Machine) (*Runtime, error) {
 	r := &Runtime{Version: Version, Cluster: hive.ClusterName(), Nodes: map[string]Node{}, Roles: map[string][]string{}}
 	for role := range hive.Roles {
@@ -77,7 +77,8 @@ func LiteralAddress(hive *nixeval.Hive, n nixeval.Node) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// makeEndpoint returns the address of the cluster's API. It is nil while the first node of the endpoint's role has no address.
+// makeEndpoint returns the address of the cluster's API. It returns nil as long as the first node of the role in cluster.endpoint
+// has no address.
 func makeEndpoint(hive *nixeval.Hive, r *Runtime) (*Endpoint, error) {
 	e := hive.Cluster.Endpoint
 	switch {

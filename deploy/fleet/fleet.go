@@ -20,20 +20,20 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Fleet holds one SSH connection to each node of a run. A connection is made at its first use.
+// Fleet holds one SSH connection to each node of a run. A connection is made when it is first used.
 type Fleet struct {
 	hive    *nixeval.Hive
 	options Options
 
-	// resolving limits the number of concurrent ssh -G processes, because a thousand of them at once time out.
+	// resolving limits how many `ssh -G` processes run at once, because a thousand of them at once would time out.
 	resolving chan struct{}
 
 	mu    sync.Mutex
 	hosts map[string]*remote.Host
 }
 
-// RecordedMachines are the machines that nixbench has booted. A node's machine is looked up when the connection
-// to the node is made, so that the connection uses the current address and host key.
+// RecordedMachines are the machines that nixbench has booted, as the state records them. A node's machine is looked up only when
+// the connection to the node is made, so that the connection uses the machine's current address and host key.
 type RecordedMachines interface {
 	// MachineOf returns the recorded machine of a node, or the zero value if none is recorded, and the recorded cluster.
 	MachineOf(node string) (state.Machine, *state.Cluster, error)
@@ -49,8 +49,7 @@ type Options struct {
 	Resolve   func(context.Context, sshconfig.Target) (sshconfig.Config, error) // nil: sshconfig.Resolve
 }
 
-// New returns a fleet of the hive's nodes. It makes no connection. The caller closes the fleet at the end of
-// the run.
+// New returns a fleet of the hive's nodes. It does not connect to them. The caller closes the fleet at the end of the run.
 func New(hive *nixeval.Hive, o Options) *Fleet {
 	if o.Keyring == nil {
 		o.Keyring = &identity.Keyring{} // one keyring for all nodes, so that a passphrase is asked for once and not once per node
@@ -64,7 +63,7 @@ func New(hive *nixeval.Hive, o Options) *Fleet {
 	return &Fleet{hive: hive, options: o, resolving: make(chan struct{}, 2*runtime.NumCPU()), hosts: map[string]*remote.Host{}}
 }
 
-// Host returns the connection to a node. The connection dials at its first use.
+// Host returns the connection to a node. It logs in to the node when the connection is first used.
 func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) {
 	f.mu.Lock()
 	h := f.hosts[n.Name]
@@ -118,8 +117,8 @@ func (f *Fleet) Drop(node string) {
 	}
 }
 
-// Target returns the address, the user and the SSH options of a node: from its deployment options in the hive, or, for a
-// machine that nixbench has booted, from the recorded machine.
+// Target returns the address, the user and the SSH options of a node. For a machine that nixbench has booted, they come from the
+// machine in the state. For any other node, they come from the node's deployment options in the hive.
 func (f *Fleet) Target(n nixeval.Node) (sshconfig.Target, error) {
 	var d nixeval.Deployment
 	if u := f.hive.Unit(n.Unit); u != nil { // nil if the hive no longer has the role of the machine
@@ -147,7 +146,8 @@ func (f *Fleet) Target(n nixeval.Node) (sshconfig.Target, error) {
 	}, nil
 }
 
-// AnsweringTarget returns the target of a node. If the node has several hosts, it logs in to determine which of them answers.
+// AnsweringTarget returns the target of a node. If deployment.targetHost has several hosts, it logs in to find out which of them
+// answers.
 func (f *Fleet) AnsweringTarget(ctx context.Context, n nixeval.Node) (sshconfig.Target, error) {
 	target, err := f.Target(n)
 	if err != nil || len(target.Fallbacks) == 0 {
@@ -164,8 +164,8 @@ func (f *Fleet) AnsweringTarget(ctx context.Context, n nixeval.Node) (sshconfig.
 	return target, nil
 }
 
-// bootedTarget returns the target of a machine that nixbench has booted. A connection to this target accepts
-// only the pinned host key of the machine, and does not read the user's SSH configuration.
+// bootedTarget returns the target of a node whose machine nixbench has booted. A connection to this target accepts only the host
+// key that the state contains for the machine, and does not read the user's SSH configuration.
 func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (sshconfig.Target, error) {
 	m, cluster, err := f.machineOf(n.Name)
 	switch {
@@ -194,8 +194,8 @@ func (f *Fleet) machineOf(node string) (state.Machine, *state.Cluster, error) {
 	return f.options.Recorded.MachineOf(node)
 }
 
-// jumpHostOf returns the host of the hypervisor if the machine can be reached only through this host: nixbench reaches the host
-// by SSH, and the machine is on a network of the host that nixbench manages. Otherwise it returns nil.
+// jumpHostOf returns the hypervisor's host if the machine can be reached only through this host: nixbench reaches the host by SSH,
+// and the machine is on a network of the host that nixbench manages. Otherwise jumpHostOf returns nil.
 func jumpHostOf(node string, m state.Machine, c *state.Cluster) *sshconfig.Target {
 	if c == nil || !c.Network.Mode.Ours() {
 		return nil

@@ -10,15 +10,15 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Outcome is the result of Each for one node.
+// Outcome is the result of [Each] for one node.
 type Outcome[T any] struct {
 	Node  nixeval.Node
 	Value T
 	Err   error
 }
 
-// Each calls f for every node, for at most parallel nodes at once (0: all). A failure of one node neither
-// cancels nor delays the others.
+// Each calls f for every node, for at most `parallel` nodes at the same time (0: all). If f fails for one node, this neither
+// cancels nor delays the calls for other nodes.
 func Each[T any](ctx context.Context, nodes []nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
 	return EachReady(ctx, nodes, nil, parallel, f)
 }
@@ -26,7 +26,7 @@ func Each[T any](ctx context.Context, nodes []nixeval.Node, parallel int, f func
 // EachReady is like [Each], but calls f for a node only after the node's channel in ready is closed. A node
 // that still waits for its channel does not count towards parallel.
 //
-// A panic of f is the error of its node. Without this, the process would end while it changes other nodes.
+// If f panics, the panic becomes the error of this node. Otherwise the process would end while it changes other nodes.
 func EachReady[T any](ctx context.Context, nodes []nixeval.Node, ready map[string]<-chan struct{}, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
 	out := make([]Outcome[T], len(nodes))
 	if parallel <= 0 {
@@ -87,7 +87,7 @@ func Count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// ForAll calls f for all names at the same time, and joins the errors. A panic of f is an error.
+// ForAll calls f for all names at the same time, and joins the errors. A panic of f becomes an error.
 func ForAll(names []string, f func(name string) error) error {
 	errs := make([]error, len(names))
 	var all sync.WaitGroup

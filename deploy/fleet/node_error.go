@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// NodeError is the failure of one node in one step.
+// NodeError means that a step of the run (such as connect or copy) has failed on one node.
 type NodeError struct {
 	Node string
 	Step event.Phase
@@ -34,7 +34,7 @@ func (e *NodeError) Kind() failure.Kind {
 	return failure.Activation
 }
 
-// NoHostError is returned for a node that has no known address.
+// NoHostError means that no address of a node is known.
 type NoHostError struct {
 	Node   nixeval.Node
 	Booted bool // the node's machine was created

@@ -12,8 +12,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// maxAnswer is the maximal size of the output that Run returns. The nodes and pods of a cluster of a thousand machines have
-// about 20 MiB of JSON.
+// maxAnswer is the maximum size of the output that Run returns. The largest answer is the list of nodes and pods in JSON: for a
+// cluster of a thousand machines it has about 20 MiB.
 const maxAnswer = 32 << 20
 
 // Run runs a command as root on the named node of the fleet.
@@ -32,7 +32,7 @@ func (f *Fleet) Run(ctx context.Context, node string, stdin io.Reader, argv ...s
 	return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true, MaxOutput: maxAnswer})
 }
 
-// RoundTrip returns the time of a request to the SSH server of the named node and its answer.
+// RoundTrip measures how long the SSH server of the named node takes to answer a request.
 func (f *Fleet) RoundTrip(ctx context.Context, node string) (time.Duration, error) {
 	h, err := f.Host(ctx, f.nodeByName(node))
 	if err != nil {
@@ -45,7 +45,7 @@ func (f *Fleet) RoundTrip(ctx context.Context, node string) (time.Duration, erro
 	return conn.RoundTrip(ctx)
 }
 
-// programOf returns the name of the program in argv for messages. For `env NAME=VALUE PROGRAM …` it is PROGRAM, and not env.
+// programOf returns the name of the program in argv, for messages. For `env NAME=VALUE PROGRAM …` it returns PROGRAM and not env.
 func programOf(argv []string) string {
 	for len(argv) > 1 && (argv[0] == "env" || strings.Contains(argv[0], "=")) {
 		argv = argv[1:]
@@ -53,8 +53,8 @@ func programOf(argv []string) string {
 	return path.Base(argv[0])
 }
 
-// nodeByName returns the node of the hive with this name. If the hive no longer has the node, it returns a node of the
-// recorded machine's role, whose unit of the evaluation has the name of that role.
+// nodeByName returns the node of the hive with this name. If the hive no longer has the node, it returns a node with the role of
+// the machine in the state. The unit of such a node in the evaluation has the name of the role.
 func (f *Fleet) nodeByName(name string) nixeval.Node {
 	for _, n := range f.hive.Nodes {
 		if n.Name == name {

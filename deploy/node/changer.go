@@ -39,14 +39,14 @@ type Options struct {
 	RollbackAll    bool   // nodes keep a backup of the replaced keys, so that the whole run can be rolled back
 }
 
-// host is a node's connection with the methods that activate and closure need.
+// host connects to a node. It has the methods that the packages activate and closure need.
 type host interface {
 	activate.Host
 	closure.Host
 }
 
-// Inspect returns the state that a node reports. If a killed run has requested a reboot of the node, Inspect
-// first waits until the node has booted.
+// Inspect returns the state that a node reports. If a killed run has requested a reboot of the node, Inspect first waits until
+// this reboot has ended.
 func (c *Changer) Inspect(ctx context.Context, n nixeval.Node) (observed activate.Node, err error) {
 	err = c.connect(ctx, n, func(h host) error {
 		observed, err = Inspect(ctx, c.Activator, n.Name, h)
@@ -55,7 +55,7 @@ func (c *Changer) Inspect(ctx context.Context, n nixeval.Node) (observed activat
 	return observed, err
 }
 
-// InspectSystems is Inspect without the state of systemd and some details, see [activate.Activator.InspectSystems].
+// InspectSystems is Inspect, but without the state of systemd and some other fields, see [activate.Activator.InspectSystems].
 func (c *Changer) InspectSystems(ctx context.Context, n nixeval.Node) (observed activate.Node, err error) {
 	err = c.connect(ctx, n, func(h host) error {
 		observed, err = c.Activator.InspectSystems(ctx, n.Name, h)
@@ -73,7 +73,7 @@ func (c *Changer) Connect(ctx context.Context, n nixeval.Node) error {
 	})
 }
 
-// connect calls use with the connection of a node, and reports both as the phase connect.
+// connect connects to a node and calls use with the connection. It sends the events of the phase connect for both steps.
 func (c *Changer) connect(ctx context.Context, n nixeval.Node, use func(host) error) error {
 	c.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: n.Name})
 	h, err := c.Fleet.Host(ctx, n)
@@ -89,15 +89,15 @@ func (c *Changer) connect(ctx context.Context, n nixeval.Node, use func(host) er
 	return err
 }
 
-// Inspect returns the state that a node reports. A lost connection or a timeout is an error of the connect
-// phase.
+// Inspect returns the state that a node reports. If the connection is lost or the node does not answer in time, the error belongs
+// to the phase connect.
 func Inspect(ctx context.Context, a *activate.Activator, name string, h activate.Host) (activate.Node, error) {
 	observed, err := a.Inspect(ctx, name, h)
 	return observed, wrapInspectError(name, err)
 }
 
-// wrapInspectError marks a lost connection or a timeout as an error of the connect phase, because nothing
-// has been changed on the node. It returns other errors unchanged.
+// wrapInspectError converts a lost connection or a timeout to an error of the phase connect, because nothing has been changed on
+// the node. It returns any other error unchanged.
 func wrapInspectError(name string, err error) error {
 	var lost *remote.LostError
 	var timeout *remote.TimeoutError
@@ -107,10 +107,10 @@ func wrapInspectError(name string, err error) error {
 	return err
 }
 
-// HasDeployment reports whether a node has a record of a deployment.
+// HasDeployment reports whether the node itself has a record of a deployment by nixbench.
 func HasDeployment(n activate.Node) bool { return n.Last != nil || len(n.Deployed) > 0 }
 
-// Goal is the last step that apply carries out. Four of the goals are [activate.Goal]s.
+// Goal is the last step that apply carries out, such as switch or push. Four of the goals are also an [activate.Goal].
 type Goal string
 
 const (

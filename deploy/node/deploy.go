@@ -16,7 +16,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Task is the deployment of one node.
+// Task is the deployment of one node, with all that it needs: the system, the keys and the inspection of the node.
 type Task struct {
 	Node          nixeval.Node
 	Deployment    nixeval.Deployment // the node's deployment options
@@ -25,8 +25,8 @@ type Task struct {
 	Observed      activate.Node // state of the node before the run
 	Unchanged     bool          // the node already runs the desired system; only keys may differ
 	Transferred   bool          // Transfer has succeeded for this task, so Deploy does not transfer the system
-	// Keys are the keys that the node has after the deployment: other keys of nixbench are removed. Nil: the keys of the node
-	// are left as they are.
+	// Keys are the keys that the node has after the deployment; other keys that nixbench has uploaded earlier are removed. Nil
+	// means that the keys on the node are not changed.
 	Keys *secrets.Set
 
 	AfterLogin func(context.Context) // see activate.Request
@@ -49,11 +49,11 @@ func (t Task) membership() *state.Membership {
 type Result struct {
 	Outcome state.Outcome
 	Text    string
-	// Activation is nil if no system was activated, and if another run is changing the node.
+	// Activation is nil if no system was activated, or if another run is changing the node.
 	Activation *activate.Result
 }
 
-// After returns the generation that the node runs after the activation; 0 if it is unknown.
+// After returns the number of the generation that the node runs after the activation; 0 if it is unknown.
 func (r Result) After() int {
 	if r.Activation == nil {
 		return 0
@@ -61,17 +61,19 @@ func (r Result) After() int {
 	return GenerationOf(r.Activation.After, r.Activation.After.Current)
 }
 
-// Deploy copies the closure, uploads keys, activates the system and uploads the remaining keys.
+// Deploy copies the closure to the node, uploads the keys that are due before the activation, activates the system, and uploads
+// the other keys.
 func (c *Changer) Deploy(ctx context.Context, t Task, o Options) (Result, error) {
 	result, err := c.runDeploySteps(ctx, t, o)
 	var lost *activate.LostSightError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &lost) {
-		// report why the run was cancelled, and not the failure that the cancellation caused
+		// report why the run was cancelled, and not an error that the cancellation caused
 		err = &fleet.NodeError{Node: t.Node.Name, Step: event.Deploy, Err: context.Cause(ctx)}
 	}
 	return result, AddCause(ctx, c.Fleet, t.Node.Name, err)
 }
 
+// runDeploySteps does the work of Deploy. If the activation fails, it restores the previous keys of the node.
 func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result, error) {
 	failed := Result{Outcome: state.Failed}
 	h, err := c.Fleet.Host(ctx, t.Node)
@@ -114,8 +116,8 @@ func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result
 	return result, nil
 }
 
-// confirmUnchanged updates the state for a node that already runs the desired system. It removes the intents of
-// killed runs, and for the goal switch it records the system as confirmed.
+// confirmUnchanged updates the state for a node that already runs the desired system. It removes the intents of killed runs from
+// the state. For the goal switch, it also records the system as confirmed.
 func (c *Changer) confirmUnchanged(t Task, o Options) error {
 	name := t.Node.Name
 	recorded := c.Store.State()
@@ -139,7 +141,8 @@ func (c *Changer) confirmUnchanged(t Task, o Options) error {
 	})
 }
 
-// Transfer does the first step of Deploy before Deploy is called: it copies the system to the node or builds it there.
+// Transfer does the first step of Deploy before Deploy is called: it copies the system to the node, or builds the system on the
+// node.
 func (c *Changer) Transfer(ctx context.Context, t Task, o Options) error {
 	h, err := c.Fleet.Host(ctx, t.Node)
 	if err != nil {
@@ -148,8 +151,8 @@ func (c *Changer) Transfer(ctx context.Context, t Task, o Options) error {
 	return c.transferClosure(ctx, h, t, o)
 }
 
-// transferClosure copies the system to the node or builds it there, and protects it from the
-// node's garbage collector.
+// transferClosure copies the system to the node, or builds the system there, and makes a garbage collector root for it on the
+// node.
 func (c *Changer) transferClosure(ctx context.Context, h host, t Task, o Options) error {
 	name := t.Node.Name
 	c.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: name})
@@ -182,7 +185,7 @@ func (c *Changer) transferClosure(ctx context.Context, h host, t Task, o Options
 	return nil
 }
 
-// newRequest returns the request to activate the system of a task.
+// newRequest returns the request with which package activate activates the system of a task.
 func (c *Changer) newRequest(t Task, o Options) activate.Request {
 	return activate.Request{
 		Run: c.RunID, Path: t.Closure.Out, Goal: activate.Goal(o.Goal),
@@ -194,9 +197,8 @@ func (c *Changer) newRequest(t Task, o Options) activate.Request {
 	}
 }
 
-// CheckReplaceable returns an error if the node has a system that must not be replaced, or is not a NixOS
-// system. known contains the paths of the systems that this computer has deployed. It is called before anything
-// is copied to the node.
+// CheckReplaceable returns an error if the node does not run NixOS, or runs or boots a system that must not be replaced. known
+// contains the store paths of the systems that this computer has deployed. It is called before anything is copied to the node.
 func CheckReplaceable(name string, observed activate.Node, closure nixeval.Closure, d nixeval.Deployment, known []string, o Options) error {
 	runs := TargetSystem(closure, o)
 	switch {
@@ -209,14 +211,14 @@ func CheckReplaceable(name string, observed activate.Node, closure nixeval.Closu
 	return r.CheckReplaceable(name, observed.WithDesired(runs))
 }
 
-// IsUnchanged reports whether the node already runs or boots the system that the goal asks for.
+// IsUnchanged reports whether the node already has what the goal asks for: it runs the desired system, boots it, or both.
 func IsUnchanged(observed activate.Node, closure nixeval.Closure, o Options) bool {
 	runs := TargetSystem(closure, o)
 	return runs != "" && o.Goal.Activates() && observed.HasReached(activate.Goal(o.Goal), closure.Out, runs)
 }
 
-// TargetSystem returns the store path that the node would report as its system after the deployment. It returns
-// "" if a specialisation is selected and the closure is not in the local store.
+// TargetSystem returns the store path that the node will report as its system after the deployment. It returns "" if the user has
+// chosen a specialisation and the closure is not in the local store.
 func TargetSystem(closure nixeval.Closure, o Options) string {
 	if o.Specialisation == "" {
 		return closure.Out
@@ -233,8 +235,8 @@ func (c *Changer) dryActivate(ctx context.Context, h host, t Task, o Options) (R
 	return Result{Outcome: state.Unchanged, Text: formatDryActivation(result)}, nil
 }
 
-// activateTask activates the task's system on the node. recovered is set if the unfinished activation of a
-// killed run was finished or undone before.
+// activateTask activates the task's system on the node. recovered means that an unfinished activation of a killed run was finished
+// or undone on the node before.
 func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, recovered bool) (Result, error) {
 	name := t.Node.Name
 	request := c.newRequest(t, o)

@@ -13,8 +13,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 )
 
-// examineScript prints the time of the node, and a line for each folder that a deployment writes to: whether it can be written,
-// its free and total KiB, its free and total inodes, and its mount point.
+// examineScript prints the time of the node, and a line for each folder to which a deployment writes. The line contains whether
+// the folder can be written, its free and total KiB, its free and total inodes, and its mount point.
 const examineScript = `date +%s
 for folder in / /nix/var /run /tmp /var /boot; do
   [ -d "$folder" ] || continue
@@ -24,15 +24,15 @@ for folder in / /nix/var /run /tmp /var /boot; do
     df -Pi "$folder" | { read -r _; read -r _ inodes _ left _; echo "$mode $free $size $left $inodes $place"; }; }
 done`
 
-// Limits below which examine reports a file system or a clock.
+// Limits for the free space of a file system and the error of a clock. Beyond them, AddCause adds a hint.
 const (
 	littleSpace = 16 << 10 // in KiB; systemd refuses to reload its units if /run has less space left
 	wrongClock  = 5 * time.Minute
 )
 
-// AddCause adds a hint to the error of a failed step on a node: file systems of the node that are full or read-only, and a
-// wrong clock. A program that fails for one of these reasons often does not name it. If the error already has a hint, or the
-// node cannot be asked, AddCause returns err.
+// AddCause adds a hint to the error of a failed step on a node, such as a full or read-only file system, or a wrong clock. A
+// program that fails for one of these reasons often does not name the reason. If err already has a hint, or the node does not
+// answer, AddCause returns err unchanged.
 func AddCause(ctx context.Context, f *fleet.Fleet, node string, err error) error {
 	if err == nil || ctx.Err() != nil || failure.Hint(err) != "" || slices.Contains([]failure.Kind{failure.Unreachable, failure.Lost}, failure.KindOf(err)) {
 		return err
@@ -50,7 +50,7 @@ func AddCause(ctx context.Context, f *fleet.Fleet, node string, err error) error
 	return failure.WithHint(err, fmt.Sprintf("%s: %s; mend this and run the command again", node, strings.Join(found, ", ")))
 }
 
-// readFindings returns what is wrong according to the output of examineScript.
+// readFindings parses the output of examineScript, and returns a text for each problem, such as a full file system.
 func readFindings(out string, now time.Time) []string {
 	var found []string
 	add := func(format string, args ...any) {
@@ -89,8 +89,8 @@ func readFindings(out string, now time.Time) []string {
 	return found
 }
 
-// parseNumber returns a number that df has printed, or the largest int64 for "-", which df prints for a file system without a
-// limit.
+// parseNumber parses a number that df has printed. For a file system without a limit df prints "-": parseNumber then returns the
+// largest int64.
 func parseNumber(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// finishPreviousActivation finishes or undoes the unfinished activation of a killed run on the node, and
-// reports whether there was one. It is called before keys are uploaded: a node that rolls back that activation
-// also restores its previous keys, which would replace newly uploaded keys.
+// finishPreviousActivation finishes or undoes an unfinished activation of a killed run on the node. It reports whether there was
+// such an activation. It is called before keys are uploaded: if the node rolls back that activation, the node also restores its
+// previous keys, which would replace newly uploaded keys.
 func (c *Changer) finishPreviousActivation(ctx context.Context, h host, t Task) (bool, error) {
 	if !t.Observed.HasUnfinishedRun() {
 		return false, nil
@@ -29,7 +29,8 @@ func (c *Changer) finishPreviousActivation(ctx context.Context, h host, t Task) 
 	return finished != nil, nil
 }
 
-// keyBackupMode returns how long the node keeps a backup of the keys that an upload replaces.
+// keyBackupMode returns how long the node keeps a backup of the keys that an upload replaces. when says which keys are uploaded:
+// before or after the activation.
 func (o Options) keyBackupMode(when secrets.When) secrets.Aside {
 	switch {
 	case when == secrets.Pre && o.RollbackAll:
@@ -42,16 +43,17 @@ func (o Options) keyBackupMode(when secrets.When) secrets.Aside {
 	return secrets.Drop
 }
 
-// restoreKeys restores the previous keys of a node after its activation failed. The keys stay as they are in three cases: the
-// node has restored the keys itself; the failed switch stays, because no rollback was armed; an activation still runs on the
-// node, which restores the keys itself if it rolls back.
+// restoreKeys restores the previous keys of a node after an activation has failed. It does not restore them in three cases. The
+// node has restored the keys itself. The failed switch stays, because no rollback was armed. The activation still runs on the
+// node, and restores the keys itself if it rolls back.
 func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, why error) error {
 	var lost *activate.LostSightError
 	var busy *activate.BusyError
 	if t.Keys == nil || len(t.Keys.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
 		return nil
 	}
-	// The keys are also restored after Ctrl-C. The user then waits for nixbench to end, so undoTimeout limits the time.
+	// Restore the keys also after Ctrl-C. The user then waits for nixbench to end, so undoTimeout limits the time of the
+	// restoration.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoTimeout, fmt.Errorf("no answer within %v", undoTimeout))
 	defer cancel()
 	err := c.Uploader.Undo(ctx, t.Node.Name, h)
@@ -60,8 +62,8 @@ func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, wh
 	case err == nil:
 		return nil
 	case errors.As(why, &failed) && failed.Result.RolledBack():
-		// The node has already rolled back its system and its keys by itself. Undo here only restores keys that the node could
-		// not restore.
+		// The node has already rolled back its system and its keys by itself. The call of Undo here only restores keys that the
+		// node could not restore.
 		return fmt.Errorf("the node has restored the previous keys with its previous system, but this could not be verified: %w", err)
 	}
 	return fmt.Errorf("its keys may be those of the new system; nixbench apply compares them with the hive: %w", err)
@@ -70,7 +72,7 @@ func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, wh
 // undoTimeout is the maximum time to restore keys after a failure.
 const undoTimeout = 5 * time.Second
 
-// DropKeyBackup removes the backup of keys that the node kept in case the whole run is rolled back.
+// DropKeyBackup deletes the backup of keys on a node. The node kept the backup for the case that the whole run is rolled back.
 func (c *Changer) DropKeyBackup(ctx context.Context, n nixeval.Node) error {
 	h, err := c.Fleet.Host(ctx, n)
 	if err == nil {
@@ -82,8 +84,8 @@ func (c *Changer) DropKeyBackup(ctx context.Context, n nixeval.Node) error {
 	return nil
 }
 
-// updateKeys uploads the keys of a node whose system does not change: the node already runs the desired system,
-// or the goal is UploadKeys.
+// updateKeys uploads the keys of a node whose system does not change, because the node already runs the desired system or the goal
+// is UploadKeys.
 func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Result, error) {
 	if t.Unchanged {
 		if err := c.confirmUnchanged(t, o); err != nil {
@@ -102,9 +104,9 @@ func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Re
 	return Result{Outcome: state.Unchanged, Text: "unchanged"}, nil
 }
 
-// uploadKeys uploads the keys that are due at a moment of a deployment, such as before the activation. If the hive has no keys
-// for the node, it removes the keys of the old system after the switch. For a node without keys in the hive whose system does
-// not change, it does nothing.
+// uploadKeys uploads the keys that are due at this moment of a deployment (when), such as before the activation. If the hive has
+// no keys for the node, uploadKeys removes the keys of the old system after the switch. If in addition the node's system does not
+// change, it does nothing.
 func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, when secrets.When) (secrets.Result, error) {
 	if t.Keys == nil {
 		return secrets.Result{}, nil
@@ -123,11 +125,11 @@ func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, whe
 	return result, err
 }
 
-// uploadLateKeys uploads the keys that are due after a switch, while the node still waits for its first confirmation. The node
-// then watches the services that wait for these keys before it makes the system permanent, and a rollback restores the keys.
-// It reports whether keys may have changed. It ignores errors, because the upload after the confirmation reports them. It
-// opens a new connection: the switch may have cut the old connection, and keys sent over the old connection could arrive after
-// the rollback.
+// uploadLateKeys uploads the keys that are due after a switch, while the node still waits for its first confirmation. So the node
+// watches the services that wait for these keys before the system becomes permanent, and a rollback restores the keys.
+// uploadLateKeys reports whether keys may have changed. It ignores errors, because the upload after the confirmation reports them.
+// It opens a new connection, since the switch may have cut the old one: keys sent over the old connection could arrive after the
+// rollback.
 func (c *Changer) uploadLateKeys(ctx context.Context, h host, set secrets.Set, o Options) bool {
 	ctx, cancel := context.WithTimeout(ctx, o.Confirm/2)
 	defer cancel()
@@ -144,14 +146,14 @@ func (c *Changer) uploadLateKeys(ctx context.Context, h host, set secrets.Set, o
 	return err != nil || result.Changes()
 }
 
-// connection is a host with only one connection.
+// connection is a Host that always returns the same connection.
 type connection struct{ conn *remote.Conn }
 
 func (c connection) Conn(context.Context) (*remote.Conn, error) { return c.conn, nil }
 
-// hasKeysAfterSwitch reports whether keys must be uploaded or removed after a switch. before is the result of the upload
-// before the switch, which lists the keys to remove. Without such an upload it returns false only if the hive has no keys for
-// the node, and the node has reported that it has none.
+// hasKeysAfterSwitch reports whether keys must be uploaded or removed after a switch. before is the result of the upload before
+// the switch, which lists the keys to remove. If there was no such upload, it returns false only if the hive has no keys for the
+// node, and the node has reported that it has no keys.
 func hasKeysAfterSwitch(t Task, o Options, before secrets.Result, after activate.Node) bool {
 	if t.Keys == nil || len(t.Keys.Keys) == 0 && after.NoKeys {
 		return false

@@ -16,9 +16,9 @@ import (
 // Rebooted is the outcome of a successful reboot.
 const Rebooted state.Outcome = "rebooted"
 
-// Reboot writes an intent to the state, reboots the node, and waits for at most timeout until the node has
-// booted. boot is the id of the current boot. If the run is killed, the intent makes the next run wait for the
-// node. The next run has nothing to finish or undo, because the node reboots by itself.
+// Reboot writes an intent to the state, reboots the node, and waits for at most timeout until the node has booted. boot is the
+// boot id before the reboot. If the run is killed, the intent makes the next run wait for the node. The next run has nothing else
+// to do about the intent, because the node reboots by itself.
 func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeout time.Duration) (state.NodeResult, string, error) {
 	r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
 	h, err := c.Fleet.Host(ctx, n)
@@ -51,16 +51,16 @@ func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeo
 	return r, text, nil
 }
 
-// Time limits for a reboot that a killed run requested: maxRebootTime until the node has booted, shutdownGrace
-// until the old system has shut down.
+// Time limits for a reboot that a run has requested before it was killed. maxRebootTime is the time until the node has booted;
+// shutdownGrace is the time until the old system has shut down.
 const (
 	maxRebootTime = 5 * time.Minute
 	shutdownGrace = 15 * time.Second
 )
 
-// waitForPreviousReboot waits until a node has booted, if an earlier run was killed after it had requested a reboot
-// of the node. It then removes the record of that reboot, an intent, from the state. It returns no error if the
-// node has not booted in time, because the next inspection of the node reports the problem.
+// waitForPreviousReboot waits until a node has booted, if an earlier run has requested a reboot of the node and was then killed.
+// Afterwards it removes the intent of that run to reboot the node from the state. If the node does not boot in time, it returns no
+// error, because the next inspection of the node reports the problem.
 func (c *Changer) waitForPreviousReboot(ctx context.Context, node string, h activate.Host) error {
 	intent := c.Store.State().Rebooting(node)
 	if intent == nil {
@@ -80,6 +80,7 @@ func (c *Changer) waitForPreviousReboot(ctx context.Context, node string, h acti
 	return c.Store.Update(func(s *state.State) error { s.Rebooted(node); return nil })
 }
 
-// clampToNow returns since, or now if since is in the future because the clock was set back or another computer
-// wrote the time. The result has the monotonic clock of now, so that setting the clock does not prolong a wait.
+// clampToNow returns since. It returns now if since is in the future, because the clock was set back, or because another computer
+// with another clock wrote the time. The result contains the monotonic clock of now, so that a wait is not longer if the clock is
+// set meanwhile.
 func clampToNow(since, now time.Time) time.Time { return now.Add(-max(0, now.Sub(since))) }

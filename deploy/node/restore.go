@@ -13,9 +13,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Restore undoes a deployment: it restores the keys of the node if the deployment has replaced them, the system that the node
-// ran before, and the system that the node would have booted (its boot default). An earlier apply boot or apply test makes
-// them two different systems.
+// Restore undoes a deployment. It restores the keys of the node if the deployment has replaced them, the system that the node ran
+// before, and the system that the node would have booted before (its boot default). After an earlier `apply boot` or `apply test`,
+// these are two different systems.
 func (c *Changer) Restore(ctx context.Context, t Task, before activate.Node, o Options) error {
 	h, err := c.Fleet.Host(ctx, t.Node)
 	if err != nil {
@@ -36,13 +36,13 @@ func (c *Changer) Restore(ctx context.Context, t Task, before activate.Node, o O
 	return nil
 }
 
-// restoreSystem restores the previous keys of a node, and then activates the earlier system at path.
+// restoreSystem restores the previous keys of a node, and then activates the earlier system with the store path `path`.
 func (c *Changer) restoreSystem(ctx context.Context, t Task, h host, o Options, before activate.Node, goal activate.Goal, path string) error {
 	name, generation := t.Node.Name, GenerationOf(before, path)
 	if generation == 0 {
 		return errors.New("it had no earlier generation")
 	}
-	if t.Keys != nil { // restore the keys before the system, because the units of the earlier system start with the previous keys
+	if t.Keys != nil { // restore the keys before the system, because the services of the earlier system start with the previous keys
 		if err := c.Uploader.PutBack(ctx, name, h); err != nil {
 			return AddCause(ctx, c.Fleet, name, err)
 		}

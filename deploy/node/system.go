@@ -11,22 +11,23 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Target is a system that a node is to run or to boot, and the request that activates it.
+// Target is a system that a node should run or boot, with the request that activates the system.
 type Target struct {
 	Before  activate.Node    // state of the node when it was inspected
 	Request activate.Request // the request to activate the system; its Path is set even if Generation is set
 
-	// Generation is the existing generation of the node's profile to activate; 0: the system becomes a new
-	// generation.
+	// Generation is the number of the existing generation in the node's profile that is activated. 0 means that the system becomes
+	// a new generation.
 	Generation int
-	// Restores is set if the node had the system before, such as for a rollback. If the node no longer has the system, the
-	// error is a [GoneError].
+	// Restores means that the node had the system before, as for a rollback. If the node no longer has the system, the error is
+	// then a [GoneError].
 	Restores bool
-	// Kind and Membership are the engine of the system and the membership of the node in it. Membership is nil if the
-	// system has no engine, and if it is an earlier system, whose engine only the node can report.
+	// Kind is the kind of the system's engine, and Membership is the membership of the node in this engine. Membership is nil if
+	// the system has no engine. It is also nil for an earlier system, because only the node itself can report the engine of that
+	// system.
 	Kind       string
 	Membership *state.Membership
-	// Recovered is set if the unfinished activations of killed runs on the node were finished or undone before.
+	// Recovered means that unfinished activations, which killed runs had started on the node, were finished or undone before.
 	Recovered bool
 }
 
@@ -37,8 +38,8 @@ type Target struct {
 //  2. The node activates the system, and confirms it unless the rollback is not armed.
 //  3. The intent is removed, and a confirmed system becomes the last confirmed system.
 //
-// If the outcome is unknown, because the connection was lost or the run was cancelled, the
-// intent stays, and the next run finishes the activation or undoes it.
+// If the outcome is unknown because the connection was lost or the run was cancelled, the intent stays in the state, and the next
+// run finishes or undoes the activation.
 func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host, t Target) (activate.Result, state.Outcome, error) {
 	run := c.RunID
 	intent := state.Intent{Run: run, Node: node, Step: string(event.Activate), Path: t.Request.Path, Since: time.Now()}
@@ -57,9 +58,9 @@ func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host,
 	}
 	if stateErr := c.Store.Update(func(s *state.State) error {
 		s.Finish(run, node, intent.Step)
-		// When the result of the activation is known, the node has also finished or undone the activations of earlier, killed
-		// runs, so the intents of those runs are removed. When the result is not known, another run may be switching the node,
-		// so the intents stay.
+		// When the result of this activation is known, the node has also finished or undone the activations of earlier, killed
+		// runs. So remove the intents of those runs. When the result is not known, another run may be switching the node, so keep
+		// the intents.
 		if err == nil || t.Recovered || result.PreviousRun != nil || result.Outcome != "" {
 			s.DropOpenIntents(run, node)
 		}
@@ -97,14 +98,14 @@ func (c *Changer) activateOrRollBack(ctx context.Context, node string, h activat
 	return result, err
 }
 
-// newDeployment returns the record of a node's system for the state, with the generation of that system.
+// newDeployment returns the record of a node's system for the state. It contains the number of the system's generation on the
+// node.
 func newDeployment(n activate.Node, path, run string) state.Deployment {
 	return state.Deployment{Path: path, Generation: GenerationOf(n, path), Run: run, Time: time.Now()}
 }
 
-// GenerationOf returns the generation of a system in the node's profile, or 0 if the profile does not contain
-// the system. If several generations are the same system, it prefers the one that the profile points to, then
-// the newest.
+// GenerationOf returns the generation of a system in the node's profile; 0 if the profile does not contain the system. Several
+// generations may be the same system: GenerationOf prefers the one to which the profile points, and otherwise the newest.
 func GenerationOf(n activate.Node, system string) int {
 	if system == n.Profile && n.Generation != 0 {
 		return n.Generation

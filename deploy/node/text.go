@@ -46,7 +46,7 @@ func formatDryActivation(result activate.Result) string {
 	return text
 }
 
-// formatUnitChanges returns which units a switch would stop, restart, reload and start. A nil d means that the switch
+// formatUnitChanges returns which systemd units a switch would stop, restart, reload and start. A nil d means that the switch
 // would change nothing.
 func formatUnitChanges(d *activate.Dry) string {
 	if d == nil {

@@ -33,7 +33,7 @@ type Options struct {
 	MaxUnavailable selection.Share // nodes that may change in one wave
 }
 
-// UsesKeys reports whether the keys of nodes are replaced by those of the hive.
+// UsesKeys reports whether the run replaces the keys of nodes by the keys of the hive.
 func (o Options) UsesKeys() bool {
 	return !o.WithoutKeys && o.Goal != node.Push && o.Goal != node.DryActivate
 }
@@ -73,12 +73,12 @@ type Node struct {
 	Joins   bool // the node may join the cluster after the change
 }
 
-// Restarts reports whether the machine is restarted or recreated before the node changes.
+// Restarts reports whether the node's machine is restarted or recreated before the node itself is changed.
 func (p Node) Restarts() bool {
 	return p.Machine == changes.Restart || p.Machine == changes.Recreate
 }
 
-// Removes reports whether a member is removed from its cluster, because its machine is removed or recreated.
+// Removes reports whether the member is removed from its cluster. This is so if its machine is removed or recreated.
 func (p Node) Removes() bool {
 	return p.Machine == changes.Remove || p.Machine == changes.Recreate
 }
@@ -88,7 +88,7 @@ func (p Node) CanDeploy() bool {
 	return p.Err == nil && p.Action != NotBuilt && p.Action != NotReachable
 }
 
-// DecideNode returns what a run does to a node. It changes nothing: plan prints the decision, apply executes it.
+// DecideNode returns what a run does to a node. It changes nothing: the command plan prints this decision, and apply executes it.
 func DecideNode(o Observation, options Options) Node {
 	p := Node{Observation: o, Joins: options.Goal.ActivatesNow()}
 	if options.UsesKeys() {
@@ -99,18 +99,20 @@ func DecideNode(o Observation, options Options) Node {
 	p.Changes = options.Goal.ActivatesNow() && activates || p.Machine == changes.Restart || p.Removes()
 	p.Drain = p.Changes && !options.WithoutDrain
 	p.Noop = (p.Action == WouldNothing || !options.Goal.Activates()) && !p.Restarts()
-	// Do not copy early in two cases: a machine that restarts forgets which paths its garbage collector must keep, and a dry
-	// activation protects no path.
+	// Do not copy the system early in two cases. A machine that restarts afterwards forgets which paths its garbage collector must
+	// keep. A dry activation protects no path from the garbage collector.
 	p.Copy = o.Built && options.Goal != node.DryActivate && !p.Restarts() && (p.Action == WouldSwitch || p.Action == WouldFirst)
 	return p
 }
 
-// ActivateEarlier returns the plan of a node that goes back to a system that it had before.
+// ActivateEarlier returns the plan of a node that goes back to a system that the node had before.
 func ActivateEarlier(n nixeval.Node, options Options) Node {
 	now := options.Goal.ActivatesNow()
 	return Node{Observation: Observation{Node: n}, Action: WouldSwitch, Changes: now, Drain: now && !options.WithoutDrain, Noop: !now}
 }
 
+// decideAction returns the action of the run on a node, such as WouldSwitch. If the node cannot be deployed, it also returns
+// the reason.
 func decideAction(o Observation, options node.Options) (string, error) {
 	n, desired := o.Observed, node.TargetSystem(o.Closure, options)
 	switch {

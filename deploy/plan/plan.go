@@ -15,7 +15,7 @@ type Member struct {
 	Unreachable bool // the engine does not answer; the membership is that of the hive
 }
 
-// Cluster is what is known about the members of a cluster before the run.
+// Cluster contains the members of a cluster as they are before the run, and as the hive wants them.
 type Cluster struct {
 	Members map[string]Member        // by node
 	Desired map[string]engine.Member // the members according to the hive, by node
@@ -24,25 +24,25 @@ type Cluster struct {
 // Running reports whether the cluster has members.
 func (c Cluster) Running() bool { return len(c.Members) > 0 }
 
-// Plan is all that a run does to nodes: to each of them, and in which order.
+// Plan contains all that a run does to nodes: the change of each node, and the order of the changes.
 type Plan struct {
 	Nodes  []Node
 	Waves  [][]Node // the nodes that can be deployed; those of a wave change at the same time
 	Drains Drains
 }
 
-// Drains are the nodes whose work the run ends, if they are members. They are empty if the run drains no nodes.
+// Drains lists the nodes that the run drains, if they are members of a cluster. It is empty if the run drains no nodes.
 type Drains struct {
 	Change []string // are drained before they change
 	Remove []string // nodes that are drained before they are removed from the cluster
-	// Obsolete are the nodes in Remove whose machines are removed at the end of the run. They are drained before the first
-	// node changes. Obsolete is empty if the run activates no system.
+	// Obsolete are those of the nodes in Remove whose machines are removed at the end of the run. They are drained before the
+	// first node changes. Obsolete is empty if the run activates no system.
 	Obsolete []string
 	Leave    []string // nodes that leave their engine; they are drained before the first node changes
 }
 
-// Decide orders nodes into waves, which change one after the other. removed are the nodes whose machines are removed at the
-// end of the run.
+// Decide orders nodes into waves, which change one after the other. removed are the nodes whose machines the run removes at its
+// end.
 //
 //   - The first wave has the nodes on which nothing restarts. In a running cluster it also has the nodes that
 //     are about to join, and, if share is all, the nodes without an engine.
@@ -90,6 +90,7 @@ func Decide(nodes []Node, removed []string, c Cluster, o Options) Plan {
 	return p
 }
 
+// decideDrains lists the nodes that the run must drain. removed are the nodes whose machines the run removes at its end.
 func decideDrains(nodes []Node, removed []string, o Options) Drains {
 	var d Drains
 	for _, n := range nodes {
@@ -110,8 +111,8 @@ func decideDrains(nodes []Node, removed []string, o Options) Drains {
 	return d
 }
 
-// groupByOrder splits nodes into groups of members with the same order, the lowest order first. Nodes that are not
-// members are in the last group.
+// groupByOrder splits nodes into groups. A group has the members with the same order in the hive, and the group with the lowest
+// order comes first. Nodes that are not members are in the last group.
 func (c Cluster) groupByOrder(nodes []Node) [][]Node {
 	last := 0
 	for _, n := range nodes {

@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// AdjustError is returned if settings of members that are not part of their systems, such as labels, cannot be
-// changed to those of the hive. The systems of these members are deployed.
+// AdjustError means that settings of members, such as labels, could not be changed to those of the hive. These settings are not
+// part of the members' systems, and the systems are deployed.
 type AdjustError struct{ Err error }
 
 func (e *AdjustError) Error() string { return e.Err.Error() }
@@ -26,8 +26,8 @@ func (e *AdjustError) Hint() string {
 	return "run nixbench apply again; it changes only these settings"
 }
 
-// adjustMembers changes settings of members that are not part of their systems, such as labels, to the values
-// in the hive.
+// adjustMembers changes settings of members, such as labels, to the values in the hive. These settings are not part of the
+// members' systems.
 func (cluster Cluster) adjustMembers(ctx context.Context, nodes []string) error {
 	if len(nodes) == 0 {
 		return nil
@@ -53,8 +53,8 @@ func (cluster Cluster) adjustMembers(ctx context.Context, nodes []string) error 
 	return nil
 }
 
-// AdjustmentLines returns one line for each different list of changes. The line begins with the names of all
-// nodes that have these changes.
+// AdjustmentLines returns one line for each different list of changes. The line begins with the names of all nodes for which the
+// list is the same.
 func AdjustmentLines(changes map[string][]string) []string {
 	nodes := map[string][]string{}
 	var texts []string

@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 )
 
-// admissions are the nodes that could not be admitted when they were deployed.
+// admissions contains the nodes that could not be admitted when they were deployed: the engine did not make them members.
 type admissions struct {
 	mu     sync.Mutex
 	failed []string
@@ -28,7 +28,7 @@ func (a *admissions) hasFailed() bool {
 	return len(a.failed) > 0
 }
 
-// admit asks each engine once to admit a node.
+// admit asks each engine once to admit a node, which means to accept the node as a member.
 func (r *Rollout) admit(ctx context.Context, node string) error {
 	cluster := r.Cluster
 	wait := cluster.send.Wait(event.Event{Node: node, Text: "the cluster to admit it"})
@@ -42,17 +42,17 @@ func (r *Rollout) admit(ctx context.Context, node string) error {
 	return errors.Join(errs...)
 }
 
-// admitOrRetry asks the engines to admit a node that runs its new system. If that fails, RetryAdmissions tries again
-// at the end of the run, because the members that admit nodes may still be booting. After a failure, the other nodes are
-// admitted only then, because each of them would wait for the same answer.
+// admitOrRetry asks the engines to admit a node that runs its new system. If an engine fails, RetryAdmissions tries again at the
+// end of the run, because the members that admit nodes may still be booting. After the first failure, all other nodes are admitted
+// only at the end, because each of them would wait for the same answer.
 func (r *Rollout) admitOrRetry(ctx context.Context, node string) {
 	if r.admissions.hasFailed() || r.admit(ctx, node) != nil {
 		r.admissions.add(node)
 	}
 }
 
-// RetryAdmissions admits the nodes that could not be admitted when they were deployed. A second failure is only
-// a warning, because the check at the end of the run reports missing nodes.
+// RetryAdmissions admits the nodes that could not be admitted when they were deployed. If this fails again, it only sends a
+// warning, because the check at the end of the run reports missing nodes.
 func (r *Rollout) RetryAdmissions(ctx context.Context) {
 	_ = fleet.ForAll(r.admissions.failed, func(node string) error {
 		if err := r.admit(ctx, node); err != nil && ctx.Err() == nil {

@@ -16,9 +16,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Cluster is the observed state of the running cluster: its engines and their members. Members are drained
-// before they change, and only a few of them change at the same time. Nodes that are not members yet are not
-// drained.
+// Cluster is the observed state of the running cluster: its engines and their members. A member is drained before it changes, and
+// only a few members change at the same time. A node that is not a member yet is not drained.
 type Cluster struct {
 	reporter
 	engines      []engine.Engine
@@ -37,8 +36,7 @@ type member struct {
 	plan.Member
 }
 
-// NewCluster returns a cluster with engines and without members, for a run that does not disturb the running
-// cluster.
+// NewCluster returns a cluster that has the engines but no members. It is for a run that does not disturb the running cluster.
 func NewCluster(engines []engine.Engine, send event.Sink) Cluster {
 	return Cluster{
 		reporter: reporter{send}, engines: engines, members: map[string]member{}, desired: map[string]engine.Member{},
@@ -54,7 +52,7 @@ type Observer struct {
 	Store     *state.Store
 	Report    func(node string) Report
 	Recreated func(node string) bool // whether the machine of a member was recreated; nil: no machine was
-	MayStart  bool                   // whether units of an engine that does not answer may be started, on the nodes that have reported
+	MayStart  bool                   // whether systemd units of an engine that does not answer may be started, on nodes that have reported
 	Drain     engine.DrainOptions
 	Send      event.Sink
 }
@@ -64,8 +62,8 @@ type Observer struct {
 // according to the state or to the node itself. Otherwise an engine that fails for a moment would turn a rolling update
 // into a change of all nodes at once.
 //
-// A node that runs another engine is no member, even if the engine of the hive lists it: it was a member earlier. The
-// engine that it runs is asked, too, see drainLeaving.
+// A node that runs another engine is no member of the hive's engine, even if that engine still lists the node from earlier. The
+// engine that the node runs now is asked for its members too, see drainLeaving.
 func (o Observer) Observe(ctx context.Context) (Cluster, error) {
 	cluster := NewCluster(nil, o.Send)
 	cluster.drainOptions, cluster.store = o.Drain, o.Store
@@ -122,8 +120,8 @@ func (o Observer) Observe(ctx context.Context) (Cluster, error) {
 	return cluster, err
 }
 
-// removeStaleMember removes the former member of a node whose machine was recreated, so that the node can join
-// as a new member. It does nothing for other nodes.
+// removeStaleMember removes the former member of a node whose machine was recreated, so that the node can join the cluster as a
+// new member. For any other node it does nothing.
 func (cluster Cluster) removeStaleMember(ctx context.Context, name string) error {
 	m := cluster.members[name]
 	f, ok := m.engine.(engine.MemberRemover)
@@ -136,15 +134,15 @@ func (cluster Cluster) removeStaleMember(ctx context.Context, name string) error
 	return nil
 }
 
-// addEngine adds an engine without members.
+// addEngine adds an engine to the cluster, without members. kind is the name of the kind of the engine, such as kubernetes.
 func (cluster *Cluster) addEngine(kind string, e engine.Engine) {
 	cluster.engines = append(cluster.engines, e)
 	cluster.kinds[e] = kind
 }
 
-// withDrain calls change for a node. A member is drained before change and uncordoned after it, even if change
-// fails. If the member cannot be drained, change is not called. If drain is not set, a member is not drained, and is uncordoned
-// only if an earlier run has drained it.
+// withDrain calls change, which changes a node. If the node is a member, withDrain drains it before, and uncordons it after
+// change, even if change fails. If the drain fails, it does not call change. Without the argument drain, it does not drain a
+// member, and uncordons it only if an earlier run has drained it.
 func (cluster Cluster) withDrain(ctx context.Context, node string, drain bool, change func() error) error {
 	m, isMember := cluster.members[node]
 	if m.Unreachable && drain { // the engine may answer by now
@@ -161,8 +159,8 @@ func (cluster Cluster) withDrain(ctx context.Context, node string, drain bool, c
 	return cluster.changeMember(ctx, m, node, drains, change)
 }
 
-// changeMember calls change for a member. If drains is set, it drains the member before. It uncordons the
-// member after change in both cases.
+// changeMember calls change, which changes a member. With the argument drains, it drains the member before. After change it
+// uncordons the member in both cases.
 func (cluster Cluster) changeMember(ctx context.Context, m member, node string, drains bool, change func() error) error {
 	if drains {
 		if err := cluster.drainMembers(ctx, m.engine, []string{node}, "", cluster.drainOptions); err != nil {
@@ -175,7 +173,8 @@ func (cluster Cluster) changeMember(ctx context.Context, m member, node string, 
 	}
 	uncordonCtx := ctx
 	if err != nil {
-		// Limit the wait after a failed change: the node usually runs its previous system, and is ready at once.
+		// Limit the wait for the member after a failed change. Usually the node has returned to its previous system, and the
+		// member is ready at once.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), UncordonTimeout)
 		defer cancel()
 		uncordonCtx = limited
@@ -183,13 +182,13 @@ func (cluster Cluster) changeMember(ctx context.Context, m member, node string, 
 	return errors.Join(err, cluster.waitAndUncordon(uncordonCtx, m, node))
 }
 
-// hasLeft reports whether a node runs another engine than the one of kind, for example after a rollback.
+// hasLeft reports whether a node now runs another engine than the one of this kind, for example after a rollback.
 func (cluster Cluster) hasLeft(node, kind string) bool {
 	now := cluster.recordedState().Nodes[node].Engine
 	return now != "" && kind != "" && now != kind
 }
 
-// waitAndUncordon waits until a member is ready, and uncordons it.
+// waitAndUncordon waits until a member is ready, and then uncordons the member.
 func (cluster Cluster) waitAndUncordon(ctx context.Context, m member, node string) error {
 	return cluster.runMemberStep(ctx, m.engine, node, "is uncordoned once it is ready", func(ctx context.Context) error {
 		if err := m.engine.WaitReady(ctx, node, cluster.sendProgress); err != nil {
@@ -205,7 +204,7 @@ const UncordonTimeout = 30 * time.Second
 // Running reports whether the cluster has members.
 func (cluster Cluster) Running() bool { return len(cluster.members) > 0 }
 
-// Observed returns the members of the cluster, for a plan.
+// Observed converts the members of the cluster to the form in which package plan needs them.
 func (cluster Cluster) Observed() plan.Cluster {
 	out := plan.Cluster{Members: map[string]plan.Member{}, Desired: cluster.desired}
 	for node, m := range cluster.members {
@@ -214,8 +213,8 @@ func (cluster Cluster) Observed() plan.Cluster {
 	return out
 }
 
-// IsMember reports whether the cluster has a member with the node's name. It does not check whether the member's
-// machine was recreated; see isCurrentMember.
+// IsMember reports whether a node is a member of the cluster. It is also true for a member whose machine was recreated; see
+// isCurrentMember.
 func (cluster Cluster) IsMember(node string) bool {
 	_, isMember := cluster.members[node]
 	return isMember

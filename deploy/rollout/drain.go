@@ -14,9 +14,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 )
 
-// drainMembers drains members of an engine with one call, and sends events for the start, the progress and the
-// end. A member whose own programs do not work is drained with a short time limit, because the engine cannot
-// observe the end of its workloads, and because the change may repair the member.
+// drainMembers drains members of an engine with one call, and sends events for the start, the progress and the end. A member on
+// whose node a systemd unit of the engine is down gets only a short time limit: the engine cannot observe there when its workloads
+// have ended, and the change of the node may repair the unit.
 func (r reporter) drainMembers(ctx context.Context, e engine.Engine, nodes []string, text string, o engine.DrainOptions) error {
 	for _, node := range nodes {
 		r.send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
@@ -40,7 +40,8 @@ func (r reporter) drainMembers(ctx context.Context, e engine.Engine, nodes []str
 	return &fleet.NodeError{Node: failed, Step: event.Drain, Err: err}
 }
 
-// findBrokenMembers returns the nodes whose own programs do not work, and sends a warning for each of them.
+// findBrokenMembers returns the nodes on which systemd units of the engine itself are down, and sends a warning for each of these
+// nodes.
 func (r reporter) findBrokenMembers(ctx context.Context, e engine.Engine, nodes []string) []string {
 	i, ok := e.(engine.Inspector)
 	if !ok {
@@ -62,14 +63,14 @@ func (r reporter) findBrokenMembers(ctx context.Context, e engine.Engine, nodes 
 	return broken
 }
 
-// sendProgress sends the progress of a drain or of a wait for a member.
+// sendProgress sends an event with the progress of a drain, or of a wait for a member of the cluster.
 func (r reporter) sendProgress(node, text string) {
 	r.send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: node, Text: text})
 }
 
-// CheckDrains returns, by node, what the drains of members would delete and what would block them. It returns an
-// [engine.BlockedError] if a drain would be blocked. Nodes in change are drained before they change, nodes in remove before
-// they are removed.
+// CheckDrains returns, by node, what a drain of the node would delete, and what would block the drain. It returns an
+// [engine.BlockedError] if a drain would be blocked. The nodes in change are drained before they change. The nodes in remove are
+// drained before they are removed from the cluster.
 func (cluster Cluster) CheckDrains(ctx context.Context, change, remove []string) (map[string]engine.DrainCheck, error) {
 	all := map[string]engine.DrainCheck{}
 	o := cluster.drainOptions
@@ -87,8 +88,8 @@ func (cluster Cluster) CheckDrains(ctx context.Context, change, remove []string)
 	return all, newBlockedError(all)
 }
 
-// drainableNodes returns the nodes that are members of e and can be drained: e answers, and the node's machine
-// was not recreated.
+// drainableNodes returns those of the nodes that are members of engine e and can be drained: e answers, and the machine of the
+// node was not recreated.
 func (cluster Cluster) drainableNodes(e engine.Engine, nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool {
 		m, isMember := cluster.members[node]
@@ -96,8 +97,8 @@ func (cluster Cluster) drainableNodes(e engine.Engine, nodes []string) []string 
 	})
 }
 
-// checkEngineDrains returns, by node, what the drains of members of e would delete and what would block them. If the check
-// itself fails, it sends only a warning, because the drain checks again.
+// checkEngineDrains returns, by node, what a drain of a member of engine e would delete, and what would block the drain. If this
+// check fails, it only sends a warning, because the drain itself checks again.
 func (r reporter) checkEngineDrains(ctx context.Context, e engine.Engine, nodes []string, o engine.DrainOptions) map[string]engine.DrainCheck {
 	checker, ok := e.(engine.DrainChecker)
 	if !ok || len(nodes) == 0 || ctx.Err() != nil {
@@ -125,7 +126,7 @@ func newBlockedError(checks map[string]engine.DrainCheck) error {
 	return blocked
 }
 
-// announceDeletions sends a note for each workload that drains delete.
+// announceDeletions sends a note for each workload that the drains will delete.
 func (r reporter) announceDeletions(checks map[string]engine.DrainCheck) {
 	for _, node := range slices.Sorted(maps.Keys(checks)) {
 		for _, item := range checks[node].Deleted {

@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Engines contains the constructor of each kind of engine.
+// Engines maps the name of each kind of engine, such as kubernetes, to its constructor.
 type Engines map[string]func(engine.Cluster) engine.Engine
 
 // Of returns the engines of the hive, ordered by kind. Each engine can run commands on its members.
@@ -21,8 +21,8 @@ func (makers Engines) Of(hive *nixeval.Hive, f *fleet.Fleet) ([]engine.Engine, e
 	return makers.Without(hive, f, nil)
 }
 
-// Without returns the engines of the hive, ordered by kind. The engines run no commands on the nodes in
-// without, because these nodes are about to be removed.
+// Without returns the engines of the hive, ordered by kind. The engines run no commands on the nodes that the argument without
+// names, because these nodes are about to be removed.
 func (makers Engines) Without(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engine.Engine, error) {
 	withMembers, err := makers.makeEngines(hive, f, without)
 	var out []engine.Engine
@@ -39,8 +39,8 @@ type engineWithMembers struct {
 	members []engine.Member
 }
 
-// makeEngines returns the engines of the hive with their desired members, ordered by kind. The members in
-// without are left out, because they are about to be removed and must not be asked.
+// makeEngines returns the engines of the hive with their desired members, ordered by kind. It leaves out the nodes that the
+// argument without names: they are about to be removed, and must not be asked.
 func (makers Engines) makeEngines(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engineWithMembers, error) {
 	var out []engineWithMembers
 	all := engine.MembersByKind(hive)
@@ -56,8 +56,8 @@ func (makers Engines) makeEngines(hive *nixeval.Hive, f *fleet.Fleet, without []
 	return out, nil
 }
 
-// VersionChanges returns, by node name, the version changes of the engines if these nodes were deployed. The
-// error joins the errors of the engines, such as a refused version.
+// VersionChanges returns how a deployment of these nodes would change the version of their engine, by node name. The error joins
+// the errors of the engines, such as a version that an engine refuses.
 func VersionChanges(ctx context.Context, makers Engines, f *fleet.Fleet, hive *nixeval.Hive, nodes []nixeval.Node) (map[string]engine.Change, error) {
 	if makers == nil { // nodes without an engine
 		return nil, nil
@@ -85,15 +85,14 @@ func VersionChanges(ctx context.Context, makers Engines, f *fleet.Fleet, hive *n
 	return all, errors.Join(errs...)
 }
 
-// IsVersionRefused reports whether an error is an engine's refusal of a version.
+// IsVersionRefused reports whether err means that an engine refuses a version.
 func IsVersionRefused(err error) bool {
 	var e *engine.VersionError
 	return errors.As(err, &e)
 }
 
-// UnevaluableMembersError is returned if deployed nodes can no longer be evaluated, so that their engine is
-// unknown. Without this error, a running cluster whose control planes cannot be evaluated would be treated as
-// no cluster, and all its nodes would change at once.
+// UnevaluableMembersError is returned if deployed nodes can no longer be evaluated, so that nixbench does not know their engine.
+// Without this error, nixbench would assume that no cluster runs on these nodes, and would change all of them at once.
 type UnevaluableMembersError struct {
 	Nodes []string
 	Err   *nixeval.EvalError
@@ -109,8 +108,8 @@ func (e *UnevaluableMembersError) Hint() string {
 	return "fix their configuration in the hive; nixbench eval shows the errors"
 }
 
-// CheckMembersEvaluable returns an [UnevaluableMembersError] if the hive cannot be evaluated for a node that
-// was deployed.
+// CheckMembersEvaluable returns an [UnevaluableMembersError] if the evaluation of the hive fails for a node that was deployed
+// before.
 func CheckMembersEvaluable(hive *nixeval.Hive, deployed func(node string) bool) error {
 	if len(hive.Broken) == 0 {
 		return nil

@@ -27,7 +27,7 @@ type Result struct {
 	Activation *activate.Result // nil: no system was activated
 }
 
-// NewResult returns a result of a node. path is the system that the node was to run.
+// NewResult returns the result of a node. path is the store path of the system that the node should run.
 func NewResult(n nixeval.Node, path string, outcome state.Outcome, text string, err error) Result {
 	return Result{Node: n, NodeResult: state.NodeResult{Node: n.Name, Unit: n.Unit, Path: path, Outcome: outcome}, Text: text, Err: err}
 }
@@ -37,10 +37,10 @@ func notChanged(n plan.Node, outcome state.Outcome, text string, err error) Resu
 	return NewResult(n.Node, n.Closure.Out, outcome, text, err)
 }
 
-// Rollout executes plans in a cluster: wave by wave, with a drain of the members.
+// Rollout executes plans in a cluster: it changes nodes wave by wave, and drains members before they change.
 type Rollout struct {
 	Cluster Cluster
-	// Ready has a channel for each node that is closed when the node may be changed. A node without a channel may be changed at once.
+	// Ready maps a node to a channel that is closed when the node may be changed. A node without a channel may be changed at once.
 	Ready    map[string]<-chan struct{}
 	Parallel int          // maximum number of nodes of a wave that change at once; 0: all
 	Slots    Slots        // limits how many nodes are changed at once, together with other work on nodes
@@ -49,10 +49,10 @@ type Rollout struct {
 	admissions admissions
 }
 
-// Change changes one node. If afterLogin is not nil, it is called once a login to the node with its new system succeeds.
+// Change changes one node. If afterLogin is not nil, Change calls it when a login to the node succeeds with the new system.
 type Change func(ctx context.Context, n plan.Node, afterLogin func(context.Context)) Result
 
-// Slots limits how many nodes are worked on at once. Nil: there is no limit.
+// Slots limits on how many nodes a run works at the same time. Nil means that there is no limit.
 type Slots chan struct{}
 
 // NewSlots returns slots for a number of nodes; 0: no limit.
@@ -72,9 +72,10 @@ func (s Slots) Enter() (leave func()) {
 	return func() { <-s }
 }
 
-// Execute changes the nodes of a plan, one wave after the other, and stops after a wave with a failure. Before the first change, it checks
-// the drains of all nodes, and drains the nodes that leave their engine or that are removed at the end of the run. If one of
-// these drains fails or another one would be refused, it changes no node. The error joins those of all nodes.
+// Execute changes the nodes of a plan, one wave after the other, and stops after a wave in which a node has failed. Before the
+// first change, it checks the drains of all nodes. It also drains the nodes that leave their engine or are removed at the end of
+// the run. If one of these drains fails, or a later drain would be refused, it changes no node. The error joins the errors of all
+// nodes.
 func (r *Rollout) Execute(ctx context.Context, p plan.Plan, change Change) ([]Result, error) {
 	var results []Result
 	add := func(all ...Result) {
@@ -112,8 +113,8 @@ func (r *Rollout) Execute(ctx context.Context, p plan.Plan, change Change) ([]Re
 		if i == 0 {
 			joining = wave
 		}
-		// Admit the nodes of the first wave after the last wave with members such as control planes: these members admit
-		// nodes, and they have the configuration of the hive by then.
+		// Admit the nodes of the first wave after the last wave with control planes or other members that change one at a time:
+		// such members admit nodes, and have the configuration of the hive by then.
 		if !slices.ContainsFunc(later, r.Cluster.isOneByOne) || later[0][0].Removes() {
 			r.admitPending(ctx, joining)
 			joining = nil
@@ -132,7 +133,7 @@ func errorsOf(results []Result) []error {
 	return errs
 }
 
-// drainFirst checks all drains of a plan, and drains the nodes whose work must end before the first node changes.
+// drainFirst checks all drains of a plan. It then drains the nodes that must be drained before the first node of the plan changes.
 func (r *Rollout) drainFirst(ctx context.Context, d plan.Drains) error {
 	checks, err := r.Cluster.CheckDrains(ctx, d.Change, d.Remove)
 	if err != nil {
@@ -145,7 +146,7 @@ func (r *Rollout) drainFirst(ctx context.Context, d plan.Drains) error {
 	return r.Cluster.drainLeaving(ctx, d.Leave)
 }
 
-// changeWave changes the nodes of a wave. earlier are the results of the earlier waves.
+// changeWave changes the nodes of a wave. earlier are the results of the nodes in the earlier waves.
 func (r *Rollout) changeWave(ctx context.Context, wave []plan.Node, earlier []Result, change Change) []Result {
 	byName := map[string]plan.Node{}
 	var nodes []nixeval.Node
@@ -173,9 +174,9 @@ func (r *Rollout) changeWave(ctx context.Context, wave []plan.Node, earlier []Re
 	return results
 }
 
-// changeNode changes one node. A member is drained before. If the node's engine does not answer, the node is admitted
-// right after the change. If no cluster runs yet, it is admitted while its services are watched, so that the creation of the
-// cluster does not wait for that. All other nodes are admitted by admitPending.
+// changeNode changes one node. A member is drained before. If the node's engine does not answer, the node is admitted right after
+// the change. If no cluster runs yet, the node is admitted while nixbench still watches the node's services, so that the cluster
+// is created without waiting for the end of the watch. All other nodes are admitted by admitPending.
 func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result, change Change) Result {
 	cluster, name := r.Cluster, n.Node.Name
 	if n.Joins {
@@ -211,10 +212,10 @@ func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result,
 	return result
 }
 
-// recreateMember removes a member from the cluster, recreates its machine, and waits until the node has joined
-// again. The wait is needed because the next member to be recreated may hold data that this node has to copy.
-// For the same reason, recreateMember first waits for other nodes that are about to join and may only be
-// changed one at a time. A killed run may have recreated the machines of these nodes.
+// recreateMember removes a member from the cluster, recreates the member's machine, and waits until the node has joined the
+// cluster again. It waits because the next member to be recreated may have data that this node must copy first. For the same
+// reason, it first waits for other nodes that are about to join and may only be changed one at a time: a killed run may have
+// recreated their machines.
 func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Result, change Change) Result {
 	cluster, name := r.Cluster, n.Node.Name
 	e := cluster.members[name].engine
@@ -246,8 +247,8 @@ func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Res
 	return result
 }
 
-// admitPending admits the deployed nodes that are not members yet. Without a running cluster, each node was admitted right after
-// it was deployed.
+// admitPending admits the deployed nodes that are not members yet. It does nothing if no cluster was running: each node was then
+// admitted right after its deployment.
 func (r *Rollout) admitPending(ctx context.Context, nodes []plan.Node) {
 	for _, n := range nodes {
 		if n.Joins && r.Cluster.Running() && !r.Cluster.isCurrentMember(n.Node.Name) {

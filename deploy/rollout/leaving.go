@@ -22,8 +22,8 @@ type Report struct {
 	Engine   string // kind of the engine of the node's running system; empty if the node does not report one
 }
 
-// runningEngine returns the kind of the engine that a node runs, or an empty string if it is unknown. The node's own
-// report is newer than the state.
+// runningEngine returns the kind of the engine that a node runs, or an empty string if it is unknown. What the node itself has
+// reported is newer than the state.
 func runningEngine(report Report, recorded state.Node) string {
 	if report.Engine != "" || recorded.LastConfirmed == nil {
 		return report.Engine
@@ -31,7 +31,7 @@ func runningEngine(report Report, recorded state.Node) string {
 	return recorded.Engine
 }
 
-// leaving contains the nodes that run an engine and to which the hive gives another engine or none.
+// leaving describes the nodes that leave an engine: they run it, and the hive gives them another engine or none.
 type leaving struct {
 	kind    string
 	engine  engine.Engine            // the engine, made of the recorded memberships, because the hive has no settings of it any more
@@ -41,7 +41,8 @@ type leaving struct {
 	remains bool                     // whether other nodes of the hive stay members of the engine
 }
 
-// findLeaving returns the engines that nodes of the hive run and leave, ordered by kind. Their members are asked.
+// findLeaving returns the engines that nodes of the hive run now, but leave in this run, ordered by kind. It asks each of these
+// engines for its members.
 func findLeaving(ctx context.Context, makers Engines, f *fleet.Fleet, hive *nixeval.Hive, recorded *state.State, runs func(node string) string, r reporter) ([]leaving, error) {
 	nodes := map[string][]string{} // by kind
 	stays := map[string]bool{}
@@ -92,8 +93,8 @@ func inHive(hive *nixeval.Hive, node string) bool {
 	return slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool { return n.Name == node })
 }
 
-// recordedMembers returns the nodes that run an engine, with their recorded memberships. A node of the hive comes
-// before a node that the hive no longer has.
+// recordedMembers returns the nodes that run an engine, with their memberships in the state. Nodes of the hive come before nodes
+// that are no longer in the hive.
 func recordedMembers(hive *nixeval.Hive, recorded *state.State, kind string, runs func(node string) string) []engine.Member {
 	var names []string
 	for _, n := range hive.Nodes {
@@ -116,8 +117,8 @@ func recordedMembers(hive *nixeval.Hive, recorded *state.State, kind string, run
 // HasLeaving reports whether nodes run an engine that the hive does not name for them any more.
 func (cluster Cluster) HasLeaving() bool { return len(cluster.leaving) > 0 }
 
-// WithLeaving returns the cluster in which also the nodes that leave an engine are members. It is for a change to the
-// systems that the nodes have already, such as a reboot.
+// WithLeaving returns a copy of the cluster in which also the nodes that leave an engine are members. It is used for a change that
+// does not change the system of a node, such as a reboot.
 func (cluster Cluster) WithLeaving() Cluster {
 	cluster.engines = slices.Clone(cluster.engines)
 	for _, l := range cluster.leaving {
@@ -136,9 +137,9 @@ func (cluster Cluster) WithLeaving() Cluster {
 	return cluster
 }
 
-// drainLeaving drains the given nodes that leave an engine. It is called before the first node changes, so that no work is
-// moved to a node that changes later. Each drain is recorded in the state before it begins. If a drain fails, all nodes accept
-// work as before.
+// drainLeaving drains those of the nodes that leave an engine. It is called before the first node changes, so that no work moves
+// to a node that changes later. Each drain is recorded in the state before it begins. If a drain fails, all nodes accept work as
+// before.
 func (cluster Cluster) drainLeaving(ctx context.Context, nodes []string) error {
 	for _, l := range cluster.leaving {
 		leave := l.membersAmong(nodes)
@@ -162,12 +163,13 @@ func (cluster Cluster) drainLeaving(ctx context.Context, nodes []string) error {
 	return nil
 }
 
-// membersAmong returns the nodes that are registered members of the engine and leave it.
+// membersAmong returns those of the nodes that leave the engine and are registered as its members.
 func (l leaving) membersAmong(nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { _, isMember := l.members[node]; return !isMember })
 }
 
-// drainOptions returns the options to drain the given members of the engine.
+// drainOptions returns the options to drain the members in leave. If they are all members of the engine and no other node stays in
+// it, the whole cluster is drained.
 func (l leaving) drainOptions(leave []string, o engine.DrainOptions) engine.DrainOptions {
 	o.Whole = !l.remains && len(leave) == len(l.members)
 	return o
@@ -178,8 +180,9 @@ func (l leaving) leaves(node string) bool {
 	return leaves
 }
 
-// removeLeaving removes a node from the engine that it leaves, before the node changes. It does nothing if no node of
-// the hive stays a member of that engine: then the list of members is kept for the case that the nodes go back to it.
+// removeLeaving removes a node from the engine that the node leaves, before the node changes. If no node of the hive stays a
+// member of this engine, removeLeaving does nothing: the engine's list of members is kept for the case that the nodes go back to
+// it.
 func (cluster Cluster) removeLeaving(ctx context.Context, node string) error {
 	for _, l := range cluster.leaving {
 		remover, ok := l.engine.(engine.MemberRemover)
@@ -196,8 +199,8 @@ func (cluster Cluster) removeLeaving(ctx context.Context, node string) error {
 	return nil
 }
 
-// UncordonLeaving uncordons the nodes that drainLeaving has drained, except those that run another engine now. It is
-// called after a failure. It waits until the nodes are ready, because the system of some may have just been rolled back.
+// UncordonLeaving uncordons the nodes that drainLeaving has drained, except nodes that run another engine now. It is called after
+// a failure. It waits until the nodes are ready, because the system of some nodes may have just been rolled back.
 func (cluster Cluster) UncordonLeaving(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), UncordonTimeout)
 	defer cancel()
@@ -216,7 +219,8 @@ func (cluster Cluster) UncordonLeaving(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// uncordonWhenReady waits until members of an engine are ready, uncordons them, and records this.
+// uncordonWhenReady waits until members of an engine are ready, uncordons them, and records in the state that they are no longer
+// drained.
 func (cluster Cluster) uncordonWhenReady(ctx context.Context, kind string, e engine.Engine, nodes []string) error {
 	return fleet.ForAll(nodes, func(node string) error {
 		err := cluster.waitAndUncordon(ctx, member{engine: e}, node)
@@ -227,7 +231,7 @@ func (cluster Cluster) uncordonWhenReady(ctx context.Context, kind string, e eng
 	})
 }
 
-// recordDrained records whether nodes were drained because they leave an engine.
+// recordDrained records in the state whether nodes are drained because they leave an engine.
 func (cluster Cluster) recordDrained(kind string, nodes []string, drained bool) error {
 	return cluster.store.Update(func(s *state.State) error {
 		for _, node := range nodes {
@@ -245,8 +249,8 @@ func (cluster Cluster) recordedState() *state.State {
 	return cluster.store.State()
 }
 
-// UncordonReturned uncordons those of the nodes that were drained when they left an engine and that run it again. It
-// waits until they are ready. After a failure the state still contains the drain, so that the next run tries again.
+// UncordonReturned uncordons nodes that were drained when they left an engine, and that run this engine again. It waits until the
+// nodes are ready. After a failure the state still contains the drain, so that the next run tries again.
 func UncordonReturned(ctx context.Context, makers Engines, f *fleet.Fleet, hive *nixeval.Hive, store *state.Store, nodes []nixeval.Node, send event.Sink) error {
 	cluster := NewCluster(nil, send)
 	cluster.store = store
@@ -267,7 +271,7 @@ func UncordonReturned(ctx context.Context, makers Engines, f *fleet.Fleet, hive 
 	return errors.Join(errs...)
 }
 
-// LeaveError is returned if nodes are to leave an engine that does not answer, so that they cannot be drained.
+// LeaveError means that nodes cannot be drained before they leave their engine, because the engine does not answer.
 type LeaveError struct {
 	Engine string // its kind
 	Err    error

@@ -14,7 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 )
 
-// reporter sends the events about steps on members.
+// reporter sends events about what a run does with members of a cluster, such as a drain.
 type reporter struct{ send event.Sink }
 
 // warn sends a warning: a problem that does not end the run.
@@ -22,8 +22,8 @@ func (r reporter) warn(node string, err error) {
 	r.send.Send(event.Event{Kind: event.Message, Level: "warning", Node: node, Text: err.Error()})
 }
 
-// drainForRemoval drains the members among nodes, which are removed at the end of the run. It is called before the
-// first node changes: the new configuration of a controller may no longer contain these nodes, and then their work
+// drainForRemoval drains those of the nodes that are cluster members, because the run removes them at its end. It is called before
+// the first node changes: the new configuration of a controller may no longer contain the removed nodes, and then the work on them
 // would be lost. If a drain fails, none of the nodes stays drained.
 func (cluster Cluster) drainForRemoval(ctx context.Context, nodes []string) error {
 	for _, e := range cluster.engines {
@@ -41,8 +41,8 @@ func (cluster Cluster) drainForRemoval(ctx context.Context, nodes []string) erro
 	return nil
 }
 
-// UncordonRemaining uncordons the nodes that drainForRemoval has drained. It is called if the run fails before it
-// removes them, because they stay members.
+// UncordonRemaining uncordons the nodes that drainForRemoval has drained. It is called if the run fails before it removes these
+// nodes, because they then stay members.
 func (cluster Cluster) UncordonRemaining(ctx context.Context) error {
 	var errs []error
 	for _, e := range cluster.engines {
@@ -58,9 +58,9 @@ func (cluster Cluster) UncordonRemaining(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// RemoveMembers removes nodes from their cluster before their machines are removed. It drains all nodes of an
-// engine before it removes the first one, except those that drainForRemoval has drained. If a drain fails, no node of
-// that engine is removed, and all of them accept work as before.
+// RemoveMembers removes nodes from their cluster, before the machines of the nodes are removed. For each engine, it first drains
+// all nodes (except those that drainForRemoval has drained), and then removes them. If a drain fails, no node of this engine is
+// removed, and its nodes accept work as before.
 func (cluster Cluster) RemoveMembers(ctx context.Context, nodes []string, withoutDrain bool, o engine.DrainOptions) error {
 	for _, e := range cluster.engines {
 		members, err := e.Members(ctx)
@@ -102,9 +102,9 @@ func (cluster Cluster) RemoveMembers(ctx context.Context, nodes []string, withou
 	return nil
 }
 
-// describeCertificates returns until when copies of a member's certificates are valid after its removal, since no
-// engine can revoke a certificate. It returns an empty string if the engine uses none. It does not ask a member that is
-// not ready, because its node may be down.
+// describeCertificates returns a text about the certificates of a removed member: copies of them stay valid until they expire,
+// since no engine can revoke a certificate. It returns an empty string if the engine uses no certificates. It does not ask a
+// member that is not ready, because its node may be down.
 func describeCertificates(ctx context.Context, e engine.Engine, node string, status engine.Status) string {
 	certified, ok := e.(engine.Certified)
 	if !ok {
@@ -120,8 +120,8 @@ func describeCertificates(ctx context.Context, e engine.Engine, node string, sta
 	return "removed; copies of its certificates cannot be revoked, and are valid until " + until
 }
 
-// runMemberStep calls step, which waits for a member, uncordons it or removes it, and sends events for the
-// start and the end of the step.
+// runMemberStep calls step, which waits for a member, uncordons the member or removes it. It sends events for the start and the
+// end of this call.
 func (r reporter) runMemberStep(ctx context.Context, e engine.Engine, node, text string, step func(context.Context) error) error {
 	r.send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
 	err := r.watch(ctx, e, []string{node}, step)
@@ -132,8 +132,8 @@ func (r reporter) runMemberStep(ctx context.Context, e engine.Engine, node, text
 	return nil
 }
 
-// watch calls step, which waits for members. If step takes long, watch inspects the nodes of these members, and sends what
-// does not work there as an event. The error of step contains this text, too.
+// watch calls step, which waits for members. If the wait takes long, watch inspects the nodes of these members, and sends an event
+// about what does not work there. It also adds this text to the error of step.
 func (r reporter) watch(ctx context.Context, e engine.Engine, nodes []string, step func(context.Context) error) error {
 	seen, err := engine.LookAt(e, nodes...).While(ctx, func(text string) { r.sendProgress(nodes[0], "waits: "+text) }, step)
 	if err != nil && seen != "" && ctx.Err() == nil {
@@ -142,7 +142,7 @@ func (r reporter) watch(ctx context.Context, e engine.Engine, nodes []string, st
 	return err
 }
 
-// uncordonNodes uncordons nodes that stay members because the removal failed.
+// uncordonNodes uncordons nodes that should have been removed, but stay members because the removal has failed.
 func uncordonNodes(ctx context.Context, e engine.Engine, nodes []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), UncordonTimeout)
 	defer cancel()
@@ -154,8 +154,7 @@ func uncordonNodes(ctx context.Context, e engine.Engine, nodes []string) error {
 	})
 }
 
-// ClusterUnavailableError is returned if no node can be removed from a cluster because its engine does not
-// answer.
+// ClusterUnavailableError means that no node can be removed from a cluster, because the cluster's engine does not answer.
 type ClusterUnavailableError struct{ Err error }
 
 func (e *ClusterUnavailableError) Error() string {

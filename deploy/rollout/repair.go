@@ -13,8 +13,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// repair solves problems that keep the cluster from working at the end of a run, and that waiting does not solve, such as a
-// systemd unit that is down.
+// repair solves problems that waiting does not solve and that keep the cluster from working at the end of a run, such as a systemd
+// unit of the engine that is down.
 type repair struct {
 	reporter
 	nodes   []string        // names of the nodes of the run that have an engine in the hive
@@ -23,9 +23,9 @@ type repair struct {
 
 func (r reporter) newRepair(nodes []string) repair { return repair{r, nodes, map[string]bool{}} }
 
-// look returns a function that looks at the nodes of the run. It starts systemd units of the engine that are down there, each
-// once. If all of them work, it uncordons members that nixbench has drained: the end of a drain may be lost if a controller is
-// killed.
+// look returns a function that inspects the nodes of the run. It starts each systemd unit of the engine that is down, once. If all
+// these units work, it uncordons members that nixbench has drained: if a controller of the engine was killed, the end of a drain
+// may have been lost.
 func (r repair) look(e engine.Engine) check.Look {
 	i, ok := e.(engine.Inspector)
 	if !ok {
@@ -42,7 +42,7 @@ func (r repair) look(e engine.Engine) check.Look {
 	}
 }
 
-// startUnits starts the systemd units that are down on nodes of the run. It returns true if it has started one.
+// startUnits starts the systemd units that are down on nodes of the run. It returns true if it has started one of these units.
 func (r repair) startUnits(ctx context.Context, e engine.Inspector, faults []engine.NodeFaults) bool {
 	started := false
 	for _, n := range faults {
@@ -62,11 +62,11 @@ func (r repair) startUnits(ctx context.Context, e engine.Inspector, faults []eng
 	return started
 }
 
-// restartTime is the time limit until an engine answers whose units were started.
+// restartTime is the time limit until an engine answers after nixbench has started its systemd units.
 const restartTime = time.Minute
 
-// askMembers asks an engine for its members. If it does not answer, it starts the units that are down on the given nodes, and asks again. The error
-// contains what is wrong on these nodes and on the controllers.
+// askMembers asks an engine for its members. If the engine does not answer, askMembers starts the engine's systemd units that are
+// down on the nodes in start, and asks again. The error says what is wrong on these nodes and on the controllers.
 func (r reporter) askMembers(ctx context.Context, e engine.Engine, start []string) (map[string]engine.Status, error) {
 	members, err := e.Members(ctx)
 	i, ok := e.(engine.Inspector)
@@ -90,7 +90,8 @@ func (r reporter) askMembers(ctx context.Context, e engine.Engine, start []strin
 	return members, err
 }
 
-// uncordonTime is the time limit for one attempt to uncordon members while a condition does not hold; the attempt is repeated.
+// uncordonTime is the time limit for one attempt to uncordon members while nixbench waits for the cluster to be healthy. The
+// attempt is repeated.
 const uncordonTime = 5 * time.Second
 
 func (r repair) uncordon(ctx context.Context, e engine.Engine) {

@@ -55,7 +55,7 @@ func (r *Rollout) Restore(ctx context.Context, p plan.Plan, restore func(context
 	return errors.Join(errs...)
 }
 
-// isReady reports whether a member becomes ready with its current system within UncordonTimeout. It changes nothing.
+// isReady reports whether a member becomes ready with the system that it runs now, within UncordonTimeout. It changes nothing.
 func (r *Rollout) isReady(ctx context.Context, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, UncordonTimeout)
 	defer cancel()

@@ -10,13 +10,13 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// failedUnitTimeout is the maximum time until no unit is failed at the end of a run. It is short, because a
-// failed unit rarely recovers.
+// failedUnitTimeout is how long the end of a run waits until no systemd unit is failed any more. It is short, because a failed
+// systemd unit rarely recovers.
 const failedUnitTimeout = 20 * time.Second
 
-// Verify waits until the conditions of the engines and the conditions in more hold, for at most timeout; if
-// timeout is 0, it does not wait. It adjusts existing members before the wait, because other nodes may depend
-// on the adjustment, and new members after the wait, when they have joined.
+// Verify waits until the conditions of the engines and the conditions in more are fulfilled, for at most timeout; if timeout is 0,
+// it does not wait. It adjusts settings of existing members (such as labels) before the wait, because other nodes may depend on
+// the settings. It adjusts new members after the wait, when they have joined.
 func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, parallel int, more []check.Condition, timeout time.Duration) error {
 	if len(cluster.engines) == 0 {
 		return nil

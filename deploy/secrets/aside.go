@@ -33,23 +33,24 @@ const asideFolder = "/run/keys/.nixbench-before"
 // asideTimeout is the time limit for commands that send no keys.
 const asideTimeout = 30 * time.Second
 
-// Undo restores the keys from the backup if the switch was not executed. It does nothing if the node
-// has already restored or deleted the backup.
+// Undo restores the keys from the node's backup if the switch was not executed. If the node has already restored the keys or
+// deleted the backup, it does nothing.
 func (u *Uploader) Undo(ctx context.Context, node string, h Host) error {
 	return u.runMode(ctx, node, h, "undo", "restore keys")
 }
 
-// PutBack restores the keys from the node's backup, also after the switch has ended.
+// PutBack restores the keys from the node's backup. Unlike Undo, it also does so after the switch has ended.
 func (u *Uploader) PutBack(ctx context.Context, node string, h Host) error {
 	return u.runMode(ctx, node, h, "restore", "restore keys")
 }
 
-// DropBackup deletes the backup.
+// DropBackup deletes the backup of replaced keys on the node.
 func (u *Uploader) DropBackup(ctx context.Context, node string, h Host) error {
 	return u.runMode(ctx, node, h, "forget", "delete the key backup")
 }
 
-// runMode runs upload.sh in a mode in which nixbench sends no keys: "undo", "restore" or "forget".
+// runMode runs upload.sh on the node in a mode without new keys: "undo", "restore" or "forget". what describes the step for
+// errors.
 func (u *Uploader) runMode(ctx context.Context, node string, h Host, mode, what string) error {
 	ctx, cancel := context.WithTimeout(ctx, asideTimeout)
 	defer cancel()

@@ -21,8 +21,8 @@
 # shellcheck disable=SC2086,SC2046 # lists of files, see upload.sh
 # shellcheck disable=SC2174 # the parent folder exists
 
-# restore_backup restores all files of the backup, and deletes the backup if no restoration has failed. cp creates a file, and
-# sets its owner and mode by its descriptor.
+# restore_backup restores all files of the backup. If no file has failed, it then deletes the backup. cp creates each file, and
+# sets the owner and mode by the descriptor of the file and not by its path.
 restore_backup() {
   [ -f "$aside/restore" ] || return 0
   list_backup
@@ -45,7 +45,7 @@ restore_backup() {
   return "$left"
 }
 
-# list_backup sets backed to the paths of the keys in the backup, and marks to the files N.path of the backup, which contain
+# list_backup sets backed to the paths of the keys in the backup. It sets marks to the files N.path of the backup, which contain
 # these paths.
 list_backup() {
   backed='' marks=''
@@ -69,7 +69,7 @@ make_backup_folder() {
   esac
 }
 
-# back_up adds the file PATH to the backup, unless it is there. $backed contains the paths of all files in the backup.
+# back_up adds the file PATH to the backup, unless the backup contains it. $backed contains the paths of all files in the backup.
 back_up() { # PATH
   [ "$asides" != drop ] && ! has_line "$backed" "$1" || return 0
   make_backup_folder || return 1
@@ -85,8 +85,8 @@ back_up() { # PATH
 begin_backup() {
   case $asides in
   drop) ! exists "$aside" || rm -rf -- "$aside" ;;
-  # Clean up after a nixbench that was killed. With the file `settled`, its switch is permanent, so the whole backup is
-  # obsolete. Otherwise only the file `hold` is obsolete.
+  # Clean up after a nixbench that was killed. If the file `settled` exists, the switch of that nixbench is permanent, and the
+  # whole backup is obsolete. Otherwise only the file `hold` is obsolete.
   keep | hold) if [ -e "$aside/settled" ]; then rm -rf -- "$aside"; else remove_files "$aside/hold"; fi ;;
   esac
   free=0

@@ -18,7 +18,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// The two files of the script that runs on the node. The functions of aside.sh must be in front of upload.sh.
+// The two files of the shell script that runs on the node. aside.sh comes first, because upload.sh uses its functions.
 var (
 	//go:embed aside.sh
 	asideScript string
@@ -28,17 +28,17 @@ var (
 	script = asideScript + uploadScript
 )
 
-// loader is a shell command that reads upload.sh ($1 bytes) from stdin and runs it. As an argument, the text of upload.sh
-// would be in the node's process list and in every message about this command.
+// loader is a shell command that reads upload.sh ($1 bytes) from stdin and runs it. If upload.sh were an argument instead, its
+// text would be in the node's process list and in every message about this command.
 const loader = `script=$(head -c "$1") && shift && eval "$script"`
 
-// steps contains the name of each mode of upload.sh in errors.
+// steps maps a mode of upload.sh to the name of this step in errors.
 var steps = map[string]string{"apply": "upload keys", "plan": "compare keys"}
 
-// errEnded is the error of a write after the command on the node has ended.
+// errEnded is the error of a write to the command on the node, if the command has ended already.
 var errEnded = errors.New("the command on the node ended early")
 
-// runExchange runs upload.sh on the node in a mode, "apply" or "plan", and sends it the keys that it asks for.
+// runExchange runs upload.sh on the node, in the mode "apply" or "plan", and sends it the keys that it asks for.
 func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string) (Result, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
@@ -63,7 +63,8 @@ func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string
 	io.Copy(io.Discard, read) // a full pipe would block the command
 	t.result.sort()
 	if err := <-ended; err != nil {
-		// Return the error of the command, if it has failed: the exchange then failed only because the command had ended.
+		// If the command on the node has failed, return its error: the exchange has then failed only because the command had
+		// ended.
 		var lost *remote.LostError
 		var refused *remote.EscalationError
 		if errors.As(err, &lost) || errors.As(err, &refused) { // other errors contain the step
@@ -89,7 +90,7 @@ func (u *Uploader) scriptCommand(mode string, aside Aside, restart bool) []strin
 	return []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list, folder, aside.scriptWord(), readers}
 }
 
-// keyExchange is the client's side of one exchange; upload.sh is the node's side.
+// keyExchange is nixbench's side of the exchange of keys with one node. upload.sh is the node's side.
 type keyExchange struct {
 	set    Set
 	to     *bufio.Writer
@@ -107,7 +108,7 @@ func newKeyExchange(set Set, to io.Writer, from io.Reader) *keyExchange {
 // thousands of keys.
 const maxLines = 100_000
 
-// run executes the exchange with the node. In the mode "plan" it does not send keys.
+// run exchanges messages with upload.sh on the node. In the mode "plan" it sends no keys.
 func (t *keyExchange) run(mode string) error {
 	if err := t.sendKeyList(); err != nil {
 		return err
@@ -135,8 +136,8 @@ func describeKey(k Key) string {
 	return strings.Join(fields, "\n") + "\n"
 }
 
-// describeSet returns the first part of upload.sh's input: the size of the text, the descriptions of the desired keys and the
-// paths of all keys.
+// describeSet returns the first part of the input of upload.sh. It contains the size of the text, the descriptions of the desired
+// keys, and the paths of all keys of the node in the hive.
 func describeSet(set Set) string {
 	var list strings.Builder
 	for _, k := range set.Keys {
@@ -149,8 +150,8 @@ func describeSet(set Set) string {
 	return fmt.Sprintf("%d %d\n%s", list.Len(), len(set.Keys), list.String())
 }
 
-// newArchive returns a tar archive from which upload.sh creates the temporary files of all keys, with their owners and modes,
-// by one program. deferred are the names of keys whose owner does not exist yet.
+// newArchive returns a tar archive with the keys to send. upload.sh creates the temporary files of all these keys with it by one
+// program, with their owners and modes. deferred are the names of the keys whose owner does not exist on the node yet.
 func newArchive(set Set, send []int, deferred []string) []byte {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -172,7 +173,7 @@ func newArchive(set Set, send []int, deferred []string) []byte {
 	return out.Bytes()
 }
 
-// ownerInArchive returns a user or group, which is a name or a number, as the header of a tar archive has it.
+// ownerInArchive converts a user or group of a key, which is a name or a number, to the form in the header of a tar archive.
 func ownerInArchive(owner string) (name string, id int) {
 	if id, err := strconv.Atoi(owner); err == nil {
 		return "", id
@@ -187,8 +188,8 @@ func (t *keyExchange) sendKeyList() error {
 	return t.to.Flush()
 }
 
-// readLine reads a line and splits it at the first blank. Errors do not contain the line, because it may
-// be arbitrary output of the node.
+// readLine reads a line from the node and splits it at the first blank. An error does not contain the line, because the line may
+// be any output of the node.
 func (t *keyExchange) readLine() (word, rest string, err error) {
 	if t.lines++; t.lines > maxLines {
 		return "", "", errUnexpected
@@ -205,7 +206,7 @@ func (t *keyExchange) readLine() (word, rest string, err error) {
 
 var errUnexpected = errors.New("the node sent unexpected output")
 
-// keyIndex parses a number that the node has sent, the index of a key in the set.
+// keyIndex parses a number that the node has sent, and returns it as the index of a key in the set.
 func (t *keyExchange) keyIndex(number string) (int, error) {
 	i, err := strconv.Atoi(number)
 	if err != nil || i < 0 || i >= len(t.set.Keys) {
@@ -214,8 +215,8 @@ func (t *keyExchange) keyIndex(number string) (int, error) {
 	return i, nil
 }
 
-// readComparison reads the node's comparison of the keys into the result. It returns the indexes of the
-// keys to send.
+// readComparison reads which keys on the node differ from the desired ones, and stores this in the result. It returns the indexes
+// of the keys to send.
 func (t *keyExchange) readComparison() (send []int, err error) {
 	// Skip lines that the login shell has printed.
 	for word := ""; word != "nixbench-keys"; {
@@ -263,8 +264,8 @@ func (t *keyExchange) readComparison() (send []int, err error) {
 	}
 }
 
-// sendKeys sends the contents of keys, and then reads the result of each key. It sends all keys before it reads: the results
-// are so short that the connection buffers them meanwhile.
+// sendKeys sends the contents of the keys with these indexes, and then reads the result of each key. It sends all keys before it
+// reads any result: the results are so short that the connection buffers them.
 func (t *keyExchange) sendKeys(send []int) error {
 	if len(send) > 0 {
 		archive := newArchive(t.set, send, t.result.Deferred)

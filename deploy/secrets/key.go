@@ -8,7 +8,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// When selects keys by their uploadAt: before the activation, after the activation, or both.
+// When selects keys by their option uploadAt: those that are uploaded before the activation, after the activation, or both.
 type When int
 
 const (
@@ -31,8 +31,8 @@ type Key struct {
 	Mode  string // octal, without leading zeros
 	Early bool   // uploaded before the activation
 
-	// content returns the secret. It is a function, so that printing the struct does not show the
-	// secret.
+	// content returns the content of the key, which is secret. It is a function, so that printing the struct does not show the
+	// content.
 	content func() []byte
 }
 
@@ -42,12 +42,12 @@ type Set struct {
 	When When
 	Keys []Key
 
-	// KeepOld makes an upload keep keys on the node that the hive no longer has, because a system that the node runs or boots
-	// may need them.
+	// KeepOld makes an upload keep the keys on the node that the hive no longer has, because the system that the node runs or
+	// boots may need these keys.
 	KeepOld bool
 
-	// Restart makes an upload restart the services in restartUnits of a key that have read another key than the one on the
-	// disk. An upload before a switch leaves this to the switch.
+	// Restart makes an upload restart a service in restartUnits of a key, if the service has read another version of the key than
+	// the one on the disk. In an upload before a switch, Restart is false, because the switch restarts these services.
 	Restart bool
 
 	Aside Aside // how long the node keeps a backup of the keys that the upload replaces or removes
@@ -60,7 +60,7 @@ func (k Key) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// newKey returns a key without its content. Its errors name the invalid option.
+// newKey converts a key of the hive to a Key without content. An error names the invalid option of the key.
 func newKey(name string, k nixeval.Key) (Key, error) {
 	at, mode, err := k.Check(name)
 	if err != nil {
@@ -71,7 +71,7 @@ func newKey(name string, k nixeval.Key) (Key, error) {
 }
 
 // At returns a set with only the keys that `when` selects, such as those before the activation. So a caller can load all keys
-// before the first upload.
+// before the first upload, and then upload them in parts.
 func (s Set) At(when When) Set {
 	part := s
 	part.When, part.Keys = when, nil

@@ -15,11 +15,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Runner runs a local program and returns its stdout. This package starts all programs with a Runner.
+// Runner runs a program on this computer and returns the program's stdout. This package starts all programs with a Runner.
 type Runner func(ctx context.Context, argv ...string) ([]byte, error)
 
-// Load reads a node's keys and runs their commands. Before the first command runs, it checks all
-// keys, including those that `when` does not select, and reports all errors together.
+// Load reads a node's keys and runs the commands (keyCommand) that print keys. Before the first command runs, it checks all keys,
+// also those that the argument `when` does not select, and reports all errors together.
 //
 // A keyCommand runs once for each key and each node, one after another, as in
 // Colmena: two keys from `openssl rand` must differ.
@@ -59,7 +59,7 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 	return set, nil
 }
 
-// waitForContent returns the content of a key. It sends a wait event while a keyCommand runs.
+// waitForContent returns the content of a key. If the key has a keyCommand, it sends a wait event while this command runs.
 func (u *Uploader) waitForContent(ctx context.Context, node, name string, k nixeval.Key) ([]byte, error) {
 	if len(k.KeyCommand) > 0 {
 		wait := u.Send.Wait(event.Event{Node: node, Phase: event.Keys, Until: time.Now().Add(keyTimeout),
@@ -69,8 +69,8 @@ func (u *Uploader) waitForContent(ctx context.Context, node, name string, k nixe
 	return u.readContent(ctx, k)
 }
 
-// readContent returns the content of a key from its source. An error about a keyCommand contains only the
-// program's name, since arguments may be secret.
+// readContent returns the content of a key from its source, such as a file. An error about a keyCommand contains only the name of
+// the program, because arguments may be secret.
 func (u *Uploader) readContent(ctx context.Context, k nixeval.Key) ([]byte, error) {
 	switch {
 	case k.Text != nil:

@@ -2,7 +2,7 @@ package secrets
 
 import "syscall"
 
-// process identifies a local process by its id and its start time, since the kernel reuses ids.
+// process identifies a process on this computer by its id and its start time, because the kernel reuses ids.
 type process struct {
 	pid, parent int
 	start       string
@@ -24,7 +24,7 @@ func descendants(pid int) []process {
 	return out
 }
 
-// signalAll sends a signal to the processes that still exist.
+// signalAll sends a signal to those of the processes that still exist.
 func signalAll(list []process, s syscall.Signal) {
 	for _, p := range list {
 		if now, ok := readProcess(p.pid); ok && now.start == p.start {

@@ -16,7 +16,7 @@ func listProcesses() []process {
 	return out
 }
 
-// readProcess returns the process with an id, if it exists.
+// readProcess returns the process with the id pid, and whether it exists.
 func readProcess(pid int) (process, bool) {
 	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil {

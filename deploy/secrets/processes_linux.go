@@ -23,8 +23,8 @@ func listProcesses() []process {
 	return out
 }
 
-// readProcess parses a file /proc/PID/stat: "pid (name) state parent …". The name may contain any
-// characters; the start time is the twentieth field after the name.
+// readProcess parses /proc/PID/stat, which has the form "pid (name) state parent …". The name may contain any characters. The
+// start time is the twentieth field after the name.
 func readProcess(pid int) (process, bool) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	at := bytes.LastIndexByte(data, ')')

@@ -21,8 +21,7 @@ type Uploader struct {
 	Send   event.Sink
 	Runner Runner // runs each keyCommand; nil: Exec
 
-	// Generated returns a part of a secret that nixbench generates. If it is nil, Load fails for a node with generated
-	// secrets.
+	// Generated returns a part of a secret that nixbench has generated. If it is nil, Load fails for a node that has such secrets.
 	Generated func(nixeval.Generated) ([]byte, error)
 
 	root string // for tests: replaces the node's root folder
@@ -30,12 +29,12 @@ type Uploader struct {
 
 const listFile = "/var/lib/nixbench/keys"
 
-// readersFolder is a folder on the node with a file for each service that reads keys when it starts: the hashes of the keys
-// that it has read. modules/keys.nix writes them.
+// readersFolder is a folder on the node. It has a file for each service that reads keys when it starts. The file contains the
+// hashes of the keys that the service has read; modules/keys.nix writes it.
 const readersFolder = "/run/nixbench-keys-read"
 
-// Result is the result of an upload: names of keys in alphabetical order, and paths of stale keys. Each key of the set is in
-// one of the first three lists, or in the error.
+// Result is the result of an upload: the names of keys in alphabetical order, and the paths of stale keys (which the hive no
+// longer has). Each key of the set is in one of the first three lists, or in the error.
 type Result struct {
 	Uploaded  []string
 	Adjusted  []string // keys of which only the owner or mode was changed
@@ -48,10 +47,11 @@ type Result struct {
 	Stale   []string // paths of uploaded keys that the hive no longer has
 	Removed []string // the stale paths that were removed
 
-	Restarted []string // the units that had read another key
+	Restarted []string // the systemd units that had read another version of a key
 }
 
-// Changes reports whether the upload has changed the node, or, for a Plan, whether it would.
+// Changes reports whether Upload has changed the node. For a result of [Uploader.Plan], it reports whether Upload would change the
+// node.
 func (r Result) Changes() bool {
 	return len(r.Uploaded)+len(r.Adjusted)+len(r.Stale)+len(r.Restarted) > 0
 }
@@ -78,8 +78,7 @@ func (r Result) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// Upload makes the keys on a node equal to a set. If a key fails, Upload still uploads the other keys,
-// but removes no stale key.
+// Upload makes the keys on a node equal to a set. If one key fails, Upload still uploads the other keys, but removes no stale key.
 func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) {
 	u.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Keys, Node: set.Node, Text: formatCount(len(set.Keys))})
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
@@ -109,7 +108,7 @@ func formatCount(n int) string {
 	return fmt.Sprintf("%d keys", n)
 }
 
-// newKeyError returns the error about one key, with the message of the node.
+// newKeyError returns an error about one key. message is what the node has printed about the failure.
 func (s Set) newKeyError(k Key, message string) error {
 	if message = strings.TrimSpace(message); message == "" {
 		message = "no reason given"

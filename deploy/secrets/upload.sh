@@ -53,7 +53,7 @@ read_line() { IFS= read -r "$1" || fail_early_end; }
 
 has_line() { case $nl$1 in *"$nl$2$nl"*) ;; *) return 1 ;; esac } # LINES LINE
 
-# subtract_lines sets rest to the lines of the first list that are not in the second one.
+# subtract_lines sets rest to the lines of the first list that the second list does not contain.
 subtract_lines() { # LINES LINES
   rest=
   for line in $1; do has_line "$2" "$line" || rest=$rest$line$nl; done
@@ -93,9 +93,9 @@ make_folder() { # FOLDER
   fi
 }
 
-# find_unsafe sets unsafe to the folders of FILES, and those above them, in which another user than root can replace files or
-# folders: a line "TYPE USER UID MODE FOLDER" for each. A folder with the sticky bit is safe, because nobody can replace files
-# of root in it.
+# find_unsafe finds the folders of FILES, and the folders above them, in which a user other than root can replace files or
+# folders. It sets unsafe to a line "TYPE USER UID MODE FOLDER" for each. A folder with the sticky bit is safe, because nobody can
+# replace files of root in it.
 find_unsafe() { # FILES
   unsafe='' folders='' found=''
   for file in $1; do
@@ -109,8 +109,8 @@ find_unsafe() { # FILES
   [ -z "$found" ] || unsafe=$(find $found -maxdepth 0 ! \( -type d -uid 0 \( ! -perm /022 -o -perm -1000 \) \) -printf '%y %u %U %m %p\n')
 }
 
-# check_folders fails with a message if another user than root could replace a folder above FILE. The folder of FILE itself
-# may also belong to USER, the user of the key; without USER, to any user.
+# check_folders fails with a message if a user other than root could replace a folder above FILE. The folder of FILE itself may
+# belong to root or to USER, the user of the key. Without USER, this folder may belong to any user.
 check_folders() { # FILE [USER]
   for line in $unsafe; do
     at=${line#* * * * }
@@ -126,8 +126,8 @@ check_folders() { # FILE [USER]
   done
 }
 
-# read_keys reads the list of desired keys from stdin. Key N has the variables path_N, owner_N, and so on; see load_key. The
-# owner is empty if the user does not exist before the activation.
+# read_keys reads the list of desired keys from stdin. Key N is stored in the variables path_N, owner_N, and so on; see load_key.
+# The owner of a key is empty if the activation creates the user later.
 read_keys() {
   read_line counts
   count=${counts#* }
@@ -155,14 +155,14 @@ load_key() { # NUMBER
   temporary=${path%/*}/.${path##*/}.nixbench-new
 }
 
-# cut_sum sets sum to the hash in a line that sha256sum has printed. The line begins with \ if the path contains a \.
+# cut_sum sets sum to the hash in a line of the output of sha256sum. The line begins with \ if the path contains a \.
 cut_sum() {
   sum=${1#\\}
   sum=${sum%% *}
 }
 
-# read_files sets sum_N (the hash) and state_N (owner and mode) of each key N that exists on the node, and deletes temporary
-# files of an upload that was killed.
+# read_files sets sum_N (the hash) and state_N (owner and mode) for each key N that exists on the node. It deletes temporary files
+# that a killed upload has left.
 read_files() {
   files='' numbers='' left=''
   i=0
@@ -195,13 +195,14 @@ run_for_files() { # PROGRAM…
   fi
 }
 
-# has_permissions reports whether the key that load_key has loaded has the desired owner and mode on the node.
+# has_permissions reports whether a key has the desired owner and mode on the node. load_key must have loaded the key before.
 has_permissions() {
   case $state in *" $owner "*"=$bits") return 0 ;; esac
   [ -z "$owner" ] && [ "${state##*=}" = "$bits" ]
 }
 
-# set_permissions sets the owner of a file, and then its mode: with the mode first, the old group could read it.
+# set_permissions sets the owner of a file, and then its mode. In the other order, the old group of the file could read it for a
+# moment.
 set_permissions() { # OWNER MODE FILE
   { [ -z "$1" ] || chown -h -- "$1" "$3"; } && chmod -- "$2" "$3"
 }
@@ -212,9 +213,10 @@ print_failure() { # NUMBER PATH MESSAGE
   failed=$failed$2$nl
 }
 
-# compare_key prints whether key NUMBER on the node is the desired one. If only its owner or mode differs, it sets them. A key
-# that another tool has uploaded is added to the list if nothing differs; otherwise the client must send it. A key in a folder
-# that does not belong to root alone must also be sent if its owner or mode differs.
+# compare_key prints whether key NUMBER on the node is the desired key. If only the owner or mode differs, compare_key sets them.
+# If another tool has uploaded the key and nothing differs, compare_key adds it to the list of uploaded keys; if something
+# differs, the client must send the key. The client must also send a key with a different owner or mode if the key's folder does
+# not belong to root alone.
 compare_key() { # NUMBER
   load_key "$1"
   deferred=
@@ -236,8 +238,8 @@ compare_key() { # NUMBER
     echo "send $1$deferred"
     sends=$sends$1$nl
   elif has_permissions; then
-    # The user of this key does not exist yet, so the activation sets the owner. Back up the key now, so that the backup has
-    # the old owner.
+    # The user of this key does not exist yet, so the activation sets the key's owner later. Back up the key now, so that the
+    # backup has the old owner.
     [ -z "$deferred" ] || [ "$mode" = plan ] || back_up "$path"
     echo "same $1$deferred"
   elif [ "$mode" = plan ]; then
@@ -249,15 +251,15 @@ compare_key() { # NUMBER
   fi
 }
 
-# receive_archive writes the tar archive on stdin to file descriptor 3, a file in memory that no longer has a name.
+# receive_archive copies the tar archive from stdin to file descriptor 3. This is a file in memory that no longer has a name.
 receive_archive() {
   read_line size
   make_folder "${aside%/*}" && remove_files "$aside-archive" && exec 3<>"$aside-archive" &&
     rm -f -- "$aside-archive" && head -c "$size" >&3
 }
 
-# store_keys stores the keys NUMBERS, and fails at the first error. tar creates a temporary file for each key, sets its owner
-# and then its mode, and does not write to an existing file or link. The temporary file then replaces the key.
+# store_keys stores the keys with these NUMBERS, and fails at the first error. tar creates a temporary file for each key, and sets
+# the file's owner and then its mode. tar never writes to an existing file or link. Then the temporary file replaces the key.
 store_keys() { # NUMBERS
   files=
   for i in "$@"; do
@@ -274,7 +276,7 @@ store_keys() { # NUMBERS
   done
 }
 
-# store_each stores keys one by one.
+# store_each stores the keys with these NUMBERS one by one, so that an error is about one key.
 store_each() { # NUMBERS
   for number in "$@"; do
     if said=$(store_keys "$number" 2>&1); then
@@ -287,7 +289,7 @@ store_each() { # NUMBERS
   done
 }
 
-# find_outdated sets outdated to the services that have read another key than the one that is on the disk now.
+# find_outdated sets outdated to the services that have read another version of a key than the one that is on the disk now.
 find_outdated() {
   outdated=
   [ -n "$readers" ] || return 0
@@ -336,7 +338,7 @@ stale=$rest
 find_unsafe "${keep%end"$nl"}$stale" || exit 1
 if [ "$mode" = apply ]; then
   begin_backup
-  # If this upload, which comes before a switch, fails, there will be no switch: restore the backup at exit.
+  # This upload comes before a switch. If the upload fails, there will be no switch: restore the backup at exit.
   case $asides in keep | hold) undo=yes ;; esac
 fi
 read_files
@@ -371,7 +373,7 @@ elif store_keys $sends 2>/dev/null; then
 else
   store_each $sends
 fi
-# Remove keys that could not be stored from the list of uploaded keys, since nixbench would later delete a listed file.
+# Remove the keys that could not be stored from the list of uploaded keys, since nixbench later deletes files in this list.
 if [ -n "$failed" ] && [ -n "$unlisted" ]; then
   subtract_lines "$unlisted" "$failed"
   listed=$before$rest

@@ -24,7 +24,7 @@ type term struct {
 	glob  string
 }
 
-// SelectError is returned if --on is malformed, or matches nothing in the hive.
+// SelectError means that --on has a syntax error, or that a term of it matches nothing in the hive.
 type SelectError struct{ msg, hint string }
 
 func (e *SelectError) Error() string { return e.msg }
@@ -134,8 +134,8 @@ func (t term) targetKind() string {
 
 func isLabel(t term) bool { return t.label }
 
-// explainMismatch returns the error for a term that is not valid for the hive. Its hint is the term with or without
-// @ if that is valid.
+// explainMismatch returns the error for a term that matches nothing in the hive. If the term would match with an @ added or
+// removed, the hint of the error says so.
 func (t term) explainMismatch(h *nixeval.Hive) error {
 	e := &SelectError{msg: fmt.Sprintf("--on %s: no such %s%s", t.text, t.targetKind(), describeHive(h))}
 	if other := (term{glob: t.glob, label: !t.label}); len(h.Broken) == 0 && other.canMatch(h) {
@@ -148,9 +148,8 @@ func (t term) explainMismatch(h *nixeval.Hive) error {
 	return e
 }
 
-// canMatch reports whether the term is valid for the hive: a term that is not valid is probably misspelled. A glob
-// is valid even if it matches no node. If a node cannot be evaluated, every tag is valid, because the tags of that
-// node are unknown.
+// canMatch reports whether the term is valid for the hive; an invalid term is probably misspelled. A glob is valid even if it
+// matches no node. If a node of the hive cannot be evaluated, every tag is valid, because the tags of this node are unknown.
 func (t term) canMatch(h *nixeval.Hive) bool {
 	if strings.ContainsAny(t.glob, `*?[\`) || t.label && len(h.Broken) > 0 {
 		return true
@@ -206,7 +205,8 @@ func abbreviateNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Units returns the units of the nodes, each once, in the order of the nodes.
+// Units returns the units of the evaluation (a node, or all nodes of a role) to which the nodes belong, each once, in the order of
+// the nodes.
 func Units(nodes []nixeval.Node) []string {
 	var out []string
 	seen := map[string]bool{}

@@ -8,10 +8,10 @@ import (
 // Share is a number of nodes or a percentage of all nodes: `3` or `25%`. The zero value means all nodes.
 type Share struct{ n, percent int }
 
-// One is the share of a single node.
+// One is the share that stands for a single node.
 var One = Share{n: 1}
 
-// All reports whether the share is the zero value, all nodes.
+// All reports whether the share is the zero value, which means all nodes.
 func (s Share) All() bool { return s == Share{} }
 
 // ParseShare parses the value of --max-unavailable. An empty text is the zero value, all nodes.
@@ -41,7 +41,7 @@ func (s Share) Of(n int) int {
 	return n
 }
 
-// Waves splits nodes, or tasks for nodes, into consecutive groups of at most the size of the share.
+// Waves splits nodes, or tasks for nodes, into consecutive groups. A group has at most as many nodes as the share allows.
 func Waves[T any](nodes []T, s Share) [][]T {
 	size := s.Of(len(nodes))
 	var out [][]T

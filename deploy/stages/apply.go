@@ -34,11 +34,12 @@ type Options struct {
 	Recreate     bool          // recreate machines whose image differs from the hive's
 	BootTimeout  time.Duration // maximum time until a machine is ready; 0: a default for the kind of machine
 
-	// Plan is the plan to execute; nil: Apply evaluates the systems. Its systems are used if the evaluation would see the same
-	// facts. Otherwise, Apply evaluates the hive again; if the plan is that of a file, the hive must still have its systems.
+	// Plan is the plan to execute; nil: Apply evaluates the systems. Apply uses the systems of the plan if a new evaluation would
+	// see the same facts. Otherwise, Apply evaluates the hive again. If the plan was read from a file, the new systems must then
+	// be the same as in the plan.
 	Plan *Plan
 
-	Units bool // for Preview: also compute the unit changes; this copies the closures, because a program of the new system computes them
+	Units bool // for Preview: also compute which systemd units change; this copies the closures, because a program of the new system computes it
 
 	RebootNodes   bool          // reboot the deployed nodes that have not booted the system of their profile
 	RebootTimeout time.Duration // maximum time until a node has booted
@@ -63,10 +64,10 @@ type Deployer struct {
 // Apply evaluates, builds and deploys nodes. The record of the run contains the result of each node; the
 // returned error joins all failures.
 //
-// Missing machines boot during evaluation and build, because the evaluation needs only their addresses. A node
-// waits only for its own machine and its own system: it is inspected, and its system is copied, while other systems are
-// still being evaluated or built. Nothing else is changed on any node before all systems are built and the plan is decided.
-// A run without waves does not wait for a node that does not answer, unless that node may be a member of the running cluster.
+// Missing machines boot during evaluation and build, because the evaluation needs only their addresses. A node waits only for its
+// own machine and its own system: the node is inspected, and its system is copied, while other systems are still being evaluated
+// or built. Nothing else is changed on any node before all systems are built and the plan is decided. A run without waves does not
+// wait for a node that does not answer, unless the node that does not answer may be a member of the running cluster.
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
 	r := &run{deployment: deployment{d, o, hive, nodes}, slots: rollout.NewSlots(o.Parallel)}
 	r.systems = newSystems(r.deployment)
@@ -97,7 +98,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	return errors.Join(buildErr, err, r.changes.record(d.Record, results))
 }
 
-// deployment is what is to be deployed, and the tools for it.
+// deployment contains the nodes to deploy, the options, and the Deployer with the connections and the state.
 type deployment struct {
 	*Deployer
 	Options
@@ -117,7 +118,8 @@ type run struct {
 	changes  *systemChanges
 }
 
-// deploy decides the plan and executes it. With --rollback-all-on-failure, it restores all changed nodes if a node fails.
+// deploy decides the plan and executes it. With --rollback-all-on-failure, it restores all changed nodes if the deployment of a
+// node fails.
 func (r *run) deploy(ctx context.Context, closures map[string]nixeval.Closure, prepared *preparations) ([]rollout.Result, rollout.Cluster, error) {
 	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(r.nodes)})
 	r.systems.finish(closures)
@@ -152,9 +154,10 @@ func (r *run) deploy(ctx context.Context, closures map[string]nixeval.Closure, p
 	return results, cluster, err
 }
 
-// execute decides what the run does to the nodes, and does it. If all nodes may change at once, each node is changed
-// as soon as its preparation has ended, because no node depends on the plan of another one: waiting for a node that does not
-// answer would only delay the others. Otherwise the plan orders the waves by which nodes will change, and so waits for all inspections.
+// execute decides what the run does to the nodes, and does it. If all nodes may change at the same time, each node is changed when
+// its own preparation has ended. No node then depends on the plan of another node, and a node that does not answer delays only
+// itself. Otherwise, execute first waits for the inspections of all nodes, because the order of the waves depends on which nodes
+// will change.
 func (r *run) execute(ctx context.Context, x *rollout.Rollout, closures map[string]nixeval.Closure, prepared *preparations) ([]rollout.Result, error) {
 	change := func(ctx context.Context, nodes []nixeval.Node, removed []string) ([]rollout.Result, error) {
 		var all []plan.Node
@@ -188,7 +191,8 @@ func (r *run) execute(ctx context.Context, x *rollout.Rollout, closures map[stri
 	return results, errors.Join(errs...)
 }
 
-// changeNode changes the machine of a node if its change was deferred to the node's turn, and then deploys the node.
+// changeNode changes one node in its turn. If the change of the node's machine was deferred to this turn, it changes the machine
+// first. Then it deploys the node.
 func (r *run) changeNode(ctx context.Context, n plan.Node, t node.Task) rollout.Result {
 	if n.Restarts() {
 		var err error
@@ -205,7 +209,8 @@ func (r *run) changeNode(ctx context.Context, n plan.Node, t node.Task) rollout.
 	return result
 }
 
-// removeObsoleteAndVerify removes the machines that are no longer in the hive, and then verifies the cluster.
+// removeObsoleteAndVerify removes the machines of nodes that are no longer in the hive, and then waits until the cluster is
+// healthy.
 func (r *run) removeObsoleteAndVerify(ctx context.Context, results []rollout.Result, cluster rollout.Cluster) error {
 	if err := r.removeObsoleteMachines(ctx, cluster); err != nil || !r.Goal.ActivatesNow() && !r.RebootNodes {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Closure is the result of evaluating and building one node.
+// Closure is the result of the evaluation and the build of one node's system.
 type Closure struct {
 	Node  string `json:"node"`
 	Unit  string `json:"unit"`
@@ -21,14 +21,14 @@ type Closure struct {
 	Error string `json:"error,omitempty"` // why the system was not built
 }
 
-// Instantiate evaluates the systems of nodes. With keepGoing, it returns the closures that could be evaluated,
-// and an error about the other nodes. Without keepGoing, it returns no closures if a system cannot be
-// evaluated.
+// Instantiate evaluates the systems of nodes. With keepGoing, it returns the closures of the systems that could be evaluated, and
+// an error about the other nodes. Without keepGoing, it returns no closures if one of the systems cannot be evaluated.
 func Instantiate(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool) (map[string]nixeval.Closure, error) {
 	return instantiateEach(ctx, e, hive, nodes, keepGoing, func(map[string]nixeval.Closure) {})
 }
 
-// instantiateEach is like Instantiate, and calls each as [nixeval.Evaluator.InstantiateEach] does.
+// instantiateEach is Instantiate, but also calls each with closures as soon as they are evaluated, as
+// [nixeval.Evaluator.InstantiateEach] does.
 func instantiateEach(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool, each func(map[string]nixeval.Closure)) (map[string]nixeval.Closure, error) {
 	failed := map[string]*nixeval.NixError{}
 	var units []string
@@ -79,6 +79,8 @@ func isEvalError(err error) bool {
 	return errors.As(err, &ee)
 }
 
+// closureResults returns the result of each node. evalErr and buildErr are the errors of the evaluation and of the build; built
+// are the units of the hive that were built.
 func closureResults(nodes []nixeval.Node, closures map[string]nixeval.Closure, built []string, evalErr, buildErr error) []Closure {
 	var ee *nixeval.EvalError
 	errors.As(evalErr, &ee)

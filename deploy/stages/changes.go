@@ -16,8 +16,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-// systemChanges compares the systems that nodes run with their new systems, beside the deployment. It asks no node: a system that
-// is not in the local store is not compared, unless the plan has the difference.
+// systemChanges compares the system that each node runs with the node's new system, while the deployment goes on. It sends no
+// request to a node. If one of the two systems is not in the local store, the difference must come from the plan, or is left out.
 type systemChanges struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -36,6 +36,7 @@ type systemChange struct{ node, from, to string }
 // maxChangesWait limits how long the end of a run waits for the comparison.
 const maxChangesWait = 10 * time.Second
 
+// newSystemChanges returns the systemChanges of a deployment. They contain the differences that the plan has computed already.
 func newSystemChanges(ctx context.Context, d deployment) *systemChanges {
 	// The copies of the deployment must not wait for the records of these closures, so they have another copier.
 	known := newDiffs(&closure.Copier{NixOptions: d.Eval.NixOptions})
@@ -52,8 +53,8 @@ func newSystemChanges(ctx context.Context, d deployment) *systemChanges {
 	return c
 }
 
-// add begins to compare the system that a node runs with its new one. It does nothing for a node that was added before: its machine was
-// recreated, and now has another system than before the run.
+// add begins to compare the system that a node runs with the node's new system. If the node was added before, add does nothing:
+// the node's machine was recreated, and so runs another system now than before the run.
 func (c *systemChanges) add(change systemChange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +74,7 @@ func (c *systemChanges) add(change systemChange) {
 	}
 }
 
-// record waits for the comparison and writes the differences to the run's record, for the nodes that run or boot another system
+// record waits for the comparisons. It writes the differences to the run's record, for those nodes that run or boot another system
 // because of this run.
 func (c *systemChanges) record(run *runs.Recorder, results []rollout.Result) error {
 	defer c.cancel()
@@ -97,7 +98,7 @@ func (c *systemChanges) record(run *runs.Recorder, results []rollout.Result) err
 	return nil
 }
 
-// noHost stands for a node that must not be asked: each call fails.
+// noHost is the Host of a node to which no request may be sent: each method fails.
 type noHost struct{ closure.Host }
 
 func (noHost) Conn(context.Context) (*remote.Conn, error) {

@@ -11,7 +11,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/plan"
 )
 
-// OutdatedPlanError means that a saved plan is not applied, because something has changed since it was made.
+// OutdatedPlanError means that a saved plan is not applied, because something (such as the hive or a node) has changed since the
+// plan was made.
 type OutdatedPlanError struct {
 	File    string
 	Made    time.Time
@@ -34,8 +35,8 @@ func (*OutdatedPlanError) Kind() failure.Kind { return failure.Outdated }
 // Hint names the command that makes a new plan.
 func (e *OutdatedPlanError) Hint() string { return "make a new plan: nixbench plan --out " + e.File }
 
-// CompareWith returns what makes a saved plan outdated: the differences between it and a plan that was made now. There are none
-// if a part of the saved plan was executed already, so that an interrupted apply can be repeated.
+// CompareWith returns what makes a saved plan outdated: the differences between the saved plan and a plan that was made now. It
+// ignores a difference that a part of the saved plan has made when it was executed, so that an interrupted apply can be repeated.
 func (s SavedPlan) CompareWith(now SavedPlan) []string {
 	var out []string
 	if s.Cluster != now.Cluster {
@@ -78,7 +79,7 @@ func (s SavedPlan) CompareWith(now SavedPlan) []string {
 	return out
 }
 
-// compareWith returns the differences between the saved preview of a node and its preview now.
+// compareWith returns the differences between p, the saved preview of a node, and now, the node's present preview.
 func (p Preview) compareWith(now Preview) []string {
 	var out []string
 	if was, is := p.machineAction(), now.machineAction(); !continuesMachine(was, is) {
@@ -129,8 +130,8 @@ func (p Preview) machineAction() changes.Action {
 	return p.Machine.Action
 }
 
-// continuesMachine reports whether a machine that needs the action is may belong to a run that was interrupted while it executed the
-// action was.
+// continuesMachine reports whether an interrupted apply of the saved plan can be the reason why the action on a machine has
+// changed. was is the action in the saved plan, and is is the action that the machine needs now.
 func continuesMachine(was, is changes.Action) bool {
 	switch was {
 	case is:

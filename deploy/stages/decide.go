@@ -12,10 +12,10 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// buildIfVersionAllowed evaluates and builds the systems. At the same time it asks the engines whether they
-// accept the new versions. If an engine refuses a version, the build is cancelled and the refusal is returned.
-// If the evaluation or the build fails first, the request to the engines is cancelled, because it may wait for
-// machines that are still booting.
+// buildIfVersionAllowed evaluates and builds the systems. At the same time it asks the cluster's engines whether they accept the
+// new versions of their software. If an engine refuses a version, the build is cancelled and the refusal is returned. If the
+// evaluation or the build fails first, the request to the engines is cancelled, because the request may wait for machines that are
+// still booting.
 func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator, prepared *preparations) (map[string]nixeval.Closure, error) {
 	if !r.Goal.Activates() {
 		return r.systems.build(ctx, eval)
@@ -48,8 +48,8 @@ func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator
 	return closures, err
 }
 
-// observeCluster observes the running cluster if this run may disturb it. Otherwise it returns a
-// cluster with the engines and without members.
+// observeCluster observes the running cluster if this run may disturb it. Otherwise it returns a cluster that contains the engines
+// but no members.
 func (r *run) observeCluster(ctx context.Context, closures map[string]nixeval.Closure, prepared *preparations) (rollout.Cluster, error) {
 	if r.Engines == nil {
 		return rollout.NewCluster(nil, r.Send), nil
@@ -64,8 +64,9 @@ func (r *run) observeCluster(ctx context.Context, closures map[string]nixeval.Cl
 	return o.Observe(ctx)
 }
 
-// hasDeployedMember reports whether a node that was deployed before this run is a member according to the hive or the
-// state. It waits until these nodes have been inspected, so that each of them has a connection or an error.
+// hasDeployedMember reports whether a node that was deployed before this run is a cluster member according to the hive or the
+// state. It first waits until the nodes that were deployed before have been inspected, so that for each of them either a
+// connection or an error exists.
 func (r *run) hasDeployedMember(ctx context.Context, prepared *preparations) bool {
 	recorded := r.Store.State()
 	deployed := false
@@ -86,8 +87,8 @@ func (r *run) hasDeployedMember(ctx context.Context, prepared *preparations) boo
 	return deployed
 }
 
-// waitForPreviousRuns waits for activations of killed runs that are still running on members. Such an
-// activation may stop the engine, so that the engine does not answer this run.
+// waitForPreviousRuns waits until activations that killed runs of nixbench have started, and that still run on members, have
+// ended. Such an activation may stop the engine's services, so that the engine would not answer this run.
 func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixeval.Closure, prepared *preparations) {
 	var busy []nixeval.Node
 	for _, n := range r.hive.Nodes {
@@ -128,8 +129,9 @@ func (r *run) decide(n nixeval.Node, c nixeval.Closure, built bool, p *preparati
 	return plan.DecideNode(o, r.Options.Options), nil
 }
 
-// newTask waits for the inspection of a node, decides what the run does to the node, and loads its keys. So an error in a key is found before
-// anything is changed on the node. If the node cannot be deployed, its plan has the reason.
+// newTask waits for the inspection of a node, decides what the run does to the node, and loads the node's keys. The keys are
+// loaded here so that an error in a key is found before anything is changed on the node. If the node cannot be deployed, the error
+// is in the returned plan.Node.
 func (r *run) newTask(ctx context.Context, n nixeval.Node, c nixeval.Closure, built bool, p *preparation) (plan.Node, node.Task) {
 	<-p.inspected
 	decided, err := r.decide(n, c, built, p)

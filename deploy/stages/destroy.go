@@ -19,7 +19,7 @@ type DestroyOptions struct {
 	Drain        engine.DrainOptions
 }
 
-// Destroy removes the machines of a plan. The record of the run has the result of each machine.
+// Destroy removes the machines of a plan. The record of the run gets the result of each machine.
 func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machine.DestroyPlan, o DestroyOptions) ([]state.NodeResult, error) {
 	if d.Store.State().Cluster == nil {
 		return []state.NodeResult{}, nil
@@ -32,8 +32,8 @@ func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machine.DestroyPlan
 	return d.Machines.Destroy(ctx, destroyPlan, d.Store, d.Record, o.Parallel)
 }
 
-// hasRemainingMembers reports whether a deployed node that may be a cluster member remains after the nodes in
-// removed are removed. Such a node exists if nixbench does not manage the machine of a member.
+// hasRemainingMembers reports whether a deployed node that may be a cluster member is left after the nodes in removed are removed.
+// This is so for a member whose machine nixbench does not manage.
 func (d *Deployer) hasRemainingMembers(removed []string) bool {
 	hive, recorded := d.Machines.Hive, d.Store.State()
 	return slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool {
@@ -43,8 +43,8 @@ func (d *Deployer) hasRemainingMembers(removed []string) bool {
 	})
 }
 
-// removeDestroyedMembers removes the nodes of a destroy plan from their cluster. The engines run commands only
-// on the nodes that remain. If no node remains, it does nothing.
+// removeDestroyedMembers removes the nodes of a destroy plan from their cluster. The engines run commands only on nodes that are
+// not destroyed. An engine without such a node is left as it is.
 func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *machine.DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
 	nodes := destroyPlan.RemovedNodes()
 	engines, err := d.Engines.Without(d.Machines.Hive, d.Fleet, nodes)

@@ -17,9 +17,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// startMachines plans the changes of the nodes' machines, starts the changes, and writes the facts. It returns
-// the set of machines, or nil if no machine has to be booted, and the path of the facts file for the
-// evaluation, or "" if there are no facts.
+// startMachines plans the changes of the nodes' machines, starts these changes, and writes the facts. It returns the set of
+// machines; nil if no machine has to be booted. It also returns the path of the facts file for the evaluation, or "" if there are
+// no facts.
 //
 // On a network that nixbench manages, nixbench assigns the addresses, so the facts are complete before the
 // machines boot. On any other network, startMachines waits until every machine has an address.
@@ -61,8 +61,8 @@ func (d deployment) startMachines(ctx context.Context) (*machine.Set, string, er
 	return set, d.factsFile(), nil
 }
 
-// factsFile returns the path of the facts file for the evaluation, or "" if the user has selected another facts
-// file.
+// factsFile returns the path of the facts file that nixbench writes, for the evaluation. It returns "" if the user has chosen
+// another facts file.
 func (d deployment) factsFile() string {
 	if d.Eval.Facts != "" {
 		return ""
@@ -87,8 +87,8 @@ func (d deployment) startPlannedMachines(ctx context.Context, starter *machine.S
 	return starter.Start(ctx, changes), nil
 }
 
-// planMachines plans the changes of machines. The reason of a change contains a warning if the change deletes
-// data of the cluster.
+// planMachines plans the changes of machines. If a change deletes data of the cluster, the text of its reason contains a warning
+// about the data.
 func (d *Deployer) planMachines(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*machine.OpenPlan, error) {
 	changes, err := d.Machines.MakePlan(ctx, recorded, selected, recreate)
 	if err == nil {
@@ -110,9 +110,9 @@ func (d deployment) selectMachines() []nixeval.Node {
 	return nil
 }
 
-// mustWaitForTurn reports whether the change of a machine has to wait for its node's turn in the rolling update:
-// the change restarts or recreates the machine of a member that was deployed. If all these machines changed at the
-// start of the run, the running cluster would be interrupted.
+// mustWaitForTurn reports whether the change of a machine must wait for its node's turn in the rolling update. This is so if the
+// change restarts or recreates the machine of a deployed member. If the machines of all members changed at the start of the run,
+// the running cluster would be interrupted.
 func (d deployment) mustWaitForTurn(c changes.Change) bool {
 	recorded := d.Store.State()
 	return (c.Action == changes.Restart || c.Action == changes.Recreate) && d.Engines != nil &&
@@ -129,8 +129,8 @@ func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
 	return nil
 }
 
-// checkRecreate returns an error if the machine of a member would be recreated and the goal of the run does not
-// activate systems. The member would be removed from the cluster and could not join again.
+// checkRecreate returns an error if the plan recreates the machine of a deployed member, but the goal of the run does not activate
+// systems now. Such a member would be removed from the cluster, and could join again only after its next boot.
 func (d deployment) checkRecreate(g *machine.OpenPlan) error {
 	for _, c := range g.Changes {
 		if c.Action == changes.Recreate && d.mustWaitForTurn(c) && !d.Goal.ActivatesNow() {
@@ -163,7 +163,8 @@ func addDataWarnings(hive *nixeval.Hive, all []changes.Change, recorded *state.S
 	}
 }
 
-// changeMachine carries out the deferred change of a node's machine, and returns the deployment of the node, which it inspects again.
+// changeMachine carries out the deferred change of a node's machine. Then it inspects the node again, and returns the node's
+// deployment.
 func (r *run) changeMachine(ctx context.Context, n plan.Node) (node.Task, error) {
 	name := n.Node.Name
 	address := r.Store.State().Machines[name].Address
@@ -182,8 +183,8 @@ func (r *run) changeMachine(ctx context.Context, n plan.Node) (node.Task, error)
 	return t, next.Err
 }
 
-// removeObsoleteMachines removes the machines that are no longer in the hive, and unused images and networks.
-// It is called after all nodes were deployed without an error.
+// removeObsoleteMachines removes the machines of nodes that are no longer in the hive, and unused images and networks. It is
+// called after all nodes were deployed without an error.
 func (r *run) removeObsoleteMachines(ctx context.Context, cluster rollout.Cluster) error {
 	obsolete, unused := r.machines.Obsolete()
 	if !unused {

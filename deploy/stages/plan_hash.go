@@ -11,12 +11,13 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// sourceHashRE is the hash in the store path of a flake's source. Each commit of the flake changes it.
+// sourceHashRE matches the store path of a flake's source. The hash in this path changes with each commit of the flake.
 var sourceHashRE = regexp.MustCompile(`/nix/store/[0-9a-z]{32}-source([^0-9A-Za-z+._?=-])`)
 
-// HashDeployment returns a hash of the options of a node's deployment and machine, without the contents of keys. A path in the
-// source of a flake is hashed without the store path of the source, so that a change of another file there does not matter. Only
-// the path of an image is hashed as it is, because nothing else shows that the image of a new machine has changed.
+// HashDeployment returns a hash of a node's deployment and machine options, without the contents of keys. If an option is a path
+// in the source of a flake, the store path of the source is left out of the hash, so that a change of another file of the flake
+// does not matter. Only the path of an image is hashed in full, because nothing else shows that the image of a new machine has
+// changed.
 func HashDeployment(hive *nixeval.Hive, n nixeval.Node) string {
 	u := hive.Unit(n.Unit)
 	if u == nil {
@@ -44,8 +45,8 @@ func HashDeployment(hive *nixeval.Hive, n nixeval.Node) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// HashSource returns a hash of the hive's file, or of flake.nix and flake.lock. A file that the hive imports is not part of it: the
-// derivations of the nodes show its changes.
+// HashSource returns a hash of the hive's file, or of the flake.nix and flake.lock of a flake. It does not contain files that the
+// hive imports: a change of such a file shows in the derivations of the nodes.
 func HashSource(s nixeval.Source) string {
 	files := []string{s.File}
 	if s.IsFlake() {

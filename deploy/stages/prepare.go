@@ -12,7 +12,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// preparation is what precedes the change of a node: its machine becomes ready, it is inspected, and its system is copied.
+// preparation is what happens before a node is changed: its machine becomes ready, the node is inspected, and its system is copied
+// to it.
 type preparation struct {
 	inspected chan struct{}
 	observed  activate.Node // valid, as err, once inspected is closed
@@ -28,10 +29,10 @@ type preparations struct {
 	running    sync.WaitGroup
 }
 
-// prepareNodes starts a goroutine for each node and returns at once. The goroutine waits for nothing but the machine and the
-// system of its node: so a system is copied while other systems are evaluated and built. A copy changes nothing that runs.
-// If the run fails afterwards, the copied paths stay on the node: a root in /run protects them until the next boot, so that
-// the next run does not copy them again. A copy that fails is repeated by the deployment of the node, which reports the error.
+// prepareNodes starts a goroutine for each node and returns at once. The goroutine waits only for the machine and the system of
+// its own node, so a system is copied while other systems are still evaluated and built. A copy changes nothing that runs. If the
+// run fails afterwards, the copied paths stay on the node, so that the next run does not copy them again: a garbage collector root
+// in /run protects them until the next boot. If a copy fails, the deployment of the node copies again, and reports the error.
 func (r *run) prepareNodes(ctx context.Context) *preparations {
 	copyCtx, stopCopies := context.WithCancel(ctx)
 	all := &preparations{byNode: map[string]*preparation{}, stopCopies: stopCopies}
@@ -54,8 +55,8 @@ func (r *run) prepareNodes(ctx context.Context) *preparations {
 	return all
 }
 
-// inspectWhenReady waits until the node's machine is ready, and inspects the node. To upload only keys, it just connects to the
-// node.
+// inspectWhenReady waits until the node's machine is ready, and inspects the node. If only keys are uploaded, it only connects to
+// the node.
 func (r *run) inspectWhenReady(ctx context.Context, n nixeval.Node, slots rollout.Slots) (activate.Node, error) {
 	if ready := r.machines.ReadyChannel(n.Name); ready != nil {
 		select {
@@ -79,7 +80,8 @@ func (r *run) inspectWhenReady(ctx context.Context, n nixeval.Node, slots rollou
 	return r.nodeChanger().InspectSystems(ctx, n)
 }
 
-// mayHaveEngine reports whether an engine may verify the nodes after the run. It then compares their failed units.
+// mayHaveEngine reports whether an engine may check the health of the nodes after the run. Such a check compares the failed
+// systemd units after the run with those in the inspection.
 func (d deployment) mayHaveEngine() bool {
 	if len(d.hive.Broken) > 0 {
 		return true
@@ -97,8 +99,8 @@ func (d deployment) mayHaveEngine() bool {
 	return false
 }
 
-// copySystem copies the system of an inspected node when it is built, and returns its path. It returns an empty string if the node needs
-// no copy or the copy fails.
+// copySystem waits until the system of an inspected node is built, copies the system to the node, and returns its path. It returns
+// an empty string if no copy is needed or the copy fails.
 func (r *run) copySystem(ctx context.Context, n nixeval.Node, p *preparation) string {
 	c, evaluated := r.systems.waitEvaluated(ctx, n.Unit)
 	if !evaluated || r.systems.buildsOnTarget(n.Unit) {
@@ -127,7 +129,7 @@ func (l *preparations) waitInspected() {
 	}
 }
 
-// ready returns for each node the channel that is closed when its preparation has ended.
+// ready returns, for each node, a channel. The channel is closed when the preparation of the node has ended.
 func (l *preparations) ready() map[string]<-chan struct{} {
 	out := map[string]<-chan struct{}{}
 	for name, p := range l.byNode {
@@ -136,8 +138,8 @@ func (l *preparations) ready() map[string]<-chan struct{} {
 	return out
 }
 
-// report returns what a node has reported in its inspection. It is empty while the inspection is in progress. The state
-// lacks a deployment that was made from another computer.
+// report returns what a node has reported in its inspection. It is empty until the inspection has ended. Unlike the state, the
+// report also shows a deployment that was made from another computer.
 func (l *preparations) report(name string) rollout.Report {
 	if p := l.byNode[name]; p != nil && isClosed(p.inspected) && p.err == nil {
 		return newReport(p.observed)
@@ -145,9 +147,8 @@ func (l *preparations) report(name string) rollout.Report {
 	return rollout.Report{}
 }
 
-// wasRecreated reports whether the machine of a node was recreated and the node has not been deployed since.
-// Both the state and the node must have no deployment, because a true result makes the engine remove the old
-// member.
+// wasRecreated reports whether the machine of a node was recreated and the node has not been deployed since. It returns true only
+// if neither the state nor the node has a deployment, because the engine then removes the node's old member.
 func (l *preparations) wasRecreated(node string, recorded *state.State) bool {
 	p := l.byNode[node]
 	if _, ours := recorded.Machines[node]; !ours || recorded.Nodes[node].LastConfirmed != nil || p == nil {

@@ -51,8 +51,8 @@ type Preview struct {
 	Machine *MachinePreview `json:"machine,omitempty"`
 	// Adjust lists the changes to the node's cluster member, such as labels.
 	Adjust []string `json:"adjust,omitempty"`
-	// Drain lists the data that a drain of the node would delete and the workloads that would block the drain;
-	// nil: none.
+	// Drain lists the data that a drain of the node would delete, and the workloads that would block the drain; nil: neither of
+	// them.
 	Drain *engine.DrainCheck `json:"drain,omitempty"`
 	Error string             `json:"error,omitempty"`
 
@@ -71,11 +71,11 @@ type KeysPreview struct {
 	Upload []string `json:"upload"`
 	Adjust []string `json:"adjust"` // keys whose owner or mode would change
 	Remove []string `json:"remove"`
-	// Restart are the units that have read another key than the one on the disk.
+	// Restart are the systemd units that have read another version of a key than the one that is on the disk.
 	Restart []string `json:"restart"`
 }
 
-// UnitsPreview is what switch-to-configuration dry-activate reports.
+// UnitsPreview is what `switch-to-configuration dry-activate` reports about systemd units.
 type UnitsPreview struct {
 	Stop    []string `json:"stop"`
 	Restart []string `json:"restart"`
@@ -88,24 +88,24 @@ type UnitsPreview struct {
 type Plan struct {
 	Nodes    []Preview
 	Unknown  error                      // why an engine does not answer, so that the plan may lack changes of the cluster; nil: all engines answer
-	closures map[string]nixeval.Closure // by unit
+	closures map[string]nixeval.Closure // by unit of the evaluation
 	facts    []byte                     // the facts with which the systems were evaluated; nil: none
 
-	// File is the plan file with which the caller has compared this plan, and Made the time in it; "": none. Apply deploys no
-	// other systems than those of the file, except that they may contain the facts of machines that it has created.
+	// File is the plan file with which the caller has compared this plan, and Made is when the file was made; "": there is no
+	// file. Apply deploys only the systems of the file. Only the facts of machines that Apply has created may differ in them.
 	File string
 	Made time.Time
 }
 
-// previewer is one call of Preview.
+// previewer contains the values of one call of Preview.
 type previewer struct {
 	deployment
 	recorded *state.State
 	diffs    *diffs
 }
 
-// Preview returns what Apply would do with each node, with the goal switch. It builds the systems on this computer. If
-// o.Units is set, Preview also copies the closures to the nodes; otherwise it writes nothing to the nodes.
+// Preview returns what Apply would do with each node, with the goal switch. It builds the systems on this computer. It writes
+// nothing to the nodes, except if o.Units asks for the changes of systemd units: then it copies the closures to the nodes.
 func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o Options) (Plan, error) {
 	o.Options.Options, o.Plan = node.Options{Goal: node.Switch}, nil
 	r := previewer{deployment: deployment{d, o, hive, nodes}, recorded: recorded, diffs: newDiffs(d.Copier)}
@@ -161,7 +161,8 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	return Plan{Nodes: out, Unknown: unknown, closures: closures, facts: facts}, err
 }
 
-// observe inspects the nodes whose machines run, and asks the engines which versions would change.
+// observe inspects the nodes whose machines run. It also asks the engines which versions of their software the deployment would
+// change.
 func (r previewer) observe(ctx context.Context, machines machinePreviews) (observed map[string]fleet.Outcome[activate.Node], versions map[string]engine.Change, refused error) {
 	running := slices.DeleteFunc(slices.Clone(r.nodes), func(n nixeval.Node) bool { return machines.isDown(n.Name) })
 	observed = map[string]fleet.Outcome[activate.Node]{}
@@ -200,7 +201,8 @@ func (r previewer) describeNode(ctx context.Context, n plan.Node) Preview {
 	return p
 }
 
-// addDetails adds to p the paths to copy, the packages that change, whether a reboot is needed, and the changes of keys and units.
+// addDetails adds details to the preview p of a node: the paths to copy, the packages that change, whether a reboot is needed, and
+// the changes of keys and systemd units.
 func (r previewer) addDetails(ctx context.Context, p *Preview) error {
 	c, dep, recorded, observed := p.plan.Closure, p.plan.Deployment, p.plan.Recorded, p.plan.Observed
 	h, err := r.Fleet.Host(ctx, p.plan.Node)
@@ -243,6 +245,7 @@ func (r previewer) addDetails(ctx context.Context, p *Preview) error {
 	return nil
 }
 
+// addKeys adds to the preview of a node which keys would change. It compares the hive's keys with those on the node.
 func (r previewer) addKeys(ctx context.Context, p *Preview, h secrets.Host, dep nixeval.Deployment) error {
 	set, err := r.Uploader.Load(ctx, p.Node, dep, secrets.All)
 	if err != nil {
@@ -260,6 +263,8 @@ func (r previewer) addKeys(ctx context.Context, p *Preview, h secrets.Host, dep 
 	return nil
 }
 
+// addUnits adds to the preview of a node which systemd units the switch would change. For this it copies the new system to the
+// node and runs a dry activation there.
 func (r previewer) addUnits(ctx context.Context, p *Preview, h *remote.Host, c nixeval.Closure) error {
 	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: p.Node})
 	stats, err := r.Copier.Copy(ctx, p.Node, h, []string{c.Out})

@@ -23,7 +23,8 @@ func newDiffs(copier *closure.Copier) *diffs {
 	return &diffs{copier: copier, bySystems: map[[2]string]*knownDiff{}}
 }
 
-// diffTimeout limits the questions to a node's Nix daemon, for which other nodes with the same systems wait.
+// diffTimeout limits how long nixbench asks the Nix daemon of one node. Other nodes with the same pair of systems wait for the
+// answer.
 const diffTimeout = 20 * time.Second
 
 // knownDiff is a difference between two systems. It is computed when the first node asks for it, and kept for other nodes.
@@ -32,8 +33,8 @@ type knownDiff struct {
 	diff *packages.SystemDiff
 }
 
-// compare returns the difference between the system that the node runs and another one, which is in the local
-// store. It returns nil if they are the same, if the node runs none, or if the closure of its system is unknown.
+// compare returns the difference between from, the system that the node runs, and to, a system in the local store. It returns nil
+// if both are the same, if from is empty, or if the closure of from is unknown.
 func (d *diffs) compare(ctx context.Context, node string, h closure.Host, from, to string) (*packages.SystemDiff, error) {
 	if from == "" || from == to {
 		return nil, nil

@@ -33,14 +33,13 @@ func (m machinePreviews) isDown(node string) bool {
 	return p != nil && isDown(p.Action)
 }
 
-// isDown reports whether a machine that needs this action does not run, or is not connected to its network.
+// isDown reports whether the machine does not run, or is not connected to its network. a is the action that the machine needs.
 func isDown(a changes.Action) bool {
 	return slices.Contains([]changes.Action{changes.Create, changes.Finish, changes.Start, changes.Resume, changes.Reconnect}, a)
 }
 
-// planMachines returns what apply would do with machines. out.facts is a temporary file with the facts as
-// they would be after apply, without the host keys that do not exist yet. The caller removes the file with
-// done.
+// planMachines returns what apply would do with machines. out.facts is a temporary file with the facts as they would be after
+// apply, but without host keys that do not exist yet. done removes this file; the caller calls it.
 func (r previewer) planMachines(ctx context.Context) (out machinePreviews, done func(), err error) {
 	out.byNode = map[string]*MachinePreview{}
 	done = func() {}

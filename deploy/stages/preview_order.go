@@ -13,8 +13,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// addOrder adds to the preview of each node that would change its wave, whether it would be drained, and what the drain would delete.
-// removed are the nodes whose machines would be removed at the end.
+// addOrder completes the preview of each node that would change: its wave, whether it would be drained, and what the drain would
+// delete. removed are the nodes whose machines would be removed at the end of the run.
 func (r previewer) addOrder(ctx context.Context, observed map[string]fleet.Outcome[activate.Node], previews []Preview, removed []string) error {
 	changes, canAsk := len(removed) > 0, false
 	var nodes []plan.Node
@@ -65,8 +65,9 @@ func (r previewer) addOrder(ctx context.Context, observed map[string]fleet.Outco
 	return err
 }
 
-// addAdjustments adds to each preview the changes that [rollout.Cluster.Verify] would make. It adds
-// nothing before the first deployment, because no engine runs yet. unknown is why an engine does not answer, or nil.
+// addAdjustments adds to each preview the changes of member settings (such as labels) that [rollout.Cluster.Verify] would make.
+// Before the first deployment it adds nothing, because no engine runs yet. unknown is the reason why an engine does not answer, or
+// nil.
 func (r previewer) addAdjustments(ctx context.Context, previews []Preview) (unknown, _ error) {
 	var nodes []string
 	deployed := false

@@ -21,8 +21,8 @@ type RebootOptions struct {
 	IfNeeded bool          // reboot only nodes that would boot another kernel than the running one
 }
 
-// Reboot reboots inspected nodes, and waits until each node has booted the system of its profile. The record of
-// the run contains the result of each node.
+// Reboot reboots inspected nodes, and waits until each node has booted the system of its profile. The record of the run gets the
+// result of each node.
 func (d *Deployer) Reboot(ctx context.Context, inspected []fleet.Outcome[activate.Node], o RebootOptions) ([]state.NodeResult, error) {
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(inspected)})
 	var todo []nixeval.Node
@@ -52,15 +52,15 @@ func (d *Deployer) Reboot(ctx context.Context, inspected []fleet.Outcome[activat
 	return toNodeResults(results), err
 }
 
-// rebootNode reboots a node, and waits until it has booted. boot is the id of the current boot.
+// rebootNode reboots a node, and waits until the node has booted. boot is the boot id (of the Linux kernel) before the reboot.
 func (d *Deployer) rebootNode(ctx context.Context, n nixeval.Node, boot string, timeout time.Duration) rollout.Result {
 	done, text, err := d.nodeChanger().Reboot(ctx, n, boot, timeout)
 	return rollout.Result{Node: n, NodeResult: done, Text: text, Err: err}
 }
 
-// rebootDeployed reboots the nodes that this run has deployed without an error, unless they have booted the
-// system of their profile and still run it, and returns their new results. Members are drained before. Keys are uploaded again
-// after the reboot, because a reboot deletes the keys in /run.
+// rebootDeployed reboots nodes that this run has deployed without an error, and returns their new results. It does not reboot a
+// node that has booted the system of its profile and still runs this system. Cluster members are drained before. Keys are uploaded
+// again after the reboot, because a reboot deletes the keys in /run.
 func (r *run) rebootDeployed(ctx context.Context, results []rollout.Result) ([]rollout.Result, error) {
 	byNode := map[string]rollout.Result{}
 	var deployed, todo []nixeval.Node
@@ -98,8 +98,8 @@ func (r *run) rebootDeployed(ctx context.Context, results []rollout.Result) ([]r
 	return append(failed, rebooted...), errors.Join(append(errs, err)...)
 }
 
-// rebootAndVerify reboots a deployed node, waits until it has booted the system of its profile, and uploads its keys. boot is
-// the id of the current boot.
+// rebootAndVerify reboots a deployed node, waits until the node has booted the system of its profile, and uploads the node's keys.
+// boot is the boot id before the reboot.
 func (r *run) rebootAndVerify(ctx context.Context, deployed rollout.Result, boot string) rollout.Result {
 	name := deployed.Node.Name
 	result := r.rebootNode(ctx, deployed.Node, boot, r.RebootTimeout)

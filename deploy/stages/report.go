@@ -27,7 +27,7 @@ func (d *Deployer) report(r rollout.Result) {
 	})
 }
 
-// toNodeResult returns a result as it is in the record of the run.
+// toNodeResult converts a result to the form in which the record of the run contains it.
 func toNodeResult(r rollout.Result) state.NodeResult {
 	if r.Err != nil {
 		r.Error = r.Err.Error()
@@ -35,14 +35,14 @@ func toNodeResult(r rollout.Result) state.NodeResult {
 	return r.NodeResult
 }
 
-// recordSkipped writes to the record of the run that all nodes were skipped because of err.
+// recordSkipped writes to the record of the run that all nodes were skipped. err is the reason.
 func (d *Deployer) recordSkipped(nodes []nixeval.Node, err error) {
 	for _, n := range nodes {
 		d.Record.Result(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped, Error: err.Error()})
 	}
 }
 
-// replaceResults returns results with those of now in place of earlier results of the same nodes.
+// replaceResults returns results, but for each node that now contains, the result in now replaces the earlier one.
 func replaceResults(results, now []rollout.Result) []rollout.Result {
 	byNode := map[string]rollout.Result{}
 	for _, r := range now {
@@ -69,7 +69,7 @@ func formatFailure(r rollout.Result) string {
 	return "failed: " + text
 }
 
-// formatCounts formats the number of nodes per outcome of a run with a goal: `2 switched, 1 failed`.
+// formatCounts formats how many nodes of a run had each outcome: `2 switched, 1 failed`. The words depend on the goal of the run.
 func formatCounts(results []rollout.Result, goal node.Goal) string {
 	words := map[state.Outcome]string{}
 	switch goal {

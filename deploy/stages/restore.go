@@ -55,7 +55,8 @@ func (r *run) restoreChanged(ctx context.Context, x *rollout.Rollout, results []
 	return restored, err
 }
 
-// dropKeyBackups removes the key backups that nodes kept in case the whole run is rolled back.
+// dropKeyBackups deletes the backups of replaced keys on the nodes. The nodes kept them for the case that the whole run is rolled
+// back.
 func (r *run) dropKeyBackups(ctx context.Context, results []rollout.Result) error {
 	var nodes []nixeval.Node
 	for _, result := range changedNodes(results) {

@@ -75,8 +75,8 @@ func PlanRollback(inspected []fleet.Outcome[activate.Node], recorded map[string]
 	return steps, nil
 }
 
-// setGenerationTarget makes the system of a generation the target. If the node no longer has the generation, it
-// sets s.Err.
+// setGenerationTarget makes the system of a generation the target of the step. If the node no longer has this generation, it sets
+// s.Err.
 func (s *Step) setGenerationTarget(number int) {
 	for _, g := range s.From.Generations {
 		if g.Number == number {
@@ -89,8 +89,8 @@ func (s *Step) setGenerationTarget(number int) {
 	}
 }
 
-// setRunTarget makes the system that run r deployed on the node the target. If there is none, it sets
-// s.SkipReason.
+// setRunTarget makes the system that run r deployed on the node the target of the step. If r deployed no system on the node, it
+// sets s.SkipReason.
 func (s *Step) setRunTarget(r *runs.Run) {
 	i := slices.IndexFunc(r.Nodes, func(n state.NodeResult) bool { return n.Node == s.Node.Name })
 	switch {
@@ -104,8 +104,8 @@ func (s *Step) setRunTarget(r *runs.Run) {
 	}
 }
 
-// findGeneration returns the number of a system's generation in the node's profile, or 0. It returns had, the
-// recorded number, if that generation is still the same system.
+// findGeneration returns the number of the generation with a system in the node's profile, or 0. had is the recorded number:
+// findGeneration returns had if this generation still contains the system.
 func findGeneration(n activate.Node, path string, had int) int {
 	for _, g := range n.Generations {
 		if g.Number == had && g.Path == path {
@@ -180,7 +180,7 @@ func (s Step) newResult() rollout.Result {
 	return r
 }
 
-// rollBackNode carries out one step.
+// rollBackNode carries out one step of a rollback: it rolls back one node.
 func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) rollout.Result {
 	done, err := d.nodeChanger().RollBack(ctx, s.Node, s.From, s.Path, s.Generation, node.Options{Confirm: o.Confirm, SettleTime: o.SettleTime, NoReboot: o.NoReboot})
 	r := s.newResult()

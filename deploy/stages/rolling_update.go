@@ -15,7 +15,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// RollingOptions are the options of a change of nodes to systems that they have already.
+// RollingOptions are the options of a rolling update that changes nodes to systems they have already, such as a rollback or a
+// reboot.
 type RollingOptions struct {
 	Parallel       int
 	MaxUnavailable selection.Share
@@ -23,8 +24,8 @@ type RollingOptions struct {
 	Drain          engine.DrainOptions
 }
 
-// update calls change for each node in the waves of a rolling update, and reports the result of each node. observed contains
-// the inspections of the nodes.
+// update calls change for each node, in the waves of a rolling update, and reports the result of each node. observed maps the name
+// of a node to its inspection.
 func (d *Deployer) update(ctx context.Context, nodes []nixeval.Node, observed map[string]activate.Node, o RollingOptions, change func(context.Context, nixeval.Node) rollout.Result) ([]rollout.Result, error) {
 	report := func(name string) rollout.Report { return newReport(observed[name]) }
 	cluster, err := d.observer(d.Fleet.Hive(), report, o.Drain).Observe(ctx)
@@ -50,12 +51,13 @@ func (d *Deployer) update(ctx context.Context, nodes []nixeval.Node, observed ma
 	return results, errors.Join(err, d.uncordonReturned(ctx, nodes))
 }
 
-// observer returns an observer of the running cluster. It starts units of engines that do not answer.
+// observer returns an observer of the running cluster. If an engine does not answer, the observer starts systemd units of the
+// engine that are down.
 func (d *Deployer) observer(hive *nixeval.Hive, report func(node string) rollout.Report, o engine.DrainOptions) rollout.Observer {
 	return rollout.Observer{Engines: d.Engines, Fleet: d.Fleet, Hive: hive, Store: d.Store, Report: report, MayStart: true, Drain: o, Send: d.Send}
 }
 
-// uncordonReturned uncordons members that were drained when their nodes left the engine that they run again.
+// uncordonReturned uncordons members whose nodes had left their engine, were drained for that, and now run the same engine again.
 func (d *Deployer) uncordonReturned(ctx context.Context, nodes []nixeval.Node) error {
 	if d.Engines == nil || ctx.Err() != nil {
 		return nil

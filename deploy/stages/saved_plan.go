@@ -16,8 +16,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// SavedPlan is the content of a plan file: what `nixbench plan --out` has shown, and the arguments with which it was made. It has
-// names, store paths and hashes, but no contents of keys.
+// SavedPlan is the content of a plan file: what `nixbench plan --out` has shown, and the command's arguments. It has names, store
+// paths and hashes, but no contents of keys.
 type SavedPlan struct {
 	Version   int       `json:"version"`
 	Nixbench  string    `json:"nixbench"` // version of nixbench
@@ -35,7 +35,8 @@ type SavedPlan struct {
 	Deployments map[string]string `json:"deployments"`
 	Nodes       []Preview         `json:"nodes"`
 
-	// MAC is the HMAC-SHA256 of the other fields, with the plan key of the cluster's state. It is empty in a plan that was read.
+	// MAC is the HMAC-SHA256 of the other fields. Its key is the plan key in the cluster's state. MAC is empty in a plan that was
+	// read from a file.
 	MAC string `json:"mac,omitempty"`
 }
 
@@ -70,7 +71,8 @@ func (s SavedPlan) Write(file string, key []byte) error {
 	return durable.Write(file, append(data, '\n'))
 }
 
-// splitMAC returns the fields of a plan without its MAC in a form that does not depend on their order, and the MAC.
+// splitMAC splits the JSON of a plan file into its MAC and all other fields. The returned fields do not depend on the order of the
+// fields in the file.
 func splitMAC(data []byte) (fields []byte, mac string, err error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil {
@@ -90,7 +92,7 @@ func authenticate(fields, key []byte) []byte {
 	return h.Sum(nil)
 }
 
-// IsPlan reports whether a file is a plan, of this or another version of nixbench.
+// IsPlan reports whether a file is a plan file, also one of another version of nixbench.
 func IsPlan(file string) bool {
 	data, err := durable.Read(file, durable.ConfigSize)
 	if err != nil {
@@ -105,8 +107,8 @@ func IsPlan(file string) bool {
 	return json.Unmarshal(data, &header) == nil && header.Version > 0 && header.Hive != "" && header.Deployments != nil && !header.Made.IsZero()
 }
 
-// ReadPlan reads a plan file. keyOf returns the plan key of the state of the plan's cluster, or nothing if the state has none. A
-// plan that was not written with this key is an error: whoever writes a plan chooses what is deployed.
+// ReadPlan reads a plan file. keyOf returns the plan key in the state of the plan's cluster, or nothing if the state has none. A
+// plan that was not authenticated with this key is an error, because whoever writes a plan chooses what is deployed.
 func ReadPlan(file string, keyOf func(SavedPlan) ([]byte, error)) (SavedPlan, error) {
 	var s SavedPlan
 	usage := func(format string, args ...any) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// systems evaluates and builds the systems of nodes. A goroutine can wait for each system.
+// systems evaluates and builds the systems of nodes. Other goroutines can wait until a certain system is evaluated or built.
 type systems struct {
 	deployment
 	byUnit map[string]*system
@@ -24,7 +24,8 @@ type systems struct {
 	ctx    context.Context // ends when the builds are stopped
 }
 
-// system is the system of a unit. closure is valid once evaluated is closed, and isBuilt once built is closed.
+// system is the system of a unit of the evaluation. The field closure may be read after the channel evaluated is closed, and
+// isBuilt after the channel built is closed.
 type system struct {
 	evaluated, built chan struct{}
 	closure          nixeval.Closure
@@ -39,8 +40,8 @@ func newSystems(d deployment) *systems {
 	return s
 }
 
-// build evaluates the systems, and builds them on this computer. It does not build units with the option buildOnTarget,
-// which are built later on their nodes. It returns the closure of each unit that did not fail, by the unit's name.
+// build evaluates the systems, and builds them on this computer. Units of the hive with the option buildOnTarget are evaluated but
+// not built: their nodes build them later. build returns the closure of each unit that did not fail, by the unit's name.
 func (s *systems) build(ctx context.Context, eval *nixeval.Evaluator) (map[string]nixeval.Closure, error) {
 	if s.Goal == node.UploadKeys {
 		return nil, nil
@@ -83,7 +84,7 @@ func (s *systems) build(ctx context.Context, eval *nixeval.Evaluator) (map[strin
 	return all, errors.Join(evalErr, buildErr)
 }
 
-// addEvaluated is called with systems while others are still being evaluated.
+// addEvaluated gets the systems that one process has evaluated, while other systems are still being evaluated.
 func (s *systems) addEvaluated(part map[string]nixeval.Closure) {
 	for unit, c := range part {
 		s.byUnit[unit].closure = c
@@ -91,8 +92,8 @@ func (s *systems) addEvaluated(part map[string]nixeval.Closure) {
 	}
 }
 
-// addBuilt is called with systems that were built while others are still being evaluated or built. err is the error of other
-// builds of the same batch.
+// addBuilt gets systems that were built while other systems are still being evaluated or built. err is the error of other builds
+// in the same batch.
 func (s *systems) addBuilt(built map[string]nixeval.Closure, err error) {
 	if err != nil && !s.KeepGoing || s.protect(built) != nil {
 		return // nothing to do: the run will fail, and report the error when everything is built
@@ -103,7 +104,8 @@ func (s *systems) addBuilt(built map[string]nixeval.Closure, err error) {
 	}
 }
 
-// finish tells the waiting goroutines the systems that they do not know yet. It is called when the run begins to deploy.
+// finish is called when the run begins to deploy. It closes the channels of all systems, so that no goroutine waits for a system
+// any longer.
 func (s *systems) finish(closures map[string]nixeval.Closure) {
 	for unit, one := range s.byUnit {
 		if !isClosed(one.evaluated) {
@@ -126,7 +128,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// waitEvaluated waits until the system of a unit is evaluated. It returns false if ctx ends before.
+// waitEvaluated waits until the system of a unit (a node, or all nodes of a role) is evaluated. It returns false if ctx ends
+// before.
 func (s *systems) waitEvaluated(ctx context.Context, unit string) (nixeval.Closure, bool) {
 	one := s.byUnit[unit]
 	select {
@@ -137,7 +140,8 @@ func (s *systems) waitEvaluated(ctx context.Context, unit string) (nixeval.Closu
 	}
 }
 
-// waitBuilt builds the evaluated system of a unit now, and waits until it is built. It returns false if the system is not built.
+// waitBuilt builds the evaluated system of a unit (a node, or all nodes of a role) now, and waits until the system is built. It
+// returns false if the build fails.
 func (s *systems) waitBuilt(ctx context.Context, unit string) bool {
 	one := s.byUnit[unit]
 	s.builds.Add(s.ctx, map[string]nixeval.Closure{unit: one.closure})
@@ -149,8 +153,9 @@ func (s *systems) waitBuilt(ctx context.Context, unit string) bool {
 	}
 }
 
-// plannedClosures returns the systems of the plan that Apply executes. It returns nil if there is no plan, if a system is missing in
-// it, or if it was evaluated with other facts: those of machines that the plan creates are complete only now.
+// plannedClosures returns the systems of the plan that Apply executes. It returns nil if there is no plan or a system is missing
+// in it. It also returns nil if the plan was evaluated with other facts than those of now: the facts of machines that the plan
+// creates are complete only now.
 func (s *systems) plannedClosures(eval *nixeval.Evaluator) map[string]nixeval.Closure {
 	if s.Plan == nil || !bytes.Equal(s.Plan.facts, readFacts(eval)) {
 		return nil
@@ -163,10 +168,10 @@ func (s *systems) plannedClosures(eval *nixeval.Evaluator) map[string]nixeval.Cl
 	return maps.Clone(s.Plan.closures)
 }
 
-// checkPlanFile returns an [OutdatedPlanError] if the hive no longer has the systems of the plan file that Apply executes: the hive
-// may have changed since it was compared with the file, for example while the user read the question about machines. checkPlanFile
-// evaluates the systems again with the facts of the plan, and builds nothing. It is called after the evaluation with the facts of
-// this run, and so also notices a change during that evaluation.
+// checkPlanFile returns an [OutdatedPlanError] if the hive no longer has the systems of the plan file that Apply executes. The
+// hive may have changed after it was compared with the file, for example while the user read the question about machines.
+// checkPlanFile evaluates the systems again with the facts of the plan, and builds nothing. It is called after the evaluation with
+// the facts of this run, so it also finds a change of the hive during that evaluation.
 func (s *systems) checkPlanFile(ctx context.Context) error {
 	file, remove, err := writeFacts(s.Plan.facts)
 	defer remove()
@@ -192,7 +197,8 @@ func (s *systems) checkPlanFile(ctx context.Context) error {
 	return nil
 }
 
-// protect protects closures that were built on this computer from its garbage collector, and prepares their copies.
+// protect makes garbage collector roots for closures that were built on this computer, and prepares the copies of these closures
+// to nodes.
 func (s *systems) protect(built map[string]nixeval.Closure) error {
 	wait := s.Send.Wait(event.Event{Phase: event.Build, Text: "Nix, to keep what was built from its garbage collector"})
 	defer wait.End()
@@ -214,8 +220,8 @@ func (s *systems) buildsOnTarget(unit string) bool {
 	return s.hive.Unit(unit).Deployment.BuildOnTarget
 }
 
-// readFacts returns the facts that an evaluator passes to the hive. It returns nil if there are none, or if they cannot be read,
-// which the evaluation reports.
+// readFacts returns the facts that an evaluator passes to the hive. It returns nil if there are none. It also returns nil if the
+// facts cannot be read, because the evaluation reports this error.
 func readFacts(e *nixeval.Evaluator) []byte {
 	if e.Facts == "" {
 		return nil
@@ -227,7 +233,7 @@ func readFacts(e *nixeval.Evaluator) []byte {
 	return data
 }
 
-// writeFacts writes facts to a temporary file, which remove removes. It returns an empty path if there are none.
+// writeFacts writes facts to a temporary file. The returned function remove deletes this file. Without facts, file is empty.
 func writeFacts(facts []byte) (file string, remove func(), err error) {
 	if facts == nil {
 		return "", func() {}, nil

@@ -1,29 +1,30 @@
-# Evaluates a hive, or the outputs of a flake that contain one. The Go code passes this file and its arguments to
-# Nix as one expression, so that nothing is written into the user's folder. The file must work with Nix 2.8 and later, with `lib` of
-# nixpkgs 25.05 and later, and in pure mode. An older nixpkgs is refused with a message.
+# Evaluates a hive, or the outputs of a flake that contain one. The Go code passes the text of this file, with its arguments, to
+# Nix as one expression, so that nothing is written into the user's folder. The file must work with Nix 2.8 and later, with `lib`
+# of nixpkgs 25.05 and later, and in pure mode. For an older nixpkgs it throws an error.
 {
   # Modules of nixbench, as values: the options of the hive (meta, cluster and roles), the modules of
   # every node, and the module of every role whose nodes share one closure.
   hiveOptions,
   deploymentModules,
   sharedRoleModule,
-  # The hive's name for messages: a file, or a flake output. For all outputs of a flake: the flake.
+  # Where the hive comes from, for messages: a file or a flake output. If `hiveOutputs` is set, it is the flake.
   source,
-  # Null if the last argument is a hive. Otherwise it is the set of a flake's outputs, and these are the names of
-  # those that can contain a hive, in the order in which they are tried.
+  # Null if the last argument of this function is a hive. Otherwise the last argument is the set of a flake's outputs, and
+  # hiveOutputs are the names of the outputs that can contain a hive, in the order in which they are tried.
   hiveOutputs,
   # The error message for a flake without a hive and without nixosConfigurations.
   noHive,
-  # True for a flake in pure mode: the hive must set meta.nixpkgs to a package set. If false, the
-  # default is <nixpkgs>.
+  # True for a flake in pure mode: the hive must then set meta.nixpkgs to a package set. If false, the default of meta.nixpkgs is
+  # <nixpkgs>.
   hermetic,
   # The facts about the cluster's machines, or null before machines exist.
   runtime,
-  # The specialisation whose deployment options count, or null. A unit without it has those of its system.
+  # The name of the specialisation whose deployment options are used, or null. A unit that does not have this specialisation uses
+  # the deployment options of its system.
   specialisation,
   # The arguments of --set, in order: [ { path; raw; isJSON; } ].
   sets,
-  # Functions that return modules which a node has in addition: parts: role: [ modules ]. The role is null for a named node.
+  # Functions `parts: role: [ modules ]`. Each returns modules that a node gets in addition. The role is null for a named node.
   extraModules,
 }:
 raw:
@@ -85,14 +86,14 @@ let
       throwError "${source}#nixosConfigurations must be an attribute set, but it is ${typeWithArticle all}"
     else if presentOutputs == [ ] || twice == [ ] then
       all
-    # A node of Colmena's hive replaces a system with the same name, because flakes for Colmena often have the nodes as
-    # nixosConfigurations, too, so that nixos-rebuild can build them.
+    # Flakes for Colmena often have the nodes of their hive as nixosConfigurations too, so that nixos-rebuild can build them. So,
+    # with Colmena's hive, a node of the hive replaces the system with the same name.
     else if head presentOutputs != "nixbenchHive" then
       removeAttrs all twice
     else
       throwError "node ${head twice} is in both ${location} and ${source}#nixosConfigurations; rename or remove one of them, or use only the hive: --flake ${location}";
 
-  # The configuration whose lib is used if the hive has no package set: the first that is not an error.
+  # The system in nixosConfigurations whose lib is used if the hive has no package set: the first whose evaluation is no error.
   firstConfiguration =
     let
       find =
@@ -102,7 +103,8 @@ let
   useConfigurationsLib =
     hiveOutputs != null && raw.nixosConfigurations or { } != { } && !(isAttrs rawMeta && rawMeta.nixpkgs or null != null);
 
-  # The options of a system that does not declare deployment.*: those of a node in a hive, but the SSH configuration determines the user.
+  # The options of a system that does not declare deployment.*. They are the defaults of a node in a hive, except that the SSH
+  # configuration determines the user.
   defaultDeployment =
     name:
     (lib.evalModules {
@@ -123,7 +125,7 @@ let
     in
     if !(options ? deployment.targetHost) then
       deploymentOf (defaultDeployment name) // { sshConfig = true; }
-    # targetHost is not set: the default is the node's name, which the module itself does not have.
+    # targetHost is not set. Its default is the node's name, which the module of the system does not know.
     else if options.deployment.targetHost.highestPrio or 0 >= 1500 then
       deployment // { targetHost = name; }
     else
@@ -162,8 +164,8 @@ let
   # The oldest release of NixOS that the modules support.
   oldestRelease = "25.05";
 
-  # Return the package set if it is of a supported release. Otherwise its lib or its modules would lack
-  # something that the modules of nixbench use, with an error that does not name the cause.
+  # Return the package set if it belongs to a supported release, and otherwise throw an error. Without this check, an older lib or
+  # older modules would lack something that nixbench's modules use, and the error would not name the cause.
   checkRelease =
     option: pkgs:
     let
@@ -194,8 +196,8 @@ let
       throwError "${option} in ${location} must be a path to nixpkgs, a function such as `import <nixpkgs>`, or a package set, but it is ${typeWithArticle value}";
 
   nixpkgs =
-    # Read nixpkgs from rawMeta, because the evaluation of meta needs nixpkgs' lib. If rawMeta is a
-    # function, use <nixpkgs>, as Colmena does.
+    # Take nixpkgs from rawMeta and not from the evaluated meta, because the evaluation of meta needs the lib of nixpkgs. If
+    # rawMeta is a function, use <nixpkgs>, as Colmena does.
     if isAttrs rawMeta && rawMeta.nixpkgs or null != null then
       importNixpkgs "meta.nixpkgs" rawMeta.nixpkgs
     else if hermetic then
@@ -211,7 +213,7 @@ let
 
   # -- meta, cluster and roles: the module system checks types --------------------
 
-  # Return the module with its location in the hive, which the module system shows in errors.
+  # Return the module with its place in the hive, which the module system shows in error messages.
 
   withLocation =
     where: module:
@@ -225,7 +227,7 @@ let
     else
       throwError "${where}: a NixOS module is an attribute set, a function or a file, but this is ${typeWithArticle module}";
 
-  # Evaluate meta, cluster and roles of the hive, with additional modules.
+  # Evaluate the hive's meta, cluster and roles, together with the additional modules `extra`.
   evalSettings =
     extra:
     (lib.evalModules {
@@ -257,12 +259,13 @@ let
       );
   inherit (settings) meta roles cluster;
 
-  # Return "; did you mean PREFIX.NAME?" for the name that is most similar to a mistyped one, or nothing.
+  # Return "; did you mean PREFIX.NAME?" with the name in `names` that is most similar to the mistyped name `typed`, or "" if none
+  # is.
   suggestName =
     typed: prefix: names:
     let
       letters = text: genList (i: builtins.substring i 1 text) (builtins.stringLength text);
-      # Whether at most n letters must be inserted, removed or replaced to change one list of letters into another.
+      # Whether at most n letters must be inserted, removed or replaced to change the list of letters a into b.
       isNear =
         n: a: b:
         if a == [ ] || b == [ ] then
@@ -281,8 +284,8 @@ let
     in
     if near == null then "" else "; did you mean ${prefix}${near}?";
 
-  # Return { path; text; value; } for an argument of --set, or for a value from elsewhere, whose place in messages is `where`. The type
-  # of the value in config determines how the text is parsed.
+  # Return { path; text; value; } for an argument of --set. It may also be a value from elsewhere: `where` is its place, for
+  # messages. The type that the value has in config determines how the text is parsed.
   checkSet =
     config: s:
     let
@@ -328,8 +331,7 @@ let
         else
           throwSetError "it cannot be set from the command line";
     in
-    # Evaluate the value now, because these error messages are clearer than those of the module
-    # system.
+    # Evaluate the value now: an error here is clearer than the later error of the module system.
     builtins.seq value {
       inherit (s) path;
       inherit text value;
@@ -339,7 +341,7 @@ let
 
   schedulerNames = attrNames (foldl' (all: s: all // s.schedulers) cluster.schedulers (attrValues roles));
 
-  # The scheduler that the hive or --set chooses, or null.
+  # The scheduler that the hive or --set has chosen, or null.
   scheduler =
     let
       fromSet = lib.findFirst (s: s.path == [ "cluster" "scheduler" ]) null checkedSets;
@@ -351,7 +353,8 @@ let
         "cluster.scheduler in ${location} is ${toString cluster.scheduler}"
     ) cluster.scheduler;
 
-  # Return the scheduler if the hive has it, and otherwise throw an error. `where` is the place of the choice, for the error.
+  # Return the chosen scheduler if the hive has it; otherwise throw an error. `where` is the place of the choice, for the error
+  # message.
   checkScheduler =
     where: chosen:
     let
@@ -369,7 +372,7 @@ let
           "the hive has no schedulers; add cluster.schedulers.${chosen} or roles.ROLE.schedulers.${chosen}"
       }";
 
-  # Return the modules for the chosen scheduler in `cluster` or in a role.
+  # Return the modules that `cluster` or a role has for the chosen scheduler. `where` is the place of `settings`, for messages.
   schedulerModules =
     where: settings:
     if scheduler == null then
@@ -379,7 +382,7 @@ let
         settings.schedulers.${scheduler}.modules or [ ]
       );
 
-  # Return Nix's name for the type of a value, with an article.
+  # Return the name of a value's type in Nix, with an article, such as "a string".
   typeWithArticle =
     value:
     {
@@ -395,8 +398,8 @@ let
 
   nodeNames = filter (name: !elem name reservedNames) (attrNames hive);
 
-  # The maximum number of nodes of all roles together: the number of addresses in a network that
-  # nixbench creates, and at most maxNodes. The Go code reports an invalid cidr.
+  # The maximum number of nodes of all roles together: as many as a network that nixbench creates has addresses, but at most
+  # maxNodes. The Go code reports an invalid cidr of the network.
   maxNodes = 65536;
   maxRoleNodes =
     let
@@ -404,10 +407,10 @@ let
       prefix = builtins.match "[0-9.]+/([89]|1[0-9]|2[0-9])" cidr;
       addresses = foldl' (n: _: 2 * n) 1 (genList (i: i) (32 - lib.toInt (head prefix)));
     in
-    # Without the network's own address, the gateway and the broadcast address.
+    # Subtract three addresses: the network's own address, the gateway and the broadcast address.
     if elem mode [ "nat" "isolated" ] && prefix != null then lib.min maxNodes (addresses - 3) else maxNodes;
 
-  # The names of the roles. Fail before lists of nodes are created if the roles have too many nodes.
+  # The names of the roles. If the roles have too many nodes, throw an error before lists of nodes are created.
   countedRoles =
     let
       total = foldl' (n: r: n + r.count) 0 (attrValues roles);
@@ -443,8 +446,8 @@ let
         deployment = {
           inherit (roles.${role}) tags;
           hollow = roles.${role}.hollow or 0;
-          # nixbench boots these machines and sets their addresses. So override a targetHost in
-          # `defaults`, such as "''${name}.lan", which is for existing machines.
+          # nixbench boots these machines and sets their addresses. So override a targetHost in `defaults`, such as
+          # "''${name}.lan": it is for machines that nixbench does not boot.
           targetHost = lib.mkOverride 90 null;
         };
       }
@@ -485,7 +488,7 @@ let
   evalUnit =
     check: name: unit:
     let
-      # Attributes for a node override attributes for its role.
+      # Attributes for the name of a node take precedence over attributes for the name of its role.
       names = [ name ] ++ lib.optional (unit ? role) unit.role;
       override = lib.findFirst (n: meta.nodeNixpkgs ? ${n}) null names;
       pkgs =
@@ -502,7 +505,8 @@ let
           { options, ... }:
           {
             _file = "${location}, meta.nixpkgs";
-            # A node can have a package set of its own, which NixOS refuses together with nixpkgs.config.
+            # Set the overlays only if the node has no package set of its own: NixOS refuses a package set together with
+            # nixpkgs.config.
             config.nixpkgs = lib.mkIf (!options.nixpkgs.pkgs.isDefined) {
               overlays = lib.mkBefore (pkgs.overlays or [ ]);
               config = lib.mkBefore (pkgs.config or { });
@@ -523,14 +527,13 @@ let
       // foldl' (args: n: (meta.nodeSpecialArgs.${n} or { }) // args) { } names;
     };
 
-  # All units, evaluated without the check that every definition has a declared option. They are for
-  # the argument `nodes` and for the survey, which read a few options of many nodes: the check would
-  # take longer than reading the options. Units that are built come from `checked`.
+  # All units, evaluated without the check that every definition has a declared option. The argument `nodes` and the survey use
+  # them: they read a few options of many nodes, and the check would take longer than reading the options. For a build, `checked`
+  # is used.
   unchecked = mapAttrs (evalUnit false) units;
   checked = mapAttrs (evalUnit true) units;
 
-  # The boot image of all machines of a role: the role's system with the role's name instead of a
-  # node's name.
+  # The boot image for all machines of a role. It contains the role's system, with the role's name in place of a node's name.
   imageOf =
     kind: role:
     let
@@ -551,15 +554,14 @@ let
     images.${wanted}
       or (throwError "role ${role}: its nixpkgs has no system.build.images.${wanted}; NixOS 25.05 has it, or set roles.${role}.image to an existing image");
 
-  # The derivations that must be built for `image` of a role. The list is empty if the image is an
-  # existing file.
+  # The derivations that must be built for the option `image` of a role. The list is empty if the image is an existing file.
   imageDrvs =
     role:
     filter (p: builtins.match ".*\\.drv" p != null) (
       attrNames (builtins.getContext (toString roles.${role}.image))
     );
 
-  # Convert an attribute set with a value for each unit to one with a value for each node.
+  # Convert an attribute set with one value for each unit to an attribute set with one value for each node.
   byNode =
     evaluated:
     listToAttrs (
@@ -593,10 +595,10 @@ let
       ;
     engine = d.engine or null;
     client = d.client or null;
-    # Null if the system has none of nixbench's modules that a hive imports.
+    # Null if the system imports none of nixbench's modules.
     modules = d.modules or null;
     keys = mapAttrs (_: key: {
-      # Hives that Colmena's makeHive has evaluated do not have `generated`.
+      # Keys in a hive that Colmena's makeHive has evaluated do not have the option `generated`.
       generated = key.generated or null;
       inherit (key)
         destDir
@@ -613,7 +615,8 @@ let
     }) d.keys;
   };
 
-  # Return the deployment options of a system, or of its specialisation.
+  # Return the deployment options of a system. If `specialisation` is set and the system has this specialisation, return those of
+  # the specialisation.
   selectDeployment =
     config:
     let
@@ -623,8 +626,8 @@ let
         if selected == null then
           config.deployment
         else
-          # Add the keys of the system itself: the system is evaluated with the specialisation, and may need facts about its
-          # keys.
+          # Add the keys of the system without the specialisation. The system is evaluated together with the specialisation, and
+          # may need facts about its own keys.
           deployment // { keys = config.deployment.keys // deployment.keys; };
     in
     chosen // { modules = config.nixbench.modulesFolder or null; };
@@ -637,7 +640,7 @@ let
     inherit (toplevel) system;
   };
 
-  # The argument of functions that callers of this file pass: the hive, and how this file reads it.
+  # The argument of the functions that the Go code passes to this file. It contains the hive, and how this file reads it.
   parts = {
     inherit
       hive
@@ -649,7 +652,8 @@ let
       typeWithArticle
       withLocation
       ;
-    # Throw an error if the hive does not accept one of these values, each of them set alone: [ { path; raw; isJSON; where; } ].
+    # Throw an error if the hive does not accept one of the values in a list [ { path; raw; isJSON; where; } ]. Each value is
+    # checked alone, without the others.
     checkSets = foldl' (
       _: l:
       let
@@ -672,7 +676,7 @@ let
     ) true;
   };
 
-  # The functions for a hive that this file evaluates.
+  # What this file offers for a hive that this file itself evaluates.
   native = {
     inherit parts;
     inherit lib pkgs;
@@ -719,7 +723,7 @@ let
         throwError "the expression must be a function of { pkgs, lib, nodes, ... }, but it is ${typeWithArticle f}";
   };
 
-  # The functions for a hive that Colmena's makeHive has evaluated. Such a hive has closures, but no roles and no facts.
+  # What this file offers for a hive that Colmena's makeHive has evaluated. Such a hive has closures, but no roles and no facts.
   fromColmena = {
     parts = throwError "${location} is a hive that Colmena has evaluated; it has no roles";
     inherit (hive) nodes;
@@ -753,7 +757,7 @@ let
     else
       throwError "${location} has __schema, as an evaluated hive, but lacks toplevel, deploymentConfig or introspect";
 
-  # The functions for a flake with a hive and nixosConfigurations: they call those of both.
+  # What this file offers for a flake with a hive and nixosConfigurations: each function combines the results for both.
   evaluated =
     if configurations == { } then
       evaluatedHive
@@ -777,8 +781,8 @@ let
 in
 evaluated
 // {
-  # Return everything that does not depend on units, with the deployment options of the given units,
-  # or of the first units if `units` is a number.
+  # Return everything that does not depend on units. Add the deployment options of the units named in `units`; if `units` is a
+  # number, of that many first units.
   survey =
     units:
     evaluated.skeleton

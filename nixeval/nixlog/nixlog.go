@@ -8,8 +8,7 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Kinds of activities in Nix's log that a Reader reports. The numbers have not changed since Nix
-// 2.4.
+// Kinds of activities in Nix's log (Nix's numbers for them) that a Reader reports. They have been the same since Nix 2.4.
 const (
 	CopyPath int64 = 100
 	Builds   int64 = 104 // the activity of all builds of a Nix process, whose progress is the number of builds
@@ -42,8 +41,8 @@ type Error struct {
 	Line, Col int    // position in File
 }
 
-// Reader parses the log lines of one Nix process, keeps its errors, and calls its function fields. Each of them may be
-// nil. Only one goroutine may use a Reader.
+// Reader parses the log lines of one Nix process, keeps the errors, and calls its function fields. Each function field may be nil.
+// Only one goroutine may use a Reader.
 type Reader struct {
 	Start    func(Activity)
 	Stop     func(Activity) // the activity has ended, successfully or not
@@ -57,7 +56,7 @@ type Reader struct {
 	active map[int64]Activity // Nix's id → activity that has started and not stopped
 }
 
-// HandleLine parses one line of Nix's stderr and calls the function for its content.
+// HandleLine parses one line of Nix's stderr, and calls the function field for what the line contains.
 func (r *Reader) HandleLine(line string) {
 	text, isJSON := strings.CutPrefix(line, "@nix ")
 	if !isJSON || !json.Valid([]byte(text)) { // it limits the depth, unlike gjson.Valid
@@ -84,6 +83,7 @@ func (r *Reader) HandleLine(line string) {
 	}
 }
 
+// handleStart handles the start of an activity, if it is of a kind that the Reader reports. id is Nix's number of the activity.
 func (r *Reader) handleStart(id int64, m gjson.Result) {
 	a := Activity{m.Get("type").Int(), m.Get("fields.0").Str}
 	if a.Kind != CopyPath && a.Kind != Builds && a.Kind != Build || len(r.active) >= maxActive {
@@ -98,6 +98,7 @@ func (r *Reader) handleStart(id int64, m gjson.Result) {
 	}
 }
 
+// handleResult handles what Nix reports about a running activity: a line of a build log, or progress.
 func (r *Reader) handleResult(id int64, m gjson.Result) {
 	a, known := r.active[id]
 	if !known {
@@ -115,6 +116,7 @@ func (r *Reader) handleResult(id int64, m gjson.Result) {
 	}
 }
 
+// handleMessage keeps an error of Nix in r.Errors, and passes any other message to r.Message.
 func (r *Reader) handleMessage(m gjson.Result) {
 	text, level := StripANSI(m.Get("msg").Str), m.Get("level").Int()
 	switch raw := m.Get("raw_msg"); {
@@ -132,7 +134,7 @@ func (r *Reader) handleMessage(m gjson.Result) {
 
 var failedDrvRE = regexp.MustCompile(`(?s)(?:builder for|Cannot build|build of|hash mismatch in fixed-output derivation|required to build) '(/nix/store/[^']+\.drv)'`)
 
-// Output returns the text of the errors and the lines that are not JSON.
+// Output returns the text of the errors, and the log lines that are not JSON.
 func (r *Reader) Output() string {
 	var parts []string
 	for _, e := range r.Errors {

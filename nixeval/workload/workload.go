@@ -11,13 +11,13 @@ type memoryCost struct{ base, unit int64 }
 
 func (c memoryCost) of(units int) int64 { return c.base + int64(units)*c.unit }
 
-// Work is what one kind of evaluation costs: an evaluation of n units takes start + n×unit of time, of which only
-// the ratio matters.
+// Work is what one kind of evaluation costs. An evaluation of n units takes the time start + n×unit; only the ratio of start and
+// unit matters.
 type Work struct {
 	memory      memoryCost
 	start, unit int64
-	// MaxChunk is the maximum number of units that one process evaluates, unless the user sets another. A larger
-	// chunk saves little time, and a chunk is also the unit of progress and of the search for a failing unit.
+	// MaxChunk is the maximum number of units that one process evaluates, unless the user sets another. A larger chunk saves
+	// little time. Also, progress is counted in chunks, and a failing unit is searched in its chunk.
 	MaxChunk int
 }
 
@@ -58,6 +58,7 @@ func (w Work) Plan(units, workers, chunkSize int) Plan {
 	return w.planFor(findResources(), units, workers, chunkSize)
 }
 
+// planFor does the work of Plan for a machine with the resources r. It compares the time of each possible size of a chunk.
 func (w Work) planFor(r resources, units, workers, chunkSize int) Plan {
 	units = max(1, units)
 	smallest, largest := 1, min(w.MaxChunk, units)

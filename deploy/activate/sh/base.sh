@@ -34,9 +34,9 @@ bootId=/proc/sys/kernel/random/boot_id
 keysAside=/run/keys/.nixbench-before # backup of replaced keys, see package secrets
 keyList=/var/lib/nixbench/keys       # list of the uploaded keys, see package secrets
 transientUnits=/run/systemd/transient
-lists=/run/nixos                  # lists of units that switch-to-configuration still has to start
+lists=/run/nixos                  # lists of systemd units that switch-to-configuration still has to start
 runUnit=nixbench-activate.service
-# nixos-rebuild runs its switch in this unit.
+# nixos-rebuild runs the switch in this systemd unit.
 rebuildUnit=nixos-rebuild-switch-to-configuration.service
 
 die() { printf '%s\n' "$*" >&2; exit 1; }
@@ -51,8 +51,9 @@ pause() { # SECONDS
   read -r -t "$1" -u "$silence" _ || :
 }
 
-# askSystemd sets $answer to what systemctl prints, and returns its exit status. It waits for at most 10 seconds, because
-# systemd may be busy for long. Callers read $answer through a pipe: a here-string may need a file in /tmp, which may be full.
+# askSystemd sets $answer to the output of systemctl, and returns the exit status of systemctl. It waits for at most 10 seconds,
+# because systemd may be busy for long. Callers read $answer through a pipe: a here-string may need a file in /tmp, and /tmp may
+# be full.
 askSystemd() {
   local output
   exec {output}< <(exec systemctl "$@" 2>/dev/null)
@@ -105,9 +106,9 @@ load() { # FILE
 
 show() { for name in $names; do printf '%s%s=%s\n' "${1:-}" "$name" "${!name}"; done; } # [PREFIX]
 
-# save writes the state of the run. The copy on the disk, which survives a reboot, is only written in the phases that matter
-# after a reboot. At the end of a run the copy is replaced, so that the file does not grow, and so that the file system soon
-# writes it to the disk.
+# save writes the state of the run to a file in memory. It also writes a copy to the disk, which survives a reboot, in the phases
+# that matter after a reboot. At the end of a run the copy is replaced by a new file, so that the file does not grow and the file
+# system writes it to the disk soon.
 saves=0
 save() {
   local record=$'\n' change=addTo
@@ -118,8 +119,8 @@ save() {
   [ $((saves % 60)) != 0 ] || change=replace
   $change "$live/state" "$record" || return
   case $phase in
-  # Write a new file at the beginning of a run: it needs a block of the disk, so that a full disk is found before anything
-  # changes. The end of the run replaces it.
+  # At the beginning of a run, write a new file: it needs a block of the disk, so that a full disk is found before anything is
+  # changed. At the end of the run, this file is replaced.
   starting) printf %s "$record" >"$kept/state.new" && addTo "$kept/state" "$record" ;;
   committing | rolling-back) addTo "$kept/state" "$record" ;;
   'done') replace "$kept/state" "$record" ;;
@@ -129,5 +130,6 @@ save() {
 addTo() { printf %s "$2" >>"$1"; }                      # FILE TEXT
 replace() { printf %s "$2" >"$1.new" && mv "$1.new" "$1"; } # FILE TEXT
 
-# systemd calls the command `recover` after each run. If the run has ended normally, the shell reads no more of this file.
+# systemd calls the command `recover` after each run. If the run has ended normally, there is nothing to recover: exit here,
+# before the shell reads the rest of this file.
 if [ "$1" = recover ] && load $live/state && [ "$phase" = 'done' ]; then exit; fi

@@ -1,8 +1,9 @@
 # shellcheck shell=bash
 # Functions that run switch-to-configuration and check the result.
 
-# stopSwitch kills the processes of the switch, and returns when they have ended, so that they hold no lock. All processes in
-# the run's systemd unit belong to the switch, except this shell. nixos-rebuild runs the switch in a systemd unit of its own.
+# stopSwitch kills the processes of the switch, and returns when they have ended, so that they no longer hold a lock. In the
+# systemd unit of this run, all processes except this shell belong to the switch. nixos-rebuild runs the switch in another systemd
+# unit, which stopSwitch stops too.
 stopSwitch() {
   for _ in {1..200}; do
     findSwitchProcesses
@@ -32,14 +33,13 @@ findSwitchProcesses() {
   done </proc/self/cgroup
 }
 
-# askForJobs sets $answer to one line for each job in systemd's queue. With --before, the lines after a job name the jobs for
-# which it waits.
+# askForJobs sets $answer to the list of systemd's jobs, one line for each. With --before, the line of a job is followed by lines
+# with the jobs for which it waits.
 askForJobs() { askSystemd list-jobs --full --plain --no-legend --no-pager "$@"; } # [--before]
 
-# runSwitch runs a command of the switch and sets $code to the exit status of the command.
-# $code is `hung` if neither the log nor systemd's jobs have changed for PATIENCE seconds, `killed`
-# if the process that waits for the command has disappeared, and `aborted` if the client requests a rollback. With
-# PATIENCE 0 runSwitch waits without a time limit.
+# runSwitch runs a command of the switch, and sets $code to the exit status of the command. In three cases $code is a word.
+# `hung`: neither the log nor systemd's jobs have changed for PATIENCE seconds. `killed`: the process that waits for the command
+# has disappeared. `aborted`: the client (nixbench) requests a rollback. With PATIENCE 0, there is no time limit.
 runSwitch() { # PATIENCE COMMAND…
   local patience=$1 begun moved beat mark='' report
   shift
@@ -71,8 +71,8 @@ runSwitch() { # PATIENCE COMMAND…
       deadline=$((now + patience))
       [ "$patience" = 0 ] || save || :
     fi
-    # Give up after PATIENCE seconds without progress, or after ten times as long in total: a hanging command may print lines
-    # forever.
+    # Give up after PATIENCE seconds without progress. Also give up after ten times PATIENCE plus ten minutes in total, since a
+    # hanging command may print lines forever.
     if [ "$patience" != 0 ] && { [ $((now - moved)) -ge "$patience" ] || [ $((now - begun)) -ge $((patience * 10 + 600)) ]; }; then
       code=hung
       break
@@ -83,7 +83,7 @@ runSwitch() { # PATIENCE COMMAND…
     code=${code:-killed}
     stopSwitch
   else
-    # Wait for the last log lines of the command. Then kill its processes that still run, as systemd does when the main
+    # Wait for the last log lines of the command. Then kill the processes that the command has left, as systemd does when the main
     # process of a systemd unit ends.
     for _ in {1..25}; do
       ! read -t 0 -u "$report" || break
@@ -94,8 +94,9 @@ runSwitch() { # PATIENCE COMMAND…
   exec {report}<&-
 }
 
-# perform runs a command. It prints the exit status on descriptor 3, and a second line when the log is complete. The output of
-# the command is written to the journal, and to a file, so that nixbench can follow it without the journal.
+# perform runs a command. It prints the command's exit status on file descriptor 3, and prints a second line there when the log is
+# complete. The output of the command goes to the journal, and also to a file, so that nixbench can follow the output without the
+# journal.
 perform() {
   # Undo the run's protection from the OOM killer for the switch, which is not more important than the node's services.
   echo 0 >/proc/self/oom_score_adj
@@ -113,8 +114,8 @@ subtractUnits() { # UNITS MINUS
   done
 }
 
-# readReport reads what the last switch-to-configuration has reported. $told are the units that failed, $toldUsers the users
-# whose activation failed. $flaw is `lock` if another switch was running, `check` if a pre-switch check failed (before any
+# readReport reads what the last switch-to-configuration has printed. $told are the systemd units that failed. $toldUsers are the
+# users whose activation failed. $flaw is `lock` if another switch was running, `check` if a pre-switch check failed (before any
 # change), or `script` if the activation script failed. $status is the exit status that nixos-rebuild reports.
 readReport() {
   local line
@@ -129,7 +130,8 @@ readReport() {
       line=${line#warning: user activation for }
       toldUsers="$toldUsers${line% failed} "
       ;;
-    # Forget the units that were reported before this line: they belong to the activation script and to users.
+    # Forget the systemd units that were reported before this line: they were started by the activation script, or belong to
+    # users.
     'restarting sysinit-reactivation.target') told='' ;;
     'Failed to start '* | 'Failed to restart '* | 'Failed to reload '* | 'Failed to stop '*)
       line=${line#Failed to * }
@@ -146,9 +148,9 @@ readReport() {
   told=${told//,/}
 }
 
-# checkSwitch succeeds if $code is 0, or if $code is 4 (units failed) and each reported unit had failed before the switch.
-# switch-to-configuration also returns 4 if the activation script failed, and then a unit; if a unit could not be started
-# and is not in the state failed; and if the activation of a user failed.
+# checkSwitch succeeds if the switch's exit status $code is 0. It also succeeds if $code is 4 (systemd units failed) and each
+# reported unit had failed before the switch. switch-to-configuration also returns 4 in other cases: the activation script failed,
+# the activation of a user failed, or a systemd unit could not be started but is not in the state failed.
 checkSwitch() {
   readReport
   case $activator:$code in
@@ -167,8 +169,8 @@ checkSwitch() {
   esac
 }
 
-# findBrokenUsers sets $users to the users whose activation failed, and fails if there is one. A user whose service manager
-# does not run is left out: the switch cannot reach this manager, and nothing of the user's runs in it.
+# findBrokenUsers sets $users to the users whose activation failed, and fails if there is one. It leaves out a user whose service
+# manager (systemd --user) does not run: the switch cannot reach this manager, and nothing of the user runs in it.
 findBrokenUsers() {
   local uid
   users=''
@@ -179,8 +181,8 @@ findBrokenUsers() {
   [ -z "$users" ]
 }
 
-# checkUnitsAgain succeeds if no unit has failed or restarted repeatedly since checkSwitch.
-# Units that do not depend on the switch are ignored, see isUnrelated.
+# checkUnitsAgain succeeds if no systemd unit has failed or restarted repeatedly since checkSwitch. It ignores systemd units that
+# do not depend on the switch, see isUnrelated.
 checkUnitsAgain() {
   findBroken && return 0
   late=''
@@ -194,13 +196,13 @@ checkUnitsAgain() {
   [ -z "$broken" ]
 }
 
-# findBroken sets $broken to the systemd units that fail now and did not fail before the switch, and $still to those that fail
-# now and also failed before. If $broken is not empty, it saves the last log lines of these units and fails.
+# findBroken sets $broken to the systemd units that fail now and did not fail before the switch. It sets $still to those that fail
+# now and also failed before. If $broken is not empty, findBroken saves the last log lines of the units in $broken, and fails.
 findBroken() {
   findFailed
   all=$failed
-  # Add the failed units that the switch has reported: systemd may have restarted such a unit, so that it runs now, and a unit
-  # whose dependency failed is not in the state failed.
+  # Add the failed systemd units that the switch has reported and that are not in the state failed now. systemd may have restarted
+  # such a unit, or the unit was not started because a unit that it needs has failed.
   for name in $told $unstable; do
     case " $all " in *" $name "*) ;; *) all="$all$name " ;; esac
   done

@@ -9,7 +9,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   exec 9>"$live/lock"
   flock -w 10 9 || exit 75
   if load $live/state || load $kept/state; then last=$run'|'$phase; fi
-  # Wait for a moment: the systemd unit of a run that has just ended may still be active.
+  # Wait for a moment: if a run has just ended, its systemd unit may still be active.
   now
   limit=$((now + 10))
   while isTransientActive $runUnit; do
@@ -23,31 +23,35 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   to=$path${spec:+/specialisation/$spec}
   was=${10:-}
   was=${was#*|*|} was=${was%%|*} # the generation that the client has observed
-  # Later, $current has another bash.
+  # Find this shell's file now: after the switch, $current may contain another bash.
   { cd -P "${BASH%/*}" && shell=$PWD/${BASH##*/}; } 2>/dev/null || die "cannot find the folder of $BASH"
   resolveFolders "$to" $current $profile "$profile-$was-link" || die "a system was removed while the switch was prepared"
   to=${target[$to]-} from=${target[$current]-} wasPath=${target[$profile]-}
-  # Any generation with this system will do, so look for its number only if the known one has another system.
+  # Any generation with the current system will do. So look for its number only if the generation that the client knows has
+  # another system.
   if [ -z "$wasPath" ] || [ "${target["$profile-$was-link"]-}" != "$wasPath" ]; then readGeneration; fi
-  # Protect the system from the garbage collector, which keeps the current folder of each process and the paths in its
-  # environment: first those of this shell, then those of the run's process.
+  # Protect the system from the garbage collector. The garbage collector keeps the current folder of each process, and the paths
+  # in each process's environment. First this shell protects the system so, later the process of the run does.
   cd "$path" 2>/dev/null || { [ -z "${10:-}" ] && die "$path is not on this node"; exit 76; }
   if [ -n "${10:-}" ]; then
     [ "${10}" = "$from|$wasPath|${was:-0}|${last:-|}" ] && [ -x "$to/bin/switch-to-configuration" ] || exit 76
   fi
-  # Store this script for the systemd unit of the run; the shell that executes it has it in the variable `script`. No earlier
-  # run reads the old file: the lock is held, and its unit has ended.
+  # Store this script in a file for the systemd unit of the run. The shell that executes the script has its text in the variable
+  # `script`. No earlier run still reads the old file: this shell holds the lock, and the systemd unit of the earlier run has
+  # ended.
   printf %s "${script:?}" >"$live/script" || die "cannot store the script of the run"
   read -r boot <$bootId
   phase=starting
   now
   deadline=$((now + ${armed:-0}))
-  # Disable the files of the previous run: answers that came too late, the result of its switch, and logs of its units.
+  # Make the files of the previous run ineffective: answers that came too late, the result of its switch, and the logs of its
+  # systemd units.
   for name in confirm confirm-again confirm-return abort watch; do
     [ ! -e "$live/$name" ] || echo "of an earlier run" >"$live/$name" || die "cannot remove the answer to the previous run"
   done
   [ ! -e "$live/units" ] || rm -rf "${live:?}/units"
-  # Delete a backup of keys that dropKeyBackup has marked for deletion: nixbench was killed before it deleted the backup.
+  # dropKeyBackup has marked this backup of keys for deletion, but nixbench was killed before it deleted the backup. Delete it
+  # now.
   [ ! -e $keysAside/settled ] || rm -rf $keysAside
   if ! { : >"$live/log" && : >"$live/state" && save; }; then
     rm -f "$live/state" "$kept/state.new"
@@ -55,8 +59,8 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   fi
   [ -z "$from" ] || [ "$from" = "$to" ] || [ "$roots/previous" -ef "$from" ] || ln -sfn "$from" "$roots/previous"
   : >"$live/seen"
-  # The systemd unit of the run is transient, so that a switch does not stop it. OOMScoreAdjust protects it from the OOM
-  # killer, and TimeoutStopSec lets the run finish when the unit is stopped.
+  # The systemd unit of the run is transient, so that a switch does not stop it. OOMScoreAdjust protects the run from the OOM
+  # killer. TimeoutStopSec gives the run time to finish when its systemd unit is stopped.
   systemd-run --quiet --collect --no-ask-password --unit="$runUnit" --service-type=exec \
     --description="nixbench: $goal, run $run" \
     --property=OOMScoreAdjust=-900 --property=TimeoutStopSec=15min --property=KillMode=mixed \
@@ -69,9 +73,10 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   follow "$run" 0
 }
 
-# follow prints the log of a run without its first LINES lines, until the run has ended or waits for a confirmation. The
-# confirmations up to ANSWERED have been sent already. Then follow prints the record of the run, and the state of the node
-# unless the run waits. The last line is `end=yes`; without it, the connection was interrupted and the output is incomplete.
+# follow prints the log of a run, without the first LINES lines, until the run has ended or waits for a confirmation. ANSWERED is
+# the last confirmation that the client has sent already. Then follow prints the record of the run. If the run has ended, follow
+# also prints the state of the node. The last line is `end=yes`: without it, the connection was interrupted and the output is
+# incomplete.
 follow() { # RUN LINES [ANSWERED]
   local until=' waiting confirmed returned ' skip=$2 beat='' running checked text loaded=''
   case ${3:-} in
@@ -101,7 +106,7 @@ follow() { # RUN LINES [ANSWERED]
       echo beat= || exit 1 # the client has disconnected
       printf '\n' 2>/dev/null >$live/seen
     fi
-    # If neither the state nor the log of the run changes, its process may have been killed.
+    # If neither the state nor the log of the run changes, the process of the run may have been killed.
     if [ $((now - checked)) -ge 4 ]; then
       checked=$now
       if ! isTransientActive $runUnit; then
@@ -123,15 +128,15 @@ follow() { # RUN LINES [ANSWERED]
   esac
 }
 
-# openLog opens the log, so that readNewLines reads the lines that are added from now on.
+# openLog opens the log of the run. readNewLines then reads the lines that are added after this.
 openLog() {
   [ -z "${logFd:-}" ] || exec {logFd}<&-
   partial=''
   exec {logFd}<"$live/log" && readNewLines :
 }
 
-# readNewLines calls FUNCTION with each complete line that was added to the log since the last call, and fails if there was
-# none. The beginning of an incomplete line is kept in $partial for the next call.
+# readNewLines calls FUNCTION with each complete line that was added to the log since the last call. It fails if no line was
+# added. An incomplete line stays in $partial for the next call.
 readNewLines() { # FUNCTION
   local line added=1
   while IFS= read -r -u "$logFd" line; do
@@ -151,8 +156,8 @@ printLogLine() {
   fi
 }
 
-# answer writes a confirmation or an abort of a run, as an empty file, and then follows the run. Only the run decides whether
-# the file was written in time, so that nixbench and the run never disagree.
+# answer writes the client's confirmation of a run, or its request to roll back, as an empty file. Then it follows the run. Only
+# the run decides whether the file was written in time, so that nixbench and the run never disagree.
 answer() { # confirm|confirm-again|confirm-return|abort RUN LINES [watch]
   load $live/state || load $kept/state || die "there is no run to $1"
   [ "$run" = "$2" ] || die "run $2 was replaced by run $run"
@@ -162,11 +167,11 @@ answer() { # confirm|confirm-again|confirm-return|abort RUN LINES [watch]
   follow "$2" "$3" "$1"
 }
 
-# isAnswered reports whether a client has answered this run: the file of the answer exists and is empty. When a run starts, a
-# text is written into the files of answers to earlier runs.
+# isAnswered reports whether a client has answered this run: the file of the answer exists and is empty. A file with text is not
+# an answer to this run: when a run starts, it writes a text into the files of answers to earlier runs.
 isAnswered() { [ -e "$live/$1" ] && [ ! -s "$live/$1" ]; } # confirm|confirm-again|confirm-return|abort|watch
 
-# forget closes the record of a run that a reboot ended.
+# forget marks the record of a run as done, if a reboot has ended the run.
 forget() { # RUN
   load $kept/state && [ "$run" = "$1" ] && [ "$phase" != 'done' ] || return 0
   ! isTransientActive $runUnit || return 0

@@ -1,8 +1,9 @@
 # shellcheck shell=bash
 # Functions that print the state of the node, one name=value per line.
 
-# findFailed sets $failed to the systemd units that failed or that systemd is about to restart, $restarting to the latter,
-# $alive to the services that run, start or are about to be restarted, and $triggers to the active timers, paths and sockets.
+# findFailed sets four lists of systemd units. $failed: units that failed, or that systemd is about to restart. $restarting: only
+# those that systemd is about to restart. $alive: services that run, start or are about to be restarted. $triggers: active timers,
+# paths and sockets.
 findFailed() {
   local name active sub
   failed='' restarting='' alive='' triggers=''
@@ -28,8 +29,8 @@ isNixOS() {
   return 1
 } 2>/dev/null
 
-# readLinks sets $target of each path to the file to which its links lead, with one program for all paths. A path that does
-# not exist has no target. If a path is removed meanwhile, readLinks fails and sets no target.
+# readLinks sets target[PATH] for each PATH to the file to which the links at PATH lead. One program resolves all paths. A PATH
+# that does not exist gets no target. If a path is removed meanwhile, readLinks fails and sets no target.
 declare -A target=()
 readLinks() { # PATH…
   local paths=() resolved=() i
@@ -37,12 +38,13 @@ readLinks() { # PATH…
   target=()
   [ ${#paths[@]} -gt 0 ] || return 0
   mapfile -t resolved < <(readlink -e -- "${paths[@]}")
-  # If a path was removed meanwhile, the program has printed fewer lines than there are paths.
+  # If a path was removed meanwhile, the output has fewer lines than there are paths.
   [ ${#resolved[@]} = ${#paths[@]} ] || return
   for i in "${!paths[@]}"; do target[${paths[i]}]=${resolved[i]}; done
 }
 
-# resolveFolders is like readLinks, but for folders, and starts no program. It changes the current folder.
+# resolveFolders does the same as readLinks, but only for folders, and without starting a program. It changes the current folder
+# of the shell.
 resolveFolders() { # PATH…
   local folder
   target=()
@@ -57,14 +59,14 @@ resolveFolders() { # PATH…
   cd /
 }
 
-# generationLinks sets $links to the links of the profile's generations.
+# generationLinks sets $links to the paths of the links to the generations of the system profile.
 generationLinks() {
   links=()
   for link in "$profile"-*-link; do [ ! -L "$link" ] || links+=("$link"); done
 }
 
-# readProfileLink sets $link to the target of the system profile, such as system-12-link. It starts a program only if several
-# generations have the profile's system.
+# readProfileLink sets $link to the target of the link of the system profile, such as system-12-link. It starts a program only if
+# several generations have the same system as the profile.
 readProfileLink() {
   local found=()
   link=''
@@ -89,8 +91,8 @@ printKernel() { # NAME SYSTEM: prints the parts of a system that only a reboot c
   printf '%s=%s %s %s %s\n' "$1" "${target[$2/kernel]-}" "${target[$2/initrd]-}" "${target[$2/kernel-modules]-}" "$params"
 }
 
-# nameKernels sets $target for the kernel, initrd, modules and kernel parameters of the systems, which only a reboot changes.
-# Two of them have the same target if they are the same file. It starts no program.
+# nameKernels sets target[…] for the kernel, initrd, modules and kernel parameters of the given systems. Only a reboot changes
+# these parts. The same parts of two systems get the same target if they are the same file. nameKernels starts no program.
 nameKernels() {
   local part system other
   for part in kernel initrd kernel-modules; do
@@ -104,8 +106,8 @@ nameKernels() {
   done
 }
 
-# inspect prints the state of the node. With `brief` instead of an activator, it starts no program: it leaves out the state
-# of systemd, the times and NixOS versions of the generations, and the store paths of kernels.
+# inspect prints the state of the node. With `brief` in place of ACTIVATOR, it starts no program, and leaves out the state of
+# systemd, the times and NixOS versions of generations, and the store paths of kernels.
 inspect() { # PATH SPEC ACTIVATOR|brief
   local system=$1${2:+/specialisation/$2} link version files
   declare -A times=() versions=()
@@ -148,8 +150,8 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   echo "previous=${target[$roots/previous]-}"
   [ -s $keyList ] || [ -e $keyList.new ] || [ -e $keysAside ] || echo "no-keys=yes"
   if [ "$3" = nixos-rebuild ]; then
-    # Find out whether nixos-rebuild has --store-path: with an unknown option, it prints its options and does nothing. --help
-    # shows a manual page, which may be missing.
+    # Find out whether nixos-rebuild has the option --store-path. With an unknown option, nixos-rebuild prints its options and
+    # does nothing. --help would show a manual page, which may not be installed.
     case $(timeout 20 nixos-rebuild --nixbench-asks-for-options 2>&1 </dev/null) in
     *--no-reexec*--store-path* | *--store-path*--no-reexec*) echo "store-path=yes" ;;
     esac
@@ -164,7 +166,7 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   printRun
 }
 
-# printEngine prints the kind of the engine that the running system contains, see modules/engine.nix.
+# printEngine prints the kind of the cluster engine in the running system, such as kubernetes; see modules/engine.nix.
 printEngine() {
   local kind=
   [ ! -r "$current/etc/nixbench/engine" ] || read -r kind <"$current/etc/nixbench/engine" || :
@@ -176,8 +178,8 @@ printBoot() {
   echo "boot-id=$value"
 }
 
-# printUptime prints the seconds since the first process was started. In a container, /proc/uptime counts since the boot
-# of its host.
+# printUptime prints the seconds since the node's first process was started. It does not use /proc/uptime, which in a container
+# counts since the boot of the host.
 printUptime() {
   local fields
   now
@@ -185,8 +187,8 @@ printUptime() {
   echo "uptime=$((now - fields[21] / 100))" # the kernel counts in hundredths of a second
 }
 
-# printRun prints the record of the last run, and the line end=yes. With the argument `followed`, the run has not ended, and
-# this script follows it.
+# printRun prints the record of the last run, and the line end=yes. The argument `followed` means that the run has not ended and
+# that this shell prints its log to a client.
 printRun() { # [followed]
   if load $live/state || load $kept/state; then
     show run-
@@ -194,7 +196,7 @@ printRun() { # [followed]
       echo "run-alive=yes"
       now
       echo "run-left=$((${deadline:-$now} - now))"
-      # A nixbench that follows the run writes the file `seen` every second; this prints its age.
+      # While a nixbench follows the run, it writes the file `seen` every second. Print the age of this file.
       if [ -n "${1:-}" ]; then
         echo run-seen=0
       else

@@ -3,8 +3,8 @@
 # system may have stopped sshd, taken an interface down or added a rule to the firewall: the activation of the old system does
 # not undo this.
 
-# findClient sets $client to the addresses and ports of the SSH connection of this command, as in SSH_CONNECTION: CLIENT
-# PORT NODE PORT. sudo removes the variable, so the environments of the processes above are read, too.
+# findClient sets $client to the addresses and ports of the SSH connection over which this command runs, as in SSH_CONNECTION:
+# CLIENT PORT NODE PORT. sudo removes this variable, so findClient also reads the environments of the parent processes.
 findClient() {
   local process=$PPID line
   client=${SSH_CONNECTION:-}
@@ -17,8 +17,9 @@ findClient() {
   done 2>/dev/null
 }
 
-# readReach sets $reach to three texts: whether a process listens on the client's port, whether there is a route to the client
-# and the default routes, and the rules of the firewall without their counters. Only the rules need a program.
+# readReach sets $reach to three texts. The first says whether a process listens on the port of sshd to which the client has
+# connected. The second says whether there is a route to the client, and contains the default routes. The third contains the rules
+# of the firewall without their counters; only this text needs a program.
 readReach() {
   local port socket state line chain='' family='' addresses device to gateway length
   read -ra addresses <<<"$client"
@@ -41,15 +42,15 @@ readReach() {
   while read -r to length _ _ gateway _ _ _ _ device; do
     case $to:$length in *[!0:]*) ;; *) reach[1]+=" $device $gateway" ;; esac
   done </proc/net/ipv6_route
-  # Leave out the chains of Kubernetes and its network, which change at any time. nft prints a chain in several lines.
+  # Leave out the chains of Kubernetes and of its network, which change at any time. nft prints a chain on several lines.
   while IFS= read -r line; do
     case $line in *'chain '*) chain=$line ;; esac
     case $chain$line in '#'* | *KUBE-* | *CNI-* | *FLANNEL-*) ;; *) reach[2]+=${line%% \[*}$'\n' ;; esac
   done < <(if command -v nft >&2; then nft --stateless list ruleset; else "ip${family}tables-save" -t filter; fi 2>/dev/null)
 } 2>/dev/null
 
-# noteReach records how the node is reached (sshd's port, the routes, the rules of the firewall), and which of the active
-# systemd units provide this. Without an SSH connection it records nothing.
+# noteReach records how clients reach the node now: the port of sshd, the routes, and the rules of the firewall. It also records
+# which of the active systemd units (UNIT…) provide them. If this command does not run over SSH, it records nothing.
 noteReach() { # UNIT…
   local unit units=('' '' '')
   : >"$live/reach"
@@ -65,8 +66,8 @@ noteReach() { # UNIT…
   printf '%s\0' "${units[@]}" "${reach[@]}" >"$live/reach"
 }
 
-# isReached reports whether sshd, the routes and the firewall are as noteReach has recorded. Otherwise $lost names what
-# differs, and $owners are the systemd units that provide it.
+# isReached reports whether the port of sshd, the routes and the firewall are still as noteReach has recorded them. If not, it
+# sets $lost to the names of what differs, and $owners to the systemd units that provide it.
 isReached() {
   local noted=() what=('sshd' 'the route to the client' 'the rules of the firewall') i
   mapfile -d '' -t noted <"$live/reach"
@@ -80,7 +81,8 @@ isReached() {
   [ -z "$lost" ]
 } 2>/dev/null
 
-# awaitReach waits until isReached succeeds or a client logs in, for at most SECONDS.
+# awaitReach waits until isReached succeeds (sshd, routes and firewall are as before the switch) or a client logs in, for at most
+# SECONDS.
 awaitReach() { # SECONDS
   ! isReached || return 0
   phase=returned
@@ -94,10 +96,10 @@ awaitReach() { # SECONDS
   done
 }
 
-# restoreReach is called after a rollback. If sshd, the routes or the firewall are not as before the switch, and no client
-# logs in, it restarts the systemd units that provide them. If that does not help, it reboots the node into its boot default,
-# which is the previous system. The record of the run ends with the request to reboot, so there is only one reboot. $restored
-# names what differed, and what the node did.
+# restoreReach is called after a rollback. If sshd, the routes or the firewall differ from the state before the switch, and no
+# client logs in, it restarts the systemd units that provide them. If this does not help, it reboots the node into its boot
+# default, which is the previous system. The run ends with the request to reboot, so there is only one reboot. $restored says what
+# differed, and what the node did.
 restoreReach() {
   [ -s "$live/reach" ] && ! awaitReach 5 || return 0
   restored=$lost
@@ -116,5 +118,5 @@ restoreReach() {
   rebootSoon && restored+=", and rebooted because no client could log in"
 }
 
-# The reboot begins after half a second, so that the caller can end before.
+# rebootSoon reboots the node after half a second, so that the calling command can end before.
 rebootSoon() { systemd-run --quiet --collect --no-ask-password --on-active=500ms --timer-property=AccuracySec=10ms systemctl reboot; }

@@ -11,16 +11,17 @@ activateSystem() { # ACTION: activates the new system
   fi
 }
 
-# setRebuildCommand sets $rebuild to the call of nixos-rebuild for an action. Without --no-reexec, nixos-rebuild would first
-# evaluate the node's own configuration, to replace itself. nixos-rebuild sets NIXOS_INSTALL_BOOTLOADER by itself.
+# setRebuildCommand sets $rebuild to the command line of nixos-rebuild for ACTION. Without --no-reexec, nixos-rebuild would first
+# evaluate the node's own configuration, to replace itself by a newer nixos-rebuild. nixos-rebuild itself sets
+# NIXOS_INSTALL_BOOTLOADER.
 setRebuildCommand() { # ACTION
   rebuild=(nixos-rebuild "$1" --no-reexec --store-path "$path")
   [ "${NIXOS_INSTALL_BOOTLOADER:-0}" != 1 ] || rebuild+=(--install-bootloader)
 }
 
-# prepareSwitch runs the commands of the option nixbench.beforeSwitch of the new system, such as the upgrade of a control
-# plane, which must be complete before the first service of the new system starts. If they fail, the switch does not begin.
-# They are not run if a pre-switch check fails, or if another switch is running.
+# prepareSwitch runs the commands of the new system's option nixbench.beforeSwitch, such as the upgrade of a control plane. They
+# must be complete before the first service of the new system starts. If they fail, the switch does not begin. They are not run if
+# a pre-switch check fails, or if another switch is running.
 prepareSwitch() {
   [ -x "$to/etc/nixbench/before-switch" ] || return 0
   runSwitch "$armed" "$to/bin/switch-to-configuration" check
@@ -59,16 +60,15 @@ restoreGeneration() { # restores the profile, and fails if the run has not chang
   [ "$(resolve $profile)" != "$wasPath" ] || return
   bad=$(readlink $profile)
   nix-env --profile $profile --switch-generation "$was" >>"$live/log" 2>&1
-  # Delete the failed generation, so that it is not in the boot menu. A generation that existed before
-  # this run is not deleted: nix-env reuses an older generation of the same system.
+  # Delete the failed generation, so that it is not in the boot menu. Do not delete a generation that existed before this run:
+  # nix-env reuses an older generation that has the same system.
   bad=${bad#system-} bad=${bad%-link}
   [ -n "$generation" ] || [ "$bad" -le "${newest:-0}" ] || nix-env --profile $profile --delete-generations "$bad" >>"$live/log" 2>&1
   return 0
 }
 
-# commit makes the new system permanent. If a specialisation runs, the boot default is the system
-# without the specialisation, because boot loaders list generations. On failure commit sets $reason and
-# restores the profile.
+# commit makes the new system permanent. If a specialisation runs, the boot default becomes the system without the specialisation,
+# because boot loaders list only generations. If commit fails, it sets $reason and restores the profile.
 commit() {
   phase=committing why=$code
   save || :
@@ -93,8 +93,8 @@ commit() {
   return 1
 }
 
-# installBootLoader makes the new system the boot default, and sets $code to the exit status. If the new system was activated
-# before, it has passed its pre-switch checks.
+# installBootLoader makes the new system the boot default, and sets $code to the exit status of this. It runs no pre-switch checks
+# for a system that was activated before, because they have passed then.
 installBootLoader() {
   local check='' report ended
   [ "$goal" = boot ] || check=1
@@ -117,17 +117,17 @@ installBootLoader() {
       ! read -t 0 -u "$report" || break
       pause 0.05
     done
-    stopSwitch # also the unit that nixos-rebuild has started
+    stopSwitch # also the systemd unit that nixos-rebuild has started
   fi
   exec {report}<&-
   readNewLines echo || : # to the journal
 }
 
-# runInstaller runs COMMAND, which installs the boot loader, and prints its exit status. The output of the command goes to the
-# log of the run.
+# runInstaller runs COMMAND, which installs the boot loader, and prints the exit status of COMMAND. The output of COMMAND goes to
+# the log of the run.
 runInstaller() { # COMMAND…
-  # Undo the run's protection from the OOM killer for the boot loader's installer, which is not more important than the node's
-  # services.
+  # The run is protected from the OOM killer. Undo this for the boot loader's installer, which is not more important than the
+  # node's services.
   echo 0 >/proc/self/oom_score_adj
   [ -z "${silence:-}" ] || exec {silence}>&-
   exec {logFd}<&-
@@ -135,8 +135,9 @@ runInstaller() { # COMMAND…
   echo $?
 }
 
-# removeMissingUnits removes systemd units that the old system does not have from the lists of units that a killed switch was
-# about to start. The next switch would start the units in these lists.
+# removeMissingUnits is called after a switch was killed. The switch has written lists of systemd units that it was about to
+# start, and the next switch would start them. removeMissingUnits removes units from these lists that the old system does not
+# have.
 removeMissingUnits() {
   for list in "$lists"/start-list "$lists"/restart-list "$lists"/reload-list; do
     [ -s "$list" ] || continue
@@ -148,15 +149,16 @@ removeMissingUnits() {
   done
 }
 
-# restoreKeys restores the keys that were replaced before the switch. It executes the script `restore`, which nixbench has
-# uploaded with the keys.
+# restoreKeys restores the keys that nixbench has replaced before the switch. It runs the script `restore`, which nixbench has
+# uploaded together with the keys.
 restoreKeys() {
   [ -f $keysAside/restore ] && [ ! -e $keysAside/settled ] || return 0
   echo "restoring the previous keys" >>"$live/log"
   timeout 60 sh $keysAside/restore </dev/null >>"$live/log" 2>&1 || echo "not all keys could be restored" >>"$live/log"
 }
 
-# isRefused reports whether a pre-switch check of the new system has failed. switch-to-configuration has then changed nothing.
+# isRefused reports whether a pre-switch check of the new system has failed. In this case switch-to-configuration has changed
+# nothing.
 isRefused() {
   readReport
   [ "$flaw" = check ]
@@ -167,14 +169,13 @@ changedSystem() {
   [ "$(resolve $current)" = "$to" ] || [ "$wasPath" != "$path" ] && [ "$(resolve $profile)" = "$path" ]
 }
 
-# dropKeyBackup deletes the backup of the replaced keys. If nixbench may still restore the keys (the file `hold` exists), it
-# only marks the backup with the file `settled`.
+# dropKeyBackup deletes the backup of the replaced keys. But if the file `hold` exists, nixbench may still restore the keys: then
+# dropKeyBackup only marks the backup with the file `settled`.
 dropKeyBackup() {
   if [ -e $keysAside/hold ]; then : >$keysAside/settled; elif [ -e $keysAside ]; then rm -rf $keysAside; fi
 }
 
-# rollBack activates the previous system. It does not set the boot default, which is still the
-# previous system.
+# rollBack activates the previous system. It does not set the boot default: the previous system still is the boot default.
 rollBack() { # REASON
   reason=$1
   if [ -z "$from" ]; then
@@ -217,8 +218,8 @@ finishRun() { # OUTCOME
   save || :
 }
 
-# recordDeployed records the system as deployed by nixbench, so that a later run may replace it, see
-# replaceUnknownProfiles. It keeps the last 200 to 400 records.
+# recordDeployed adds the system to the list of systems that nixbench has deployed to the node. A later run may replace these
+# systems, see replaceUnknownProfiles. The list keeps the last 200 to 400 entries.
 recordDeployed() {
   local records=()
   [ ! -r "$kept/deployed" ] || mapfile -t records <"$kept/deployed"
@@ -232,7 +233,8 @@ recordDeployed() {
 supervise() {
   load $live/state || die "no state"
   if [ "$phase" != starting ]; then
-    # systemd has restarted this systemd unit, because both the command `supervise` of the run and its `recover` were killed.
+    # systemd has restarted this systemd unit, because the two commands of this script, `supervise` and then `recover`, were both
+    # killed.
     recover
     return
   fi
@@ -249,8 +251,8 @@ supervise() {
     return
   fi
   recordBefore
-  # If the rollback is armed, profile and boot loader are changed after the confirmation, so that a
-  # reboot before it boots the old system. Otherwise they are changed first, as by nixos-rebuild.
+  # If the rollback is armed, the profile and the boot loader are changed only after the confirmation, so that a reboot before the
+  # confirmation boots the old system. Without a rollback they are changed first, as nixos-rebuild does.
   action=test
   if ! prepareSwitch; then
     case $code:$flaw in hung:* | aborted:* | 1:check | 11:lock) handleFailedSwitch ;; *) reason=prepare; finishRun failed ;; esac
@@ -269,7 +271,7 @@ supervise() {
     handleFailedSwitch
     return
   fi
-  # switch-to-configuration does not wait for all systemd jobs that it causes.
+  # switch-to-configuration returns before all systemd jobs that it has caused are done.
   phase=settling
   if ! verifySwitch; then
     rollBackOrFail "${reason:-late}"
@@ -284,16 +286,15 @@ supervise() {
   fi
 }
 
-# verifySwitch succeeds if systemd's jobs succeed, the started services stay active for the settle
-# time, and the client confirms before and after the settle time. If the switch has started nothing that can act
-# later, there is nothing to watch, and one confirmation is enough. If verifySwitch fails, $reason is the
-# reason, or empty if units have failed.
+# verifySwitch succeeds if systemd's jobs succeed, the services that the switch has started stay active for the settle time, and
+# the client confirms before and after the settle time. If the switch has started nothing that can act later, there is nothing to
+# watch, and one confirmation is enough. If verifySwitch fails, $reason is set, or empty if systemd units have failed.
 verifySwitch() {
   local watches=0 seen='' late=''
   waitForJobs && checkUnitsAgain && awaitAnswer waiting confirm && findStarted || return
   ! isAnswered watch || late=yes # the client has uploaded keys, for which services may wait
-  # A service, timer, path or socket that the switch has started may start other services. Watch these for the settle time,
-  # too, at most five times.
+  # A service, timer, path or socket that the switch has started may start other services. Watch these other services for the
+  # settle time too. Repeat this at most five times.
   while [ "${settle:-0}" != 0 ] && [ $watches -lt 5 ] && [ "$marks$startedTriggers$held$late" != "$seen" ]; do
     watches=$((watches + 1)) seen=$startedTriggers$held late=''
     watchServices && waitForJobs && checkUnitsAgain && findStarted || return
@@ -301,8 +302,8 @@ verifySwitch() {
   [ $watches = 0 ] || awaitAnswer confirmed confirm-again
 }
 
-# awaitAnswer waits until the client has confirmed over a new connection. It fails if the client
-# does not confirm within $armed seconds, or aborts. It returns immediately if no rollback is armed.
+# awaitAnswer waits until the client (nixbench) has confirmed the run over a new connection. It fails if the client does not
+# confirm within $armed seconds, or asks for a rollback. If no rollback is armed, it returns at once.
 awaitAnswer() { # PHASE ANSWER
   [ "$armed" != 0 ] || return 0
   phase=$1
@@ -328,8 +329,8 @@ awaitAnswer() { # PHASE ANSWER
 handleFailedSwitch() {
   case $code:$flaw in
   11:lock | 1:check)
-    # switch-to-configuration has changed nothing: another switch holds the lock, or a pre-switch check has failed. Other
-    # errors of it may have the same exit status.
+    # switch-to-configuration has changed nothing, because another switch holds the lock, or because a pre-switch check has
+    # failed. $flaw shows this: the exit status alone may also stand for other errors of switch-to-configuration.
     if [ "$flaw" = lock ]; then reason=locked; else reason=refused; fi
     [ "$action" = test ] || restoreGeneration
     finishRun failed
@@ -341,7 +342,7 @@ handleFailedSwitch() {
     else finishRun failed; fi
     ;;
   hung:*)
-    # Record the running systemd jobs, for which the switch was waiting, for the error message.
+    # The switch was waiting for systemd jobs. Record those that are running now, for the error message.
     jobs=''
     while read -r _ name kind how; do
       [ "$how" != running ] || jobs="$jobs$kind $name, "
@@ -358,8 +359,8 @@ rollBackOrFail() { # REASON
   if [ "$armed" = 0 ]; then reason=$1; finishRun failed; else rollBack "$1"; fi
 }
 
-# recover rolls back an unfinished run. systemd calls recover whenever the process of the run has
-# ended. During a shutdown recover does nothing: the boot default is still the old system.
+# recover rolls back a run that was not finished. systemd calls recover whenever the process of the run has ended. During a
+# shutdown recover does nothing, because the boot default is still the old system.
 recover() {
   load $live/state || return 0
   [ "$phase" != 'done' ] || return 0

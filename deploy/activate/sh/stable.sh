@@ -2,9 +2,9 @@
 # Functions that wait for systemd's remaining jobs after switch-to-configuration has returned, and
 # watch the services that the switch has started.
 
-# listServices prints a line for each of the services: ID ENTERED RESTARTS TYPE STATE SUBSTATE.
-# ENTERED is when the service last became active, in microseconds since boot. Independent services are left out, see
-# isIndependent. systemd collects all properties of a service for each request, which takes it milliseconds.
+# listServices prints a line for each service UNIT: ID ENTERED RESTARTS TYPE STATE SUBSTATE. ENTERED is when the service last
+# became active, in microseconds since boot. listServices leaves out services that run independently of the switch, see
+# isIndependent. One request to systemd takes milliseconds for each service, because systemd collects all its properties.
 listServices() { # UNIT…
   local property value
   askSystemd show --no-pager \
@@ -37,9 +37,9 @@ printService() {
   printf '%s %s %s %s %s %s\n' "$id" "${entered:-0}" "${restarts:-0}" "${type:-none}" "${state:-none}" "${sub:-none}"
 }
 
-# readInvocations sets $invocation of each service that runs to the ID that systemd has given to its last start, and
-# $recent to the services that have started in the last two minutes. It leaves out of $recent the services of this run
-# and of its logins, which systemd does not restart.
+# readInvocations sets invocation[SERVICE], for each service that runs, to the ID that systemd has given to its last start. It
+# sets $recent to the services that have started in the last two minutes. $recent does not contain the services of this run and of
+# its logins, because systemd does not restart them.
 declare -A invocation=() before=()
 startedTriggers=''
 readInvocations() {
@@ -61,14 +61,14 @@ ownsSession() { # UNIT
   return 1
 }
 
-# watchesKeys reports whether a systemd unit only watches the files of keys, such as nixbench-keys.service.
+# watchesKeys reports whether a systemd unit does nothing but watch the files of keys, such as nixbench-keys.service.
 watchesKeys() { # UNIT
   case $1 in nixbench-keys.service | *-key.service) return 0 ;; esac
   return 1
 }
 
-# recordBefore records the services and systemd's jobs before the switch, after findFailed. It adds the services that
-# systemd restarts repeatedly to $failedBefore, so that the new system is not reported as the cause.
+# recordBefore records the services and systemd's jobs before the switch. findFailed must be called before. It adds services that
+# systemd restarts repeatedly to $failedBefore, so that nixbench does not report the new system as the cause.
 recordBefore() {
   local id restarts job
   jobsBefore=''
@@ -86,7 +86,7 @@ recordBefore() {
   while read -r job _; do jobsBefore="$jobsBefore$job "; done < <(printf %s "$answer")
 }
 
-# isChanged reports whether a systemd unit differs between the old and the new system.
+# isChanged reports whether the files of a systemd unit differ between the old and the new system.
 isChanged() { # UNIT
   local file folder=etc/systemd/system
   for file in "$1" "$1.d/overrides.conf" "${1%%@*}@.${1##*.}"; do
@@ -96,8 +96,8 @@ isChanged() { # UNIT
   return 1
 }
 
-# isIndependent reports whether a systemd unit runs at times that the switch does not decide: the unit is transient, or a
-# timer starts it, and the switch has not started this timer.
+# isIndependent reports whether a systemd unit runs at times that do not depend on the switch. The unit is transient, or it is
+# started by a timer that the switch has not started.
 isIndependent() { # UNIT TRANSIENT TRIGGERS
   local trigger
   for trigger in "${1%.*}.timer" $3; do
@@ -107,8 +107,8 @@ isIndependent() { # UNIT TRANSIENT TRIGGERS
   return 1
 }
 
-# isUnrelated reports whether a systemd unit is independent of the switch (isIndependent), or has ended without an error and
-# will be restarted by systemd.
+# isUnrelated reports whether a systemd unit has nothing to do with the switch: it is independent of the switch (isIndependent),
+# or it has ended without an error and systemd will restart it.
 isUnrelated() { # UNIT
   local triggers transient=no
   askSystemd show --property=TriggeredBy,Transient,SubState,Result "$1"
@@ -118,8 +118,9 @@ isUnrelated() { # UNIT
   isIndependent "$1" $transient "${triggers%%$'\n'*}"
 }
 
-# isOfSwitch reports whether a systemd job belongs to the switch: it was queued since the switch began, or the switch has
-# changed its unit. Jobs of scopes and slices, of units that failed before the switch, and of independent units do not.
+# isOfSwitch reports whether a systemd job belongs to the switch: the job was queued after the switch began, or the switch has
+# changed its systemd unit. It returns false for jobs of scopes and slices, of units that failed before the switch, and of
+# independent units.
 declare -A ofSwitch=()
 isOfSwitch() { # JOB UNIT
   if [ -z "${ofSwitch[$1]-}" ]; then
@@ -128,15 +129,16 @@ isOfSwitch() { # JOB UNIT
     *.scope:* | *.slice:* | "$runUnit":*) ofSwitch[$1]=no ;;
     *" $1 "* | *" $2 "*) isChanged "$2" || ofSwitch[$1]=no ;;
     esac
-    # Do not wait for the service of a timer, which may run for hours, even if the switch has started the timer.
+    # Do not wait for a service that a timer starts, even if the switch has started the timer: the service may run for hours.
     [ "${ofSwitch[$1]}" = no ] || ! startedTriggers='' isUnrelated "$2" || ofSwitch[$1]=no
   fi
   [ "${ofSwitch[$1]}" = yes ]
 }
 
-# findPendingJobs sets $pending to the systemd jobs of the switch and all jobs for which these wait, as "KIND UNIT": the
-# running ones, or if there are none, the waiting ones. It sets $held to the jobs that wait for a key (NAME-key.service),
-# which nixbench may upload after the switch. If systemd does not answer, $pending is a text for the message.
+# findPendingJobs sets $pending to systemd jobs as "KIND UNIT": those of the switch, and all jobs for which these jobs wait.
+# $pending has only the running ones; if none is running, the waiting ones. It sets $held to the jobs that wait for a key
+# (NAME-key.service), because nixbench may upload the key after the switch. If systemd does not answer, $pending is a text that
+# says so.
 findPendingJobs() {
   local job name kind how last running='' waiting='' what=() state=() waits=() place=()
   pending='' held=''
@@ -166,8 +168,8 @@ findPendingJobs() {
   pending=${running:-$waiting}
 }
 
-# addJob sets $place of a systemd job, and of all jobs for which it waits: `held` if the job waits for a key, otherwise
-# `pending`.
+# addJob sets place[JOB] for a systemd job, and for all jobs for which JOB waits. The value is `held` if JOB waits for a key,
+# otherwise `pending`.
 addJob() { # JOB
   local other
   [ -z "${place[$1]-}" ] || return 0
@@ -181,9 +183,9 @@ addJob() { # JOB
   done
 }
 
-# waitForJobs waits until systemd has completed the jobs of the switch. It fails with reason=hung if
-# the jobs do not change for $armed seconds (60 if no rollback is armed), or are not completed after
-# ten times that time plus ten minutes. It fails with reason=aborted if the client aborts.
+# waitForJobs waits until systemd has completed the jobs of the switch. It fails with reason=hung if these jobs do not change for
+# $armed seconds (60 if no rollback is armed), or are not completed after ten times this time plus ten minutes. It fails with
+# reason=aborted if the client requests a rollback.
 waitForJobs() {
   patience=${armed:-0}
   [ "$patience" != 0 ] || patience=60
@@ -209,11 +211,11 @@ waitForJobs() {
   done
 }
 
-# findStarted sets $marks to ID and ENTERED, a line each, of the services that have started since the switch began or since
-# the last call, and still run. It leaves out oneshot services that have ended, services that failed or restarted repeatedly
-# before the switch, and nixbench-keys.service, which only watches files. It adds the timers, paths and sockets that the
-# switch has started or changed to $startedTriggers. It needs $alive and $triggers, see findFailed: a service that restarts
-# repeatedly may have no invocation at the moment.
+# findStarted sets $marks to the services that have started since the switch began or since the last call, and still run: a line
+# "ID ENTERED" for each. It leaves out oneshot services that have ended, services that failed or restarted repeatedly before the
+# switch, and nixbench-keys.service, which only watches files. It adds timers, paths and sockets that the switch has started or
+# changed to $startedTriggers. findFailed must have set $alive and $triggers before: a service that restarts repeatedly may have
+# no invocation ID at the moment.
 findStarted() {
   local id entered restarts type state sub started=()
   marks=''
@@ -242,9 +244,9 @@ findStarted() {
   done < <(listServices "${started[@]}")
 }
 
-# watchServices waits for the settle time, and until every service in $marks has stayed active for this time. If systemd
-# restarts a service, the settle time begins again. After 15 additional seconds or five restarts, $unstable contains the
-# restarted services. A failed service ends the wait; checkUnitsAgain then reports the failure.
+# watchServices waits for the settle time, until every service in $marks has stayed active for this time. If systemd restarts a
+# service, the settle time begins again. After 15 additional seconds or five restarts, it gives up, and $unstable contains the
+# restarted services. If a service fails, it ends the wait, and checkUnitsAgain reports the failure later.
 watchServices() {
   local units=()
   while read -r name _; do [ -z "$name" ] || units+=("$name"); done <<<"$marks"

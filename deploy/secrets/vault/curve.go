@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// generateCurve returns a key pair of CurveZMQ as a file in ZPL, the format in which `flux keygen` and czmq write such a
-// pair. The file contains both keys.
+// generateCurve returns a new CurveZMQ key pair as one file, with both keys. The format of the file is ZPL, in which `flux keygen`
+// and czmq write such key pairs.
 func generateCurve(name string) ([]byte, error) {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	// The file contains the name as metadata, in which Flux accepts no underscore.
+	// The file contains the name as metadata. Flux accepts no underscore in this name.
 	name = strings.ReplaceAll(name, "_", "-")
 	return fmt.Appendf(nil, `#  ZeroMQ CURVE **Secret** Certificate
 #  DO NOT DISTRIBUTE
@@ -31,7 +31,7 @@ curve
 // z85 contains the digits of Z85 (ZeroMQ RFC 32).
 const z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
-// encodeZ85 encodes data whose length is a multiple of four: each four bytes become five characters.
+// encodeZ85 encodes data in Z85: each four bytes become five characters. The length of data must be a multiple of four.
 func encodeZ85(data []byte) string {
 	out := make([]byte, 0, len(data)/4*5)
 	for ; len(data) >= 4; data = data[4:] {

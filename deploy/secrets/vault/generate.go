@@ -17,11 +17,12 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// generateParts generates a secret and returns all its parts by name.
+// generateParts generates a secret and returns its parts by name, such as certificate and key.
 func generateParts(g nixeval.Generated, now time.Time) (map[string][]byte, error) {
 	switch g.Kind {
 	case "token":
-		// The token has a public id and a secret part, as the bootstrap tokens with which nodes join a Kubernetes cluster.
+		// The token has a public id and a secret part. A bootstrap token, with which nodes join a Kubernetes cluster, has this
+		// form.
 		return map[string][]byte{"text": []byte(randomLetters(6) + "." + randomLetters(16))}, nil
 	case "random":
 		raw, err := randomBytes(g.Bytes)
@@ -66,8 +67,7 @@ func randomBytes(n int) ([]byte, error) {
 	return raw, nil
 }
 
-// randomLetters returns n random characters. Each of the 36 characters that a token may contain has the
-// same probability.
+// randomLetters returns n random characters, of the 36 that a token may contain. All of them have the same probability.
 func randomLetters(n int) string {
 	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
 	out := make([]byte, 0, n)
@@ -121,14 +121,15 @@ func generateAuthority(name string, now time.Time) (map[string][]byte, error) {
 	return map[string][]byte{"certificate": certificate, "key": private}, nil
 }
 
-// signCertificate returns a certificate for a key in PEM, with a random serial number.
+// signCertificate returns a certificate for the public key of `key`, in PEM, with a random serial number. The issuer signs it with
+// issuerKey.
 func signCertificate(template, issuer *x509.Certificate, key, issuerKey *ecdsa.PrivateKey, now time.Time) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err
 	}
 	template.SerialNumber = serial.Add(serial, big.NewInt(1))
-	// Clocks of nodes that have just booted may be behind.
+	// Make the certificate valid since yesterday, because the clocks of nodes that have just booted may be behind.
 	template.NotBefore = now.Add(-24 * time.Hour).UTC()
 	der, err := x509.CreateCertificate(rand.Reader, template, issuer, &key.PublicKey, issuerKey)
 	return encodePEM("CERTIFICATE", der), err
@@ -137,8 +138,8 @@ func signCertificate(template, issuer *x509.Certificate, key, issuerKey *ecdsa.P
 // clientValidity is the validity of a certificate that [Vault.Issue] returns.
 const clientValidity = 24 * time.Hour
 
-// Issue signs a client certificate for a user in a group with an authority of the vault. It returns the authority's
-// certificate, the client's certificate, and the client's key, which is new.
+// Issue signs a client certificate for a user in a group. authority is the name of the secret with the certificate authority that
+// signs it. Issue returns the certificate of the authority, the client's certificate, and the client's new private key.
 func (v *Vault) Issue(authority, user, group string) (ca, certificate, key []byte, err error) {
 	v.mu.Lock()
 	s, err := v.load(authority)
@@ -172,7 +173,7 @@ func (v *Vault) Issue(authority, user, group string) (ca, certificate, key []byt
 	return s.Parts["certificate"], certificate, key, err
 }
 
-// PublicKeyHash returns the SHA-256 of the public key of a PEM certificate, as in sha256:4f2a…
+// PublicKeyHash returns the SHA-256 of the public key in a PEM certificate, in the form sha256:4f2a…
 func PublicKeyHash(certificate []byte) (string, error) {
 	cert, err := parseCertificate(certificate)
 	if err != nil {

@@ -26,7 +26,7 @@ func (r ring) withKey(key []byte) ring {
 	return append(r, fmt.Sprintf("key%d %s", len(r)+1, base64.StdEncoding.EncodeToString(key)))
 }
 
-// indexNewest returns the index of the newest key.
+// indexNewest returns the index of the key that was generated last.
 func (r ring) indexNewest() int {
 	for i, line := range r {
 		if strings.HasPrefix(line, fmt.Sprintf("key%d ", len(r))) {
@@ -36,7 +36,7 @@ func (r ring) indexNewest() int {
 	return 0
 }
 
-// activateNewest returns the ring with its newest key first.
+// activateNewest returns the ring with its newest key moved to the front, so that data is encrypted with this key.
 func (r ring) activateNewest() ring {
 	i := r.indexNewest()
 	return append(append(ring{r[i]}, r[:i]...), r[i+1:]...)

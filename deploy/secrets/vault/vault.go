@@ -21,11 +21,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Vault is a folder of secrets.
+// Vault is a folder in which nixbench stores the secrets that it has generated.
 type Vault struct {
 	dir string
 	now func() time.Time
-	// readOnly: generated secrets are stored in memory and not written to the folder.
+	// readOnly means that newly generated secrets are kept in memory and not written to the folder.
 	readOnly bool
 
 	mu    sync.Mutex
@@ -57,7 +57,8 @@ var nameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
 
 const suffix = ".json"
 
-// Part returns a part of a secret. It generates the secret if it does not exist.
+// Part returns one part of a secret, such as the certificate of a certificate authority. If the secret does not exist, Part
+// generates it.
 func (v *Vault) Part(g nixeval.Generated) ([]byte, error) {
 	s, err := v.get(g)
 	if err != nil {
@@ -88,7 +89,7 @@ func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 	return s, nil
 }
 
-// sizeOf returns the size in bytes that the hive requests for a secret, or 0 for a kind without a size.
+// sizeOf returns the size in bytes that the hive requests for a secret. It returns 0 if secrets of this kind have no size.
 func sizeOf(g nixeval.Generated) int {
 	if g.Kind == "random" || g.Kind == "key-ring" {
 		return g.Bytes
@@ -105,6 +106,8 @@ func describeKind(kind string, bytes int) string {
 
 func (v *Vault) file(name string) string { return filepath.Join(v.dir, name+suffix) }
 
+// load returns the secret with this name from memory, or reads it from its file. The error is fs.ErrNotExist if there is no
+// file.
 func (v *Vault) load(name string) (*secret, error) {
 	if s := v.cache[name]; s != nil {
 		return s, nil
@@ -137,6 +140,7 @@ func (v *Vault) generateSecret(g nixeval.Generated) (*secret, error) {
 	return s, nil
 }
 
+// write writes a secret to its file. In a read-only vault, it only keeps the secret in memory.
 func (v *Vault) write(name string, s *secret) error {
 	if v.readOnly {
 		v.cache[name] = s
@@ -156,7 +160,7 @@ func (v *Vault) write(name string, s *secret) error {
 	return nil
 }
 
-// RefusedError means that a secret cannot be rotated or does not exist.
+// RefusedError means that a secret does not exist, or that it cannot be rotated (replaced by a new version).
 type RefusedError struct{ text string }
 
 func (e *RefusedError) Error() string { return e.text }
@@ -168,7 +172,7 @@ func newRefusedError(format string, args ...any) error {
 	return &RefusedError{fmt.Sprintf(format, args...)}
 }
 
-// Step is the step of a rotation that Rotate has performed.
+// Step is what Rotate has done in the rotation of a secret. A key ring is rotated in two steps, Added and Turned.
 type Step string
 
 const (
@@ -177,10 +181,9 @@ const (
 	Turned  Step = "turned"  // the newest key of the key ring is the active one now, which encrypts
 )
 
-// Rotate generates a secret again, or performs the next step of a key ring's rotation. It returns a
-// *RefusedError for a secret that does not exist, and for a secret that running nodes depend on. Before
-// it activates the new key of a ring, it calls `known` with the SHA-256 of the ring's text: an error
-// means that not all nodes have that ring.
+// Rotate generates a secret again. For a key ring, it performs the next step of the ring's rotation. It returns a *RefusedError
+// for a secret that does not exist, and for a secret on which running nodes depend. Before it activates the new key of a ring, it
+// calls `known` with the SHA-256 of the ring's text. `known` returns an error if not all nodes have this text of the ring.
 func (v *Vault) Rotate(name string, known func(sum string) error) (Step, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -208,6 +211,8 @@ func (v *Vault) Rotate(name string, known func(sum string) error) (Step, error) 
 	return Renewed, err
 }
 
+// rotateRing performs the next step in the rotation of a key ring. If the newest key is the active one, it adds a new key.
+// Otherwise it makes the newest key the active one, if `known` returns no error.
 func (v *Vault) rotateRing(name string, s *secret, known func(sum string) error) (Step, error) {
 	r, step := parseRing(s.Parts["keys"]), Turned
 	if r.indexNewest() == 0 {

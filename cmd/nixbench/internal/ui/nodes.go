@@ -23,7 +23,7 @@ type nodeLine struct {
 	onlyWaits bool          // the line is shown only while the node waits for something
 }
 
-// sample is the number of bytes that had been transferred at a time.
+// sample is how many bytes had been transferred at a certain time.
 type sample struct {
 	at   time.Time
 	done int
@@ -33,8 +33,8 @@ type sample struct {
 // and short enough to show that a transfer has become slow.
 const rateWindow = 10 * time.Second
 
-// addSample adds the number of bytes that were transferred at a time, and drops samples that are older than rateWindow, except
-// the last of these.
+// addSample adds how many bytes are transferred at a time. It removes samples that are older than rateWindow, but keeps the newest
+// of these.
 func (n *nodeLine) addSample(at time.Time, done int) {
 	n.samples = append(n.samples, sample{at, done})
 	for len(n.samples) > 1 && !n.samples[1].at.After(at.Add(-rateWindow)) {
@@ -45,6 +45,7 @@ func (n *nodeLine) addSample(at time.Time, done int) {
 // nodeLines are the live lines of the nodes in progress, in the order in which the nodes began.
 type nodeLines []*nodeLine
 
+// applyEvent updates the lines of the nodes with an event: it adds, changes or removes a line.
 func (ns *nodeLines) applyEvent(e event.Event) {
 	i := slices.IndexFunc(*ns, func(n *nodeLine) bool { return n.name == e.Node })
 	switch e.Kind {
@@ -57,8 +58,8 @@ func (ns *nodeLines) applyEvent(e event.Event) {
 			(*ns)[i] = n
 		}
 	case event.NodeEnd:
-		// Remove the line: after these phases the node waits for other nodes or for the build, or has ended (a node is
-		// uncordoned after its result).
+		// Remove the line. After these phases the node waits for other nodes or for the build, or it has ended (a node is
+		// uncordoned after its result was shown).
 		if i >= 0 && (e.Phase == event.Connect || e.Phase == event.Boot || e.Phase == event.Drain) {
 			(*ns)[i].onlyWaits = true
 			ns.removeIfIdle(i)
@@ -112,13 +113,13 @@ func (ns *nodeLines) removeIfIdle(i int) {
 	}
 }
 
-// hasWaits reports whether any line has a wait.
+// hasWaits reports whether any node is waiting for something.
 func (ns nodeLines) hasWaits() bool {
 	return slices.ContainsFunc(ns, func(n *nodeLine) bool { return len(n.waits) > 0 })
 }
 
-// currentWait returns the wait that the line of the node shows, and false if it shows none. A wait without a phase is for a
-// single command: it is shown only if no phase of the node is shown.
+// currentWait returns the wait that the line of the node shows, and false if the line shows none. A wait without a phase belongs
+// to a single command on the node. It is shown only if the line shows no phase of the node.
 func (n *nodeLine) currentWait() (event.Event, bool) {
 	for _, w := range slices.Backward(n.waits) {
 		if w.Phase != "" || n.onlyWaits {
@@ -128,7 +129,7 @@ func (n *nodeLine) currentWait() (event.Event, bool) {
 	return event.Event{}, false
 }
 
-// currentActivity returns the phase and text that the line of a node shows, and since when the node does this.
+// currentActivity returns the phase and the text that the line of a node shows, and the time when this activity began.
 func (n *nodeLine) currentActivity(now time.Time) (event.Phase, string, time.Time) {
 	if w, ok := n.currentWait(); ok {
 		text := firstLine(w.Text)
@@ -143,8 +144,8 @@ func (n *nodeLine) currentActivity(now time.Time) (event.Phase, string, time.Tim
 	return n.phase, firstLine(n.text), n.started
 }
 
-// formatRate returns the rate of the transfer during the last rateWindow and the time that is left at this rate. It returns "" during
-// the first second of the transfer, whose rate says little, and for a transfer that has stopped.
+// formatRate returns the rate of a transfer during the last rateWindow, and how long the rest takes at this rate. It returns ""
+// during the first second of the transfer, because the rate is not reliable then, and for a transfer that has stopped.
 func (n *nodeLine) formatRate(now time.Time) string {
 	if len(n.samples) == 0 || n.done >= n.total {
 		return ""
@@ -165,7 +166,7 @@ func (n *nodeLine) formatRate(now time.Time) string {
 	return fmt.Sprintf(", %s/s, %s left", FormatSize(int64(rate)), left)
 }
 
-// draw returns at most maxLines lines. It truncates lines to width columns.
+// draw returns the lines of the nodes: at most maxLines, each with at most width columns.
 func (ns nodeLines) draw(maxLines, width int, now time.Time) []string {
 	var out []string
 	names := 0
@@ -203,7 +204,7 @@ func formatResult(s style, e event.Event, started time.Time, width int) string {
 	if s.marks { // do not shorten names in a log
 		name = truncate(name, 30)
 	}
-	// the width for the text of the result; after it, the duration is aligned with the durations of phases
+	// room is the width for the text of the result. The duration follows, aligned with the durations of phases.
 	room := max(24, width-17-max(15, len([]rune(name))))
 	if s.marks {
 		text = truncate(text, room)
@@ -211,7 +212,7 @@ func formatResult(s style, e event.Event, started time.Time, width int) string {
 	return fmt.Sprintf("  %s%-15s %s%s", mark, name, padRight(text, room), clock)
 }
 
-// storeHash matches the store folder and hash of a store path. They are removed to shorten lines.
+// storeHash matches the beginning of a store path: the store folder and the hash. It is removed to shorten lines.
 var storeHash = regexp.MustCompile(`/nix/store/[0-9a-z]{32}-`)
 
 // firstLine returns the first line of s, with control characters replaced by spaces.

@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// plain writes lines for a log: finished phases, results and errors. With --verbose, it also writes
-// builds and their logs.
+// plain writes plain lines, as for a log: finished phases, results and errors. With --verbose, it also writes builds and the logs
+// of builds.
 type plain struct {
 	out, err io.Writer
 	verbose  bool
@@ -20,6 +20,7 @@ type plain struct {
 	began    map[string]time.Time      // time of each node's first event
 }
 
+// showEvent writes a line for an event that a log should contain. Other events write nothing.
 func (p *plain) showEvent(e event.Event) {
 	switch e.Kind {
 	case event.PhaseStart:
@@ -61,8 +62,7 @@ func (p *plain) showEvent(e event.Event) {
 	}
 }
 
-// maxWaits is the maximum number of lines about waits that are written at once. There can be one
-// wait per node.
+// maxWaits is the maximum number of lines about waits that are written at the same time. Every node may have a wait.
 const maxWaits = 5
 
 func (p *plain) showWaits(late []event.Event) {
@@ -90,8 +90,7 @@ func formatWait(e event.Event) string {
 	return fmt.Sprintf("%s (%s)", strings.Join(parts, ": "), times)
 }
 
-// formatWaitReason returns the reason of a wait, preceded by its progress if the event contains
-// progress.
+// formatWaitReason returns the reason of a wait. If the event contains progress, the progress comes first.
 func formatWaitReason(e event.Event) string {
 	text := storeHash.ReplaceAllString(firstLine(e.Text), "")
 	switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// printable passes all text that a renderer shows through [event.Printable], so that a node, a log or the name of a store path
-// cannot control the terminal. The renderer itself writes colours and moves the cursor.
+// printable passes all text that a renderer shows through [event.Printable]. So a text from elsewhere (a node, a log, the name of
+// a store path) cannot control the terminal. Colours and cursor movements of the renderer itself are not affected.
 type printable struct{ renderer }
 
 func (p printable) showEvent(e event.Event) { p.renderer.showEvent(printableEvent(e)) }
@@ -41,8 +41,7 @@ func printableEvent(e event.Event) event.Event {
 	return e
 }
 
-// maxText is the maximal size of one text of an event in bytes. Only the error of a program that prints without an end is
-// longer.
+// maxText is the maximum size of one text of an event, in bytes. Only a program that prints without an end causes a longer text.
 const maxText = 1 << 20
 
 func clean(text string) string {
@@ -52,7 +51,7 @@ func clean(text string) string {
 	return event.Printable(text)
 }
 
-// Printable returns a writer that passes each write through [event.Printable] to w.
+// Printable returns a writer that passes each write through [event.Printable], and writes the result to w.
 func Printable(w io.Writer) io.Writer { return printableWriter{w} }
 
 type printableWriter struct{ w io.Writer }
@@ -67,7 +66,7 @@ func (p printableWriter) Write(text []byte) (int, error) {
 // Columns returns the width of the terminal, or 0. See [Columns].
 func (p printableWriter) Columns() int { return Columns(p.w) }
 
-// printableRows returns rows in which each cell has one line.
+// printableRows returns the rows with printable text, and with only one line in each cell.
 func printableRows(rows []Row) []Row {
 	out := make([]Row, len(rows))
 	for i, r := range rows {

@@ -2,7 +2,7 @@ package ui
 
 import "os"
 
-// style colours text. Its zero value leaves text unchanged.
+// style colours text and marks results, such as with ✗. The zero value leaves text unchanged.
 type style struct{ colour, marks bool }
 
 // terminalStyle returns the style for a terminal. when is the value of --color.

@@ -55,11 +55,12 @@ func tableWidth(widths []int) int {
 	return max(sum-columnGap, 0)
 }
 
-// fits reports whether rows fit into width columns. 0 columns are no limit.
+// fits reports whether the rows fit into a terminal of this width. A width of 0 is no limit.
 func fits(rows []Row, width int) bool { return width == 0 || tableWidth(columnWidths(rows)) <= width }
 
-// dropColumns drops the columns with the titles in leaveOut, in this order, until the rest fits into width, and then adds
-// those again for which there is room. It returns the rows, and the titles of the dropped columns in the order of the table.
+// dropColumns leaves out columns until the other columns fit into width. leaveOut are the titles of the columns to leave out, in
+// this order. Then it adds those of them again for which there is room. It returns the rows, and the titles of the columns left
+// out, in the order of the table.
 func dropColumns(rows []Row, leaveOut []string, width int) ([]Row, []string) {
 	dropped := map[string]bool{}
 	kept := func() []Row {
@@ -95,10 +96,10 @@ func dropColumns(rows []Row, leaveOut []string, width int) ([]Row, []string) {
 	return kept(), titles
 }
 
-// wrapRoom is the smallest width in which the last column is wrapped under itself, however long its texts are.
+// wrapRoom is the minimum width of a last column whose texts are wrapped into several lines.
 const wrapRoom = 30
 
-// writeColumns writes rows, fitted into width columns unless width is 0. header is the first row, or nil.
+// writeColumns writes rows in columns, so that they fit into width; 0: there is no limit. header is the first row, or nil.
 func writeColumns(w io.Writer, rows []Row, header Row, width int) {
 	widths := columnWidths(rows)
 	if width == 0 || tableWidth(widths) <= width {
@@ -137,7 +138,7 @@ func writeColumns(w io.Writer, rows []Row, header Row, width int) {
 	}
 }
 
-// labelCells returns the cells of a row from column begin on, each as "TITLE value". It leaves out empty cells.
+// labelCells returns the cells of row r, from column begin on, each as "TITLE value". It leaves out empty cells.
 func labelCells(r, header Row, begin int) (parts []string) {
 	for j := begin; j < len(r); j++ {
 		if r[j] == "" || r[j] == "-" {

@@ -14,7 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// livePhase is a running phase. Several phases may run at once, because machines boot while systems
+// livePhase is a phase that has begun and not ended. Several phases may run at the same time, because machines boot while systems
 // are evaluated and built.
 type livePhase struct {
 	phase   event.Phase
@@ -24,8 +24,8 @@ type livePhase struct {
 	active  []string // names of running builds and copies
 }
 
-// tty shows live lines at the bottom of the terminal: one for the phase that the run waits for, and one
-// for each node in progress. Finished phases and results are printed above the live lines.
+// tty shows live lines at the bottom of the terminal: one for the phase for which the run waits, and one for each node in
+// progress. It prints finished phases and results above the live lines.
 type tty struct {
 	out, err io.Writer
 	size     func() (width, height int)
@@ -59,8 +59,7 @@ func newTTY(o Options, mu *sync.Mutex) *tty {
 	return t
 }
 
-// redrawUntilClosed redraws the live lines periodically until stop is closed, so that the displayed
-// durations increase.
+// redrawUntilClosed draws the live lines again and again until stop is closed, so that the displayed durations increase.
 func (t *tty) redrawUntilClosed(mu *sync.Mutex, stop <-chan struct{}) {
 	ticker := time.NewTicker(redraw)
 	defer ticker.Stop()
@@ -77,6 +76,7 @@ func (t *tty) redrawUntilClosed(mu *sync.Mutex, stop <-chan struct{}) {
 	}
 }
 
+// showEvent updates the live lines with an event. After the end of a phase, it prints how the phase ended.
 func (t *tty) showEvent(e event.Event) {
 	switch e.Kind {
 	case event.PhaseStart:
@@ -121,6 +121,7 @@ func (t *tty) showEvent(e event.Event) {
 	}
 }
 
+// showNodeEvent updates the line of a node. If the node has ended, it prints the node's result above the live lines.
 func (t *tty) showNodeEvent(e event.Event) {
 	if t.began[e.Node].IsZero() {
 		t.began[e.Node] = e.Time
@@ -137,8 +138,8 @@ func (t *tty) showNodeEvent(e event.Event) {
 	}
 }
 
-// findPhase returns the running phase with this name. If there is none, it returns the last phase that began and still runs,
-// or an empty phase.
+// findPhase returns the running phase with this name. If it does not run, findPhase returns the phase that began last and still
+// runs, or an empty phase.
 func (t *tty) findPhase(phase event.Phase) *livePhase {
 	for _, p := range t.phases {
 		if p.phase == phase {
@@ -215,7 +216,8 @@ func (t *tty) formatCurrentPhase(width int, now time.Time) string {
 		parts = append(parts, string(other.phase))
 	}
 	left := fmt.Sprintf("%-9s %s", p.phase, strings.Join(parts, " · "))
-	// The width for the text: without 2 columns for the spinner, 8 for the duration, and 1 so that the line does not wrap.
+	// room is the width for the text. It leaves 2 columns for the spinner and 8 for the duration, and 1 so that the line does not
+	// wrap.
 	room := max(width-11, 20)
 	left = padRight(truncate(left, room), min(room, 66))
 	return fmt.Sprintf("%c %s %s", spinner[t.frame%len(spinner)], left, formatDuration(now.Sub(p.started)))

@@ -19,7 +19,7 @@ type Options struct {
 	Color    string // always, never, or auto: on a terminal, unless NO_COLOR is set
 }
 
-// Problem is an error that the view shows. An error about several nodes consists of several problems.
+// Problem is one error as the view shows it. An error about several nodes becomes several problems.
 type Problem struct {
 	Where   string `json:"where,omitempty"` // node, unit or file
 	Message string `json:"message"`
@@ -29,7 +29,7 @@ type Problem struct {
 // Row is a line of a table.
 type Row []string
 
-// renderer writes one of the three output forms. View calls its methods one at a time.
+// renderer writes one of the three forms of output: JSON, live lines or plain lines. The view calls one method at a time.
 type renderer interface {
 	showEvent(event.Event)
 	showWaits([]event.Event) // activities without output, to be reported again
@@ -51,7 +51,7 @@ type View struct {
 	stop  chan struct{}
 }
 
-// errorWriter passes writes to Writer and stores the first error in err.
+// errorWriter writes to Writer, and keeps the first error of a write in err.
 type errorWriter struct {
 	io.Writer
 	err error
@@ -107,7 +107,7 @@ func (v *View) reportUntilClosed() {
 	}
 }
 
-// Event shows an event.
+// Event shows an event, such as the start of a phase or the result of a node.
 func (v *View) Event(e event.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -115,8 +115,7 @@ func (v *View) Event(e event.Event) {
 	v.r.showEvent(e)
 }
 
-// Result shows the result of a command: with --json it writes value, otherwise it calls human,
-// which writes text.
+// Result shows the result of a command. With --json it writes value. Otherwise it calls human, which writes the result as text.
 func (v *View) Result(value any, human func(io.Writer)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -135,7 +134,7 @@ func (v *View) Problems(code int, problems []Problem) {
 // Stderr returns the writer for progress and questions. Write to it only within [View.Pause].
 func (v *View) Stderr() io.Writer { return Printable(v.err) }
 
-// ClearScreen erases the terminal to which results are written.
+// ClearScreen erases the screen, if results are written to a terminal.
 func (v *View) ClearScreen() {
 	v.Pause(func() { io.WriteString(v.out, "\x1b[H\x1b[J") })
 }
@@ -151,21 +150,21 @@ func (v *View) Pause(f func()) {
 	f()
 }
 
-// Output writes a line that a program on a node has printed.
+// Output writes a line that a program on a node has printed, with the name of the node.
 func (v *View) Output(node, line string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.r.showOutput(node, line)
 }
 
-// Raw returns the writers for the stdout and stderr of a program whose output is shown unchanged, so that the program can
-// control the terminal. It is for programs that the user has named, such as that of `nixbench exec` on one node. After the
-// first write, the terminal shows no live lines.
+// Raw returns writers for the stdout and stderr of a program. They write everything unchanged, so that the program can control the
+// terminal. Raw is for programs that the user has named, such as the program of `nixbench exec` on one node. After the first
+// write, the view shows no live lines.
 func (v *View) Raw() (stdout, stderr io.Writer) {
 	return rawWriter{v, v.out}, rawWriter{v, v.err}
 }
 
-// rawWriter writes to w, which is the view's stdout or stderr.
+// rawWriter writes unchanged to w, which is the stdout or stderr of the view.
 type rawWriter struct {
 	view *View
 	w    io.Writer
@@ -178,8 +177,8 @@ func (r rawWriter) Write(p []byte) (int, error) {
 	return r.w.Write(p)
 }
 
-// Err returns the first error that occurred while results or output were written. A command that runs until Ctrl-C calls it,
-// to end when its output can no longer be written.
+// Err returns the first error that occurred when the view wrote results or output. A command that runs until Ctrl-C calls it, so
+// that it ends when its output can no longer be written.
 func (v *View) Err() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 // start or its last output. After the last duration, the activity is reported every minute.
 var reminders = []time.Duration{4 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute}
 
-// batchWindow is how much earlier than due an activity is reported, so that it is reported together with one that is due.
+// batchWindow is how much too early an activity may be reported, so that nixbench reports it together with another activity.
 const batchWindow = time.Second
 
-// watch tracks the phases of the run, the phases of nodes, and the waits. It determines which of these activities have had no
-// output for so long that the view must report them.
+// watch tracks the phases of the run, the phases of nodes, and the waits. It decides which of these activities the view must
+// report, because they have had no output for long.
 type watch struct {
 	verbose bool        // the view shows logs of builds, so a log line counts as output
 	open    []*activity // activities that have not ended
@@ -38,6 +38,7 @@ func (a *activity) due() time.Time {
 	return a.lastOutput.Add(reminders[a.reports])
 }
 
+// applyEvent updates the activities with an event: one begins, ends or has output.
 func (w *watch) applyEvent(e event.Event) {
 	switch e.Kind {
 	case event.PhaseStart, event.NodeStart:
@@ -72,7 +73,7 @@ func (w *watch) applyEvent(e event.Event) {
 	}
 }
 
-// matches reports whether an event is about the wait of this activity.
+// matches reports whether an event is about this activity, which must be a wait.
 func (a *activity) matches(e event.Event) bool {
 	return a.wait && a.event.Node == e.Node && a.event.Phase == e.Phase && a.since.Equal(e.Since)
 }
@@ -93,8 +94,7 @@ func (w *watch) updateWait(e event.Event) {
 	w.open[i].resetReports(e.Time)
 }
 
-// resetReports is called when the text of the activity has changed. The next report is then due as early as that of a new
-// activity.
+// resetReports is called when the text of the activity has changed. It makes the next report due as early as for a new activity.
 func (a *activity) resetReports(now time.Time) {
 	if a.due().After(now.Add(reminders[0])) {
 		a.lastOutput, a.reports = now, 0
@@ -116,10 +116,9 @@ func (w *watch) findPhase(node string, phase event.Phase) *activity {
 	return nil
 }
 
-// isCovered reports whether the activity a is left out because another activity says more: a wait covers its phase, and a
-// phase of a node covers the phase of the run that consists only of work on nodes. A wait without a phase is for a single
-// command, and is covered by the phase of the node. During the evaluation, the build is covered, because it waits for further
-// units.
+// isCovered reports whether activity a is not reported because another activity says more. A wait covers its phase. A phase of a
+// node covers a phase of the run that consists only of work on nodes. A wait without a phase belongs to a single command: the
+// phase of the node covers it. During the evaluation, the phase build is covered, because it waits for more evaluated units.
 func (w *watch) isCovered(a *activity) bool {
 	if a.wait {
 		return a.event.Phase == "" && slices.ContainsFunc(w.open, func(b *activity) bool { return !b.wait && b.event.Node == a.event.Node && b.event.Node != "" })
@@ -139,8 +138,8 @@ func (w *watch) isCovered(a *activity) bool {
 	})
 }
 
-// takeDue returns an event [event.Waiting] for each activity that must be reported now, and counts it as reported. Waits come
-// before phases; both are in the order of their starts.
+// takeDue returns an event [event.Waiting] for each activity that must be reported now, and counts this as a report. Waits come
+// before phases, each in the order in which they began.
 func (w *watch) takeDue(now time.Time) []event.Event {
 	var named []*activity
 	any := false

@@ -9,10 +9,11 @@ import (
 	"golang.org/x/term"
 )
 
-// minColumns is the smallest width that tables and lists are fitted into.
+// minColumns is the smallest width to which tables and lists are fitted, even on a narrower terminal.
 const minColumns = 40
 
-// Columns returns the width of the terminal that w writes to, or 0 if w is not a terminal: then lines are not limited.
+// Columns returns the width of the terminal to which w writes. It returns 0 if w is not a terminal: the length of lines is then
+// not limited.
 func Columns(w io.Writer) int {
 	columns := 0
 	switch w := w.(type) {
@@ -47,8 +48,8 @@ func WriteText(w io.Writer, text, indent string) {
 	io.WriteString(w, fill("", strings.Split(text, " "), " ", indent, Columns(w))+"\n")
 }
 
-// fill joins prefix and the parts to lines of at most width columns, or to one line if width is 0. It breaks lines only
-// between parts: a part that is wider than a line has a line of its own.
+// fill joins prefix and the parts to lines of at most width columns; with width 0, to one line. It breaks lines only between
+// parts. A part that is longer than a line gets its own line.
 func fill(prefix string, parts []string, separator, indent string, width int) string {
 	var b strings.Builder
 	b.WriteString(prefix)
