@@ -37,9 +37,9 @@ shell-lint:
 	  ':!e2e/mini-nixos/nixos' ':!*.go' ':!*.md' ':!*.nix' ':!*.txtar' ':!Makefile' | xargs shellcheck -x -e SC2015,SC2016
 
 # All tests in Go: unit tests, and one script per command with the real Nix. Many tests wait, for example for time limits, so more of them run
-# at the same time than there are processors.
+# at the same time than there are processors. The packages that take longest begin first.
 unit:
-	go test -vet=off -parallel 5 ./...
+	go test -vet=off -parallel 5 ./deploy/stages ./cmd/nixbench ./deploy/activate ./...
 
 # The packages with goroutines, with the race detector. Each program would wait for a second when it ends; GORACE prevents this.
 race:

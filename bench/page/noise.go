@@ -27,7 +27,8 @@ var noiseFigures = []struct {
 	{"canary", func(n Noise) *float64 { return n.Canary }, true},
 }
 
-// addNoise draws the figures of noise of all trials in the order of time, with their limits.
+// addNoise draws each measured noise value (such as stolen processor time) of all trials in the order of time, with the limit above which a trial is
+// disturbed.
 func (v *view) addNoise(in Input) {
 	trials := sortByTime(in.Trials)
 	for _, f := range noiseFigures {

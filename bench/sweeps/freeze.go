@@ -66,7 +66,7 @@ func (s *Sweeps) freezeInto(ctx context.Context, folder string, b *Subject, swee
 	if sweep.Flake, sweep.Git, sweep.Attr = src.IsFlake(), inGit, src.Attr; !sweep.Flake {
 		sweep.Source = filepath.Join(copied.Folder, filepath.Base(src.File))
 	}
-	roots := map[string]string{} // derivations and store paths of the programs of workloads, by the links that protect them from the garbage collector
+	roots := map[string]string{} // link that protects a path from the garbage collector → the path: a derivation or output of a workload's program
 	for name, w := range b.Workloads {
 		for i, path := range w.ProgramInputs {
 			roots[filepath.Join(folder, "gcroots", fmt.Sprintf("program-%s-%d", name, i))] = path

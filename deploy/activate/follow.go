@@ -31,7 +31,7 @@ var (
 	errNodeChanged = errors.New("the node's systems have changed since it was inspected")
 )
 
-// watch follows one activation (run) on one node. When the connection is lost, it opens a new one.
+// watch follows one activation on one node. run is the id of the activation. When the connection is lost, it opens a new one.
 type watch struct {
 	a       *Activator
 	name    string

@@ -87,8 +87,8 @@ func (r *run) hasDeployedMember(ctx context.Context, prepared *preparations) boo
 	return deployed
 }
 
-// waitForPreviousRuns waits until activations that killed runs of nixbench have started, and that still run on members, have
-// ended. Such an activation may stop the engine's services, so that the engine would not answer this run.
+// waitForPreviousRuns waits for activations that still run on members although the nixbench that had started them was
+// killed. Such an activation may stop the engine's services, so that the engine would not answer this run.
 func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixeval.Closure, prepared *preparations) {
 	var busy []nixeval.Node
 	for _, n := range r.hive.Nodes {

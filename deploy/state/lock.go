@@ -86,7 +86,7 @@ func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
 	return takeLock(ctx, d, h, unix.Flock)
 }
 
-// takeLock does what Lock does. Tests replace flock.
+// takeLock implements [Dir.Lock] with the argument flock, which tests replace.
 func takeLock(ctx context.Context, d Dir, h Holder, flock flocker) (*Lock, error) {
 	if err := d.Create(); err != nil {
 		return nil, err

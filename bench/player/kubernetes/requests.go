@@ -65,8 +65,8 @@ func nameResource(labels map[string]string) string {
 // label matches a label of a metric.
 var label = regexp.MustCompile(`([a-z_]+)="((?:[^"\\]|\\.)*)"`)
 
-// parseMetrics returns the requests in metrics in the text format of Prometheus. name is the name of the metric: the constant
-// received or sent.
+// parseMetrics returns the requests in metrics in the text format of Prometheus. name is the name of the metric, one of the
+// constants received (of the API server) and sent (of its clients).
 func parseMetrics(text, name string) []player.Request {
 	var all []player.Request
 	for line := range strings.Lines(text) {

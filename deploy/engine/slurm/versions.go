@@ -125,7 +125,7 @@ func checkPair(server, serverNode string, serverRelease release, client, clientN
 	return nil
 }
 
-// release is a release of SLURM, such as 24.11. Its number is one more than that of the release before.
+// release counts the releases of SLURM: 24.05, 24.11 and 25.05 are consecutive numbers.
 type release int
 
 // firstYear is the year of release 23.11, which has the number 1. Since then there is a release in each May and

@@ -49,7 +49,8 @@ type Host interface {
 	AddDomain(name string)
 	AddGuest(name, network string)
 	AddNetwork(name string, cidr netip.Prefix)
-	// CopyMachine clones a machine of the cluster. The clone has the mark and the MAC of the machine, and the name as.
+	// CopyMachine clones a machine of the cluster. The clone has the mark and the MAC of the machine, and another name, which the
+	// argument as is.
 	CopyMachine(name, as string)
 	RemoveDomain(name string)
 	RemoveDisk(c provider.Cluster, node string)
@@ -232,7 +233,7 @@ func (b *suite) wantState(node string, want provider.State) {
 	}
 }
 
-// wantBoot fails the test if a node's machine was started again after the start with the number boot.
+// wantBoot fails the test if a node's machine has started more often than the argument boot says.
 func (b *suite) wantBoot(node string, boot int) {
 	b.Helper()
 	if again := b.boot(node); again != boot {
@@ -257,7 +258,7 @@ func (b *suite) wantRefused(err, why error) {
 	}
 }
 
-// wantUnchanged fails the test unless the objects on the hypervisor are those in the argument before.
+// wantUnchanged fails the test if the objects on the hypervisor have changed. The argument before has the earlier objects.
 func (b *suite) wantUnchanged(before []string) {
 	b.Helper()
 	if diff := cmp.Diff(before, b.objects(), cmpopts.EquateEmpty()); diff != "" {

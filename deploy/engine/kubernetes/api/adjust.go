@@ -162,21 +162,21 @@ func childObject(of Object, name string) Object {
 	return p
 }
 
-// reconcileLabels sets the desired labels in are, deletes the labels that nixbench applied last and that
-// are not desired any more, and returns the changes in words.
-func reconcileLabels(are, want, last map[string]string) []string {
+// reconcileLabels changes the labels of a node to the desired ones, and returns the changes in words. It deletes a label only if
+// nixbench has set the label in an earlier run (last), and the hive does not have the label any more.
+func reconcileLabels(labels, want, last map[string]string) []string {
 	var words []string
 	for _, key := range slices.Sorted(maps.Keys(want)) {
-		if value, has := are[key]; !has || value != want[key] {
+		if value, has := labels[key]; !has || value != want[key] {
 			words = append(words, "label "+key+"="+want[key])
-			are[key] = want[key]
+			labels[key] = want[key]
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(last)) {
 		_, stays := want[key]
-		if _, has := are[key]; has && !stays {
+		if _, has := labels[key]; has && !stays {
 			words = append(words, "no label "+key)
-			delete(are, key)
+			delete(labels, key)
 		}
 	}
 	return words
