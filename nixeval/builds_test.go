@@ -99,8 +99,11 @@ func TestBuildsOfOneMoment(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		b.Add(t.Context(), closures("b"))
 		time.Sleep(time.Second)
-		if want := []string{"50ms a b"}; !slices.Equal(f.processes, want) {
-			t.Errorf("processes %q, want %q", f.processes, want)
+		f.mu.Lock()
+		got := slices.Clone(f.processes)
+		f.mu.Unlock()
+		if want := []string{"50ms a b"}; !slices.Equal(got, want) {
+			t.Errorf("processes %q, want %q", got, want)
 		}
 		if _, err := b.Finish(t.Context(), closures("a", "b", "c")); err != nil {
 			t.Error(err)

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -216,8 +217,10 @@ func TestPushGoesOn(t *testing.T) {
 	c, _ := local.copier()
 	h, socket := startDaemon(t, node, "s")
 	c.socket = at(socket)
+	var dies atomic.Bool
+	dies.Store(true)
 	node.Adding = func(path string) error {
-		if path == local.paths[4] {
+		if path == local.paths[4] && dies.Load() {
 			return io.EOF
 		}
 		return nil
@@ -227,7 +230,7 @@ func TestPushGoesOn(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v", err)
 	}
-	node.Adding = nil
+	dies.Store(false)
 	if got, err := c.Copy(t.Context(), "web-1", h, local.system()); err != nil || got.Paths != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -413,8 +413,11 @@ func TestCopiesEndAfterFailedWave(t *testing.T) {
 	}
 	w.machines["a-1"].onCopy = func(context.Context) int { <-copying; return 0 }
 	w.machines["a-1"].switchFails = true
+	var mu sync.Mutex
 	var order []string
 	w.onEvent = func(e event.Event) {
+		mu.Lock()
+		defer mu.Unlock()
 		if e.Kind == event.NodeEnd && e.Phase == event.Copy || e.Kind == event.PhaseEnd && e.Phase == event.Deploy {
 			order = append(order, strings.TrimSpace(e.Node+" "+string(e.Kind)))
 		}

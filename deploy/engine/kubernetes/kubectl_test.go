@@ -57,6 +57,7 @@ func TestTooLateForAllControlPlanes(t *testing.T) {
 	run := e.Run
 	e.Run = func(_ context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
 		<-ctx.Done()
+		time.Sleep(50 * time.Millisecond) // the contexts that are derived from ctx end later than ctx
 		return run(t.Context(), on, stdin, argv...)
 	}
 	if m, err := e.Members(ctx); !errors.Is(err, context.DeadlineExceeded) {
