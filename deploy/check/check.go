@@ -184,6 +184,10 @@ func Until(ctx context.Context, c Condition, missing func(error)) error {
 		}
 		select {
 		case <-time.After(cmp.Or(c.Every, defaultEvery)):
+			if limits && !time.Now().Before(end) { // a probe without any time would hide the reason
+				<-ctx.Done() // ends now
+				return err
+			}
 		case <-ctx.Done():
 			return err
 		}
