@@ -30,7 +30,7 @@ func choose(seed uint64) choice {
 	})
 	c.phase = pick(random, possible)
 	// At most 80 % of the usual duration, because the phase may be shorter than usual.
-	c.delay = time.Duration(random.Int64N(int64(phases[c.phase].usual) * 8 / 10)).Round(time.Millisecond)
+	c.delay = time.Duration(random.Int64N(int64(usual[c.phase]) * 8 / 10)).Round(time.Millisecond)
 	c.again = c.operation.name == "destroy" && random.IntN(2) == 0
 	return c
 }
@@ -70,5 +70,5 @@ func (o operation) hasMachine(node, phase string) bool {
 // begins reports whether the event is the beginning of the chosen phase. If the phase is one of nodes, the event must be about the victim,
 // if the operation changes the victim.
 func (c choice) begins(o streamEvent) bool {
-	return phases[c.phase].begins(o) && (o.Node == "" || o.Node == c.victim || !slices.Contains(c.operation.changes, c.victim))
+	return o.begins(c.phase) && (o.Node == "" || o.Node == c.victim || !slices.Contains(c.operation.changes, c.victim))
 }

@@ -19,11 +19,11 @@ func TestChoices(t *testing.T) {
 		}
 		seen[c.operation.name+"/"+c.fault.name] = true
 		differ[c.phase] = true
-		p, known := phases[c.phase]
+		p, known := usual[c.phase]
 		if !known || !slices.Contains(c.operation.phases, c.phase) {
 			t.Errorf("%s: the operation has no such phase", c)
 		}
-		if c.delay < 0 || c.delay >= p.usual {
+		if c.delay < 0 || c.delay >= p {
 			t.Errorf("%s: the phase is over by then", c)
 		}
 		if c.fault.needsMachine && !c.operation.hasMachine(c.victim, c.phase) {
@@ -33,7 +33,7 @@ func TestChoices(t *testing.T) {
 	if len(seen) != pairs {
 		t.Errorf("%d seeds in a row choose %d of the %d pairs of operation and fault", pairs, len(seen), pairs)
 	}
-	for name := range phases {
+	for name := range usual {
 		if !differ[name] {
 			t.Errorf("no seed up to %d chooses the phase %s", pairs, name)
 		}

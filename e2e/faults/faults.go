@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -41,10 +42,10 @@ const shortCut = 10 * time.Second
 var faults = []fault{
 	{name: "SIGKILL", inject: sendSignal(syscall.SIGKILL)},
 	{name: "SIGTERM", inject: sendSignal(syscall.SIGTERM), exits: []int{0, 130}, ends: 5 * time.Second},
-	{name: "link cut for good", inject: cutLink, heal: restoreLink, exits: ofNodes, names: []string{"VICTIM"}},
-	{name: "link cut for 10 s", inject: cutLink, heal: restoreLink, lasts: shortCut, exits: ofNodes, names: []string{"VICTIM"}},
-	{name: "node cut for good", inject: cutNode, heal: restoreNode, exits: ofNodes, names: []string{"VICTIM"}},
-	{name: "node cut for 10 s", inject: cutNode, heal: restoreNode, lasts: shortCut, exits: ofNodes, names: []string{"VICTIM"}},
+	{name: "link cut for good", inject: link.cut, heal: link.restore, exits: ofNodes, names: []string{"VICTIM"}},
+	{name: "link cut for 10 s", inject: link.cut, heal: link.restore, lasts: shortCut, exits: ofNodes, names: []string{"VICTIM"}},
+	{name: "node cut for good", inject: cable.cut, heal: cable.restore, exits: ofNodes, names: []string{"VICTIM"}},
+	{name: "node cut for 10 s", inject: cable.cut, heal: cable.restore, lasts: shortCut, exits: ofNodes, names: []string{"VICTIM"}},
 	{name: "node powered off", needsMachine: true, inject: powerOff, exits: ofNodes, names: []string{"VICTIM"}},
 	{name: "node's disk full", needsMachine: true, inject: fillNode, heal: freeNode, exits: ofNodes, names: []string{"VICTIM"}},
 	// The exit code 1 is documented for a state folder that cannot be written.
@@ -63,29 +64,44 @@ func sendSignal(sig syscall.Signal) func(context.Context, *sandbox, *process, st
 	}
 }
 
-// cutLink drops all packets between the operator's computer and one node. Nodes still reach each other.
-func cutLink(ctx context.Context, s *sandbox, _ *process, victim string) error {
-	return s.changePacketRules(ctx, victim, "-I")
+// firewall is a set of rules that drop what a node sends and receives.
+type firewall struct {
+	argv  []string // the command that changes the rules
+	add   string   // its option that adds a rule; -D deletes it
+	of    func(nodeAddress) string
+	rules [][]string // the chain of each rule, and the option before the address
 }
 
-func restoreLink(ctx context.Context, s *sandbox, victim string) error {
-	if err := s.changePacketRules(ctx, victim, "-D"); err != nil {
+var (
+	// link drops all packets between the operator's computer and one node. Nodes still reach each other.
+	link = firewall{[]string{"iptables", "-w"}, "-I", func(a nodeAddress) string { return a.address }, [][]string{{"INPUT", "-s"}, {"OUTPUT", "-d"}}}
+	// cable drops all frames from and to one node, as if its cable was unplugged.
+	cable = firewall{[]string{"ebtables", "--concurrent"}, "-A", func(a nodeAddress) string { return a.mac }, [][]string{{"INPUT", "-s"}, {"FORWARD", "-s"}, {"FORWARD", "-d"}, {"OUTPUT", "-d"}}}
+)
+
+func (f firewall) cut(ctx context.Context, s *sandbox, _ *process, victim string) error {
+	return f.change(ctx, s, f.add, victim)
+}
+
+func (f firewall) restore(ctx context.Context, s *sandbox, victim string) error {
+	if err := f.change(ctx, s, "-D", victim); err != nil {
 		return err
 	}
 	s.waitForNode(ctx, victim)
 	return nil
 }
 
-// cutNode drops all frames from and to one node, as if its cable was unplugged.
-func cutNode(ctx context.Context, s *sandbox, _ *process, victim string) error {
-	return s.changeFrameRules(ctx, victim, "-A")
-}
-
-func restoreNode(ctx context.Context, s *sandbox, victim string) error {
-	if err := s.changeFrameRules(ctx, victim, "-D"); err != nil {
+// change adds or deletes the rules for a node, as soon as nixbench has recorded the node's addresses.
+func (f firewall) change(ctx context.Context, s *sandbox, action, node string) error {
+	if err := s.readAddresses(ctx, node); err != nil {
 		return err
 	}
-	s.waitForNode(ctx, victim)
+	for _, rule := range f.rules {
+		args := append(slices.Clone(f.argv[1:]), action, rule[0], rule[1], f.of(s.addresses[node]), "-j", "DROP")
+		if err := s.command(s.lab.Command(context.WithoutCancel(ctx), f.argv[0], args...)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -117,9 +133,23 @@ func freeNode(ctx context.Context, s *sandbox, victim string) error {
 	})
 }
 
-func fillState(_ context.Context, s *sandbox, _ *process, _ string) error { return s.fillState() }
+// fillState fills the file system of the state folder completely.
+func fillState(_ context.Context, s *sandbox, _ *process, _ string) error {
+	f, err := os.Create(s.filler())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	block := make([]byte, 64<<10)
+	for size := len(block); size > 0; {
+		if _, err := f.Write(block[:size]); err != nil {
+			size /= 2 // a smaller block may still fit
+		}
+	}
+	return nil
+}
 
-func freeState(_ context.Context, s *sandbox, _ string) error { return s.freeState() }
+func freeState(_ context.Context, s *sandbox, _ string) error { return os.RemoveAll(s.filler()) }
 
 // killLibvirtd kills libvirtd. The lab starts it again.
 func killLibvirtd(ctx context.Context, s *sandbox, _ *process, _ string) error {

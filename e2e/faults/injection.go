@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 // injection injects the fault of a choice into a run of nixbench, and heals the fault.
@@ -82,7 +84,7 @@ func (in *injection) injectAfterDelay(ctx context.Context, run *process) {
 		case <-ctx.Done():
 		}
 	}()
-	if !pause(ctx, in.delay) {
+	if !engine.Sleep(ctx, in.delay) {
 		return
 	}
 	err := in.fault.inject(ctx, in.s, run, in.victim)
@@ -93,7 +95,7 @@ func (in *injection) injectAfterDelay(ctx context.Context, run *process) {
 		return
 	}
 	in.err = err
-	if err != nil || in.fault.lasts == 0 || !pause(ctx, in.fault.lasts) {
+	if err != nil || in.fault.lasts == 0 || !engine.Sleep(ctx, in.fault.lasts) {
 		return
 	}
 	// The end of the run cancels ctx, but the healing must be completed. So it gets a context without cancellation.
@@ -101,16 +103,6 @@ func (in *injection) injectAfterDelay(ctx context.Context, run *process) {
 		in.err = err
 	}
 	in.healed = true
-}
-
-// pause waits for the duration d or until ctx ends. It reports whether the whole duration has passed.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
 
 // allowed reports whether the fault may cause this exit code of nixbench.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -19,35 +20,30 @@ type streamEvent struct {
 	Result   json.RawMessage `json:"result"`
 }
 
-// phase is a part of a run in which a fault can be injected.
-type phase struct {
-	begins func(streamEvent) bool
-	usual  time.Duration // about how long the phase takes; a fault is injected within this time after the phase begins
+// usual contains the phases in which a fault can be injected, and about how long each takes. A fault is injected within this time after the
+// phase begins. The durations were measured on four busy processor cores.
+var usual = map[string]time.Duration{
+	"survey":    80 * time.Millisecond,
+	"provision": 300 * time.Millisecond,
+	"image":     900 * time.Millisecond,
+	"evaluate":  200 * time.Millisecond,
+	"build":     600 * time.Millisecond,
+	"boot":      3 * time.Second,
+	"connect":   250 * time.Millisecond,
+	"copy":      500 * time.Millisecond,
+	"keys":      200 * time.Millisecond,
+	"activate":  1500 * time.Millisecond,
+	"confirm":   700 * time.Millisecond,
+	"remove":    500 * time.Millisecond,
+	"reboot":    4 * time.Second,
 }
 
-// starts returns a function that reports whether an event is the beginning of this phase of the whole run or of a node.
-func starts(event string) func(streamEvent) bool {
-	return func(o streamEvent) bool {
-		return o.Phase == event && (o.Event == "phase-start" || o.Event == "node-start")
+// begins reports whether the event is the beginning of this phase of the whole run or of a node.
+func (o streamEvent) begins(phase string) bool {
+	if phase == "reboot" { // nixbench reports a reboot as the phase activate, which lasts until the node is reachable again
+		phase = "activate"
 	}
-}
-
-// phases contains the phases by name. The durations were measured on four busy processor cores.
-var phases = map[string]phase{
-	"survey":    {begins: starts("survey"), usual: 80 * time.Millisecond},
-	"provision": {begins: starts("provision"), usual: 300 * time.Millisecond},
-	"image":     {begins: starts("image"), usual: 900 * time.Millisecond},
-	"evaluate":  {begins: starts("evaluate"), usual: 200 * time.Millisecond},
-	"build":     {begins: starts("build"), usual: 600 * time.Millisecond},
-	"boot":      {begins: starts("boot"), usual: 3 * time.Second},
-	"connect":   {begins: starts("connect"), usual: 250 * time.Millisecond},
-	"copy":      {begins: starts("copy"), usual: 500 * time.Millisecond},
-	"keys":      {begins: starts("keys"), usual: 200 * time.Millisecond},
-	"activate":  {begins: starts("activate"), usual: 1500 * time.Millisecond},
-	"confirm":   {begins: starts("confirm"), usual: 700 * time.Millisecond},
-	"remove":    {begins: starts("remove"), usual: 500 * time.Millisecond},
-	// nixbench reports a reboot as the phase activate, which lasts until the node is reachable again.
-	"reboot": {begins: starts("activate"), usual: 4 * time.Second},
+	return o.Phase == phase && (o.Event == "phase-start" || o.Event == "node-start")
 }
 
 // open contains the phases that have begun and not ended, in the order in which they began.
@@ -63,10 +59,8 @@ func (all open) follow(o streamEvent) open {
 	case "phase-start", "node-start":
 		return append(all, key)
 	case "phase-end", "node-end":
-		for i, name := range all {
-			if name == key {
-				return append(all[:i:i], all[i+1:]...)
-			}
+		if i := slices.Index(all, key); i >= 0 {
+			return slices.Delete(slices.Clone(all), i, i+1)
 		}
 	}
 	return all

@@ -38,34 +38,10 @@ func (s *sandbox) readState() (recordedState, error) {
 // domain returns the name of the libvirt domain that is the node's machine.
 func (s *sandbox) domain(node string) string { return "demo-" + node }
 
-// changePacketRules adds or removes the iptables rules that drop packets between the operator's computer and a node. action is -I or -D.
-func (s *sandbox) changePacketRules(ctx context.Context, node, action string) error {
-	return s.withAddresses(ctx, node, func(ctx context.Context, _, address string) error {
-		for _, rule := range [][]string{{"INPUT", "-s"}, {"OUTPUT", "-d"}} {
-			if err := s.command(s.lab.Command(ctx, "iptables", "-w", action, rule[0], rule[1], address, "-j", "DROP")); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// changeFrameRules adds or removes the rules that drop every frame from or to a node.
-func (s *sandbox) changeFrameRules(ctx context.Context, node, action string) error {
-	return s.withAddresses(ctx, node, func(ctx context.Context, mac, _ string) error {
-		for _, rule := range [][]string{{"INPUT", "-s"}, {"FORWARD", "-s"}, {"FORWARD", "-d"}, {"OUTPUT", "-d"}} {
-			if err := s.command(s.lab.Command(ctx, "ebtables", "--concurrent", action, rule[0], rule[1], mac, "-j", "DROP")); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// withAddresses calls do with the node's addresses as soon as nixbench has recorded these. The addresses do not
-// change until the cluster is destroyed, so they are read only once.
-func (s *sandbox) withAddresses(ctx context.Context, node string, do func(ctx context.Context, mac, address string) error) error {
-	if err := s.retry(ctx, func(ctx context.Context) error {
+// readAddresses waits until nixbench has recorded the node's addresses. The addresses do not change until the cluster is destroyed, so they
+// are read only once.
+func (s *sandbox) readAddresses(ctx context.Context, node string) error {
+	return s.retry(ctx, func(context.Context) error {
 		if s.addresses[node].mac != "" {
 			return nil
 		}
@@ -77,10 +53,7 @@ func (s *sandbox) withAddresses(ctx context.Context, node string, do func(ctx co
 			s.addresses[node] = nodeAddress{m.Machines[node].MAC, m.Machines[node].Address}
 		}
 		return err
-	}); err != nil {
-		return err
-	}
-	return do(context.WithoutCancel(ctx), s.addresses[node].mac, s.addresses[node].address)
+	})
 }
 
 // nodeAddress has the addresses of a node.
@@ -132,27 +105,3 @@ func (s *sandbox) waitForNode(ctx context.Context, node string) {
 }
 
 func (s *sandbox) filler() string { return filepath.Join(s.stateRoot(), "filler") }
-
-// fillState fills the file system of the state folder completely.
-func (s *sandbox) fillState() error {
-	f, err := os.Create(s.filler())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	block := make([]byte, 64<<10)
-	for size := len(block); size > 0; {
-		if _, err := f.Write(block[:size]); err != nil {
-			size /= 2 // a smaller block may still fit
-		}
-	}
-	return nil
-}
-
-func (s *sandbox) freeState() error {
-	err := os.Remove(s.filler())
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,13 +102,8 @@ func (rep report) summary() string {
 
 // counts returns how often each exit code occurred, as text: `0: 3, 8: 1` means three times 0 and once 8.
 func counts(codes map[int]int) string {
-	var all []int
-	for code := range codes {
-		all = append(all, code)
-	}
-	slices.Sort(all)
 	var parts []string
-	for _, code := range all {
+	for _, code := range slices.Sorted(maps.Keys(codes)) {
 		name := fmt.Sprint(code)
 		if code < 0 {
 			name = "signal"

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,9 +84,7 @@ func (s *sandbox) checkSecrets() []string {
 	}
 	texts := read(s.state("runs"))
 	for _, more := range []map[string]string{read(filepath.Join(s.lab.Dir, "log")), read(s.state("state.json")), read(s.state("runtime.json")), read(s.state("known_hosts"))} {
-		for where, text := range more {
-			texts[where] = text
-		}
+		maps.Copy(texts, more)
 	}
 	for i, text := range s.output {
 		texts[fmt.Sprintf("output %d", i)] = text
