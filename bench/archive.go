@@ -20,8 +20,8 @@ var archived = []string{"sweep.json", "source", "facts", "workloads", "trials"}
 
 // IsArchived reports whether the archive of a sweep contains the file with this path in the sweep's folder.
 func IsArchived(path string) bool {
-	parts := strings.Split(path, "/")
-	return slices.Contains(archived, parts[0]) && !slices.ContainsFunc(parts, func(p string) bool { return excluded[p] })
+	first, _, _ := strings.Cut(path, "/")
+	return slices.Contains(archived, first) && !isExcluded(path)
 }
 
 // excluded are the names of folders in a hive's folder that are not copied: the state of clusters, with their secrets, and the

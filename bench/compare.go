@@ -116,24 +116,26 @@ func encode(v any) string {
 
 // pair is a configuration that the two compared sweeps have in common.
 type pair struct {
-	name string
-	a, b Configuration
+	name           string
+	a, b           Configuration
+	indexA, indexB int      // in the configurations of the sweeps
+	changed        []string // the store paths that only one of the two has, see [CompareClosures]
+	paths          int      // the number of all paths
 }
 
 // pairConfigurations returns the configurations that two sweeps have in common, in the order of the first sweep.
 func pairConfigurations(a, b Sweep) []pair {
 	var out []pair
-	for _, c := range a.Configurations {
-		if i := indexOf(b, c.Levels); i >= 0 {
-			out = append(out, pair{describeLevels(c.Levels), c, b.Configurations[i]})
+	for i, c := range a.Configurations {
+		k := slices.IndexFunc(b.Configurations, func(other Configuration) bool { return maps.Equal(other.Levels, c.Levels) })
+		if k < 0 {
+			continue
 		}
+		p := pair{name: cmp.Or(FormatCell(c.Levels), "the only configuration"), a: c, b: b.Configurations[k], indexA: i, indexB: k}
+		p.changed, p.paths = CompareClosures(p.a.Closure, p.b.Closure)
+		out = append(out, p)
 	}
 	return out
-}
-
-// indexOf returns the index of the configuration of a sweep that has these levels, or -1.
-func indexOf(s Sweep, levels map[string]string) int {
-	return slices.IndexFunc(s.Configurations, func(c Configuration) bool { return maps.Equal(c.Levels, levels) })
 }
 
 // group joins differences with the same values in several configurations into one, whose name lists these configurations.
@@ -164,7 +166,7 @@ func compareHollow(a, b Sweep) []Difference {
 func compareFrozen(a, b Sweep) []Difference {
 	var causes [][]pair
 	for _, p := range pairConfigurations(a, b) {
-		if changed, _ := CompareClosures(p.a.Closure, p.b.Closure); len(changed) == 0 {
+		if len(p.changed) == 0 {
 			continue
 		}
 		i := slices.IndexFunc(causes, func(all []pair) bool {
@@ -180,9 +182,8 @@ func compareFrozen(a, b Sweep) []Difference {
 	for _, all := range causes {
 		var names, counts, packages []string
 		for _, p := range all {
-			changed, n := CompareClosures(p.a.Closure, p.b.Closure)
-			names, counts = append(names, p.name), append(counts, fmt.Sprintf("%d of %d paths", len(changed), n))
-			packages = append(packages, changed...)
+			names, counts = append(names, p.name), append(counts, fmt.Sprintf("%d of %d paths", len(p.changed), p.paths))
+			packages = append(packages, p.changed...)
 		}
 		out = append(out, Difference{What: "the systems of " + strings.Join(names, "; "), A: "differ in " + strings.Join(counts, " and "), B: strings.Join(shorten(packages), ", ")})
 	}
@@ -192,13 +193,11 @@ func compareFrozen(a, b Sweep) []Difference {
 // haveSameCause reports whether the systems of two configurations have changed between the sweeps for the same reason. This is so if the
 // configurations share a changed path, or all names of changed paths, and neither has kept a path that was replaced in the other one.
 func haveSameCause(p, q pair) bool {
-	x, _ := CompareClosures(p.a.Closure, p.b.Closure)
-	y, _ := CompareClosures(q.a.Closure, q.b.Closure)
-	if keepsReplaced(x, q) || keepsReplaced(y, p) {
+	if keepsReplaced(p.changed, q) || keepsReplaced(q.changed, p) {
 		return false
 	}
-	common := slices.ContainsFunc(x, func(c string) bool { return slices.Contains(y, c) })
-	return common || slices.Equal(packageNames(x), packageNames(y))
+	common := slices.ContainsFunc(p.changed, func(c string) bool { return slices.Contains(q.changed, c) })
+	return common || slices.Equal(packageNames(p.changed), packageNames(q.changed))
 }
 
 // keepsReplaced reports whether one of the changed paths is in the systems of both sweeps of the pair p, so that the path was not
@@ -209,24 +208,18 @@ func keepsReplaced(changed []string, p pair) bool {
 	})
 }
 
-// CompareResults returns the differences between the clusters and schedulers of two sweeps while trials ran. known is the result of
-// [Compare]. A difference that follows from one in known has Follows set.
-func CompareResults(a, b *Store, known []Difference) ([]Difference, error) {
-	x, err := firstResults(a)
-	if err != nil {
-		return nil, err
-	}
-	y, err := firstResults(b)
-	if err != nil {
-		return nil, err
-	}
+// CompareResults returns the differences between the clusters and schedulers of two sweeps while trials ran. attemptsA and attemptsB are
+// results of [Store.AllAttempts], and known is the result of [Compare]. A difference that follows from one in known has Follows set.
+func CompareResults(a, b Sweep, attemptsA, attemptsB map[int][]Attempt, known []Difference) []Difference {
+	x, y := a.firstResults(attemptsA), b.firstResults(attemptsB)
 	var sizes, limits group
-	for _, p := range pairConfigurations(a.Sweep, b.Sweep) {
-		first, second := x[indexOf(a.Sweep, p.a.Levels)], y[indexOf(b.Sweep, p.a.Levels)]
-		if first == nil || second == nil {
+	for _, p := range pairConfigurations(a, b) {
+		first, hasFirst := x[p.indexA]
+		second, hasSecond := y[p.indexB]
+		if !hasFirst || !hasSecond {
 			continue
 		}
-		sizes.add("the size of the cluster", p.name, formatSize(*first), formatSize(*second))
+		sizes.add("the size of the cluster", p.name, formatSize(first), formatSize(second))
 		if first.Place != nil && second.Place != nil {
 			sizes.add("the node with the commands", p.name, first.Place.Commands, second.Place.Commands)
 		}
@@ -243,7 +236,7 @@ func CompareResults(a, b *Store, known []Difference) ([]Difference, error) {
 	for i := range limits.out {
 		limits.out[i].Follows = changed(ArgumentsOfSet) || changed("the systems of ")
 	}
-	return slices.Concat(sizes.out, limits.out), nil
+	return slices.Concat(sizes.out, limits.out)
 }
 
 func formatSize(a Attempt) string {
@@ -251,21 +244,14 @@ func formatSize(a Attempt) string {
 }
 
 // firstResults returns, by the index of a configuration, the first result of the configuration that counts.
-func firstResults(st *Store) (map[int]*Attempt, error) {
-	out := map[int]*Attempt{}
-	for _, t := range st.Sweep.Trials {
-		if out[t.Configuration] != nil {
-			continue
-		}
-		r, err := st.Result(t.Number)
-		if err != nil {
-			return nil, err
-		}
-		if r != nil {
-			out[t.Configuration] = r
+func (s Sweep) firstResults(attempts map[int][]Attempt) map[int]Attempt {
+	out := map[int]Attempt{}
+	for _, t := range slices.Backward(s.Trials) {
+		if i := slices.IndexFunc(attempts[t.Number], Attempt.Counts); i >= 0 {
+			out[t.Configuration] = attempts[t.Number][i]
 		}
 	}
-	return out, nil
+	return out
 }
 
 // compareLimits returns the limits whose values differ, and those that are in only one of the lists.
@@ -287,13 +273,6 @@ func compareLimits(a, b []player.Limit) []Difference {
 		}
 	}
 	return out
-}
-
-func describeLevels(levels map[string]string) string {
-	if len(levels) == 0 {
-		return "the only configuration"
-	}
-	return FormatCell(levels)
 }
 
 // CompareClosures returns the store paths that only one of two closures has, and the number of different paths of both closures. Paths of

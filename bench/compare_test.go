@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -132,38 +131,24 @@ func TestCompareSets(t *testing.T) {
 
 // What is recorded of trials is compared: the size of the cluster, where commands ran, and limits.
 func TestCompareResults(t *testing.T) {
-	now := time.Now()
-	create := func(nodes, cpus int, place, qps string) *Store {
-		s := Sweep{Source: "hive", Configurations: []Configuration{configuration("one")}, Trials: []Trial{{Number: 1, Block: 1, Cell: map[string]string{"workload": "null"}}}}
-		st, err := Create(t.TempDir(), s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		number, _, err := st.begin(1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = st.finish(Attempt{
-			Trial: 1, Number: number, Began: now, Ended: now, State: Valid, Limits: []player.Limit{{Name: "kube-api-qps", Value: qps}},
-			Place: &player.Place{Commands: place}, Result: trial.Result{Nodes: nodes, CPUs: cpus},
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return st
+	s := Sweep{Configurations: []Configuration{configuration("one")}, Trials: []Trial{{Number: 1, Block: 1, Cell: map[string]string{"workload": "null"}}}}
+	attempts := func(nodes, cpus int, place, qps string) map[int][]Attempt {
+		return map[int][]Attempt{1: {{State: Failed}, {
+			State: Valid, Limits: []player.Limit{{Name: "kube-api-qps", Value: qps}}, Place: &player.Place{Commands: place}, Result: trial.Result{Nodes: nodes, CPUs: cpus},
+		}}}
 	}
-	a, b := create(2, 4, "head-1", "50"), create(2, 8, "client-1", "1000")
-	got, err := CompareResults(a, b, []Difference{{What: "the client"}})
+	a, b := attempts(2, 4, "head-1", "50"), attempts(2, 8, "client-1", "1000")
+	got := CompareResults(s, s, a, b, []Difference{{What: "the client"}})
 	want := []Difference{
 		{What: "the size of the cluster of scheduler=one", A: "2 nodes with 4 processors", B: "2 nodes with 8 processors", Follows: true},
 		{What: "the node with the commands of scheduler=one", A: "head-1", B: "client-1", Follows: true},
 		{What: "kube-api-qps of scheduler=one", A: "50", B: "1000"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Error(err, diff)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
-	if got, err := CompareResults(a, b, []Difference{{What: "the systems of scheduler=one"}}); err != nil || !got[2].Follows || got[0].Follows {
-		t.Errorf("%v %+v", err, got)
+	if got := CompareResults(s, s, a, b, []Difference{{What: "the systems of scheduler=one"}}); !got[2].Follows || got[0].Follows {
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -178,7 +163,10 @@ func TestCompareLevels(t *testing.T) {
 		c("two", "4", "a2-glibc-2", "b3-nixos-system-node-1-26.05", "c2-hosts"),
 		c("three", "8", "a1-glibc-2", "e1-extra-1"),
 	}}
-	got := compareConfigurations(s, map[int][]player.Limit{0: {{Name: "qps", Value: "50"}}, 1: {{Name: "qps", Value: "100"}}})
+	s.Trials = []Trial{{Number: 1}, {Number: 2, Configuration: 1}}
+	got := s.CompareLevels(map[int][]Attempt{
+		1: {{State: Valid, Limits: []player.Limit{{Name: "qps", Value: "50"}}}}, 2: {{State: Suspect, Limits: []player.Limit{{Name: "qps", Value: "100"}}}},
+	})
 	var text []string
 	for _, d := range got {
 		text = append(text, FormatCell(d.A)+" | "+FormatCell(d.B)+" | "+strings.Join(d.Factors, " ")+" | "+d.String()+" | "+strings.Join(d.Undeclared, ", "))
@@ -193,7 +181,7 @@ func TestCompareLevels(t *testing.T) {
 	}
 	s.Configurations[0].Closure = paths("a1-glibc-2.40", "c1-kubelet-node-1.yaml", "f1-initrd-linux-6.12")
 	s.Configurations[1].Closure = paths("a9-glibc-2.40", "e1-extra-1.0", "c2-kubelet-node-1.yaml", "c3-kubelet-node-2.yaml", "f2-initrd-linux-6.12")
-	got = compareConfigurations(s, nil)
+	got = s.CompareLevels(nil)
 	if diff := cmp.Diff([]string{"only the second has extra-1.0", "another build of glibc-2.40"}, got[0].Undeclared); diff != "" {
 		t.Error(diff)
 	}

@@ -33,22 +33,12 @@ func (d LevelDifference) String() string {
 
 // CompareLevels compares all pairs of configurations that differ in the level of exactly one factor. It compares their systems, and the
 // limits with which their schedulers ran. A configuration that is in no such pair is compared with the first configuration.
-func (st *Store) CompareLevels() ([]LevelDifference, error) {
-	firsts, err := firstResults(st)
-	limits := map[int][]player.Limit{}
-	for i, r := range firsts {
-		limits[i] = r.Limits
-	}
-	return compareConfigurations(st.Sweep, limits), err
-}
-
-// compareConfigurations compares the configurations of a sweep. limits maps the index of a configuration to the limits with which its
-// scheduler ran.
-func compareConfigurations(s Sweep, limits map[int][]player.Limit) []LevelDifference {
+// attempts is the result of [Store.AllAttempts].
+func (s Sweep) CompareLevels(attempts map[int][]Attempt) []LevelDifference {
 	var out []LevelDifference
-	paired := map[int]bool{}
+	paired, first := map[int]bool{}, s.firstResults(attempts)
 	add := func(i, k int) {
-		out = append(out, compareLevels(s.Configurations[i], s.Configurations[k], limits[i], limits[k]))
+		out = append(out, compareLevels(s.Configurations[i], s.Configurations[k], first[i].Limits, first[k].Limits))
 	}
 	for k := range s.Configurations {
 		for i := range k {

@@ -38,10 +38,16 @@ func checkProgram(name string, w WorkloadOptions) error {
 	return nil
 }
 
-// HashProgram returns a hash that identifies the program of a workload and the program's arguments. It returns an empty string if the
+// DescribeWorkload returns the identity of a workload with these jobs. It returns an error if the program of the workload cannot be executed.
+func DescribeWorkload(name string, w WorkloadOptions, jobs []workload.Job) (Workload, error) {
+	program, err := hashProgram(name, w)
+	return Workload{Hash: workload.Hash(jobs), Jobs: len(jobs), Tasks: workload.Tasks(jobs), Program: program}, err
+}
+
+// hashProgram returns a hash that identifies the program of a workload and the program's arguments. It returns an empty string if the
 // workload has no program. For a program that Nix builds, the hash contains the path instead of the content. If the program cannot be
 // executed, it returns an error.
-func HashProgram(name string, w WorkloadOptions) (string, error) {
+func hashProgram(name string, w WorkloadOptions) (string, error) {
 	if len(w.Program) == 0 {
 		return "", nil
 	}

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/nixbench/nixbench/bench/workload"
 )
 
 // player of a workload: it finishes the jobs in the file, or two of its own, and stores what it sees of its environment.
@@ -67,7 +65,7 @@ func TestProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 		for number := 1; number <= 2; number++ {
-			a, err := r.Store.Result(number)
+			a, err := firstResult(r.Store, number)
 			if err != nil || a == nil {
 				all, _ := r.Store.Attempts(number)
 				t.Fatalf("%v %+v", err, all)
@@ -125,7 +123,7 @@ func TestDocumentedProgram(t *testing.T) {
 		if err := r.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		a, err := r.Store.Result(1)
+		a, err := firstResult(r.Store, 1)
 		if err != nil || a == nil || a.Result.Finished != finished || a.Result.Failed != 3-finished {
 			t.Errorf("%v, %+v", err, a)
 		}
@@ -136,8 +134,11 @@ func TestDocumentedProgram(t *testing.T) {
 func TestProgramIdentity(t *testing.T) {
 	b := programBenchmark(writeProgram(t, playScript))
 	r := newRunner(t, b, &fakeCluster{})
-	jobs := map[string][]workload.Job{"own": nil}
-	if !r.Store.IsOf(b, jobs, nil) || !r.Store.IsOf(programBenchmark(writeProgram(t, playScript)), jobs, nil) {
+	continues := func(b Benchmark) bool {
+		own, err := DescribeWorkload("own", b.Workloads["own"], nil)
+		return err == nil && r.Store.Sweep.IsOf(b, map[string]Workload{"own": own}, nil)
+	}
+	if !continues(b) || !continues(programBenchmark(writeProgram(t, playScript))) {
 		t.Error("the same program is another one")
 	}
 	other := programBenchmark(writeProgram(t, playScript+"\n"))
@@ -147,7 +148,7 @@ func TestProgramIdentity(t *testing.T) {
 	moreArguments.Workloads["own"] = w
 	missing := programBenchmark("/no/such/play.sh")
 	for name, b := range map[string]Benchmark{"other content": other, "more arguments": moreArguments, "no file": missing, "no program": benchmark()} {
-		if r.Store.IsOf(b, jobs, nil) {
+		if continues(b) {
 			t.Errorf("%s: the sweep continues", name)
 		}
 	}

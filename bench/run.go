@@ -12,9 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/bench/workload"
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 // Cluster deploys the configurations of a sweep.
@@ -47,15 +49,8 @@ type Running struct {
 const EmulatedDoubt = "the machines are emulated, without KVM: only ratios mean something"
 
 // Observer observes this computer during a trial. The machines of the cluster run on this computer and belong to the benchmark. The
-// returned function ends the observation.
-type Observer func(ctx context.Context, t Trial, r *Running) (stop func() Observation)
-
-// Observation is the result of an [Observer]: whether something other than the benchmark disturbed a trial.
-type Observation struct {
-	State   string // valid, suspect or invalid
-	Reasons []string
-	Report  []byte // JSON
-}
+// returned function ends the observation, and returns whether something other than the benchmark disturbed the trial.
+type Observer func(ctx context.Context, t Trial, r *Running) (stop func() (noise.Verdict, *noise.Report))
 
 // Runner executes the trials of a sweep.
 type Runner struct {
@@ -98,7 +93,7 @@ func (r *Runner) Run(ctx context.Context) error {
 // runOnce makes an attempt of a trial, unless the trial has a result or no attempts left. It reports whether the trial is done.
 func (r *Runner) runOnce(ctx context.Context, t Trial) (done bool, err error) {
 	all, err := r.Store.Attempts(t.Number)
-	if err != nil || r.Store.isDone(all) {
+	if err != nil || r.Store.Sweep.isDone(all) {
 		return true, err
 	}
 	number, folder, err := r.Store.begin(t.Number)
@@ -195,12 +190,10 @@ func (a *attempt) execute(ctx context.Context, folder string) error {
 		return fmt.Errorf("the limits of the scheduler: %w", err)
 	}
 	if err := a.phase("pause", func() error {
-		select {
-		case <-time.After(seconds(sweep.Benchmark.Pause)):
-			return nil
-		case <-ctx.Done():
+		if !engine.Sleep(ctx, seconds(sweep.Benchmark.Pause)) {
 			return context.Cause(ctx)
 		}
+		return nil
 	}); err != nil {
 		return err
 	}
@@ -210,11 +203,11 @@ func (a *attempt) execute(ctx context.Context, folder string) error {
 // play submits the jobs, computes the metrics of the trial, and decides whether the trial is valid, suspect or invalid.
 func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job, running *Running) error {
 	var before counters
-	stop := func() Observation { return Observation{} } // until the observation has begun
+	stop := func() (v noise.Verdict, r *noise.Report) { return } // until the observation has begun
 	defer func() { stop() }()
 	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Workload()].TimeLimit)
 	playErr := a.submit(ctx, p, jobs, limit, func() error { // measure usage and noise from here on, without the preparations of the player
-		stop = sync.OnceValue(a.Observe(ctx, a.trial, running))
+		stop = sync.OnceValues(a.Observe(ctx, a.trial, running))
 		before = readCounters(ctx, p, false)
 		if before.errUsage != nil {
 			return fmt.Errorf("the usage of the scheduler: %w", before.errUsage)
@@ -230,14 +223,14 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	if unfinished { // remove the jobs that still run, which would slow down the canary, the fixed work after the trial
 		cleanErr = a.phase("clean", func() error { return p.Clean(ctx) })
 	}
-	observation := stop()
+	verdict, report := stop()
 	cpus := running.CPUs
 	if len(jobs) == 0 {
 		jobs, cpus = ObservedJobs(a.events, a.start), 0 // the number of processors of these jobs is unknown
 	}
 	a.Result = trial.Measure(jobs, a.start, a.ended, a.events, running.Nodes, cpus)
 	a.Result.Hollow = running.Hollow
-	a.State, a.Reasons, a.Noise = observation.State, observation.Reasons, observation.Report
+	a.State, a.Reasons, a.Noise = verdict.State, verdict.Reasons, report
 	a.addCounters(p, before, after)
 	a.addClocks(p)
 	a.doubt(running.Doubts...)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/player/null"
 	"github.com/nixbench/nixbench/bench/trial"
@@ -85,9 +86,19 @@ func newRunner(t *testing.T, b Benchmark, c *fakeCluster) *Runner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Runner{Store: st, Cluster: c, Observe: func(context.Context, Trial, *Running) func() Observation {
-		return func() Observation { return Observation{State: Valid} }
+	return &Runner{Store: st, Cluster: c, Observe: func(context.Context, Trial, *Running) func() (noise.Verdict, *noise.Report) {
+		return func() (noise.Verdict, *noise.Report) { return noise.Verdict{State: Valid}, nil }
 	}}
+}
+
+// firstResult returns the attempt of a trial whose result is used, or nil if there is none yet.
+func firstResult(st *Store, number int) (*Attempt, error) {
+	all, err := st.Attempts(number)
+	i := slices.IndexFunc(all, Attempt.Counts)
+	if err != nil || i < 0 {
+		return nil, err
+	}
+	return &all[i], nil
 }
 
 func TestPlan(t *testing.T) {
@@ -177,7 +188,7 @@ func TestRun(t *testing.T) {
 	if err != nil || p.Done != 16 || p.States[Valid] != 16 || c.deployed != 16 || c.removed != 16 {
 		t.Errorf("%+v, %d deployments, %d removals, %v", p, c.deployed, c.removed, err)
 	}
-	a, err := r.Store.Result(1)
+	a, err := firstResult(r.Store, 1)
 	if err != nil || a == nil || a.Result.Finished != 2 || !a.Result.Complete || a.Result.Metrics["throughput"] == 0 {
 		t.Fatalf("%+v, %v", a, err)
 	}
@@ -235,13 +246,15 @@ func TestRepeated(t *testing.T) {
 	c := &fakeCluster{}
 	r := newRunner(t, benchmark(), c)
 	observed := 0
-	r.Observe = func(context.Context, Trial, *Running) func() Observation {
+	r.Observe = func(context.Context, Trial, *Running) func() (noise.Verdict, *noise.Report) {
 		observed++
 		state := Valid
 		if observed == 2 {
 			state = Invalid
 		}
-		return func() Observation { return Observation{State: state, Reasons: []string{"a reason"}} }
+		return func() (noise.Verdict, *noise.Report) {
+			return noise.Verdict{State: state, Reasons: []string{"a reason"}}, nil
+		}
 	}
 	var order []int
 	r.End = func(t Trial, _ Attempt) { order = append(order, t.Number) }
@@ -291,7 +304,7 @@ func TestTimeLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tr := range r.Store.Sweep.Trials {
-		a, err := r.Store.Result(tr.Number)
+		a, err := firstResult(r.Store, tr.Number)
 		if err != nil || a == nil {
 			t.Fatalf("%s: %v", tr, err)
 		}
@@ -315,7 +328,7 @@ func TestLimited(t *testing.T) {
 	if err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	a, err := r.Store.Result(1)
+	a, err := firstResult(r.Store, 1)
 	if err != nil || a == nil {
 		t.Fatal(err)
 	}
@@ -518,9 +531,12 @@ func TestMeasuredTime(t *testing.T) {
 			}
 			r := newRunner(t, b, &fakeCluster{})
 			var log []string
-			r.Observe = func(context.Context, Trial, *Running) func() Observation {
+			r.Observe = func(context.Context, Trial, *Running) func() (noise.Verdict, *noise.Report) {
 				log = append(log, "observe")
-				return func() Observation { log = append(log, "judge"); return Observation{State: Valid} }
+				return func() (noise.Verdict, *noise.Report) {
+					log = append(log, "judge")
+					return noise.Verdict{State: Valid}, nil
+				}
 			}
 			a := &attempt{Runner: r, trial: r.Store.Sweep.Trials[0], Attempt: Attempt{Phases: map[string]float64{}}}
 			if err := a.play(t.Context(), &busyPlayer{Player: null.New(null.Options{}), log: &log}, c.jobs, &Running{}); err != nil {

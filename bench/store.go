@@ -68,7 +68,7 @@ type Attempt struct {
 	Requests []player.Request `json:"requests,omitempty"`
 	Place    *player.Place    `json:"place,omitempty"` // where commands ran
 	Clock    *Clock           `json:"clock,omitempty"` // absent if the player converts no times
-	Noise    json.RawMessage  `json:"noise,omitempty"`
+	Noise    *noise.Report    `json:"noise,omitempty"`
 	Result   trial.Result     `json:"result"`
 }
 
@@ -103,14 +103,14 @@ func Create(folder string, s Sweep, jobs map[string][]workload.Job) (*Store, err
 		if err := durable.Write(workloadFile(folder, name), workload.Encode(list)); err != nil {
 			return nil, err
 		}
-		hash, err := HashProgram(name, workloads[name])
-		if err == nil && hash != "" {
+		w, err := DescribeWorkload(name, workloads[name], list)
+		if err == nil && w.Program != "" {
 			err = keepProgram(folder, name, workloads[name])
 		}
 		if err != nil {
 			return nil, err
 		}
-		s.Workloads[name] = Workload{Hash: workload.Hash(list), Jobs: len(list), Tasks: workload.Tasks(list), Program: hash}
+		s.Workloads[name] = w
 	}
 	return Repeat(folder, s)
 }
@@ -244,14 +244,16 @@ func (st *Store) Attempts(number int) ([]Attempt, error) {
 	}
 }
 
-// Result returns the attempt of a trial whose result is used, or nil if there is none yet.
-func (st *Store) Result(number int) (*Attempt, error) {
-	all, err := st.Attempts(number)
-	i := slices.IndexFunc(all, Attempt.Counts)
-	if err != nil || i < 0 {
-		return nil, err
+// AllAttempts returns the attempts of all trials that have a result, by the number of the trial.
+func (st *Store) AllAttempts() (map[int][]Attempt, error) {
+	out := map[int][]Attempt{}
+	for _, t := range st.Sweep.Trials {
+		var err error
+		if out[t.Number], err = st.Attempts(t.Number); err != nil {
+			return nil, err
+		}
 	}
-	return &all[i], nil
+	return out, nil
 }
 
 func (st *Store) attemptFolder(trial, attempt int) string {
@@ -336,27 +338,29 @@ type Progress struct {
 
 // Progress reads how much of the sweep is done.
 func (st *Store) Progress() (Progress, error) {
-	p := Progress{Trials: len(st.Sweep.Trials), States: map[string]int{}}
-	for _, t := range st.Sweep.Trials {
-		all, err := st.Attempts(t.Number)
-		if err != nil {
-			return p, err
-		}
+	all, err := st.AllAttempts()
+	return st.Sweep.ProgressOf(all), err
+}
+
+// ProgressOf returns how much of the sweep is done by these attempts, the result of [Store.AllAttempts].
+func (s Sweep) ProgressOf(attempts map[int][]Attempt) Progress {
+	p := Progress{Trials: len(s.Trials), States: map[string]int{}}
+	for _, all := range attempts {
 		for _, a := range all {
 			p.States[a.State]++
 			p.Played += a.Phases["play"]
 			p.Elapsed += a.Ended.Sub(a.Began).Seconds()
 		}
-		if st.isDone(all) {
+		if s.isDone(all) {
 			p.Done++
 		}
 	}
-	return p, nil
+	return p
 }
 
 // isDone reports whether a trial with these attempts has a result that counts, or no attempts left.
-func (st *Store) isDone(all []Attempt) bool {
-	return slices.ContainsFunc(all, Attempt.Counts) || len(all) > st.Sweep.Benchmark.Retries
+func (s Sweep) isDone(all []Attempt) bool {
+	return slices.ContainsFunc(all, Attempt.Counts) || len(all) > s.Benchmark.Retries
 }
 
 // Find returns the sweep whose id begins with ref. If ref is "last", it returns the last sweep.

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -10,10 +9,9 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/nixbench/nixbench/bench/workload"
+	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -99,13 +97,7 @@ func (t Trial) String() string { return FormatCell(t.Cell) }
 func (t Trial) Workload() string { return t.Cell[WorkloadFactor] }
 
 // FormatCell returns a cell as text, such as `roles.worker.count=2 scheduler=slurm workload=null`.
-func FormatCell(cell map[string]string) string {
-	var out []string
-	for _, f := range slices.Sorted(maps.Keys(cell)) {
-		out = append(out, f+"="+cell[f])
-	}
-	return strings.Join(out, " ")
-}
+func FormatCell(cell map[string]string) string { return stats.JoinLevels(cell, " ") }
 
 // configurationOf returns those levels of a cell that determine machines and systems.
 func configurationOf(cell map[string]string) map[string]string {
@@ -139,11 +131,7 @@ func (c Configuration) Sets() []string {
 
 // FactsFile returns the name of the file with the facts (addresses and hashes of keys) of the configuration.
 func (c Configuration) FactsFile() string {
-	var all []string
-	for _, f := range slices.Sorted(maps.Keys(c.Levels)) {
-		all = append(all, f+"="+c.Levels[f])
-	}
-	return hashOf([]byte(strings.Join(all, "\n")))[len("sha256:"):][:16] + ".json"
+	return hashOf([]byte(stats.JoinLevels(c.Levels, "\n")))[len("sha256:"):][:16] + ".json"
 }
 
 // Plan returns the configurations and the trials of a benchmark. Only the seed determines the order of the trials, so that a repetition
@@ -229,19 +217,9 @@ func hashOf(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// IsOf reports whether the sweep executes the benchmark b with these jobs and these arguments of --set.
-func (st *Store) IsOf(b Benchmark, jobs map[string][]workload.Job, sets []string) bool {
-	for name, list := range jobs {
-		if st.Sweep.Workloads[name].Hash != workload.Hash(list) {
-			return false
-		}
-		if hash, err := HashProgram(name, b.Workloads[name]); err != nil || st.Sweep.Workloads[name].Program != hash {
-			return false
-		}
-	}
-	old, errOld := json.Marshal(withoutJobs(st.Sweep.Benchmark))
-	now, errNow := json.Marshal(withoutJobs(b))
-	return errOld == nil && errNow == nil && bytes.Equal(old, now) && slices.Equal(st.Sweep.Sets, sets)
+// IsOf reports whether the sweep executes the benchmark b with these workloads and these arguments of --set.
+func (s Sweep) IsOf(b Benchmark, workloads map[string]Workload, sets []string) bool {
+	return maps.Equal(s.Workloads, workloads) && encode(withoutJobs(s.Benchmark)) == encode(withoutJobs(b)) && slices.Equal(s.Sets, sets)
 }
 
 // withoutJobs returns a copy of the benchmark without the jobs and programs of workloads, which are in files of the sweep. The name

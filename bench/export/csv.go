@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nixbench/nixbench/bench"
 )
 
 // CSV writes a table of the values of all trials. A trial has one row for each metric, for each kind of request, and for each figure of
 // its noise. The columns are the sweep, the cell, the levels of the factors, the numbers and the verdict of the trial, and the name and the
 // value. A text that a spreadsheet would read as a formula gets a ' in front, because another user may have chosen the names.
-func CSV(w io.Writer, s Sweep) error {
+func CSV(w io.Writer, s bench.Sweep, trials []Trial) error {
 	table := csv.NewWriter(w)
 	write := func(row []string) error {
 		for i, text := range row {
@@ -22,22 +24,30 @@ func CSV(w io.Writer, s Sweep) error {
 		}
 		return table.Write(row)
 	}
-	header := append([]string{"sweep", "cell"}, s.columns()...)
+	header := append([]string{"sweep", "cell"}, columns(s)...)
 	if err := write(append(header, "block", "order", "attempt", "verdict", "reasons", "metric", "value")); err != nil {
 		return err
 	}
-	for _, t := range s.Trials {
-		trial := append([]string{s.Name, t.Cell}, s.levels(t)...)
-		trial = append(trial, strconv.Itoa(t.Block), strconv.Itoa(t.Order), strconv.Itoa(t.Attempt), t.Verdict, strings.Join(t.Reasons, "; "))
+	for _, t := range trials {
+		a := t.Attempt
+		trial := []string{s.Name, t.String()}
+		for _, f := range factors(s) {
+			trial = append(trial, t.Cell[f])
+		}
+		trial = append(trial, strconv.Itoa(t.Block), strconv.Itoa(t.Number), strconv.Itoa(a.Number), a.State, strings.Join(a.Reasons, "; "))
 		for _, name := range t.metricNames() {
-			if err := write(append(trial[:len(trial):len(trial)], name, format(t.Metrics[name]))); err != nil {
+			if err := write(append(trial[:len(trial):len(trial)], name, format(a.Result.Metrics[name]))); err != nil {
 				return err
 			}
 		}
 		others := map[string]float64{}
-		maps.Copy(others, t.Requests)
-		for name, value := range t.Noise {
-			others["noise "+name] = value
+		for _, r := range a.Requests {
+			others[r.Name()] += float64(r.Count)
+		}
+		if a.Noise != nil {
+			for name, value := range a.Noise.Figures() {
+				others["noise "+name] = value
+			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(others)) {
 			if err := write(append(trial[:len(trial):len(trial)], name, format(others[name]))); err != nil {

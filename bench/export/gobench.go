@@ -9,36 +9,32 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/nixbench/nixbench/bench"
 )
 
 // GoBench writes a sweep in the benchmark format of Go, which benchstat reads. A trial is a line. Its name has the factors and levels,
 // and its units are the metrics. The verdict is a configuration line, so that benchstat does not mix trials with different verdicts.
 // Blocks and attempts are not written, so that benchstat treats the trials of a cell as repetitions.
-func GoBench(w io.Writer, s Sweep) error {
+func GoBench(w io.Writer, s bench.Sweep, trials []Trial) error {
 	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "sweep: %s\nsweep-id: %s\n", oneLine(s.Name), oneLine(s.ID))
-	if s.Version != "" {
-		fmt.Fprintf(b, "nixbench: %s\n", oneLine(s.Version))
-	}
-	if !s.Started.IsZero() {
-		fmt.Fprintf(b, "started: %s\n", s.Started.UTC().Format(time.RFC3339))
-	}
+	fmt.Fprintf(b, "sweep: %s\nsweep-id: %s\nnixbench: %s\nstarted: %s\n", oneLine(s.Name), oneLine(s.ID), oneLine(s.Nixbench), s.Created.UTC().Format(time.RFC3339))
 	verdict := ""
-	for _, t := range s.Trials {
+	for _, t := range trials {
 		line := ""
 		for _, name := range t.metricNames() {
-			if v := t.Metrics[name]; !math.IsNaN(v) {
+			if v := t.Attempt.Result.Metrics[name]; !math.IsNaN(v) {
 				line += " " + format(v) + " " + escapeWord(name, "%")
 			}
 		}
 		if line == "" {
 			continue // a trial without metrics has no line, because a line needs a value
 		}
-		if t.Verdict != verdict {
-			verdict = t.Verdict
+		if t.Attempt.State != verdict {
+			verdict = t.Attempt.State
 			fmt.Fprintf(b, "\nverdict: %s\n", oneLine(verdict))
 		}
-		fmt.Fprintf(b, "%s 1%s\n", s.benchmarkName(t), line)
+		fmt.Fprintf(b, "%s 1%s\n", benchmarkName(s, t), line)
 	}
 	return b.Flush()
 }
@@ -46,10 +42,10 @@ func GoBench(w io.Writer, s Sweep) error {
 // processorSuffix matches the end of a benchmark's name, such as -8, that benchstat would take for a number of processors.
 var processorSuffix = regexp.MustCompile(`-(\d+)$`)
 
-func (s Sweep) benchmarkName(t Trial) string {
+func benchmarkName(s bench.Sweep, t Trial) string {
 	name := "BenchmarkTrial"
-	for _, f := range s.Factors {
-		name += "/" + escapeWord(f, "%/=") + "=" + escapeWord(t.Levels[f], "%/")
+	for _, f := range factors(s) {
+		name += "/" + escapeWord(f, "%/=") + "=" + escapeWord(t.Cell[f], "%/")
 	}
 	return processorSuffix.ReplaceAllString(name, "%2D$1")
 }

@@ -5,8 +5,6 @@
 package export
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"math"
@@ -15,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/bench"
-	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -29,51 +26,31 @@ func Write(w io.Writer, st *bench.Store, format string, trial int) error {
 	if format == "archive" {
 		return st.WriteArchive(w)
 	}
-	s, err := Read(st)
+	trials, err := list(st)
 	switch {
 	case err != nil:
 		return err
 	case format == "csv":
-		return CSV(w, s)
+		return CSV(w, st.Sweep, trials)
 	case format == "gobench":
-		return GoBench(w, s)
+		return GoBench(w, st.Sweep, trials)
 	}
-	for _, t := range s.Trials {
-		if t.Order == trial && (t.Verdict == bench.Valid || t.Verdict == bench.Suspect) {
-			return SWF(w, s, t)
+	for _, t := range trials {
+		if t.Number == trial && t.Attempt.Counts() {
+			jobs, events, err := st.Played(t.Trial, t.Attempt)
+			if err != nil {
+				return err
+			}
+			return SWF(w, st.Sweep, t, addTimes(jobs, events, t.Attempt.Result.Began))
 		}
 	}
-	return failure.NewUsage("trial %d of %s has no result; nixbench bench show lists the trials", trial, s.ID)
+	return failure.NewUsage("trial %d of %s has no result; nixbench bench show lists the trials", trial, st.Sweep.ID)
 }
 
-// Sweep contains the trials of one execution of a benchmark, for export.
-type Sweep struct {
-	Name    string
-	ID      string
-	Version string // the version of nixbench
-	Started time.Time
-	Factors []string
-	Trials  []Trial
-}
-
-// Trial is a trial of a cell, with its result.
+// Trial is a trial with one of its attempts that have a result.
 type Trial struct {
-	Cell    string
-	Levels  map[string]string // the level of each factor
-	Block   int
-	Order   int      // number of the trial in the order of the sweep
-	Attempt int      // number of the attempt to execute the trial, from 1
-	Verdict string   // valid, suspect or invalid
-	Reasons []string // reasons of the verdict, only for the format CSV
-	// Noise has the noise figures of the computer during the trial, by name. Only the format CSV contains these figures.
-	Noise   map[string]float64
-	Started time.Time
-	Ended   time.Time
-	Metrics map[string]float64
-	// Requests has, by the name of a kind of request, the number of such requests. Only the format CSV contains these numbers.
-	Requests map[string]float64
-	Events   string // path of the file with the events, relative to the folder of the sweep
-	Jobs     []Job
+	bench.Trial
+	Attempt bench.Attempt
 }
 
 // Job is a job of a trial with the times of its events, in seconds after the start of the trial. A time is nil if it was not observed.
@@ -85,45 +62,18 @@ type Job struct {
 	Failed    bool // whether the job has ended with an error, or was refused
 }
 
-// Read reads the attempts of a sweep that have a result, without the trials of the warm-up.
-func Read(st *bench.Store) (Sweep, error) {
-	s := st.Sweep
-	out := Sweep{Name: s.Name, ID: s.ID, Version: s.Nixbench, Started: s.Created, Factors: slices.Sorted(maps.Keys(s.Benchmark.Factors))}
-	for _, t := range s.Trials {
-		attempts, err := st.Attempts(t.Number)
-		if err != nil {
-			return out, err
-		}
-		for _, a := range attempts {
-			if t.Block == 0 || a.State == bench.Failed {
-				continue
+// list returns the attempts of a sweep that have a result, without the trials of the warm-up.
+func list(st *bench.Store) ([]Trial, error) {
+	all, err := st.AllAttempts()
+	var out []Trial
+	for _, t := range st.Sweep.Trials {
+		for _, a := range all[t.Number] {
+			if t.Block > 0 && a.State != bench.Failed {
+				out = append(out, Trial{t, a})
 			}
-			x := Trial{
-				Cell: t.String(), Levels: t.Cell, Block: t.Block, Order: t.Number, Attempt: a.Number, Verdict: a.State, Started: a.Began, Ended: a.Ended,
-				Reasons: a.Reasons, Metrics: a.Result.Metrics, Requests: map[string]float64{}, Noise: noiseFigures(a),
-				Events: fmt.Sprintf("trials/%d/%d/events.jsonl", t.Number, a.Number),
-			}
-			for _, r := range a.Requests {
-				x.Requests[r.Name()] += float64(r.Count)
-			}
-			jobs, events, err := st.Played(t, a)
-			if err != nil {
-				return out, err
-			}
-			x.Jobs = addTimes(jobs, events, a.Result.Began)
-			out.Trials = append(out.Trials, x)
 		}
 	}
-	return out, nil
-}
-
-// noiseFigures returns the figures in the noise report of an attempt by their names, such as kernel_messages.
-func noiseFigures(a bench.Attempt) map[string]float64 {
-	var r noise.Report
-	if len(a.Noise) == 0 || json.Unmarshal(a.Noise, &r) != nil {
-		return nil
-	}
-	return maps.Collect(r.Figures())
+	return out, err
 }
 
 // addTimes returns the jobs of a trial, each with the times of its events.
@@ -161,39 +111,28 @@ func addTimes(jobs []workload.Job, events []player.Event, began time.Time) []Job
 // ownColumns are the names of the columns that each table has. A factor with such a name gets another name.
 var ownColumns = []string{"sweep", "sweep_id", "cell", "block", "order", "attempt", "verdict", "reasons", "metric", "value"}
 
+// factors returns the factors of a sweep, sorted.
+func factors(s bench.Sweep) []string { return slices.Sorted(maps.Keys(s.Benchmark.Factors)) }
+
 // columns returns the names of the factors as columns. A name that is already in use gets a prefix.
-func (s Sweep) columns() []string {
-	used := map[string]bool{}
-	for _, c := range ownColumns {
-		used[c] = true
-	}
+func columns(s bench.Sweep) []string {
 	var out []string
-	for _, f := range s.Factors {
-		name := f
-		if used[name] {
+	isUsed := func(name string) bool { return slices.Contains(ownColumns, name) || slices.Contains(out, name) }
+	for _, name := range factors(s) {
+		if isUsed(name) {
 			name = "factor_" + name
 		}
 		free := name
-		for n := 2; used[free]; n++ {
+		for n := 2; isUsed(free); n++ {
 			free = name + "_" + strconv.Itoa(n)
 		}
-		used[free] = true
 		out = append(out, free)
 	}
 	return out
 }
 
-// levels returns the levels of a trial in the order of the factors.
-func (s Sweep) levels(t Trial) []string {
-	var out []string
-	for _, f := range s.Factors {
-		out = append(out, t.Levels[f])
-	}
-	return out
-}
-
 // metricNames returns the sorted names of the metrics of a trial.
-func (t Trial) metricNames() []string { return slices.Sorted(maps.Keys(t.Metrics)) }
+func (t Trial) metricNames() []string { return slices.Sorted(maps.Keys(t.Attempt.Result.Metrics)) }
 
 // format returns a number as text, with the digits that are needed to parse exactly the same number from the text.
 func format(v float64) string {

@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/nixbench/nixbench/bench"
 )
 
 // The states of a job in the Standard Workload Format.
@@ -19,8 +21,8 @@ const (
 
 // SWF writes the jobs of a trial in the Standard Workload Format, version 2.2. In this format times are whole seconds, names are replaced
 // by numbers, and -1 means unknown.
-func SWF(w io.Writer, s Sweep, t Trial) error {
-	jobs := slices.Clone(t.Jobs)
+func SWF(w io.Writer, s bench.Sweep, t Trial, jobs []Job) error {
+	jobs = slices.Clone(jobs)
 	slices.SortStableFunc(jobs, func(a, b Job) int { return cmp.Compare(a.submit(), b.submit()) })
 	users, queues, numbers := map[string]int{}, map[string]int{}, map[string]int{}
 	var userNames, queueNames []string
@@ -37,7 +39,7 @@ func SWF(w io.Writer, s Sweep, t Trial) error {
 	}
 
 	b := bufio.NewWriter(w)
-	writeHeader(b, s, t, queueNames, userNames)
+	writeHeader(b, s, t, len(jobs), queueNames, userNames)
 	for i, j := range jobs {
 		r := j.record()
 		r[0] = i + 1
@@ -63,19 +65,13 @@ func SWF(w io.Writer, s Sweep, t Trial) error {
 }
 
 // writeHeader writes the comments at the beginning of the file. The number of a queue or user is its position in queues or users, from 1.
-func writeHeader(b io.Writer, s Sweep, t Trial, queues, users []string) {
+func writeHeader(b io.Writer, s bench.Sweep, t Trial, jobs int, queues, users []string) {
 	fmt.Fprintf(b, "; Version: 2.2\n; Computer: nixbench, cell %s\n; Note: sweep %s (%s), block %d, order %d, attempt %d, %s\n",
-		oneLine(t.Cell), oneLine(s.Name), oneLine(s.ID), t.Block, t.Order, t.Attempt, oneLine(t.Verdict))
-	if t.Events != "" {
-		fmt.Fprintf(b, "; Note: times are rounded to seconds; %s has the times in microseconds\n", oneLine(t.Events))
-	}
-	fmt.Fprintf(b, "; MaxJobs: %d\n; MaxRecords: %d\n; Preemption: No\n", len(t.Jobs), len(t.Jobs))
-	if !t.Started.IsZero() {
-		fmt.Fprintf(b, "; UnixStartTime: %d\n; TimeZoneString: UTC\n; StartTime: %s\n", t.Started.Unix(), t.Started.UTC().Format(time.UnixDate))
-	}
-	if !t.Ended.IsZero() {
-		fmt.Fprintf(b, "; EndTime: %s\n", t.Ended.UTC().Format(time.UnixDate))
-	}
+		oneLine(t.String()), oneLine(s.Name), oneLine(s.ID), t.Block, t.Number, t.Attempt.Number, t.Attempt.State)
+	fmt.Fprintf(b, "; Note: times are rounded to seconds; trials/%d/%d/events.jsonl has the times in microseconds\n", t.Number, t.Attempt.Number)
+	began, ended := t.Attempt.Began.UTC(), t.Attempt.Ended.UTC()
+	fmt.Fprintf(b, "; MaxJobs: %d\n; MaxRecords: %d\n; Preemption: No\n; UnixStartTime: %d\n; TimeZoneString: UTC\n; StartTime: %s\n; EndTime: %s\n",
+		jobs, jobs, began.Unix(), began.Format(time.UnixDate), ended.Format(time.UnixDate))
 	if len(queues) > 0 {
 		fmt.Fprintf(b, "; MaxQueues: %d\n", len(queues))
 	}

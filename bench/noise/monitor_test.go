@@ -225,3 +225,12 @@ func TestMeasureReference(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// The figures of noise have names in exports. Those that were not observed are left out.
+func TestFigures(t *testing.T) {
+	r := Report{Steal: new(0.5), KernelAlerts: []string{"x"}, Disturbances: []Disturbance{{Machine: "w-1", State: "paused"}}, After: &Canary{Fsync: time.Millisecond}}
+	want := map[string]float64{"steal": 0.5, "kernel_alerts": 1, "disturbed_machines": 1, "canary_after_fsync_seconds": 0.001}
+	if diff := cmp.Diff(want, r.Figures()); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -89,10 +89,7 @@ func (t Thresholds) Judge(r Report) Verdict {
 		}
 		v.add(state, "processes waited for a processor during %s of the time (limit: %s); %s", percent(*r.PSICPU), percent(t.PSICPU), text)
 	}
-	var slower *float64
-	if r.SpinRatio != nil {
-		slower = new(*r.SpinRatio - 1)
-	}
+	slower := r.Slowdown()
 	if exceeds(slower, t.Canary, "the speed of the processors before and after the trial") {
 		v.add(Invalid, "fixed work took %s longer than in the reference (limit: %s)", percent(*slower), percent(t.Canary))
 	}
@@ -108,6 +105,15 @@ func (t Thresholds) Judge(r Report) Verdict {
 		v.add(Suspect, "noise of %s was not observed", h)
 	}
 	return v
+}
+
+// Slowdown returns the share by which the fixed computation took longer than in the reference, or nil if it was not measured. The share is
+// negative if the computation was faster.
+func (r Report) Slowdown() *float64 {
+	if r.SpinRatio == nil {
+		return nil
+	}
+	return new(*r.SpinRatio - 1)
 }
 
 // judgeSystem compares swapping, the clock, kernel messages, and the canary's disk write and round trip with the thresholds. It adds the

@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/bench/trial"
 )
 
-// MainMetrics are the metrics that are drawn and compared, unless the benchmark names other ones.
+// MainMetrics are the metrics that are drawn and compared.
 var MainMetrics = []string{"throughput", "bind_rate", "makespan", "wait_p50", "wait_p99", "slowdown_p99"}
 
 // analysis contains everything that is computed from the trials of a sweep. The page and the text summary use it.
@@ -53,13 +53,11 @@ func analyse(in Input) analysis {
 	var samples []stats.Sample
 	for _, t := range a.all {
 		if t.Verdict != bench.Invalid {
-			s := t.Sample
-			s.Incomplete = !t.Complete
-			samples = append(samples, s)
+			samples = append(samples, t.Sample)
 		}
 	}
 	a.cells = stats.GroupBy(samples)
-	a.metrics = presentMetrics(in.Metrics, samples)
+	a.metrics = presentMetrics(samples)
 	a.base = a.splitRepeats(samples)
 	if len(a.floor) == 0 {
 		a.splitBlocks()
@@ -106,13 +104,10 @@ func sortTrials(in Input) []Trial {
 	return out
 }
 
-// presentMetrics returns those metrics of wanted that at least one sample has. If wanted is empty, it takes MainMetrics.
-func presentMetrics(wanted []string, samples []stats.Sample) []string {
-	if len(wanted) == 0 {
-		wanted = MainMetrics
-	}
+// presentMetrics returns those of the MainMetrics that at least one sample has.
+func presentMetrics(samples []stats.Sample) []string {
 	var out []string
-	for _, m := range wanted {
+	for _, m := range MainMetrics {
 		if slices.ContainsFunc(samples, func(s stats.Sample) bool { _, have := s.Metrics[m]; return have || s.Incomplete && m == "makespan" }) {
 			out = append(out, m)
 		}

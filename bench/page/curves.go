@@ -66,11 +66,14 @@ func (a analysis) timesOf(cell map[string]string) []Trial {
 	return out
 }
 
-// stages are the curves in the progress drawing of a trial: jobs created, bound and finished.
-var stages = []struct {
+// timeList is one of the lists of times of a trial's jobs.
+type timeList struct {
 	name string
 	of   func(*trial.Times) []float64
-}{
+}
+
+// stages are the curves in the progress drawing of a trial: jobs created, bound and finished.
+var stages = []timeList{
 	{"created", func(t *trial.Times) []float64 { return t.Created }},
 	{"bound", func(t *trial.Times) []float64 { return t.Bound }},
 	{"finished", func(t *trial.Times) []float64 { return t.Finished }},
@@ -142,10 +145,7 @@ func drawProgress(t Trial, last float64, jobs int, names []series) plot {
 }
 
 // distributions are the times of jobs whose distribution is drawn.
-var distributions = []struct {
-	name string
-	of   func(*trial.Times) []float64
-}{
+var distributions = []timeList{
 	{"wait", func(t *trial.Times) []float64 { return t.Wait }},
 	{"schedule", func(t *trial.Times) []float64 { return t.Schedule }},
 }
@@ -193,7 +193,7 @@ func (a analysis) plotDistribution(name string, of func(*trial.Times) []float64,
 			at := func(v float64) float64 { return area.position(max(v, area.from)) }
 			p.Curves = append(p.Curves, curve{
 				classOf(names, nameCell(g.Cell)), steps(values[i], float64(jobs[i])*y.to/100, at),
-				fmt.Sprintf("%s: %d of %d jobs, median %s s", nameCell(g.Cell), len(values[i]), jobs[i], formatNumber(medianOf(values[i]))),
+				fmt.Sprintf("%s: %d of %d jobs, median %s s", nameCell(g.Cell), len(values[i]), jobs[i], formatNumber(stats.MedianOf(values[i]))),
 			})
 		}
 		out = append(out, p)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 )
@@ -55,8 +56,8 @@ func TestProgress(t *testing.T) {
 		in.Cells = append(in.Cells, cell)
 		in.Trials = append(in.Trials, Trial{
 			Sample:  stats.Sample{Cell: cell, Order: len(in.Trials) + 1, Metrics: map[string]float64{"throughput": throughput}},
-			Verdict: verdict, Complete: true,
-			Times: &trial.Times{Jobs: 4, Created: []float64{0, 0, 0, 0}, Bound: []float64{1, 1, last}, Finished: []float64{last}, Wait: []float64{0, 1, last}},
+			Verdict: verdict,
+			Times:   &trial.Times{Jobs: 4, Created: []float64{0, 0, 0, 0}, Bound: []float64{1, 1, last}, Finished: []float64{last}, Wait: []float64{0, 1, last}},
 		})
 	}
 	fast, slow, gangs := map[string]string{"s": "fast", bench.WorkloadFactor: "w"}, map[string]string{"s": "slow", bench.WorkloadFactor: "w"}, map[string]string{"s": "fast", bench.WorkloadFactor: "gangs"}
@@ -109,15 +110,15 @@ func TestNoise(t *testing.T) {
 		t.Errorf("%d points", points)
 	}
 	in := example(t)
-	in.Quiet = Noise{Steal: new(-1.0)}
+	in.Quiet = noise.Thresholds{Steal: -1}
 	for i := range in.Trials {
-		in.Trials[i].Noise = Noise{Steal: new(0.5)}
+		in.Trials[i].Noise = noise.Report{Steal: new(0.5)}
 	}
 	if page := render(t, in); strings.Contains(page, `class="line limit"`) || strings.Contains(page, `aria-label="psi`) {
 		t.Error("the page has limits or figures that do not exist")
 	}
 	for i := range in.Trials {
-		in.Trials[i].Noise = Noise{}
+		in.Trials[i].Noise = noise.Report{}
 	}
 	if page := render(t, in); !strings.Contains(page, "The figures of noise were not recorded.") {
 		t.Error("the page does not say that there are no figures")
@@ -129,10 +130,10 @@ func TestSummarise(t *testing.T) {
 	in := example(t)
 	for i := range in.Trials {
 		if in.Trials[i].Cell["nodes"] == "100" {
-			in.Trials[i].Complete = false
+			in.Trials[i].Incomplete = true
 		}
 		in.Trials[i].Metrics["makespan"] = 10
-		if !in.Trials[i].Complete {
+		if in.Trials[i].Incomplete {
 			delete(in.Trials[i].Metrics, "makespan")
 		}
 	}

@@ -13,19 +13,18 @@ import (
 	"github.com/nixbench/nixbench/bench/stats"
 )
 
-// halves returns a sweep of one cell without repeats, and with several metrics.
-func halves(blocks, metrics int, noise float64) Input {
+// halves returns a sweep without repeats, whose cells all have the same results.
+func halves(blocks, cells int, noise float64) Input {
 	r := rand.New(rand.NewPCG(1, 1))
-	in := Input{Cells: []map[string]string{{"s": "a"}}}
-	for m := range metrics {
-		in.Metrics = append(in.Metrics, fmt.Sprintf("m%d", m))
+	var in Input
+	for i := range cells {
+		in.Cells = append(in.Cells, map[string]string{"s": fmt.Sprint(i)})
 	}
 	for block := 1; block <= blocks; block++ {
-		t := Trial{Sample: stats.Sample{Cell: in.Cells[0], Block: block, Order: block, Metrics: map[string]float64{}}, Verdict: bench.Valid, Complete: true}
-		for _, m := range in.Metrics {
-			t.Metrics[m] = math.Exp(noise * r.NormFloat64())
+		metrics := map[string]float64{"throughput": math.Exp(noise * r.NormFloat64())}
+		for _, c := range in.Cells {
+			in.Trials = append(in.Trials, Trial{Sample: stats.Sample{Cell: c, Block: block, Order: block, Metrics: metrics}, Verdict: bench.Valid})
 		}
-		in.Trials = append(in.Trials, t)
 	}
 	return in
 }
@@ -102,11 +101,11 @@ func TestFloorCorrection(t *testing.T) {
 
 // Levels of a factor are compared within each workload, and workloads are not compared with each other.
 func TestWorkloadsAreNotCompared(t *testing.T) {
-	in := Input{Metrics: []string{"throughput"}}
+	in := Input{}
 	for block := 1; block <= 6; block++ {
 		for _, scheduler := range []string{"a", "b"} {
 			for _, workload := range []string{"gang", "null"} {
-				in.Trials = append(in.Trials, Trial{Verdict: bench.Valid, Complete: true, Sample: stats.Sample{
+				in.Trials = append(in.Trials, Trial{Verdict: bench.Valid, Sample: stats.Sample{
 					Cell: map[string]string{"scheduler": scheduler, bench.WorkloadFactor: workload}, Block: block, Order: len(in.Trials), Metrics: map[string]float64{"throughput": float64(len(in.Trials) + 1)},
 				}})
 			}

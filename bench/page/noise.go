@@ -5,26 +5,21 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/nixbench/nixbench/bench/noise"
 )
 
-// Noise contains figures about the use of the computer by others during a trial, as shares. A figure that was not measured is nil.
-type Noise struct {
-	Steal   *float64 // share of the processor time that the hypervisor of the computer used for other machines
-	Foreign *float64 // share of the processor time that programs outside of the benchmark used
-	PSI     *float64 // share of the time in which a program waited for a processor
-	Canary  *float64 // share by which a fixed computation took longer than in the reference; negative: the computation was faster
-}
-
-// noiseFigures are the figures of noise that the page shows for each trial, in this order.
+// noiseFigures are the figures of noise that the page shows for each trial, in this order. All are shares.
 var noiseFigures = []struct {
-	name string
-	of   func(Noise) *float64
-	both bool // a value below the negative limit also exceeds the limit
+	name  string
+	of    func(noise.Report) *float64
+	limit func(noise.Thresholds) float64
+	both  bool // a value below the negative limit also exceeds the limit
 }{
-	{"steal", func(n Noise) *float64 { return n.Steal }, false},
-	{"foreign", func(n Noise) *float64 { return n.Foreign }, false},
-	{"psi", func(n Noise) *float64 { return n.PSI }, false},
-	{"canary", func(n Noise) *float64 { return n.Canary }, true},
+	{"steal", func(r noise.Report) *float64 { return r.Steal }, func(t noise.Thresholds) float64 { return t.Steal }, false},
+	{"foreign", func(r noise.Report) *float64 { return r.ForeignCPU }, func(t noise.Thresholds) float64 { return t.ForeignCPU }, false},
+	{"psi", func(r noise.Report) *float64 { return r.PSICPU }, func(t noise.Thresholds) float64 { return t.PSICPU }, false},
+	{"canary", noise.Report.Slowdown, func(t noise.Thresholds) float64 { return t.Canary }, true},
 }
 
 // addNoise draws each measured noise value (such as stolen processor time) of all trials in the order of time, with the limit above which a trial is
@@ -33,10 +28,10 @@ func (v *view) addNoise(in Input) {
 	trials := sortByTime(in.Trials)
 	for _, f := range noiseFigures {
 		var limits []float64
-		if limit := f.of(in.Quiet); limit != nil && *limit >= 0 {
-			limits = []float64{100 * *limit}
-			if f.both && slices.ContainsFunc(trials, func(t Trial) bool { x := f.of(t.Noise); return x != nil && *x < -*limit }) {
-				limits = append(limits, -100**limit)
+		if limit := f.limit(in.Quiet); limit >= 0 {
+			limits = []float64{100 * limit}
+			if f.both && slices.ContainsFunc(trials, func(t Trial) bool { x := f.of(t.Noise); return x != nil && *x < -limit }) {
+				limits = append(limits, -100*limit)
 			}
 		}
 		p, ok := plotByTime(trials, plot{Title: f.name, Unit: "%"}, limits, func(t Trial) (float64, point, bool) {

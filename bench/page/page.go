@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
@@ -27,9 +28,8 @@ type Input struct {
 	Limits   []Limit
 	Claims   []stats.ClaimResult
 	Systems  []bench.LevelDifference
-	Metrics  []string // names of the metrics that are drawn and compared; empty: MainMetrics
 	Notes    []string // what readers must know, such as: confounded with time
-	Quiet    Noise    // the limits of noise above which a trial is not valid; negative or nil: no limit
+	Quiet    noise.Thresholds
 }
 
 // Trial is a trial of the sweep. The cell of the trial must be in Input.Cells.
@@ -37,11 +37,10 @@ type Trial struct {
 	stats.Sample
 	Verdict  string
 	Reasons  []string
-	Complete bool
 	Requests []player.Request
 	Nodes    int          // nodes that run jobs
 	Times    *trial.Times // nil: unknown
-	Noise    Noise
+	Noise    noise.Report
 }
 
 // Limit is a setting of a scheduler that limits a rate or a number, such as requests per second, during the trials.

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
@@ -41,7 +42,7 @@ func example(t *testing.T) Input {
 			{A: map[string]string{"nodes": "10"}, B: map[string]string{"nodes": "30"}, Changed: 2, Paths: 210, Packages: []string{"changed: linux-6.12"}, Undeclared: []string{"another build of linux-6.12"}},
 			{A: map[string]string{"nodes": "30"}, B: map[string]string{"nodes": "100"}, Paths: 210},
 		},
-		Quiet: Noise{new(0.01), new(0.05), new(0.05), new(0.05)},
+		Quiet: noise.Thresholds{Steal: 0.01, ForeignCPU: 0.05, PSICPU: 0.05, Canary: 0.05},
 	}
 	for _, scheduler := range []string{"default", "volcano"} {
 		for _, nodes := range []string{"10", "30", "100"} {
@@ -63,14 +64,15 @@ func example(t *testing.T) Input {
 					"throughput": rate * 0.9, "bind_rate": rate, "wait_p50": wait, "wait_p90": 3 * wait, "wait_p99": 8 * wait, "wait_max": 20 * wait,
 					"scheduler_cpu": 3 * wait,
 				}},
-				Verdict: bench.Valid, Complete: true, Requests: exampleRequests(c["scheduler"], int64(order)),
-				Times: exampleTimes(20, rate, wait), Noise: Noise{new(0.001), new(0.01 * other.Float64()), new(0.04 * other.Float64()), new(0.02 * other.NormFloat64())},
+				Verdict: bench.Valid, Requests: exampleRequests(c["scheduler"], int64(order)),
+				Times: exampleTimes(20, rate, wait),
+				Noise: noise.Report{Steal: new(0.001), ForeignCPU: new(0.01 * other.Float64()), PSICPU: new(0.04 * other.Float64()), SpinRatio: new(1 + 0.02*other.NormFloat64())},
 			})
 		}
 	}
 	in.Trials[4].Verdict, in.Trials[4].Reasons = bench.Suspect, []string{"the clock of worker-3 was 40 ms late"}
-	in.Trials[9].Noise.Foreign = new(0.9)
-	in.Trials[9].Verdict, in.Trials[9].Reasons, in.Trials[9].Complete = bench.Invalid, []string{"another process used 90 % of a processor"}, false
+	in.Trials[9].Noise.ForeignCPU = new(0.9)
+	in.Trials[9].Verdict, in.Trials[9].Reasons, in.Trials[9].Incomplete = bench.Invalid, []string{"another process used 90 % of a processor"}, true
 	var samples []stats.Sample
 	for _, trial := range in.Trials {
 		if trial.Verdict != bench.Invalid {
@@ -216,7 +218,7 @@ func TestContent(t *testing.T) {
 func TestHostileTexts(t *testing.T) {
 	const evil = `<script>alert(1)</script>"' onload=x &amp; javascript:x </style><img src=//evil.example/x>`
 	in := Input{
-		Sweep: evil, Revision: evil, Order: evil, Notes: []string{evil}, Metrics: []string{evil, "wait_p50"},
+		Sweep: evil, Revision: evil, Order: evil, Notes: []string{evil},
 		Cells:   []map[string]string{{evil: evil, "n": "1"}, {evil: evil, "n": "2"}, {evil: "b", "n": "2"}},
 		Limits:  []Limit{{player.Limit{Name: evil, Value: evil, Rate: 1, Kind: evil}, map[string]string{evil: evil}}},
 		Systems: []bench.LevelDifference{{A: map[string]string{evil: evil}, B: map[string]string{evil: evil}, Packages: []string{evil}, Undeclared: []string{evil}}},
@@ -273,7 +275,7 @@ func TestSelfContained(t *testing.T) {
 // TestStrange: sweeps without trials, with one trial, and with strange values give a page.
 func TestStrange(t *testing.T) {
 	one := func(metrics map[string]float64) Input {
-		trial := Trial{Sample: stats.Sample{Cell: map[string]string{}, Metrics: metrics}, Verdict: bench.Valid, Complete: true}
+		trial := Trial{Sample: stats.Sample{Cell: map[string]string{}, Metrics: metrics}, Verdict: bench.Valid}
 		return Input{Sweep: "one", Cells: []map[string]string{{}}, Trials: []Trial{trial}}
 	}
 	for name, in := range map[string]Input{
@@ -315,13 +317,13 @@ func TestTicks(t *testing.T) {
 
 // A ratio that is unknown because trials did not finish has no mark, and no number.
 func TestUnfinished(t *testing.T) {
-	in := Input{Metrics: []string{"m"}}
+	in := Input{}
 	for block := 1; block <= 6; block++ {
 		for _, level := range []string{"a", "b"} {
 			c := map[string]string{"s": level}
-			trial := Trial{Sample: stats.Sample{Cell: c, Block: block, Order: len(in.Trials) + 1, Metrics: map[string]float64{"m": 2}}, Verdict: bench.Valid, Complete: true}
+			trial := Trial{Sample: stats.Sample{Cell: c, Block: block, Order: len(in.Trials) + 1, Metrics: map[string]float64{"throughput": 2}}, Verdict: bench.Valid}
 			if level == "a" && block == 1 {
-				trial.Metrics, trial.Complete = nil, false
+				trial.Metrics, trial.Incomplete = nil, true
 			}
 			in.Trials = append(in.Trials, trial)
 		}
@@ -345,10 +347,10 @@ func TestIncomplete(t *testing.T) {
 	for block := 1; block <= 6; block++ {
 		for level, incomplete := range map[string]int{"none": 0, "some": 2, "most": 4, "all": 6} {
 			c := map[string]string{"s": level, "n": "1"}
-			trial := Trial{Verdict: bench.Valid, Complete: block > incomplete, Sample: stats.Sample{
-				Cell: c, Block: block, Order: len(in.Trials) + 1, Metrics: map[string]float64{"throughput": 1, "wait_p50": 1, "makespan": 10 * float64(block)},
+			trial := Trial{Verdict: bench.Valid, Sample: stats.Sample{
+				Cell: c, Incomplete: block <= incomplete, Block: block, Order: len(in.Trials) + 1, Metrics: map[string]float64{"throughput": 1, "wait_p50": 1, "makespan": 10 * float64(block)},
 			}}
-			if !trial.Complete {
+			if trial.Incomplete {
 				delete(trial.Metrics, "makespan")
 			}
 			in.Trials = append(in.Trials, trial)

@@ -71,13 +71,7 @@ func roundStep(size float64, n int) float64 {
 	if size <= 0 {
 		return 1
 	}
-	power := math.Pow(10, math.Floor(math.Log10(size/float64(n))))
-	for _, f := range []float64{1, 2, 5} {
-		if f*power*float64(n) >= size {
-			return f * power
-		}
-	}
-	return 10 * power
+	return roundUp(size / float64(n))
 }
 
 // heights returns a vertical scale for values from low to high, with its ticks. The scale begins at 0, or at low if low is below 0:

@@ -3,11 +3,12 @@ package page
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
+	"strconv"
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/stats"
 )
 
 // maxRequests is the maximum number of kinds of requests (such as list and watch) that the table shows for a program in a cell. All other
@@ -46,7 +47,7 @@ func viewCellRequests(cell string, trials [][]player.Request) [][]string {
 	var rows []row
 	for r, values := range counts {
 		values = append(values, make([]float64, len(trials)-len(values))...) // a trial without such a request counts as 0
-		rows = append(rows, row{r, medianOf(values)})
+		rows = append(rows, row{r, stats.MedianOf(values)})
 	}
 	slices.SortFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.Program, b.Program), cmp.Compare(b.median, a.median), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Resource, b.Resource))
@@ -57,10 +58,7 @@ func viewCellRequests(cell string, trials [][]player.Request) [][]string {
 		for n < len(rows) && rows[n].Program == rows[0].Program {
 			n++
 		}
-		program := rows[0].Program
-		if rows[0].Sent {
-			program += " (sent)"
-		}
+		program := rows[0].Source()
 		shown := min(n, maxRequests)
 		for _, r := range rows[:shown] {
 			out = append(out, []string{cell, program, r.Verb, r.Resource, formatCount(r.median)})
@@ -77,16 +75,5 @@ func viewCellRequests(cell string, trials [][]player.Request) [][]string {
 	return out
 }
 
-func medianOf(values []float64) float64 {
-	slices.Sort(values)
-	n := len(values)
-	return (values[(n-1)/2] + values[n/2]) / 2
-}
-
 // formatCount returns a number of requests as text. The median of an even number of trials may end in .5.
-func formatCount(v float64) string {
-	if v == math.Trunc(v) {
-		return fmt.Sprintf("%.0f", v)
-	}
-	return fmt.Sprintf("%.1f", v)
-}
+func formatCount(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }

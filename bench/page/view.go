@@ -313,7 +313,7 @@ func (v *view) addTrials(trials []Trial) {
 		letter := cmp.Or(letters[t.Verdict], "?")
 		title := fmt.Sprintf("trial %d, block %d, %s: %s", t.Order, t.Block, nameCell(t.Cell), t.Verdict)
 		reasons := slices.Clone(t.Reasons)
-		if !t.Complete {
+		if t.Incomplete {
 			reasons = append(reasons, "not all jobs finished")
 		}
 		if len(reasons) > 0 {

@@ -27,16 +27,12 @@ type Requester interface {
 func SubtractRequests(before, after []Request) []Request {
 	had := map[Request]int64{}
 	for _, r := range before {
-		count := r.Count
-		r.Count = 0
-		had[r] += count
+		had[r.kind()] += r.Count
 	}
 	var out []Request
 	for _, r := range SumRequests(after) {
-		key := r
-		key.Count = 0
-		if r.Count >= had[key] {
-			r.Count -= had[key]
+		if had := had[r.kind()]; r.Count >= had {
+			r.Count -= had
 		}
 		if r.Count > 0 {
 			out = append(out, r)
@@ -51,13 +47,10 @@ func SumRequests(all []Request) []Request {
 	index := map[Request]int{}
 	var out []Request
 	for _, r := range all {
-		key := r
-		key.Count = 0
-		i, ok := index[key]
+		i, ok := index[r.kind()]
 		if !ok {
-			index[key] = len(out)
-			out = append(out, r)
-			continue
+			i, index[r.kind()] = len(out), len(out)
+			out = append(out, r.kind())
 		}
 		out[i].Count += r.Count
 	}
@@ -74,10 +67,24 @@ func SumVerbs(all []Request) []Request {
 	return SumRequests(all)
 }
 
+// kind returns the kind of the requests: the request without a count.
+func (r Request) kind() Request {
+	r.Count = 0
+	return r
+}
+
 func sortRequests(all []Request) {
 	slices.SortFunc(all, func(a, b Request) int {
 		return cmp.Or(cmp.Compare(a.Program, b.Program), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Resource, b.Resource))
 	})
+}
+
+// Source returns the program, and whether it has sent the requests, as text.
+func (r Request) Source() string {
+	if r.Sent {
+		return r.Program + " (sent)"
+	}
+	return r.Program
 }
 
 // Name returns the name that the kind of request has in exported results.

@@ -33,20 +33,18 @@ func Compare(x, y *bench.Store) (Comparison, error) {
 	c := Comparison{
 		X: x.Sweep.ID, Y: y.Sweep.ID, Differences: bench.Compare(x.Sweep, y.Sweep), Calibration: []Ratio{}, hollow: comparesHollow(x.Sweep, y.Sweep),
 	}
-	measured, err := bench.CompareResults(x, y, c.Differences)
+	attemptsX, err := x.AllAttempts()
 	if err != nil {
 		return c, err
 	}
-	c.Differences = append(c.Differences, measured...)
+	attemptsY, err := y.AllAttempts()
+	if err != nil {
+		return c, err
+	}
+	c.Differences = append(c.Differences, bench.CompareResults(x.Sweep, y.Sweep, attemptsX, attemptsY, c.Differences)...)
 	c.Causes = bench.CountCauses(c.Differences)
-	before, err := Read(x)
-	if err != nil {
-		return c, err
-	}
-	after, err := Read(y)
-	if err != nil {
-		return c, err
-	}
+	before, _ := summarise(x.Sweep, attemptsX)
+	after, _ := summarise(y.Sweep, attemptsY)
 	for _, cell := range before.Cells {
 		c.Ratios = append(c.Ratios, compareCells(after, cell, before, cell)...)
 	}

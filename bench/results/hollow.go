@@ -24,25 +24,27 @@ func comparesHollow(a, b bench.Sweep) bool {
 }
 
 // splitHollow returns the results of the cells whose nodes are machines, and then the results of the cells with hollow nodes, so that no
-// table and no drawing contains both kinds of cells. If all cells are of one kind, it returns only in.
+// table, no drawing and no claim compares both kinds of cells. If all cells are of one kind, it returns one part. Each part has its claims.
 func splitHollow(s bench.Sweep, in page.Input) ([]page.Input, error) {
-	var parts [2]page.Input // the results with machines, and the results with hollow nodes
+	parts := []page.Input{in, in} // the results with machines, and the results with hollow nodes
 	for i := range parts {
-		parts[i] = in
 		of := func(cell map[string]string) bool { return isHollow(s, cell) == (i == 1) }
 		parts[i].Cells = keep(in.Cells, of)
 		parts[i].Trials = keep(in.Trials, func(t page.Trial) bool { return of(t.Cell) })
+	}
+	if len(parts[0].Cells) == 0 || len(parts[1].Cells) == 0 {
+		parts = []page.Input{in}
+	} else {
+		parts[0].Notes = append(slices.Clone(in.Notes), "The nodes of these cells are machines. Cells with hollow nodes are shown separately: a comparison would be confounded.")
+		parts[1].Notes = []string{"The nodes of these cells are hollow."}
+	}
+	for i := range parts {
 		var err error
 		if parts[i].Claims, err = evaluateClaims(s.Benchmark, parts[i].Trials); err != nil {
 			return nil, err
 		}
 	}
-	if len(parts[0].Cells) == 0 || len(parts[1].Cells) == 0 {
-		return []page.Input{in}, nil
-	}
-	parts[0].Notes = append(slices.Clone(in.Notes), "The nodes of these cells are machines. Cells with hollow nodes are shown separately: a comparison would be confounded.")
-	parts[1].Notes = []string{"The nodes of these cells are hollow."}
-	return parts[:], nil
+	return parts, nil
 }
 
 // keep returns a new list of those values for which f returns true.

@@ -3,7 +3,6 @@
 package results
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,27 +11,21 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/bench"
-	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/page"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Read reads the results of a sweep, without the trials of the warm-up.
-func Read(st *bench.Store) (page.Input, error) {
-	in, _, err := readAttempts(st)
-	return in, err
-}
-
 // ReadParts reads the results of a sweep for its pages, one part per page. The results contain the times at which jobs were created,
 // placed and finished.
 func ReadParts(st *bench.Store) ([]page.Input, error) {
-	in, attempts, err := readAttempts(st)
+	all, err := st.AllAttempts()
 	if err != nil {
 		return nil, err
 	}
-	for i, a := range attempts {
+	in, counted := summarise(st.Sweep, all)
+	for i, a := range counted {
 		k := slices.IndexFunc(st.Sweep.Trials, func(t bench.Trial) bool { return t.Number == a.Trial })
 		jobs, events, err := st.Played(st.Sweep.Trials[k], a)
 		if err != nil {
@@ -44,38 +37,28 @@ func ReadParts(st *bench.Store) ([]page.Input, error) {
 	return splitHollow(st.Sweep, in)
 }
 
-// readAttempts reads the results of a sweep, without the trials of the warm-up. It also returns the attempt of each trial of the result.
-func readAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
-	s := st.Sweep
-	q := s.Benchmark.Quiet
-	in := page.Input{
+// summarise returns the results of a sweep with these attempts, without the trials of the warm-up. It also returns the attempt of each
+// trial of the result.
+func summarise(s bench.Sweep, all map[int][]bench.Attempt) (in page.Input, counted []bench.Attempt) {
+	in = page.Input{
 		Sweep: s.ID, Started: s.Created, Revision: s.Revision, Order: s.Benchmark.Order, Seed: s.Benchmark.Seed, Cells: s.Benchmark.Cells,
-		Quiet: page.Noise{Steal: &q.Steal, Foreign: &q.ForeignCPU, PSI: &q.PSICPU, Canary: &q.Canary},
+		Quiet: s.Benchmark.Quiet, Systems: s.CompareLevels(all),
 	}
 	limits := map[string][]page.Limit{} // by the levels of their configuration
-	var counted []bench.Attempt         // the attempt of each trial in in.Trials
 	var missing []int                   // numbers of the trials that have no result
 	measured := 0                       // number of trials that are not part of the warm-up
 	for _, t := range s.Trials {
 		if t.Block == 0 {
 			continue
 		}
-		attempts, err := st.Attempts(t.Number)
-		if err != nil {
-			return in, counted, err
-		}
-		if measured++; !slices.ContainsFunc(attempts, bench.Attempt.Counts) {
+		if measured++; !slices.ContainsFunc(all[t.Number], bench.Attempt.Counts) {
 			missing = append(missing, t.Number)
 		}
-		for _, a := range attempts {
+		for _, a := range all[t.Number] {
 			if a.State == bench.Failed {
 				continue
 			}
-			x, err := newTrial(t, a)
-			if err != nil {
-				return in, counted, err
-			}
-			counted, in.Trials = append(counted, a), append(in.Trials, x)
+			counted, in.Trials = append(counted, a), append(in.Trials, newTrial(t, a))
 			levels := s.Configurations[t.Configuration].Levels
 			if key := bench.FormatCell(levels); limits[key] == nil {
 				for _, l := range a.Limits {
@@ -89,7 +72,7 @@ func readAttempts(st *bench.Store) (page.Input, []bench.Attempt, error) {
 	}
 	orderByTime(in.Trials, counted)
 	in.Notes = listNotes(s.Benchmark, counted, missing, measured)
-	return in, counted, addComparisons(&in, st)
+	return in, counted
 }
 
 // listNotes returns what readers of the results must know. counted are the attempts with a result, missing the numbers of the trials
@@ -111,43 +94,16 @@ func listNotes(b bench.Benchmark, counted []bench.Attempt, missing []int, measur
 	return notes
 }
 
-// addComparisons adds to in the differences between the NixOS systems of the levels of factors, and the results of the claims.
-func addComparisons(in *page.Input, st *bench.Store) error {
-	var err error
-	if in.Systems, err = st.CompareLevels(); err != nil {
-		return err
-	}
-	parts, err := splitHollow(st.Sweep, *in)
-	if err != nil {
-		return err
-	}
-	for _, part := range parts { // evaluate the claims in each part, so that no claim compares hollow nodes with machines
-		claims, err := evaluateClaims(st.Sweep.Benchmark, part.Trials)
-		if err != nil {
-			return err
-		}
-		in.Claims = append(in.Claims, claims...)
-	}
-	return nil
-}
-
 // newTrial returns the trial t with the result and the noise of its attempt a, but without the times of its jobs.
-func newTrial(t bench.Trial, a bench.Attempt) (page.Trial, error) {
+func newTrial(t bench.Trial, a bench.Attempt) page.Trial {
 	out := page.Trial{
 		Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics, Incomplete: !a.Result.Complete},
-		Verdict: a.State, Reasons: a.Reasons, Complete: a.Result.Complete, Requests: a.Requests, Nodes: a.Result.Nodes,
+		Verdict: a.State, Reasons: a.Reasons, Requests: a.Requests, Nodes: a.Result.Nodes,
 	}
-	var report noise.Report
-	if len(a.Noise) > 0 {
-		if err := json.Unmarshal(a.Noise, &report); err != nil {
-			return out, fmt.Errorf("noise of trial %d: %w", t.Number, err)
-		}
+	if a.Noise != nil {
+		out.Noise = *a.Noise
 	}
-	out.Noise = page.Noise{Steal: report.Steal, Foreign: report.ForeignCPU, PSI: report.PSICPU}
-	if report.SpinRatio != nil {
-		out.Noise.Canary = new(*report.SpinRatio - 1)
-	}
-	return out, nil
+	return out
 }
 
 // orderByTime sets the Order of each trial by the time at which its attempt began: repeated trials ran later than planned.
@@ -210,27 +166,19 @@ func evaluateClaims(b bench.Benchmark, trials []page.Trial) ([]stats.ClaimResult
 	return out, nil
 }
 
-// Check returns an error if a trial of a sweep has no result, or if a claim does not hold.
-func Check(st *bench.Store) error {
+// Check returns an error if a trial of the sweep has no result, or if a claim does not hold.
+func (r Report) Check() error {
 	var problems []string
-	for _, t := range st.Sweep.Trials {
-		a, err := st.Result(t.Number)
-		if err != nil {
-			return err
-		}
-		if a == nil {
+	for _, t := range r.Sweep.Trials {
+		if !slices.ContainsFunc(r.Attempts, func(a bench.Attempt) bool { return a.Trial == t.Number && a.Counts() }) {
 			problems = append(problems, fmt.Sprintf("trial %d (%s)", t.Number, t))
 		}
 	}
 	if n := len(problems); n > 0 {
-		err := fmt.Errorf("%d of %d trials have no result: %s", n, len(st.Sweep.Trials), strings.Join(problems, ", "))
+		err := fmt.Errorf("%d of %d trials have no result: %s", n, len(r.Sweep.Trials), strings.Join(problems, ", "))
 		return failure.WithHint(failure.WithKind(failure.Check, err), "nixbench bench show --trials shows why")
 	}
-	in, err := Read(st)
-	if err != nil {
-		return err
-	}
-	for _, c := range in.Claims {
+	for _, c := range r.Claims {
 		if c.Verdict == stats.Refuted {
 			problems = append(problems, c.Claim.Text)
 		}

@@ -39,7 +39,7 @@ func writeSweep(t *testing.T, s bench.Sweep, rate func(cell map[string]string) f
 		at := began.Add(time.Duration(tr.Number) * time.Minute)
 		a := bench.Attempt{
 			Trial: tr.Number, Number: 1, Began: at, Ended: at.Add(time.Second), State: bench.Suspect, Reasons: []string{"a reason"},
-			Noise: json.RawMessage(`{"steal": 0.125, "spinRatio": 1.5}`),
+			Noise: &noise.Report{Steal: new(0.125), SpinRatio: new(1.5)},
 			Result: trial.Result{
 				Complete: true, Began: at, Nodes: nodes, CPUs: 4, Metrics: map[string]float64{"throughput": rate(tr.Cell) * (1 + 0.001*float64(tr.Block))},
 			},

@@ -32,28 +32,23 @@ type Part struct {
 // NewReport reads the results of a sweep.
 func NewReport(st *bench.Store) (Report, error) {
 	r := Report{Sweep: st.Sweep, Attempts: []bench.Attempt{}, Results: []Part{}}
-	in, err := Read(st)
+	all, err := st.AllAttempts()
 	if err != nil {
 		return r, err
 	}
 	for _, t := range st.Sweep.Trials {
-		all, err := st.Attempts(t.Number)
-		if err != nil {
-			return r, err
-		}
-		r.Attempts = append(r.Attempts, all...)
+		r.Attempts = append(r.Attempts, all[t.Number]...)
 	}
-	if r.Progress, err = st.Progress(); err != nil {
-		return r, err
-	}
+	in, _ := summarise(st.Sweep, all)
 	if r.parts, err = splitHollow(st.Sweep, in); err != nil {
 		return r, err
 	}
 	for _, p := range r.parts {
 		hollow := len(p.Cells) > 0 && isHollow(st.Sweep, p.Cells[0])
 		r.Results = append(r.Results, Part{hollow, append([]string{}, p.Notes...), page.Summarise(p)})
+		r.Claims = append(r.Claims, p.Claims...)
 	}
-	r.Claims, r.Systems, r.Calibration = in.Claims, in.Systems, calibrateWithin(st.Sweep, in)
+	r.Progress, r.Systems, r.Calibration = st.Sweep.ProgressOf(all), in.Systems, calibrateWithin(st.Sweep, in)
 	return r, nil
 }
 
@@ -98,11 +93,7 @@ func (r Report) requestTable() page.Table {
 	t := page.Table{Head: []string{"TRIAL", "ATTEMPT", "PROGRAM", "VERB", "REQUESTS"}}
 	for _, a := range r.Attempts {
 		for _, q := range player.SumVerbs(a.Requests) {
-			program := q.Program
-			if q.Sent {
-				program += " (sent)"
-			}
-			t.Rows = append(t.Rows, []string{fmt.Sprint(a.Trial), fmt.Sprint(a.Number), program, q.Verb, fmt.Sprint(q.Count)})
+			t.Rows = append(t.Rows, []string{fmt.Sprint(a.Trial), fmt.Sprint(a.Number), q.Source(), q.Verb, fmt.Sprint(q.Count)})
 		}
 	}
 	return t

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -51,7 +52,7 @@ func Ratio(a, b []Sample, metric string) (Comparison, bool) {
 	if len(x) == 0 || slices.Min(x) <= 0 || slices.Min(y) <= 0 {
 		return Comparison{}, false
 	}
-	c.Ratio, c.Blocks = middle(x)/middle(y), len(x)
+	c.Ratio, c.Blocks = MedianOf(x)/MedianOf(y), len(x)
 	if len(x) >= MinBlocks {
 		c.Interval = bootstrap(x, y)
 		c.P = compareLogs(x, y)
@@ -133,15 +134,15 @@ func medians(a, b []Sample, blocks []int, metric string) (x, y []float64) {
 	for _, n := range blocks {
 		first, second := in(a, n), in(b, n)
 		if len(first) > 0 && len(second) > 0 {
-			x = append(x, middle(first))
-			y = append(y, middle(second))
+			x = append(x, MedianOf(first))
+			y = append(y, MedianOf(second))
 		}
 	}
 	return x, y
 }
 
-// middle returns the median.
-func middle(values []float64) float64 {
+// MedianOf returns the median of values, of which there must be at least one.
+func MedianOf(values []float64) float64 {
 	s := slices.Sorted(slices.Values(values))
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
@@ -175,15 +176,7 @@ func newPicker(values []float64) picker {
 	for i := range values {
 		p.order = append(p.order, i)
 	}
-	slices.SortFunc(p.order, func(i, k int) int {
-		switch {
-		case values[i] < values[k]:
-			return -1
-		case values[i] > values[k]:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(p.order, func(i, k int) int { return cmp.Compare(values[i], values[k]) })
 	return p
 }
 
@@ -225,15 +218,7 @@ func compareLogs(x, y []float64) float64 {
 // Holm applies the Holm-Bonferroni correction for several tests to the p-values of all comparisons of a page, and updates their answers.
 func Holm(all []*Comparison) {
 	sorted := slices.Clone(all)
-	slices.SortStableFunc(sorted, func(a, b *Comparison) int {
-		switch {
-		case a.P < b.P:
-			return -1
-		case a.P > b.P:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(sorted, func(a, b *Comparison) int { return cmp.Compare(a.P, b.P) })
 	p := 0.0
 	for i, c := range sorted {
 		p = max(p, min(1, c.P*float64(len(sorted)-i)))

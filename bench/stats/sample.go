@@ -16,11 +16,11 @@ import (
 
 // Sample is the result of a trial. Cell maps factors to the levels that the trial measured.
 type Sample struct {
-	Cell       map[string]string  `json:"cell"`
-	Block      int                `json:"block"`
-	Order      int                `json:"order"`
-	Metrics    map[string]float64 `json:"metrics"`              // values by the names of metrics; a metric that the trial could not measure is absent
-	Incomplete bool               `json:"incomplete,omitempty"` // not all jobs finished
+	Cell       map[string]string
+	Block      int
+	Order      int                // number of the trial in the order of time
+	Metrics    map[string]float64 // values by the names of metrics; a metric that the trial could not measure is absent
+	Incomplete bool               // not all jobs finished
 }
 
 // Confidence is the confidence level of all intervals.
@@ -92,12 +92,15 @@ func toInfinite(v float64) float64 {
 }
 
 // Name returns the name of a cell: the factors and levels of the cell, sorted by factor.
-func Name(cell map[string]string) string {
-	var parts []string
+func Name(cell map[string]string) string { return JoinLevels(cell, ", ") }
+
+// JoinLevels returns the factors and levels of a cell, sorted by factor, with a separator.
+func JoinLevels(cell map[string]string, separator string) string {
+	var out []string
 	for _, f := range slices.Sorted(maps.Keys(cell)) {
-		parts = append(parts, f+"="+cell[f])
+		out = append(out, f+"="+cell[f])
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(out, separator)
 }
 
 // Group is the samples of one combination of levels.
@@ -115,14 +118,11 @@ func GroupBy(samples []Sample, without ...string) []Group {
 		for _, f := range without {
 			delete(cell, f)
 		}
-		var key strings.Builder
-		for _, f := range slices.Sorted(maps.Keys(cell)) {
-			key.WriteString(f + "\x00" + cell[f] + "\x00")
-		}
-		i, known := index[key.String()]
+		key := JoinLevels(cell, "\x00")
+		i, known := index[key]
 		if !known {
 			i = len(out)
-			index[key.String()] = i
+			index[key] = i
 			out = append(out, Group{Cell: cell})
 		}
 		out[i].Samples = append(out[i].Samples, s)

@@ -115,7 +115,7 @@ func TestBootstrapMedian(t *testing.T) {
 				counts[i]++
 				resample = append(resample, values[i])
 			}
-			if got, want := newPicker(values).median(counts), middle(resample); got != want {
+			if got, want := newPicker(values).median(counts), MedianOf(resample); got != want {
 				t.Fatalf("the median of %v is %v, want %v", resample, got, want)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -134,23 +133,19 @@ func (s *Sweeps) Replay(ctx context.Context, archive, folder string) (*bench.Sto
 }
 
 // extract extracts the archive of a sweep into a folder, builds the systems, and compares these with the systems of the original sweep.
-func (s *Sweeps) extract(ctx context.Context, archive, folder string) (*bench.Store, error) {
+func (s *Sweeps) extract(ctx context.Context, archive, folder string) (st *bench.Store, err error) {
 	f, _, err := durable.Open(archive)
 	if err != nil {
 		return nil, failure.NewUsage("bench replay: %w", err)
 	}
 	defer f.Close()
-	st, err := s.extractFrom(ctx, f, folder)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", archive, err), os.RemoveAll(folder)) // no machine exists
-	}
-	return st, nil
-}
-
-// extractFrom extracts the archive f into a folder, builds the systems, and compares these with the systems of the original sweep.
-func (s *Sweeps) extractFrom(ctx context.Context, f io.Reader, folder string) (*bench.Store, error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("%s: %w", archive, err), os.RemoveAll(folder)) // no machine exists
+		}
+	}()
 	if err := bench.ReadArchive(f, folder); err != nil {
-		return nil, usage(err)
+		return nil, failure.WithKind(failure.Usage, err)
 	}
 	original, err := bench.Open(folder)
 	if err != nil {

@@ -54,18 +54,18 @@ func (r *noiseReference) save(store *bench.Store) error {
 
 // newObserver returns an observer of this computer. The observer compares the noise of each trial with the reference of the sweep.
 func newObserver(store *bench.Store, reference *noiseReference) bench.Observer {
-	return func(ctx context.Context, t bench.Trial, r *bench.Running) func() bench.Observation {
+	return func(ctx context.Context, t bench.Trial, r *bench.Running) func() (noise.Verdict, *noise.Report) {
 		whole := reference.Canary
 		whole.RoundTrip = reference.RoundTrips[t.Configuration]
 		m, err := noise.Start(ctx, noise.Options{
 			Dir: store.Folder, Source: noise.Source{Machines: findMachineProcesses("/proc", r.Domains)}, Reference: whole, RoundTrip: r.RoundTrip, States: r.States,
 		})
 		if err != nil {
-			return func() bench.Observation {
-				return bench.Observation{State: bench.Suspect, Reasons: []string{"this machine was not observed: " + err.Error()}}
+			return func() (noise.Verdict, *noise.Report) {
+				return noise.Verdict{State: noise.Suspect, Reasons: []string{"this machine was not observed: " + err.Error()}}, nil
 			}
 		}
-		return func() bench.Observation {
+		return func() (noise.Verdict, *noise.Report) {
 			report := m.Stop()
 			if report.Before != nil && whole.RoundTrip == 0 && report.Before.RoundTrip > 0 {
 				reference.RoundTrips[t.Configuration] = report.Before.RoundTrip
@@ -73,9 +73,7 @@ func newObserver(store *bench.Store, reference *noiseReference) bench.Observer {
 					report.Notes = append(report.Notes, "the reference of the sweep: "+err.Error())
 				}
 			}
-			verdict := store.Sweep.Benchmark.Quiet.Judge(report)
-			data, _ := json.Marshal(report) // cannot fail: the report has only numbers and texts
-			return bench.Observation{State: verdict.State, Reasons: verdict.Reasons, Report: data}
+			return store.Sweep.Benchmark.Quiet.Judge(report), &report
 		}
 	}
 }

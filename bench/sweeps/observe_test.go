@@ -2,7 +2,6 @@ package sweeps
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"os"
@@ -65,11 +64,7 @@ func TestReference(t *testing.T) {
 		if reference, err = loadReference(t.Context(), store); err != nil {
 			t.Fatal(err)
 		}
-		got := newObserver(store, reference)(t.Context(), bench.Trial{Configuration: 3}, running)()
-		var report noise.Report
-		if err := json.Unmarshal(got.Report, &report); err != nil {
-			t.Fatal(err)
-		}
+		got, report := newObserver(store, reference)(t.Context(), bench.Trial{Configuration: 3}, running)()
 		if got.State != bench.Invalid || report.Reference == nil || report.Reference.RoundTrip != time.Millisecond || report.Before.RoundTrip != trip {
 			t.Errorf("%s %q: %+v", got.State, got.Reasons, report.Reference)
 		}
@@ -98,7 +93,7 @@ func TestPausedMachineIsInvalid(t *testing.T) {
 	state := "running"
 	running := &bench.Running{States: func(context.Context) (map[string]string, error) { return map[string]string{"w-1": state}, nil }}
 	for _, want := range []string{"", "the machine w-1 was paused"} {
-		got := newObserver(store, &noiseReference{RoundTrips: map[int]time.Duration{}})(t.Context(), bench.Trial{}, running)()
+		got, _ := newObserver(store, &noiseReference{RoundTrips: map[int]time.Duration{}})(t.Context(), bench.Trial{}, running)()
 		if (got.State == bench.Invalid) != (want != "") || want != "" && !slices.Contains(got.Reasons, want) {
 			t.Errorf("%s: %s %q", state, got.State, got.Reasons)
 		}

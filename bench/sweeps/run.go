@@ -9,6 +9,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/results"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -16,7 +17,7 @@ import (
 
 // Run executes a benchmark. It continues the last sweep of the benchmark if this sweep is not complete. Otherwise it begins a new sweep.
 func (s *Sweeps) Run(ctx context.Context, b *Subject) (*bench.Store, error) {
-	session, err := s.open(ctx)
+	session, err := deploy.Open(ctx, s.Request)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func (s *Sweeps) findUnfinished(folder string, b *Subject) (*bench.Store, error)
 		return nil, err
 	case p.Done == p.Trials:
 		return nil, nil
-	case last.IsOf(b.Benchmark, b.Jobs, s.Sets):
+	case last.Sweep.IsOf(b.Benchmark, b.Described, s.Sets):
 		s.Request.Send.Note("continuing the sweep %s: %d of %d trials are done", last.Sweep.ID, p.Done, p.Trials)
 		return last, nil
 	}

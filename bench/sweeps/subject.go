@@ -27,11 +27,11 @@ type Selection struct {
 // Subject is a benchmark to execute, with the jobs of its workloads.
 type Subject struct {
 	bench.Benchmark
-	Name     string
-	Jobs     map[string][]workload.Job
-	Programs map[string]string // hashes of the programs of workloads
-	eval     *nixeval.Evaluator
-	startNew bool // begin a new sweep, also if the last one is not complete
+	Name      string
+	Jobs      map[string][]workload.Job
+	Described map[string]bench.Workload // the identities of the workloads
+	eval      *nixeval.Evaluator
+	startNew  bool // begin a new sweep, also if the last one is not complete
 }
 
 // Load evaluates and checks the selected benchmark, and makes the jobs of its workloads.
@@ -48,7 +48,7 @@ func (s *Sweeps) Load(ctx context.Context, selected Selection) (*Subject, error)
 	if err != nil {
 		return nil, err
 	}
-	b := &Subject{Jobs: map[string][]workload.Job{}, Programs: map[string]string{}, eval: e, startNew: selected.New}
+	b := &Subject{Jobs: map[string][]workload.Job{}, Described: map[string]bench.Workload{}, eval: e, startNew: selected.New}
 	if b.Name, b.Benchmark, err = selected.find(ctx, e); err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func checkSets(sets []string, factors map[string][]string) error {
 	for _, text := range sets {
 		set, err := nixeval.ParseSet(text)
 		if err != nil {
-			return usage(err)
+			return failure.WithKind(failure.Usage, err)
 		}
 		for _, f := range slices.Sorted(maps.Keys(factors)) {
 			level, err := nixeval.ParseSet(f + "=")
@@ -169,12 +169,12 @@ func (b *Subject) check() error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.Workloads)) {
-		hash, err := bench.HashProgram(name, b.Workloads[name])
-		if err != nil {
-			return fmt.Errorf("benchmarks.%s.%w", b.Name, err)
+		jobs, err := bench.MakeJobs(name, b.Workloads[name], b.Seed)
+		if err == nil {
+			b.Jobs[name] = jobs
+			b.Described[name], err = bench.DescribeWorkload(name, b.Workloads[name], jobs)
 		}
-		b.Programs[name] = hash
-		if b.Jobs[name], err = bench.MakeJobs(name, b.Workloads[name], b.Seed); err != nil {
+		if err != nil {
 			return fmt.Errorf("benchmarks.%s.%w", b.Name, err)
 		}
 	}

@@ -39,17 +39,12 @@ type Scheduler struct {
 	Client string
 }
 
-// open opens a session that only reads the hive and the hive's state.
-func (s *Sweeps) open(ctx context.Context) (*deploy.Session, error) {
-	return deploy.Open(ctx, s.Request)
-}
-
 // folderOf returns the folder that contains the sweeps of a hive. It is in the hive's state folder dir.
 func folderOf(dir state.Dir) string { return filepath.Join(string(dir), "benchmarks") }
 
 // List opens all sweeps of the hive, the oldest first.
 func (s *Sweeps) List(ctx context.Context) ([]*bench.Store, error) {
-	session, err := s.open(ctx)
+	session, err := deploy.Open(ctx, s.Request)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +62,10 @@ func (s *Sweeps) Find(ctx context.Context, ref string) (*bench.Store, error) {
 		return nil, err
 	}
 	st, err := bench.Find(all, ref)
-	return st, usage(err)
+	if err != nil {
+		return nil, failure.WithKind(failure.Usage, err)
+	}
+	return st, nil
 }
 
 // openFolder opens the sweep in a folder that the user names.
@@ -77,14 +75,6 @@ func openFolder(folder string) (*bench.Store, error) {
 		return nil, failure.NewUsage("%s is not the folder of a sweep: %w", folder, err)
 	}
 	return st, nil
-}
-
-// usage turns an error into a usage error, which means that the command line is wrong. It returns nil for nil.
-func usage(err error) error {
-	if err == nil {
-		return nil
-	}
-	return failure.WithKind(failure.Usage, err)
 }
 
 // Destroy removes the machines that interrupted sweeps of the hive have left. If folder is not empty, it removes only the
@@ -97,7 +87,7 @@ func (s *Sweeps) Destroy(ctx context.Context, folder string) error {
 		}
 		return s.newCluster(st.Folder, st.Sweep).Remove(ctx, io.Discard)
 	}
-	session, err := s.open(ctx)
+	session, err := deploy.Open(ctx, s.Request)
 	if err != nil {
 		return err
 	}

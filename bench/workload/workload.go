@@ -7,6 +7,7 @@ package workload
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -79,15 +80,7 @@ func Prepare(jobs []Job) ([]Job, error) {
 			j.CPUs = 1
 		}
 	}
-	slices.SortStableFunc(jobs, func(a, b Job) int {
-		switch {
-		case a.Submit < b.Submit:
-			return -1
-		case a.Submit > b.Submit:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(jobs, func(a, b Job) int { return cmp.Compare(a.Submit, b.Submit) })
 	seen := map[string]bool{}
 	for i, j := range jobs {
 		if err := j.check(seen); err != nil {

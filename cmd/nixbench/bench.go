@@ -12,7 +12,6 @@ import (
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/results"
 	"github.com/nixbench/nixbench/bench/sweeps"
-	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
@@ -118,11 +117,9 @@ Nothing is built and no machine is contacted.`,
 // showBenchPlan shows the workloads of a benchmark, and the order of its trials.
 func showBenchPlan(a *app, s *sweeps.Subject) {
 	configurations, trials := bench.Plan(s.Benchmark)
-	workloads := map[string]bench.Workload{}
 	rows := []ui.Row{{"WORKLOAD", "JOBS", "TASKS", "HASH"}}
-	for _, name := range sortedNames(s.Jobs) {
-		w := bench.Workload{Hash: workload.Hash(s.Jobs[name]), Jobs: len(s.Jobs[name]), Tasks: workload.Tasks(s.Jobs[name]), Program: s.Programs[name]}
-		workloads[name] = w
+	for _, name := range sortedNames(s.Described) {
+		w := s.Described[name]
 		row := ui.Row{name, fmt.Sprint(w.Jobs), fmt.Sprint(w.Tasks), w.Hash[:19]}
 		if w.Program != "" {
 			row[3] += ", program " + w.Program[:19]
@@ -137,7 +134,7 @@ func showBenchPlan(a *app, s *sweeps.Subject) {
 		}
 		order = append(order, ui.Row{fmt.Sprint(t.Number), block, t.String()})
 	}
-	a.view.Result(map[string]any{"name": s.Name, "configurations": configurations, "workloads": workloads, "trials": trials}, func(w io.Writer) {
+	a.view.Result(map[string]any{"name": s.Name, "configurations": configurations, "workloads": s.Described, "trials": trials}, func(w io.Writer) {
 		fmt.Fprintf(w, "benchmark %s: %s in %s, %s, %s, seed %d, order %s, reset %s\n\n", s.Name, fleet.Count(len(s.Cells), "cell"),
 			fleet.Count(len(configurations), "configuration"), fleet.Count(s.Repetitions, "block"), fleet.Count(len(trials), "trial"), s.Seed, s.Order, s.Reset)
 		ui.Table(w, rows)
@@ -188,7 +185,7 @@ func showExecuted(a *app, st *bench.Store, err error) error {
 		return err
 	}
 	showReport(a, report, report.Tables())
-	return results.Check(st)
+	return report.Check()
 }
 
 func benchDestroyCommand(a *app) *cobra.Command {
